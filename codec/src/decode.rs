@@ -1,0 +1,116 @@
+//! From blocks back to segments. Whatever comes out was verified.
+
+use crate::compress::{DecompressError, Decompressor};
+use crate::geometry::{Redundancy, ShardIndex};
+use crate::hash::SegmentHash;
+use crate::index::StoredSegment;
+use crate::rs::{CodeError, Coder};
+use crate::seal::{OpenError, SegmentSealer};
+
+/// Blocks that do not give the segment.
+///
+/// Blocks were checked against the signed table before; so this means that the checkpoint was
+/// wrong when it was saved, or that the wrong key is used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// Too few blocks, or of different lengths.
+    #[error("row {row}: {cause}")]
+    Code {
+        /// The row.
+        row: u64,
+        /// What is wrong.
+        cause: CodeError,
+    },
+    /// Blocks of another length than the index says.
+    #[error("row {row}: blocks of {actual} bytes, {expected} expected")]
+    BlockLength {
+        /// The row.
+        row: u64,
+        /// Length of the blocks.
+        actual: usize,
+        /// Length that follows from the index.
+        expected: usize,
+    },
+    /// The segment does not open.
+    #[error("row {row}: {cause}")]
+    Open {
+        /// The row.
+        row: u64,
+        /// What is wrong.
+        cause: OpenError,
+    },
+    /// The segment does not decompress.
+    #[error("row {row}: {cause}")]
+    Decompress {
+        /// The row.
+        row: u64,
+        /// What is wrong.
+        cause: DecompressError,
+    },
+    /// The image bytes have another hash than when they were saved.
+    #[error("row {0}: image bytes differ from what was saved")]
+    Hash(u64),
+}
+
+/// Decodes rows; one for each thread.
+#[derive(Debug)]
+pub struct RowDecoder {
+    redundancy: Redundancy,
+    coder: Coder,
+    sealer: SegmentSealer,
+    decompressor: Decompressor,
+    sealed: Vec<u8>,
+}
+
+impl RowDecoder {
+    /// A decoder for one checkpoint.
+    pub fn new(redundancy: Redundancy, sealer: SegmentSealer) -> Self {
+        Self {
+            redundancy,
+            coder: Coder::new(redundancy),
+            sealer,
+            decompressor: Decompressor::new(),
+            sealed: Vec::new(),
+        }
+    }
+
+    /// Replaces `raw` by the image bytes of `row`, from any `data` of its blocks.
+    ///
+    /// `hash` is known for image rows, not for index rows (which the summary vouches for).
+    ///
+    /// # Errors
+    /// When the blocks do not give exactly the segment that was saved.
+    pub fn decode(
+        &mut self,
+        row: u64,
+        stored: &StoredSegment,
+        hash: Option<&SegmentHash>,
+        blocks: &[(ShardIndex, &[u8])],
+        raw: &mut Vec<u8>,
+    ) -> Result<(), DecodeError> {
+        let sealed_len = stored.stored_len as usize + self.sealer.overhead();
+        let expected = self.redundancy.block_len(sealed_len);
+        if let Some((_, block)) = blocks.iter().find(|(_, block)| block.len() != expected) {
+            return Err(DecodeError::BlockLength {
+                row,
+                actual: block.len(),
+                expected,
+            });
+        }
+        self.coder
+            .decode_data(blocks, &mut self.sealed)
+            .map_err(|cause| DecodeError::Code { row, cause })?;
+        self.sealed.truncate(sealed_len);
+        let opened = self
+            .sealer
+            .open(row, &mut self.sealed)
+            .map_err(|cause| DecodeError::Open { row, cause })?;
+        self.decompressor
+            .decompress(stored.method, opened, stored.raw_len as usize, raw)
+            .map_err(|cause| DecodeError::Decompress { row, cause })?;
+        match hash {
+            Some(hash) if self.sealer.hash(raw) != *hash => Err(DecodeError::Hash(row)),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! From segments to rows of blocks, and from rows to a signed manifest.
+
+use crate::compress::{Compressor, Level};
+use crate::geometry::{Redundancy, SEGMENT_BYTES, ShardIndex};
+use crate::hash::{ManifestHash, SegmentHash};
+use crate::id::{CheckpointId, JobId, Version};
+use crate::index::{FileEntry, Index, SegmentEntry, StoredSegment};
+use crate::manifest::{ImageKind, Manifest, ManifestError, NewManifest, Summary};
+use crate::rs::Coder;
+use crate::seal::{Cipher, DataKey, OwnerSecret, SealContext, SegmentSealer};
+use crate::serial::SerialError;
+use crate::shard_file::{BlockEntry, Outline, ShardIdentity, TableBuilder};
+
+/// A coded segment: one block for each shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EncodedRow {
+    /// Its row.
+    pub row: u64,
+    /// How it is stored.
+    pub stored: StoredSegment,
+    /// Keyed hash of the image bytes.
+    pub hash: SegmentHash,
+    /// Length of each block.
+    pub block_len: usize,
+    /// All blocks, one after the other: `total * block_len` bytes.
+    pub blocks: Vec<u8>,
+    /// Length and hash of each block.
+    pub table: Vec<BlockEntry>,
+}
+
+impl EncodedRow {
+    /// Where the block of `shard` lies in [`Self::blocks`].
+    pub const fn block_range(&self, shard: ShardIndex) -> std::ops::Range<usize> {
+        let start = shard.at() * self.block_len;
+        start..start + self.block_len
+    }
+}
+
+/// Most bytes that the blocks of one row take.
+pub const fn row_bytes_max(redundancy: Redundancy) -> usize {
+    redundancy.total() * redundancy.block_len(crate::geometry::BLOCK_BYTES_MAX)
+}
+
+/// Encodes segments; one for each thread.
+#[derive(Debug)]
+pub struct RowEncoder {
+    redundancy: Redundancy,
+    coder: Coder,
+    sealer: SegmentSealer,
+    compressor: Compressor,
+}
+
+impl RowEncoder {
+    /// An encoder for one checkpoint.
+    pub fn new(redundancy: Redundancy, sealer: SegmentSealer, level: Level) -> Self {
+        Self {
+            redundancy,
+            coder: Coder::new(redundancy),
+            sealer,
+            compressor: Compressor::new(level),
+        }
+    }
+
+    /// Hashes, compresses, seals and codes the segment `raw`, using the memory of `blocks`.
+    ///
+    /// # Panics
+    /// When `raw` is empty or longer than a segment, which is a mistake of the caller.
+    pub fn encode(&mut self, row: u64, raw: &[u8], mut blocks: Vec<u8>) -> EncodedRow {
+        assert!(
+            !raw.is_empty() && raw.len() <= SEGMENT_BYTES,
+            "a segment has 1 to {SEGMENT_BYTES} bytes, not {}",
+            raw.len()
+        );
+        let hash = self.sealer.hash(raw);
+        blocks.clear();
+        let method = self.compressor.compress(raw, &mut blocks);
+        let stored = StoredSegment {
+            raw_len: raw.len() as u32,
+            stored_len: blocks.len() as u32,
+            method,
+        };
+        self.sealer.seal(row, &mut blocks, 0);
+        let block_len = self.redundancy.block_len(blocks.len());
+        blocks.resize(self.redundancy.total() * block_len, 0);
+        self.coder.encode(&mut blocks, block_len);
+        let table = blocks.chunks_exact(block_len).map(BlockEntry::of).collect();
+        EncodedRow {
+            row,
+            stored,
+            hash,
+            block_len,
+            blocks,
+            table,
+        }
+    }
+}
+
+/// What is fixed when a save begins.
+#[derive(Clone, Debug)]
+pub struct CheckpointPlan {
+    /// The checkpoint.
+    pub checkpoint: CheckpointId,
+    /// Its job.
+    pub job: JobId,
+    /// Its version.
+    pub version: Version,
+    /// When the save began, Unix seconds.
+    pub created: u64,
+    /// The manifest of the version before it.
+    pub previous: Option<ManifestHash>,
+    /// Its redundancy.
+    pub redundancy: Redundancy,
+    /// How its segments are sealed.
+    pub cipher: Cipher,
+    /// Key of all segments: random, used for this checkpoint only.
+    pub data_key: DataKey,
+}
+
+impl CheckpointPlan {
+    /// The sealer of the checkpoint's segments.
+    pub fn sealer(&self, owner: &OwnerSecret) -> SegmentSealer {
+        let context = SealContext {
+            checkpoint: self.checkpoint,
+            job_tag: owner.job_tag(&self.job),
+            version: self.version,
+        };
+        SegmentSealer::new(self.cipher, &self.data_key, context)
+    }
+}
+
+/// An image that cannot be described.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BuildError {
+    /// Rows came out of order.
+    #[error("row {actual} after row {expected} rows")]
+    Order {
+        /// The row that came.
+        actual: u64,
+        /// Rows before it.
+        expected: u64,
+    },
+    /// Too many files or segments.
+    #[error("index too long: {0}")]
+    Index(#[from] SerialError),
+    /// The manifest contradicts itself or is too long.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+}
+
+/// Collects what the manifest has to say while rows go by in order: first the image's, then the
+/// index's.
+#[derive(Debug)]
+pub struct CheckpointBuilder {
+    plan: CheckpointPlan,
+    index: Index,
+    index_rows: Vec<StoredSegment>,
+    tables: Vec<TableBuilder>,
+    stored_bytes: u64,
+    totals: ImageTotals,
+}
+
+#[derive(Debug, Default)]
+struct ImageTotals {
+    image_bytes: u64,
+    stream_bytes: u64,
+    files: u64,
+}
+
+impl CheckpointBuilder {
+    /// A builder for a checkpoint without rows yet.
+    pub fn new(plan: CheckpointPlan) -> Self {
+        let tables = vec![TableBuilder::default(); plan.redundancy.total()];
+        Self {
+            plan,
+            index: Index::default(),
+            index_rows: Vec::new(),
+            tables,
+            stored_bytes: 0,
+            totals: ImageTotals::default(),
+        }
+    }
+
+    /// Records a zero run of the image.
+    pub fn push_zero(&mut self, bytes: u64) {
+        self.index.push_segment(SegmentEntry::Zero { bytes });
+    }
+
+    /// Records the next row of the image.
+    ///
+    /// # Errors
+    /// When it is not the next row.
+    pub fn push_row(&mut self, row: &EncodedRow) -> Result<(), BuildError> {
+        self.push_table(row)?;
+        self.stored_bytes += u64::from(row.stored.stored_len);
+        self.index.push_segment(SegmentEntry::Stored {
+            stored: row.stored,
+            hash: row.hash,
+        });
+        Ok(())
+    }
+
+    /// Ends the image and returns the index's bytes, to be cut, encoded and passed to
+    /// [`Self::push_index_row`].
+    ///
+    /// # Errors
+    /// When the index is too long.
+    pub fn finish_image(&mut self, files: Vec<FileEntry>) -> Result<Vec<u8>, BuildError> {
+        self.totals = ImageTotals {
+            image_bytes: files
+                .iter()
+                .fold(0, |sum, file| sum.saturating_add(file.size())),
+            stream_bytes: self.index.stream_bytes(),
+            files: files.len() as u64,
+        };
+        self.index.files = files;
+        Ok(std::mem::take(&mut self.index).encode()?)
+    }
+
+    /// Records the next row of the index.
+    ///
+    /// # Errors
+    /// When it is not the next row.
+    pub fn push_index_row(&mut self, row: &EncodedRow) -> Result<(), BuildError> {
+        self.push_table(row)?;
+        self.index_rows.push(row.stored);
+        Ok(())
+    }
+
+    /// Rows so far.
+    pub fn rows(&self) -> u64 {
+        self.tables.first().map_or(0, TableBuilder::rows)
+    }
+
+    /// Compressed bytes of the image so far.
+    pub const fn stored_bytes(&self) -> u64 {
+        self.stored_bytes
+    }
+
+    /// Signs the manifest.
+    ///
+    /// # Errors
+    /// When it is too long.
+    pub fn finish(self, owner: &OwnerSecret, kind: ImageKind) -> Result<Manifest, BuildError> {
+        let plan = self.plan;
+        let outlines: Vec<Outline> = self
+            .tables
+            .into_iter()
+            .map(|table| table.finish().1)
+            .collect();
+        let roots = plan
+            .redundancy
+            .shards()
+            .zip(&outlines)
+            .map(|(shard, outline)| {
+                outline.root(&ShardIdentity {
+                    checkpoint: plan.checkpoint,
+                    redundancy: plan.redundancy,
+                    shard,
+                })
+            })
+            .collect();
+        let first = outlines.first();
+        let new = NewManifest {
+            checkpoint: plan.checkpoint,
+            version: plan.version,
+            created: plan.created,
+            previous: plan.previous,
+            redundancy: plan.redundancy,
+            cipher: plan.cipher,
+            rows: first.map_or(0, |outline| outline.rows),
+            block_bytes: first.map_or(0, |outline| outline.block_bytes),
+            roots,
+        };
+        let summary = Summary {
+            job: plan.job,
+            data_key: plan.data_key,
+            kind,
+            image_bytes: self.totals.image_bytes,
+            stream_bytes: self.totals.stream_bytes,
+            stored_bytes: self.stored_bytes,
+            files: self.totals.files,
+            index: self.index_rows,
+        };
+        Ok(Manifest::sign(owner, new, &summary)?)
+    }
+
+    fn push_table(&mut self, row: &EncodedRow) -> Result<(), BuildError> {
+        let expected = self.rows();
+        if row.row != expected {
+            return Err(BuildError::Order {
+                actual: row.row,
+                expected,
+            });
+        }
+        for (table, entry) in self.tables.iter_mut().zip(&row.table) {
+            table.push(*entry);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,183 @@
+//! Names of things: jobs, checkpoints, owners, versions.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// Longest job id in bytes.
+pub const JOB_ID_BYTES_MAX: usize = 128;
+
+/// What a checkpoint belongs to: 1 to 128 characters of `[A-Za-z0-9._@:-]`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct JobId(String);
+
+/// Text that is no job id.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JobIdError {
+    /// No characters, or too many.
+    #[error("job id has {0} characters, not 1 to {JOB_ID_BYTES_MAX}")]
+    Length(usize),
+    /// A character that is not allowed.
+    #[error("job id has the character {0:?}; allowed are A-Z a-z 0-9 . _ @ : -")]
+    Character(char),
+}
+
+impl JobId {
+    /// The id as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for JobId {
+    type Err = JobIdError;
+
+    fn from_str(text: &str) -> Result<Self, JobIdError> {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || "._@:-".contains(c);
+        if let Some(c) = text.chars().find(|&c| !allowed(c)) {
+            return Err(JobIdError::Character(c));
+        }
+        if text.is_empty() || text.len() > JOB_ID_BYTES_MAX {
+            return Err(JobIdError::Length(text.len()));
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl TryFrom<String> for JobId {
+    type Error = JobIdError;
+
+    fn try_from(text: String) -> Result<Self, JobIdError> {
+        text.parse()
+    }
+}
+
+impl From<JobId> for String {
+    fn from(id: JobId) -> Self {
+        id.0
+    }
+}
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Number of a checkpoint within its job; only grows, first is 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Version(pub u64);
+
+impl Version {
+    /// The first version of a job.
+    pub const FIRST: Self = Self(1);
+
+    /// The one after this.
+    pub const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+macro_rules! byte_id {
+    ($(#[$doc:meta])* $name:ident, $len:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub struct $name(pub [u8; $len]);
+
+        impl $name {
+            /// All digits, in lower-case hexadecimal.
+            pub fn hex(&self) -> String {
+                $crate::id::to_hex(&self.0)
+            }
+
+            /// Reads what [`Self::hex`] writes.
+            pub fn from_hex(text: &str) -> Option<Self> {
+                $crate::id::from_hex(text).map(Self)
+            }
+        }
+
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, concat!(stringify!($name), "({})"), self.hex())
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            /// The first eight digits, enough for people to tell two apart.
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(&$crate::id::to_hex(&self.0[..4]))
+            }
+        }
+    };
+}
+pub(crate) use byte_id;
+
+byte_id! {
+    /// Names one checkpoint for ever: random, chosen when its save begins.
+    CheckpointId, 16
+}
+byte_id! {
+    /// What hosts know of a job: a keyed hash of its id, so that they can group its checkpoints
+    /// without learning the name. See [`crate::seal::OwnerSecret::job_tag`].
+    JobTag, 32
+}
+byte_id! {
+    /// Who owns a checkpoint: the Ed25519 public key that signs its manifest.
+    OwnerId, 32
+}
+
+pub(crate) fn to_hex(bytes: &[u8]) -> String {
+    use fmt::Write;
+    bytes
+        .iter()
+        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+}
+
+pub(crate) fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    if text.len() != 2 * N || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return None;
+    }
+    let mut bytes = [0; N];
+    for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+        let digits = std::str::from_utf8(digits).ok()?;
+        *byte = u8::from_str_radix(digits, 16).ok()?;
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn job_ids_are_checked() {
+        assert!("42".parse::<JobId>().is_ok());
+        assert!("user@host:1234.0_a-b".parse::<JobId>().is_ok());
+        assert_eq!("".parse::<JobId>(), Err(JobIdError::Length(0)));
+        assert_eq!("a/b".parse::<JobId>(), Err(JobIdError::Character('/')));
+        assert_eq!(
+            "x".repeat(129).parse::<JobId>(),
+            Err(JobIdError::Length(129))
+        );
+        assert!("x".repeat(128).parse::<JobId>().is_ok());
+    }
+
+    #[test]
+    fn hex_comes_back() {
+        let id = CheckpointId(*b"0123456789abcdef");
+        assert_eq!(CheckpointId::from_hex(&id.hex()), Some(id));
+        assert_eq!(CheckpointId::from_hex("00"), None);
+        assert_eq!(CheckpointId::from_hex(&"+1".repeat(16)), None);
+    }
+}

@@ -1,0 +1,311 @@
+//! The signed record that says how to get an image back.
+//!
+//! Its body is public: hosts check it, and can rebuild a lost shard from it, without any key. What
+//! is nobody's business (job, data key, sizes) is in the sealed summary.
+
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+use crate::geometry::page_count;
+use crate::geometry::{Redundancy, ShardIndex};
+use crate::hash::{ManifestHash, ShardRoot};
+use crate::id::{CheckpointId, JobId, JobTag, OwnerId, Version};
+use crate::index::StoredSegment;
+use crate::seal::{Cipher, DataKey, OpenError, OwnerSecret, SealContext, SegmentSealer};
+use crate::serial::{self, SerialError};
+use crate::shard_file::{PAGES_MAX, ShardIdentity};
+
+/// Longest manifest.
+pub const MANIFEST_BYTES_MAX: usize = 64 << 10;
+
+const MAGIC: &[u8; 8] = b"CKPTMAN1";
+const FORMAT: u16 = 1;
+const SIGNATURE_BYTES: usize = 64;
+const PREFIX_BYTES: usize = 12;
+
+/// What everybody may know of a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Public {
+    format: u16,
+    /// The checkpoint.
+    pub checkpoint: CheckpointId,
+    /// Its owner, who signed.
+    pub owner: OwnerId,
+    /// Its job, as far as hosts know it.
+    pub job_tag: JobTag,
+    /// Its version.
+    pub version: Version,
+    /// When the save began, Unix seconds.
+    pub created: u64,
+    /// The manifest of the version before it.
+    pub previous: Option<ManifestHash>,
+    /// Its redundancy.
+    pub redundancy: Redundancy,
+    /// How its segments are sealed.
+    pub cipher: Cipher,
+    /// Rows, index included.
+    pub rows: u64,
+    /// Sum of the block lengths of one shard.
+    pub block_bytes: u64,
+    /// Root of each shard.
+    pub roots: Vec<ShardRoot>,
+}
+
+/// Fields of a new manifest.
+#[derive(Clone, Debug)]
+pub struct NewManifest {
+    /// The checkpoint.
+    pub checkpoint: CheckpointId,
+    /// Its version.
+    pub version: Version,
+    /// When the save began, Unix seconds.
+    pub created: u64,
+    /// The manifest of the version before it.
+    pub previous: Option<ManifestHash>,
+    /// Its redundancy.
+    pub redundancy: Redundancy,
+    /// How its segments are sealed.
+    pub cipher: Cipher,
+    /// Rows, index included.
+    pub rows: u64,
+    /// Sum of the block lengths of one shard.
+    pub block_bytes: u64,
+    /// Root of each shard.
+    pub roots: Vec<ShardRoot>,
+}
+
+/// What only the owner may know of a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Summary {
+    /// The job.
+    pub job: JobId,
+    /// Key of all segments.
+    pub data_key: DataKey,
+    /// What was saved.
+    pub kind: ImageKind,
+    /// Sum of the file sizes, holes included.
+    pub image_bytes: u64,
+    /// Length of the image stream.
+    pub stream_bytes: u64,
+    /// Sum of the compressed lengths of the image's segments.
+    pub stored_bytes: u64,
+    /// Number of files.
+    pub files: u64,
+    /// The index rows, which are the last ones.
+    pub index: Vec<StoredSegment>,
+}
+
+/// What was saved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ImageKind {
+    /// One file.
+    File,
+    /// A directory, or several files and directories.
+    Tree,
+    /// Standard input or the output of a command.
+    Stream,
+}
+
+/// Bytes that are no manifest, or one that must not be believed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ManifestError {
+    /// Not a manifest at all.
+    #[error("manifest: {0}")]
+    Serial(#[from] SerialError),
+    /// It does not begin as a manifest does, or has another length than it says.
+    #[error("not a manifest")]
+    Frame,
+    /// The signature is not the owner's.
+    #[error("manifest of owner {0}: bad signature")]
+    Signature(OwnerId),
+    /// A format that this version does not read.
+    #[error("manifest format {0} is not known to this version")]
+    Format(u16),
+    /// Numbers that contradict each other.
+    #[error("manifest: impossible {0}")]
+    Number(&'static str),
+    /// The summary does not open.
+    #[error("manifest summary: {0}")]
+    Open(#[from] OpenError),
+}
+
+/// A manifest whose signature and numbers were checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Manifest {
+    public: Public,
+    public_len: usize,
+    summary: Vec<u8>,
+    bytes: Vec<u8>,
+}
+
+impl Manifest {
+    /// Makes and signs a manifest.
+    ///
+    /// # Errors
+    /// When it is longer than [`MANIFEST_BYTES_MAX`] or its numbers contradict each other.
+    pub fn sign(
+        owner: &OwnerSecret,
+        new: NewManifest,
+        summary: &Summary,
+    ) -> Result<Self, ManifestError> {
+        let public = Public {
+            format: FORMAT,
+            checkpoint: new.checkpoint,
+            owner: owner.id(),
+            job_tag: owner.job_tag(&summary.job),
+            version: new.version,
+            created: new.created,
+            previous: new.previous,
+            redundancy: new.redundancy,
+            cipher: new.cipher,
+            rows: new.rows,
+            block_bytes: new.block_bytes,
+            roots: new.roots,
+        };
+        let mut body = serial::encode(&public, MANIFEST_BYTES_MAX)?;
+        let plain = serial::encode(summary, MANIFEST_BYTES_MAX)?;
+        let sealed = match public.cipher {
+            Cipher::None => plain,
+            Cipher::Aes256Gcm => owner.seal_summary(public.checkpoint, &body, plain),
+        };
+        body.extend(serial::encode(
+            &serde_bytes::Bytes::new(&sealed),
+            MANIFEST_BYTES_MAX,
+        )?);
+
+        let mut bytes = MAGIC.to_vec();
+        let too_long = SerialError::TooLong {
+            actual: PREFIX_BYTES + body.len() + SIGNATURE_BYTES,
+            limit: MANIFEST_BYTES_MAX,
+        };
+        if PREFIX_BYTES + body.len() + SIGNATURE_BYTES > MANIFEST_BYTES_MAX {
+            return Err(too_long.into());
+        }
+        let body_len = u32::try_from(body.len()).map_err(|_| too_long)?;
+        bytes.extend_from_slice(&body_len.to_le_bytes());
+        bytes.extend_from_slice(&body);
+        let signature = owner.sign(&bytes);
+        bytes.extend_from_slice(&signature);
+        Self::parse(bytes)
+    }
+
+    /// Reads a manifest and checks its signature and numbers.
+    ///
+    /// # Errors
+    /// When it is malformed, changed, or contradicts itself.
+    pub fn parse(bytes: Vec<u8>) -> Result<Self, ManifestError> {
+        if bytes.len() > MANIFEST_BYTES_MAX {
+            return Err(SerialError::TooLong {
+                actual: bytes.len(),
+                limit: MANIFEST_BYTES_MAX,
+            }
+            .into());
+        }
+        let rest = bytes.strip_prefix(MAGIC).ok_or(ManifestError::Frame)?;
+        let (len, rest) = rest.split_first_chunk().ok_or(ManifestError::Frame)?;
+        let body_len = u32::from_le_bytes(*len) as usize;
+        if rest.len() != body_len.saturating_add(SIGNATURE_BYTES) {
+            return Err(ManifestError::Frame);
+        }
+        let (body, signature) = rest.split_at(body_len);
+        let Body { public, summary } = serial::decode(body, MANIFEST_BYTES_MAX)?;
+        let signed = &bytes[..PREFIX_BYTES + body_len];
+        if !public.owner.verify(signed, signature) {
+            return Err(ManifestError::Signature(public.owner));
+        }
+        public.check()?;
+        let summary = summary.into_vec();
+        let public_len = serial::encode(&public, MANIFEST_BYTES_MAX)?.len();
+        Ok(Self {
+            public,
+            public_len,
+            summary,
+            bytes,
+        })
+    }
+
+    /// What everybody may know.
+    pub const fn public(&self) -> &Public {
+        &self.public
+    }
+
+    /// The manifest's bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Hash of the manifest's bytes.
+    pub fn hash(&self) -> ManifestHash {
+        let mut hasher = blake3::Hasher::new_derive_key("ckpt v1 manifest");
+        ManifestHash(*hasher.update(&self.bytes).finalize().as_bytes())
+    }
+
+    /// Opens the summary.
+    ///
+    /// # Errors
+    /// When `owner` is not the one who sealed it, or it contradicts the public part.
+    pub fn open(&self, owner: &OwnerSecret) -> Result<Summary, ManifestError> {
+        let plain = match self.public.cipher {
+            Cipher::None => Zeroizing::new(self.summary.clone()),
+            Cipher::Aes256Gcm => {
+                let body = &self.bytes[PREFIX_BYTES..];
+                owner.open_summary(
+                    self.public.checkpoint,
+                    &body[..self.public_len],
+                    &self.summary,
+                )?
+            }
+        };
+        let summary: Summary = serial::decode(&plain, MANIFEST_BYTES_MAX)?;
+        let index_rows = summary.index.len() as u64;
+        if index_rows == 0 || index_rows > self.public.rows {
+            return Err(ManifestError::Number("number of index rows"));
+        }
+        if !summary.index.iter().all(StoredSegment::is_possible) {
+            return Err(ManifestError::Number("length of an index row"));
+        }
+        Ok(summary)
+    }
+}
+
+/// A manifest's body.
+#[derive(Deserialize)]
+struct Body {
+    public: Public,
+    summary: serde_bytes::ByteBuf,
+}
+
+impl Public {
+    /// What the root of `shard` binds, and the root itself.
+    pub fn shard(&self, shard: ShardIndex) -> Option<(ShardIdentity, ShardRoot)> {
+        let identity = ShardIdentity {
+            checkpoint: self.checkpoint,
+            redundancy: self.redundancy,
+            shard,
+        };
+        Some((identity, *self.roots.get(shard.at())?))
+    }
+
+    /// A sealer for the checkpoint's segments.
+    pub fn sealer(&self, key: &DataKey) -> SegmentSealer {
+        let context = SealContext {
+            checkpoint: self.checkpoint,
+            job_tag: self.job_tag,
+            version: self.version,
+        };
+        SegmentSealer::new(self.cipher, key, context)
+    }
+
+    fn check(&self) -> Result<(), ManifestError> {
+        if self.format != FORMAT {
+            return Err(ManifestError::Format(self.format));
+        }
+        if self.roots.len() != self.redundancy.total() {
+            return Err(ManifestError::Number("number of roots"));
+        }
+        if self.rows == 0 || page_count(self.rows) > PAGES_MAX {
+            return Err(ManifestError::Number("number of rows"));
+        }
+        Ok(())
+    }
+}

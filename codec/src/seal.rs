@@ -1,0 +1,392 @@
+//! Encryption of segments and summaries, the owner's key and what is derived from it.
+//!
+//! AES-256-GCM by `aws-lc-rs`. A data key is random and used for one checkpoint only, and every
+//! row has its own nonce, so no pair of key and nonce ever repeats.
+
+use std::fmt;
+
+use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
+use serde::{Deserialize, Serialize};
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+
+use crate::geometry::SEAL_OVERHEAD;
+use crate::hash::SegmentHash;
+use crate::id::{CheckpointId, JobId, JobTag, OwnerId, Version};
+
+/// How segments are sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "u8", into = "u8")]
+pub enum Cipher {
+    /// Not at all: hosts can read the image.
+    None,
+    /// AES-256-GCM.
+    Aes256Gcm,
+}
+
+/// A cipher number that this version does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("cipher {0} is not known to this version")]
+pub struct UnknownCipher(u8);
+
+impl TryFrom<u8> for Cipher {
+    type Error = UnknownCipher;
+
+    fn try_from(number: u8) -> Result<Self, UnknownCipher> {
+        match number {
+            0 => Ok(Self::None),
+            1 => Ok(Self::Aes256Gcm),
+            other => Err(UnknownCipher(other)),
+        }
+    }
+}
+
+impl From<Cipher> for u8 {
+    fn from(cipher: Cipher) -> Self {
+        match cipher {
+            Cipher::None => 0,
+            Cipher::Aes256Gcm => 1,
+        }
+    }
+}
+
+impl Cipher {
+    /// Bytes that sealing adds.
+    pub const fn overhead(self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Aes256Gcm => SEAL_OVERHEAD,
+        }
+    }
+}
+
+/// Sealed bytes that were changed, or belong elsewhere, or were sealed with another key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("sealed bytes do not open: wrong key, wrong place or changed")]
+pub struct OpenError;
+
+/// The key of one checkpoint.
+#[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop, Serialize, Deserialize)]
+pub struct DataKey([u8; 32]);
+
+impl DataKey {
+    /// A key of 32 random bytes, which the caller draws.
+    pub const fn new(random: [u8; 32]) -> Self {
+        Self(random)
+    }
+}
+
+impl fmt::Debug for DataKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DataKey(secret)")
+    }
+}
+
+/// Which checkpoint a segment belongs to; authenticated with every segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SealContext {
+    /// The checkpoint.
+    pub checkpoint: CheckpointId,
+    /// Its job.
+    pub job_tag: JobTag,
+    /// Its version.
+    pub version: Version,
+}
+
+/// Seals, opens and hashes the segments of one checkpoint.
+#[derive(Clone)]
+pub struct SegmentSealer {
+    key: Option<std::sync::Arc<LessSafeKey>>,
+    hash_key: Zeroizing<[u8; 32]>,
+    context: SealContext,
+}
+
+impl SegmentSealer {
+    /// A sealer for the checkpoint of `context`.
+    pub fn new(cipher: Cipher, key: &DataKey, context: SealContext) -> Self {
+        Self {
+            key: match cipher {
+                Cipher::None => None,
+                Cipher::Aes256Gcm => Some(std::sync::Arc::new(aes_key(&key.0))),
+            },
+            hash_key: Zeroizing::new(blake3::derive_key("ckpt v1 segment hash", &key.0)),
+            context,
+        }
+    }
+
+    /// Bytes that sealing adds to a segment.
+    pub const fn overhead(&self) -> usize {
+        match self.key {
+            None => Cipher::None.overhead(),
+            Some(_) => Cipher::Aes256Gcm.overhead(),
+        }
+    }
+
+    /// Keyed hash of a segment's image bytes.
+    pub fn hash(&self, raw: &[u8]) -> SegmentHash {
+        SegmentHash(*blake3::keyed_hash(&self.hash_key, raw).as_bytes())
+    }
+
+    /// Seals `buffer[from..]` as `row`, in place; appends the tag.
+    pub fn seal(&self, row: u64, buffer: &mut Vec<u8>, from: usize) {
+        let Some(key) = &self.key else { return };
+        let sealed = key.seal_in_place_separate_tag(nonce(row), self.aad(row), &mut buffer[from..]);
+        // aws-lc refuses only buffers of more than 64 GiB.
+        let Ok(tag) = sealed else {
+            unreachable!("a segment fits into one AES-GCM message")
+        };
+        buffer.extend_from_slice(tag.as_ref());
+    }
+
+    /// Opens the sealed `buffer` of `row` in place and returns the part that holds the stored bytes.
+    ///
+    /// # Errors
+    /// When the bytes are not what was sealed under this key for this row.
+    pub fn open<'a>(&self, row: u64, buffer: &'a mut [u8]) -> Result<&'a [u8], OpenError> {
+        match &self.key {
+            None => Ok(buffer),
+            Some(key) => key
+                .open_in_place(nonce(row), self.aad(row), buffer)
+                .map(|opened| &*opened)
+                .map_err(|_| OpenError),
+        }
+    }
+
+    fn aad(&self, row: u64) -> Aad<[u8; 72]> {
+        let mut aad = [0; 72];
+        let parts: [&[u8]; 5] = [
+            b"ckpt v1 ",
+            &self.context.checkpoint.0,
+            &self.context.job_tag.0,
+            &self.context.version.0.to_le_bytes(),
+            &row.to_le_bytes(),
+        ];
+        let mut rest = aad.as_mut_slice();
+        for part in parts {
+            let (head, tail) = rest.split_at_mut(part.len());
+            head.copy_from_slice(part);
+            rest = tail;
+        }
+        Aad::from(aad)
+    }
+}
+
+impl fmt::Debug for SegmentSealer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SegmentSealer")
+            .field("context", &self.context)
+            .finish_non_exhaustive()
+    }
+}
+
+fn nonce(row: u64) -> Nonce {
+    let mut nonce = [0; 12];
+    nonce[4..].copy_from_slice(&row.to_le_bytes());
+    Nonce::assume_unique_for_key(nonce)
+}
+
+fn aes_key(key: &[u8; 32]) -> LessSafeKey {
+    let Ok(key) = UnboundKey::new(&AES_256_GCM, key) else {
+        unreachable!("AES-256 has keys of 32 bytes")
+    };
+    LessSafeKey::new(key)
+}
+
+/// The owner's secret: the seed of an Ed25519 key, from which all other keys are derived.
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+pub struct OwnerSecret([u8; 32]);
+
+impl OwnerSecret {
+    /// A secret of 32 random bytes, which the caller draws or reads from the key file.
+    pub const fn new(seed: [u8; 32]) -> Self {
+        Self(seed)
+    }
+
+    /// The seed, for writing the key file and for the TLS identity.
+    pub const fn seed(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// The public half: who the owner is to others.
+    pub fn id(&self) -> OwnerId {
+        let mut id = [0; 32];
+        id.copy_from_slice(self.key_pair().public_key().as_ref());
+        OwnerId(id)
+    }
+
+    /// What hosts are told instead of the job's name.
+    pub fn job_tag(&self, job: &JobId) -> JobTag {
+        let key = Zeroizing::new(blake3::derive_key("ckpt v1 job tag", &self.0));
+        JobTag(*blake3::keyed_hash(&key, job.as_str().as_bytes()).as_bytes())
+    }
+
+    /// Ed25519 signature of `message`.
+    pub fn sign(&self, message: &[u8]) -> [u8; 64] {
+        let mut signature = [0; 64];
+        signature.copy_from_slice(self.key_pair().sign(message).as_ref());
+        signature
+    }
+
+    /// Seals a manifest's summary, bound to the public part of the manifest.
+    pub fn seal_summary(&self, id: CheckpointId, public: &[u8], mut summary: Vec<u8>) -> Vec<u8> {
+        let sealed = self.summary_key(id).seal_in_place_append_tag(
+            summary_nonce(),
+            Aad::from(public),
+            &mut summary,
+        );
+        if sealed.is_err() {
+            unreachable!("a summary fits into one AES-GCM message")
+        }
+        summary
+    }
+
+    /// Opens what [`Self::seal_summary`] sealed.
+    ///
+    /// # Errors
+    /// When the bytes were not sealed with this key for this manifest.
+    pub fn open_summary(
+        &self,
+        id: CheckpointId,
+        public: &[u8],
+        sealed: &[u8],
+    ) -> Result<Zeroizing<Vec<u8>>, OpenError> {
+        let mut summary = Zeroizing::new(sealed.to_vec());
+        let len = self
+            .summary_key(id)
+            .open_in_place(summary_nonce(), Aad::from(public), &mut summary)
+            .map_err(|_| OpenError)?
+            .len();
+        summary.truncate(len);
+        Ok(summary)
+    }
+
+    fn key_pair(&self) -> Ed25519KeyPair {
+        let Ok(pair) = Ed25519KeyPair::from_seed_unchecked(&self.0) else {
+            unreachable!("every 32 bytes are an Ed25519 seed")
+        };
+        pair
+    }
+
+    fn summary_key(&self, id: CheckpointId) -> LessSafeKey {
+        let mut hasher = blake3::Hasher::new_derive_key("ckpt v1 summary");
+        hasher.update(&self.0).update(&id.0);
+        aes_key(&Zeroizing::new(*hasher.finalize().as_bytes()))
+    }
+}
+
+/// The key is used for one message only.
+fn summary_nonce() -> Nonce {
+    Nonce::assume_unique_for_key([0; 12])
+}
+
+impl fmt::Debug for OwnerSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OwnerSecret(secret)")
+    }
+}
+
+impl OwnerId {
+    /// Whether `signature` is this owner's over `message`.
+    pub fn verify(&self, message: &[u8], signature: &[u8]) -> bool {
+        UnparsedPublicKey::new(&ED25519, self.0)
+            .verify(message, signature)
+            .is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn context() -> SealContext {
+        SealContext {
+            checkpoint: CheckpointId([1; 16]),
+            job_tag: JobTag([2; 32]),
+            version: Version(3),
+        }
+    }
+
+    #[test]
+    fn segments_open_only_in_their_place() {
+        let key = DataKey::new([7; 32]);
+        let sealer = SegmentSealer::new(Cipher::Aes256Gcm, &key, context());
+        let mut sealed = b"head".to_vec();
+        sealed.extend_from_slice(b"segment");
+        sealer.seal(5, &mut sealed, 4);
+        let sealed = sealed.split_off(4);
+        assert_eq!(sealed.len(), 7 + SEAL_OVERHEAD);
+
+        assert_eq!(
+            sealer.open(5, &mut sealed.clone()),
+            Ok(b"segment".as_slice())
+        );
+        assert_eq!(sealer.open(6, &mut sealed.clone()), Err(OpenError));
+        let elsewhere = SealContext {
+            version: Version(4),
+            ..context()
+        };
+        let other = SegmentSealer::new(Cipher::Aes256Gcm, &key, elsewhere);
+        assert_eq!(other.open(5, &mut sealed.clone()), Err(OpenError));
+        let other = SegmentSealer::new(Cipher::Aes256Gcm, &DataKey::new([8; 32]), context());
+        assert_eq!(other.open(5, &mut sealed.clone()), Err(OpenError));
+        for at in 0..sealed.len() {
+            let mut changed = sealed.clone();
+            changed[at] ^= 1;
+            assert_eq!(sealer.open(5, &mut changed), Err(OpenError));
+        }
+    }
+
+    #[test]
+    fn without_cipher_bytes_stay_as_they_are() {
+        let sealer = SegmentSealer::new(Cipher::None, &DataKey::new([7; 32]), context());
+        let mut bytes = b"plain".to_vec();
+        sealer.seal(0, &mut bytes, 0);
+        assert_eq!(sealer.open(0, &mut bytes), Ok(b"plain".as_slice()));
+    }
+
+    #[test]
+    fn summaries_are_bound_to_their_manifest() {
+        let owner = OwnerSecret::new([9; 32]);
+        let id = CheckpointId([1; 16]);
+        let sealed = owner.seal_summary(id, b"public", b"secret".to_vec());
+        assert_eq!(
+            *owner.open_summary(id, b"public", &sealed).unwrap(),
+            b"secret"
+        );
+        assert!(owner.open_summary(id, b"changed", &sealed).is_err());
+        assert!(
+            owner
+                .open_summary(CheckpointId([2; 16]), b"public", &sealed)
+                .is_err()
+        );
+        assert!(
+            OwnerSecret::new([8; 32])
+                .open_summary(id, b"public", &sealed)
+                .is_err()
+        );
+        assert!(owner.open_summary(id, b"public", &[]).is_err());
+    }
+
+    #[test]
+    fn signatures_are_the_owners() {
+        let owner = OwnerSecret::new([9; 32]);
+        let signature = owner.sign(b"message");
+        assert!(owner.id().verify(b"message", &signature));
+        assert!(!owner.id().verify(b"massage", &signature));
+        assert!(
+            !OwnerSecret::new([8; 32])
+                .id()
+                .verify(b"message", &signature)
+        );
+        assert!(!owner.id().verify(b"message", &signature[..63]));
+    }
+
+    #[test]
+    fn secrets_are_not_printed() {
+        assert_eq!(
+            format!("{:?}", OwnerSecret::new([9; 32])),
+            "OwnerSecret(secret)"
+        );
+        assert_eq!(format!("{:?}", DataKey::new([9; 32])), "DataKey(secret)");
+    }
+}

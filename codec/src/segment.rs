@@ -1,0 +1,125 @@
+//! Cutting the image stream into segments, and telling zero segments from others.
+
+use crate::geometry::SEGMENT_BYTES;
+
+/// One piece of the image stream, in order.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// All-zero bytes that are recorded but not stored.
+    Zero {
+        /// How many.
+        bytes: u64,
+    },
+    /// A segment to be stored.
+    Stored {
+        /// Its row, counted from 0.
+        row: u64,
+        /// Its image bytes, 1 to [`SEGMENT_BYTES`].
+        raw: Vec<u8>,
+    },
+}
+
+/// Cuts segments out of buffers that its caller fills.
+///
+/// The caller takes a buffer with room for [`SEGMENT_BYTES`], reads as much as there is, and passes
+/// it on; a buffer that is not full ends its segment early (before a large file, at the end).
+#[derive(Debug, Default)]
+pub struct Segmenter {
+    rows: u64,
+    stream_bytes: u64,
+    zero_bytes: u64,
+}
+
+impl Segmenter {
+    /// Passes the next `raw` bytes of the stream. All-zero segments give their buffer back.
+    ///
+    /// # Panics
+    /// When `raw` is longer than a segment, which is a mistake of the caller.
+    pub fn cut(&mut self, raw: Vec<u8>) -> (Option<Cut>, Option<Vec<u8>>) {
+        assert!(
+            raw.len() <= SEGMENT_BYTES,
+            "a segment has {SEGMENT_BYTES} bytes"
+        );
+        self.stream_bytes += raw.len() as u64;
+        if raw.is_empty() {
+            return (None, Some(raw));
+        }
+        if is_zero(&raw) {
+            let bytes = raw.len() as u64;
+            self.zero_bytes += bytes;
+            return (Some(Cut::Zero { bytes }), Some(raw));
+        }
+        let row = self.rows;
+        self.rows += 1;
+        (Some(Cut::Stored { row, raw }), None)
+    }
+
+    /// Rows given out so far.
+    pub const fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Stream bytes seen so far.
+    pub const fn stream_bytes(&self) -> u64 {
+        self.stream_bytes
+    }
+
+    /// Stream bytes in zero segments so far.
+    pub const fn zero_bytes(&self) -> u64 {
+        self.zero_bytes
+    }
+}
+
+/// Whether all bytes are zero; stops at the first cache line that is not.
+pub fn is_zero(bytes: &[u8]) -> bool {
+    let (lines, rest) = bytes.as_chunks::<64>();
+    lines
+        .iter()
+        .all(|line| line.iter().fold(0, |all, byte| all | byte) == 0)
+        && rest.iter().all(|&byte| byte == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_zeros_are_zero() {
+        assert!(is_zero(&[]));
+        for len in [1, 63, 64, 65, 4096, SEGMENT_BYTES] {
+            let mut bytes = vec![0; len];
+            assert!(is_zero(&bytes));
+            for at in [0, len / 2, len - 1] {
+                bytes[at] = 1;
+                assert!(!is_zero(&bytes), "{len} {at}");
+                bytes[at] = 0;
+            }
+        }
+    }
+
+    #[test]
+    fn rows_are_counted_without_zero_segments() {
+        let mut segmenter = Segmenter::default();
+        assert!(matches!(
+            segmenter.cut(vec![1; 10]),
+            (Some(Cut::Stored { row: 0, .. }), None)
+        ));
+        assert!(matches!(
+            segmenter.cut(vec![0; 10]),
+            (Some(Cut::Zero { bytes: 10 }), Some(_))
+        ));
+        assert!(matches!(segmenter.cut(vec![]), (None, Some(_))));
+        assert!(matches!(
+            segmenter.cut(vec![2; 3]),
+            (Some(Cut::Stored { row: 1, .. }), None)
+        ));
+        assert_eq!(
+            (
+                segmenter.rows(),
+                segmenter.stream_bytes(),
+                segmenter.zero_bytes()
+            ),
+            (2, 23, 10)
+        );
+    }
+}

@@ -1,0 +1,112 @@
+//! The one place that knows bincode: plain data to bytes and back, with a size limit.
+//!
+//! bincode 2 is no longer developed; should it have to go, this module is what changes.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Bytes that are not what they should be, or a value that is too large.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SerialError {
+    /// More bytes than the limit for this kind of data.
+    #[error("{actual} bytes, at most {limit} are allowed")]
+    TooLong {
+        /// Bytes at hand.
+        actual: usize,
+        /// Bytes allowed.
+        limit: usize,
+    },
+    /// The bytes do not describe such a value.
+    #[error("malformed: {0}")]
+    Malformed(String),
+    /// The value is followed by something else.
+    #[error("{0} unexpected bytes after the value")]
+    Trailing(usize),
+}
+
+const CONFIG: bincode::config::Configuration = bincode::config::standard();
+
+/// Values with a limit up to this are messages and manifests; only the index of an image is larger.
+const SMALL: usize = 1 << 20;
+
+/// What decoding a small value may claim: bincode counts a short integer with its full width, so
+/// an honest value claims up to eight times its encoding. A lying length is refused before memory
+/// is asked for.
+const SMALL_CLAIM: usize = 8 * SMALL;
+
+/// The same for an index, which was authenticated before it is decoded.
+const LARGE_CLAIM: usize = 2 << 30;
+
+/// Encodes `value` in at most `limit` bytes.
+///
+/// # Errors
+/// When the encoding is longer than `limit`.
+pub fn encode<T: Serialize>(value: &T, limit: usize) -> Result<Vec<u8>, SerialError> {
+    let bytes = bincode::serde::encode_to_vec(value, CONFIG)
+        .map_err(|cause| SerialError::Malformed(cause.to_string()))?;
+    if bytes.len() > limit {
+        return Err(SerialError::TooLong {
+            actual: bytes.len(),
+            limit,
+        });
+    }
+    Ok(bytes)
+}
+
+/// Decodes a value that takes up all of `bytes`, which are at most `limit`.
+///
+/// # Errors
+/// When there are more than `limit` bytes, or they are not exactly one such value.
+pub fn decode<T: DeserializeOwned>(bytes: &[u8], limit: usize) -> Result<T, SerialError> {
+    if bytes.len() > limit {
+        return Err(SerialError::TooLong {
+            actual: bytes.len(),
+            limit,
+        });
+    }
+    let decoded = if limit <= SMALL {
+        bincode::serde::decode_from_slice(bytes, CONFIG.with_limit::<SMALL_CLAIM>())
+    } else {
+        bincode::serde::decode_from_slice(bytes, CONFIG.with_limit::<LARGE_CLAIM>())
+    };
+    let (value, used) = decoded.map_err(|cause| SerialError::Malformed(cause.to_string()))?;
+    if used != bytes.len() {
+        return Err(SerialError::Trailing(bytes.len() - used));
+    }
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_come_back() {
+        let value = (7_u64, "name".to_owned(), vec![1_u16, 2, 3]);
+        let bytes = encode(&value, 100).unwrap();
+        assert_eq!(decode(&bytes, 100), Ok(value));
+    }
+
+    #[test]
+    fn limits_hold_on_both_ways() {
+        let limit = SerialError::TooLong {
+            actual: 11,
+            limit: 10,
+        };
+        assert_eq!(encode(&"0123456789", 10), Err(limit.clone()));
+        assert_eq!(decode::<String>(&[0; 11], 10), Err(limit));
+    }
+
+    #[test]
+    fn trailing_bytes_are_refused() {
+        assert_eq!(decode::<u8>(&[1, 2, 3], 10), Err(SerialError::Trailing(2)));
+    }
+
+    #[test]
+    fn a_lying_length_claims_no_memory() {
+        let bytes = [253, 255, 255, 255, 255, 255, 255, 255, 127, 1, 2];
+        assert!(decode::<String>(&bytes, 100).is_err());
+        assert!(decode::<Vec<u64>>(&bytes, 100).is_err());
+        assert!(decode::<serde_bytes::ByteBuf>(&bytes, 100).is_err());
+    }
+}

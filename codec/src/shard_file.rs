@@ -1,0 +1,483 @@
+//! What a shard looks like on a disk, and what its root is: parsing and writing over bytes.
+//!
+//! A shard is a header, groups of up to 1,024 blocks each followed by its page (length and hash of
+//! every block), and a footer (the outline: hash and place of every page, and the root). Writing
+//! needs memory for one page only, reading for one page and 32 bytes per 1,024 rows. The byte
+//! tables stand in `docs/format.md`.
+
+use std::num::TryFromIntError;
+
+use crate::geometry::{
+    BLOCK_BYTES_MAX, PAGE_ROWS, Redundancy, RedundancyError, ShardIndex, page_count, page_rows,
+};
+use crate::hash::{BlockHash, PageHash, ShardRoot};
+use crate::id::{CheckpointId, JobTag, OwnerId, Version};
+
+/// Bytes of a header.
+pub const HEADER_BYTES: usize = 128;
+
+/// Bytes of the end of a footer, which has a fixed length and tells how long the rest is.
+pub const TAIL_BYTES: usize = 72;
+
+/// Bytes of one row's entry in a page.
+pub const ENTRY_BYTES: usize = 36;
+
+/// Bytes of one page's entry in a footer.
+const FOOTER_ENTRY_BYTES: usize = 40;
+
+/// Most pages of a shard: 16 TiB of image in full segments, 512 KiB of page hashes.
+pub const PAGES_MAX: u64 = 1 << 14;
+
+const HEADER_MAGIC: &[u8; 8] = b"CKPTSHD1";
+const FOOTER_MAGIC: &[u8; 8] = b"CKPTEND1";
+const FORMAT: u16 = 1;
+
+/// Bytes that are no (whole) shard.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FormatError {
+    /// Too few bytes.
+    #[error("{part} has {actual} bytes, {expected} expected")]
+    Length {
+        /// Which part.
+        part: &'static str,
+        /// Bytes at hand.
+        actual: usize,
+        /// Bytes needed.
+        expected: usize,
+    },
+    /// It does not begin (or end) as a shard does.
+    #[error("{0} is not that of a shard")]
+    Magic(&'static str),
+    /// Its checksum does not match.
+    #[error("{0} is damaged")]
+    Checksum(&'static str),
+    /// A format that this version does not read.
+    #[error("shard format {0} is not known to this version")]
+    Format(u16),
+    /// Impossible counts of shards.
+    #[error(transparent)]
+    Redundancy(#[from] RedundancyError),
+    /// A shard index beyond the redundancy.
+    #[error("shard {index} of {redundancy}")]
+    Shard {
+        /// The index found.
+        index: u8,
+        /// The redundancy found.
+        redundancy: Redundancy,
+    },
+    /// A number that contradicts another or exceeds what a shard can have.
+    #[error("impossible {0}")]
+    Number(&'static str),
+}
+
+impl From<TryFromIntError> for FormatError {
+    fn from(_: TryFromIntError) -> Self {
+        Self::Number("number of pages")
+    }
+}
+
+/// What a shard is part of: the fields that its header and its root have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShardIdentity {
+    /// The checkpoint.
+    pub checkpoint: CheckpointId,
+    /// The checkpoint's redundancy.
+    pub redundancy: Redundancy,
+    /// Which of its shards.
+    pub shard: ShardIndex,
+}
+
+/// Head of a shard file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What the shard is part of.
+    pub identity: ShardIdentity,
+    /// Who wrote it.
+    pub owner: OwnerId,
+    /// The job, as far as hosts know it.
+    pub job_tag: JobTag,
+    /// Version of the checkpoint.
+    pub version: Version,
+    /// When this host began it, Unix seconds.
+    pub created: u64,
+}
+
+impl Header {
+    /// The header's bytes.
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[..8].copy_from_slice(HEADER_MAGIC);
+        bytes[8..10].copy_from_slice(&FORMAT.to_le_bytes());
+        let (data, parity) = self.identity.redundancy.into();
+        bytes[10..13].copy_from_slice(&[data, parity, self.identity.shard.number()]);
+        bytes[16..32].copy_from_slice(&self.identity.checkpoint.0);
+        bytes[32..64].copy_from_slice(&self.owner.0);
+        bytes[64..96].copy_from_slice(&self.job_tag.0);
+        bytes[96..104].copy_from_slice(&self.version.0.to_le_bytes());
+        bytes[104..112].copy_from_slice(&self.created.to_le_bytes());
+        let check = blake3::hash(&bytes[..112]);
+        bytes[112..].copy_from_slice(&check.as_bytes()[..16]);
+        bytes
+    }
+
+    /// Reads a header.
+    ///
+    /// # Errors
+    /// When the bytes are no header of a shard that this version can read.
+    pub fn parse(bytes: &[u8; HEADER_BYTES]) -> Result<Self, FormatError> {
+        let mut fields = Fields(bytes);
+        if fields.take()? != *HEADER_MAGIC {
+            return Err(FormatError::Magic("header"));
+        }
+        if blake3::hash(&bytes[..112]).as_bytes()[..16] != bytes[112..] {
+            return Err(FormatError::Checksum("header"));
+        }
+        let format = u16::from_le_bytes(fields.take()?);
+        if format != FORMAT {
+            return Err(FormatError::Format(format));
+        }
+        let [data, parity, index, _, _, _] = fields.take()?;
+        let redundancy = Redundancy::new(data, parity)?;
+        let shard = redundancy
+            .shard(index)
+            .ok_or(FormatError::Shard { index, redundancy })?;
+        Ok(Self {
+            identity: ShardIdentity {
+                checkpoint: CheckpointId(fields.take()?),
+                redundancy,
+                shard,
+            },
+            owner: OwnerId(fields.take()?),
+            job_tag: JobTag(fields.take()?),
+            version: Version(u64::from_le_bytes(fields.take()?)),
+            created: u64::from_le_bytes(fields.take()?),
+        })
+    }
+}
+
+/// Length and hash of one block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockEntry {
+    /// Bytes of the block.
+    pub len: u32,
+    /// Its hash.
+    pub hash: BlockHash,
+}
+
+impl BlockEntry {
+    /// The entry of `block`.
+    pub fn of(block: &[u8]) -> Self {
+        Self {
+            len: u32::try_from(block.len()).unwrap_or(u32::MAX),
+            hash: BlockHash::of(block),
+        }
+    }
+
+    /// Whether `block` is the one that this entry describes.
+    pub fn matches(&self, block: &[u8]) -> bool {
+        block.len() as u64 == u64::from(self.len) && BlockHash::of(block) == self.hash
+    }
+}
+
+/// One page of a shard's table: the entries of up to 1,024 rows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Page {
+    entries: Vec<BlockEntry>,
+}
+
+impl Page {
+    /// Reads a page whose hash is known and which has to hold `rows` entries.
+    ///
+    /// # Errors
+    /// When the bytes have another hash or length, or name a block that is longer than any can be.
+    pub fn parse(bytes: &[u8], rows: u64, expected: PageHash) -> Result<Self, FormatError> {
+        let expected_len = usize::try_from(rows)?.saturating_mul(ENTRY_BYTES);
+        if bytes.len() != expected_len {
+            return Err(FormatError::Length {
+                part: "page",
+                actual: bytes.len(),
+                expected: expected_len,
+            });
+        }
+        if PageHash::of(bytes) != expected {
+            return Err(FormatError::Checksum("page"));
+        }
+        let (entries, _) = bytes.as_chunks::<ENTRY_BYTES>();
+        let entries = entries
+            .iter()
+            .map(|entry| {
+                let mut fields = Fields(entry);
+                let len = u32::from_le_bytes(fields.take()?);
+                if len == 0 || len as usize > BLOCK_BYTES_MAX {
+                    return Err(FormatError::Number("block length"));
+                }
+                Ok(BlockEntry {
+                    len,
+                    hash: BlockHash(fields.take()?),
+                })
+            })
+            .collect::<Result<_, _>>()?;
+        Ok(Self { entries })
+    }
+
+    /// The page's bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.entries.len() * ENTRY_BYTES);
+        for entry in &self.entries {
+            bytes.extend_from_slice(&entry.len.to_le_bytes());
+            bytes.extend_from_slice(&entry.hash.0);
+        }
+        bytes
+    }
+
+    /// The entries, in the order of rows.
+    pub fn entries(&self) -> &[BlockEntry] {
+        &self.entries
+    }
+
+    /// Sum of the block lengths.
+    pub fn block_bytes(&self) -> u64 {
+        self.entries.iter().map(|entry| u64::from(entry.len)).sum()
+    }
+}
+
+/// What the root of a shard is the hash of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outline {
+    /// Rows of the shard.
+    pub rows: u64,
+    /// Sum of its block lengths.
+    pub block_bytes: u64,
+    /// Hash of every page.
+    pub pages: Vec<PageHash>,
+}
+
+impl Outline {
+    /// The shard's root.
+    pub fn root(&self, identity: &ShardIdentity) -> ShardRoot {
+        let (data, parity) = identity.redundancy.into();
+        let mut hasher = blake3::Hasher::new_derive_key("ckpt v1 shard root");
+        hasher
+            .update(&identity.checkpoint.0)
+            .update(&[identity.shard.number(), data, parity, 0])
+            .update(&self.rows.to_le_bytes())
+            .update(&self.block_bytes.to_le_bytes());
+        for page in &self.pages {
+            hasher.update(&page.0);
+        }
+        ShardRoot(*hasher.finalize().as_bytes())
+    }
+
+    /// Checks that the counts fit together and that the root is `expected`.
+    ///
+    /// # Errors
+    /// When they do not.
+    pub fn verify(&self, identity: &ShardIdentity, expected: ShardRoot) -> Result<(), FormatError> {
+        if self.pages.len() as u64 != page_count(self.rows) {
+            return Err(FormatError::Number("number of pages"));
+        }
+        if self.root(identity) != expected {
+            return Err(FormatError::Checksum("outline"));
+        }
+        Ok(())
+    }
+}
+
+/// Builds the table of a shard while its blocks go by.
+///
+/// What it keeps is one page and 32 bytes for each earlier one.
+#[derive(Clone, Debug, Default)]
+pub struct TableBuilder {
+    page: Page,
+    outline: Outline,
+}
+
+impl TableBuilder {
+    /// Adds the next row's block; returns the page's bytes when this block filled it.
+    pub fn push(&mut self, entry: BlockEntry) -> Option<Vec<u8>> {
+        self.page.entries.push(entry);
+        self.outline.rows += 1;
+        self.outline.block_bytes += u64::from(entry.len);
+        (self.page.entries.len() as u64 == PAGE_ROWS).then(|| self.close_page())
+    }
+
+    /// Rows so far.
+    pub const fn rows(&self) -> u64 {
+        self.outline.rows
+    }
+
+    /// Sum of the block lengths so far.
+    pub const fn block_bytes(&self) -> u64 {
+        self.outline.block_bytes
+    }
+
+    /// Ends the table: the bytes of the last page when it is not empty, and the outline.
+    pub fn finish(mut self) -> (Option<Vec<u8>>, Outline) {
+        let last = (!self.page.entries.is_empty()).then(|| self.close_page());
+        (last, self.outline)
+    }
+
+    fn close_page(&mut self) -> Vec<u8> {
+        let bytes = self.page.encode();
+        self.outline.pages.push(PageHash::of(&bytes));
+        self.page.entries.clear();
+        bytes
+    }
+}
+
+/// The end of a shard file: the outline, where each group begins, and the root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Footer {
+    /// What the root is the hash of.
+    pub outline: Outline,
+    /// Offset in the file of each group.
+    pub groups: Vec<u64>,
+    /// The root that was computed when the shard was written.
+    pub root: ShardRoot,
+}
+
+impl Footer {
+    /// The footer's bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.groups.len() * FOOTER_ENTRY_BYTES + TAIL_BYTES);
+        for (offset, page) in self.groups.iter().zip(&self.outline.pages) {
+            bytes.extend_from_slice(&offset.to_le_bytes());
+            bytes.extend_from_slice(&page.0);
+        }
+        let pages = u32::try_from(self.outline.pages.len()).unwrap_or(u32::MAX);
+        bytes.extend_from_slice(&self.outline.rows.to_le_bytes());
+        bytes.extend_from_slice(&self.outline.block_bytes.to_le_bytes());
+        bytes.extend_from_slice(&pages.to_le_bytes());
+        bytes.extend_from_slice(&[0; 4]);
+        bytes.extend_from_slice(&self.root.0);
+        let check = blake3::hash(&bytes);
+        bytes.extend_from_slice(&check.as_bytes()[..8]);
+        bytes.extend_from_slice(FOOTER_MAGIC);
+        bytes
+    }
+
+    /// How long the whole footer is whose last bytes are `tail`.
+    ///
+    /// # Errors
+    /// When these are not the last bytes of a whole shard.
+    pub fn len_from_tail(tail: &[u8; TAIL_BYTES]) -> Result<usize, FormatError> {
+        let mut fields = Fields(tail);
+        let rows = u64::from_le_bytes(fields.take()?);
+        let _block_bytes: [u8; 8] = fields.take()?;
+        let pages = u32::from_le_bytes(fields.take()?);
+        if tail[TAIL_BYTES - 8..] != *FOOTER_MAGIC {
+            return Err(FormatError::Magic("footer"));
+        }
+        if page_count(rows) != u64::from(pages) || u64::from(pages) > PAGES_MAX {
+            return Err(FormatError::Number("number of pages"));
+        }
+        Ok(usize::try_from(pages)? * FOOTER_ENTRY_BYTES + TAIL_BYTES)
+    }
+
+    /// Reads the footer of a file of `file_len` bytes whose header is `identity`'s.
+    ///
+    /// # Errors
+    /// When the bytes are not the footer of this whole shard.
+    pub fn parse(
+        bytes: &[u8],
+        file_len: u64,
+        identity: &ShardIdentity,
+    ) -> Result<Self, FormatError> {
+        let short = |expected| FormatError::Length {
+            part: "footer",
+            actual: bytes.len(),
+            expected,
+        };
+        let (entries, tail) = bytes.split_last_chunk().ok_or(short(TAIL_BYTES))?;
+        let expected = Self::len_from_tail(tail)?;
+        if bytes.len() != expected {
+            return Err(short(expected));
+        }
+        let checked = &bytes[..bytes.len() - 16];
+        if blake3::hash(checked).as_bytes()[..8] != tail[TAIL_BYTES - 16..TAIL_BYTES - 8] {
+            return Err(FormatError::Checksum("footer"));
+        }
+        let mut fields = Fields(tail);
+        let rows = u64::from_le_bytes(fields.take()?);
+        let block_bytes = u64::from_le_bytes(fields.take()?);
+        let _pages_and_zero: [u8; 8] = fields.take()?;
+        let root = ShardRoot(fields.take()?);
+        let (mut groups, mut pages) = (Vec::new(), Vec::new());
+        for entry in entries.as_chunks::<FOOTER_ENTRY_BYTES>().0 {
+            let mut fields = Fields(entry);
+            groups.push(u64::from_le_bytes(fields.take()?));
+            pages.push(PageHash(fields.take()?));
+        }
+        let outline = Outline {
+            rows,
+            block_bytes,
+            pages,
+        };
+        outline.verify(identity, root)?;
+        let footer = Self {
+            outline,
+            groups,
+            root,
+        };
+        footer.check_places(file_len, bytes.len())?;
+        Ok(footer)
+    }
+
+    /// Offset in the file of the page of group `page`: right before the next group or the footer.
+    pub fn page_offset(&self, page: u64, file_len: u64, footer_len: usize) -> Option<u64> {
+        let next = usize::try_from(page).ok()?.checked_add(1)?;
+        let end = match self.groups.get(next) {
+            Some(offset) => *offset,
+            None if next == self.groups.len() => file_len.checked_sub(footer_len as u64)?,
+            None => return None,
+        };
+        end.checked_sub(page_rows(self.outline.rows, page) * ENTRY_BYTES as u64)
+    }
+
+    /// Length of the encoded footer.
+    pub fn encoded_len(&self) -> usize {
+        self.groups.len() * FOOTER_ENTRY_BYTES + TAIL_BYTES
+    }
+
+    /// Groups begin after the header, follow each other with room for their pages, and with all
+    /// blocks and pages fill the file exactly.
+    fn check_places(&self, file_len: u64, footer_len: usize) -> Result<(), FormatError> {
+        let wrong = FormatError::Number("place of a group");
+        let mut at = HEADER_BYTES as u64;
+        for page in 0..self.groups.len() as u64 {
+            if self.groups.get(usize::try_from(page)?) != Some(&at) {
+                // Only the first offset is known exactly; later ones depend on block lengths.
+                let group = usize::try_from(page)?;
+                if group == 0 || self.groups[group] < at {
+                    return Err(wrong);
+                }
+                at = self.groups[group];
+            }
+            at = at.saturating_add(page_rows(self.outline.rows, page) * ENTRY_BYTES as u64);
+        }
+        let table = self.outline.rows.saturating_mul(ENTRY_BYTES as u64);
+        let expected = (HEADER_BYTES as u64)
+            .checked_add(self.outline.block_bytes)
+            .and_then(|len| len.checked_add(table))
+            .and_then(|len| len.checked_add(footer_len as u64));
+        if expected != Some(file_len) || at.saturating_add(footer_len as u64) > file_len {
+            return Err(wrong);
+        }
+        Ok(())
+    }
+}
+
+/// Reads fields of fixed length one after the other.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], FormatError> {
+        let (field, rest) = self.0.split_first_chunk().ok_or(FormatError::Length {
+            part: "field",
+            actual: self.0.len(),
+            expected: N,
+        })?;
+        self.0 = rest;
+        Ok(*field)
+    }
+}
