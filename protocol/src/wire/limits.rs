@@ -1,0 +1,48 @@
+//! Every maximum of the protocol, in one place.
+
+use std::time::Duration;
+
+use codec::geometry::{BLOCK_BYTES_MAX, PAGE_ROWS};
+use codec::manifest::MANIFEST_BYTES_MAX;
+use codec::shard_file::{ENTRY_BYTES, PAGES_MAX};
+
+/// Name of the wire protocol and its version, negotiated in the TLS handshake.
+pub const ALPN: &[u8] = b"ckpt/1";
+
+/// Longest frame: a record, which is a manifest and a few numbers for each shard.
+pub const FRAME_BYTES_MAX: usize = MANIFEST_BYTES_MAX + (8 << 10);
+
+/// Longest text in a message (names, details of a refusal).
+pub const TEXT_BYTES_MAX: usize = 256;
+
+/// Most records in the answer to one `Find`.
+pub const RECORDS_MAX: u32 = 1024;
+
+/// Most rows in the answer to one `Rows`.
+pub const ROWS_PER_READ_MAX: u32 = 64;
+
+/// Most bytes in the answer to one `Rows`.
+pub const READ_BYTES_MAX: u64 = ROWS_PER_READ_MAX as u64 * BLOCK_BYTES_MAX as u64;
+
+/// Bytes of a full page.
+pub const PAGE_BYTES_MAX: usize = PAGE_ROWS as usize * ENTRY_BYTES;
+
+/// Bytes of the page hashes of the largest shard.
+pub const OUTLINE_BYTES_MAX: usize = PAGES_MAX as usize * 32;
+
+/// Longest wait for a connection.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Longest wait for the answer to a request that moves little data.
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Longest wait for a host to sync a shard after its last byte.
+pub const SYNC_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// A transfer that does not move one byte for this long has stalled.
+pub const STALL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a host keeps a finished shard, or a claim, without a manifest.
+pub const UNCOMMITTED_LIFETIME: Duration = Duration::from_secs(3600);
+
+const _: () = assert!(FRAME_BYTES_MAX > MANIFEST_BYTES_MAX + 64 * 16 + 1024);

@@ -1,0 +1,295 @@
+//! Requests and responses. Every change needs a new version in [`super::limits::ALPN`]; numbers of
+//! variants never change, new ones are added at the end.
+
+use codec::hash::ShardRoot;
+use codec::serial::{self, SerialError};
+use codec::{CheckpointId, JobTag, Redundancy, ShardIndex, Version};
+use serde::{Deserialize, Serialize};
+
+use super::Code;
+use super::limits::{FRAME_BYTES_MAX, TEXT_BYTES_MAX};
+
+/// What a client asks; the first frame of a stream.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// How are you?
+    Status,
+    /// Reserve a version of a job for a checkpoint.
+    Claim(Claim),
+    /// Take a shard; its blocks follow.
+    PutShard(PutShard),
+    /// Make a checkpoint visible whose shard you hold.
+    Commit {
+        /// The signed manifest.
+        #[serde(with = "serde_bytes")]
+        manifest: Vec<u8>,
+    },
+    /// Which checkpoints of mine do you hold?
+    Find {
+        /// Only those of this job.
+        job_tag: Option<JobTag>,
+        /// Only those with a larger id, in ascending order (to continue an earlier answer).
+        after: Option<CheckpointId>,
+    },
+    /// Send the outline of a shard.
+    Outline(ShardName),
+    /// Send a page of a shard's table.
+    Page {
+        /// The shard.
+        shard: ShardName,
+        /// The page.
+        page: u64,
+    },
+    /// Send blocks of a shard.
+    Rows {
+        /// The shard.
+        shard: ShardName,
+        /// First row.
+        first: u64,
+        /// How many, at most [`super::limits::ROWS_PER_READ_MAX`].
+        count: u32,
+    },
+    /// Remove all that you have of a checkpoint.
+    Forget {
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+    },
+}
+
+/// Reservation of a version number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    /// The job.
+    pub job_tag: JobTag,
+    /// The version.
+    pub version: Version,
+    /// The checkpoint that will have it.
+    pub checkpoint: CheckpointId,
+}
+
+/// Head of a shard transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PutShard {
+    /// Which checkpoint it is of, and of which job and version.
+    pub claim: Claim,
+    /// The checkpoint's redundancy.
+    pub redundancy: Redundancy,
+    /// Number of the shard.
+    pub shard: u8,
+    /// Bytes to expect, as far as known: an upper bound, or 0 when it is not known at all. The
+    /// host refuses at once what it has no room for.
+    pub expected_bytes: u64,
+}
+
+/// A shard by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ShardName {
+    /// The checkpoint.
+    pub checkpoint: CheckpointId,
+    /// Number of the shard.
+    pub shard: u8,
+}
+
+/// What a host answers; the first frame that it sends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Response {
+    /// No, and why.
+    Refused(Refusal),
+    /// How the host is.
+    Status(HostStatus),
+    /// The version is reserved.
+    Claimed,
+    /// The version is another checkpoint's; `next` was free when this was said.
+    Taken {
+        /// The lowest version above all that this host knows of the job.
+        next: Version,
+    },
+    /// Blocks may follow.
+    Accepted,
+    /// The shard is whole and synced.
+    Stored(StoredShard),
+    /// The manifest is synced and the checkpoint visible.
+    Committed,
+    /// So many records follow.
+    Found {
+        /// How many, at most [`super::limits::RECORDS_MAX`].
+        count: u32,
+        /// Whether there are more after the last of these.
+        more: bool,
+    },
+    /// Page hashes follow.
+    Outline {
+        /// Rows of the shard.
+        rows: u64,
+        /// Sum of its block lengths.
+        block_bytes: u64,
+        /// Number of pages.
+        pages: u64,
+    },
+    /// A page follows.
+    Page {
+        /// Its length.
+        bytes: u32,
+    },
+    /// Blocks follow.
+    Rows {
+        /// Their length together.
+        bytes: u64,
+    },
+    /// Nothing of the checkpoint is here any more.
+    Forgotten {
+        /// Whether there was something.
+        existed: bool,
+    },
+}
+
+/// A refusal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// Why.
+    pub code: Code,
+    /// For logs, at most [`TEXT_BYTES_MAX`] bytes.
+    pub detail: String,
+    /// When it may be worth asking again; 0 when it is not.
+    pub retry_after_ms: u32,
+}
+
+/// How a host is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostStatus {
+    /// Its name in the grid.
+    pub name: String,
+    /// Version of its software.
+    pub software: String,
+    /// Bytes that it lends.
+    pub capacity_bytes: u64,
+    /// Bytes that are taken or promised.
+    pub used_bytes: u64,
+    /// Bytes that can still be stored: capacity and the disk's free space considered.
+    pub free_bytes: u64,
+    /// Whole shards.
+    pub shards: u64,
+    /// Committed checkpoints.
+    pub checkpoints: u64,
+    /// Seconds since it started.
+    pub uptime_s: u64,
+}
+
+/// Acknowledgement of a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredShard {
+    /// Its rows.
+    pub rows: u64,
+    /// The root over what was synced.
+    pub root: ShardRoot,
+}
+
+/// A committed checkpoint and what a host holds of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// The signed manifest.
+    #[serde(with = "serde_bytes")]
+    pub manifest: Vec<u8>,
+    /// Shards that this host holds, by number.
+    pub shards: Vec<u8>,
+}
+
+/// The end of a shard transfer, after the block length 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PutEnd {
+    /// Rows that were sent.
+    pub rows: u64,
+    /// Root that the client computed.
+    pub root: ShardRoot,
+}
+
+impl PutEnd {
+    /// Bytes of an end.
+    pub const BYTES: usize = 40;
+
+    /// The end's bytes.
+    pub fn encode(&self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..8].copy_from_slice(&self.rows.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.root.0);
+        bytes
+    }
+
+    /// Reads an end.
+    pub fn decode(bytes: &[u8; Self::BYTES]) -> Self {
+        let (rows, root) = bytes.split_at(8);
+        let mut end = Self {
+            rows: 0,
+            root: ShardRoot([0; 32]),
+        };
+        end.root.0.copy_from_slice(root);
+        let mut le = [0; 8];
+        le.copy_from_slice(rows);
+        end.rows = u64::from_le_bytes(le);
+        end
+    }
+}
+
+impl PutShard {
+    /// The shard, checked against the redundancy.
+    pub fn shard(&self) -> Option<ShardIndex> {
+        self.redundancy.shard(self.shard)
+    }
+}
+
+impl Refusal {
+    /// A refusal that is not worth asking again; `detail` is cut to the allowed length.
+    pub fn new(code: Code, detail: impl Into<String>) -> Self {
+        let mut detail = detail.into();
+        let end = (0..=TEXT_BYTES_MAX.min(detail.len()))
+            .rev()
+            .find(|&end| detail.is_char_boundary(end))
+            .unwrap_or(0);
+        detail.truncate(end);
+        Self {
+            code,
+            detail,
+            retry_after_ms: 0,
+        }
+    }
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.code)?;
+        if !self.detail.is_empty() {
+            write!(f, " ({})", self.detail.escape_debug())?;
+        }
+        Ok(())
+    }
+}
+
+/// A message that can be a frame.
+pub trait Message: Sized {
+    /// The frame's bytes, without the length before it.
+    ///
+    /// # Errors
+    /// When it is longer than a frame may be.
+    fn to_frame(&self) -> Result<Vec<u8>, SerialError>;
+
+    /// Reads a frame.
+    ///
+    /// # Errors
+    /// When it is not exactly one such message.
+    fn from_frame(bytes: &[u8]) -> Result<Self, SerialError>;
+}
+
+macro_rules! message {
+    ($($name:ty),*) => {$(
+        impl Message for $name {
+            fn to_frame(&self) -> Result<Vec<u8>, SerialError> {
+                serial::encode(self, FRAME_BYTES_MAX)
+            }
+
+            fn from_frame(bytes: &[u8]) -> Result<Self, SerialError> {
+                serial::decode(bytes, FRAME_BYTES_MAX)
+            }
+        }
+    )*};
+}
+message!(Request, Response, Record);

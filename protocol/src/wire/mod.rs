@@ -1,0 +1,7 @@
+//! Messages as plain data. Nothing here does I/O.
+
+pub mod code;
+pub mod limits;
+pub mod message;
+
+pub use code::Code;
