@@ -1,1 +1,7 @@
-//! Skeleton.
+//! The client: saves images to the hosts of a grid and gets them back.
+//!
+//! [`report`] says what every command is asked and what it answers; everything else is how.
+
+pub mod agent;
+pub mod cancel;
+pub mod report;

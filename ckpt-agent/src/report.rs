@@ -1,0 +1,430 @@
+//! What each command answers, and how it fails. Printed for people or as JSON by the command line;
+//! the fields are documented in `docs/json.md` and only ever added to.
+
+use std::fmt;
+
+use codec::{CheckpointId, JobId, Redundancy, Version};
+use serde::{Serialize, Serializer};
+
+/// How a command ended; the numbers are stable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExitStatus {
+    /// Done as promised.
+    Done = 0,
+    /// Failed for a reason that has no number of its own; nothing changed.
+    Failed = 1,
+    /// Wrong usage or configuration.
+    Usage = 2,
+    /// Done, but with less than the promised redundancy, or with warnings, as was asked for.
+    Degraded = 3,
+    /// No such job, version or checkpoint.
+    NotFound = 4,
+    /// Not enough hosts can be reached now; nothing was stored. Try again later.
+    TooFewHosts = 5,
+    /// Identity, key or permission.
+    Denied = 6,
+    /// Damaged beyond repair: bytes were found, but too few of them are right.
+    Damaged = 7,
+    /// Reading or writing on this machine failed (file, disk full, command).
+    LocalIo = 8,
+    /// Not finished within `--deadline`; the old version stands.
+    Deadline = 9,
+    /// Ended by SIGINT; nothing was committed.
+    Interrupted = 130,
+    /// Ended by SIGTERM; nothing was committed.
+    Terminated = 143,
+}
+
+impl ExitStatus {
+    /// All of them, for the table in the help text.
+    pub const ALL: [(Self, &'static str); 12] = [
+        (Self::Done, "done as promised"),
+        (Self::Failed, "failed; nothing changed"),
+        (Self::Usage, "wrong usage or configuration"),
+        (
+            Self::Degraded,
+            "done with less redundancy or with warnings, as asked for",
+        ),
+        (Self::NotFound, "no such job, version or checkpoint"),
+        (
+            Self::TooFewHosts,
+            "not enough hosts now, nothing stored; try later",
+        ),
+        (Self::Denied, "identity, key or permission"),
+        (Self::Damaged, "damaged beyond repair"),
+        (Self::LocalIo, "reading or writing on this machine failed"),
+        (
+            Self::Deadline,
+            "not finished within --deadline; the old version stands",
+        ),
+        (Self::Interrupted, "interrupted (SIGINT); nothing committed"),
+        (Self::Terminated, "terminated (SIGTERM); nothing committed"),
+    ];
+}
+
+/// Why a command failed: what, why for each host, and what to do next.
+#[derive(Debug, Serialize)]
+pub struct Failure {
+    /// The exit status that goes with it.
+    pub status: ExitStatus,
+    /// What failed and why, in one sentence that names the thing.
+    pub message: String,
+    /// What each host had to do with it.
+    pub hosts: Vec<HostNote>,
+    /// What still holds (`version 17 is still the newest`).
+    pub state: Option<String>,
+    /// What to try next.
+    pub next: Option<String>,
+}
+
+/// One host's part in a failure or a replacement.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HostNote {
+    /// The host's name.
+    pub host: String,
+    /// What happened there.
+    pub what: String,
+}
+
+impl Failure {
+    /// A failure without further notes.
+    pub fn new(status: ExitStatus, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            message: message.into(),
+            hosts: Vec::new(),
+            state: None,
+            next: None,
+        }
+    }
+
+    /// Adds what to try next.
+    #[must_use]
+    pub fn next(mut self, next: impl Into<String>) -> Self {
+        self.next = Some(next.into());
+        self
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// Checkpoint ids are printed whole in reports.
+fn hex_id<S: Serializer>(id: &CheckpointId, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&id.hex())
+}
+
+fn redundancy<S: Serializer>(value: &Redundancy, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(value)
+}
+
+/// Answer of `ckpt save`.
+#[derive(Clone, Debug, Serialize)]
+pub struct SaveReport {
+    /// The job.
+    pub job: JobId,
+    /// The version that was committed.
+    pub version: Version,
+    /// The checkpoint's id.
+    #[serde(serialize_with = "hex_id")]
+    pub checkpoint: CheckpointId,
+    /// Its redundancy, such as `3+2`.
+    #[serde(serialize_with = "redundancy")]
+    pub redundancy: Redundancy,
+    /// Shards that can be lost without losing the image.
+    pub can_lose: usize,
+    /// Sum of the file sizes.
+    pub image_bytes: u64,
+    /// Bytes that were read: holes are not.
+    pub read_bytes: u64,
+    /// Of these, in segments that are all zero.
+    pub zero_bytes: u64,
+    /// Bytes after compression.
+    pub stored_bytes: u64,
+    /// Bytes on all hosts together.
+    pub shard_bytes: u64,
+    /// Number of files.
+    pub files: u64,
+    /// Seconds from start to commit.
+    pub seconds: f64,
+    /// Which host holds which shard.
+    pub holders: Vec<Holder>,
+    /// Hosts that were replaced on the way, and why.
+    pub replaced: Vec<HostNote>,
+    /// Versions that `--keep` removed.
+    pub removed: Vec<Version>,
+    /// What the user should know.
+    pub warnings: Vec<String>,
+}
+
+/// A shard and the host that holds it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Holder {
+    /// Number of the shard.
+    pub shard: u8,
+    /// Name of the host, when any has it.
+    pub host: Option<String>,
+}
+
+/// Answer of `ckpt restore`.
+#[derive(Clone, Debug, Serialize)]
+pub struct RestoreReport {
+    /// The job.
+    pub job: JobId,
+    /// The version that was restored; none when there was nothing and `--if-exists` was given.
+    pub version: Option<Version>,
+    /// Where it was written; `-` is standard output.
+    pub target: String,
+    /// Sum of the file sizes.
+    pub image_bytes: u64,
+    /// Bytes that came from hosts.
+    pub fetched_bytes: u64,
+    /// Number of files.
+    pub files: u64,
+    /// Seconds from start to end.
+    pub seconds: f64,
+    /// Bytes that each host sent.
+    pub sources: Vec<SourceBytes>,
+    /// Newer versions that could not be restored, and why.
+    pub skipped: Vec<SkippedVersion>,
+    /// What the user should know.
+    pub warnings: Vec<String>,
+}
+
+/// What one host contributed to a restore.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SourceBytes {
+    /// Its name.
+    pub host: String,
+    /// Bytes of good blocks.
+    pub bytes: u64,
+}
+
+/// A version that was passed over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SkippedVersion {
+    /// The version.
+    pub version: Version,
+    /// Why.
+    pub reason: String,
+}
+
+/// Answer of `ckpt list`.
+#[derive(Clone, Debug, Serialize)]
+pub struct ListReport {
+    /// Checkpoints, by job and then by version.
+    pub checkpoints: Vec<ListedCheckpoint>,
+    /// Hosts that did not answer: what only they hold is missing here.
+    pub silent: Vec<HostNote>,
+}
+
+/// One checkpoint in a list.
+#[derive(Clone, Debug, Serialize)]
+pub struct ListedCheckpoint {
+    /// The job.
+    pub job: JobId,
+    /// The version.
+    pub version: Version,
+    /// The checkpoint's id.
+    #[serde(serialize_with = "hex_id")]
+    pub checkpoint: CheckpointId,
+    /// When the save began, Unix seconds.
+    pub created: u64,
+    /// Its redundancy.
+    #[serde(serialize_with = "redundancy")]
+    pub redundancy: Redundancy,
+    /// Sum of the file sizes.
+    pub image_bytes: u64,
+    /// Bytes after compression.
+    pub stored_bytes: u64,
+    /// Different shards that answering hosts hold.
+    pub shards_found: usize,
+    /// How many of these can still be lost; none when it can't be restored now.
+    pub can_lose: Option<usize>,
+}
+
+/// Answer of `ckpt show`.
+#[derive(Clone, Debug, Serialize)]
+pub struct ShowReport {
+    /// What `list` says of it.
+    #[serde(flatten)]
+    pub checkpoint: ListedCheckpoint,
+    /// `file`, `tree` or `stream`.
+    pub kind: String,
+    /// Whether segments are encrypted.
+    pub encrypted: bool,
+    /// Segments that are stored (rows without the index).
+    pub segments: u64,
+    /// Bytes in segments that are all zero.
+    pub zero_bytes: u64,
+    /// Bytes of one shard.
+    pub shard_bytes: u64,
+    /// Which host holds which shard.
+    pub holders: Vec<Holder>,
+    /// The files.
+    pub files: Vec<ShownFile>,
+    /// Hosts that did not answer.
+    pub silent: Vec<HostNote>,
+}
+
+/// One file of an image.
+#[derive(Clone, Debug, Serialize)]
+pub struct ShownFile {
+    /// Path; bytes that are no UTF-8 are shown as `\xNN`, and a backslash as `\\`.
+    pub path: String,
+    /// `directory`, `file`, `symlink`, `hardlink` or `fifo`.
+    pub kind: String,
+    /// Length, holes included.
+    pub size: u64,
+    /// Bytes that are not holes.
+    pub data_bytes: u64,
+    /// Permission bits.
+    pub mode: u32,
+    /// Last change, Unix seconds.
+    pub mtime: i64,
+    /// Target of a link.
+    pub target: Option<String>,
+}
+
+/// Answer of `ckpt verify`.
+#[derive(Clone, Debug, Serialize)]
+pub struct VerifyReport {
+    /// What was found, by job and then by version.
+    pub checkpoints: Vec<VerifiedCheckpoint>,
+    /// Whether every block was read.
+    pub read_data: bool,
+    /// Bytes of blocks that were read and checked.
+    pub read_bytes: u64,
+    /// Hosts that did not answer.
+    pub silent: Vec<HostNote>,
+}
+
+/// What verification found of a checkpoint.
+#[derive(Clone, Debug, Serialize)]
+pub struct VerifiedCheckpoint {
+    /// The job.
+    pub job: JobId,
+    /// The version.
+    pub version: Version,
+    /// Shards that are whole as far as was checked.
+    pub good: Vec<Holder>,
+    /// Shards that are missing or damaged, and how.
+    pub bad: Vec<BadShard>,
+    /// How many more can be lost; none when it can't be restored now.
+    pub can_lose: Option<usize>,
+}
+
+/// A shard that is not what it should be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BadShard {
+    /// Number of the shard.
+    pub shard: u8,
+    /// The host that should have it, when one said so.
+    pub host: Option<String>,
+    /// What is wrong.
+    pub what: String,
+}
+
+/// Answer of `ckpt forget`.
+#[derive(Clone, Debug, Serialize)]
+pub struct ForgetReport {
+    /// The job.
+    pub job: JobId,
+    /// Versions that were removed.
+    pub removed: Vec<Version>,
+    /// Hosts that could not be told: they may still hold shards.
+    pub silent: Vec<HostNote>,
+}
+
+/// Answer of `ckpt hosts`.
+#[derive(Clone, Debug, Serialize)]
+pub struct HostsReport {
+    /// All hosts of the grid file.
+    pub hosts: Vec<HostReport>,
+}
+
+/// How one host is.
+#[derive(Clone, Debug, Serialize)]
+pub struct HostReport {
+    /// Its name.
+    pub name: String,
+    /// Its address.
+    pub addr: String,
+    /// Its site, when the grid file tells.
+    pub site: Option<String>,
+    /// Whether it answered.
+    pub up: bool,
+    /// Why it did not.
+    pub error: Option<String>,
+    /// Time of one question and answer, in milliseconds.
+    pub rtt_ms: Option<f64>,
+    /// Version of its software.
+    pub software: Option<String>,
+    /// Bytes that it lends.
+    pub capacity_bytes: Option<u64>,
+    /// Bytes that are taken.
+    pub used_bytes: Option<u64>,
+    /// Bytes that can still be stored.
+    pub free_bytes: Option<u64>,
+    /// Whole shards.
+    pub shards: Option<u64>,
+    /// Committed checkpoints.
+    pub checkpoints: Option<u64>,
+    /// Seconds since it started.
+    pub uptime_s: Option<u64>,
+}
+
+/// Where a long command stands; told a few times each second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Progress {
+    /// Image bytes that are done.
+    pub done_bytes: u64,
+    /// Image bytes in all, when known.
+    pub total_bytes: Option<u64>,
+    /// Bytes after compression so far.
+    pub stored_bytes: u64,
+    /// Bytes that went over the network so far.
+    pub network_bytes: u64,
+}
+
+/// What a long command tells while it runs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum ProgressEvent {
+    /// How far it is.
+    Progress(Progress),
+    /// A host was given up, and which takes over.
+    HostReplaced {
+        /// The host that was given up and why.
+        lost: HostNote,
+        /// Its successor, when there is one.
+        spare: Option<String>,
+    },
+    /// A version was passed over.
+    VersionSkipped(SkippedVersion),
+    /// Something that the user should know.
+    Warning {
+        /// What.
+        message: String,
+    },
+}
+
+/// Who is told of progress. Called from several threads; returns quickly.
+pub trait Observer: Send + Sync {
+    /// Something happened.
+    fn event(&self, event: ProgressEvent);
+}
+
+/// Tells nobody.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Silent;
+
+impl Observer for Silent {
+    fn event(&self, _: ProgressEvent) {}
+}
