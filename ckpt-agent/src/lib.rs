@@ -4,4 +4,5 @@
 
 pub mod agent;
 pub mod cancel;
+pub mod pipeline;
 pub mod report;

@@ -1,0 +1,229 @@
+//! Decodes rows on all cores and writes the image in order.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use bytes::Bytes;
+use codec::ShardIndex;
+use codec::decode::{DecodeError, RowDecoder};
+use codec::hash::SegmentHash;
+use codec::index::{Index, SegmentEntry, StoredSegment};
+use codec::manifest::{Public, Summary};
+
+/// Where the image's bytes go, in the order of the image stream.
+pub trait StreamSink: Send + 'static {
+    /// Why writing failed.
+    type Error: Send + 'static;
+    /// What is left to say after the last byte.
+    type Written: Send + 'static;
+
+    /// Takes the next bytes.
+    ///
+    /// # Errors
+    /// When they can't be written.
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Self::Error>;
+
+    /// Takes the next `count` zero bytes.
+    ///
+    /// # Errors
+    /// When they can't be written.
+    fn zeros(&mut self, count: u64) -> Result<(), Self::Error>;
+
+    /// After the last byte: makes the image visible.
+    ///
+    /// # Errors
+    /// When it can't be completed; then nothing is visible.
+    fn finish(self) -> Result<Self::Written, Self::Error>;
+}
+
+/// Good blocks of a row, enough to decode it.
+#[derive(Clone, Debug)]
+pub struct RowBlocks {
+    /// The row.
+    pub row: u64,
+    /// Its blocks, verified against the table of their shards.
+    pub blocks: Vec<(ShardIndex, Bytes)>,
+}
+
+/// What the threads tell.
+#[derive(Debug)]
+pub enum Decoded<E, W> {
+    /// A row was written; its memory is free.
+    Written {
+        /// The row.
+        row: u64,
+        /// Image bytes so far, zeros included.
+        image_bytes: u64,
+    },
+    /// The image is complete.
+    Finished(W),
+    /// A row could not be decoded.
+    Undecodable(DecodeError),
+    /// Writing failed.
+    Failed(E),
+}
+
+/// Takes rows for decoding. Dropping it before the last row gives the image up.
+#[derive(Debug)]
+pub struct DecodePool {
+    jobs: Sender<RowBlocks>,
+}
+
+impl DecodePool {
+    /// Queues a row; their number in flight is bounded by who fetches them.
+    pub fn push(&self, row: RowBlocks) {
+        // Fails only when the threads gave up, which they have told.
+        let _ = self.jobs.send(row);
+    }
+}
+
+/// Starts `cpus` decoding threads and a writing one. `tell` must not wait.
+pub fn start<S, F>(
+    public: &Public,
+    summary: &Summary,
+    index: Index,
+    sink: S,
+    cpus: usize,
+    tell: F,
+) -> DecodePool
+where
+    S: StreamSink,
+    F: FnMut(Decoded<S::Error, S::Written>) + Send + 'static,
+{
+    let index = Arc::new(index);
+    let (jobs, queue) = channel::<RowBlocks>();
+    let (done, decoded) = channel();
+    let queue = Arc::new(Mutex::new(queue));
+    let rows: Arc<Vec<(StoredSegment, SegmentHash)>> =
+        Arc::new(index.rows().map(|(s, h)| (*s, *h)).collect());
+    let buffers = Arc::new(Mutex::new(Vec::new()));
+    for _ in 0..cpus.max(1) {
+        let mut decoder = RowDecoder::new(public.redundancy, public.sealer(&summary.data_key));
+        let (queue, done) = (Arc::clone(&queue), done.clone());
+        let (rows, buffers) = (Arc::clone(&rows), Arc::clone(&buffers));
+        thread::spawn(move || decode_all(&mut decoder, &queue, &rows, &buffers, &done));
+    }
+    thread::spawn(move || {
+        let mut writer = Writer {
+            decoded,
+            waiting: BTreeMap::new(),
+            buffers,
+            tell,
+            image_bytes: 0,
+        };
+        writer.run(&index, sink);
+    });
+    DecodePool { jobs }
+}
+
+type RowResult = (u64, Result<Vec<u8>, DecodeError>);
+type Buffers = Mutex<Vec<Vec<u8>>>;
+
+fn decode_all(
+    decoder: &mut RowDecoder,
+    queue: &Mutex<Receiver<RowBlocks>>,
+    rows: &[(StoredSegment, SegmentHash)],
+    buffers: &Buffers,
+    done: &Sender<RowResult>,
+) {
+    loop {
+        let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(RowBlocks { row, blocks }) = job else {
+            return;
+        };
+        let Some((stored, hash)) = usize::try_from(row).ok().and_then(|at| rows.get(at)) else {
+            continue;
+        };
+        let blocks: Vec<(ShardIndex, &[u8])> = blocks
+            .iter()
+            .map(|(shard, block)| (*shard, &**block))
+            .collect();
+        let mut raw = take_buffer(buffers);
+        let result = decoder
+            .decode(row, stored, Some(hash), &blocks, &mut raw)
+            .map(|()| raw);
+        if done.send((row, result)).is_err() {
+            return;
+        }
+    }
+}
+
+fn take_buffer(buffers: &Buffers) -> Vec<u8> {
+    let returned = buffers.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    returned.unwrap_or_default()
+}
+
+struct Writer<F> {
+    decoded: Receiver<RowResult>,
+    waiting: BTreeMap<u64, Vec<u8>>,
+    buffers: Arc<Buffers>,
+    tell: F,
+    image_bytes: u64,
+}
+
+/// Why the writer stops early.
+enum Stop<E> {
+    Undecodable(DecodeError),
+    Failed(E),
+    /// Whoever fetches has given up.
+    Abandoned,
+}
+
+impl<F> Writer<F> {
+    fn run<S>(&mut self, index: &Index, mut sink: S)
+    where
+        S: StreamSink,
+        F: FnMut(Decoded<S::Error, S::Written>),
+    {
+        let written = self
+            .write_all(index, &mut sink)
+            .and_then(|()| sink.finish().map_err(Stop::Failed));
+        match written {
+            Ok(written) => (self.tell)(Decoded::Finished(written)),
+            Err(Stop::Undecodable(cause)) => (self.tell)(Decoded::Undecodable(cause)),
+            Err(Stop::Failed(cause)) => (self.tell)(Decoded::Failed(cause)),
+            Err(Stop::Abandoned) => {}
+        }
+    }
+
+    fn write_all<S>(&mut self, index: &Index, sink: &mut S) -> Result<(), Stop<S::Error>>
+    where
+        S: StreamSink,
+        F: FnMut(Decoded<S::Error, S::Written>),
+    {
+        let mut row = 0;
+        for segment in &index.segments {
+            self.image_bytes += segment.bytes();
+            match segment {
+                SegmentEntry::Zero { bytes } => sink.zeros(*bytes).map_err(Stop::Failed)?,
+                SegmentEntry::Stored { .. } => {
+                    let raw = self.wait_for(row)?;
+                    sink.write(&raw).map_err(Stop::Failed)?;
+                    self.buffers
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .push(raw);
+                    (self.tell)(Decoded::Written {
+                        row,
+                        image_bytes: self.image_bytes,
+                    });
+                    row += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn wait_for<E>(&mut self, row: u64) -> Result<Vec<u8>, Stop<E>> {
+        loop {
+            if let Some(raw) = self.waiting.remove(&row) {
+                return Ok(raw);
+            }
+            let (decoded, result) = self.decoded.recv().map_err(|_| Stop::Abandoned)?;
+            self.waiting
+                .insert(decoded, result.map_err(Stop::Undecodable)?);
+        }
+    }
+}

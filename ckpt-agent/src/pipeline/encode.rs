@@ -1,0 +1,352 @@
+//! Reads an image, encodes it on all cores, and hands rows out in order.
+//!
+//! One thread reads and cuts; it takes the memory of each row from the budget before it passes the
+//! segment on, in the order of rows, so that a later row never holds what an earlier one waits for.
+//! Workers encode. Whoever finishes the row that is next in order hands it out, with all that
+//! follow.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use bytes::Bytes;
+use codec::compress::Level;
+use codec::encode::{
+    BuildError, CheckpointBuilder, CheckpointPlan, EncodedRow, RowEncoder, row_bytes_max,
+};
+use codec::geometry::SEGMENT_BYTES;
+use codec::index::FileEntry;
+use codec::manifest::{ImageKind, Manifest};
+use codec::seal::OwnerSecret;
+use codec::segment::{Cut, Segmenter};
+use codec::{Redundancy, ShardIndex};
+
+use super::budget::{Budget, Closed, Grant};
+
+/// Where the image's bytes come from.
+pub trait SegmentSource: Send + 'static {
+    /// Why reading failed.
+    type Error: Send + 'static;
+    /// What the user should know.
+    type Warning: Send + 'static;
+
+    /// Fills the emptied `buffer` with the next segment; `None` at the end.
+    ///
+    /// # Errors
+    /// When the image can't be read.
+    fn next_segment(&mut self, buffer: Vec<u8>) -> Result<Option<Vec<u8>>, Self::Error>;
+
+    /// After the last segment: what was read.
+    ///
+    /// # Errors
+    /// When the image changed on the way, or its producer failed.
+    #[allow(
+        clippy::type_complexity,
+        reason = "three plain lists, named in the text"
+    )]
+    fn finish(self) -> Result<(Vec<FileEntry>, ImageKind, Vec<Self::Warning>), Self::Error>;
+}
+
+/// A row in memory, ready to be sent.
+#[derive(Clone, Debug)]
+pub struct ReadyRow {
+    /// Its row.
+    pub row: u64,
+    /// All its blocks, one after the other.
+    pub blocks: Bytes,
+    /// Length of each.
+    pub block_len: usize,
+    /// Image bytes of its segment; none for index rows.
+    pub image_bytes: u64,
+    /// Bytes after compression.
+    pub stored_bytes: u64,
+}
+
+impl ReadyRow {
+    /// The block of `shard`.
+    pub fn block(&self, shard: ShardIndex) -> Bytes {
+        let start = shard.at() * self.block_len;
+        self.blocks.slice(start..start + self.block_len)
+    }
+}
+
+/// What the pipeline tells.
+#[derive(Debug)]
+pub enum Encoded<E, W> {
+    /// The next row.
+    Row(ReadyRow),
+    /// So many zero bytes of the image went by.
+    Zero(u64),
+    /// The image is encoded; there are no more rows.
+    End(Box<EncodedImage<W>>),
+    /// The image could not be encoded.
+    Failed(EncodeFailure<E>),
+}
+
+/// An image that is encoded.
+#[derive(Debug)]
+pub struct EncodedImage<W> {
+    /// The signed manifest.
+    pub manifest: Manifest,
+    /// What the user should know.
+    pub warnings: Vec<W>,
+    /// Bytes of zero segments.
+    pub zero_bytes: u64,
+}
+
+/// Why an image could not be encoded.
+#[derive(Debug, thiserror::Error)]
+pub enum EncodeFailure<E> {
+    /// Reading failed.
+    #[error("reading the image")]
+    Source(E),
+    /// The image can't be described.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// Nobody wants the rows any more.
+    #[error(transparent)]
+    Closed(#[from] Closed),
+}
+
+/// How to encode.
+#[derive(Clone, Debug)]
+pub struct EncodeSettings {
+    /// What is fixed of the checkpoint.
+    pub plan: CheckpointPlan,
+    /// Whose it is.
+    pub owner: OwnerSecret,
+    /// Effort of compression.
+    pub level: Level,
+    /// Number of workers.
+    pub cpus: usize,
+}
+
+/// Bytes of image buffers that a pipeline with `cpus` workers needs beside its budget.
+pub const fn raw_bytes(cpus: usize) -> u64 {
+    ((2 * cpus + 2) * SEGMENT_BYTES) as u64
+}
+
+/// Starts the threads. `tell` is called in the order of the image, from any of them, and must not
+/// wait. Closing the budget ends them.
+pub fn start<S, F>(source: S, settings: EncodeSettings, budget: Arc<Budget>, tell: F)
+where
+    S: SegmentSource,
+    F: FnMut(Encoded<S::Error, S::Warning>) + Send + 'static,
+{
+    let queue = settings.cpus.max(1);
+    let (work, jobs) = sync_channel::<Job>(queue);
+    let (used, unused) = sync_channel::<Vec<u8>>(2 * queue + 2);
+    let jobs = Arc::new(Mutex::new(jobs));
+    let output = Arc::new(Mutex::new(Output {
+        builder: Some(CheckpointBuilder::new(settings.plan.clone())),
+        waiting: BTreeMap::new(),
+        next: 0,
+        tell,
+        source: std::marker::PhantomData,
+    }));
+    let workers: Vec<_> = (0..queue)
+        .map(|_| {
+            let (jobs, used, output) = (Arc::clone(&jobs), used.clone(), Arc::clone(&output));
+            let (settings, budget) = (settings.clone(), Arc::clone(&budget));
+            thread::spawn(move || work_on(&jobs, &used, &output, &settings, &budget))
+        })
+        .collect();
+    thread::spawn(move || {
+        let mut reader = Reader {
+            budget: Arc::clone(&budget),
+            redundancy: settings.plan.redundancy,
+            segmenter: Segmenter::default(),
+            sequence: 0,
+            work,
+            unused,
+        };
+        let read = reader.read_all(source);
+        let zero_bytes = reader.segmenter.zero_bytes();
+        drop(reader);
+        for worker in workers {
+            let _ = worker.join();
+        }
+        let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
+        let end = read.and_then(|read| output.finish(read, zero_bytes, &settings, &budget));
+        (output.tell)(match end {
+            Ok(image) => Encoded::End(Box::new(image)),
+            Err(failure) => Encoded::Failed(failure),
+        });
+    });
+}
+
+/// A piece of the image, numbered in the order of reading.
+struct Job {
+    sequence: u64,
+    piece: Unencoded,
+}
+
+enum Unencoded {
+    Zero(u64),
+    Segment {
+        row: u64,
+        raw: Vec<u8>,
+        grant: Grant,
+    },
+}
+
+struct Reader {
+    budget: Arc<Budget>,
+    redundancy: Redundancy,
+    segmenter: Segmenter,
+    sequence: u64,
+    work: SyncSender<Job>,
+    unused: Receiver<Vec<u8>>,
+}
+
+type ReadImage<W> = (Vec<FileEntry>, ImageKind, Vec<W>);
+
+impl Reader {
+    fn read_all<S: SegmentSource>(
+        &mut self,
+        mut source: S,
+    ) -> Result<ReadImage<S::Warning>, EncodeFailure<S::Error>> {
+        let mut spare = None;
+        loop {
+            let buffer = spare
+                .take()
+                .or_else(|| self.unused.try_recv().ok())
+                .unwrap_or_else(|| Vec::with_capacity(SEGMENT_BYTES));
+            let read = source.next_segment(buffer).map_err(EncodeFailure::Source)?;
+            let Some(raw) = read else { break };
+            let (cut, back) = self.segmenter.cut(raw);
+            spare = back;
+            if let Some(cut) = cut {
+                self.pass_on(cut)?;
+            }
+        }
+        source.finish().map_err(EncodeFailure::Source)
+    }
+
+    fn pass_on(&mut self, cut: Cut) -> Result<(), Closed> {
+        let piece = match cut {
+            Cut::Zero { bytes } => Unencoded::Zero(bytes),
+            Cut::Stored { row, raw } => Unencoded::Segment {
+                row,
+                raw,
+                grant: self.budget.take(row_bytes_max(self.redundancy) as u64)?,
+            },
+        };
+        let job = Job {
+            sequence: self.sequence,
+            piece,
+        };
+        self.sequence += 1;
+        self.work.send(job).map_err(|_| Closed)
+    }
+}
+
+fn work_on<E, W, F: FnMut(Encoded<E, W>)>(
+    jobs: &Mutex<Receiver<Job>>,
+    used: &SyncSender<Vec<u8>>,
+    output: &Mutex<Output<E, W, F>>,
+    settings: &EncodeSettings,
+    budget: &Budget,
+) {
+    let redundancy = settings.plan.redundancy;
+    let sealer = settings.plan.sealer(&settings.owner);
+    let mut encoder = RowEncoder::new(redundancy, sealer, settings.level);
+    loop {
+        let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(job) = job else { return };
+        let piece = match job.piece {
+            Unencoded::Zero(bytes) => Piece::Zero(bytes),
+            Unencoded::Segment { row, raw, grant } => {
+                let blocks = budget.buffer(row_bytes_max(redundancy));
+                let encoded = encoder.encode(row, &raw, blocks);
+                // The reader may have gone: then nobody needs the buffer.
+                let _ = used.try_send(raw);
+                Piece::Row(Box::new((encoded, grant)))
+            }
+        };
+        output
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(job.sequence, piece);
+    }
+}
+
+enum Piece {
+    Row(Box<(EncodedRow, Grant)>),
+    Zero(u64),
+}
+
+/// Puts pieces into order, and counts them into the manifest.
+struct Output<E, W, F> {
+    builder: Option<CheckpointBuilder>,
+    waiting: BTreeMap<u64, Piece>,
+    next: u64,
+    tell: F,
+    source: std::marker::PhantomData<fn() -> (E, W)>,
+}
+
+impl<E, W, F: FnMut(Encoded<E, W>)> Output<E, W, F> {
+    fn push(&mut self, sequence: u64, piece: Piece) {
+        self.waiting.insert(sequence, piece);
+        while let Some(piece) = self.waiting.remove(&self.next) {
+            self.next += 1;
+            let Some(builder) = &mut self.builder else {
+                return;
+            };
+            match piece {
+                Piece::Zero(bytes) => {
+                    builder.push_zero(bytes);
+                    (self.tell)(Encoded::Zero(bytes));
+                }
+                Piece::Row(row) => {
+                    let (encoded, grant) = *row;
+                    // Rows are numbered by the one reader and put into order here.
+                    let pushed = builder.push_row(&encoded);
+                    debug_assert!(pushed.is_ok(), "{pushed:?}");
+                    let image_bytes = u64::from(encoded.stored.raw_len);
+                    (self.tell)(Encoded::Row(ready(encoded, grant, image_bytes)));
+                }
+            }
+        }
+    }
+
+    /// Codes the index, which makes the last rows, and signs the manifest.
+    fn finish(
+        &mut self,
+        (files, kind, warnings): ReadImage<W>,
+        zero_bytes: u64,
+        settings: &EncodeSettings,
+        budget: &Arc<Budget>,
+    ) -> Result<EncodedImage<W>, EncodeFailure<E>> {
+        let mut builder = self.builder.take().ok_or(Closed)?;
+        let index = builder.finish_image(files)?;
+        let redundancy = settings.plan.redundancy;
+        let sealer = settings.plan.sealer(&settings.owner);
+        let mut encoder = RowEncoder::new(redundancy, sealer, settings.level);
+        for raw in index.chunks(SEGMENT_BYTES) {
+            let grant = budget.take(row_bytes_max(redundancy) as u64)?;
+            let blocks = budget.buffer(row_bytes_max(redundancy));
+            let encoded = encoder.encode(builder.rows(), raw, blocks);
+            builder.push_index_row(&encoded)?;
+            (self.tell)(Encoded::Row(ready(encoded, grant, 0)));
+        }
+        let manifest = builder.finish(&settings.owner, kind)?;
+        Ok(EncodedImage {
+            manifest,
+            warnings,
+            zero_bytes,
+        })
+    }
+}
+
+fn ready(encoded: EncodedRow, mut grant: Grant, image_bytes: u64) -> ReadyRow {
+    grant.shrink(encoded.blocks.capacity() as u64);
+    ReadyRow {
+        row: encoded.row,
+        block_len: encoded.block_len,
+        stored_bytes: u64::from(encoded.stored.stored_len),
+        image_bytes,
+        blocks: grant.share(encoded.blocks),
+    }
+}

@@ -1,0 +1,6 @@
+//! The CPU's part of a save and a restore, on threads of its own: segments in, rows of blocks out,
+//! and back. All memory in flight is taken from one [`budget`].
+
+pub mod budget;
+pub mod decode;
+pub mod encode;
