@@ -4,3 +4,6 @@
 pub mod budget;
 pub mod decode;
 pub mod encode;
+
+#[cfg(test)]
+mod tests;

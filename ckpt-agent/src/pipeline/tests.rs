@@ -1,0 +1,284 @@
+//! Both pipelines against each other, without a network between them.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use codec::compress::Level;
+use codec::decode::RowDecoder;
+use codec::encode::CheckpointPlan;
+use codec::geometry::SEGMENT_BYTES;
+use codec::index::{Extent, FileEntry, FileKind, Index};
+use codec::manifest::{ImageKind, Manifest, Summary};
+use codec::seal::{Cipher, DataKey, OwnerSecret};
+use codec::{CheckpointId, Redundancy, Version};
+use rand::rngs::SmallRng;
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+
+use super::budget::Budget;
+use super::decode::{self, Decoded, RowBlocks, StreamSink};
+use super::encode::{self, EncodeFailure, EncodeSettings, Encoded, ReadyRow, SegmentSource};
+
+struct Bytes {
+    image: Vec<u8>,
+    at: usize,
+    fail_at: Option<usize>,
+}
+
+impl SegmentSource for Bytes {
+    type Error = &'static str;
+    type Warning = Infallible;
+
+    fn next_segment(&mut self, mut buffer: Vec<u8>) -> Result<Option<Vec<u8>>, &'static str> {
+        if self.fail_at.is_some_and(|at| self.at >= at) {
+            return Err("broken");
+        }
+        let end = self.image.len().min(self.at + SEGMENT_BYTES);
+        buffer.clear();
+        buffer.extend_from_slice(&self.image[self.at..end]);
+        self.at = end;
+        Ok((!buffer.is_empty()).then_some(buffer))
+    }
+
+    fn finish(self) -> Result<(Vec<FileEntry>, ImageKind, Vec<Infallible>), &'static str> {
+        let size = self.image.len() as u64;
+        let extents = match size {
+            0 => vec![],
+            len => vec![Extent { offset: 0, len }],
+        };
+        let file = FileEntry {
+            path: b"image".to_vec(),
+            mode: 0o600,
+            mtime_s: 1,
+            mtime_ns: 2,
+            kind: FileKind::Regular { size, extents },
+        };
+        Ok((vec![file], ImageKind::File, vec![]))
+    }
+}
+
+struct Collect(Vec<u8>);
+
+impl StreamSink for Collect {
+    type Error = Infallible;
+    type Written = Vec<u8>;
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Infallible> {
+        self.0.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn zeros(&mut self, count: u64) -> Result<(), Infallible> {
+        self.0.resize(self.0.len() + count as usize, 0);
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Vec<u8>, Infallible> {
+        Ok(self.0)
+    }
+}
+
+fn settings(redundancy: Redundancy) -> EncodeSettings {
+    EncodeSettings {
+        plan: CheckpointPlan {
+            checkpoint: CheckpointId([3; 16]),
+            job: "42".parse().unwrap(),
+            version: Version(1),
+            created: 5,
+            previous: None,
+            redundancy,
+            cipher: Cipher::Aes256Gcm,
+            data_key: DataKey::new([4; 32]),
+        },
+        owner: OwnerSecret::new([5; 32]),
+        level: Level::DEFAULT,
+        cpus: 3,
+    }
+}
+
+fn image(len: usize, rng: &mut SmallRng) -> Vec<u8> {
+    let mut image = vec![0; len];
+    for part in image.chunks_mut(SEGMENT_BYTES / 2) {
+        match rng.random_range(0..3) {
+            0 => {}
+            1 => part.fill(rng.random()),
+            _ => rng.fill(part),
+        }
+    }
+    image
+}
+
+/// Encodes within a budget of a few rows, keeping only copies of the rows.
+fn encode_all(
+    source: Bytes,
+    settings: &EncodeSettings,
+) -> Result<(Vec<ReadyRow>, Manifest), EncodeFailure<&'static str>> {
+    let budget = Budget::new(8 << 20);
+    let (tell, told) = mpsc::channel();
+    encode::start(source, settings.clone(), budget, move |encoded| {
+        tell.send(encoded).unwrap();
+    });
+    let mut rows = Vec::new();
+    loop {
+        match told.recv_timeout(Duration::from_secs(60)).unwrap() {
+            Encoded::Row(mut row) => {
+                assert_eq!(row.row, rows.len() as u64);
+                row.blocks = bytes::Bytes::copy_from_slice(&row.blocks);
+                rows.push(row);
+            }
+            Encoded::Zero(_) => {}
+            Encoded::End(image) => return Ok((rows, image.manifest)),
+            Encoded::Failed(failure) => return Err(failure),
+        }
+    }
+}
+
+fn index_of(rows: &[ReadyRow], manifest: &Manifest, owner: &OwnerSecret) -> (Summary, Index) {
+    let public = manifest.public();
+    let summary = manifest.open(owner).unwrap();
+    let mut decoder = RowDecoder::new(public.redundancy, public.sealer(&summary.data_key));
+    let (mut bytes, mut raw) = (Vec::new(), Vec::new());
+    let first = rows.len() - summary.index.len();
+    for (row, stored) in rows[first..].iter().zip(&summary.index) {
+        let blocks: Vec<_> = public
+            .redundancy
+            .shards()
+            .rev()
+            .take(public.redundancy.data())
+            .map(|shard| (shard, row.block(shard)))
+            .collect();
+        let blocks: Vec<_> = blocks.iter().map(|(s, b)| (*s, &**b)).collect();
+        decoder
+            .decode(row.row, stored, None, &blocks, &mut raw)
+            .unwrap();
+        bytes.extend_from_slice(&raw);
+    }
+    (summary, Index::decode(&bytes).unwrap())
+}
+
+#[test]
+fn images_of_every_size_come_back() {
+    let mut rng = SmallRng::seed_from_u64(7);
+    let redundancy = Redundancy::DEFAULT;
+    for len in [
+        0,
+        1,
+        SEGMENT_BYTES - 1,
+        SEGMENT_BYTES,
+        SEGMENT_BYTES + 1,
+        9 * SEGMENT_BYTES + 7,
+    ] {
+        let image = image(len, &mut rng);
+        let settings = settings(redundancy);
+        let source = Bytes {
+            image: image.clone(),
+            at: 0,
+            fail_at: None,
+        };
+        let (rows, manifest) = encode_all(source, &settings).unwrap();
+        let (summary, index) = index_of(&rows, &manifest, &settings.owner);
+        assert_eq!(summary.stream_bytes, len as u64);
+
+        let (tell, told) = mpsc::channel();
+        let sink = Collect(Vec::new());
+        let pool = decode::start(
+            manifest.public(),
+            &summary,
+            index,
+            sink,
+            2,
+            move |decoded| {
+                tell.send(decoded).unwrap();
+            },
+        );
+        for row in &rows[..rows.len() - summary.index.len()] {
+            let mut shards: Vec<_> = redundancy.shards().collect();
+            shards.shuffle(&mut rng);
+            let blocks = shards[..3].iter().map(|s| (*s, row.block(*s))).collect();
+            pool.push(RowBlocks {
+                row: row.row,
+                blocks,
+            });
+        }
+        let restored = loop {
+            match told.recv_timeout(Duration::from_secs(60)).unwrap() {
+                Decoded::Written { .. } => {}
+                Decoded::Finished(restored) => break restored,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert!(restored == image, "{len} bytes");
+    }
+}
+
+#[test]
+fn a_broken_source_is_told() {
+    let source = Bytes {
+        image: vec![1; 5 * SEGMENT_BYTES],
+        at: 0,
+        fail_at: Some(3 * SEGMENT_BYTES),
+    };
+    let failed = encode_all(source, &settings(Redundancy::DEFAULT));
+    assert!(matches!(failed, Err(EncodeFailure::Source("broken"))));
+}
+
+#[test]
+fn closing_the_budget_ends_a_stuck_pipeline() {
+    let budget = Budget::new(4 << 20);
+    let (tell, told) = mpsc::channel();
+    let source = Bytes {
+        image: vec![1; 20 * SEGMENT_BYTES],
+        at: 0,
+        fail_at: None,
+    };
+    let pipeline = std::sync::Arc::clone(&budget);
+    encode::start(source, settings(Redundancy::DEFAULT), pipeline, move |e| {
+        tell.send(e).unwrap();
+    });
+    // Rows are kept and never released: the pipeline has to wait.
+    let kept = told.recv_timeout(Duration::from_secs(60)).unwrap();
+    budget.close();
+    let failed = told.iter().find_map(|encoded| match encoded {
+        Encoded::Failed(failure) => Some(failure),
+        _ => None,
+    });
+    assert!(matches!(failed, Some(EncodeFailure::Closed(_))));
+    drop(kept);
+}
+
+#[test]
+fn a_wrong_block_never_becomes_image_bytes() {
+    let settings = settings(Redundancy::DEFAULT);
+    let source = Bytes {
+        image: vec![7; 2 * SEGMENT_BYTES],
+        at: 0,
+        fail_at: None,
+    };
+    let (rows, manifest) = encode_all(source, &settings).unwrap();
+    let (summary, index) = index_of(&rows, &manifest, &settings.owner);
+    let (tell, told) = mpsc::channel();
+    let sink = Collect(Vec::new());
+    let pool = decode::start(
+        manifest.public(),
+        &summary,
+        index,
+        sink,
+        2,
+        move |decoded| {
+            tell.send(decoded).unwrap();
+        },
+    );
+    let mut blocks: Vec<_> = Redundancy::DEFAULT
+        .shards()
+        .take(3)
+        .map(|shard| (shard, rows[0].block(shard)))
+        .collect();
+    let mut wrong = blocks[1].1.to_vec();
+    wrong[0] ^= 1;
+    blocks[1].1 = wrong.into();
+    pool.push(RowBlocks { row: 0, blocks });
+    let told = told.recv_timeout(Duration::from_secs(60)).unwrap();
+    assert!(matches!(told, Decoded::Undecodable(_)), "{told:?}");
+}
