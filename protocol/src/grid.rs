@@ -1,0 +1,306 @@
+//! The grid file: who belongs to a grid and where they are.
+
+use std::fs;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use rustls_pki_types::CertificateDer;
+use serde::{Deserialize, Serialize};
+
+use crate::identity::{GridId, HostId, PeerError, certificate_from_pem};
+
+/// Longest name of a grid or host.
+pub const NAME_BYTES_MAX: usize = 63;
+
+/// Largest grid file.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// A grid, as its file describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grid {
+    /// Its name.
+    pub name: String,
+    /// Certificate of its authority.
+    pub authority: CertificateDer<'static>,
+    /// Its storage hosts.
+    pub hosts: Vec<GridHost>,
+    /// The submitter that `ckpt` acts for unless told otherwise.
+    pub owner: Option<OwnerFiles>,
+}
+
+/// A storage host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GridHost {
+    /// Its name.
+    pub name: String,
+    /// Where it listens.
+    pub addr: SocketAddr,
+    /// Its public key.
+    pub id: HostId,
+    /// What fails together: building, campus, cloud zone.
+    pub site: Option<String>,
+    /// Whose machine it is.
+    pub owner: Option<String>,
+}
+
+/// Where a submitter's key and certificate are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnerFiles {
+    /// The key file.
+    pub key: PathBuf,
+    /// The certificate, PEM.
+    pub certificate: PathBuf,
+}
+
+/// Why a grid file can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum GridError {
+    /// Reading or writing failed.
+    #[error("grid file {path}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// It is larger than any grid file.
+    #[error("grid file {0} is larger than {FILE_BYTES_MAX} bytes")]
+    TooLarge(PathBuf),
+    /// It is not a grid file.
+    #[error("grid file {path}: {what}")]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong and where.
+        what: String,
+    },
+}
+
+/// The file as it is written.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileText {
+    name: String,
+    authority: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    owner: Option<OwnerText>,
+    #[serde(default)]
+    hosts: Vec<HostText>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OwnerText {
+    key: PathBuf,
+    certificate: PathBuf,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HostText {
+    name: String,
+    addr: SocketAddr,
+    id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    site: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    owner: Option<String>,
+}
+
+impl Grid {
+    /// Reads a grid file. Relative paths in it are relative to its directory.
+    ///
+    /// # Errors
+    /// When it can't be read or is not a grid file; the error says where.
+    pub fn load(path: &Path) -> Result<Self, GridError> {
+        let failed = |cause| GridError::Io {
+            path: path.to_owned(),
+            cause,
+        };
+        if fs::metadata(path).map_err(failed)?.len() > FILE_BYTES_MAX {
+            return Err(GridError::TooLarge(path.to_owned()));
+        }
+        let text = fs::read_to_string(path).map_err(failed)?;
+        let base = path.parent().unwrap_or(Path::new(""));
+        Self::parse(&text, base).map_err(|what| GridError::Malformed {
+            path: path.to_owned(),
+            what,
+        })
+    }
+
+    /// Reads the text of a grid file; relative paths in it are joined to `base`.
+    ///
+    /// # Errors
+    /// A description of what is wrong and where.
+    pub fn parse(text: &str, base: &Path) -> Result<Self, String> {
+        let file: FileText = toml::from_str(text).map_err(|cause| cause.to_string())?;
+        check_name("grid", &file.name)?;
+        let authority = certificate_from_pem(&file.authority)
+            .map_err(|cause: PeerError| format!("authority: {cause}"))?;
+        let mut hosts: Vec<GridHost> = Vec::with_capacity(file.hosts.len());
+        for host in file.hosts {
+            check_name("host", &host.name)?;
+            let id = HostId::from_hex(&host.id)
+                .ok_or_else(|| format!("host {}: id is not 64 hexadecimal digits", host.name))?;
+            if let Some(other) = hosts.iter().find(|h| h.name == host.name || h.id == id) {
+                return Err(format!(
+                    "host {}: same name or id as host {}",
+                    host.name, other.name
+                ));
+            }
+            hosts.push(GridHost {
+                name: host.name,
+                addr: host.addr,
+                id,
+                site: host.site,
+                owner: host.owner,
+            });
+        }
+        Ok(Self {
+            name: file.name,
+            authority,
+            hosts,
+            owner: file.owner.map(|owner| OwnerFiles {
+                key: base.join(owner.key),
+                certificate: base.join(owner.certificate),
+            }),
+        })
+    }
+
+    /// The text of the grid file that says this. Paths below `base` become relative.
+    ///
+    /// # Errors
+    /// When something in it can't be written as TOML.
+    pub fn to_text(&self, base: &Path) -> Result<String, String> {
+        let relative = |path: &Path| path.strip_prefix(base).unwrap_or(path).to_owned();
+        let file = FileText {
+            name: self.name.clone(),
+            authority: crate::identity::certificate_to_pem(&self.authority),
+            owner: self.owner.as_ref().map(|owner| OwnerText {
+                key: relative(&owner.key),
+                certificate: relative(&owner.certificate),
+            }),
+            hosts: self
+                .hosts
+                .iter()
+                .map(|host| HostText {
+                    name: host.name.clone(),
+                    addr: host.addr,
+                    id: host.id.hex(),
+                    site: host.site.clone(),
+                    owner: host.owner.clone(),
+                })
+                .collect(),
+        };
+        toml::to_string(&file).map_err(|cause| cause.to_string())
+    }
+
+    /// Writes the grid file in one step: readers see the old or the new one.
+    ///
+    /// # Errors
+    /// When it can't be written; then the old one stands.
+    pub fn save(&self, path: &Path) -> Result<(), GridError> {
+        let failed = |cause| GridError::Io {
+            path: path.to_owned(),
+            cause,
+        };
+        let base = path.parent().unwrap_or(Path::new(""));
+        let text = self.to_text(base).map_err(|what| GridError::Malformed {
+            path: path.to_owned(),
+            what,
+        })?;
+        let mut file = tempfile::NamedTempFile::new_in(base).map_err(failed)?;
+        file.write_all(text.as_bytes()).map_err(failed)?;
+        file.as_file().sync_all().map_err(failed)?;
+        file.persist(path)
+            .map_err(|persist| failed(persist.error))?;
+        Ok(())
+    }
+
+    /// Which grid it is.
+    pub fn id(&self) -> GridId {
+        GridId::of(&self.authority)
+    }
+}
+
+/// Names appear in paths and tables: letters, digits and `.`, `_`, `-`.
+fn check_name(what: &str, name: &str) -> Result<(), String> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    let fits = (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.starts_with('.');
+    if fits && name.chars().all(allowed) {
+        return Ok(());
+    }
+    Err(format!(
+        "{what} name {name:?}: 1 to {NAME_BYTES_MAX} of A-Z a-z 0-9 . _ - are allowed"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use codec::seal::OwnerSecret;
+
+    use super::*;
+    use crate::identity::{Authority, Validity};
+
+    fn grid() -> Grid {
+        let validity = Validity {
+            from: 1_800_000_000,
+            lasting: Duration::from_secs(3600),
+        };
+        let authority = Authority::create(OwnerSecret::new([1; 32]), "lab", validity).unwrap();
+        Grid {
+            name: "lab".into(),
+            authority: authority.certificate().clone(),
+            hosts: vec![GridHost {
+                name: "h1".into(),
+                addr: "127.0.0.1:7000".parse().unwrap(),
+                id: HostId(OwnerSecret::new([2; 32]).id()),
+                site: Some("west".into()),
+                owner: None,
+            }],
+            owner: Some(OwnerFiles {
+                key: "/grid/owner.key".into(),
+                certificate: "/elsewhere/owner.crt".into(),
+            }),
+        }
+    }
+
+    #[test]
+    fn a_grid_file_comes_back() {
+        let text = grid().to_text(Path::new("/grid")).unwrap();
+        assert!(text.contains("key = \"owner.key\""), "{text}");
+        assert_eq!(Grid::parse(&text, Path::new("/grid")), Ok(grid()));
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("grid.toml");
+        grid().save(&path).unwrap();
+        assert_eq!(Grid::load(&path).unwrap().hosts, grid().hosts);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let text = grid().to_text(Path::new("/grid")).unwrap();
+        let base = Path::new("/grid");
+        for (from, to, expected) in [
+            ("name = \"h1\"", "name = \"../h1\"", "host name"),
+            ("site = ", "sight = ", "sight"),
+            ("127.0.0.1:7000", "localhost", "addr"),
+            ("BEGIN", "BEGUN", "authority"),
+        ] {
+            let wrong = Grid::parse(&text.replace(from, to), base).unwrap_err();
+            assert!(wrong.contains(expected), "{wrong}");
+        }
+        let host = &text[text.find("[[hosts]]").unwrap()..];
+        let twice = Grid::parse(&format!("{text}\n{host}"), base).unwrap_err();
+        assert!(twice.contains("same name"), "{twice}");
+    }
+
+    #[test]
+    fn a_missing_file_is_named() {
+        let error = Grid::load(Path::new("/nowhere/grid.toml")).unwrap_err();
+        assert!(error.to_string().contains("/nowhere/grid.toml"));
+    }
+}

@@ -1,0 +1,192 @@
+//! The grid's authority: signs who may do what.
+
+use std::time::Duration;
+
+use codec::OwnerId;
+use codec::seal::OwnerSecret;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyUsagePurpose, PKCS_ED25519, PublicKeyData, SignatureAlgorithm, SigningKey,
+};
+use rustls_pki_types::CertificateDer;
+use time::OffsetDateTime;
+
+use super::Role;
+
+/// A grid, by the hash of its authority's certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct GridId(pub [u8; 32]);
+
+impl GridId {
+    /// The grid whose authority has this certificate.
+    pub fn of(authority: &CertificateDer<'_>) -> Self {
+        Self(blake3::derive_key("ckpt v1 grid id", authority))
+    }
+}
+
+impl std::fmt::Display for GridId {
+    /// The first eight digits.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        OwnerId(self.0).fmt(f)
+    }
+}
+
+/// When a certificate is valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Validity {
+    /// Begin, Unix seconds.
+    pub from: u64,
+    /// For how long.
+    pub lasting: Duration,
+}
+
+impl Validity {
+    /// Clocks of machines differ; certificates are valid a little earlier than they are made.
+    const CLOCK_SKEW: Duration = Duration::from_secs(3600);
+
+    fn not_before(self) -> OffsetDateTime {
+        date(self.from.saturating_sub(Self::CLOCK_SKEW.as_secs()))
+    }
+
+    fn not_after(self) -> OffsetDateTime {
+        date(self.from.saturating_add(self.lasting.as_secs()))
+    }
+}
+
+/// The last second that a certificate can name.
+fn date(unix_seconds: u64) -> OffsetDateTime {
+    const YEAR_9999: i64 = 253_402_300_799;
+    let seconds = i64::try_from(unix_seconds).unwrap_or(YEAR_9999);
+    OffsetDateTime::from_unix_timestamp(seconds.min(YEAR_9999))
+        .unwrap_or(OffsetDateTime::UNIX_EPOCH)
+}
+
+/// A certificate that can't be made.
+#[derive(Debug, thiserror::Error)]
+#[error("making a certificate: {0}")]
+pub struct AuthorityError(#[from] rcgen::Error);
+
+/// The authority's key and certificate.
+#[derive(Debug)]
+pub struct Authority {
+    secret: OwnerSecret,
+    certificate: CertificateDer<'static>,
+}
+
+impl Authority {
+    /// A new authority for the grid called `name`, from 32 random bytes.
+    ///
+    /// # Errors
+    /// When the name can't be put into a certificate.
+    pub fn create(
+        secret: OwnerSecret,
+        name: &str,
+        validity: Validity,
+    ) -> Result<Self, AuthorityError> {
+        let mut params = params(name, validity);
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let certificate = params.self_signed(&Signer::new(&secret))?;
+        Ok(Self {
+            certificate: certificate.der().clone(),
+            secret,
+        })
+    }
+
+    /// An authority whose key and certificate were stored.
+    pub const fn load(secret: OwnerSecret, certificate: CertificateDer<'static>) -> Self {
+        Self {
+            secret,
+            certificate,
+        }
+    }
+
+    /// The authority's certificate, which every member knows.
+    pub const fn certificate(&self) -> &CertificateDer<'static> {
+        &self.certificate
+    }
+
+    /// The authority's secret key, for storing it.
+    pub const fn secret(&self) -> &OwnerSecret {
+        &self.secret
+    }
+
+    /// Certifies that the member with this public key is called `name` and may do what `roles` say.
+    ///
+    /// # Errors
+    /// When the name can't be put into a certificate.
+    pub fn sign(
+        &self,
+        roles: &[Role],
+        name: &str,
+        key: OwnerId,
+        validity: Validity,
+    ) -> Result<CertificateDer<'static>, AuthorityError> {
+        let mut params = params(name, validity);
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![
+            ExtendedKeyUsagePurpose::ServerAuth,
+            ExtendedKeyUsagePurpose::ClientAuth,
+        ];
+        params.use_authority_key_identifier_extension = true;
+        for role in roles {
+            let name = role.dns_name().try_into()?;
+            params.subject_alt_names.push(rcgen::SanType::DnsName(name));
+        }
+        let issuer = Issuer::from_ca_cert_der(&self.certificate, Signer::new(&self.secret))?;
+        let certificate = params.signed_by(&PublicKey(key), &issuer)?;
+        Ok(certificate.der().clone())
+    }
+}
+
+fn params(name: &str, validity: Validity) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.not_before = validity.not_before();
+    params.not_after = validity.not_after();
+    params
+}
+
+struct PublicKey(OwnerId);
+
+impl PublicKeyData for PublicKey {
+    fn der_bytes(&self) -> &[u8] {
+        &self.0.0
+    }
+
+    fn algorithm(&self) -> &'static SignatureAlgorithm {
+        &PKCS_ED25519
+    }
+}
+
+struct Signer<'a> {
+    secret: &'a OwnerSecret,
+    public: PublicKey,
+}
+
+impl<'a> Signer<'a> {
+    fn new(secret: &'a OwnerSecret) -> Self {
+        Self {
+            secret,
+            public: PublicKey(secret.id()),
+        }
+    }
+}
+
+impl PublicKeyData for Signer<'_> {
+    fn der_bytes(&self) -> &[u8] {
+        self.public.der_bytes()
+    }
+
+    fn algorithm(&self) -> &'static SignatureAlgorithm {
+        self.public.algorithm()
+    }
+}
+
+impl SigningKey for Signer<'_> {
+    fn sign(&self, message: &[u8]) -> Result<Vec<u8>, rcgen::Error> {
+        Ok(self.secret.sign(message).to_vec())
+    }
+}

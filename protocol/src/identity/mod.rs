@@ -1,0 +1,138 @@
+//! Who is who: keys, certificates, roles.
+//!
+//! Every member of a grid has one Ed25519 key; its id is the public key. The grid's authority, a
+//! key that is kept offline, signs certificates that say which role and which name a key has. A
+//! submitter's key is also the owner key that signs manifests, so a shard belongs to whoever may
+//! read it.
+
+mod authority;
+mod keyfile;
+mod peer;
+
+pub use authority::{Authority, AuthorityError, GridId, Validity};
+pub use keyfile::{KeyFileError, read_key, write_key, write_private};
+pub use peer::{Peer, PeerError, certificate_from_pem, certificate_to_pem};
+
+use codec::OwnerId;
+use codec::seal::OwnerSecret;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+
+/// What a member may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// Lends disk space.
+    Donor,
+    /// Saves and restores.
+    Submitter,
+    /// Tells members of each other.
+    Registry,
+    /// Looks after the grid.
+    Admin,
+}
+
+impl Role {
+    /// All roles.
+    pub const ALL: [Self; 4] = [Self::Donor, Self::Submitter, Self::Registry, Self::Admin];
+
+    /// The DNS name that stands for this role in certificates. A client that asks for a server of
+    /// this name has TLS itself check the role.
+    pub const fn dns_name(self) -> &'static str {
+        match self {
+            Self::Donor => "donor.ckpt.internal",
+            Self::Submitter => "submitter.ckpt.internal",
+            Self::Registry => "registry.ckpt.internal",
+            Self::Admin => "admin.ckpt.internal",
+        }
+    }
+}
+
+impl std::fmt::Display for Role {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Donor => "donor",
+            Self::Submitter => "submitter",
+            Self::Registry => "registry",
+            Self::Admin => "admin",
+        })
+    }
+}
+
+/// A host, by its public key.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostId(pub OwnerId);
+
+impl HostId {
+    /// All digits, in lower-case hexadecimal.
+    pub fn hex(&self) -> String {
+        self.0.hex()
+    }
+
+    /// Reads what [`Self::hex`] writes.
+    pub fn from_hex(text: &str) -> Option<Self> {
+        OwnerId::from_hex(text).map(Self)
+    }
+}
+
+impl std::fmt::Debug for HostId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "HostId({})", self.hex())
+    }
+}
+
+impl std::fmt::Display for HostId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A member's key with the certificate that the authority gave it.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// The secret half of the key.
+    pub secret: OwnerSecret,
+    /// The certificate.
+    pub certificate: CertificateDer<'static>,
+}
+
+impl Identity {
+    /// Puts key and certificate together.
+    ///
+    /// # Errors
+    /// When the certificate is for another key, or is none of ours.
+    pub fn new(
+        secret: OwnerSecret,
+        certificate: CertificateDer<'static>,
+    ) -> Result<Self, PeerError> {
+        let peer = Peer::from_certificate(&certificate)?;
+        if peer.id != secret.id() {
+            return Err(PeerError::OtherKey {
+                name: peer.name,
+                certified: peer.id,
+                key: secret.id(),
+            });
+        }
+        Ok(Self {
+            secret,
+            certificate,
+        })
+    }
+
+    /// Who this is.
+    ///
+    /// # Errors
+    /// Never for an identity that [`Self::new`] made.
+    pub fn peer(&self) -> Result<Peer, PeerError> {
+        Peer::from_certificate(&self.certificate)
+    }
+
+    /// The key as TLS wants it.
+    pub(crate) fn private_key(&self) -> PrivateKeyDer<'static> {
+        /// PKCS #8 version 1 with algorithm Ed25519, up to the seed (RFC 8410, section 7).
+        const PREFIX: [u8; 16] = [
+            0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22,
+            0x04, 0x20,
+        ];
+        let der = [PREFIX.as_slice(), self.secret.seed()].concat();
+        PrivatePkcs8KeyDer::from(der).into()
+    }
+}

@@ -1,0 +1,113 @@
+//! Reading certificates: who the other side is.
+
+use codec::OwnerId;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+use x509_parser::extensions::GeneralName;
+use x509_parser::oid_registry::OID_SIG_ED25519;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::Role;
+
+/// A member, as its certificate describes it. TLS has checked the certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its public key.
+    pub id: OwnerId,
+    /// Its name.
+    pub name: String,
+    /// What it may do.
+    pub roles: Vec<Role>,
+}
+
+/// A certificate that is none of ours.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PeerError {
+    /// There is none.
+    #[error("no certificate")]
+    Missing,
+    /// It can't be read.
+    #[error("malformed certificate: {0}")]
+    Malformed(String),
+    /// Its key is not an Ed25519 key.
+    #[error("certificate of {0:?}: not an Ed25519 key")]
+    Key(String),
+    /// It is for another key than the one at hand.
+    #[error("certificate of {name:?} is for key {certified}, not for {key}")]
+    OtherKey {
+        /// Whose certificate it is.
+        name: String,
+        /// The key in it.
+        certified: OwnerId,
+        /// The key at hand.
+        key: OwnerId,
+    },
+}
+
+impl Peer {
+    /// Reads a certificate.
+    ///
+    /// # Errors
+    /// When it is malformed or not for an Ed25519 key.
+    pub fn from_certificate(certificate: &CertificateDer<'_>) -> Result<Self, PeerError> {
+        let malformed = |cause: &dyn std::fmt::Display| PeerError::Malformed(cause.to_string());
+        let (_, parsed) = X509Certificate::from_der(certificate).map_err(|e| malformed(&e))?;
+        let name = parsed
+            .subject()
+            .iter_common_name()
+            .next()
+            .and_then(|name| name.as_str().ok())
+            .unwrap_or_default()
+            .to_owned();
+        let key = parsed.public_key();
+        let id: Option<[u8; 32]> = key.subject_public_key.data.as_ref().try_into().ok();
+        let Some(id) = id.filter(|_| key.algorithm.algorithm == OID_SIG_ED25519) else {
+            return Err(PeerError::Key(name));
+        };
+        let names = parsed
+            .subject_alternative_name()
+            .map_err(|e| malformed(&e))?
+            .map(|extension| extension.value.general_names.as_slice())
+            .unwrap_or_default();
+        let roles = Role::ALL
+            .into_iter()
+            .filter(|role| names.contains(&GeneralName::DNSName(role.dns_name())))
+            .collect();
+        Ok(Self {
+            id: OwnerId(id),
+            name,
+            roles,
+        })
+    }
+
+    /// Who is at the other end of `connection`.
+    ///
+    /// # Errors
+    /// When it showed no certificate of ours, which TLS does not let happen.
+    pub fn of(connection: &quinn::Connection) -> Result<Self, PeerError> {
+        let identity = connection.peer_identity().ok_or(PeerError::Missing)?;
+        let chain = identity
+            .downcast::<Vec<CertificateDer<'static>>>()
+            .map_err(|_| PeerError::Missing)?;
+        Self::from_certificate(chain.first().ok_or(PeerError::Missing)?)
+    }
+
+    /// Whether it may do what `role` says.
+    pub fn has(&self, role: Role) -> bool {
+        self.roles.contains(&role)
+    }
+}
+
+/// Reads the first certificate of a PEM text.
+///
+/// # Errors
+/// When there is none.
+pub fn certificate_from_pem(pem: &str) -> Result<CertificateDer<'static>, PeerError> {
+    CertificateDer::from_pem_slice(pem.as_bytes())
+        .map_err(|cause| PeerError::Malformed(cause.to_string()))
+}
+
+/// A certificate as PEM text.
+pub fn certificate_to_pem(certificate: &CertificateDer<'_>) -> String {
+    pem::encode(&pem::Pem::new("CERTIFICATE", certificate.to_vec()))
+}

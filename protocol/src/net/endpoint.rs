@@ -1,0 +1,282 @@
+//! Endpoints: mutual TLS 1.3 within the grid, bounded windows, large datagrams where they pass.
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+
+use quinn::congestion::{BbrConfig, CubicConfig};
+use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use quinn::{
+    ClientConfig, Connection, Endpoint, MtuDiscoveryConfig, ServerConfig, TransportConfig,
+};
+use quinn::{ConnectionError, TransportErrorCode, VarInt};
+use rustls::RootCertStore;
+use rustls::client::WebPkiServerVerifier;
+use rustls::crypto::CryptoProvider;
+use rustls::server::WebPkiClientVerifier;
+use rustls_pki_types::CertificateDer;
+use socket2::{Domain, Protocol, Socket, Type};
+use std::time::Duration;
+
+use crate::identity::{HostId, Identity, Peer, PeerError, Role};
+use crate::wire::limits::{ALPN, CONNECT_TIMEOUT};
+
+/// How fast data are sent when the path is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Congestion {
+    /// Loss-based: fair to others, but collapses at a loss of 0.1%.
+    Cubic,
+    /// Model-based: keeps its rate at some loss.
+    Bbr,
+}
+
+/// Settings of an endpoint.
+#[derive(Clone, Debug)]
+pub struct EndpointConfig {
+    /// Who this is.
+    pub identity: Identity,
+    /// Certificate of the grid's authority.
+    pub authority: CertificateDer<'static>,
+    /// Bytes that one peer may have in flight to here: bounds the memory that it can claim.
+    pub receive_window: u32,
+    /// Bytes in flight to one peer.
+    pub send_window: u64,
+    /// Requests that one peer may have open at once.
+    pub streams_max: u32,
+    /// Largest datagram that is tried.
+    pub mtu_max: u16,
+    /// How fast data are sent when the path is full.
+    pub congestion: Congestion,
+}
+
+/// Largest datagram that path MTU discovery tries: one segmentation-offload batch has to stay
+/// below 64 KiB.
+pub const MTU_MAX: u16 = 65_000;
+
+impl EndpointConfig {
+    /// Settings for a member with this identity.
+    pub const fn new(identity: Identity, authority: CertificateDer<'static>) -> Self {
+        Self {
+            identity,
+            authority,
+            receive_window: 8 << 20,
+            send_window: 8 << 20,
+            streams_max: 64,
+            mtu_max: MTU_MAX,
+            congestion: Congestion::Cubic,
+        }
+    }
+
+    fn transport(&self) -> TransportConfig {
+        const IDLE: Duration = Duration::from_secs(20);
+        let mut transport = TransportConfig::default();
+        transport
+            .max_concurrent_bidi_streams(self.streams_max.into())
+            .max_concurrent_uni_streams(0_u32.into())
+            .receive_window(self.receive_window.into())
+            .stream_receive_window(self.receive_window.into())
+            .send_window(self.send_window)
+            .max_idle_timeout(Some(VarInt::from_u32(IDLE.as_millis() as u32).into()))
+            .keep_alive_interval(Some(IDLE / 4))
+            .datagram_receive_buffer_size(None);
+        let mut discovery = MtuDiscoveryConfig::default();
+        discovery.upper_bound(self.mtu_max);
+        transport.mtu_discovery_config(Some(discovery));
+        match self.congestion {
+            Congestion::Cubic => {
+                transport.congestion_controller_factory(Arc::new(CubicConfig::default()))
+            }
+            Congestion::Bbr => {
+                transport.congestion_controller_factory(Arc::new(BbrConfig::default()))
+            }
+        };
+        transport
+    }
+
+    fn roots(&self) -> Result<Arc<RootCertStore>, EndpointError> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.authority.clone())?;
+        Ok(Arc::new(roots))
+    }
+
+    fn quinn_endpoint_config(&self) -> quinn::EndpointConfig {
+        let mut config = quinn::EndpointConfig::default();
+        // Fails only above the largest datagram that UDP can carry.
+        let _ = config.max_udp_payload_size(u16::MAX - 8 - 20);
+        config
+    }
+}
+
+/// Why an endpoint can't be made.
+#[derive(Debug, thiserror::Error)]
+pub enum EndpointError {
+    /// The socket.
+    #[error("UDP socket on {addr}")]
+    Socket {
+        /// Where it should listen.
+        addr: SocketAddr,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// The identity or the authority's certificate.
+    #[error("identity or authority: {0}")]
+    Tls(#[from] rustls::Error),
+    /// The authority's certificate.
+    #[error("authority: {0}")]
+    Verifier(String),
+}
+
+/// An endpoint that accepts members of the grid with any role; who may do what is decided request
+/// by request.
+///
+/// # Errors
+/// When the socket or the identity can't be used.
+pub fn server(config: &EndpointConfig, addr: SocketAddr) -> Result<Endpoint, EndpointError> {
+    let verifier = WebPkiClientVerifier::builder_with_provider(config.roots()?, provider())
+        .build()
+        .map_err(|cause| EndpointError::Verifier(cause.to_string()))?;
+    let mut tls = rustls::ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(
+            vec![config.identity.certificate.clone()],
+            config.identity.private_key(),
+        )?;
+    tls.alpn_protocols = vec![ALPN.to_vec()];
+    let crypto = QuicServerConfig::try_from(tls)
+        .map_err(|cause| EndpointError::Verifier(cause.to_string()))?;
+    let mut server = ServerConfig::with_crypto(Arc::new(crypto));
+    server.transport_config(Arc::new(config.transport()));
+    // Handshakes that nobody finished yet; each holds a few KiB.
+    server.max_incoming(256);
+    endpoint(config, Some(server), addr)
+}
+
+/// An endpoint that connects to donors.
+///
+/// # Errors
+/// When the socket or the identity can't be used.
+pub fn client(config: &EndpointConfig, addr: SocketAddr) -> Result<Endpoint, EndpointError> {
+    let verifier = WebPkiServerVerifier::builder_with_provider(config.roots()?, provider())
+        .build()
+        .map_err(|cause| EndpointError::Verifier(cause.to_string()))?;
+    let mut tls = rustls::ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_webpki_verifier(verifier)
+        .with_client_auth_cert(
+            vec![config.identity.certificate.clone()],
+            config.identity.private_key(),
+        )?;
+    tls.alpn_protocols = vec![ALPN.to_vec()];
+    let crypto = QuicClientConfig::try_from(tls)
+        .map_err(|cause| EndpointError::Verifier(cause.to_string()))?;
+    let mut client = ClientConfig::new(Arc::new(crypto));
+    client.transport_config(Arc::new(config.transport()));
+    let mut endpoint = endpoint(config, None, addr)?;
+    endpoint.set_default_client_config(client);
+    Ok(endpoint)
+}
+
+fn endpoint(
+    config: &EndpointConfig,
+    server: Option<ServerConfig>,
+    addr: SocketAddr,
+) -> Result<Endpoint, EndpointError> {
+    let failed = |cause| EndpointError::Socket { addr, cause };
+    let socket = socket(addr).map_err(failed)?;
+    let runtime = Arc::new(quinn::TokioRuntime);
+    Endpoint::new(config.quinn_endpoint_config(), server, socket, runtime).map_err(failed)
+}
+
+/// A socket with buffers that hold a burst; the system's default of 208 KiB loses packets.
+fn socket(addr: SocketAddr) -> io::Result<UdpSocket> {
+    const BUFFER: usize = 8 << 20;
+    let socket = Socket::new(Domain::for_address(addr), Type::DGRAM, Some(Protocol::UDP))?;
+    // The system may grant less; that costs speed, not correctness.
+    let _ = socket.set_recv_buffer_size(BUFFER);
+    let _ = socket.set_send_buffer_size(BUFFER);
+    socket.bind(&addr.into())?;
+    Ok(socket.into())
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
+}
+
+/// Why a host could not be connected.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectError {
+    /// Nothing (of ours) answers there.
+    #[error("no answer within {} s", CONNECT_TIMEOUT.as_secs())]
+    NoAnswer,
+    /// It belongs to another grid, or is no donor of this one.
+    #[error("its certificate is not accepted here (other grid, wrong role, or expired): {0}")]
+    Certificate(String),
+    /// It does not accept us.
+    #[error("it does not accept our certificate (other grid, or expired): {0}")]
+    Rejected(String),
+    /// It speaks another version of the protocol.
+    #[error("it does not speak protocol {}", String::from_utf8_lossy(ALPN))]
+    Protocol,
+    /// It is a donor of this grid, but another one.
+    #[error("it is host {actual}, not {expected}")]
+    OtherHost {
+        /// Whom the grid file names.
+        expected: HostId,
+        /// Who answered.
+        actual: HostId,
+    },
+    /// Its certificate can't be read.
+    #[error(transparent)]
+    Peer(#[from] PeerError),
+    /// Anything else.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// Connects to the donor `id` at `addr`.
+///
+/// # Errors
+/// When it can't be reached, or is not this donor.
+pub async fn connect(
+    endpoint: &Endpoint,
+    addr: SocketAddr,
+    id: HostId,
+) -> Result<Connection, ConnectError> {
+    let connecting = endpoint
+        .connect(addr, Role::Donor.dns_name())
+        .map_err(|cause| ConnectError::Other(cause.to_string()))?;
+    let connection = tokio::time::timeout(CONNECT_TIMEOUT, connecting)
+        .await
+        .map_err(|_| ConnectError::NoAnswer)?
+        .map_err(|cause| connect_error(&cause))?;
+    let actual = HostId(Peer::of(&connection)?.id);
+    if actual != id {
+        connection.close(VarInt::from_u32(0), b"another host was meant");
+        return Err(ConnectError::OtherHost {
+            expected: id,
+            actual,
+        });
+    }
+    Ok(connection)
+}
+
+/// TLS alerts travel as QUIC crypto errors (RFC 9001, section 4.8).
+fn connect_error(cause: &ConnectionError) -> ConnectError {
+    const NO_APPLICATION_PROTOCOL: u8 = 120;
+    let no_protocol = TransportErrorCode::crypto(NO_APPLICATION_PROTOCOL);
+    match cause {
+        ConnectionError::TimedOut => ConnectError::NoAnswer,
+        ConnectionError::TransportError(error) if error.code == no_protocol => {
+            ConnectError::Protocol
+        }
+        ConnectionError::TransportError(error) => ConnectError::Certificate(error.to_string()),
+        ConnectionError::ConnectionClosed(close) if close.error_code == no_protocol => {
+            ConnectError::Protocol
+        }
+        ConnectionError::ConnectionClosed(close) => ConnectError::Rejected(close.to_string()),
+        ConnectionError::VersionMismatch => ConnectError::Protocol,
+        other => ConnectError::Other(other.to_string()),
+    }
+}

@@ -1,0 +1,164 @@
+//! Frames and raw bytes on a stream; every wait has a bound.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use codec::serial::SerialError;
+use quinn::{Connection, ReadExactError, RecvStream, SendStream, VarInt, WriteError};
+
+use crate::wire::limits::{FRAME_BYTES_MAX, STALL_TIMEOUT};
+use crate::wire::message::{Message, Refusal, Request, Response};
+
+/// Code of a stream that is given up by either side.
+pub const GIVEN_UP: VarInt = VarInt::from_u32(1);
+
+/// Why an exchange with the other side failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ExchangeError {
+    /// The connection broke, or the other side gave the stream up.
+    #[error("connection lost: {0}")]
+    Lost(String),
+    /// Nothing came, or nothing was taken, for too long.
+    #[error("no progress for {} s", .0.as_secs())]
+    Stalled(Duration),
+    /// The other side does not keep to the protocol.
+    #[error("malformed message: {0}")]
+    Malformed(#[from] SerialError),
+    /// An answer to another question.
+    #[error("unexpected answer: {0}")]
+    Unexpected(&'static str),
+    /// The host said no.
+    #[error("refused: {0}")]
+    Refused(Refusal),
+}
+
+impl From<WriteError> for ExchangeError {
+    fn from(cause: WriteError) -> Self {
+        Self::Lost(cause.to_string())
+    }
+}
+
+impl From<ReadExactError> for ExchangeError {
+    fn from(cause: ReadExactError) -> Self {
+        Self::Lost(cause.to_string())
+    }
+}
+
+impl From<quinn::ConnectionError> for ExchangeError {
+    fn from(cause: quinn::ConnectionError) -> Self {
+        Self::Lost(cause.to_string())
+    }
+}
+
+/// Waits for `future`, but not longer than `limit`.
+///
+/// # Errors
+/// When the time is over, or the future fails.
+pub async fn within<T, E: Into<ExchangeError>>(
+    limit: Duration,
+    future: impl Future<Output = Result<T, E>>,
+) -> Result<T, ExchangeError> {
+    tokio::time::timeout(limit, future)
+        .await
+        .map_err(|_| ExchangeError::Stalled(limit))?
+        .map_err(Into::into)
+}
+
+/// Sends a frame.
+///
+/// # Errors
+/// When it is too long, or the other side does not take it.
+pub async fn write_frame(
+    stream: &mut SendStream,
+    message: &impl Message,
+) -> Result<(), ExchangeError> {
+    let frame = message.to_frame()?;
+    let mut bytes = Vec::with_capacity(4 + frame.len());
+    // A frame is at most FRAME_BYTES_MAX long.
+    bytes.extend_from_slice(&(frame.len() as u32).to_le_bytes());
+    bytes.extend_from_slice(&frame);
+    within(STALL_TIMEOUT, stream.write_all(&bytes)).await
+}
+
+/// Reads a frame, waiting at most `limit` for it.
+///
+/// # Errors
+/// When it does not come, or is not such a message.
+pub async fn read_frame<M: Message>(
+    stream: &mut RecvStream,
+    limit: Duration,
+) -> Result<M, ExchangeError> {
+    let mut len = [0; 4];
+    within(limit, stream.read_exact(&mut len)).await?;
+    let actual = u32::from_le_bytes(len) as usize;
+    if actual > FRAME_BYTES_MAX {
+        return Err(SerialError::TooLong {
+            actual,
+            limit: FRAME_BYTES_MAX,
+        }
+        .into());
+    }
+    let frame = read_exact(stream, actual).await?;
+    Ok(M::from_frame(&frame)?)
+}
+
+/// Reads `len` bytes, which the caller has checked to be no more than it wants to hold.
+///
+/// Memory grows with what really comes, not with what was announced.
+///
+/// # Errors
+/// When they do not all come, or come more slowly than one piece each [`STALL_TIMEOUT`].
+pub async fn read_exact(stream: &mut RecvStream, len: usize) -> Result<Bytes, ExchangeError> {
+    let mut bytes = BytesMut::new();
+    while bytes.len() < len {
+        let chunk = within(STALL_TIMEOUT, next_chunk(stream, len - bytes.len())).await?;
+        if bytes.is_empty() && chunk.len() == len {
+            return Ok(chunk);
+        }
+        if bytes.is_empty() {
+            bytes.reserve(len.min(2 << 20));
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+    Ok(bytes.freeze())
+}
+
+async fn next_chunk(stream: &mut RecvStream, len: usize) -> Result<Bytes, ExchangeError> {
+    match stream.read_chunk(len, true).await {
+        Ok(Some(chunk)) => Ok(chunk.bytes),
+        Ok(None) => Err(ExchangeError::Lost("stream ended early".into())),
+        Err(cause) => Err(ExchangeError::Lost(cause.to_string())),
+    }
+}
+
+/// A request that was sent, and the stream on which more follows.
+#[derive(Debug)]
+pub struct Exchange {
+    /// What the client still sends.
+    pub send: SendStream,
+    /// What the host still sends.
+    pub recv: RecvStream,
+}
+
+/// Sends a request and reads the first answer, waiting at most `limit` for it. When the client
+/// sends nothing else, `finish` the sending side at once.
+///
+/// # Errors
+/// When the host does not answer, or refuses.
+pub async fn request(
+    connection: &Connection,
+    request: &Request,
+    limit: Duration,
+) -> Result<(Response, Exchange), ExchangeError> {
+    let (send, recv) = within(limit, connection.open_bi()).await?;
+    let mut exchange = Exchange { send, recv };
+    write_frame(&mut exchange.send, request).await?;
+    if !matches!(request, Request::PutShard(_)) {
+        // Fails only when the stream is closed already, which the answer will tell.
+        let _ = exchange.send.finish();
+    }
+    match read_frame(&mut exchange.recv, limit).await? {
+        Response::Refused(refusal) => Err(ExchangeError::Refused(refusal)),
+        response => Ok((response, exchange)),
+    }
+}

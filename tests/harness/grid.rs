@@ -1,0 +1,210 @@
+//! A grid of real daemons in a temporary directory.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use serde_json::Value;
+
+use crate::program::{Outcome, command, run, run_with_input, wait_until};
+
+/// A running grid; dropping it stops the daemons and removes everything.
+#[derive(Debug)]
+pub struct Grid {
+    dir: tempfile::TempDir,
+}
+
+impl Grid {
+    /// Starts `hosts` daemons.
+    ///
+    /// # Errors
+    /// When one does not start.
+    pub fn up(hosts: usize) -> Result<Self> {
+        Self::up_with(hosts, &[])
+    }
+
+    /// Starts `hosts` daemons with further arguments of `ckpt grid up`.
+    ///
+    /// # Errors
+    /// When one does not start.
+    pub fn up_with(hosts: usize, args: &[&str]) -> Result<Self> {
+        let grid = Self {
+            dir: tempfile::Builder::new().prefix("ckpt-test-").tempdir()?,
+        };
+        let mut up = command(["grid", "up", "--dir"])?;
+        up.arg(grid.grid_dir())
+            .args(["--hosts", &hosts.to_string()]);
+        run(up.args(args))?.expect(0)?;
+        Ok(grid)
+    }
+
+    /// Starts again what does not run.
+    ///
+    /// # Errors
+    /// When a daemon does not start.
+    pub fn restart(&self) -> Result<()> {
+        let mut up = command(["grid", "up", "--dir"])?;
+        run(up.arg(self.grid_dir()))?.expect(0)?;
+        Ok(())
+    }
+
+    fn grid_dir(&self) -> PathBuf {
+        self.dir.path().join("grid")
+    }
+
+    /// The grid file.
+    pub fn file(&self) -> PathBuf {
+        self.grid_dir().join("grid.toml")
+    }
+
+    /// A path for the test's own files, removed with the grid.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Data directory of a host.
+    pub fn data_dir(&self, host: &str) -> PathBuf {
+        self.grid_dir().join("hosts").join(host)
+    }
+
+    /// A `ckpt` command on this grid.
+    ///
+    /// # Errors
+    /// When the program does not build.
+    pub fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Result<Command> {
+        let mut command = command(args)?;
+        command
+            .env("CKPT_GRID", self.file())
+            .current_dir(self.dir.path());
+        Ok(command)
+    }
+
+    /// Runs a `ckpt` command on this grid.
+    ///
+    /// # Errors
+    /// When it can't be run or does not end.
+    pub fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Result<Outcome> {
+        run(&mut self.command(args)?)
+    }
+
+    /// Runs a `ckpt` command with `input` on its standard input.
+    ///
+    /// # Errors
+    /// When it can't be run or does not end.
+    pub fn run_with_input<S: AsRef<OsStr>>(
+        &self,
+        args: impl IntoIterator<Item = S>,
+        input: &[u8],
+    ) -> Result<Outcome> {
+        run_with_input(&mut self.command(args)?, input)
+    }
+
+    /// Names and process ids of the hosts that run.
+    ///
+    /// # Errors
+    /// When `ckpt grid status` fails.
+    pub fn running(&self) -> Result<Vec<(String, Pid)>> {
+        let mut status = command(["--json", "grid", "status", "--dir"])?;
+        let report = run(status.arg(self.grid_dir()))?.json()?;
+        let hosts = report["hosts"].as_array().context("no hosts")?;
+        Ok(hosts.iter().filter_map(running_host).collect())
+    }
+
+    /// Sends `signal` to the daemon of `host`.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn signal(&self, host: &str, signal: Signal) -> Result<Pid> {
+        let running = self.running()?;
+        let found = running.iter().find(|(name, _)| name == host);
+        let (_, pid) = found.with_context(|| format!("{host} does not run"))?;
+        kill_process(*pid, signal)?;
+        Ok(*pid)
+    }
+
+    /// Kills the daemon of `host` and waits until it is gone.
+    ///
+    /// # Errors
+    /// When it does not run or does not die.
+    pub fn kill(&self, host: &str) -> Result<()> {
+        let pid = self.signal(host, Signal::KILL)?;
+        wait_until("a killed daemon is gone", Duration::from_secs(10), || {
+            Ok(test_kill_process(pid).is_err() || is_zombie(pid))
+        })
+    }
+
+    /// Which host holds which shard of the job's newest version, in the order of shards.
+    ///
+    /// # Errors
+    /// When `ckpt show` fails.
+    pub fn holders(&self, job: &str) -> Result<Vec<String>> {
+        let shown = self
+            .run(["--json", "show", "--job", job])?
+            .expect(0)?
+            .json()?;
+        let holders = shown["holders"].as_array().context("no holders")?;
+        ensure!(!holders.is_empty(), "no holders");
+        Ok(holders
+            .iter()
+            .filter_map(|holder| holder["host"].as_str().map(str::to_owned))
+            .collect())
+    }
+
+    /// Shard files of `host`.
+    ///
+    /// # Errors
+    /// When its directory can't be read.
+    pub fn shard_files(&self, host: &str) -> Result<Vec<PathBuf>> {
+        let mut files = Vec::new();
+        let shards = self.data_dir(host).join("shards");
+        if !shards.exists() {
+            return Ok(files);
+        }
+        for checkpoint in std::fs::read_dir(shards)? {
+            for file in std::fs::read_dir(checkpoint?.path())? {
+                files.push(file?.path());
+            }
+        }
+        Ok(files)
+    }
+
+    /// Manifest files of `host`.
+    ///
+    /// # Errors
+    /// When its directory can't be read.
+    pub fn manifest_files(&self, host: &str) -> Result<Vec<PathBuf>> {
+        let dir = self.data_dir(host).join("manifests");
+        let entries = std::fs::read_dir(dir)?;
+        entries.map(|entry| Ok(entry?.path())).collect()
+    }
+
+    /// Directory of the grid's and the test's files.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+}
+
+impl Drop for Grid {
+    fn drop(&mut self) {
+        // A stopped process does not see SIGTERM.
+        for (_, pid) in self.running().unwrap_or_default() {
+            let _ = kill_process(pid, Signal::CONT);
+        }
+        if let Ok(mut down) = command(["grid", "down", "--dir"]) {
+            let _ = run(down.arg(self.grid_dir()));
+        }
+    }
+}
+
+fn running_host(host: &Value) -> Option<(String, Pid)> {
+    let pid = i32::try_from(host["pid"].as_i64()?).ok()?;
+    Some((host["name"].as_str()?.to_owned(), Pid::from_raw(pid)?))
+}
+
+fn is_zombie(pid: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    stat.is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|s| s.starts_with(" Z")))
+}

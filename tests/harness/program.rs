@@ -1,0 +1,181 @@
+//! The program under test, built from the sources at hand.
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+/// Longest time that one command of a test may take.
+pub const COMMAND_TIMEOUT: Duration = Duration::from_secs(180);
+
+/// Path of the `ckpt` binary; builds it once for each test process.
+///
+/// `cargo test` builds the binaries of other packages only by chance, so a test that just looked
+/// into the target directory could run yesterday's program.
+///
+/// # Errors
+/// When it does not build.
+pub fn ckpt() -> Result<&'static PathBuf> {
+    static PATH: OnceLock<std::result::Result<PathBuf, String>> = OnceLock::new();
+    PATH.get_or_init(|| build().map_err(|cause| format!("{cause:#}")))
+        .as_ref()
+        .map_err(|cause| anyhow::anyhow!("{cause}"))
+}
+
+fn build() -> Result<PathBuf> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command
+        .args(["build", "--locked", "--package", "ckpt", "--bin", "ckpt"])
+        .arg("--message-format=json-render-diagnostics");
+    if !cfg!(debug_assertions) {
+        command.arg("--release");
+    }
+    let output = command.stderr(Stdio::inherit()).output()?;
+    ensure!(output.status.success(), "cargo build: {}", output.status);
+    let path = output
+        .stdout
+        .split(|&byte| byte == b'\n')
+        .filter_map(|line| serde_json::from_slice::<Value>(line).ok())
+        .filter(|message| message["target"]["name"] == "ckpt")
+        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
+        .context("cargo did not say where the binary is")?;
+    eprintln!("testing {}", path.display());
+    Ok(path)
+}
+
+/// What a command did.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Exit code; `None` when a signal ended it.
+    pub code: Option<i32>,
+    /// Standard output.
+    pub stdout: Vec<u8>,
+    /// Standard error, as text.
+    pub stderr: String,
+}
+
+impl Outcome {
+    /// The one JSON object on standard output.
+    ///
+    /// # Errors
+    /// When there is something else.
+    pub fn json(&self) -> Result<Value> {
+        serde_json::from_slice(&self.stdout).with_context(|| format!("{self}"))
+    }
+
+    /// Fails unless the command ended with `code`.
+    ///
+    /// # Errors
+    /// When it ended otherwise; the error shows what it said.
+    pub fn expect(self, code: i32) -> Result<Self> {
+        if self.code != Some(code) {
+            bail!("exit code {code} expected\n{self}");
+        }
+        Ok(self)
+    }
+}
+
+impl std::fmt::Display for Outcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let stdout = String::from_utf8_lossy(&self.stdout);
+        let shown: String = stdout.chars().take(4000).collect();
+        write!(
+            f,
+            "exit {:?}\nstdout: {shown}\nstderr: {}",
+            self.code, self.stderr
+        )
+    }
+}
+
+impl From<Output> for Outcome {
+    fn from(output: Output) -> Self {
+        Self {
+            code: output.status.code(),
+            stdout: output.stdout,
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+/// A `ckpt` command with `args` in a clean environment.
+///
+/// # Errors
+/// When the program does not build.
+pub fn command<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Result<Command> {
+    let mut command = Command::new(ckpt()?);
+    command
+        .args(args)
+        .env_remove("CKPT_GRID")
+        .env_remove("CKPT_KEY_FILE")
+        .env_remove("CKPT_CERT_FILE")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    Ok(command)
+}
+
+/// Runs `command` to its end.
+///
+/// # Errors
+/// When it can't be started or takes longer than [`COMMAND_TIMEOUT`].
+pub fn run(command: &mut Command) -> Result<Outcome> {
+    wait(command.spawn()?)
+}
+
+/// Runs `command` with `input` on its standard input.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_with_input(command: &mut Command, input: &[u8]) -> Result<Outcome> {
+    let mut child = command.stdin(Stdio::piped()).spawn()?;
+    let mut stdin = child.stdin.take().context("no stdin")?;
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            // The command may end before it has read everything.
+            let _ = stdin.write_all(input);
+        });
+        wait(child)
+    })
+}
+
+/// Waits for `child` and collects what it said.
+///
+/// # Errors
+/// When it takes longer than [`COMMAND_TIMEOUT`]; then it is killed.
+pub fn wait(child: Child) -> Result<Outcome> {
+    let pid = rustix::process::Pid::from_child(&child);
+    let (done, finished) = std::sync::mpsc::channel();
+    std::thread::spawn(move || done.send(child.wait_with_output()));
+    match finished.recv_timeout(COMMAND_TIMEOUT) {
+        Ok(output) => Ok(output?.into()),
+        Err(_) => {
+            rustix::process::kill_process(pid, rustix::process::Signal::KILL)?;
+            bail!("not finished after {COMMAND_TIMEOUT:?}");
+        }
+    }
+}
+
+/// Waits until `state` is reached.
+///
+/// # Errors
+/// When it is not reached within `limit`, or asking fails.
+pub fn wait_until(
+    what: &str,
+    limit: Duration,
+    mut state: impl FnMut() -> Result<bool>,
+) -> Result<()> {
+    let start = Instant::now();
+    while !state()? {
+        if start.elapsed() > limit {
+            bail!("waited {limit:?} in vain for: {what}");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
