@@ -1,0 +1,7 @@
+//! The storage daemon.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ckpt_store::cli::main(std::env::args_os())
+}
