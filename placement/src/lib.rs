@@ -3,7 +3,10 @@
 //! Pure: no clock, no file, no socket, no randomness. Time is always an argument.
 
 pub mod bitmap;
+pub mod history;
 pub mod probability;
+pub mod semi_markov;
+pub mod state;
 pub mod survival;
 
 pub use bitmap::AvailabilityBitmap;

@@ -1,0 +1,88 @@
+//! The paper's estimator: relative frequencies of the completed stays.
+
+use std::num::NonZeroU32;
+use std::ops::Range;
+
+use super::kernel::{Jump, Kernel};
+use super::visits::{Visit, visits};
+use crate::history::{Timeline, earlier_windows};
+use crate::state::ModelState;
+
+/// `Q_i(j) * H_ij(l)` by counting the stays that ended within the window they were observed in.
+///
+/// Stays cut off by the end of the window are left out, as in the paper, so short ones are over-represented
+/// ([`CompetingRisks`](super::CompetingRisks) mends that). A state never seen to be left is never
+/// left.
+#[must_use]
+pub fn kernel<S: ModelState>(visits: &[Visit<S>]) -> Kernel<S> {
+    let mut totals = vec![0u32; S::ALL.len()];
+    for visit in visits.iter().filter(|visit| visit.next.is_some()) {
+        totals[visit.state.index()] += 1;
+    }
+    let jumps = visits.iter().filter_map(|visit| {
+        Some(Jump {
+            from: visit.state,
+            to: visit.next?,
+            steps: visit.steps.max(1),
+            mass: 1.0 / f64::from(totals[visit.state.index()]),
+        })
+    });
+    // Stays end in another state by construction and the masses of a state sum to one.
+    Kernel::new(jumps.filter(|jump| jump.from != jump.to)).unwrap_or_else(|_| Kernel::empty())
+}
+
+/// The paper's kernel for a future `window`: counted over the same clock window of the latest
+/// `days` days of the same kind (weekday or weekend).
+#[must_use]
+pub fn kernel_for_window<S: ModelState>(
+    timeline: &Timeline<S>,
+    window: Range<u64>,
+    days: usize,
+    step_seconds: NonZeroU32,
+) -> Kernel<S> {
+    let stays: Vec<Visit<S>> = earlier_windows(window, days)
+        .take_while(|earlier| earlier.end > timeline.start())
+        .flat_map(|earlier| visits(timeline, earlier, step_seconds))
+        .collect();
+    kernel(&stays)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::DAY_SECONDS;
+    use crate::state::AvailabilityState::{Busy, CpuTaken, Idle};
+
+    const STEP: NonZeroU32 = NonZeroU32::new(60).unwrap();
+
+    #[test]
+    fn only_completed_stays_count() {
+        let stay = |steps, next| Visit {
+            state: Idle,
+            age_at_start: 0,
+            steps,
+            next,
+        };
+        let kernel = kernel(&[stay(2, Some(CpuTaken)), stay(4, Some(Busy)), stay(9, None)]);
+        assert_eq!(kernel.survival(Idle, 3), [1.0, 1.0, 0.5, 0.5]);
+    }
+
+    #[test]
+    fn only_the_same_hours_of_days_of_the_same_kind_count() {
+        let mut t = Timeline::new(0);
+        // Days 0 and 1 are weekdays, 2 and 3 a weekend; each day the CPU is taken at 9 h.
+        for day in 0..4 {
+            let start = day * DAY_SECONDS;
+            t.push(start..start + 9 * 3600, Some(Idle));
+            t.push(start + 9 * 3600..start + 10 * 3600, Some(CpuTaken));
+            t.push(start + 10 * 3600..start + DAY_SECONDS, Some(Idle));
+        }
+        let monday = 4 * DAY_SECONDS;
+        let at_eight = monday + 8 * 3600..monday + 11 * 3600;
+        let kernel = kernel_for_window(&t, at_eight, 10, STEP);
+        assert_eq!(kernel.survival(Idle, 60).last(), Some(&0.0));
+        let at_noon = monday + 12 * 3600..monday + 15 * 3600;
+        let kernel = kernel_for_window(&t, at_noon, 10, STEP);
+        assert_eq!(kernel.support(), 0);
+    }
+}
