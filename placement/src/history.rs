@@ -39,6 +39,15 @@ pub enum WindowOutcome {
     Unknown,
 }
 
+/// What was seen of a host after some moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FollowUp {
+    /// Time known to be spent out of the failure states.
+    pub seconds: u64,
+    /// Whether it ended with a failure; otherwise knowledge or the follow-up ended.
+    pub failed: bool,
+}
+
 impl<S: ModelState> Timeline<S> {
     /// A timeline that begins, empty, at `start`.
     #[must_use]
@@ -137,6 +146,31 @@ impl<S: ModelState> Timeline<S> {
             }
         }
         failed
+    }
+
+    /// How long the host is known to have stayed out of the failure states from `from` on, at
+    /// most until `limit`, and whether a failure ended that.
+    #[must_use]
+    pub fn follow_up(&self, from: u64, limit: u64) -> FollowUp {
+        let mut seen_until = from;
+        if from >= self.start() {
+            for run in self.runs(from..limit) {
+                match run.state {
+                    None => break,
+                    Some(state) if state.is_failure() => {
+                        return FollowUp {
+                            seconds: seen_until - from,
+                            failed: true,
+                        };
+                    }
+                    Some(_) => seen_until = run.span.end.min(limit),
+                }
+            }
+        }
+        FollowUp {
+            seconds: seen_until - from,
+            failed: false,
+        }
     }
 
     /// Forgets the runs that ended before `time`.
@@ -277,6 +311,43 @@ mod tests {
         assert_eq!(t.outcome(12..15), WindowOutcome::FailedAt(12));
         assert_eq!(t.outcome(5..25), WindowOutcome::Unknown);
         assert_eq!(t.outcome(35..41), WindowOutcome::Unknown);
+    }
+
+    #[test]
+    fn follow_up_ends_with_failure_or_with_knowledge() {
+        let t = timeline(&[
+            (0, 10, Some(Idle)),
+            (10, 20, Some(CpuTaken)),
+            (30, 40, Some(Busy)),
+        ]);
+        assert_eq!(
+            t.follow_up(4, 50),
+            FollowUp {
+                seconds: 6,
+                failed: true
+            }
+        );
+        assert_eq!(
+            t.follow_up(4, 9),
+            FollowUp {
+                seconds: 5,
+                failed: false
+            }
+        );
+        assert_eq!(
+            t.follow_up(32, 50),
+            FollowUp {
+                seconds: 8,
+                failed: false
+            }
+        );
+        assert_eq!(
+            t.follow_up(25, 50),
+            FollowUp {
+                seconds: 0,
+                failed: false
+            }
+        );
     }
 
     #[test]

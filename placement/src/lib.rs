@@ -3,7 +3,10 @@
 //! Pure: no clock, no file, no socket, no randomness. Time is always an argument.
 
 pub mod bitmap;
+pub mod calibration;
+pub mod hazard;
 pub mod history;
+mod linear;
 pub mod probability;
 pub mod semi_markov;
 pub mod state;

@@ -1,0 +1,110 @@
+//! Making predicted probabilities come true as often as they say.
+
+use crate::hazard::maximise_likelihood;
+use crate::probability::Probability;
+use crate::survival::SurvivalCurve;
+
+/// Certainty is cut off here: no finite history proves that a host cannot fail, or must.
+const MARGIN: f64 = 1e-5;
+
+/// A correction `ln H' = intercept + slope * ln H` of the cumulative hazard `H = -ln TR`, learnt
+/// from forecasts whose outcome is known. A curve stays a curve under it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Calibration {
+    intercept: f64,
+    slope: f64,
+}
+
+impl Default for Calibration {
+    /// No correction.
+    fn default() -> Self {
+        Self {
+            intercept: 0.0,
+            slope: 1.0,
+        }
+    }
+}
+
+impl Calibration {
+    /// Learns the correction from pairs of a predicted TR and whether the host survived. Few pairs
+    /// change little.
+    #[must_use]
+    pub fn fit(forecasts: &[(Probability, bool)]) -> Self {
+        let weights = maximise_likelihood(&[0.0, 1.0], &[1.0, 10.0], |each| {
+            for &(predicted, survived) in forecasts {
+                each(&[1.0, log_cumulative_hazard(predicted)], !survived);
+            }
+        });
+        match weights.as_slice() {
+            // A slope that is not positive would turn curves upside down.
+            &[intercept, slope] if intercept.is_finite() && slope > 0.0 => {
+                Self { intercept, slope }
+            }
+            _ => Self::default(),
+        }
+    }
+
+    /// The corrected probability of surviving.
+    #[must_use]
+    pub fn apply(&self, predicted: Probability) -> Probability {
+        if *self == Self::default() {
+            return predicted;
+        }
+        let hazard = (self.intercept + self.slope * log_cumulative_hazard(predicted)).exp();
+        Probability::saturating((-hazard).exp())
+    }
+
+    /// The corrected curve. O(steps), with a logarithm and two exponentials for each.
+    #[must_use]
+    pub fn apply_to(&self, curve: &SurvivalCurve) -> SurvivalCurve {
+        let later = curve.values().iter().skip(1);
+        let corrected = later.map(|&value| self.apply(Probability::saturating(value)).value());
+        SurvivalCurve::from_estimates(curve.step_seconds(), corrected)
+    }
+}
+
+fn log_cumulative_hazard(survival: Probability) -> f64 {
+    (-survival.value().clamp(MARGIN, 1.0 - MARGIN).ln()).ln()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::num::NonZeroU32;
+
+    fn p(value: f64) -> Probability {
+        Probability::new(value).unwrap()
+    }
+
+    #[test]
+    fn without_forecasts_nothing_is_corrected() {
+        assert_eq!(Calibration::fit(&[]), Calibration::default());
+        assert_eq!(Calibration::default().apply(p(0.7)), p(0.7));
+    }
+
+    #[test]
+    fn forecasts_that_are_too_low_are_raised() {
+        let forecasts: Vec<_> = (0..1000)
+            .map(|i| (p(if i % 2 == 0 { 0.3 } else { 0.6 }), i % 10 != 0))
+            .collect();
+        let calibration = Calibration::fit(&forecasts);
+        let mean = (calibration.apply(p(0.3)).value() + calibration.apply(p(0.6)).value()) / 2.0;
+        assert!((mean - 0.9).abs() < 0.01, "{mean}");
+    }
+
+    proptest! {
+        #[test]
+        fn order_is_kept_and_curves_stay_curves(
+            forecasts in prop::collection::vec((0.0f64..=1.0, any::<bool>()), 0..100),
+            hazards in prop::collection::vec(0.0f64..=1.0, 0..30),
+        ) {
+            let forecasts: Vec<_> = forecasts.into_iter().map(|(value, y)| (p(value), y)).collect();
+            let calibration = Calibration::fit(&forecasts);
+            prop_assert!(calibration.apply(p(0.2)) <= calibration.apply(p(0.8)));
+            let curve = SurvivalCurve::from_hazards(NonZeroU32::MIN, hazards.into_iter().map(p));
+            let corrected = calibration.apply_to(&curve);
+            prop_assert!(SurvivalCurve::new(NonZeroU32::MIN, corrected.values().to_vec()).is_ok());
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Small dense systems of linear equations.
+
+/// Solves `matrix * x = right` for a symmetric positive definite `matrix` (row-major, only the
+/// lower triangle is read) by Cholesky's method. `None` if it is not positive definite, or the
+/// sizes do not fit.
+#[must_use]
+pub(crate) fn solve_positive_definite(matrix: &[f64], right: &[f64]) -> Option<Vec<f64>> {
+    let n = right.len();
+    if matrix.len() != n * n {
+        return None;
+    }
+    let mut factor = matrix.to_vec();
+    for i in 0..n {
+        for j in 0..=i {
+            let dot: f64 = (0..j).map(|k| factor[i * n + k] * factor[j * n + k]).sum();
+            let rest = factor[i * n + j] - dot;
+            if i != j {
+                factor[i * n + j] = rest / factor[j * n + j];
+            } else if rest.is_finite() && rest > 0.0 {
+                factor[i * n + i] = rest.sqrt();
+            } else {
+                return None;
+            }
+        }
+    }
+    let mut x = right.to_vec();
+    for i in 0..n {
+        let dot: f64 = (0..i).map(|k| factor[i * n + k] * x[k]).sum();
+        x[i] = (x[i] - dot) / factor[i * n + i];
+    }
+    for i in (0..n).rev() {
+        let dot: f64 = (i + 1..n).map(|k| factor[k * n + i] * x[k]).sum();
+        x[i] = (x[i] - dot) / factor[i * n + i];
+    }
+    Some(x)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_matrix_that_is_not_positive_definite_has_no_solution() {
+        assert_eq!(
+            solve_positive_definite(&[1.0, 2.0, 2.0, 1.0], &[1.0, 1.0]),
+            None
+        );
+        assert_eq!(solve_positive_definite(&[f64::NAN], &[1.0]), None);
+        assert_eq!(solve_positive_definite(&[1.0, 0.0], &[1.0]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn the_solution_solves_the_system(
+            root in prop::collection::vec(-3.0f64..3.0, 25), right in prop::collection::vec(-9.0f64..9.0, 5),
+        ) {
+            let mut matrix = vec![0.0; 25];
+            for i in 0..5 {
+                for j in 0..5 {
+                    let dot: f64 = (0..5).map(|k| root[i * 5 + k] * root[j * 5 + k]).sum();
+                    matrix[i * 5 + j] = dot + if i == j { 1.0 } else { 0.0 };
+                }
+            }
+            let x = solve_positive_definite(&matrix, &right).unwrap();
+            for i in 0..5 {
+                let sum: f64 = (0..5).map(|j| matrix[i * 5 + j] * x[j]).sum();
+                prop_assert!((sum - right[i]).abs() < 1e-8);
+            }
+        }
+    }
+}
