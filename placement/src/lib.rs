@@ -8,6 +8,7 @@ pub mod hazard;
 pub mod history;
 mod linear;
 pub mod probability;
+pub mod reference;
 pub mod semi_markov;
 pub mod state;
 pub mod survival;

@@ -239,7 +239,8 @@ impl DiskClassifier {
 }
 
 /// The time in which the monitor was silent for longer than it may be, if it was: the host was
-/// gone (S5, offline) from its last heartbeat until now. A clock that went backwards proves nothing.
+/// gone (S5, offline) from its last heartbeat until now. A clock that went backwards proves
+/// nothing.
 #[must_use]
 pub fn silence(
     last_heartbeat_unix: u64,
@@ -413,10 +414,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_readings_give_states(readings in prop::collection::vec((any::<f64>(), any::<u64>(), any::<u64>()), 0..50)) {
+        fn any_readings_give_states(
+            readings in prop::collection::vec((any::<f64>(), any::<u64>(), any::<u64>()), 0..50),
+        ) {
             let mut classifier = HostClassifier::new(Thresholds::LINUX, 100);
             for (owner_cpu, start, end) in readings {
-                classifier.observe(&HostReading { interval: start..end, owner_cpu, free_memory_bytes: 200, swapping: false });
+                let interval = start..end;
+                let free_memory_bytes = 200;
+                let reading =
+                    HostReading { interval, owner_cpu, free_memory_bytes, swapping: false };
+                classifier.observe(&reading);
             }
         }
     }

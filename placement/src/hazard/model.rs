@@ -50,7 +50,8 @@ impl Default for HazardModel {
 }
 
 impl HazardModel {
-    /// A model in which each host fails as often as its own history says, shrunk towards hazards `pool`.
+    /// A model in which each host fails as often as its own history says, shrunk towards the
+    /// hazards `pool`.
     fn with_pool(pool: [f64; INTERVALS]) -> Self {
         let mut weights = [0.0; WEIGHTS];
         for (weight, hazard) in weights.iter_mut().zip(&pool) {

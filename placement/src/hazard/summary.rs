@@ -21,8 +21,8 @@ const RECENT_HALF_LIFE_HOURS: f64 = 72.0;
 /// Hours after which a failure counts half in the count of recent failures.
 const BURST_HALF_LIFE_HOURS: f64 = 12.0;
 
-/// Failures by the time since a random earlier moment: for each interval of the horizon, how many of
-/// the host's landmarks reached it and how many failed in it.
+/// Failures by the time since a random earlier moment: for each interval of the horizon, how many
+/// of the host's landmarks reached it and how many failed in it.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Recurrence {
     at_risk: [f64; INTERVALS],
@@ -354,7 +354,7 @@ mod tests {
     #[test]
     fn landmarks_are_followed_until_failure() {
         let mut s = summary();
-        // Landmarks at 0 h, 1 h; failure at 1 h 10 min: 70 min after the first, 10 after the second.
+        // Landmarks at 0 h and 1 h; failure 70 min after the first, 10 min after the second.
         s.observe(0..4200, Some(Idle), None);
         s.observe(4200..5000, Some(Gone), None);
         assert_eq!(

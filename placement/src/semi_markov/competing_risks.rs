@@ -2,9 +2,9 @@
 //!
 //! Leaving a state for each other state is a competing risk with a hazard of its own (Aalen and
 //! Johansen): events at an age over stays at risk at that age. A stay that was cut off was at risk
-//! until then, and one that began before the window from the age it had by then. Ages are binned on a
-//! geometric grid and the rate of each bin is shrunk towards that of a pool of hosts: with a few
-//! weeks of one host, single steps would only show noise.
+//! until then, and one that began before the window from the age it had by then. Ages are binned
+//! on a geometric grid and the rate of each bin is shrunk towards that of a pool of hosts: with a
+//! few weeks of one host, single steps would only show noise.
 
 use super::kernel::{Jump, Kernel};
 use super::visits::Visit;
@@ -76,8 +76,8 @@ impl<S: ModelState> CompetingRisks<S> {
         }
     }
 
-    /// The kernel for holding times up to `steps`, shrunk towards `pool` as if the pool's rates had been
-    /// seen in the form of `strength` events per bin (a gamma prior on each rate).
+    /// The kernel for holding times up to `steps`, shrunk towards `pool` as if the pool's rates had
+    /// been seen in the form of `strength` events per bin (a gamma prior on each rate).
     #[must_use]
     pub fn kernel(&self, pool: &Self, strength: f64, steps: u32) -> Kernel<S> {
         let mut jumps = Vec::new();

@@ -10,9 +10,9 @@ use crate::state::ModelState;
 
 /// `Q_i(j) * H_ij(l)` by counting the stays that ended within the window they were observed in.
 ///
-/// Stays cut off by the end of the window are left out, as in the paper, so short ones are over-represented
-/// ([`CompetingRisks`](super::CompetingRisks) mends that). A state never seen to be left is never
-/// left.
+/// Stays cut off by the end of the window are left out, as in the paper, so short ones are
+/// over-represented ([`CompetingRisks`](super::CompetingRisks) mends that). A state never seen to
+/// be left is never left.
 #[must_use]
 pub fn kernel<S: ModelState>(visits: &[Visit<S>]) -> Kernel<S> {
     let mut totals = vec![0u32; S::ALL.len()];

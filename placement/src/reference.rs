@@ -1,0 +1,10 @@
+//! Predictors to compare with: the linear time series models of the paper, window frequencies, and
+//! counters by recent history.
+
+pub mod history_counters;
+pub mod load_model;
+pub mod window_frequency;
+
+pub use history_counters::HistoryCounters;
+pub use load_model::LoadModel;
+pub use window_frequency::window_frequency;

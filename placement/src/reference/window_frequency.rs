@@ -1,0 +1,66 @@
+//! How often the same window of earlier days was survived.
+
+use std::ops::Range;
+
+use crate::history::{Timeline, WindowOutcome, earlier_windows};
+use crate::probability::Probability;
+use crate::state::ModelState;
+
+/// Share of the latest `days` earlier days of the same kind on which the host was usable at the
+/// beginning of the same clock window and survived it, with Jeffreys prior. Windows that are partly
+/// unknown do not count.
+#[must_use]
+pub fn window_frequency<S: ModelState>(
+    timeline: &Timeline<S>,
+    window: Range<u64>,
+    days: usize,
+) -> Probability {
+    let (mut survived, mut seen) = (0, 0);
+    let known = earlier_windows(window, days).take_while(|w| w.end > timeline.start());
+    for earlier in known {
+        let usable = timeline
+            .state_at(earlier.start)
+            .is_some_and(|state| !state.is_failure());
+        match timeline.outcome(earlier) {
+            WindowOutcome::Survived if usable => {
+                survived += 1;
+                seen += 1;
+            }
+            WindowOutcome::FailedAt(_) if usable => seen += 1,
+            _ => {}
+        }
+    }
+    Probability::jeffreys(survived, seen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::DAY_SECONDS;
+    use crate::state::AvailabilityState::{CpuTaken, Idle};
+
+    #[test]
+    fn windows_that_began_usable_and_are_known_count() {
+        let mut t = Timeline::new(0);
+        // Day 0 survives 8-10 h, day 1 fails in it, at the beginning of day 2's the host is down.
+        t.push(0..DAY_SECONDS + 9 * 3600, Some(Idle));
+        t.push(
+            DAY_SECONDS + 9 * 3600..DAY_SECONDS + 10 * 3600,
+            Some(CpuTaken),
+        );
+        t.push(
+            DAY_SECONDS + 10 * 3600..4 * DAY_SECONDS + 8 * 3600,
+            Some(Idle),
+        );
+        t.push(
+            4 * DAY_SECONDS + 8 * 3600..4 * DAY_SECONDS + 9 * 3600,
+            Some(CpuTaken),
+        );
+        t.push(4 * DAY_SECONDS + 9 * 3600..5 * DAY_SECONDS, Some(Idle));
+        let window = 5 * DAY_SECONDS + 8 * 3600..5 * DAY_SECONDS + 10 * 3600;
+        assert_eq!(
+            window_frequency(&t, window, 10),
+            Probability::jeffreys(1, 2)
+        );
+    }
+}
