@@ -4,5 +4,7 @@
 
 pub mod agent;
 pub mod cancel;
+pub mod core;
+pub mod inventory;
 pub mod pipeline;
 pub mod report;

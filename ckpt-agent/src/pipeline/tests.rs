@@ -1,6 +1,5 @@
 //! Both pipelines against each other, without a network between them.
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::mpsc;
 use std::time::Duration;

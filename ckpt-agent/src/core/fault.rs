@@ -1,0 +1,86 @@
+//! What can go wrong with a host, by what is to be done about it.
+
+use protocol::net::{ConnectError, ExchangeError};
+use protocol::wire::Code;
+
+/// Why a host did not do what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// It can't be reached, or the connection broke.
+    #[error("{0}")]
+    Gone(String),
+    /// It did nothing for too long.
+    #[error("no progress for {} s", .0 / 1000)]
+    Stalled(u64),
+    /// It said no.
+    #[error("refused: {code}{}{detail}", if detail.is_empty() { "" } else { ": " })]
+    Refused {
+        /// Why.
+        code: Code,
+        /// In its words.
+        detail: String,
+        /// When it wants to be asked again; 0 when not.
+        retry_after_ms: u32,
+    },
+    /// What it says or sends is wrong.
+    #[error("wrong data: {0}")]
+    Lied(String),
+    /// Too few of the other hosts could still be read to rebuild a shard for it.
+    #[error("too few other shards to rebuild this one")]
+    Starved,
+}
+
+impl Fault {
+    /// How long to wait before the same host is asked again; `None` when that is pointless.
+    pub fn retry_after_ms(&self) -> Option<u64> {
+        match self {
+            Self::Refused { retry_after_ms, .. } if *retry_after_ms > 0 => {
+                Some(u64::from(*retry_after_ms))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the host has the version for another checkpoint.
+    pub const fn is_version_taken(&self) -> bool {
+        matches!(
+            self,
+            Self::Refused {
+                code: Code::VersionTaken,
+                ..
+            }
+        )
+    }
+
+    /// Whether the host answered, and what it has (or says) will not change by asking again.
+    pub const fn is_final(&self) -> bool {
+        match self {
+            Self::Gone(_) | Self::Stalled(_) | Self::Starved => false,
+            Self::Lied(_) => true,
+            Self::Refused { retry_after_ms, .. } => *retry_after_ms == 0,
+        }
+    }
+}
+
+impl From<ConnectError> for Fault {
+    fn from(cause: ConnectError) -> Self {
+        Self::Gone(cause.to_string())
+    }
+}
+
+impl From<ExchangeError> for Fault {
+    fn from(cause: ExchangeError) -> Self {
+        match cause {
+            ExchangeError::Lost(what) => Self::Gone(what),
+            ExchangeError::Stalled(limit) => {
+                Self::Stalled(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX))
+            }
+            ExchangeError::Refused(refusal) => Self::Refused {
+                code: refusal.code,
+                detail: refusal.detail.escape_debug().to_string(),
+                retry_after_ms: refusal.retry_after_ms,
+            },
+            other => Self::Lied(other.to_string()),
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! The decisions of a save and of a restore, as state machines: events in, actions out.
+//!
+//! Nothing here does I/O or knows the time: `handle` is told what happened and when, `poll_action`
+//! says what to do, `next_deadline` when to call again at the latest. So every fault at every
+//! moment can be tested without a socket.
+
+pub mod fault;
+pub mod restore;
+pub mod save;
+#[cfg(test)]
+mod sim;
+
+pub use fault::Fault;
+
+/// Position of a host in the list of the grid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostIndex(pub usize);
+
+/// Milliseconds since some fixed moment; never goes back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Millis(pub u64);
+
+impl Millis {
+    /// This moment and `ms` more.
+    pub const fn plus(self, ms: u64) -> Self {
+        Self(self.0.saturating_add(ms))
+    }
+
+    /// Milliseconds since `earlier`; zero when it is later.
+    pub const fn since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}

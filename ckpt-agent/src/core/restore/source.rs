@@ -1,0 +1,90 @@
+//! One shard at one host, and how well it did so far.
+
+use codec::ShardIndex;
+
+use crate::core::{Fault, HostIndex, Millis};
+
+/// Position in the list of sources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct SourceIndex(pub(super) usize);
+
+/// How long a source that failed once is left alone; doubles each time.
+const REST_MS: u64 = 500;
+
+#[derive(Debug)]
+pub(super) struct Source {
+    pub(super) shard: ShardIndex,
+    pub(super) host: HostIndex,
+    /// Microseconds for each row, averaged over recent requests.
+    us_per_row: Option<u64>,
+    strikes: u32,
+    not_before: Millis,
+    given_up: bool,
+}
+
+impl Source {
+    pub(super) fn list(sources: &[(ShardIndex, HostIndex)]) -> Vec<Self> {
+        sources
+            .iter()
+            .map(|(shard, host)| Self {
+                shard: *shard,
+                host: *host,
+                us_per_row: None,
+                strikes: 0,
+                not_before: Millis(0),
+                given_up: false,
+            })
+            .collect()
+    }
+
+    pub(super) const fn is_given_up(&self) -> bool {
+        self.given_up
+    }
+
+    pub(super) fn can_be_asked(&self, now: Millis) -> bool {
+        !self.given_up && self.not_before <= now
+    }
+
+    /// When it may be asked again, if it is resting.
+    pub(super) fn rests_until(&self, now: Millis) -> Option<Millis> {
+        (!self.given_up && self.not_before > now).then_some(self.not_before)
+    }
+
+    pub(super) fn ms_per_row(&self) -> Option<u64> {
+        self.us_per_row.map(|us| us / 1000)
+    }
+
+    /// Microseconds until it would have answered, behind `queued` rows. One that is not known yet
+    /// is expected to be as fast as the fastest, so that it is tried.
+    pub(super) fn expected_us(&self, queued: u64, best_known_ms: Option<u64>) -> u64 {
+        let per_row = self
+            .us_per_row
+            .unwrap_or_else(|| best_known_ms.unwrap_or(1) * 1000);
+        per_row.max(1).saturating_mul(queued + 1)
+    }
+
+    pub(super) fn ended(&mut self, rows: u64, took_ms: u64) {
+        let Some(us_per_row) = (took_ms * 1000).checked_div(rows) else {
+            return;
+        };
+        self.strikes = 0;
+        // A quarter of the new value: quick enough to leave a host that became slow.
+        self.us_per_row = Some(match self.us_per_row {
+            Some(average) => (3 * average + us_per_row) / 4,
+            None => us_per_row,
+        });
+    }
+
+    /// It did not answer a request within this time.
+    pub(super) fn was_slow(&mut self, ms: u64) {
+        let at_least = ms.saturating_mul(1000);
+        self.us_per_row = Some(self.us_per_row.unwrap_or(0).max(at_least));
+    }
+
+    pub(super) fn failed(&mut self, fault: &Fault, now: Millis, strikes_max: u32) {
+        self.strikes += 1;
+        self.given_up = fault.is_final() || self.strikes >= strikes_max;
+        let rest = REST_MS << self.strikes.min(6);
+        self.not_before = now.plus(fault.retry_after_ms().unwrap_or(rest));
+    }
+}

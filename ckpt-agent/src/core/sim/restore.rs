@@ -1,0 +1,215 @@
+//! Hosts that serve shards, and the shell that carries out what a restore session says.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use codec::ShardIndex;
+use rand::Rng;
+use rand::rngs::SmallRng;
+use rand::seq::SliceRandom;
+
+use super::save::Saved;
+use super::{Agenda, trace};
+use crate::core::restore::{
+    FetchId, RestoreAction, RestoreEvent, RestoreLimits, RestoreOutcome, RestorePlan,
+    RestoreSession,
+};
+use crate::core::{Fault, HostIndex, Millis};
+
+/// How a host misbehaves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Vice {
+    None,
+    /// Fails this many times, then works.
+    Flaky(u32),
+    Slow,
+    Dead,
+    LiesAtRow(u64),
+    StallsAtRow(u64),
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Session(RestoreEvent),
+}
+
+/// Restores while as many holders misbehave as the code allows, or more; checks the outcome.
+pub(super) fn restore_after_losses(saved: &Saved, rng: &mut SmallRng) -> String {
+    let data = saved.redundancy.data();
+    let mut order: Vec<usize> = (0..saved.holders.len()).collect();
+    order.shuffle(rng);
+    let allowed = saved.holders.len() - data;
+    let bad = if rng.random_bool(0.8) {
+        rng.random_range(0..=allowed)
+    } else {
+        rng.random_range(0..=saved.holders.len())
+    };
+    let mut vices = vec![Vice::None; saved.holders.len()];
+    for holder in &order[..bad] {
+        vices[*holder] = match rng.random_range(0..3) {
+            0 => Vice::Dead,
+            1 => Vice::LiesAtRow(rng.random_range(0..saved.rows)),
+            _ => Vice::StallsAtRow(rng.random_range(0..saved.rows)),
+        };
+    }
+    for holder in &order[bad..] {
+        vices[*holder] = match rng.random_range(0..6) {
+            0 => Vice::Slow,
+            1 => Vice::Flaky(rng.random_range(1..3)),
+            _ => Vice::None,
+        };
+    }
+    trace!("restore {saved:?} from {vices:?}");
+    let limits = RestoreLimits {
+        window_rows: rng.random_range(1..8),
+        batch_rows: rng.random_range(1..4),
+        hedge_ms: 20,
+        stall_ms: 200,
+        strikes_max: 4,
+    };
+    let plan = RestorePlan {
+        data,
+        rows: 0..saved.rows,
+        sources: saved.holders.clone(),
+        limits,
+    };
+    let mut shell = Shell {
+        session: RestoreSession::new(plan, Millis(0)),
+        now: Millis(0),
+        agenda: Agenda::new(),
+        holders: saved.holders.iter().copied().zip(vices).collect(),
+        running: BTreeMap::new(),
+        came: BTreeSet::new(),
+        decoded: BTreeSet::new(),
+        data,
+    };
+    match shell.run() {
+        RestoreOutcome::Done => {
+            assert_eq!(shell.decoded.len() as u64, saved.rows);
+            "restored".into()
+        }
+        RestoreOutcome::Lost { good, needed, .. } => {
+            assert!(bad > allowed, "given up with enough good hosts");
+            assert!(good < needed);
+            "lost".into()
+        }
+    }
+}
+
+struct Shell {
+    session: RestoreSession,
+    now: Millis,
+    agenda: Agenda<Event>,
+    holders: Vec<((ShardIndex, HostIndex), Vice)>,
+    running: BTreeMap<FetchId, ShardIndex>,
+    came: BTreeSet<(u64, ShardIndex)>,
+    decoded: BTreeSet<u64>,
+    data: usize,
+}
+
+impl Shell {
+    fn run(&mut self) -> RestoreOutcome {
+        for _ in 0..50_000 {
+            self.carry_out();
+            if let Some(outcome) = self.session.outcome() {
+                return outcome.clone();
+            }
+            let wake = self.session.next_deadline();
+            match (self.agenda.next_time(), wake) {
+                (Some(at), wake) if wake.is_none_or(|wake| at <= wake) => {
+                    let (at, Event::Session(event)) = self.agenda.next().unwrap();
+                    self.now = self.now.max(at);
+                    self.tell(event);
+                }
+                (_, Some(wake)) => {
+                    self.now = self.now.max(wake);
+                    self.session.handle(self.now, RestoreEvent::Tick);
+                }
+                (_, None) => panic!("stuck: {:?}", self.session),
+            }
+        }
+        panic!("no end: {:?}", self.session);
+    }
+
+    fn tell(&mut self, event: RestoreEvent) {
+        trace!("{:>5} {event:?}", self.now.0);
+        let fetch = match &event {
+            RestoreEvent::Block(fetch, row) => {
+                // What was cancelled does not arrive.
+                let Some(shard) = self.running.get(fetch) else {
+                    return;
+                };
+                self.came.insert((*row, *shard));
+                Some(*fetch)
+            }
+            RestoreEvent::Done(fetch) | RestoreEvent::Failed(fetch, _) => Some(*fetch),
+            _ => None,
+        };
+        if fetch.is_some_and(|fetch| !self.running.contains_key(&fetch)) {
+            return;
+        }
+        self.session.handle(self.now, event);
+    }
+
+    fn carry_out(&mut self) {
+        while let Some(action) = self.session.poll_action() {
+            trace!("{:>5}   -> {action:?}", self.now.0);
+            match action {
+                RestoreAction::Fetch {
+                    fetch,
+                    shard,
+                    host,
+                    rows,
+                } => {
+                    self.running.insert(fetch, shard);
+                    self.serve(fetch, (shard, host), rows);
+                }
+                RestoreAction::Cancel(fetch) => {
+                    self.running.remove(&fetch);
+                }
+                RestoreAction::Decode(row, shards) => {
+                    assert!(self.decoded.insert(row), "row {row} twice");
+                    let different: BTreeSet<_> = shards.iter().collect();
+                    assert!(different.len() >= self.data);
+                    assert!(shards.iter().all(|s| self.came.contains(&(row, *s))));
+                    let written = Event::Session(RestoreEvent::Consumed(row));
+                    self.agenda.plan(self.now.plus(1), written);
+                }
+            }
+        }
+    }
+
+    fn serve(
+        &mut self,
+        fetch: FetchId,
+        holder: (ShardIndex, HostIndex),
+        rows: std::ops::Range<u64>,
+    ) {
+        let (_, vice) = self.holders.iter_mut().find(|(h, _)| *h == holder).unwrap();
+        let per_row = if *vice == Vice::Slow { 60 } else { 3 };
+        let fails = match vice {
+            Vice::Dead => true,
+            Vice::Flaky(times) if *times > 0 => {
+                *times -= 1;
+                true
+            }
+            _ => false,
+        };
+        let mut at = self.now.plus(2);
+        let mut plan = |at, event| self.agenda.plan(at, Event::Session(event));
+        if fails {
+            return plan(at, RestoreEvent::Failed(fetch, Fault::Gone("gone".into())));
+        }
+        for row in rows {
+            at = at.plus(per_row);
+            match vice {
+                Vice::LiesAtRow(lies) if row >= *lies => {
+                    let lied = Fault::Lied(format!("row {row}"));
+                    return plan(at, RestoreEvent::Failed(fetch, lied));
+                }
+                Vice::StallsAtRow(stalls) if row >= *stalls => return,
+                _ => plan(at, RestoreEvent::Block(fetch, row)),
+            }
+        }
+        plan(at, RestoreEvent::Done(fetch));
+    }
+}
