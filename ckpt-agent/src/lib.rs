@@ -5,6 +5,7 @@
 pub mod agent;
 pub mod cancel;
 pub mod core;
+pub mod image;
 pub mod inventory;
 pub mod pipeline;
 pub mod report;
