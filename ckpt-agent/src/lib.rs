@@ -9,3 +9,4 @@ pub mod image;
 pub mod inventory;
 pub mod pipeline;
 pub mod report;
+pub mod transfer;

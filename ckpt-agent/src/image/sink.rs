@@ -15,9 +15,7 @@ use std::path::{Path, PathBuf};
 
 use codec::index::{FileEntry, FileKind, Index};
 use codec::manifest::ImageKind;
-use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, RawMode, RenameFlags, Timespec, Timestamps,
-};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawMode, RenameFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
 use super::path_from_bytes;

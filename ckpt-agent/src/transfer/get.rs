@@ -1,0 +1,202 @@
+//! Reads blocks of shards, each verified against the signed manifest.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, PoisonError};
+
+use bytes::Bytes;
+use codec::ShardIndex;
+use codec::geometry::{page_count, page_of, page_rows};
+use codec::manifest::Public;
+use codec::shard_file::{ENTRY_BYTES, Outline, PAGES_MAX, Page};
+use codec::{PageHash, ShardRoot};
+use protocol::net::read_exact;
+use protocol::wire::limits::REQUEST_TIMEOUT;
+use protocol::wire::message::{Request, Response, ShardName};
+
+use super::hosts::{Hosts, unexpected};
+use crate::core::{Fault, HostIndex};
+
+/// Pages that are kept for each shard; a restore goes forward through them.
+const PAGES_KEPT: usize = 2;
+
+/// Reads one checkpoint's blocks.
+#[derive(Clone, Debug)]
+pub struct BlockReader {
+    hosts: Hosts,
+    public: Arc<Public>,
+    /// By shard: what was verified is right, whoever it came from.
+    tables: Arc<Vec<Table>>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    outline: tokio::sync::Mutex<Option<Arc<Outline>>>,
+    pages: std::sync::Mutex<BTreeMap<u64, Arc<Page>>>,
+}
+
+impl BlockReader {
+    /// A reader for the checkpoint of `public`.
+    pub fn new(hosts: Hosts, public: Public) -> Self {
+        let tables = public.redundancy.shards().map(|_| Table::default());
+        Self {
+            hosts,
+            tables: Arc::new(tables.collect()),
+            public: Arc::new(public),
+        }
+    }
+
+    /// Reads the blocks of `rows` and tells of each that is right.
+    ///
+    /// # Errors
+    /// When the host fails or sends one wrong byte.
+    pub async fn blocks(
+        &self,
+        shard: ShardIndex,
+        host: HostIndex,
+        rows: Range<u64>,
+        mut tell: impl FnMut(u64, Bytes),
+    ) -> Result<(), Fault> {
+        let mut lens = Vec::new();
+        for row in rows.clone() {
+            let (page, place) = page_of(row);
+            let page = self.page(shard, host, page).await?;
+            let entry = page.entries().get(place).copied();
+            lens.push((row, entry.ok_or_else(|| unexpected("rows"))?));
+        }
+        let expected: u64 = lens.iter().map(|(_, entry)| u64::from(entry.len)).sum();
+        let message = Request::Rows {
+            shard: self.name(shard),
+            first: rows.start,
+            count: u32::try_from(rows.end - rows.start).unwrap_or(u32::MAX),
+        };
+        let (response, mut exchange) = self.hosts.request(host, &message, REQUEST_TIMEOUT).await?;
+        if response != (Response::Rows { bytes: expected }) {
+            return Err(Fault::Lied(format!("length of rows {rows:?}")));
+        }
+        for (row, entry) in lens {
+            let block = read_exact(&mut exchange.recv, entry.len as usize).await?;
+            if !entry.matches(&block) {
+                return Err(Fault::Lied(format!("block of row {row}")));
+            }
+            tell(row, block);
+        }
+        Ok(())
+    }
+
+    /// The outline of a shard, verified against its root.
+    ///
+    /// # Errors
+    /// When the host fails or sends a wrong one.
+    pub async fn outline(&self, shard: ShardIndex, host: HostIndex) -> Result<Arc<Outline>, Fault> {
+        let table = self.table(shard)?;
+        let mut slot = table.outline.lock().await;
+        if let Some(outline) = slot.as_ref() {
+            return Ok(Arc::clone(outline));
+        }
+        let outline = Arc::new(self.fetch_outline(shard, host).await?);
+        Ok(Arc::clone(slot.insert(outline)))
+    }
+
+    /// Fetches the outline from this host, whatever is known already.
+    ///
+    /// # Errors
+    /// When the host fails or sends a wrong one.
+    pub async fn fetch_outline(
+        &self,
+        shard: ShardIndex,
+        host: HostIndex,
+    ) -> Result<Outline, Fault> {
+        let (identity, root) = self
+            .public
+            .shard(shard)
+            .unwrap_or_else(|| unreachable!("a manifest has a root for each of its shards"));
+        let message = Request::Outline(self.name(shard));
+        let (response, mut exchange) = self.hosts.request(host, &message, REQUEST_TIMEOUT).await?;
+        let Response::Outline {
+            rows,
+            block_bytes,
+            pages,
+        } = response
+        else {
+            return Err(unexpected("outline"));
+        };
+        if rows != self.public.rows || pages != page_count(rows) || pages > PAGES_MAX {
+            return Err(Fault::Lied("number of rows".into()));
+        }
+        let bytes = read_exact(&mut exchange.recv, pages as usize * 32).await?;
+        let pages = bytes.as_chunks::<32>().0.iter().map(|hash| PageHash(*hash));
+        let outline = Outline {
+            rows,
+            block_bytes,
+            pages: pages.collect(),
+        };
+        check_root(&outline, &identity, root)?;
+        Ok(outline)
+    }
+
+    async fn page(
+        &self,
+        shard: ShardIndex,
+        host: HostIndex,
+        number: u64,
+    ) -> Result<Arc<Page>, Fault> {
+        let outline = self.outline(shard, host).await?;
+        let table = self.table(shard)?;
+        let known = table
+            .pages
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&number)
+            .cloned();
+        if let Some(page) = known {
+            return Ok(page);
+        }
+        let rows = page_rows(outline.rows, number);
+        let at = usize::try_from(number).ok();
+        let hash = at.and_then(|at| outline.pages.get(at));
+        let hash = *hash.ok_or_else(|| unexpected("page"))?;
+        let message = Request::Page {
+            shard: self.name(shard),
+            page: number,
+        };
+        let (response, mut exchange) = self.hosts.request(host, &message, REQUEST_TIMEOUT).await?;
+        let len = rows as usize * ENTRY_BYTES;
+        if response != (Response::Page { bytes: len as u32 }) {
+            return Err(Fault::Lied(format!("length of page {number}")));
+        }
+        let bytes = read_exact(&mut exchange.recv, len).await?;
+        let page = Page::parse(&bytes, rows, hash)
+            .map_err(|cause| Fault::Lied(format!("page {number}: {cause}")))?;
+        let page = Arc::new(page);
+        let mut pages = table.pages.lock().unwrap_or_else(PoisonError::into_inner);
+        pages.insert(number, Arc::clone(&page));
+        if pages.len() > PAGES_KEPT {
+            pages.pop_first();
+        }
+        Ok(page)
+    }
+
+    fn table(&self, shard: ShardIndex) -> Result<&Table, Fault> {
+        self.tables
+            .get(shard.at())
+            .ok_or_else(|| unexpected("shard"))
+    }
+
+    fn name(&self, shard: ShardIndex) -> ShardName {
+        ShardName {
+            checkpoint: self.public.checkpoint,
+            shard: shard.number(),
+        }
+    }
+}
+
+fn check_root(
+    outline: &Outline,
+    identity: &codec::shard_file::ShardIdentity,
+    root: ShardRoot,
+) -> Result<(), Fault> {
+    outline
+        .verify(identity, root)
+        .map_err(|cause| Fault::Lied(cause.to_string()))
+}

@@ -1,0 +1,236 @@
+//! The hosts of a grid: connections that are made once, and the small requests.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use codec::{CheckpointId, JobTag};
+use protocol::grid::{Grid, GridHost};
+use protocol::identity::Identity;
+use protocol::net::endpoint::{self, EndpointConfig, EndpointError};
+use protocol::net::stream::{Exchange, ExchangeError, read_frame, request};
+use protocol::wire::limits::{RECORDS_MAX, REQUEST_TIMEOUT};
+use protocol::wire::message::{Claim, HostStatus, Record, Request, Response};
+use quinn::{Connection, Endpoint, VarInt};
+use tokio::sync::Mutex;
+
+use crate::core::{Fault, HostIndex};
+
+/// Records that one host may tell of one owner; beyond, it is making them up.
+const RECORDS_PER_HOST_MAX: usize = 1 << 20;
+
+/// The hosts of a grid.
+#[derive(Clone, Debug)]
+pub struct Hosts(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    hosts: Vec<GridHost>,
+    v4: Option<Endpoint>,
+    v6: Option<Endpoint>,
+    connections: Vec<Mutex<Option<Connection>>>,
+}
+
+/// Answer to a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claimed {
+    /// The version is reserved at this host.
+    Yes,
+    /// Another checkpoint has it.
+    Taken {
+        /// The lowest version above all that the host knows.
+        next: codec::Version,
+    },
+}
+
+impl Hosts {
+    /// The hosts of `grid`, to be spoken to as `identity`, with at most `window` bytes in flight
+    /// to or from each.
+    ///
+    /// # Errors
+    /// When there is no socket, or the identity can't be used.
+    pub fn new(grid: &Grid, identity: &Identity, window: u32) -> Result<Self, EndpointError> {
+        let mut config = EndpointConfig::new(identity.clone(), grid.authority.clone());
+        config.receive_window = window;
+        config.send_window = window.into();
+        let any: [SocketAddr; 2] = [
+            (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0).into(),
+            (IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0).into(),
+        ];
+        let [v4, v6] = any.map(|from| {
+            let needed = grid
+                .hosts
+                .iter()
+                .any(|h| h.addr.is_ipv4() == from.is_ipv4());
+            needed.then(|| endpoint::client(&config, from)).transpose()
+        });
+        Ok(Self(Arc::new(Inner {
+            connections: grid.hosts.iter().map(|_| Mutex::new(None)).collect(),
+            hosts: grid.hosts.clone(),
+            v4: v4?,
+            v6: v6?,
+        })))
+    }
+
+    /// All of them.
+    pub fn all(&self) -> impl Iterator<Item = HostIndex> + use<> {
+        (0..self.0.hosts.len()).map(HostIndex)
+    }
+
+    /// Their number.
+    pub fn count(&self) -> usize {
+        self.0.hosts.len()
+    }
+
+    /// A host's entry in the grid file.
+    pub fn entry(&self, host: HostIndex) -> Option<&GridHost> {
+        self.0.hosts.get(host.0)
+    }
+
+    /// A host's name.
+    pub fn name(&self, host: HostIndex) -> &str {
+        self.entry(host).map_or("?", |host| &host.name)
+    }
+
+    /// The connection to a host; a new one when there is none or it broke.
+    ///
+    /// # Errors
+    /// When the host can't be reached or is not the one that the grid file names.
+    pub async fn connection(&self, host: HostIndex) -> Result<Connection, Fault> {
+        let inner = &self.0;
+        let (Some(entry), Some(slot)) = (inner.hosts.get(host.0), inner.connections.get(host.0))
+        else {
+            return Err(Fault::Gone("no such host".into()));
+        };
+        let mut slot = slot.lock().await;
+        if let Some(connection) = slot.as_ref().filter(|c| c.close_reason().is_none()) {
+            return Ok(connection.clone());
+        }
+        let endpoint = if entry.addr.is_ipv4() {
+            &inner.v4
+        } else {
+            &inner.v6
+        };
+        let endpoint = endpoint
+            .as_ref()
+            .ok_or_else(|| Fault::Gone("no socket".into()))?;
+        let connection = endpoint::connect(endpoint, entry.addr, entry.id).await?;
+        Ok(slot.insert(connection).clone())
+    }
+
+    /// Sends a request and reads the first answer.
+    ///
+    /// # Errors
+    /// When the host can't be reached, refuses, or does not answer within `limit`.
+    pub async fn request(
+        &self,
+        host: HostIndex,
+        message: &Request,
+        limit: Duration,
+    ) -> Result<(Response, Exchange), Fault> {
+        let connection = self.connection(host).await?;
+        Ok(request(&connection, message, limit).await?)
+    }
+
+    /// Asks how a host is, and measures how long that takes.
+    ///
+    /// # Errors
+    /// When it does not answer as it should.
+    pub async fn status(&self, host: HostIndex) -> Result<(HostStatus, Duration), Fault> {
+        let connection = self.connection(host).await?;
+        let asked = Instant::now();
+        match request(&connection, &Request::Status, REQUEST_TIMEOUT).await? {
+            (Response::Status(status), _) => Ok((status, asked.elapsed())),
+            _ => Err(unexpected("status")),
+        }
+    }
+
+    /// Asks for all committed checkpoints, or those of one job.
+    ///
+    /// # Errors
+    /// When the host does not answer as it should.
+    pub async fn find(
+        &self,
+        host: HostIndex,
+        job_tag: Option<JobTag>,
+    ) -> Result<Vec<Record>, Fault> {
+        let mut records: Vec<Record> = Vec::new();
+        let mut after = None;
+        loop {
+            let asked = Request::Find { job_tag, after };
+            let (response, mut exchange) = self.request(host, &asked, REQUEST_TIMEOUT).await?;
+            let Response::Found { count, more } = response else {
+                return Err(unexpected("find"));
+            };
+            let too_many = records.len() + count as usize > RECORDS_PER_HOST_MAX;
+            if count > RECORDS_MAX || too_many || (more && count == 0) {
+                return Err(unexpected("find"));
+            }
+            for _ in 0..count {
+                records.push(read_frame(&mut exchange.recv, REQUEST_TIMEOUT).await?);
+            }
+            if !more {
+                return Ok(records);
+            }
+            after = records.last().and_then(checkpoint_of);
+        }
+    }
+
+    /// Reserves a version.
+    ///
+    /// # Errors
+    /// When the host does not answer as it should.
+    pub async fn claim(&self, host: HostIndex, claim: Claim) -> Result<Claimed, Fault> {
+        match self
+            .request(host, &Request::Claim(claim), REQUEST_TIMEOUT)
+            .await?
+        {
+            (Response::Claimed, _) => Ok(Claimed::Yes),
+            (Response::Taken { next }, _) => Ok(Claimed::Taken { next }),
+            _ => Err(unexpected("claim")),
+        }
+    }
+
+    /// Makes a checkpoint visible at a host that holds a shard of it.
+    ///
+    /// # Errors
+    /// When the host does not say that it did.
+    pub async fn commit(&self, host: HostIndex, manifest: Vec<u8>) -> Result<(), Fault> {
+        let message = Request::Commit { manifest };
+        match self.request(host, &message, REQUEST_TIMEOUT).await? {
+            (Response::Committed, _) => Ok(()),
+            _ => Err(unexpected("commit")),
+        }
+    }
+
+    /// Has a host remove what it has of a checkpoint; `false` when it had nothing.
+    ///
+    /// # Errors
+    /// When the host does not say that it did.
+    pub async fn forget(&self, host: HostIndex, checkpoint: CheckpointId) -> Result<bool, Fault> {
+        let message = Request::Forget { checkpoint };
+        match self.request(host, &message, REQUEST_TIMEOUT).await? {
+            (Response::Forgotten { existed }, _) => Ok(existed),
+            _ => Err(unexpected("forget")),
+        }
+    }
+
+    /// Says goodbye to all hosts. What was acknowledged stays.
+    pub async fn close(&self) {
+        for endpoint in [&self.0.v4, &self.0.v6].into_iter().flatten() {
+            endpoint.close(VarInt::from_u32(0), b"");
+            // Only so that hosts know at once; they would notice later too.
+            let _ = tokio::time::timeout(Duration::from_millis(200), endpoint.wait_idle()).await;
+        }
+    }
+}
+
+/// Answers that do not go with the question are lies like wrong bytes.
+pub(super) fn unexpected(question: &'static str) -> Fault {
+    ExchangeError::Unexpected(question).into()
+}
+
+fn checkpoint_of(record: &Record) -> Option<CheckpointId> {
+    let manifest = codec::manifest::Manifest::parse(record.manifest.clone()).ok()?;
+    Some(manifest.public().checkpoint)
+}

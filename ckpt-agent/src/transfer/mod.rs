@@ -1,0 +1,7 @@
+//! The network shell: connections to hosts, shards out and blocks in. Decides nothing.
+
+pub mod get;
+pub mod hosts;
+pub mod put;
+
+pub use hosts::Hosts;
