@@ -377,6 +377,9 @@ impl SaveSession {
         let Some(attempt) = self.current(id) else {
             return;
         };
+        if attempt.phase != Phase::Sending {
+            return;
+        }
         attempt.sent = attempt.sent.max(row + 1);
         attempt.since = now;
         self.finish_if_sent(id);

@@ -1,18 +1,23 @@
 //! The client's operations, one method each.
 
+mod gather;
+mod look;
+mod rebuild;
+mod restore;
+mod save;
+
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use codec::compress::Level;
 use codec::seal::{Cipher, OwnerSecret};
-use codec::{JobId, Redundancy, Version};
+use codec::{JobId, Redundancy, ShardIndex, Version};
+use protocol::grid::Grid;
+use protocol::identity::{Identity, Role};
 
-use crate::cancel::Cancel;
-use crate::report::{
-    ExitStatus, Failure, ForgetReport, HostsReport, ListReport, Observer, RestoreReport,
-    SaveReport, ShowReport, VerifyReport,
-};
+use crate::core::{Fault, HostIndex};
+use crate::report::{ExitStatus, Failure, Holder, HostNote};
+use crate::transfer::Hosts;
 
 /// What to save.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,97 +116,80 @@ pub enum ForgetWhich {
 /// A client of one grid with one identity.
 #[derive(Clone, Debug)]
 pub struct Agent {
+    owner: OwnerSecret,
+    hosts: Hosts,
     resources: Resources,
 }
 
-fn absent<T>() -> Result<T, Failure> {
-    Err(Failure::new(ExitStatus::Failed, "not built yet"))
+impl Agent {
+    /// A client that talks to the hosts of `grid` as `identity`.
+    ///
+    /// # Errors
+    /// When the identity is not a submitter's, or there is no socket.
+    pub fn new(grid: &Grid, identity: &Identity, resources: Resources) -> Result<Self, Failure> {
+        let denied = |cause: &dyn std::fmt::Display| {
+            Failure::new(ExitStatus::Denied, format!("identity: {cause}"))
+        };
+        let peer = identity.peer().map_err(|cause| denied(&cause))?;
+        if !peer.has(Role::Submitter) {
+            return Err(denied(&format!(
+                "{:?} is not certified as a submitter",
+                peer.name
+            )));
+        }
+        let window = (resources.memory_bytes / 32).clamp(256 << 10, 8 << 20) as u32;
+        let hosts = Hosts::new(grid, identity, window).map_err(|cause| {
+            Failure::new(ExitStatus::Failed, format!("network: {}", chain(&cause)))
+        })?;
+        Ok(Self {
+            owner: identity.secret.clone(),
+            hosts,
+            resources,
+        })
+    }
+
+    /// Says goodbye to all hosts.
+    pub async fn close(&self) {
+        self.hosts.close().await;
+    }
+
+    fn note(&self, host: HostIndex, what: impl std::fmt::Display) -> HostNote {
+        HostNote {
+            host: self.hosts.name(host).to_owned(),
+            what: what.to_string(),
+        }
+    }
+
+    fn notes(&self, faults: &[(HostIndex, Fault)]) -> Vec<HostNote> {
+        faults
+            .iter()
+            .map(|(host, fault)| self.note(*host, fault))
+            .collect()
+    }
+
+    /// Who holds each shard of a checkpoint.
+    fn holders(&self, redundancy: Redundancy, held: &[(ShardIndex, HostIndex)]) -> Vec<Holder> {
+        redundancy
+            .shards()
+            .map(|shard| Holder {
+                shard: shard.number(),
+                host: held
+                    .iter()
+                    .find(|(of, _)| *of == shard)
+                    .map(|(_, host)| self.hosts.name(*host).to_owned()),
+            })
+            .collect()
+    }
 }
 
-impl Agent {
-    /// A client that talks to the hosts of `grid` as `owner`, whose certificate is `certificate`
-    /// (PEM).
-    ///
-    /// # Errors
-    /// When the certificate is not the grid's or not the owner's.
-    pub fn new(
-        _owner: OwnerSecret,
-        _certificate: &str,
-        resources: Resources,
-    ) -> Result<Self, Failure> {
-        Ok(Self { resources })
+/// An error and its causes, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
     }
-
-    /// Saves an image as the next version of a job.
-    ///
-    /// # Errors
-    /// When it was not committed; the older versions stand.
-    pub async fn save(
-        &self,
-        _request: SaveRequest,
-        _observer: Arc<dyn Observer>,
-        _cancel: Cancel,
-    ) -> Result<SaveReport, Failure> {
-        absent()
-    }
-
-    /// Restores an image.
-    ///
-    /// # Errors
-    /// When nothing was restored; the target is as it was.
-    pub async fn restore(
-        &self,
-        _request: RestoreRequest,
-        _observer: Arc<dyn Observer>,
-        _cancel: Cancel,
-    ) -> Result<RestoreReport, Failure> {
-        absent()
-    }
-
-    /// Lists the owner's checkpoints, or those of one job.
-    ///
-    /// # Errors
-    /// When no host answers.
-    pub async fn list(&self, _job: Option<&JobId>) -> Result<ListReport, Failure> {
-        absent()
-    }
-
-    /// Describes one checkpoint.
-    ///
-    /// # Errors
-    /// When there is none, or its index can't be read.
-    pub async fn show(&self, _job: &JobId, _which: Which) -> Result<ShowReport, Failure> {
-        absent()
-    }
-
-    /// Checks that shards are where they should be and, with `read_data`, reads every block.
-    ///
-    /// # Errors
-    /// When no host answers or there is no such checkpoint. Damage is in the report.
-    pub async fn verify(
-        &self,
-        _job: Option<&JobId>,
-        _version: Option<Version>,
-        _read_data: bool,
-        _observer: Arc<dyn Observer>,
-        _cancel: Cancel,
-    ) -> Result<VerifyReport, Failure> {
-        absent()
-    }
-
-    /// Removes checkpoints.
-    ///
-    /// # Errors
-    /// When there is none.
-    pub async fn forget(&self, _job: &JobId, _which: ForgetWhich) -> Result<ForgetReport, Failure> {
-        absent()
-    }
-
-    /// Asks all hosts how they are.
-    ///
-    /// # Errors
-    /// Never for a host that does not answer: that is in the report.
-    pub async fn hosts(&self) -> Result<HostsReport, Failure> {
-        absent()
-    }
+    text
 }

@@ -1,0 +1,135 @@
+//! Asks all hosts what they hold, without waiting for those that are gone longer than needed.
+
+use std::time::Duration;
+
+use codec::JobTag;
+use protocol::wire::message::{HostStatus, Record};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::Agent;
+use crate::core::{Fault, HostIndex};
+use crate::inventory::Inventory;
+use crate::report::{ExitStatus, Failure, HostNote};
+
+/// How long hosts that are alive but slow to answer are waited for, once enough have answered.
+const GRACE: Duration = Duration::from_millis(300);
+
+/// Whom to wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Patience {
+    /// For everybody, up to the time limits of connections.
+    All,
+    /// For everybody within [`GRACE`]; longer only while those who are silent could be all the
+    /// hosts that know of a newer checkpoint. A checkpoint of this many shards is known to as many
+    /// hosts.
+    Enough {
+        /// Shards of a checkpoint.
+        shards: usize,
+    },
+}
+
+/// What hosts said.
+#[derive(Debug)]
+pub(super) struct Gathered {
+    pub(super) inventory: Inventory,
+    /// Hosts that answered, and how they are.
+    pub(super) answered: Vec<(HostIndex, HostStatus)>,
+    /// Hosts that did not, and why.
+    pub(super) silent: Vec<(HostIndex, Fault)>,
+}
+
+impl Gathered {
+    pub(super) fn hosts(&self) -> impl Iterator<Item = HostIndex> {
+        self.answered.iter().map(|(host, _)| *host)
+    }
+}
+
+impl Agent {
+    /// Asks all hosts for the checkpoints of a job, or all.
+    pub(super) async fn gather(&self, job_tag: Option<JobTag>, patience: Patience) -> Gathered {
+        let mut gathered = Gathered {
+            inventory: Inventory::default(),
+            answered: Vec::new(),
+            silent: Vec::new(),
+        };
+        let mut asking = JoinSet::new();
+        let mut waiting: Vec<HostIndex> = self.hosts.all().collect();
+        for host in &waiting {
+            let (agent, host) = (self.clone(), *host);
+            asking.spawn(async move { (host, agent.ask(host, job_tag).await) });
+        }
+        let mut grace = None;
+        loop {
+            let until = grace.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
+            let next = tokio::time::timeout_at(until, asking.join_next()).await;
+            match next {
+                Ok(None) => break,
+                Ok(Some(Ok((host, Ok((status, records)))))) => {
+                    waiting.retain(|waited| *waited != host);
+                    gathered.answered.push((host, status));
+                    self.enter(&mut gathered, host, records);
+                }
+                Ok(Some(Ok((host, Err(fault))))) => {
+                    waiting.retain(|waited| *waited != host);
+                    gathered.silent.push((host, fault));
+                }
+                // A task that panicked counts as a host that says nothing.
+                Ok(Some(Err(_))) => {}
+                Err(_) => break,
+            }
+            let silent = waiting.len() + gathered.silent.len();
+            if let Patience::Enough { shards } = patience
+                && grace.is_none()
+                && !gathered.answered.is_empty()
+                && silent < shards
+            {
+                grace = Some(Instant::now() + GRACE);
+            }
+        }
+        let slow = waiting
+            .into_iter()
+            .map(|host| (host, Fault::Gone("no answer yet".into())));
+        gathered.silent.extend(slow);
+        gathered.answered.sort_by_key(|(host, _)| *host);
+        gathered
+    }
+
+    async fn ask(
+        &self,
+        host: HostIndex,
+        job_tag: Option<JobTag>,
+    ) -> Result<(HostStatus, Vec<Record>), Fault> {
+        let (status, _) = self.hosts.status(host).await?;
+        let records = self.hosts.find(host, job_tag).await?;
+        Ok((status, records))
+    }
+
+    /// A record that must not be believed makes its host a liar; the others count.
+    fn enter(&self, gathered: &mut Gathered, host: HostIndex, records: Vec<Record>) {
+        let owner = self.owner.id();
+        for record in records {
+            if let Err(cause) = gathered.inventory.add(owner, host, record) {
+                tracing::warn!(host = self.hosts.name(host), %cause, "record left out");
+            }
+        }
+    }
+
+    /// Fails when nobody answered.
+    pub(super) fn somebody(&self, gathered: &Gathered, doing: &str) -> Result<(), Failure> {
+        if !gathered.answered.is_empty() {
+            return Ok(());
+        }
+        let mut failure = Failure::new(
+            ExitStatus::TooFewHosts,
+            format!("{doing}: none of {} hosts answers", self.hosts.count()),
+        )
+        .next("ckpt hosts");
+        failure.hosts = self.silent_notes(gathered);
+        Err(failure)
+    }
+
+    pub(super) fn silent_notes(&self, gathered: &Gathered) -> Vec<HostNote> {
+        self.notes(&gathered.silent)
+    }
+}

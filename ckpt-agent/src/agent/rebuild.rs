@@ -1,0 +1,112 @@
+//! Rebuilds one shard from others, row by row.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use bytes::Bytes;
+use codec::ShardIndex;
+use codec::manifest::Public;
+use codec::rs::Coder;
+use protocol::wire::limits::STALL_TIMEOUT;
+use protocol::wire::message::PutEnd;
+use tokio::sync::{mpsc, watch};
+
+use crate::core::{Fault, HostIndex};
+use crate::transfer::Hosts;
+use crate::transfer::get::BlockReader;
+use crate::transfer::put::PutCommand;
+
+/// Rows that are read at once.
+const BATCH_ROWS: u64 = 8;
+
+/// Rows that may wait to be sent.
+const WAITING_ROWS: u64 = 16;
+
+/// What is rebuilt from what.
+#[derive(Debug)]
+pub(super) struct Rebuild {
+    pub(super) hosts: Hosts,
+    pub(super) public: Public,
+    pub(super) shard: ShardIndex,
+    pub(super) sources: Vec<(ShardIndex, HostIndex)>,
+    /// The sender of the shard, and how many rows it has sent.
+    pub(super) commands: mpsc::UnboundedSender<PutCommand>,
+    pub(super) sent: watch::Receiver<u64>,
+}
+
+impl Rebuild {
+    /// Reads, computes and passes on all rows and the end.
+    ///
+    /// # Errors
+    /// When too few sources can be read, or the host takes no more.
+    pub(super) async fn run(mut self) -> Result<(), Fault> {
+        let reader = BlockReader::new(self.hosts.clone(), self.public.clone());
+        let coder = Coder::new(self.public.redundancy);
+        let mut first = 0;
+        while first < self.public.rows {
+            let rows = first..self.public.rows.min(first + BATCH_ROWS);
+            self.wait_for_room(rows.start).await?;
+            for (row, blocks) in rows.clone().zip(self.read(&reader, rows.clone()).await?) {
+                let blocks: Vec<_> = blocks.iter().map(|(s, b)| (*s, &**b)).collect();
+                let mut block = Vec::new();
+                coder
+                    .rebuild(&blocks, self.shard, &mut block)
+                    .map_err(|cause| Fault::Lied(cause.to_string()))?;
+                self.pass(PutCommand::Block(row, block.into()))?;
+            }
+            first = rows.end;
+        }
+        let root = self.public.shard(self.shard).map(|(_, root)| root);
+        self.pass(PutCommand::Finish(PutEnd {
+            rows: self.public.rows,
+            root: root.ok_or(Fault::Starved)?,
+        }))
+    }
+
+    fn pass(&self, command: PutCommand) -> Result<(), Fault> {
+        let passed = self.commands.send(command);
+        passed.map_err(|_| Fault::Gone("it takes no more".into()))
+    }
+
+    async fn wait_for_room(&mut self, row: u64) -> Result<(), Fault> {
+        let room = self.sent.wait_for(|sent| row < sent + WAITING_ROWS);
+        match tokio::time::timeout(STALL_TIMEOUT, room).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) => Err(Fault::Gone("it takes no more".into())),
+            Err(_) => Err(Fault::Stalled(millis(STALL_TIMEOUT))),
+        }
+    }
+
+    /// `data` blocks of each row, leaving sources that fail.
+    async fn read(
+        &mut self,
+        reader: &BlockReader,
+        rows: Range<u64>,
+    ) -> Result<Vec<Vec<(ShardIndex, Bytes)>>, Fault> {
+        let data = self.public.redundancy.data();
+        let mut table = vec![Vec::new(); (rows.end - rows.start) as usize];
+        let mut got = 0;
+        let mut next = 0;
+        while got < data {
+            let Some((shard, host)) = self.sources.get(next).copied() else {
+                return Err(Fault::Starved);
+            };
+            let mut blocks = Vec::new();
+            let read = reader.blocks(shard, host, rows.clone(), |_, block| blocks.push(block));
+            if read.await.is_err() {
+                self.sources.remove(next);
+                continue;
+            }
+            for (row, block) in table.iter_mut().zip(blocks) {
+                row.push((shard, block));
+            }
+            next += 1;
+            got += 1;
+        }
+        Ok(table)
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,631 @@
+//! Carries out a restore session.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use codec::ShardIndex;
+use codec::decode::{DecodeError, RowDecoder};
+use codec::encode::row_bytes_max;
+use codec::geometry::SEGMENT_BYTES;
+use codec::index::Index;
+use codec::manifest::{ImageKind, Summary};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::{Duration, Instant};
+
+use super::gather::{Gathered, Patience};
+use super::{Agent, RestoreRequest, RestoreTarget, Which, chain};
+use crate::cancel::Cancel;
+use crate::core::restore::{
+    FetchId, RestoreAction, RestoreEvent, RestoreLimits, RestoreOutcome, RestorePlan,
+    RestoreSession,
+};
+use crate::core::{Fault, HostIndex, Millis};
+use crate::image::{Sink, SinkError, SinkOptions, Target};
+use crate::inventory::KnownCheckpoint;
+use crate::pipeline::decode::{self, Decoded, RowBlocks};
+use crate::report::{
+    ExitStatus, Failure, HostNote, Observer, Progress, ProgressEvent, RestoreReport,
+    SkippedVersion, SourceBytes,
+};
+use crate::transfer::get::BlockReader;
+
+/// Rows that are asked for at once: about a megabyte from each host.
+const BATCH_ROWS: u64 = 4;
+
+/// Requests that take longer than this may be hedged.
+const HEDGE_MS: u64 = 500;
+
+/// Failures after which a host that could come back is given up.
+const STRIKES_MAX: u32 = 4;
+
+const PROGRESS_PERIOD: Duration = Duration::from_millis(200);
+
+impl Agent {
+    /// Restores an image.
+    ///
+    /// # Errors
+    /// When nothing was restored; the target is as it was.
+    pub async fn restore(
+        &self,
+        request: RestoreRequest,
+        observer: Arc<dyn Observer>,
+        cancel: Cancel,
+    ) -> Result<RestoreReport, Failure> {
+        let started = Instant::now();
+        let doing = format!("cannot restore job {}", request.job);
+        let job_tag = self.owner.job_tag(&request.job);
+        let shards = codec::Redundancy::DEFAULT.total();
+        let gathered = self
+            .gather(Some(job_tag), Patience::Enough { shards })
+            .await;
+        self.somebody(&gathered, &doing)?;
+        let choices = choose(&gathered, request.which);
+        if choices.is_empty() {
+            return self.nothing(&request, &gathered, &doing, started);
+        }
+        let mut skipped: Vec<SkippedVersion> = Vec::new();
+        let mut hosts = Vec::new();
+        for known in choices {
+            let attempt = Attempt {
+                agent: self,
+                request: &request,
+                known: &known,
+                observer: &observer,
+                started,
+            };
+            match attempt.run(cancel.clone()).await {
+                Ok(mut report) => {
+                    report.skipped = skipped;
+                    return Ok(report);
+                }
+                Err(Stop::Fatal(failure)) => return Err(failure),
+                Err(Stop::Unrestorable { reason, notes }) => {
+                    hosts.extend(notes);
+                    let version = known.version();
+                    let skip = SkippedVersion { version, reason };
+                    observer.event(ProgressEvent::VersionSkipped(skip.clone()));
+                    skipped.push(skip);
+                }
+            }
+        }
+        hosts.extend(self.silent_notes(&gathered));
+        Err(lost(&doing, &skipped, hosts, &gathered))
+    }
+
+    fn nothing(
+        &self,
+        request: &RestoreRequest,
+        gathered: &Gathered,
+        doing: &str,
+        started: Instant,
+    ) -> Result<RestoreReport, Failure> {
+        if request.if_exists && gathered.silent.is_empty() {
+            return Ok(RestoreReport {
+                job: request.job.clone(),
+                version: None,
+                target: String::new(),
+                image_bytes: 0,
+                fetched_bytes: 0,
+                files: 0,
+                seconds: started.elapsed().as_secs_f64(),
+                sources: Vec::new(),
+                skipped: Vec::new(),
+                warnings: Vec::new(),
+            });
+        }
+        let what = match request.which {
+            Which::Newest => "no checkpoint".to_owned(),
+            Which::Version(version) => format!("no version {version}"),
+        };
+        let mut failure = Failure::new(
+            ExitStatus::NotFound,
+            format!(
+                "{doing}: {what} found at the {} hosts that answer",
+                gathered.answered.len()
+            ),
+        )
+        .next("ckpt list");
+        failure.hosts = self.silent_notes(gathered);
+        // Hosts that are silent may hold what was not found.
+        if !gathered.silent.is_empty() {
+            failure.status = ExitStatus::TooFewHosts;
+            failure.next = Some("again when more hosts are up: ckpt hosts".into());
+        }
+        Err(failure)
+    }
+
+    /// Reads the index of a checkpoint.
+    pub(super) async fn read_index(
+        &self,
+        known: &KnownCheckpoint,
+        summary: &Summary,
+        reader: &BlockReader,
+    ) -> Result<Index, Stop> {
+        let public = known.manifest.public();
+        let first = public.rows - summary.index.len() as u64;
+        let mut decoder = RowDecoder::new(public.redundancy, public.sealer(&summary.data_key));
+        let mut parts: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+        let mut failed: Option<DecodeError> = None;
+        let mut driver = Driver::new(self, known, reader, first..public.rows);
+        let outcome = loop {
+            match driver.next().await {
+                Step::Decode(blocks) => {
+                    let row = blocks.row;
+                    let stored = usize::try_from(row - first)
+                        .ok()
+                        .and_then(|at| summary.index.get(at));
+                    let given: Vec<_> = blocks.blocks.iter().map(|(s, b)| (*s, &**b)).collect();
+                    let mut raw = Vec::new();
+                    if let Some(stored) = stored {
+                        match decoder.decode(row, stored, None, &given, &mut raw) {
+                            Ok(()) => {
+                                parts.insert(row, raw);
+                            }
+                            Err(cause) => failed = Some(cause),
+                        }
+                    }
+                    driver.tell(RestoreEvent::Consumed(row));
+                }
+                Step::Wait => {}
+                Step::Ended(outcome) => break outcome,
+            }
+        };
+        if let Some(cause) = failed {
+            return Err(Stop::unrestorable(format!("index: {cause}")));
+        }
+        if let RestoreOutcome::Lost { row, good, needed } = outcome {
+            return Err(driver.lost(row, good, needed));
+        }
+        let bytes: Vec<u8> = parts.into_values().flatten().collect();
+        // Decoding and checking the index of a large image takes a while.
+        let index = tokio::task::spawn_blocking(move || Index::decode(&bytes)).await;
+        match index {
+            Ok(Ok(index)) => Ok(index),
+            Ok(Err(cause)) => Err(Stop::unrestorable(cause.to_string())),
+            Err(cause) => Err(Stop::unrestorable(cause.to_string())),
+        }
+    }
+}
+
+/// Why a checkpoint was not restored.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// An older one may still be.
+    Unrestorable {
+        /// Why.
+        reason: String,
+        /// What hosts had to do with it.
+        notes: Vec<HostNote>,
+    },
+    /// No other would be, either.
+    Fatal(Failure),
+}
+
+impl Stop {
+    pub(super) fn unrestorable(reason: impl Into<String>) -> Self {
+        Self::Unrestorable {
+            reason: reason.into(),
+            notes: Vec::new(),
+        }
+    }
+}
+
+fn choose(gathered: &Gathered, which: Which) -> Vec<KnownCheckpoint> {
+    gathered
+        .inventory
+        .newest_first()
+        .into_iter()
+        .filter(|known| match which {
+            Which::Newest => true,
+            Which::Version(version) => known.version() == version,
+        })
+        .cloned()
+        .collect()
+}
+
+/// Nothing could be restored: for want of hosts, or because what is there is damaged.
+fn lost(
+    doing: &str,
+    skipped: &[SkippedVersion],
+    hosts: Vec<HostNote>,
+    gathered: &Gathered,
+) -> Failure {
+    let reasons: Vec<String> = skipped
+        .iter()
+        .map(|skip| format!("version {}: {}", skip.version, skip.reason))
+        .collect();
+    let message = format!("{doing}: {}", reasons.join("; "));
+    let mut failure = if gathered.silent.is_empty() {
+        Failure::new(ExitStatus::Damaged, message).next("ckpt verify --read-data")
+    } else {
+        Failure::new(ExitStatus::TooFewHosts, message)
+            .next("again when more hosts are up: ckpt hosts")
+    };
+    failure.hosts = hosts;
+    failure
+}
+
+/// One checkpoint that is to be restored.
+struct Attempt<'a> {
+    agent: &'a Agent,
+    request: &'a RestoreRequest,
+    known: &'a KnownCheckpoint,
+    observer: &'a Arc<dyn Observer>,
+    started: Instant,
+}
+
+impl Attempt<'_> {
+    async fn run(&self, mut cancel: Cancel) -> Result<RestoreReport, Stop> {
+        let public = self.known.manifest.public();
+        let (found, needed) = (self.known.shards_found(), public.redundancy.data());
+        if found < needed {
+            return Err(Stop::unrestorable(format!(
+                "{found} of {} shards found, {needed} needed",
+                public.redundancy.total()
+            )));
+        }
+        let summary = self
+            .known
+            .manifest
+            .open(&self.agent.owner)
+            .map_err(|cause| Stop::unrestorable(cause.to_string()))?;
+        let reader = BlockReader::new(self.agent.hosts.clone(), public.clone());
+        let index = tokio::select! {
+            biased;
+            () = cancel.cancelled() => return Err(self.interrupted()),
+            index = self.agent.read_index(self.known, &summary, &reader) => index?,
+        };
+        let target = self.target(&index, summary.kind)?;
+        let sink = self.sink(&index, summary.kind, &target).await?;
+        self.transfer(&summary, index, &reader, sink, target, cancel)
+            .await
+    }
+
+    fn interrupted(&self) -> Stop {
+        Stop::Fatal(Failure::new(
+            ExitStatus::Interrupted,
+            format!("cannot restore job {}: interrupted", self.request.job),
+        ))
+    }
+
+    fn target(&self, index: &Index, kind: ImageKind) -> Result<Target, Stop> {
+        match &self.request.target {
+            RestoreTarget::Path(path) => Ok(Target::Path(path.clone())),
+            RestoreTarget::Stdout => Ok(Target::Stdout),
+            RestoreTarget::Default => {
+                let mut roots = index.files.iter().filter(|f| !f.path.contains(&b'/'));
+                match (kind, roots.next(), roots.next()) {
+                    (ImageKind::Stream, _, _) if is_terminal() => Err(Stop::Fatal(
+                        Failure::new(
+                            ExitStatus::Usage,
+                            "the image is a stream; standard output is a terminal",
+                        )
+                        .next("name a file with -o, or redirect standard output"),
+                    )),
+                    (ImageKind::Stream, _, _) => Ok(Target::Stdout),
+                    (_, Some(root), None) => {
+                        use std::os::unix::ffi::OsStrExt;
+                        let name = std::ffi::OsStr::from_bytes(&root.path);
+                        Ok(Target::Path(PathBuf::from(name)))
+                    }
+                    _ => Ok(Target::Path(PathBuf::from(self.request.job.as_str()))),
+                }
+            }
+        }
+    }
+
+    async fn sink(&self, index: &Index, kind: ImageKind, target: &Target) -> Result<Sink, Stop> {
+        let options = SinkOptions {
+            force: self.request.force,
+            set_id_bits: self.request.set_id_bits,
+        };
+        let (index, target) = (index.clone(), target.clone());
+        tokio::task::spawn_blocking(move || Sink::create(&index, kind, &target, options))
+            .await
+            .map_err(|cause| Stop::unrestorable(cause.to_string()))?
+            .map_err(|cause| self.sink_failure(&cause))
+    }
+
+    fn sink_failure(&self, cause: &SinkError) -> Stop {
+        let message = format!("cannot restore job {}: {}", self.request.job, chain(cause));
+        let status = match cause {
+            SinkError::TreeToStdout | SinkError::Name(_) => ExitStatus::Usage,
+            _ => ExitStatus::LocalIo,
+        };
+        Stop::Fatal(Failure::new(status, message))
+    }
+
+    async fn transfer(
+        &self,
+        summary: &Summary,
+        index: Index,
+        reader: &BlockReader,
+        sink: Sink,
+        target: Target,
+        mut cancel: Cancel,
+    ) -> Result<RestoreReport, Stop> {
+        let public = self.known.manifest.public();
+        let rows = 0..public.rows - summary.index.len() as u64;
+        let image_bytes = summary.image_bytes;
+        let cpus = self.agent.resources.cpus;
+        let (tell, mut told) = mpsc::unbounded_channel();
+        let pool = decode::start(public, summary, index, sink, cpus, move |decoded| {
+            // Fails only when the restore is over.
+            let _ = tell.send(decoded);
+        });
+        let mut pool = Some(pool);
+        let mut driver = Driver::new(self.agent, self.known, reader, rows);
+        let mut progress = Progress {
+            total_bytes: Some(summary.stream_bytes),
+            stored_bytes: summary.stored_bytes,
+            ..Progress::default()
+        };
+        let mut shown = Instant::now();
+        loop {
+            if shown.elapsed() >= PROGRESS_PERIOD {
+                shown = Instant::now();
+                progress.network_bytes = driver.fetched_bytes();
+                self.observer.event(ProgressEvent::Progress(progress));
+            }
+            tokio::select! {
+                biased;
+                () = cancel.cancelled() => return Err(self.interrupted()),
+                decoded = told.recv() => match decoded {
+                    Some(Decoded::Written { row, image_bytes }) => {
+                        progress.done_bytes = image_bytes;
+                        driver.tell(RestoreEvent::Consumed(row));
+                    }
+                    Some(Decoded::Finished(())) => break,
+                    Some(Decoded::Undecodable(cause)) => {
+                        return Err(Stop::unrestorable(cause.to_string()));
+                    }
+                    Some(Decoded::Failed(cause)) => return Err(self.sink_failure(&cause)),
+                    None => return Err(Stop::unrestorable("decoding ended early")),
+                },
+                step = driver.next(), if pool.is_some() => match step {
+                    Step::Decode(blocks) => {
+                        if let Some(pool) = &pool {
+                            pool.push(blocks);
+                        }
+                    }
+                    Step::Wait => {}
+                    // The last rows are still being written; no more will come.
+                    Step::Ended(RestoreOutcome::Done) => pool = None,
+                    Step::Ended(RestoreOutcome::Lost { row, good, needed }) => {
+                        return Err(driver.lost(row, good, needed));
+                    }
+                },
+            }
+        }
+        progress.done_bytes = summary.stream_bytes;
+        progress.network_bytes = driver.fetched_bytes();
+        self.observer.event(ProgressEvent::Progress(progress));
+        Ok(self.report(summary, image_bytes, &driver, &target))
+    }
+
+    fn report(
+        &self,
+        summary: &Summary,
+        image_bytes: u64,
+        driver: &Driver<'_>,
+        target: &Target,
+    ) -> RestoreReport {
+        let faults = self.agent.notes(driver.session.faults());
+        RestoreReport {
+            job: self.request.job.clone(),
+            version: Some(self.known.version()),
+            target: match target {
+                Target::Path(path) => path.display().to_string(),
+                Target::Stdout => "-".to_owned(),
+            },
+            image_bytes,
+            fetched_bytes: driver.fetched_bytes(),
+            files: summary.files,
+            seconds: self.started.elapsed().as_secs_f64(),
+            sources: driver.sources(),
+            skipped: Vec::new(),
+            warnings: faults
+                .into_iter()
+                .map(|note| format!("{}: {}", note.host, note.what))
+                .collect(),
+        }
+    }
+}
+
+fn is_terminal() -> bool {
+    std::io::IsTerminal::is_terminal(&std::io::stdout())
+}
+
+enum Event {
+    Session(RestoreEvent),
+    Block(FetchId, u64, ShardIndex, Bytes),
+}
+
+/// What a driver wants its owner to do.
+enum Step {
+    /// Decode this row, and tell when it is consumed.
+    Decode(RowBlocks),
+    /// Nothing; call again.
+    Wait,
+    /// It is over.
+    Ended(RestoreOutcome),
+}
+
+/// Runs one restore session against the network.
+struct Driver<'a> {
+    agent: &'a Agent,
+    reader: BlockReader,
+    session: RestoreSession,
+    started: Instant,
+    events: mpsc::UnboundedReceiver<Event>,
+    sender: mpsc::UnboundedSender<Event>,
+    fetches: BTreeMap<FetchId, (HostIndex, JoinHandle<()>)>,
+    blocks: BTreeMap<u64, BTreeMap<ShardIndex, Bytes>>,
+    fetched: BTreeMap<HostIndex, u64>,
+}
+
+impl<'a> Driver<'a> {
+    fn new(
+        agent: &'a Agent,
+        known: &KnownCheckpoint,
+        reader: &BlockReader,
+        rows: Range<u64>,
+    ) -> Self {
+        let redundancy = known.manifest.public().redundancy;
+        // A row in flight is its blocks, perhaps hedged, and its decoded segment.
+        let per_row = (row_bytes_max(redundancy) + SEGMENT_BYTES) as u64;
+        let window_rows = (agent.resources.memory_bytes * 3 / 4 / per_row).max(1);
+        let plan = RestorePlan {
+            data: redundancy.data(),
+            rows,
+            sources: known.holders.clone(),
+            limits: RestoreLimits {
+                window_rows,
+                batch_rows: BATCH_ROWS.min(window_rows),
+                hedge_ms: HEDGE_MS,
+                stall_ms: 10_000,
+                strikes_max: STRIKES_MAX,
+            },
+        };
+        let (sender, events) = mpsc::unbounded_channel();
+        Self {
+            agent,
+            reader: reader.clone(),
+            session: RestoreSession::new(plan, Millis(0)),
+            started: Instant::now(),
+            events,
+            sender,
+            fetches: BTreeMap::new(),
+            blocks: BTreeMap::new(),
+            fetched: BTreeMap::new(),
+        }
+    }
+
+    fn tell(&mut self, event: RestoreEvent) {
+        let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.session.handle(Millis(now), event);
+    }
+
+    /// Goes on until there is something for the owner to do. May be dropped and called again.
+    async fn next(&mut self) -> Step {
+        while let Some(action) = self.session.poll_action() {
+            match action {
+                RestoreAction::Fetch {
+                    fetch,
+                    shard,
+                    host,
+                    rows,
+                } => self.fetch(fetch, shard, host, rows),
+                RestoreAction::Cancel(fetch) => {
+                    if let Some((_, task)) = self.fetches.remove(&fetch) {
+                        task.abort();
+                    }
+                }
+                RestoreAction::Decode(row, shards) => {
+                    let mut blocks = self.blocks.remove(&row).unwrap_or_default();
+                    blocks.retain(|shard, _| shards.contains(shard));
+                    return Step::Decode(RowBlocks {
+                        row,
+                        blocks: blocks.into_iter().collect(),
+                    });
+                }
+            }
+        }
+        if let Some(outcome) = self.session.outcome() {
+            return Step::Ended(outcome.clone());
+        }
+        let wake = self.session.next_deadline().map_or_else(
+            || Instant::now() + PROGRESS_PERIOD,
+            |at| self.started + Duration::from_millis(at.0),
+        );
+        tokio::select! {
+            biased;
+            event = self.events.recv() => {
+                if let Some(event) = event {
+                    self.happen(event);
+                }
+            }
+            () = tokio::time::sleep_until(wake) => self.tell(RestoreEvent::Tick),
+        }
+        Step::Wait
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Block(fetch, row, shard, block) => {
+                // What was cancelled may still have been on its way.
+                let Some((host, _)) = self.fetches.get(&fetch) else {
+                    return;
+                };
+                *self.fetched.entry(*host).or_default() += block.len() as u64;
+                self.blocks.entry(row).or_default().insert(shard, block);
+                self.tell(RestoreEvent::Block(fetch, row));
+            }
+            Event::Session(event) => {
+                if let RestoreEvent::Done(fetch) | RestoreEvent::Failed(fetch, _) = &event {
+                    self.fetches.remove(fetch);
+                }
+                self.tell(event);
+            }
+        }
+    }
+
+    fn fetch(&mut self, fetch: FetchId, shard: ShardIndex, host: HostIndex, rows: Range<u64>) {
+        let (reader, sender) = (self.reader.clone(), self.sender.clone());
+        let task = tokio::spawn(async move {
+            let blocks = sender.clone();
+            let tell = move |row, block| {
+                // Fails only when the restore is over.
+                let _ = blocks.send(Event::Block(fetch, row, shard, block));
+            };
+            let event = match reader.blocks(shard, host, rows, tell).await {
+                Ok(()) => RestoreEvent::Done(fetch),
+                Err(fault) => RestoreEvent::Failed(fetch, fault),
+            };
+            let _ = sender.send(Event::Session(event));
+        });
+        self.fetches.insert(fetch, (host, task));
+    }
+
+    fn fetched_bytes(&self) -> u64 {
+        self.fetched.values().sum()
+    }
+
+    fn sources(&self) -> Vec<SourceBytes> {
+        self.fetched
+            .iter()
+            .map(|(host, bytes)| SourceBytes {
+                host: self.agent.hosts.name(*host).to_owned(),
+                bytes: *bytes,
+            })
+            .collect()
+    }
+
+    fn lost(&self, row: u64, good: usize, needed: usize) -> Stop {
+        let mut seen: Vec<&(HostIndex, Fault)> = Vec::new();
+        for fault in self.session.faults().iter().rev() {
+            if seen.iter().all(|(host, _)| *host != fault.0) {
+                seen.push(fault);
+            }
+        }
+        Stop::Unrestorable {
+            reason: format!("row {row}: {good} good blocks found, {needed} needed"),
+            notes: seen
+                .into_iter()
+                .map(|(host, fault)| self.agent.note(*host, fault))
+                .collect(),
+        }
+    }
+}
+
+impl Drop for Driver<'_> {
+    fn drop(&mut self) {
+        for (_, task) in self.fetches.values() {
+            task.abort();
+        }
+    }
+}

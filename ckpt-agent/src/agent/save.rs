@@ -1,0 +1,706 @@
+//! Carries out a save session.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use codec::encode::{CheckpointPlan, row_bytes_max};
+use codec::manifest::Manifest;
+use codec::seal::{Cipher, DataKey};
+use codec::{CheckpointId, JobTag, ShardIndex, Version};
+use protocol::wire::message::{Claim, PutEnd, PutShard};
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Duration, Instant};
+
+use super::gather::{Gathered, Patience};
+use super::rebuild::Rebuild;
+use super::{Agent, SaveInput, SaveRequest, chain};
+use crate::cancel::Cancel;
+use crate::core::save::{
+    AttemptId, SaveAction, SaveEvent, SaveFailure, SaveLimits, SaveOutcome, SavePlan, SaveSession,
+};
+use crate::core::{HostIndex, Millis};
+use crate::image::{Source, SourceError, SourceOptions, Warning};
+use crate::pipeline::budget::Budget;
+use crate::pipeline::encode::{
+    self, EncodeFailure, EncodeSettings, Encoded, EncodedImage, ReadyRow,
+};
+use crate::report::{ExitStatus, Failure, Observer, Progress, ProgressEvent, SaveReport};
+use crate::transfer::hosts::Claimed;
+use crate::transfer::put::{OPEN_TIMEOUT, PutCommand, PutProgress, put_shard};
+
+/// Versions that are tried when others save the same job at the same time.
+const CLAIMS_MAX: u32 = 16;
+
+/// How long hosts are waited for when a failed save is being removed.
+const RETRACT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How often progress is told.
+const PROGRESS_PERIOD: Duration = Duration::from_millis(200);
+
+/// Least memory with which rows can be encoded while others are sent.
+const ROWS_MIN: u64 = 4;
+
+impl Agent {
+    /// Saves an image as the next version of a job.
+    ///
+    /// # Errors
+    /// When it was not committed; the older versions stand.
+    pub async fn save(
+        &self,
+        request: SaveRequest,
+        observer: Arc<dyn Observer>,
+        cancel: Cancel,
+    ) -> Result<SaveReport, Failure> {
+        let started = Instant::now();
+        let doing = format!("cannot save job {}", request.job);
+        let source = open_source(&request)
+            .await
+            .map_err(|cause| source_failure(&doing, &cause))?;
+        let job_tag = self.owner.job_tag(&request.job);
+        let shards = request.redundancy.total();
+        let gathered = self
+            .gather(Some(job_tag), Patience::Enough { shards })
+            .await;
+        self.somebody(&gathered, &doing)?;
+        let checkpoint = CheckpointId(random()?);
+        let newest = gathered.inventory.newest_first().first().copied().cloned();
+        let first = newest
+            .as_ref()
+            .map_or(Version::FIRST, |n| n.version().next());
+        let version = self.claim(&gathered, job_tag, checkpoint, first).await?;
+        let plan = CheckpointPlan {
+            checkpoint,
+            job: request.job.clone(),
+            version,
+            created: unix_seconds(),
+            previous: newest.as_ref().map(|newest| newest.manifest.hash()),
+            redundancy: request.redundancy,
+            cipher: request.cipher,
+            data_key: DataKey::new(match request.cipher {
+                Cipher::None => [0; 32],
+                Cipher::Aes256Gcm => random()?,
+            }),
+        };
+        let candidates = candidates(&gathered, &plan, source.planned_bytes());
+        let shell = Shell::start(self, &request, plan, candidates, source, observer, started);
+        let mut saved = shell.run(cancel).await;
+        if let Ok(report) = &mut saved {
+            report.removed = self.remove_old(&gathered, version, request.keep).await;
+        } else {
+            self.retract_claims(&gathered, checkpoint).await;
+        }
+        saved.map_err(|mut failure| {
+            failure.state = Some(match &newest {
+                Some(newest) => format!(
+                    "nothing was committed; version {} is still the newest",
+                    newest.version()
+                ),
+                None => "nothing was committed; the job has no checkpoint".into(),
+            });
+            failure
+        })
+    }
+
+    /// Reserves a version at every host that answered.
+    async fn claim(
+        &self,
+        gathered: &Gathered,
+        job_tag: JobTag,
+        checkpoint: CheckpointId,
+        first: Version,
+    ) -> Result<Version, Failure> {
+        let mut version = first;
+        for round in 0..CLAIMS_MAX {
+            let mut asking = JoinSet::new();
+            for host in gathered.hosts() {
+                let hosts = self.hosts.clone();
+                let claim = Claim {
+                    job_tag,
+                    version,
+                    checkpoint,
+                };
+                asking.spawn(async move { hosts.claim(host, claim).await });
+            }
+            let mut taken = None;
+            while let Some(answer) = asking.join_next().await {
+                // A host that fails now is replaced in the session, if it is needed at all.
+                if let Ok(Ok(Claimed::Taken { next })) = answer {
+                    taken = taken.max(Some(next));
+                }
+            }
+            let Some(next) = taken else {
+                return Ok(version);
+            };
+            version = next.max(version.next());
+            // Two that race each other get out of step by waiting for different times.
+            let [jitter] = random()?;
+            let wait = u64::from(jitter) * u64::from(round + 1) / 16;
+            tokio::time::sleep(Duration::from_millis(wait)).await;
+        }
+        Err(Failure::new(
+            ExitStatus::Failed,
+            "too many saves of this job at once: no free version found",
+        ))
+    }
+
+    async fn retract_claims(&self, gathered: &Gathered, checkpoint: CheckpointId) {
+        let mut asking = JoinSet::new();
+        for host in gathered.hosts() {
+            let hosts = self.hosts.clone();
+            asking.spawn(async move { hosts.forget(host, checkpoint).await.is_ok() });
+        }
+        // Claims and shards that can't be removed now expire by themselves.
+        let _ = tokio::time::timeout(RETRACT_TIMEOUT, asking.join_all()).await;
+    }
+
+    /// Removes what `--keep` does not keep.
+    async fn remove_old(&self, gathered: &Gathered, new: Version, keep: u32) -> Vec<Version> {
+        let older = gathered.inventory.newest_first();
+        let kept = usize::try_from(keep.max(1) - 1).unwrap_or(usize::MAX);
+        let mut removed = Vec::new();
+        for known in older
+            .into_iter()
+            .filter(|known| known.version() < new)
+            .skip(kept)
+        {
+            let id = known.manifest.public().checkpoint;
+            let mut asking = JoinSet::new();
+            for host in gathered.hosts() {
+                let hosts = self.hosts.clone();
+                asking.spawn(async move { hosts.forget(host, id).await });
+            }
+            // Who can't be told now is told by the next save.
+            asking.join_all().await;
+            removed.push(known.version());
+        }
+        removed
+    }
+}
+
+async fn open_source(request: &SaveRequest) -> Result<Source, SourceError> {
+    let options = SourceOptions {
+        skip_unreadable: request.skip_unreadable,
+        accept_changed: request.accept_changed,
+    };
+    let input = request.input.clone();
+    let opened = tokio::task::spawn_blocking(move || match input {
+        SaveInput::Paths(paths) => Source::from_paths(&paths, options),
+        SaveInput::Stdin => Ok(Source::from_stdin()),
+        SaveInput::Command(command) => Source::from_command(&command),
+    });
+    opened
+        .await
+        .map_err(|cause| SourceError::Stdin(std::io::Error::other(cause)))?
+}
+
+/// Hosts in order of preference: those with room for the whole of a shard first, and among these
+/// in an order that differs from checkpoint to checkpoint, so that all hosts get their share.
+fn candidates(gathered: &Gathered, plan: &CheckpointPlan, planned: Option<u64>) -> Vec<HostIndex> {
+    let wanted = planned.unwrap_or(0) / plan.redundancy.data() as u64;
+    let mut order: Vec<_> = gathered
+        .answered
+        .iter()
+        .map(|(host, status)| {
+            let draw = blake3::Hasher::new()
+                .update(&plan.checkpoint.0)
+                .update(&(host.0 as u64).to_le_bytes())
+                .finalize();
+            (status.free_bytes < wanted, *draw.as_bytes(), *host)
+        })
+        .collect();
+    order.sort_unstable();
+    order.into_iter().map(|(_, _, host)| host).collect()
+}
+
+fn random<const N: usize>() -> Result<[u8; N], Failure> {
+    let mut bytes = [0; N];
+    aws_lc_rs::rand::fill(&mut bytes)
+        .map_err(|_| Failure::new(ExitStatus::Failed, "the system has no random numbers"))?;
+    Ok(bytes)
+}
+
+fn unix_seconds() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}
+
+fn source_failure(doing: &str, cause: &SourceError) -> Failure {
+    let failure = Failure::new(ExitStatus::LocalIo, format!("{doing}: {}", chain(cause)));
+    match cause {
+        SourceError::Changed { .. } => failure
+            .next("save when nothing writes to it, or accept what was read with --accept-changed"),
+        SourceError::Io { .. } => failure.next("leave out what can't be read: --skip-unreadable"),
+        SourceError::SameName(_) => Failure {
+            status: ExitStatus::Usage,
+            ..failure
+        },
+        _ => failure,
+    }
+}
+
+enum Event {
+    Session(SaveEvent),
+    Encoded(Encoded<SourceError, Warning>),
+}
+
+/// A shard transfer that is under way.
+struct Transfer {
+    shard: ShardIndex,
+    host: HostIndex,
+    commands: mpsc::UnboundedSender<PutCommand>,
+    sent: watch::Receiver<u64>,
+    task: JoinHandle<()>,
+}
+
+/// Runs one save session.
+struct Shell<'a> {
+    agent: &'a Agent,
+    request: &'a SaveRequest,
+    plan: CheckpointPlan,
+    session: SaveSession,
+    started: Instant,
+    events: mpsc::UnboundedReceiver<Event>,
+    sender: mpsc::UnboundedSender<Event>,
+    budget: Arc<Budget>,
+    ender: Option<crate::image::command::Ender>,
+    rows: BTreeMap<u64, ReadyRow>,
+    transfers: BTreeMap<AttemptId, Transfer>,
+    retracting: JoinSet<()>,
+    image: Option<EncodedImage<Warning>>,
+    failure: Option<EncodeFailure<SourceError>>,
+    observer: Arc<dyn Observer>,
+    tally: Tally,
+}
+
+/// What is told while the save runs.
+#[derive(Debug, Default)]
+struct Tally {
+    total_bytes: Option<u64>,
+    /// Image bytes up to the end of each row, with the zero runs before it.
+    ends: Vec<u64>,
+    read_bytes: u64,
+    stored_bytes: u64,
+    network_bytes: u64,
+    faults_told: usize,
+    told: Option<Instant>,
+}
+
+impl<'a> Shell<'a> {
+    fn start(
+        agent: &'a Agent,
+        request: &'a SaveRequest,
+        plan: CheckpointPlan,
+        candidates: Vec<HostIndex>,
+        source: Source,
+        observer: Arc<dyn Observer>,
+        started: Instant,
+    ) -> Self {
+        let (sender, events) = mpsc::unbounded_channel();
+        let row_bytes = row_bytes_max(plan.redundancy) as u64;
+        let cpus = agent.resources.cpus.max(1);
+        let rows_bytes = agent
+            .resources
+            .memory_bytes
+            .saturating_sub(encode::raw_bytes(cpus))
+            .max((cpus as u64 + ROWS_MIN) * row_bytes);
+        let budget = Budget::new(rows_bytes);
+        let parity = plan.redundancy.parity() as u8;
+        let session = SaveSession::new(
+            SavePlan {
+                redundancy: plan.redundancy,
+                candidates,
+                min_parity: request.allow_degraded.unwrap_or(parity).min(parity),
+                deadline: request.deadline.map(|limit| Millis(millis(limit))),
+                limits: SaveLimits {
+                    open_ms: millis(OPEN_TIMEOUT),
+                    stall_ms: millis(protocol::wire::limits::STALL_TIMEOUT),
+                    sync_ms: millis(protocol::wire::limits::SYNC_TIMEOUT),
+                    commit_ms: 2 * millis(protocol::wire::limits::REQUEST_TIMEOUT),
+                    // The rest is for rows that are being encoded and sent.
+                    retain_bytes: rows_bytes / 2,
+                },
+            },
+            Millis(millis(started.elapsed())),
+        );
+        let tally = Tally {
+            total_bytes: source.planned_bytes(),
+            ..Tally::default()
+        };
+        let ender = source.ender();
+        let settings = EncodeSettings {
+            plan: plan.clone(),
+            owner: agent.owner.clone(),
+            level: request.level,
+            cpus,
+        };
+        let tell = sender.clone();
+        encode::start(source, settings, Arc::clone(&budget), move |encoded| {
+            // Fails only when the save is over.
+            let _ = tell.send(Event::Encoded(encoded));
+        });
+        Self {
+            agent,
+            request,
+            plan,
+            session,
+            started,
+            events,
+            sender,
+            budget,
+            ender,
+            rows: BTreeMap::new(),
+            transfers: BTreeMap::new(),
+            retracting: JoinSet::new(),
+            image: None,
+            failure: None,
+            observer,
+            tally,
+        }
+    }
+
+    fn now(&self) -> Millis {
+        Millis(millis(self.started.elapsed()))
+    }
+
+    fn tell(&mut self, event: SaveEvent) {
+        let now = self.now();
+        self.session.handle(now, event);
+    }
+
+    async fn run(mut self, mut cancel: Cancel) -> Result<SaveReport, Failure> {
+        let mut cancelled = false;
+        loop {
+            self.carry_out();
+            self.tell_progress(false);
+            if self.session.outcome().is_some() {
+                break;
+            }
+            let wake = self.session.next_deadline().map_or_else(
+                || Instant::now() + PROGRESS_PERIOD,
+                |at| self.started + Duration::from_millis(at.0),
+            );
+            let wake = wake.min(Instant::now() + PROGRESS_PERIOD);
+            tokio::select! {
+                biased;
+                () = cancel.cancelled(), if !cancelled => {
+                    cancelled = true;
+                    self.tell(SaveEvent::Cancel);
+                }
+                event = self.events.recv() => match event {
+                    Some(event) => self.happen(event),
+                    None => self.tell(SaveEvent::Tick),
+                },
+                () = tokio::time::sleep_until(wake) => self.tell(SaveEvent::Tick),
+            }
+        }
+        self.budget.close();
+        if let Some(ender) = self.ender.take() {
+            ender.end();
+        }
+        for transfer in std::mem::take(&mut self.transfers).into_values() {
+            // The host drops what has no end; this one has an end or was given up.
+            transfer.task.abort();
+        }
+        let retracting = std::mem::take(&mut self.retracting);
+        let _ = tokio::time::timeout(RETRACT_TIMEOUT, retracting.join_all()).await;
+        self.tell_progress(true);
+        self.conclude()
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Session(event) => {
+                if let SaveEvent::Sent(attempt, row) = &event {
+                    self.count_sent(*attempt, *row);
+                }
+                self.tell(event);
+            }
+            Event::Encoded(Encoded::Zero(bytes)) => self.tally.read_bytes += bytes,
+            Event::Encoded(Encoded::Row(row)) => {
+                self.tally.read_bytes += row.image_bytes;
+                self.tally.stored_bytes += row.stored_bytes;
+                self.tally.ends.push(self.tally.read_bytes);
+                let event = SaveEvent::RowReady {
+                    row: row.row,
+                    bytes: row.blocks.len() as u64,
+                };
+                self.rows.insert(row.row, row);
+                self.tell(event);
+            }
+            Event::Encoded(Encoded::End(image)) => {
+                self.image = Some(*image);
+                self.tell(SaveEvent::InputEnded);
+            }
+            Event::Encoded(Encoded::Failed(failure)) => {
+                self.failure = Some(failure);
+                self.tell(SaveEvent::InputFailed);
+            }
+        }
+    }
+
+    fn count_sent(&mut self, attempt: AttemptId, row: u64) {
+        let shard = self.transfers.get(&attempt).map(|transfer| transfer.shard);
+        if let (Some(shard), Some(row)) = (shard, self.rows.get(&row)) {
+            self.tally.network_bytes += row.block(shard).len() as u64;
+        }
+    }
+
+    fn carry_out(&mut self) {
+        while let Some(action) = self.session.poll_action() {
+            match action {
+                SaveAction::Open {
+                    attempt,
+                    shard,
+                    host,
+                } => self.open(attempt, shard, host),
+                SaveAction::Send(attempt, row) => {
+                    let (Some(transfer), Some(ready)) =
+                        (self.transfers.get(&attempt), self.rows.get(&row))
+                    else {
+                        continue;
+                    };
+                    let block = ready.block(transfer.shard);
+                    // Fails when the transfer ended, which it has told.
+                    let _ = transfer.commands.send(PutCommand::Block(row, block));
+                }
+                SaveAction::Finish(attempt) => self.finish(attempt),
+                SaveAction::Rebuild { attempt, sources } => self.rebuild(attempt, sources),
+                SaveAction::Commit(attempt) => self.commit(attempt),
+                SaveAction::Abort(attempt) => {
+                    if let Some(transfer) = self.transfers.remove(&attempt) {
+                        transfer.task.abort();
+                    }
+                }
+                SaveAction::Retract(host) => {
+                    let hosts = self.agent.hosts.clone();
+                    let checkpoint = self.plan.checkpoint;
+                    self.retracting.spawn(async move {
+                        // What can't be removed now expires by itself.
+                        let _ = hosts.forget(host, checkpoint).await;
+                    });
+                }
+                SaveAction::Release(row) => {
+                    self.rows.remove(&row);
+                }
+            }
+        }
+        self.tell_replacements();
+    }
+
+    fn open(&mut self, attempt: AttemptId, shard: ShardIndex, host: HostIndex) {
+        let (commands, queue) = mpsc::unbounded_channel();
+        let (sent, sent_rows) = watch::channel(0);
+        let put = PutShard {
+            claim: Claim {
+                job_tag: self.agent.owner.job_tag(&self.plan.job),
+                version: self.plan.version,
+                checkpoint: self.plan.checkpoint,
+            },
+            redundancy: self.plan.redundancy,
+            shard: shard.number(),
+            expected_bytes: 0,
+        };
+        let (hosts, sender) = (self.agent.hosts.clone(), self.sender.clone());
+        let task = tokio::spawn(async move {
+            let tell = |progress| {
+                let event = match progress {
+                    PutProgress::Accepted => SaveEvent::Accepted(attempt),
+                    PutProgress::Sent(row) => {
+                        sent.send_replace(row + 1);
+                        SaveEvent::Sent(attempt, row)
+                    }
+                    PutProgress::Stored => SaveEvent::Stored(attempt),
+                };
+                let _ = sender.send(Event::Session(event));
+            };
+            if let Err(fault) = put_shard(hosts, host, put, queue, tell).await {
+                let _ = sender.send(Event::Session(SaveEvent::Failed(attempt, fault)));
+            }
+        });
+        self.transfers.insert(
+            attempt,
+            Transfer {
+                shard,
+                host,
+                commands,
+                sent: sent_rows,
+                task,
+            },
+        );
+    }
+
+    fn finish(&self, attempt: AttemptId) {
+        let (Some(transfer), Some(image)) = (self.transfers.get(&attempt), &self.image) else {
+            return;
+        };
+        let public = image.manifest.public();
+        if let Some((_, root)) = public.shard(transfer.shard) {
+            let end = PutEnd {
+                rows: public.rows,
+                root,
+            };
+            let _ = transfer.commands.send(PutCommand::Finish(end));
+        }
+    }
+
+    fn rebuild(&self, attempt: AttemptId, sources: Vec<(ShardIndex, HostIndex)>) {
+        let (Some(transfer), Some(image)) = (self.transfers.get(&attempt), &self.image) else {
+            return;
+        };
+        let rebuild = Rebuild {
+            hosts: self.agent.hosts.clone(),
+            public: image.manifest.public().clone(),
+            shard: transfer.shard,
+            sources,
+            commands: transfer.commands.clone(),
+            sent: transfer.sent.clone(),
+        };
+        let sender = self.sender.clone();
+        tokio::spawn(async move {
+            if let Err(fault) = rebuild.run().await {
+                let _ = sender.send(Event::Session(SaveEvent::Failed(attempt, fault)));
+            }
+        });
+    }
+
+    fn commit(&self, attempt: AttemptId) {
+        let (Some(transfer), Some(image)) = (self.transfers.get(&attempt), &self.image) else {
+            return;
+        };
+        let (hosts, host) = (self.agent.hosts.clone(), transfer.host);
+        let manifest = image.manifest.bytes().to_vec();
+        let sender = self.sender.clone();
+        tokio::spawn(async move {
+            let event = match hosts.commit(host, manifest).await {
+                Ok(()) => SaveEvent::Committed(attempt),
+                Err(fault) => SaveEvent::Failed(attempt, fault),
+            };
+            let _ = sender.send(Event::Session(event));
+        });
+    }
+
+    fn tell_replacements(&mut self) {
+        for (host, fault) in self.session.faults().iter().skip(self.tally.faults_told) {
+            self.observer.event(ProgressEvent::HostReplaced {
+                lost: self.agent.note(*host, fault),
+                spare: None,
+            });
+        }
+        self.tally.faults_told = self.session.faults().len();
+    }
+
+    fn tell_progress(&mut self, last: bool) {
+        let due = self
+            .tally
+            .told
+            .is_none_or(|told| told.elapsed() >= PROGRESS_PERIOD);
+        if !due && !last {
+            return;
+        }
+        self.tally.told = Some(Instant::now());
+        let sent = self
+            .transfers
+            .values()
+            .map(|transfer| *transfer.sent.borrow())
+            .max()
+            .unwrap_or(0);
+        let done_bytes = match usize::try_from(sent).unwrap_or(usize::MAX).checked_sub(1) {
+            _ if last => self.tally.read_bytes,
+            Some(row) => self.tally.ends.get(row).copied().unwrap_or_default(),
+            None => 0,
+        };
+        self.observer.event(ProgressEvent::Progress(Progress {
+            done_bytes,
+            total_bytes: self.tally.total_bytes,
+            stored_bytes: self.tally.stored_bytes,
+            network_bytes: self.tally.network_bytes,
+        }));
+    }
+
+    fn conclude(mut self) -> Result<SaveReport, Failure> {
+        match self.session.outcome().cloned() {
+            Some(SaveOutcome::Committed { holders }) => match self.image.take() {
+                Some(image) => Ok(self.report(&image, &holders)),
+                None => Err(Failure::new(
+                    ExitStatus::Failed,
+                    "committed without an image",
+                )),
+            },
+            Some(SaveOutcome::Failed(failure)) => Err(self.failure(failure)),
+            None => Err(Failure::new(ExitStatus::Failed, "the save did not end")),
+        }
+    }
+
+    fn report(
+        &self,
+        image: &EncodedImage<Warning>,
+        holders: &[(ShardIndex, HostIndex)],
+    ) -> SaveReport {
+        let summary = summary_of(&image.manifest, self.agent);
+        let public = image.manifest.public();
+        SaveReport {
+            job: self.request.job.clone(),
+            version: public.version,
+            checkpoint: public.checkpoint,
+            redundancy: public.redundancy,
+            can_lose: holders.len().saturating_sub(public.redundancy.data()),
+            image_bytes: summary.0,
+            read_bytes: self.tally.read_bytes,
+            zero_bytes: image.zero_bytes,
+            stored_bytes: summary.1,
+            shard_bytes: public.block_bytes * holders.len() as u64,
+            files: summary.2,
+            seconds: self.started.elapsed().as_secs_f64(),
+            holders: self.agent.holders(public.redundancy, holders),
+            replaced: self.agent.notes(self.session.faults()),
+            removed: Vec::new(),
+            warnings: image.warnings.iter().map(|w| w.0.clone()).collect(),
+        }
+    }
+
+    fn failure(&self, failure: SaveFailure) -> Failure {
+        let doing = format!("cannot save job {}", self.request.job);
+        let faults = self.agent.notes(self.session.faults());
+        let mut failure = match failure {
+            SaveFailure::NotEnoughHosts { placed, needed } => Failure::new(
+                ExitStatus::TooFewHosts,
+                format!("{doing}: {placed} of {needed} shards have a host"),
+            )
+            .next("ckpt hosts; or save with less: --data, --parity, --allow-degraded"),
+            SaveFailure::VersionTaken => Failure::new(
+                ExitStatus::Failed,
+                format!("{doing}: another save took version {}", self.plan.version),
+            )
+            .next("the same command again"),
+            SaveFailure::Cancelled => {
+                Failure::new(ExitStatus::Interrupted, format!("{doing}: interrupted"))
+            }
+            SaveFailure::Deadline => Failure::new(
+                ExitStatus::Deadline,
+                format!("{doing}: not finished within the deadline"),
+            ),
+            SaveFailure::InputFailed => match &self.failure {
+                Some(EncodeFailure::Source(cause)) => source_failure(&doing, cause),
+                Some(other) => Failure::new(ExitStatus::Failed, format!("{doing}: {other}")),
+                None => Failure::new(ExitStatus::LocalIo, doing),
+            },
+        };
+        failure.hosts = faults;
+        failure
+    }
+}
+
+/// Image bytes, stored bytes and files, from the manifest that was signed.
+fn summary_of(manifest: &Manifest, agent: &Agent) -> (u64, u64, u64) {
+    match manifest.open(&agent.owner) {
+        Ok(summary) => (summary.image_bytes, summary.stored_bytes, summary.files),
+        Err(_) => (0, 0, 0),
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
