@@ -4,6 +4,7 @@
 
 pub mod agent;
 pub mod cancel;
+pub mod cli;
 pub mod core;
 pub mod image;
 pub mod inventory;

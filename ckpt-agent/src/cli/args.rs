@@ -1,0 +1,366 @@
+//! The command line as it is typed.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use codec::compress::Level;
+use codec::{JobId, Version};
+
+use crate::report::ExitStatus;
+
+/// Keeps checkpoints of long jobs on the disks of machines that can vanish at any minute.
+#[derive(Debug, Parser)]
+#[command(name = "ckpt", version, max_term_width = 100, after_help = exit_table())]
+pub struct Cli {
+    /// What all commands have in common.
+    #[command(flatten)]
+    pub global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Options of all commands.
+#[derive(Clone, Debug, Args)]
+pub struct Global {
+    /// Grid file.
+    #[arg(long, global = true, env = "CKPT_GRID", value_name = "FILE")]
+    pub grid: Option<PathBuf>,
+    /// Owner's key file [default: the one that the grid file names].
+    #[arg(long, global = true, env = "CKPT_KEY_FILE", value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
+    /// Owner's certificate [default: the one that the grid file names].
+    #[arg(long, global = true, env = "CKPT_CERT_FILE", value_name = "FILE")]
+    pub cert_file: Option<PathBuf>,
+    /// Print one JSON object instead of text.
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// How to show progress on standard error.
+    #[arg(long, global = true, value_enum, default_value = "auto")]
+    pub progress: ProgressMode,
+    /// Memory to use for data in flight.
+    #[arg(long, global = true, default_value = "256MiB", value_parser = parse_size, value_name = "SIZE")]
+    pub memory: u64,
+    /// Threads for compression and coding [default: all cores].
+    #[arg(long, global = true, value_name = "N")]
+    pub cpus: Option<usize>,
+    /// Say more on standard error; RUST_LOG sets it in detail.
+    #[arg(long, short, global = true)]
+    pub verbose: bool,
+}
+
+/// How to show progress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ProgressMode {
+    /// A bar on a terminal, otherwise nothing.
+    Auto,
+    /// A bar.
+    Bar,
+    /// One JSON object in each line.
+    Json,
+    /// Nothing.
+    None,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Save files, a directory, standard input or a command's output as the next version of a job.
+    #[command(
+        after_help = "Example:\n  ckpt save --job 42 image.bin\n  ckpt save --job 42 -- tar c state/\n\nExit status: see ckpt --help"
+    )]
+    Save(Save),
+    /// Restore the newest version of a job that can be restored.
+    #[command(
+        after_help = "Example:\n  ckpt restore --job 42 --if-exists -o image.bin\n\nExit status: see ckpt --help"
+    )]
+    Restore(Restore),
+    /// List checkpoints.
+    List {
+        /// Only those of this job.
+        #[arg(long)]
+        job: Option<JobId>,
+    },
+    /// Describe one checkpoint: files, sizes, and which host holds which shard.
+    Show {
+        /// The job.
+        #[arg(long)]
+        job: JobId,
+        /// The version [default: the newest].
+        #[arg(long, value_parser = parse_version)]
+        version: Option<Version>,
+    },
+    /// Check that shards are where they should be.
+    Verify {
+        /// Only this job.
+        #[arg(long)]
+        job: Option<JobId>,
+        /// Only this version.
+        #[arg(long, value_parser = parse_version)]
+        version: Option<Version>,
+        /// Read and check every block.
+        #[arg(long)]
+        read_data: bool,
+    },
+    /// Remove checkpoints.
+    Forget(Forget),
+    /// Ask all hosts how they are.
+    Hosts,
+    /// Run a grid on this machine.
+    #[command(subcommand)]
+    Grid(GridCommand),
+    /// Show it all: start six hosts, save, kill two, restore, compare.
+    #[command(after_help = "Example:\n  ckpt demo\n  ckpt demo ~/results")]
+    Demo {
+        /// What to save [default: a memory image of 256 MiB that is made up].
+        path: Option<PathBuf>,
+    },
+    /// Print a completion script.
+    Completions {
+        /// For which shell.
+        shell: clap_complete::Shell,
+    },
+    /// Write the man pages.
+    Man {
+        /// Directory to write to.
+        #[arg(long, default_value = ".")]
+        dir: PathBuf,
+    },
+}
+
+/// Options of `save`.
+#[derive(Debug, Args)]
+pub struct Save {
+    /// The job.
+    #[arg(long)]
+    pub job: JobId,
+    /// Shards that carry data (1 to 32).
+    #[arg(long, default_value_t = 3, value_name = "N")]
+    pub data: u8,
+    /// Further shards, each of which can be lost (0 to 32).
+    #[arg(long, default_value_t = 2, value_name = "N")]
+    pub parity: u8,
+    /// Versions to keep, this one included.
+    #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub keep: u32,
+    /// Finish within this time or leave the old version standing, such as 240s or 10m.
+    #[arg(long, value_parser = parse_duration, value_name = "TIME")]
+    pub deadline: Option<Duration>,
+    /// zstd level, -7 to 19.
+    #[arg(long, default_value = "1", allow_hyphen_values = true, value_parser = parse_level)]
+    pub level: Level,
+    /// Commit with fewer hosts if there are not enough, but with at least this many parity shards.
+    #[arg(long, value_name = "PARITY", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
+    pub allow_degraded: Option<u8>,
+    /// Leave unreadable files out, with a warning.
+    #[arg(long)]
+    pub skip_unreadable: bool,
+    /// Accept files that change while they are read, with a warning.
+    #[arg(long)]
+    pub accept_changed: bool,
+    /// Let hosts read the image.
+    #[arg(long)]
+    pub no_encryption: bool,
+    /// Files and directories; - for standard input.
+    #[arg(required_unless_present = "command", value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// Save the output of this command; it counts only if it exits with 0.
+    #[arg(last = true, conflicts_with = "paths", value_name = "CMD")]
+    pub command: Vec<OsString>,
+}
+
+/// Options of `restore`.
+#[derive(Debug, Args)]
+pub struct Restore {
+    /// The job.
+    #[arg(long)]
+    pub job: JobId,
+    /// This version and no other [default: the newest that can be restored].
+    #[arg(long, value_parser = parse_version)]
+    pub version: Option<Version>,
+    /// Where to: a path, or - for standard output [default: the saved name, here].
+    #[arg(long, short, value_name = "PATH")]
+    pub output: Option<PathBuf>,
+    /// Succeed, doing nothing, when the job has no checkpoint.
+    #[arg(long)]
+    pub if_exists: bool,
+    /// Replace what is at the target.
+    #[arg(long)]
+    pub force: bool,
+    /// Restore setuid and setgid bits.
+    #[arg(long)]
+    pub set_id_bits: bool,
+}
+
+/// Options of `forget`.
+#[derive(Debug, Args)]
+pub struct Forget {
+    /// The job.
+    #[arg(long)]
+    pub job: JobId,
+    /// Which of its checkpoints.
+    #[command(flatten)]
+    pub which: ForgetChoice,
+}
+
+/// Which checkpoints to remove: exactly one of these.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub struct ForgetChoice {
+    /// This version.
+    #[arg(long, value_parser = parse_version)]
+    pub version: Option<Version>,
+    /// All but the newest so many.
+    #[arg(long, value_name = "N")]
+    pub keep: Option<u32>,
+    /// All.
+    #[arg(long)]
+    pub all: bool,
+}
+
+/// Commands for a grid on this machine.
+#[derive(Debug, Subcommand)]
+pub enum GridCommand {
+    /// Start hosts in the background; what does not run is started again.
+    Up {
+        /// Directory of the grid.
+        #[arg(long)]
+        dir: PathBuf,
+        /// Number of hosts of a new grid.
+        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=200))]
+        hosts: u16,
+        /// Space that each host lends, such as 10GiB [default: what the disk has].
+        #[arg(long, value_name = "SIZE")]
+        capacity: Option<String>,
+    },
+    /// Say which hosts run.
+    Status {
+        /// Directory of the grid.
+        #[arg(long)]
+        dir: PathBuf,
+    },
+    /// Stop all hosts; what they store stays.
+    Down {
+        /// Directory of the grid.
+        #[arg(long)]
+        dir: PathBuf,
+    },
+    /// Make key, certificate and grid file entry for one more host, to be started by hand.
+    Add {
+        /// Directory of the grid.
+        #[arg(long)]
+        dir: PathBuf,
+        /// Name of the host.
+        #[arg(long)]
+        name: String,
+        /// Data directory of the host.
+        #[arg(long)]
+        data: PathBuf,
+        /// Where it will listen.
+        #[arg(long)]
+        listen: std::net::SocketAddr,
+    },
+}
+
+fn exit_table() -> String {
+    let rows = ExitStatus::ALL
+        .iter()
+        .map(|(status, meaning)| format!("  {:>3}  {meaning}\n", *status as u8));
+    format!("Exit status:\n{}", rows.collect::<String>())
+}
+
+fn parse_version(text: &str) -> Result<Version, String> {
+    match text.parse() {
+        Ok(number) if number > 0 => Ok(Version(number)),
+        _ => Err("versions are numbers from 1".into()),
+    }
+}
+
+fn parse_level(text: &str) -> Result<Level, String> {
+    let level = text.parse().map_err(|_| "not a number".to_owned())?;
+    Level::new(level).map_err(|cause| cause.to_string())
+}
+
+/// Reads times such as `240s`, `4m`, `1h`, `500ms`.
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number
+        .parse()
+        .map_err(|_| format!("{text:?} is no time; try 240s"))?;
+    let factor_ms: u64 = match unit {
+        "ms" => 1,
+        "" | "s" => 1_000,
+        "m" | "min" => 60_000,
+        "h" => 3_600_000,
+        other => return Err(format!("unit {other:?}; use ms, s, m, h")),
+    };
+    let ms = number.checked_mul(factor_ms).filter(|ms| *ms > 0);
+    ms.map(Duration::from_millis)
+        .ok_or_else(|| format!("{text:?} is no time to finish in"))
+}
+
+/// Reads sizes such as `64MiB`, `10GB`, `1048576`.
+fn parse_size(text: &str) -> Result<u64, String> {
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let factor: u64 = match unit.trim() {
+        "" | "B" => 1,
+        "KiB" | "K" => 1 << 10,
+        "MiB" | "M" => 1 << 20,
+        "GiB" | "G" => 1 << 30,
+        "TiB" | "T" => 1 << 40,
+        "kB" | "KB" => 1_000,
+        "MB" => 1_000_000,
+        "GB" => 1_000_000_000,
+        other => {
+            return Err(format!(
+                "unit {other:?}; use B, KiB, MiB, GiB, TiB, kB, MB, GB"
+            ));
+        }
+    };
+    let number: u64 = number.parse().map_err(|_| format!("{text:?} is no size"))?;
+    number
+        .checked_mul(factor)
+        .ok_or_else(|| format!("{text} is too large"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definitions_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn times_and_sizes_are_read() {
+        assert_eq!(parse_duration("240s"), Ok(Duration::from_secs(240)));
+        assert_eq!(parse_duration("2m"), Ok(Duration::from_secs(120)));
+        assert!(parse_duration("0s").is_err());
+        assert!(parse_duration("soon").is_err());
+        assert_eq!(parse_size("256MiB"), Ok(256 << 20));
+        assert!(parse_size("many").is_err());
+    }
+
+    #[test]
+    fn save_takes_paths_or_a_command() {
+        let parse = |args: &[&str]| Cli::try_parse_from(args);
+        assert!(parse(&["ckpt", "save", "--job", "42", "a", "b"]).is_ok());
+        assert!(parse(&["ckpt", "save", "--job", "42", "-"]).is_ok());
+        assert!(parse(&["ckpt", "save", "--job", "42", "--", "cmd", "-x"]).is_ok());
+        assert!(parse(&["ckpt", "save", "--job", "42"]).is_err());
+        assert!(parse(&["ckpt", "save", "--job", "4/2", "a"]).is_err());
+        assert!(parse(&["ckpt", "save", "--job", "42", "a", "--", "cmd"]).is_err());
+        assert!(parse(&["ckpt", "forget", "--job", "42"]).is_err());
+    }
+}

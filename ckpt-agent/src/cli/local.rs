@@ -1,0 +1,431 @@
+//! A grid of daemons on this machine.
+//!
+//! ```text
+//! DIR/grid.toml            the grid file
+//! DIR/authority.key,.crt   signs members; would be kept offline in a real grid
+//! DIR/owner.key,.crt       the submitter
+//! DIR/hosts/h01/           data directory of a daemon: identity, lock, shards, log
+//! ```
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use codec::seal::OwnerSecret;
+use protocol::grid::{Grid, GridHost, OwnerFiles};
+use protocol::identity::{
+    Authority, HostId, Role, Validity, certificate_from_pem, certificate_to_pem, read_key,
+    write_key,
+};
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::{Pid, Signal, kill_process};
+use serde::Serialize;
+
+use super::render::{Report, Table, json_of_self};
+use super::{DaemonProgram, chain};
+use crate::report::{ExitStatus, Failure};
+
+/// How long certificates of a local grid are valid.
+const VALID: Duration = Duration::from_secs(10 * 365 * 86_400);
+
+/// Longest wait for a daemon to answer after its start.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Longest wait for a daemon to end after SIGTERM.
+const STOP_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// One host of a local grid.
+#[derive(Debug, Serialize)]
+pub(super) struct LocalHost {
+    name: String,
+    addr: String,
+    pid: Option<i32>,
+    data: PathBuf,
+}
+
+/// Answer of `grid up`, `grid status` and `grid add`.
+#[derive(Debug, Serialize)]
+pub(super) struct GridReport {
+    grid: PathBuf,
+    hosts: Vec<LocalHost>,
+    #[serde(skip)]
+    advice: Option<String>,
+}
+
+impl Report for GridReport {
+    fn human(&self, out: &mut dyn Write) -> io::Result<()> {
+        let mut table = Table::new(&["HOST", "ADDRESS", "STATE", "DATA"]);
+        for host in &self.hosts {
+            let state = host
+                .pid
+                .map_or("down".to_owned(), |pid| format!("up, pid {pid}"));
+            let data = host.data.display().to_string();
+            table.row(vec![host.name.clone(), host.addr.clone(), state, data]);
+        }
+        table.write(out)?;
+        if let Some(advice) = &self.advice {
+            writeln!(out, "{advice}")?;
+        }
+        Ok(())
+    }
+
+    json_of_self!();
+}
+
+/// Answer of `grid down`.
+#[derive(Debug, Serialize)]
+pub(super) struct DownReport {
+    stopped: Vec<String>,
+    /// Hosts that did not end in time.
+    pub(super) still_running: Vec<String>,
+}
+
+impl Report for DownReport {
+    fn human(&self, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out, "{} hosts stopped", self.stopped.len())?;
+        for name in &self.still_running {
+            writeln!(out, "{name} does not stop")?;
+        }
+        Ok(())
+    }
+
+    json_of_self!();
+}
+
+/// Starts what does not run; makes the grid first if there is none.
+pub(super) fn up(
+    dir: &Path,
+    hosts: u16,
+    capacity: Option<&str>,
+    daemon: &DaemonProgram,
+) -> Result<GridReport, Failure> {
+    let dir = &std::path::absolute(dir).map_err(|cause| failed(dir, &cause))?;
+    let file = dir.join("grid.toml");
+    let mut grid = if file.exists() {
+        load(dir)?
+    } else {
+        create(dir, hosts)?
+    };
+    let mut starting = Vec::new();
+    for (number, host) in grid.hosts.iter().enumerate() {
+        let data = data_dir(dir, &host.name);
+        if data.is_dir() && running(&data).is_none() {
+            let started = start(&file, &data, host.addr, capacity, daemon)?;
+            starting.push((number, data, started));
+        }
+    }
+    for (number, data, mut child) in starting {
+        let addr = wait_ready(&data, &mut child)?;
+        if let Some(host) = grid.hosts.get_mut(number) {
+            host.addr = addr;
+        }
+    }
+    grid.save(&file).map_err(|e| failed(&file, &e))?;
+    let mut report = report(dir, &grid);
+    report.advice = Some(format!("export CKPT_GRID={}", file.display()));
+    Ok(report)
+}
+
+/// Says who runs.
+pub(super) fn status(dir: &Path) -> Result<GridReport, Failure> {
+    Ok(report(dir, &load(dir)?))
+}
+
+/// Stops all daemons of the grid.
+pub(super) fn down(dir: &Path) -> Result<DownReport, Failure> {
+    let grid = load(dir)?;
+    let mut report = DownReport {
+        stopped: Vec::new(),
+        still_running: Vec::new(),
+    };
+    let hosts = grid
+        .hosts
+        .iter()
+        .map(|host| (host, data_dir(dir, &host.name)));
+    let running_hosts: Vec<_> = hosts
+        .filter_map(|(host, data)| Some((host, running(&data)?, data)))
+        .collect();
+    for (_, pid, _) in &running_hosts {
+        // Fails when it has just ended, which is what is wanted.
+        let _ = kill_process(*pid, Signal::TERM);
+    }
+    let asked = Instant::now();
+    for (host, _, data) in running_hosts {
+        while running(&data).is_some() && asked.elapsed() < STOP_TIMEOUT {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let list = if running(&data).is_some() {
+            &mut report.still_running
+        } else {
+            &mut report.stopped
+        };
+        list.push(host.name.clone());
+    }
+    Ok(report)
+}
+
+/// Certifies one more host.
+pub(super) fn add(
+    dir: &Path,
+    name: &str,
+    data: &Path,
+    listen: SocketAddr,
+) -> Result<GridReport, Failure> {
+    let mut grid = load(dir)?;
+    let authority = load_authority(dir)?;
+    if grid.hosts.iter().any(|host| host.name == name) {
+        let message = format!("the grid has a host {name} already");
+        return Err(Failure::new(ExitStatus::Usage, message));
+    }
+    let id = make_host(&authority, name, data)?;
+    grid.hosts.push(GridHost {
+        name: name.to_owned(),
+        addr: listen,
+        id,
+        site: None,
+        owner: None,
+    });
+    let file = dir.join("grid.toml");
+    grid.save(&file).map_err(|e| failed(&file, &e))?;
+    let mut report = report(dir, &grid);
+    report.advice = Some(format!(
+        "ckpt-store serve --grid {} --data {} --listen {listen}",
+        file.display(),
+        data.display()
+    ));
+    Ok(report)
+}
+
+fn load(dir: &Path) -> Result<Grid, Failure> {
+    Grid::load(&dir.join("grid.toml")).map_err(|cause| {
+        Failure::new(ExitStatus::Usage, chain(&cause))
+            .next(format!("ckpt grid up --dir {}", dir.display()))
+    })
+}
+
+fn report(dir: &Path, grid: &Grid) -> GridReport {
+    let hosts = grid.hosts.iter().map(|host| {
+        let data = data_dir(dir, &host.name);
+        LocalHost {
+            name: host.name.clone(),
+            addr: host.addr.to_string(),
+            pid: running(&data).map(|pid| pid.as_raw_nonzero().get()),
+            data,
+        }
+    });
+    GridReport {
+        grid: dir.join("grid.toml"),
+        hosts: hosts.collect(),
+        advice: None,
+    }
+}
+
+fn data_dir(dir: &Path, name: &str) -> PathBuf {
+    dir.join("hosts").join(name)
+}
+
+fn create(dir: &Path, hosts: u16) -> Result<Grid, Failure> {
+    fs::create_dir_all(dir.join("hosts")).map_err(|e| failed(dir, &e))?;
+    let name = dir
+        .file_name()
+        .and_then(|name| name.to_str())
+        .unwrap_or("local");
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
+    let name: String = name.chars().filter(|c| allowed(*c)).take(60).collect();
+    let name = if name.is_empty() {
+        "local".to_owned()
+    } else {
+        name
+    };
+    let made = Authority::create(secret()?, &name, validity());
+    let authority = made.map_err(|e| failed(dir, &e))?;
+    write_key(&dir.join("authority.key"), authority.secret()).map_err(|e| failed(dir, &e))?;
+    write_certificate(&dir.join("authority.crt"), authority.certificate())?;
+
+    let owner = secret()?;
+    let owner_files = OwnerFiles {
+        key: dir.join("owner.key"),
+        certificate: dir.join("owner.crt"),
+    };
+    write_key(&owner_files.key, &owner).map_err(|e| failed(dir, &e))?;
+    let certificate = authority
+        .sign(
+            &[Role::Submitter, Role::Admin],
+            "owner",
+            owner.id(),
+            validity(),
+        )
+        .map_err(|e| failed(dir, &e))?;
+    write_certificate(&owner_files.certificate, &certificate)?;
+
+    let width = hosts.to_string().len().max(2);
+    let mut grid_hosts = Vec::new();
+    for number in 1..=hosts {
+        let name = format!("h{number:0width$}");
+        let id = make_host(&authority, &name, &data_dir(dir, &name))?;
+        grid_hosts.push(GridHost {
+            name,
+            addr: SocketAddr::from(([127, 0, 0, 1], 0)),
+            id,
+            site: None,
+            owner: None,
+        });
+    }
+    let grid = Grid {
+        name,
+        authority: authority.certificate().clone(),
+        hosts: grid_hosts,
+        owner: Some(owner_files),
+    };
+    let file = dir.join("grid.toml");
+    grid.save(&file).map_err(|e| failed(&file, &e))?;
+    Ok(grid)
+}
+
+/// Makes key and certificate of a host in its data directory; a key that is there is kept.
+fn make_host(authority: &Authority, name: &str, data: &Path) -> Result<HostId, Failure> {
+    fs::create_dir_all(data).map_err(|e| failed(data, &e))?;
+    let key = data.join("identity.key");
+    if !key.exists() {
+        write_key(&key, &secret()?).map_err(|e| failed(&key, &e))?;
+    }
+    let id = read_key(&key).map_err(|e| failed(&key, &e))?.id();
+    let certificate = authority
+        .sign(&[Role::Donor], name, id, validity())
+        .map_err(|e| failed(data, &e))?;
+    write_certificate(&data.join("identity.crt"), &certificate)?;
+    Ok(HostId(id))
+}
+
+fn load_authority(dir: &Path) -> Result<Authority, Failure> {
+    let key = dir.join("authority.key");
+    let secret = read_key(&key).map_err(|e| failed(&key, &e))?;
+    let path = dir.join("authority.crt");
+    let pem = fs::read_to_string(&path).map_err(|e| failed(&path, &e))?;
+    let certificate = certificate_from_pem(&pem).map_err(|e| failed(&path, &e))?;
+    Ok(Authority::load(secret, certificate))
+}
+
+fn write_certificate(
+    path: &Path,
+    certificate: &rustls_pki_types::CertificateDer<'_>,
+) -> Result<(), Failure> {
+    fs::write(path, certificate_to_pem(certificate)).map_err(|e| failed(path, &e))
+}
+
+fn secret() -> Result<OwnerSecret, Failure> {
+    let mut seed = [0; 32];
+    aws_lc_rs::rand::fill(&mut seed)
+        .map_err(|_| Failure::new(ExitStatus::Failed, "the system has no random numbers"))?;
+    Ok(OwnerSecret::new(seed))
+}
+
+fn validity() -> Validity {
+    Validity {
+        from: SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_secs()),
+        lasting: VALID,
+    }
+}
+
+/// Starts a daemon that outlives us and our terminal.
+fn start(
+    grid: &Path,
+    data: &Path,
+    addr: SocketAddr,
+    capacity: Option<&str>,
+    daemon: &DaemonProgram,
+) -> Result<Child, Failure> {
+    let log_path = data.join("log");
+    let log = File::options()
+        .create(true)
+        .append(true)
+        .open(&log_path)
+        .map_err(|e| failed(&log_path, &e))?;
+    let ready = data.join("address");
+    // One from an earlier start would be taken for this one's.
+    let _ = fs::remove_file(&ready);
+    let mut command = Command::new(&daemon.path);
+    command
+        .arg0(daemon.arg0)
+        .arg("serve")
+        .arg("--grid")
+        .arg(grid)
+        .arg("--data")
+        .arg(data)
+        .arg("--listen")
+        .arg(addr.to_string())
+        .arg("--ready-file")
+        .arg(&ready)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .process_group(0);
+    if let Some(capacity) = capacity {
+        command.args(["--capacity", capacity]);
+    }
+    command.spawn().map_err(|e| failed(&daemon.path, &e))
+}
+
+fn wait_ready(data: &Path, child: &mut Child) -> Result<SocketAddr, Failure> {
+    let started = Instant::now();
+    let ready = data.join("address");
+    loop {
+        if let Ok(addr) = fs::read_to_string(&ready).unwrap_or_default().parse() {
+            return Ok(addr);
+        }
+        let ended = child.try_wait().ok().flatten();
+        if ended.is_some() || started.elapsed() > START_TIMEOUT {
+            let what = match ended {
+                Some(status) => format!("ended with {status}"),
+                None => "does not answer".to_owned(),
+            };
+            let message = format!("host in {}: {what}\n{}", data.display(), log_tail(data));
+            return Err(Failure::new(ExitStatus::Failed, message));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn log_tail(data: &Path) -> String {
+    let log = fs::read_to_string(data.join("log")).unwrap_or_default();
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(5)..].join("\n")
+}
+
+/// The process that serves this data directory: it holds the lock and its id is in it. A lock that
+/// can be had belongs to nobody, whatever number the file holds.
+fn running(data: &Path) -> Option<Pid> {
+    let mut file = File::open(data.join("lock")).ok()?;
+    if flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
+        return None;
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text).ok()?;
+    Pid::from_raw(text.trim().parse().ok()?)
+}
+
+fn failed(path: &Path, cause: &dyn std::error::Error) -> Failure {
+    Failure::new(
+        ExitStatus::LocalIo,
+        format!("{}: {}", path.display(), chain(cause)),
+    )
+}
+
+/// Kills the daemon of a host without warning.
+pub(super) fn kill(dir: &Path, name: &str) -> Result<(), Failure> {
+    let data = data_dir(dir, name);
+    let pid = running(&data)
+        .ok_or_else(|| Failure::new(ExitStatus::Failed, format!("host {name} does not run")))?;
+    kill_process(pid, Signal::KILL).map_err(|e| failed(&data, &e))?;
+    let killed = Instant::now();
+    while running(&data).is_some() && killed.elapsed() < STOP_TIMEOUT {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}

@@ -1,0 +1,441 @@
+//! The command line: one function for each command, one place for output and exit codes.
+
+pub mod args;
+mod demo;
+mod local;
+mod progress;
+mod render;
+
+use std::ffi::OsString;
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use clap::{CommandFactory, Parser};
+use codec::Redundancy;
+use codec::seal::Cipher;
+use protocol::grid::{Grid, GridError};
+use protocol::identity::{Identity, certificate_from_pem, read_key};
+use serde::Serialize;
+
+use crate::agent::{
+    Agent, ForgetWhich, Resources, RestoreRequest, RestoreTarget, SaveInput, SaveRequest, Which,
+};
+use crate::cancel::{Cancel, canceller};
+use crate::report::{ExitStatus, Failure, Observer, VerifyReport};
+use args::{Cli, Command, Global, GridCommand};
+use render::Report;
+
+/// How to start a daemon: this program, under another name.
+#[derive(Clone, Debug)]
+pub struct DaemonProgram {
+    /// The file to execute.
+    pub path: std::path::PathBuf,
+    /// The name under which it acts as the daemon.
+    pub arg0: &'static str,
+}
+
+/// What a command has to say: a report and the status that goes with it.
+type Said = (Box<dyn Report>, ExitStatus);
+
+/// Runs the program; `args` include its name.
+pub fn main(args: impl IntoIterator<Item = OsString>, daemon: &DaemonProgram) -> ExitCode {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(usage) => {
+            // Fails only when nobody reads it.
+            let _ = usage.print();
+            let status = if usage.use_stderr() {
+                ExitStatus::Usage
+            } else {
+                ExitStatus::Done
+            };
+            return ExitCode::from(status as u8);
+        }
+    };
+    log_to_stderr(cli.global.verbose);
+    let json = cli.global.json;
+    let ended = run(cli, daemon);
+    let status = match &ended {
+        Ok((report, status)) => {
+            match write_report(report.as_ref(), json) {
+                Ok(()) => *status,
+                // Who asked does not want to know.
+                Err(cause) if cause.kind() == io::ErrorKind::BrokenPipe => *status,
+                Err(cause) => {
+                    let _ = writeln!(io::stderr(), "ckpt: writing the result: {cause}");
+                    ExitStatus::LocalIo
+                }
+            }
+        }
+        Err(failure) => {
+            let _ = write_failure(failure, json);
+            failure.status
+        }
+    };
+    ExitCode::from(status as u8)
+}
+
+fn log_to_stderr(verbose: bool) {
+    let default = if verbose { "info" } else { "error" };
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
+    // Fails when there is a logger already: then that one is used.
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(false)
+        .with_writer(io::stderr)
+        .try_init();
+}
+
+fn write_report(report: &dyn Report, json: bool) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    if json {
+        writeln!(out, "{}", report.json())?;
+    } else if report.is_for_stderr() {
+        // Standard output is the image.
+        report.human(&mut io::stderr().lock())?;
+    } else {
+        report.human(&mut out)?;
+    }
+    out.flush()
+}
+
+fn write_failure(failure: &Failure, json: bool) -> io::Result<()> {
+    if json {
+        let object = serde_json::json!({
+            "error": failure,
+            "exit_code": failure.status as u8,
+        });
+        return writeln!(io::stdout(), "{object}");
+    }
+    let mut err = io::stderr().lock();
+    writeln!(err, "ckpt: {}", failure.message)?;
+    for note in &failure.hosts {
+        writeln!(err, "  {}  {}", note.host, note.what)?;
+    }
+    if let Some(state) = &failure.state {
+        writeln!(err, "{state}")?;
+    }
+    if let Some(next) = &failure.next {
+        writeln!(err, "try: {next}")?;
+    }
+    Ok(())
+}
+
+fn run(cli: Cli, daemon: &DaemonProgram) -> Result<Said, Failure> {
+    match cli.command {
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "ckpt", &mut script);
+            done(render::Text(script))
+        }
+        Command::Man { dir } => {
+            clap_mangen::generate_to(Cli::command(), &dir).map_err(|cause| {
+                Failure::new(
+                    ExitStatus::LocalIo,
+                    format!("man pages in {}: {cause}", dir.display()),
+                )
+            })?;
+            done(render::Text(Vec::new()))
+        }
+        Command::Grid(command) => grid(command, daemon),
+        command => runtime()?.block_on(with_signals(cli.global, command, daemon)),
+    }
+}
+
+fn done(report: impl Report + 'static) -> Result<Said, Failure> {
+    Ok((Box::new(report), ExitStatus::Done))
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|cause| Failure::new(ExitStatus::Failed, format!("starting threads: {cause}")))
+}
+
+fn grid(command: GridCommand, daemon: &DaemonProgram) -> Result<Said, Failure> {
+    match command {
+        GridCommand::Up {
+            dir,
+            hosts,
+            capacity,
+        } => done(local::up(&dir, hosts, capacity.as_deref(), daemon)?),
+        GridCommand::Status { dir } => done(local::status(&dir)?),
+        GridCommand::Down { dir } => {
+            let report = local::down(&dir)?;
+            let status = if report.still_running.is_empty() {
+                ExitStatus::Done
+            } else {
+                ExitStatus::Failed
+            };
+            Ok((Box::new(report), status))
+        }
+        GridCommand::Add {
+            dir,
+            name,
+            data,
+            listen,
+        } => done(local::add(&dir, &name, &data, listen)?),
+    }
+}
+
+/// Runs a command; the first SIGINT or SIGTERM ends it cleanly, the second at once.
+async fn with_signals(
+    global: Global,
+    command: Command,
+    daemon: &DaemonProgram,
+) -> Result<Said, Failure> {
+    let (canceller, cancel) = canceller();
+    let signal = Arc::new(AtomicI32::new(0));
+    let seen = Arc::clone(&signal);
+    tokio::spawn(async move {
+        loop {
+            let Some(number) = next_signal().await else {
+                return;
+            };
+            if seen.swap(number, Ordering::SeqCst) != 0 {
+                std::process::exit(128 + number);
+            }
+            canceller.cancel();
+        }
+    });
+    let ended = execute(global, command, daemon, cancel).await;
+    ended.map_err(|mut failure| {
+        if failure.status == ExitStatus::Interrupted
+            && signal.load(Ordering::SeqCst) == libc_signal::TERM
+        {
+            failure.status = ExitStatus::Terminated;
+        }
+        failure
+    })
+}
+
+/// Numbers of the signals that end a command (POSIX fixes them).
+mod libc_signal {
+    pub(super) const INT: i32 = 2;
+    pub(super) const TERM: i32 = 15;
+}
+
+async fn next_signal() -> Option<i32> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut interrupt = signal(SignalKind::interrupt()).ok()?;
+    let mut terminate = signal(SignalKind::terminate()).ok()?;
+    tokio::select! {
+        _ = interrupt.recv() => Some(libc_signal::INT),
+        _ = terminate.recv() => Some(libc_signal::TERM),
+    }
+}
+
+async fn execute(
+    global: Global,
+    command: Command,
+    daemon: &DaemonProgram,
+    cancel: Cancel,
+) -> Result<Said, Failure> {
+    if let Command::Demo { path } = command {
+        return done(demo::run(path.as_deref(), &global, daemon, cancel).await?);
+    }
+    let agent = connect(&global)?;
+    let observer = progress::observer(global.progress, title(&command));
+    let said = with_agent(&agent, command, observer, cancel).await;
+    agent.close().await;
+    said
+}
+
+const fn title(command: &Command) -> &'static str {
+    match command {
+        Command::Save(_) => "saving",
+        Command::Restore(_) => "restoring",
+        Command::Verify { .. } => "verifying",
+        _ => "",
+    }
+}
+
+/// The agent for the grid and identity that options and environment name.
+fn connect(global: &Global) -> Result<Agent, Failure> {
+    let path = global.grid.as_deref().ok_or_else(|| {
+        Failure::new(ExitStatus::Usage, "no grid file")
+            .next("--grid FILE, or CKPT_GRID=FILE; a grid on this machine: ckpt grid up --dir DIR")
+    })?;
+    let grid = Grid::load(path).map_err(|cause| grid_failure(&cause))?;
+    let owner = grid.owner.as_ref();
+    let key = global
+        .key_file
+        .as_deref()
+        .or(owner.map(|o| o.key.as_path()));
+    let certificate = global
+        .cert_file
+        .as_deref()
+        .or(owner.map(|o| o.certificate.as_path()));
+    let (Some(key), Some(certificate)) = (key, certificate) else {
+        return Err(Failure::new(
+            ExitStatus::Usage,
+            format!("grid file {} names no owner", path.display()),
+        )
+        .next("--key-file and --cert-file, or CKPT_KEY_FILE and CKPT_CERT_FILE"));
+    };
+    let identity = load_identity(key, certificate)?;
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let resources = Resources {
+        memory_bytes: global.memory,
+        cpus: global.cpus.unwrap_or(cpus).max(1),
+    };
+    Agent::new(&grid, &identity, resources)
+}
+
+fn grid_failure(cause: &GridError) -> Failure {
+    Failure::new(ExitStatus::Usage, chain(cause))
+}
+
+fn load_identity(key: &Path, certificate: &Path) -> Result<Identity, Failure> {
+    let denied = |message: String| Failure::new(ExitStatus::Denied, message);
+    let secret = read_key(key).map_err(|cause| denied(chain(&cause)))?;
+    let pem = std::fs::read_to_string(certificate)
+        .map_err(|cause| denied(format!("certificate {}: {cause}", certificate.display())))?;
+    certificate_from_pem(&pem)
+        .and_then(|certificate| Identity::new(secret, certificate))
+        .map_err(|cause| denied(format!("{}: {cause}", certificate.display())))
+}
+
+/// An error and its causes, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
+
+async fn with_agent(
+    agent: &Agent,
+    command: Command,
+    observer: Arc<dyn Observer>,
+    cancel: Cancel,
+) -> Result<Said, Failure> {
+    match command {
+        Command::Save(save) => {
+            let report = agent.save(save_request(save)?, observer, cancel).await?;
+            let complete = report.holders.iter().all(|holder| holder.host.is_some());
+            let status = if complete && report.warnings.is_empty() {
+                ExitStatus::Done
+            } else {
+                ExitStatus::Degraded
+            };
+            Ok((Box::new(report), status))
+        }
+        Command::Restore(restore) => {
+            let request = restore_request(restore);
+            done(agent.restore(request, observer, cancel).await?)
+        }
+        Command::List { job } => done(agent.list(job.as_ref()).await?),
+        Command::Show { job, version } => done(agent.show(&job, which(version)).await?),
+        Command::Verify {
+            job,
+            version,
+            read_data,
+        } => {
+            let verify = agent.verify(job.as_ref(), version, read_data, observer, cancel);
+            let report = verify.await?;
+            let status = verify_status(&report);
+            Ok((Box::new(report), status))
+        }
+        Command::Forget(forget) => {
+            let which = match forget.which {
+                args::ForgetChoice {
+                    version: Some(v), ..
+                } => ForgetWhich::Version(v),
+                args::ForgetChoice { keep: Some(n), .. } => ForgetWhich::Keep(n),
+                args::ForgetChoice { .. } => ForgetWhich::All,
+            };
+            done(agent.forget(&forget.job, which).await?)
+        }
+        Command::Hosts => done(agent.hosts().await?),
+        Command::Grid(_)
+        | Command::Demo { .. }
+        | Command::Completions { .. }
+        | Command::Man { .. } => Err(Failure::new(ExitStatus::Usage, "not a grid command")),
+    }
+}
+
+fn which(version: Option<codec::Version>) -> Which {
+    version.map_or(Which::Newest, Which::Version)
+}
+
+fn save_request(save: args::Save) -> Result<SaveRequest, Failure> {
+    let usage = |message: String| Failure::new(ExitStatus::Usage, message);
+    let redundancy = Redundancy::new(save.data, save.parity).map_err(|e| usage(e.to_string()))?;
+    if save.no_encryption {
+        let _ = writeln!(
+            io::stderr(),
+            "ckpt: warning: --no-encryption: every host that gets a shard can read the image"
+        );
+    }
+    let input = match save.paths.as_slice() {
+        [] => SaveInput::Command(save.command),
+        [only] if only.as_os_str() == "-" => {
+            if io::stdin().is_terminal() {
+                return Err(usage("standard input is a terminal, not an image".into()));
+            }
+            SaveInput::Stdin
+        }
+        paths if paths.iter().any(|path| path.as_os_str() == "-") => {
+            return Err(usage("standard input (-) goes alone".into())
+                .next("a file that is called - is ./-"));
+        }
+        _ => SaveInput::Paths(save.paths),
+    };
+    Ok(SaveRequest {
+        job: save.job,
+        input,
+        redundancy,
+        allow_degraded: save.allow_degraded,
+        keep: save.keep,
+        deadline: save.deadline,
+        level: save.level,
+        cipher: if save.no_encryption {
+            Cipher::None
+        } else {
+            Cipher::Aes256Gcm
+        },
+        skip_unreadable: save.skip_unreadable,
+        accept_changed: save.accept_changed,
+    })
+}
+
+fn restore_request(restore: args::Restore) -> RestoreRequest {
+    RestoreRequest {
+        job: restore.job,
+        which: which(restore.version),
+        target: match restore.output {
+            None => RestoreTarget::Default,
+            Some(path) if path.as_os_str() == "-" => RestoreTarget::Stdout,
+            Some(path) => RestoreTarget::Path(path),
+        },
+        if_exists: restore.if_exists,
+        force: restore.force,
+        set_id_bits: restore.set_id_bits,
+    }
+}
+
+/// The worst of what was found.
+fn verify_status(report: &VerifyReport) -> ExitStatus {
+    if report.checkpoints.iter().any(|one| one.can_lose.is_none()) {
+        ExitStatus::Damaged
+    } else if report.checkpoints.iter().any(|one| !one.bad.is_empty()) {
+        ExitStatus::Degraded
+    } else {
+        ExitStatus::Done
+    }
+}
+
+/// One JSON object, whatever the report.
+fn to_json(report: &impl Serialize) -> String {
+    serde_json::to_string(report).unwrap_or_else(|cause| format!("{{\"error\":\"{cause}\"}}"))
+}

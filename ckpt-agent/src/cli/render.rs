@@ -1,0 +1,415 @@
+//! Reports as text for people. The same structs are printed as JSON.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use crate::report::{
+    ForgetReport, Holder, HostNote, HostsReport, ListReport, RestoreReport, SaveReport, ShowReport,
+    VerifyReport,
+};
+
+/// Something that a command says in the end.
+pub(super) trait Report {
+    /// For people.
+    fn human(&self, out: &mut dyn Write) -> io::Result<()>;
+
+    /// For scripts: one object.
+    fn json(&self) -> String;
+
+    /// Whether standard output is taken by the image itself.
+    fn is_for_stderr(&self) -> bool {
+        false
+    }
+}
+
+macro_rules! json_of_self {
+    () => {
+        fn json(&self) -> String {
+            super::to_json(self)
+        }
+    };
+}
+pub(super) use json_of_self;
+
+/// Bytes that are written as they are.
+#[derive(Debug)]
+pub(super) struct Text(pub(super) Vec<u8>);
+
+impl Report for Text {
+    fn human(&self, out: &mut dyn Write) -> io::Result<()> {
+        out.write_all(&self.0)
+    }
+
+    fn json(&self) -> String {
+        #[derive(Serialize)]
+        struct Object {
+            text: String,
+        }
+        super::to_json(&Object {
+            text: String::from_utf8_lossy(&self.0).into_owned(),
+        })
+    }
+}
+
+impl Report for SaveReport {
+    fn human(&self, out: &mut dyn Write) -> io::Result<()> {
+        for warning in &self.warnings {
+            writeln!(out, "warning: {warning}")?;
+        }
+        writeln!(
+            out,
+            "job {} version {}: {} in {:.1} s (ratio {}), {} on {}, survives {}",
+            self.job,
+            self.version,
+            bytes(self.image_bytes),
+            self.seconds,
+            ratio(self.read_bytes, self.stored_bytes),
+            self.redundancy,
+            names(&self.holders),
+            survives(self.can_lose),
+        )?;
+        let missing = self.holders.iter().filter(|h| h.host.is_none()).count();
+        if missing > 0 {
+            writeln!(out, "degraded: {missing} shards have no host")?;
+        }
+        Ok(())
+    }
+
+    json_of_self!();
+}
+
+fn names(holders: &[Holder]) -> String {
+    let names: Vec<&str> = holders.iter().filter_map(|h| h.host.as_deref()).collect();
+    names.join(" ")
+}
+
+fn survives(can_lose: usize) -> String {
+    match can_lose {
+        0 => "the loss of no host".to_owned(),
+        1 => "the loss of any 1 of them".to_owned(),
+        n => format!("the loss of any {n} of them"),
+    }
+}
+
+impl Report for RestoreReport {
+    fn human(&self, out: &mut dyn Write) -> io::Result<()> {
+        for skipped in &self.skipped {
+            writeln!(
+                out,
+                "passed over version {}: {}",
+                skipped.version, skipped.reason
+            )?;
+        }
+        let Some(version) = self.version else {
+            return writeln!(out, "job {}: no checkpoint, nothing restored", self.job);
+        };
+        writeln!(
+            out,
+            "job {} version {version}: {} in {:.1} s to {}",
+            self.job,
+            bytes(self.image_bytes),
+            self.seconds,
+            self.target,
+        )
+    }
+
+    json_of_self!();
+
+    fn is_for_stderr(&self) -> bool {
+        self.target == "-"
+    }
+}
+
+impl Report for ListReport {
+    fn human(&self, out: &mut dyn Write) -> io::Result<()> {
+        let mut table = Table::new(&[
+            "JOB", "VERSION", "SAVED", "IMAGE", "STORED", "CODE", "SHARDS", "STATE",
+        ]);
+        for one in &self.checkpoints {
+            table.row(vec![
+                one.job.to_string(),
+                one.version.to_string(),
+                time(one.created),
+                bytes(one.image_bytes),
+                bytes(one.stored_bytes),
+                one.redundancy.to_string(),
+                format!("{} of {}", one.shards_found, one.redundancy.total()),
+                state(one.can_lose),
+            ]);
+        }
+        table.write(out)?;
+        write_silent(out, &self.silent)
+    }
+
+    json_of_self!();
+}
+
+fn state(can_lose: Option<usize>) -> String {
+    match can_lose {
+        None => "NOT RESTORABLE NOW".to_owned(),
+        Some(0) => "can lose none".to_owned(),
+        Some(n) => format!("can lose {n}"),
+    }
+}
+
+fn write_silent(out: &mut dyn Write, silent: &[HostNote]) -> io::Result<()> {
+    for note in silent {
+        writeln!(out, "no answer from {}: {}", note.host, note.what)?;
+    }
+    Ok(())
+}
+
+impl Report for ShowReport {
+    fn human(&self, out: &mut dyn Write) -> io::Result<()> {
+        let one = &self.checkpoint;
+        writeln!(
+            out,
+            "job {} version {}, saved {}",
+            one.job,
+            one.version,
+            time(one.created)
+        )?;
+        writeln!(out, "checkpoint {}", one.checkpoint.hex())?;
+        writeln!(
+            out,
+            "{} of {}: {} image, {} zero, {} stored (ratio {}), {} shards of {}{}",
+            count(self.files.len(), "file"),
+            self.kind,
+            bytes(one.image_bytes),
+            bytes(self.zero_bytes),
+            bytes(one.stored_bytes),
+            ratio(one.image_bytes, one.stored_bytes),
+            one.redundancy,
+            bytes(self.shard_bytes),
+            if self.encrypted {
+                ", encrypted"
+            } else {
+                ", NOT ENCRYPTED"
+            },
+        )?;
+        for holder in &self.holders {
+            let host = holder.host.as_deref().unwrap_or("- (not found)");
+            writeln!(out, "  shard {}  {host}", holder.shard)?;
+        }
+        writeln!(out, "{}", state(one.can_lose))?;
+        let mut table = Table::new(&["MODE", "SIZE", "CHANGED", "FILE"]);
+        for file in &self.files {
+            let arrow = file.target.as_ref().map_or(String::new(), |target| {
+                let sign = if file.kind == "hardlink" { "=" } else { "->" };
+                format!(" {sign} {target}")
+            });
+            table.row(vec![
+                format!("{}{:04o}", letter(&file.kind), file.mode),
+                bytes(file.size),
+                u64::try_from(file.mtime).map_or_else(|_| "-".to_owned(), time),
+                format!(
+                    "{}{arrow}",
+                    if file.path.is_empty() {
+                        "-"
+                    } else {
+                        &file.path
+                    }
+                ),
+            ]);
+        }
+        table.write(out)?;
+        write_silent(out, &self.silent)
+    }
+
+    json_of_self!();
+}
+
+fn letter(kind: &str) -> char {
+    match kind {
+        "directory" => 'd',
+        "symlink" => 'l',
+        "hardlink" => 'h',
+        "fifo" => 'p',
+        _ => '-',
+    }
+}
+
+impl Report for VerifyReport {
+    fn human(&self, out: &mut dyn Write) -> io::Result<()> {
+        for one in &self.checkpoints {
+            let total = one.good.len() + one.bad.len();
+            writeln!(
+                out,
+                "job {} version {}: {} of {} shards good, {}",
+                one.job,
+                one.version,
+                one.good.len(),
+                total,
+                state(one.can_lose)
+            )?;
+            for bad in &one.bad {
+                let host = bad.host.as_deref().unwrap_or("-");
+                writeln!(out, "  shard {} on {host}: {}", bad.shard, bad.what)?;
+            }
+        }
+        if self.checkpoints.is_empty() {
+            writeln!(out, "no checkpoints")?;
+        }
+        if self.read_data {
+            writeln!(out, "{} read and checked", bytes(self.read_bytes))?;
+        }
+        write_silent(out, &self.silent)
+    }
+
+    json_of_self!();
+}
+
+impl Report for ForgetReport {
+    fn human(&self, out: &mut dyn Write) -> io::Result<()> {
+        for version in &self.removed {
+            writeln!(out, "job {} version {version} removed", self.job)?;
+        }
+        if self.removed.is_empty() {
+            writeln!(out, "job {}: nothing to remove", self.job)?;
+        }
+        for note in &self.silent {
+            writeln!(
+                out,
+                "{} could not be told ({}): it may still hold shards",
+                note.host, note.what
+            )?;
+        }
+        Ok(())
+    }
+
+    json_of_self!();
+}
+
+impl Report for HostsReport {
+    fn human(&self, out: &mut dyn Write) -> io::Result<()> {
+        let mut table = Table::new(&[
+            "HOST", "ADDRESS", "SITE", "STATE", "RTT", "FREE", "USED", "SHARDS",
+        ]);
+        for host in &self.hosts {
+            let size = |value: Option<u64>| value.map_or("-".to_owned(), bytes);
+            table.row(vec![
+                host.name.clone(),
+                host.addr.clone(),
+                host.site.clone().unwrap_or_else(|| "-".to_owned()),
+                host.error.clone().unwrap_or_else(|| "up".to_owned()),
+                host.rtt_ms
+                    .map_or("-".to_owned(), |ms| format!("{ms:.1} ms")),
+                size(host.free_bytes),
+                size(host.used_bytes),
+                host.shards.map_or("-".to_owned(), |n| n.to_string()),
+            ]);
+        }
+        table.write(out)
+    }
+
+    json_of_self!();
+}
+
+/// Columns as wide as they must be.
+pub(super) struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub(super) fn new(head: &[&str]) -> Self {
+        Self {
+            rows: vec![head.iter().map(|cell| (*cell).to_owned()).collect()],
+        }
+    }
+
+    pub(super) fn row(&mut self, cells: Vec<String>) {
+        self.rows.push(cells);
+    }
+
+    pub(super) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        let columns = self.rows.first().map_or(0, Vec::len);
+        let width = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        for row in &self.rows {
+            let mut line = String::new();
+            for (cell, width) in row.iter().zip(&widths) {
+                line.push_str(&format!("{cell:width$}  "));
+            }
+            writeln!(out, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+/// `1 file`, `2 files`.
+fn count(number: usize, what: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{plural}")
+}
+
+/// `1.9 GiB`.
+pub(super) fn bytes(number: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if number < 1024 {
+        return format!("{number} B");
+    }
+    let mut value = number as f64 / 1024.0;
+    let mut unit = 0;
+    while value >= 1023.95 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS[unit])
+}
+
+/// How many times smaller; `-` when nothing is stored.
+pub(super) fn ratio(from: u64, to: u64) -> String {
+    if to == 0 {
+        return "-".to_owned();
+    }
+    format!("{:.2}", from as f64 / to as f64)
+}
+
+/// `2026-11-20 23:14:05Z`; the calendar by days since 1970 (H. Hinnant, civil_from_days).
+fn time(unix_seconds: u64) -> String {
+    let (days, second) = (unix_seconds / 86_400, unix_seconds % 86_400);
+    let shifted = days + 719_468;
+    let era = shifted / 146_097;
+    let of_era = shifted % 146_097;
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 {
+        shifted_month + 3
+    } else {
+        shifted_month - 9
+    };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let (hour, minute) = (second / 3600, second / 60 % 60);
+    format!(
+        "{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{:02}Z",
+        second % 60
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_readable() {
+        assert_eq!(bytes(0), "0 B");
+        assert_eq!(bytes(1023), "1023 B");
+        assert_eq!(bytes(1024), "1.0 KiB");
+        assert_eq!(bytes(1_048_575), "1.0 MiB");
+        assert_eq!(bytes(2_040_109_466), "1.9 GiB");
+        assert_eq!(bytes(u64::MAX), "16.0 EiB");
+    }
+
+    #[test]
+    fn times_are_dates() {
+        assert_eq!(time(0), "1970-01-01 00:00:00Z");
+        assert_eq!(time(951_782_400), "2000-02-29 00:00:00Z");
+        assert_eq!(time(1_795_219_199), "2026-11-20 23:59:59Z");
+    }
+}
