@@ -1,1 +1,4 @@
-//! Skeleton.
+//! What the benchmarks and evaluations share: availability traces and the evaluation of predictors.
+
+pub mod predict_eval;
+pub mod traces;

@@ -1,0 +1,129 @@
+//! How good the predictors are on a trace: fitted on its past, judged on its future.
+//!
+//! [`evaluate`] walks each host hour by hour ([`walk`]), asks every predictor at every landmark of
+//! the later part for the probability of surviving the next hours ([`predictors`]), and scores the
+//! answers ([`score`]). [`report`] turns the scores into tables and plots.
+
+pub mod predictors;
+pub mod report;
+pub mod robustness;
+pub mod score;
+pub mod speed;
+pub mod split;
+mod svg;
+pub mod walk;
+
+use placement::history::{DAY_SECONDS, DayKind, WindowOutcome};
+
+use self::predictors::{Fitted, Raw};
+use self::robustness::Robustness;
+use self::score::{Record, Scores};
+use self::split::Split;
+use crate::traces::Trace;
+
+/// The horizons that are judged, in hours.
+pub const HORIZON_HOURS: [u64; 4] = [1, 3, 5, 10];
+/// Number of horizons.
+pub const HORIZONS: usize = HORIZON_HOURS.len();
+/// Seconds in an hour.
+pub const HOUR: u64 = 3600;
+/// The last horizon in seconds.
+pub const LONGEST_SECONDS: u64 = 36_000;
+
+/// Bounds on the work; the landmarks are thinned evenly to stay within them.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Most landmarks to fit the hazard regression on.
+    pub fit: u64,
+    /// Most landmarks to calibrate on.
+    pub calibration: u64,
+    /// Most landmarks to judge on.
+    pub judge: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            fit: 60_000,
+            calibration: 20_000,
+            judge: 110_000,
+        }
+    }
+}
+
+/// Everything found out about one trace.
+#[derive(Debug)]
+pub struct Evaluation {
+    /// Name of the trace.
+    pub trace: String,
+    /// Its description.
+    pub description: String,
+    /// Number of hosts.
+    pub hosts: usize,
+    /// How its days were split.
+    pub split: Split,
+    /// Scores of every predictor at every horizon.
+    pub scores: Scores,
+    /// What injected failures do, where the trace is long enough for that.
+    pub robustness: Option<Robustness>,
+}
+
+/// Fits on the first part of the trace's days and judges on the rest.
+#[must_use]
+pub fn evaluate(trace: &Trace, limits: Limits) -> Evaluation {
+    let split = Split::of(trace);
+    let mut fitted = Fitted::learn(trace, &split, limits);
+    let calibration = records(trace, &fitted, &split.calibration, limits.calibration);
+    fitted.calibrate(&calibration);
+    let judged = records(trace, &fitted, &split.judge, limits.judge);
+    let columns: Vec<Record> = judged
+        .into_iter()
+        .map(|record| fitted.finish(record))
+        .collect();
+    let robustness = robustness::run(trace, &split, &fitted);
+    Evaluation {
+        trace: trace.name.clone(),
+        description: trace.description.clone(),
+        hosts: trace.hosts.len(),
+        split,
+        scores: Scores::of(&predictors::names(), &columns),
+        robustness,
+    }
+}
+
+/// Raw predictions at the landmarks of the given days, with what happened.
+fn records(trace: &Trace, fitted: &Fitted, days: &[u64], most: u64) -> Vec<Record<Raw>> {
+    let stride = split::stride(trace, days, most);
+    let mut records = Vec::new();
+    for (index, host) in trace.hosts.iter().enumerate() {
+        walk::walk(trace, host, fitted, |walk| {
+            let time = walk.now();
+            let chosen = (time / HOUR + index as u64).is_multiple_of(stride);
+            if !chosen || days.binary_search(&(time / DAY_SECONDS)).is_err() || !walk.usable() {
+                return;
+            }
+            let outcomes = HORIZON_HOURS.map(|h| host.timeline.outcome(time..time + h * HOUR));
+            if outcomes
+                .iter()
+                .all(|outcome| *outcome == WindowOutcome::Unknown)
+            {
+                return;
+            }
+            let predicted = walk.predict(fitted);
+            for (horizon, outcome) in outcomes.into_iter().enumerate() {
+                if outcome != WindowOutcome::Unknown {
+                    records.push(Record {
+                        host: index,
+                        day: time / DAY_SECONDS,
+                        hour: time / HOUR % 24,
+                        kind: DayKind::at(time),
+                        horizon,
+                        survived: outcome == WindowOutcome::Survived,
+                        predicted: predicted.at(horizon),
+                    });
+                }
+            }
+        });
+    }
+    records
+}

@@ -1,0 +1,155 @@
+//! Line plots as SVG text.
+
+use std::fmt::Write;
+
+const WIDTH: f64 = 560.0;
+const HEIGHT: f64 = 360.0;
+const LEFT: f64 = 60.0;
+const RIGHT: f64 = 190.0;
+const TOP: f64 = 36.0;
+const BOTTOM: f64 = 48.0;
+const COLOURS: [&str; 8] = [
+    "#0b62a4", "#d1495b", "#edae49", "#30804a", "#7a5195", "#6b6b6b", "#00a6a6", "#8c564b",
+];
+
+/// A line with a mark at each point.
+pub(super) struct Line {
+    pub(super) name: String,
+    pub(super) points: Vec<(f64, f64)>,
+}
+
+/// A plot of lines over a common pair of axes that begin at zero.
+pub(super) struct Plot {
+    pub(super) title: String,
+    pub(super) x: String,
+    pub(super) y: String,
+    pub(super) lines: Vec<Line>,
+    /// Whether to draw the line on which both axes agree.
+    pub(super) diagonal: bool,
+}
+
+impl Plot {
+    pub(super) fn to_svg(&self) -> String {
+        let points = || self.lines.iter().flat_map(|line| &line.points);
+        let x_max = points().map(|p| p.0).fold(1e-9, f64::max);
+        let y_max = points().map(|p| p.1).fold(1e-9, f64::max) * 1.05;
+        let (x_max, y_max) = if self.diagonal {
+            (1.0, 1.0)
+        } else {
+            (x_max, y_max)
+        };
+        let place = |(x, y): (f64, f64)| {
+            let across = (WIDTH - LEFT - RIGHT) * x / x_max;
+            (
+                LEFT + across,
+                HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * y / y_max,
+            )
+        };
+        let mut svg = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
+             font-family=\"sans-serif\" font-size=\"12\">\n\
+             <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"white\"/>\n"
+        );
+        text(&mut svg, (LEFT, 20.0), "start", &self.title);
+        let middle = (LEFT + WIDTH - RIGHT) / 2.0;
+        text(&mut svg, (middle, HEIGHT - 10.0), "middle", &self.x);
+        text(&mut svg, (LEFT - 50.0, TOP - 4.0), "start", &self.y);
+        for i in 0..=5 {
+            let share = f64::from(i) / 5.0;
+            let (x, y) = place((share * x_max, share * y_max));
+            let bottom = HEIGHT - BOTTOM;
+            line(&mut svg, &[(LEFT, y), (WIDTH - RIGHT, y)], "#dddddd");
+            text(
+                &mut svg,
+                (LEFT - 6.0, y + 4.0),
+                "end",
+                &label(share * y_max),
+            );
+            text(
+                &mut svg,
+                (x, bottom + 18.0),
+                "middle",
+                &label(share * x_max),
+            );
+        }
+        if self.diagonal {
+            line(&mut svg, &[place((0.0, 0.0)), place((1.0, 1.0))], "#999999");
+        }
+        for (i, plotted) in self.lines.iter().enumerate() {
+            let colour = COLOURS[i % COLOURS.len()];
+            let placed: Vec<(f64, f64)> = plotted.points.iter().map(|&p| place(p)).collect();
+            line(&mut svg, &placed, colour);
+            for (x, y) in placed {
+                let _ = writeln!(
+                    svg,
+                    "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{colour}\"/>"
+                );
+            }
+            let y = TOP + 10.0 + 20.0 * i as f64;
+            line(
+                &mut svg,
+                &[(WIDTH - RIGHT + 8.0, y), (WIDTH - RIGHT + 24.0, y)],
+                colour,
+            );
+            text(
+                &mut svg,
+                (WIDTH - RIGHT + 28.0, y + 4.0),
+                "start",
+                &plotted.name,
+            );
+        }
+        svg + "</svg>\n"
+    }
+}
+
+fn label(value: f64) -> String {
+    if value >= 1.0 {
+        format!("{value:.0}")
+    } else {
+        format!("{value:.2}")
+    }
+}
+
+fn text(svg: &mut String, (x, y): (f64, f64), anchor: &str, text: &str) {
+    let escaped = text.replace('&', "&amp;").replace('<', "&lt;");
+    let _ = writeln!(
+        svg,
+        "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{escaped}</text>"
+    );
+}
+
+fn line(svg: &mut String, points: &[(f64, f64)], colour: &str) {
+    let points: Vec<String> = points
+        .iter()
+        .map(|(x, y)| format!("{x:.1},{y:.1}"))
+        .collect();
+    let points = points.join(" ");
+    let _ = writeln!(
+        svg,
+        "<polyline points=\"{points}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.5\"/>"
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_is_drawn_and_named() {
+        let line = |name: &str| Line {
+            name: name.into(),
+            points: vec![(1.0, 0.1), (3.0, 0.2)],
+        };
+        let plot = Plot {
+            title: "a < b".into(),
+            x: "h".into(),
+            y: "Brier".into(),
+            lines: vec![line("one"), line("two")],
+            diagonal: false,
+        };
+        let svg = plot.to_svg();
+        assert!(svg.contains("a &lt; b") && svg.contains(">one<") && svg.contains(">two<"));
+        assert_eq!(svg.matches("<circle").count(), 4);
+        assert!(!svg.contains("NaN"));
+    }
+}
