@@ -2,9 +2,8 @@
 
 use std::hint::black_box;
 
-use benches::predict_eval::speed::{STEPS, kernel, predict, summary};
+use benches::predict_eval::speed::{STEPS, kernel, model, predict, summary};
 use criterion::{Criterion, criterion_group, criterion_main};
-use placement::hazard::HazardModel;
 use placement::state::AvailabilityState::Idle;
 
 fn prediction(criterion: &mut Criterion) {
@@ -17,7 +16,7 @@ fn prediction(criterion: &mut Criterion) {
     group.bench_function("smp-sparse", |b| {
         b.iter(|| kernel.survival(black_box(Idle), STEPS))
     });
-    let (summary, model) = (summary(), HazardModel::default());
+    let (summary, model) = (summary(), model());
     group.bench_function("hazard-regression", |b| {
         b.iter(|| predict(black_box(&summary), &model))
     });

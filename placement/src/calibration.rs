@@ -1,6 +1,6 @@
 //! Making predicted probabilities come true as often as they say.
 
-use crate::hazard::maximise_likelihood;
+use crate::likelihood::maximise_likelihood;
 use crate::probability::Probability;
 use crate::survival::SurvivalCurve;
 
@@ -26,6 +26,20 @@ impl Default for Calibration {
 }
 
 impl Calibration {
+    /// A correction with these parameters; `None` unless they are finite and the slope positive, as
+    /// it has to be for curves to stay curves.
+    #[must_use]
+    pub fn new(intercept: f64, slope: f64) -> Option<Self> {
+        let valid = intercept.is_finite() && slope.is_finite() && slope > 0.0;
+        valid.then_some(Self { intercept, slope })
+    }
+
+    /// Intercept and slope.
+    #[must_use]
+    pub const fn parameters(&self) -> (f64, f64) {
+        (self.intercept, self.slope)
+    }
+
     /// Learns the correction from pairs of a predicted TR and whether the host survived. Few pairs
     /// change little.
     #[must_use]
@@ -36,10 +50,7 @@ impl Calibration {
             }
         });
         match weights.as_slice() {
-            // A slope that is not positive would turn curves upside down.
-            &[intercept, slope] if intercept.is_finite() && slope > 0.0 => {
-                Self { intercept, slope }
-            }
+            &[intercept, slope] => Self::new(intercept, slope).unwrap_or_default(),
             _ => Self::default(),
         }
     }
@@ -50,8 +61,18 @@ impl Calibration {
         if *self == Self::default() {
             return predicted;
         }
-        let hazard = (self.intercept + self.slope * log_cumulative_hazard(predicted)).exp();
+        let hazard = self.apply_to_hazard(-predicted.value().max(f64::MIN_POSITIVE).ln());
         Probability::saturating((-hazard).exp())
+    }
+
+    /// The corrected cumulative hazard. Rises with it.
+    #[must_use]
+    pub fn apply_to_hazard(&self, cumulative: f64) -> f64 {
+        if *self == Self::default() {
+            return cumulative;
+        }
+        let (least, most) = (-(-MARGIN).ln_1p(), -MARGIN.ln());
+        (self.intercept + self.slope * cumulative.clamp(least, most).ln()).exp()
     }
 
     /// The corrected curve. O(steps), with a logarithm and two exponentials for each.

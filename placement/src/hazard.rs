@@ -12,11 +12,9 @@
 //! [`HostSummary`] follows a host and keeps what the covariates need in constant memory.
 //! [`HazardModel`] holds the weights; [`HazardModel::fit`] learns them from [`Example`]s.
 
-mod fit;
 pub mod model;
 pub mod summary;
 
-pub use fit::maximise_likelihood;
 pub use model::{Example, HazardModel};
 pub use summary::{Covariates, HostSummary};
 

@@ -6,6 +6,7 @@ pub mod bitmap;
 pub mod calibration;
 pub mod hazard;
 pub mod history;
+mod likelihood;
 mod linear;
 pub mod probability;
 pub mod reference;

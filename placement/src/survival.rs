@@ -87,12 +87,19 @@ impl SurvivalCurve {
         step_seconds: NonZeroU32,
         after_start: impl IntoIterator<Item = f64>,
     ) -> Self {
-        let mut previous = 1.0;
-        let cut = after_start.into_iter().map(|value| {
-            previous = Probability::saturating(value).value().min(previous);
-            previous
-        });
-        let values = std::iter::once(1.0).chain(cut).collect();
+        let after_start = after_start.into_iter();
+        let mut values = Vec::with_capacity(after_start.size_hint().0 + 1);
+        let mut previous: f64 = 1.0;
+        values.push(previous);
+        for value in after_start {
+            // NaN fails the comparison: like in `Probability::saturating`, it is not trusted.
+            previous = if value > 0.0 {
+                previous.min(value)
+            } else {
+                0.0
+            };
+            values.push(previous);
+        }
         Self {
             step_seconds,
             values,

@@ -6,6 +6,7 @@ use placement::calibration::Calibration;
 use placement::hazard::{Example, HazardModel};
 use placement::history::DAY_SECONDS;
 use placement::reference::{LoadModel, window_frequency};
+use placement::semi_markov::counting::CutStays;
 use placement::semi_markov::visits::{visits, whole_steps};
 use placement::semi_markov::{CompetingRisks, counting};
 use placement::state::{AvailabilityState, ModelState, Thresholds};
@@ -17,8 +18,14 @@ use super::walk::{Walk, walk};
 use super::{HORIZON_HOURS, HORIZONS, HOUR, LONGEST_SECONDS, Limits};
 use crate::traces::Trace;
 
-/// Days of the same kind that the paper's estimator and the window frequency look back on.
-const SMP_DAYS: [usize; 2] = [10, 30];
+/// The paper's estimator: days of the same kind that it looks back on, and what becomes of cut
+/// stays. The paper leaves both open in part.
+const PAPER_SMP: [(usize, CutStays); 3] = [
+    (10, CutStays::LeftOut),
+    (30, CutStays::LeftOut),
+    (30, CutStays::NeverLeft),
+];
+/// Days of the same kind that the window frequency looks back on.
 const WINDOW_DAYS: usize = 30;
 /// Strength of the pool in the competing risks of a host, in events per bin of age.
 const POOL_EVENTS: f64 = 3.0;
@@ -41,10 +48,13 @@ const LOAD_MODELS: [LoadModel; 9] = [
 ];
 
 /// Predictors that need no more than the walk and the weights.
-const RAW: usize = 7 + LOAD_MODELS.len();
-const COMPETING_RISKS: usize = 2;
-const HAZARD: usize = 3;
-const FIRST_LOAD_MODEL: usize = 7;
+const RAW: usize = FIRST_LOAD_MODEL + LOAD_MODELS.len();
+const COMPETING_RISKS: usize = 3;
+const HAZARD: usize = 4;
+const WINDOW_FREQUENCY: usize = 5;
+const HOST_FREQUENCY: usize = 6;
+const HISTORY: usize = 7;
+const FIRST_LOAD_MODEL: usize = 8;
 
 /// Predictions of TR by predictor at one horizon.
 pub type Raw = Vec<f32>;
@@ -53,8 +63,9 @@ pub type Raw = Vec<f32>;
 #[must_use]
 pub fn names() -> Vec<String> {
     let mut names = vec![
-        format!("SMP of the paper, N={}", SMP_DAYS[0]),
-        format!("SMP of the paper, N={}", SMP_DAYS[1]),
+        "SMP of the paper, N=10".to_owned(),
+        "SMP of the paper, N=30".to_owned(),
+        "SMP of the paper, N=30, cut stays kept".to_owned(),
         "SMP, competing risks, uncalibrated".to_owned(),
         "hazard regression, uncalibrated".to_owned(),
         "same window of earlier days, Jeffreys".to_owned(),
@@ -248,9 +259,10 @@ impl Walk<'_> {
             let mut put = |row: usize, value: Probability| {
                 predicted[row][horizon] = value.value() as f32;
             };
-            for (row, days) in SMP_DAYS.into_iter().enumerate() {
+            for (row, (days, cut)) in PAPER_SMP.into_iter().enumerate() {
                 let timeline = &self.host.timeline;
-                let kernel = counting::kernel_for_window(timeline, window.clone(), days, self.step);
+                let kernel =
+                    counting::kernel_for_window(timeline, window.clone(), days, cut, self.step);
                 let steps = (seconds / f64::from(self.step.get())).ceil() as usize;
                 let values = kernel.survival(init, steps);
                 let curve = SurvivalCurve::from_estimates(self.step, values.into_iter().skip(1));
@@ -259,12 +271,12 @@ impl Walk<'_> {
             put(COMPETING_RISKS, smp.at(seconds));
             put(HAZARD, hazard.at(seconds));
             put(
-                4,
+                WINDOW_FREQUENCY,
                 window_frequency(&self.host.timeline, window, WINDOW_DAYS),
             );
             let (survived, seen) = self.frequency[horizon];
-            put(5, Probability::jeffreys(survived, seen));
-            put(6, self.counters[horizon].predict());
+            put(HOST_FREQUENCY, Probability::jeffreys(survived, seen));
+            put(HISTORY, self.counters[horizon].predict());
             let samples = (seconds / f64::from(self.step.get())).round() as usize;
             for (model, loads) in loads.iter().enumerate() {
                 let fails = loads

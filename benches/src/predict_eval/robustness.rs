@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use placement::SurvivalCurve;
 use placement::history::{DAY_SECONDS, DayKind};
-use placement::semi_markov::counting;
+use placement::semi_markov::counting::{self, CutStays};
 use placement::state::AvailabilityState;
 use rand::rngs::StdRng;
 use rand::seq::index::sample;
@@ -62,17 +62,10 @@ pub fn run(trace: &Trace, split: &Split, fitted: &Fitted) -> Option<Robustness> 
     let past = split.fit.iter().chain(&split.calibration).copied();
     let mut weekdays: Vec<u64> = past.filter(|day| kind(day) == DayKind::Weekday).collect();
     let weekdays = weekdays.split_off(weekdays.len().saturating_sub(LOOK_BACK_DAYS));
-    if weekdays.len() < INJECTIONS[INJECTIONS.len() - 1] {
-        return None;
-    }
     let mut sums = Sums::default();
     let mut random = StdRng::seed_from_u64(SEED);
-    for host in trace
-        .hosts
-        .iter()
-        .filter(|host| is_steady(host, start, &weekdays))
-        .take(MOST_HOSTS)
-    {
+    let known = |host| Some((host, known_days(host, start, &weekdays)?));
+    for (host, weekdays) in trace.hosts.iter().filter_map(known).take(MOST_HOSTS) {
         let Some(before) = predictions(trace, host, start, fitted) else {
             continue;
         };
@@ -87,17 +80,17 @@ pub fn run(trace: &Trace, split: &Split, fitted: &Fitted) -> Option<Robustness> 
     (sums.hosts > 0).then(|| sums.means())
 }
 
-/// Usable at the start and known at 8:00 of every weekday.
-fn is_steady(host: &Host, start: u64, weekdays: &[u64]) -> bool {
+/// The weekdays on which the host was known at 8:00, if it was usable at the start and they are
+/// enough.
+fn known_days(host: &Host, start: u64, weekdays: &[u64]) -> Option<Vec<u64>> {
     let at = |time: u64| host.timeline.state_at(time);
     let usable = matches!(
         at(start - 1),
         Some(AvailabilityState::Idle | AvailabilityState::Busy)
     );
-    usable
-        && weekdays
-            .iter()
-            .all(|day| at(day * DAY_SECONDS + START_HOUR * HOUR).is_some())
+    let known = |day: &&u64| at(**day * DAY_SECONDS + START_HOUR * HOUR).is_some();
+    let days: Vec<u64> = weekdays.iter().filter(known).copied().collect();
+    (usable && days.len() >= INJECTIONS[INJECTIONS.len() - 1]).then_some(days)
 }
 
 fn with_failures(host: &Host, weekdays: &[u64], count: usize, random: &mut StdRng) -> Host {
@@ -126,7 +119,13 @@ fn predictions(trace: &Trace, host: &Host, start: u64, fitted: &Fitted) -> Optio
     let init = host.timeline.state_at(start - 1)?;
     let paper = WINDOW_HOURS.map(|hours| {
         let window = start..start + hours * HOUR;
-        let kernel = counting::kernel_for_window(&host.timeline, window, LOOK_BACK_DAYS, STEP);
+        let kernel = counting::kernel_for_window(
+            &host.timeline,
+            window,
+            LOOK_BACK_DAYS,
+            CutStays::LeftOut,
+            STEP,
+        );
         let steps = hours * HOUR / u64::from(STEP.get());
         let values = kernel.survival(init, steps as usize);
         SurvivalCurve::from_estimates(STEP, values.into_iter().skip(1))

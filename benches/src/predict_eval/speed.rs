@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 use placement::SurvivalCurve;
+use placement::calibration::Calibration;
 use placement::hazard::{HazardModel, HostSummary};
 use placement::semi_markov::kernel::{Jump, Kernel};
 use placement::state::AvailabilityState::{self, Busy, CpuTaken, Gone, Idle, Thrashing};
@@ -61,6 +62,12 @@ pub fn summary() -> HostSummary<AvailabilityState> {
     summary
 }
 
+/// A calibrated model.
+#[must_use]
+pub fn model() -> HazardModel {
+    HazardModel::default().calibrated(Calibration::new(0.1, 0.9).unwrap_or_default())
+}
+
 /// The prediction in use, from the summary to the curve.
 #[must_use]
 pub fn predict(summary: &HostSummary<AvailabilityState>, model: &HazardModel) -> SurvivalCurve {
@@ -82,7 +89,7 @@ pub struct Speed {
 #[must_use]
 pub fn measure() -> Speed {
     let kernel = kernel();
-    let (summary, model) = (summary(), HazardModel::default());
+    let (summary, model) = (summary(), model());
     Speed {
         dense: best_of(3, || black_box(kernel.survival_dense(Idle, STEPS)).len()),
         sparse: best_of(10, || black_box(kernel.survival(Idle, STEPS)).len()),

@@ -2,15 +2,18 @@
 
 use std::num::NonZeroU32;
 
-use super::fit::maximise_likelihood;
 use super::summary::{Covariates, INTERVAL_COVARIATES, LANDMARK_COVARIATES};
 use super::{INTERVAL_ENDS, INTERVALS, interval_start};
+use crate::calibration::Calibration;
 use crate::history::FollowUp;
+use crate::likelihood::maximise_likelihood;
 use crate::survival::SurvivalCurve;
 
 /// Intercept of each interval; weight of each interval covariate; weight of each landmark
 /// covariate, and of its product with the interval's place in the horizon.
 const WEIGHTS: usize = INTERVALS + INTERVAL_COVARIATES + 2 * LANDMARK_COVARIATES;
+/// Pooled hazards, weights, and intercept and slope of the calibration.
+const PARAMETERS: usize = INTERVALS + WEIGHTS + 2;
 const AFTER_INTERCEPTS: usize = INTERVALS;
 const AFTER_INTERVALS: usize = AFTER_INTERCEPTS + INTERVAL_COVARIATES;
 const AFTER_LANDMARK: usize = AFTER_INTERVALS + LANDMARK_COVARIATES;
@@ -36,6 +39,25 @@ pub struct HazardModel {
     /// Hazard of each interval in the whole pool.
     pool: [f64; INTERVALS],
     weights: [f64; WEIGHTS],
+    calibration: Calibration,
+}
+
+/// The numbers offered are not the parameters of a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParametersError {
+    /// Another number of them than a model has.
+    #[error("{found} parameters of a hazard model: expected {PARAMETERS}")]
+    Count {
+        /// Numbers offered.
+        found: usize,
+    },
+    /// One is not finite, a pooled hazard is not between 0 and 1, or the slope of the calibration
+    /// is not positive.
+    #[error("parameter {index} of a hazard model is out of range")]
+    Range {
+        /// Its index.
+        index: usize,
+    },
 }
 
 impl Default for HazardModel {
@@ -58,7 +80,66 @@ impl HazardModel {
             *weight = (-(-hazard).ln_1p()).ln();
         }
         weights[AFTER_INTERCEPTS] = 1.0;
-        Self { pool, weights }
+        Self {
+            pool,
+            weights,
+            calibration: Calibration::default(),
+        }
+    }
+
+    /// The same model with its curves corrected. At the ends of the intervals the correction is
+    /// exact, between them the hazard stays constant.
+    #[must_use]
+    pub const fn calibrated(self, calibration: Calibration) -> Self {
+        Self {
+            calibration,
+            ..self
+        }
+    }
+
+    /// The model as numbers, to keep or send it.
+    #[must_use]
+    pub fn parameters(&self) -> Vec<f64> {
+        let (intercept, slope) = self.calibration.parameters();
+        self.pool
+            .iter()
+            .chain(&self.weights)
+            .copied()
+            .chain([intercept, slope])
+            .collect()
+    }
+
+    /// The model with these [`parameters`](Self::parameters).
+    ///
+    /// # Errors
+    /// [`ParametersError`] if no model has them.
+    pub fn from_parameters(parameters: &[f64]) -> Result<Self, ParametersError> {
+        let found = parameters.len();
+        let count = ParametersError::Count { found };
+        let (pool, rest) = parameters.split_first_chunk::<INTERVALS>().ok_or(count)?;
+        let (weights, rest) = rest.split_first_chunk::<WEIGHTS>().ok_or(count)?;
+        let &[intercept, slope] = rest else {
+            return Err(count);
+        };
+        let in_range = |(index, value): (usize, &f64)| match index {
+            0..INTERVALS => *value > 0.0 && *value < 1.0,
+            _ => value.is_finite(),
+        };
+        if let Some(index) = parameters
+            .iter()
+            .enumerate()
+            .position(|pair| !in_range(pair))
+        {
+            return Err(ParametersError::Range { index });
+        }
+        let calibration = Calibration::new(intercept, slope).ok_or(ParametersError::Range {
+            index: PARAMETERS - 1,
+        })?;
+        Ok(Self {
+            pool: *pool,
+            weights: *weights,
+            calibration,
+        })
     }
 
     /// Hazards of the whole pool, which [`HostSummary::covariates`](super::HostSummary::covariates)
@@ -88,7 +169,8 @@ impl HazardModel {
     }
 
     /// Learns the weights from examples whose covariates refer to [`pool`](Self::pool), starting
-    /// from, and held back towards, the present ones. Few examples therefore change little.
+    /// from, and held back towards, the present ones. Few examples therefore change little. The
+    /// result is not calibrated yet.
     #[must_use]
     pub fn fit(&self, examples: &[Example]) -> Self {
         let mut penalties = [WEIGHT_PENALTY; WEIGHTS];
@@ -110,6 +192,7 @@ impl HazardModel {
         Self {
             pool: self.pool,
             weights,
+            calibration: Calibration::default(),
         }
     }
 
@@ -133,6 +216,16 @@ impl HazardModel {
         })
     }
 
+    /// The same after calibration, which acts on their running sum.
+    fn calibrated_hazards(&self, covariates: &Covariates) -> [f64; INTERVALS] {
+        let (mut sum, mut corrected) = (0.0, 0.0);
+        self.cumulative_hazards(covariates).map(|hazard| {
+            sum += hazard;
+            let before = std::mem::replace(&mut corrected, self.calibration.apply_to_hazard(sum));
+            (corrected - before).max(0.0)
+        })
+    }
+
     /// TR at every one of `steps` steps. Beyond ten hours the hazard of the last interval goes on.
     ///
     /// A host in a failure state has a curve that is zero after the first instant.
@@ -146,7 +239,7 @@ impl HazardModel {
         if covariates.failed {
             return SurvivalCurve::from_estimates(step_seconds, std::iter::repeat_n(0.0, steps));
         }
-        let hazards = self.cumulative_hazards(covariates);
+        let hazards = self.calibrated_hazards(covariates);
         let step = f64::from(step_seconds.get());
         let mut values = Vec::with_capacity(steps);
         let mut before = 0.0;
@@ -251,6 +344,37 @@ mod tests {
         };
         assert!(tr(&flaky) < 0.4, "{}", tr(&flaky));
         assert!(tr(&steady) > 0.95, "{}", tr(&steady));
+    }
+
+    #[test]
+    fn parameters_and_back_is_the_same_model() {
+        let calibration = Calibration::new(0.1, 0.9).unwrap();
+        let model = HazardModel::default().calibrated(calibration);
+        let mut parameters = model.parameters();
+        assert_eq!(HazardModel::from_parameters(&parameters), Ok(model));
+        let count = ParametersError::Count {
+            found: PARAMETERS - 1,
+        };
+        assert_eq!(HazardModel::from_parameters(&parameters[1..]), Err(count));
+        parameters[20] = f64::NAN;
+        let range = ParametersError::Range { index: 20 };
+        assert_eq!(HazardModel::from_parameters(&parameters), Err(range));
+    }
+
+    #[test]
+    fn calibration_corrects_the_curve_at_the_interval_ends() {
+        let calibration = Calibration::new(0.3, 0.8).unwrap();
+        let model = HazardModel::default();
+        let covariates = host(20_000, 9).covariates(model.pool());
+        let plain = model.curve(&covariates, STEP, 6000);
+        let corrected = model.calibrated(calibration).curve(&covariates, STEP, 6000);
+        for end in INTERVAL_ENDS {
+            let expected = calibration.apply(plain.at(end as f64)).value();
+            assert!(
+                (corrected.at(end as f64).value() - expected).abs() < 1e-9,
+                "{end}"
+            );
+        }
     }
 
     #[test]

@@ -8,15 +8,26 @@ use super::visits::{Visit, visits};
 use crate::history::{Timeline, earlier_windows};
 use crate::state::ModelState;
 
-/// `Q_i(j) * H_ij(l)` by counting the stays that ended within the window they were observed in.
+/// What to make of a stay that the window of observation, or ignorance, cut off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CutStays {
+    /// Leave it out. This is the paper's rule; short stays are over-represented, and where the only
+    /// way out of a state is failure, failure becomes certain.
+    LeftOut,
+    /// Count it as an entry into the state that was never left: the probabilities of leaving sum to
+    /// less than one. Kinder to the host than the data allow, but never absurd.
+    NeverLeft,
+}
+
+/// `Q_i(j) * H_ij(l)` by counting the stays that ended within the window they were observed in. A
+/// state never seen to be left is never left.
 ///
-/// Stays cut off by the end of the window are left out, as in the paper, so short ones are
-/// over-represented ([`CompetingRisks`](super::CompetingRisks) mends that). A state never seen to
-/// be left is never left.
+/// [`CompetingRisks`](super::CompetingRisks) treats cut stays as what they are.
 #[must_use]
-pub fn kernel<S: ModelState>(visits: &[Visit<S>]) -> Kernel<S> {
+pub fn kernel<S: ModelState>(visits: &[Visit<S>], cut: CutStays) -> Kernel<S> {
+    let counts = |visit: &&Visit<S>| visit.next.is_some() || cut == CutStays::NeverLeft;
     let mut totals = vec![0u32; S::ALL.len()];
-    for visit in visits.iter().filter(|visit| visit.next.is_some()) {
+    for visit in visits.iter().filter(counts) {
         totals[visit.state.index()] += 1;
     }
     let jumps = visits.iter().filter_map(|visit| {
@@ -27,7 +38,7 @@ pub fn kernel<S: ModelState>(visits: &[Visit<S>]) -> Kernel<S> {
             mass: 1.0 / f64::from(totals[visit.state.index()]),
         })
     });
-    // Stays end in another state by construction and the masses of a state sum to one.
+    // Stays end in another state by construction and the masses of a state sum to at most one.
     Kernel::new(jumps.filter(|jump| jump.from != jump.to)).unwrap_or_else(|_| Kernel::empty())
 }
 
@@ -38,13 +49,14 @@ pub fn kernel_for_window<S: ModelState>(
     timeline: &Timeline<S>,
     window: Range<u64>,
     days: usize,
+    cut: CutStays,
     step_seconds: NonZeroU32,
 ) -> Kernel<S> {
     let stays: Vec<Visit<S>> = earlier_windows(window, days)
         .take_while(|earlier| earlier.end > timeline.start())
         .flat_map(|earlier| visits(timeline, earlier, step_seconds))
         .collect();
-    kernel(&stays)
+    kernel(&stays, cut)
 }
 
 #[cfg(test)]
@@ -56,15 +68,22 @@ mod tests {
     const STEP: NonZeroU32 = NonZeroU32::new(60).unwrap();
 
     #[test]
-    fn only_completed_stays_count() {
+    fn stays_cut_off_are_left_out_or_never_left() {
         let stay = |steps, next| Visit {
             state: Idle,
             age_at_start: 0,
             steps,
             next,
         };
-        let kernel = kernel(&[stay(2, Some(CpuTaken)), stay(4, Some(Busy)), stay(9, None)]);
-        assert_eq!(kernel.survival(Idle, 3), [1.0, 1.0, 0.5, 0.5]);
+        let stays = [
+            stay(2, Some(CpuTaken)),
+            stay(4, Some(Busy)),
+            stay(9, None),
+            stay(9, None),
+        ];
+        let survival = |cut| kernel(&stays, cut).survival(Idle, 3);
+        assert_eq!(survival(CutStays::LeftOut), [1.0, 1.0, 0.5, 0.5]);
+        assert_eq!(survival(CutStays::NeverLeft), [1.0, 1.0, 0.75, 0.75]);
     }
 
     #[test]
@@ -79,10 +98,10 @@ mod tests {
         }
         let monday = 4 * DAY_SECONDS;
         let at_eight = monday + 8 * 3600..monday + 11 * 3600;
-        let kernel = kernel_for_window(&t, at_eight, 10, STEP);
+        let kernel = kernel_for_window(&t, at_eight, 10, CutStays::LeftOut, STEP);
         assert_eq!(kernel.survival(Idle, 60).last(), Some(&0.0));
         let at_noon = monday + 12 * 3600..monday + 15 * 3600;
-        let kernel = kernel_for_window(&t, at_noon, 10, STEP);
+        let kernel = kernel_for_window(&t, at_noon, 10, CutStays::LeftOut, STEP);
         assert_eq!(kernel.support(), 0);
     }
 }

@@ -13,7 +13,7 @@ const PREDICTOR_RANGE: (f64, f64) = (-25.0, 4.0);
 ///
 /// `for_each_row` calls its argument with every row (as long as `prior`) and whether the event
 /// happened; it is called once per iteration. Penalties must be positive.
-pub fn maximise_likelihood(
+pub(crate) fn maximise_likelihood(
     prior: &[f64],
     penalties: &[f64],
     for_each_row: impl Fn(&mut dyn FnMut(&[f64], bool)),
