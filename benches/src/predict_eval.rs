@@ -4,6 +4,7 @@
 //! the later part for the probability of surviving the next hours ([`predictors`]), and scores the
 //! answers ([`score`]). [`report`] turns the scores into tables and plots.
 
+pub mod point;
 pub mod predictors;
 pub mod report;
 pub mod robustness;
@@ -15,10 +16,10 @@ pub mod walk;
 
 use placement::history::{DAY_SECONDS, DayKind, WindowOutcome};
 
-use self::predictors::{Fitted, Raw};
+use self::predictors::{BEST, CLIMATOLOGY, Fitted, Raw};
 use self::robustness::Robustness;
 use self::score::{Record, Scores};
-use self::split::Split;
+use self::split::{Split, Thinning};
 use crate::traces::Trace;
 
 /// The horizons that are judged, in hours.
@@ -39,6 +40,8 @@ pub struct Limits {
     pub calibration: u64,
     /// Most landmarks to judge on.
     pub judge: u64,
+    /// Most landmarks to judge point availability on.
+    pub point: u64,
 }
 
 impl Default for Limits {
@@ -47,6 +50,7 @@ impl Default for Limits {
             fit: 60_000,
             calibration: 20_000,
             judge: 110_000,
+            point: 30_000,
         }
     }
 }
@@ -66,6 +70,8 @@ pub struct Evaluation {
     pub scores: Scores,
     /// What injected failures do, where the trace is long enough for that.
     pub robustness: Option<Robustness>,
+    /// Scores of the forecasts of being usable at a moment, for reading back.
+    pub availability: Scores,
 }
 
 /// Fits on the first part of the trace's days and judges on the rest.
@@ -73,33 +79,38 @@ pub struct Evaluation {
 pub fn evaluate(trace: &Trace, limits: Limits) -> Evaluation {
     let split = Split::of(trace);
     let mut fitted = Fitted::learn(trace, &split, limits);
-    let calibration = records(trace, &fitted, &split.calibration, limits.calibration);
+    let hours = split::stride(trace, &split.calibration, limits.calibration);
+    let thinning = Thinning { hours, hosts: 1 };
+    let calibration = records(trace, &fitted, &split.calibration, thinning);
     fitted.calibrate(&calibration);
-    let judged = records(trace, &fitted, &split.judge, limits.judge);
+    let thinning = Thinning::to(trace, &split.judge, limits.judge);
+    let judged = records(trace, &fitted, &split.judge, thinning);
     let columns: Vec<Record> = judged
         .into_iter()
         .map(|record| fitted.finish(record))
         .collect();
     let robustness = robustness::run(trace, &split, &fitted);
+    let availability = point::evaluate(trace, &split, &fitted, limits);
     Evaluation {
         trace: trace.name.clone(),
         description: trace.description.clone(),
         hosts: trace.hosts.len(),
         split,
-        scores: Scores::of(&predictors::names(), &columns),
+        scores: Scores::of(&predictors::names(), [BEST, CLIMATOLOGY], &columns),
         robustness,
+        availability,
     }
 }
 
 /// Raw predictions at the landmarks of the given days, with what happened.
-fn records(trace: &Trace, fitted: &Fitted, days: &[u64], most: u64) -> Vec<Record<Raw>> {
-    let stride = split::stride(trace, days, most);
+fn records(trace: &Trace, fitted: &Fitted, days: &[u64], thinning: Thinning) -> Vec<Record<Raw>> {
     let mut records = Vec::new();
     for (index, host) in trace.hosts.iter().enumerate() {
-        walk::walk(trace, host, fitted, |walk| {
+        walk::walk(trace, host, |walk| {
             let time = walk.now();
-            let chosen = (time / HOUR + index as u64).is_multiple_of(stride);
-            if !chosen || days.binary_search(&(time / DAY_SECONDS)).is_err() || !walk.usable() {
+            let chosen =
+                thinning.keeps(index, time) && days.binary_search(&(time / DAY_SECONDS)).is_ok();
+            if !chosen || !walk.usable() {
                 return;
             }
             let outcomes = HORIZON_HOURS.map(|h| host.timeline.outcome(time..time + h * HOUR));

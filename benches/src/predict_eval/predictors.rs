@@ -8,7 +8,7 @@ use placement::history::DAY_SECONDS;
 use placement::reference::{LoadModel, window_frequency};
 use placement::semi_markov::counting::CutStays;
 use placement::semi_markov::visits::{visits, whole_steps};
-use placement::semi_markov::{CompetingRisks, counting};
+use placement::semi_markov::{CompetingRisks, Kernel, counting};
 use placement::state::{AvailabilityState, ModelState, Thresholds};
 use placement::{Probability, SurvivalCurve};
 
@@ -154,7 +154,7 @@ impl Fitted {
         let end = split.fit_end();
         let mut examples = Vec::new();
         for (index, host) in trace.hosts.iter().enumerate() {
-            walk(trace, host, self, |walk| {
+            walk(trace, host, |walk| {
                 let now = walk.now();
                 let chosen = (now / HOUR + index as u64).is_multiple_of(stride);
                 if chosen && now < end && walk.usable() {
@@ -297,19 +297,41 @@ impl Walk<'_> {
     }
 
     fn competing_risks_curve(&mut self, fitted: &Fitted, init: AvailabilityState) -> SurvivalCurve {
-        let steps = LONGEST_SECONDS.div_ceil(u64::from(self.step.get())) as u32;
-        let since = self
-            .host
-            .timeline
-            .run_at(self.now() - 1)
-            .map_or(self.now(), |r| r.span.start);
-        let age = whole_steps(self.now() - since, self.step).min(LONGEST_AGE_STEPS);
-        let kernel = self.kernel.get_or_insert_with(|| {
-            self.risks
-                .kernel(&fitted.pool, POOL_EVENTS, steps + LONGEST_AGE_STEPS)
-        });
-        let values = kernel.survival_at_age(init, age, steps as usize);
+        let steps = self.longest_steps() as usize;
+        let age = self.age(self.step);
+        let values = self.kernel(fitted).survival_at_age(init, age, steps);
         SurvivalCurve::from_estimates(self.step, values.into_iter().skip(1))
+    }
+
+    /// Probability of being usable at each horizon, from any state, by competing risks.
+    #[must_use]
+    pub fn availability(&mut self, fitted: &Fitted, init: AvailabilityState) -> [f64; HORIZONS] {
+        let steps = self.longest_steps() as usize;
+        let age = self.age(self.step);
+        let kernel = self.kernel(fitted);
+        let usable = |state: AvailabilityState| !state.is_failure();
+        let values = kernel.point_availability(init, age, steps, usable);
+        HORIZON_HOURS.map(|hours| {
+            let step = whole_steps(hours * HOUR, self.step) as usize;
+            values.get(step.min(steps)).copied().unwrap_or(f64::NAN)
+        })
+    }
+
+    fn kernel(&mut self, fitted: &Fitted) -> &Kernel<AvailabilityState> {
+        let steps = self.longest_steps() + LONGEST_AGE_STEPS;
+        self.kernel
+            .get_or_insert_with(|| self.risks.kernel(&fitted.pool, POOL_EVENTS, steps))
+    }
+
+    fn longest_steps(&self) -> u32 {
+        LONGEST_SECONDS.div_ceil(u64::from(self.step.get())) as u32
+    }
+
+    /// Steps that the host has been in its present state.
+    fn age(&self, step: NonZeroU32) -> u32 {
+        let run = self.host.timeline.run_at(self.now() - 1);
+        let since = run.map_or(self.now(), |run| run.span.start);
+        whole_steps(self.now() - since, step).min(LONGEST_AGE_STEPS)
     }
 
     fn load_forecasts(&self) -> [Vec<f64>; LOAD_MODELS.len()] {

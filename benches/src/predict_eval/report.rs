@@ -46,7 +46,7 @@ pub fn summary(evaluations: &[Evaluation]) -> String {
         let _ = write!(table, " {role} |");
         rule += "---|";
     }
-    table += " rel. TR error, clock window | by host |\n";
+    table += " rel. TR error, clock window (unavoidable) | by host |\n";
     table = table + &rule + "---|---|\n";
     for evaluation in evaluations {
         for (horizon, hours) in HORIZON_HOURS.into_iter().enumerate() {
@@ -74,8 +74,13 @@ fn summary_row(evaluation: &Evaluation, horizon: usize, hours: u64) -> String {
         .named(BEST)
         .map(|measures| measures[horizon])
         .unwrap_or_default();
-    let errors = [best.relative_error, best.host_relative_error].map(percent);
-    let _ = writeln!(row, " {} | {} |", errors[0], errors[1]);
+    let _ = writeln!(
+        row,
+        " {} ({}) | {} |",
+        percent(best.relative_error),
+        percent(best.unavoidable_relative_error),
+        percent(best.host_relative_error)
+    );
     row
 }
 
@@ -232,6 +237,7 @@ fn section(evaluation: &Evaluation) -> String {
     for (horizon, hours) in HORIZON_HOURS.into_iter().enumerate() {
         text += &horizon_table(&evaluation.scores, horizon, hours);
     }
+    text += &availability_section(&evaluation.availability);
     if let Some(robustness) = &evaluation.robustness {
         text += &robustness_section(robustness);
     }
@@ -272,6 +278,27 @@ fn horizon_table(scores: &Scores, horizon: usize, hours: u64) -> String {
             percent(m.relative_error),
             percent(m.host_relative_error)
         );
+    }
+    text
+}
+
+fn availability_section(scores: &Scores) -> String {
+    let mut text = String::from(
+        "\n### Usable at a moment\n\nBrier score of the probability of being usable (in no failure \
+         state) after so many hours, from any known state: for reading back.\n\n| predictor |",
+    );
+    let mut rule = String::from("|---|");
+    for hours in HORIZON_HOURS {
+        let _ = write!(text, " {hours} h |");
+        rule += "---|";
+    }
+    text = text + "\n" + &rule + "\n";
+    for (name, measures) in scores.names.iter().zip(&scores.measures) {
+        let _ = write!(text, "| {name} |");
+        for measures in measures {
+            let _ = write!(text, " {:.4} |", measures.brier);
+        }
+        text += "\n";
     }
     text
 }

@@ -7,7 +7,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::HORIZONS;
-use super::predictors::{BEST, CLIMATOLOGY, Raw};
+use super::predictors::Raw;
 
 /// Forecasts are cut to this distance from 0 and 1 for the log loss only: a certain forecast that
 /// fails would make it infinite.
@@ -18,6 +18,7 @@ const CALIBRATION_BINS: usize = 10;
 const LEAST_WINDOWS: u32 = 10;
 const LEAST_RELIABILITY: f64 = 0.1;
 const RESAMPLES: usize = 200;
+const SIMULATIONS: usize = 5;
 const SEED: u64 = 20_050_801;
 const INTERVAL: (f64, f64) = (0.025, 0.975);
 
@@ -58,6 +59,9 @@ pub struct Measures {
     pub relative_error: Option<f64>,
     /// The same over (host, kind of day).
     pub host_relative_error: Option<f64>,
+    /// What `relative_error` would be on average if the outcomes were drawn with the very
+    /// probabilities that were forecast: the part that no forecast can avoid.
+    pub unavoidable_relative_error: Option<f64>,
     /// 95% interval of Brier minus the best predictor's Brier, on the same host-days.
     pub behind_best: (f64, f64),
 }
@@ -78,11 +82,12 @@ pub struct Scores {
 }
 
 impl Scores {
-    /// Scores of all columns.
+    /// Scores of all columns, compared with the column named `best` and, for the skill, with
+    /// `climatology`.
     #[must_use]
-    pub fn of(names: &[String], records: &[Record<Raw>]) -> Self {
+    pub fn of(names: &[String], [best, climatology]: [&str; 2], records: &[Record<Raw>]) -> Self {
         let column = |name: &str| names.iter().position(|n| n == name).unwrap_or(0);
-        let (best, climatology) = (column(BEST), column(CLIMATOLOGY));
+        let (best, climatology) = (column(best), column(climatology));
         let mut scores = Self {
             names: names.to_vec(),
             measures: vec![[Measures::default(); HORIZONS]; names.len()],
@@ -111,8 +116,9 @@ impl Scores {
                     skill: 1.0 - brier / reference,
                     log_loss: log_loss(&records, column),
                     calibration_error: calibration_error(&bins(&records, column)),
-                    relative_error: relative_error(&records, column, |r| Some(r.hour)),
-                    host_relative_error: relative_error(&records, column, |_| None),
+                    relative_error: relative_error(&records, column, clock_window, outcome),
+                    host_relative_error: relative_error(&records, column, |_| None, outcome),
+                    unavoidable_relative_error: unavoidable_relative_error(&records, column),
                     behind_best: intervals.1,
                 };
             }
@@ -188,11 +194,29 @@ fn calibration_error(bins: &[Bin]) -> f64 {
         .sum()
 }
 
+const fn clock_window(record: &Record<Raw>) -> Option<u64> {
+    Some(record.hour)
+}
+
+/// Mean relative error over simulated outcomes. Windows of a cell are a day or more apart, so they
+/// are drawn independently.
+fn unavoidable_relative_error(records: &[&Record<Raw>], column: usize) -> Option<f64> {
+    let mut random = StdRng::seed_from_u64(SEED);
+    let mut drawn = |record: &Record<Raw>| {
+        f64::from(u8::from(random.random::<f64>() < forecast(record, column)))
+    };
+    let draws: Option<Vec<f64>> = (0..SIMULATIONS)
+        .map(|_| relative_error(records, column, clock_window, &mut drawn))
+        .collect();
+    draws.map(|draws| draws.iter().sum::<f64>() / draws.len() as f64)
+}
+
 /// Mean over cells of |mean forecast - TR| / TR, TR being the cell's empirical one.
 fn relative_error(
     records: &[&Record<Raw>],
     column: usize,
-    hour: impl Fn(&Record<Raw>) -> Option<u64>,
+    hour: fn(&Record<Raw>) -> Option<u64>,
+    mut outcome: impl FnMut(&Record<Raw>) -> f64,
 ) -> Option<f64> {
     let mut cells: BTreeMap<_, (u32, f64, f64)> = BTreeMap::new();
     for record in records {
@@ -284,9 +308,9 @@ mod tests {
     #[test]
     fn measures_are_as_computed_by_hand() {
         let records: Vec<_> = (0..20).map(|i| record(0, 0.8, i % 4 != 0)).collect();
-        let names = [BEST.to_owned(), CLIMATOLOGY.to_owned()];
-        let scores = Scores::of(&names, &records);
-        let best = scores.named(BEST).unwrap()[0];
+        let names = ["ours".to_owned(), "reference".to_owned()];
+        let scores = Scores::of(&names, ["ours", "reference"], &records);
+        let best = scores.named("ours").unwrap()[0];
         // Three of four survive, 0.8 was predicted.
         assert!((best.brier - (0.75 * 0.04 + 0.25 * 0.64)).abs() < 1e-6);
         assert!((best.skill - (1.0 - 0.19 / 0.25)).abs() < 1e-6);
@@ -301,8 +325,10 @@ mod tests {
         let records: Vec<_> = (0..40)
             .map(|i| record(i, (i % 2) as f32, i % 2 == 1))
             .collect();
-        let names = [BEST.to_owned(), CLIMATOLOGY.to_owned()];
-        let best = Scores::of(&names, &records).named(BEST).unwrap()[0];
+        let names = ["ours".to_owned(), "reference".to_owned()];
+        let best = Scores::of(&names, ["ours", "reference"], &records)
+            .named("ours")
+            .unwrap()[0];
         assert_eq!((best.brier, best.calibration_error), (0.0, 0.0));
         assert_eq!(best.behind_best, (0.0, 0.0));
         assert_eq!(best.relative_error, None);

@@ -59,8 +59,18 @@ impl Split {
 /// The smallest stride in hours with which the hosts have at most `most` landmarks on these days.
 #[must_use]
 pub fn stride(trace: &Trace, days: &[u64], most: u64) -> u64 {
+    let all = landmarks(trace, days);
+    let fits = |stride: &u64| all / stride <= most;
+    STRIDES
+        .into_iter()
+        .find(fits)
+        .unwrap_or(STRIDES[STRIDES.len() - 1])
+}
+
+/// Known hours of all hosts on these days.
+fn landmarks(trace: &Trace, days: &[u64]) -> u64 {
     let (Some(&first), Some(&last)) = (days.first(), days.last()) else {
-        return 1;
+        return 0;
     };
     let (from, to) = (first * DAY_SECONDS, (last + 1) * DAY_SECONDS);
     let known = |host: &crate::traces::Host| -> u64 {
@@ -71,12 +81,43 @@ pub fn stride(trace: &Trace, days: &[u64], most: u64) -> u64 {
         runs.map(|run| run.span.end.min(to) - run.span.start.max(from))
             .sum()
     };
-    let hours = trace.hosts.iter().map(known).sum::<u64>() / super::HOUR;
-    let fits = |stride: &u64| hours / stride <= most;
-    STRIDES
-        .into_iter()
-        .find(fits)
-        .unwrap_or(STRIDES[STRIDES.len() - 1])
+    trace.hosts.iter().map(known).sum::<u64>() / super::HOUR
+}
+
+/// Which of the landmarks are judged: every so many hours of every so many hosts.
+///
+/// Hours are thinned only a little, since the paper's measure wants many days at the same hour of the
+/// same host; beyond that, hosts are left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Thinning {
+    /// Every so many hours.
+    pub hours: u64,
+    /// Every so many hosts.
+    pub hosts: u64,
+}
+
+impl Thinning {
+    /// Everything.
+    pub const NONE: Self = Self { hours: 1, hosts: 1 };
+
+    /// The least thinning with which at most `most` landmarks on these days remain.
+    #[must_use]
+    pub fn to(trace: &Trace, days: &[u64], most: u64) -> Self {
+        match landmarks(trace, days) {
+            all if all <= most => Self::NONE,
+            all => Self {
+                hours: STRIDES[1],
+                hosts: all.div_ceil(STRIDES[1] * most.max(1)),
+            },
+        }
+    }
+
+    /// Whether a landmark of the host with this index remains.
+    #[must_use]
+    pub const fn keeps(self, host: usize, time: u64) -> bool {
+        let host = host as u64;
+        host.is_multiple_of(self.hosts) && (time / super::HOUR + host).is_multiple_of(self.hours)
+    }
 }
 
 #[cfg(test)]
@@ -101,5 +142,10 @@ mod tests {
         assert_eq!(split.judge, (12..20).collect::<Vec<_>>());
         assert_eq!(stride(&trace, &split.judge, 8 * 24), 1);
         assert_eq!(stride(&trace, &split.judge, 100), 5);
+        assert_eq!(Thinning::to(&trace, &split.judge, 8 * 24), Thinning::NONE);
+        assert_eq!(
+            Thinning::to(&trace, &split.judge, 20),
+            Thinning { hours: 5, hosts: 2 }
+        );
     }
 }

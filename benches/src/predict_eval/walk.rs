@@ -11,7 +11,6 @@ use placement::semi_markov::visits::visits;
 use placement::semi_markov::{CompetingRisks, Kernel};
 use placement::state::{AvailabilityState, ModelState};
 
-use super::predictors::Fitted;
 use super::{HORIZON_HOURS, HORIZONS, HOUR};
 use crate::traces::{Host, Trace};
 
@@ -35,6 +34,8 @@ pub struct Walk<'a> {
     pub kernel: Option<Kernel<AvailabilityState>>,
     /// History-k for each horizon.
     pub counters: [HistoryCounters; HORIZONS],
+    /// Full hours at which the host was usable, and at which it was seen.
+    pub usable_hours: (u64, u64),
     /// Landmarks survived and seen, for each horizon.
     pub frequency: [(u64, u64); HORIZONS],
     /// Load by sampling interval from `series_start` on; 1 when in a failure state, NaN if unknown.
@@ -46,14 +47,14 @@ pub struct Walk<'a> {
 }
 
 /// Calls `visit` at every full hour of the host's timeline.
-pub fn walk(trace: &Trace, host: &Host, fitted: &Fitted, mut visit: impl FnMut(&mut Walk<'_>)) {
+pub fn walk(trace: &Trace, host: &Host, mut visit: impl FnMut(&mut Walk<'_>)) {
     let Some(step) = NonZeroU32::new(trace.sample_seconds) else {
         return;
     };
     let mut walk = Walk::new(host, step);
     let first = host.timeline.start() / HOUR + 1;
     for hour in first..=host.timeline.end() / HOUR {
-        walk.advance(hour * HOUR, fitted);
+        walk.advance(hour * HOUR);
         visit(&mut walk);
     }
 }
@@ -68,6 +69,7 @@ impl<'a> Walk<'a> {
             risks: CompetingRisks::new(),
             kernel: None,
             counters: std::array::from_fn(|_| HistoryCounters::new(HISTORY_BITS)),
+            usable_hours: (0, 0),
             frequency: [(0, 0); HORIZONS],
             series: series(host, step),
             series_start: start,
@@ -111,7 +113,7 @@ impl<'a> Walk<'a> {
         latest.map(fill).collect()
     }
 
-    fn advance(&mut self, time: u64, _fitted: &Fitted) {
+    fn advance(&mut self, time: u64) {
         if time / DAY_SECONDS > self.now / DAY_SECONDS {
             self.end_days(time);
         }
@@ -124,6 +126,10 @@ impl<'a> Walk<'a> {
         let whole_hour = self.host.timeline.outcome(time.saturating_sub(HOUR)..time);
         for counters in &mut self.counters {
             counters.observe(whole_hour == WindowOutcome::Survived);
+        }
+        if self.state().is_some() {
+            self.usable_hours.0 += u64::from(self.usable());
+            self.usable_hours.1 += 1;
         }
         if self.usable() {
             for (queue, counters) in self.started.iter_mut().zip(&self.counters) {
@@ -226,7 +232,7 @@ mod tests {
             ..RawTrace::default()
         });
         let mut hours = Vec::new();
-        walk(&trace, &trace.hosts[0], &Fitted::default(), |walk| {
+        walk(&trace, &trace.hosts[0], |walk| {
             hours.push((
                 walk.now() / HOUR,
                 walk.usable(),
