@@ -71,7 +71,8 @@ fn traces_in(folder: &Path) -> Result<Vec<PathBuf>> {
     traces.sort();
     if traces.is_empty() {
         bail!(
-            "no trace in {}: a trace is a folder with trace.csv (docs/traces.md); --import makes one",
+            "no trace in {}: a trace is a folder with trace.csv, see docs/traces.md; \
+             --import makes one",
             folder.display()
         );
     }

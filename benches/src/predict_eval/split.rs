@@ -86,8 +86,8 @@ fn landmarks(trace: &Trace, days: &[u64]) -> u64 {
 
 /// Which of the landmarks are judged: every so many hours of every so many hosts.
 ///
-/// Hours are thinned only a little, since the paper's measure wants many days at the same hour of the
-/// same host; beyond that, hosts are left out.
+/// Hours are thinned only a little, since the paper's measure wants many days at the same hour of
+/// the same host; beyond that, hosts are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thinning {
     /// Every so many hours.
