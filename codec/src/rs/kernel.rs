@@ -1,0 +1,231 @@
+//! Products of a matrix of factors with blocks, by the fastest instructions that this CPU has.
+//!
+//! Which instructions those are is asked at run time: the same binary runs on every CPU of its
+//! architecture.
+
+use std::fmt;
+
+use reed_solomon_erasure::galois_8;
+
+use super::simd;
+
+/// Bytes of each block that the portable kernel works on at a time, so that all outputs of a tile
+/// are computed while its inputs are in the first-level cache.
+const PORTABLE_TILE: usize = 1024;
+
+/// How blocks are multiplied; only kernels that this CPU can run exist.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Kernel(Instructions);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Instructions {
+    /// `GF2P8AFFINEQB` on 64 bytes.
+    #[cfg(target_arch = "x86_64")]
+    GfniAvx512,
+    /// `GF2P8AFFINEQB` on 32 bytes.
+    #[cfg(target_arch = "x86_64")]
+    GfniAvx2,
+    /// Shuffles of 32 bytes.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    /// Shuffles of 16 bytes.
+    #[cfg(target_arch = "x86_64")]
+    Ssse3,
+    /// Table look-ups of 16 bytes.
+    #[cfg(target_arch = "aarch64")]
+    Neon,
+    /// The library's tables, byte by byte.
+    Portable,
+}
+
+impl Instructions {
+    /// Fastest first, as measured by `benches/kernels`.
+    const ALL: &[Self] = &[
+        #[cfg(target_arch = "x86_64")]
+        Self::GfniAvx512,
+        #[cfg(target_arch = "x86_64")]
+        Self::GfniAvx2,
+        #[cfg(target_arch = "x86_64")]
+        Self::Avx2,
+        #[cfg(target_arch = "x86_64")]
+        Self::Ssse3,
+        #[cfg(target_arch = "aarch64")]
+        Self::Neon,
+        Self::Portable,
+    ];
+
+    fn are_available(self) -> bool {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::GfniAvx512 => {
+                is_x86_feature_detected!("gfni") && is_x86_feature_detected!("avx512f")
+            }
+            #[cfg(target_arch = "x86_64")]
+            Self::GfniAvx2 => is_x86_feature_detected!("gfni") && is_x86_feature_detected!("avx2"),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => is_x86_feature_detected!("avx2"),
+            #[cfg(target_arch = "x86_64")]
+            Self::Ssse3 => is_x86_feature_detected!("ssse3"),
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon => std::arch::is_aarch64_feature_detected!("neon"),
+            Self::Portable => true,
+        }
+    }
+}
+
+impl Kernel {
+    /// The fastest kernel of this CPU.
+    pub fn best() -> Self {
+        Self::all().next().unwrap_or(Self(Instructions::Portable))
+    }
+
+    /// All kernels that this CPU can run, fastest first.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let available = Instructions::ALL.iter().filter(|all| all.are_available());
+        available.map(|instructions| Self(*instructions))
+    }
+
+    /// Its name, for reports.
+    pub const fn name(self) -> &'static str {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Instructions::GfniAvx512 => "gfni-avx512",
+            #[cfg(target_arch = "x86_64")]
+            Instructions::GfniAvx2 => "gfni-avx2",
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Avx2 => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Ssse3 => "ssse3",
+            #[cfg(target_arch = "aarch64")]
+            Instructions::Neon => "neon",
+            Instructions::Portable => "portable",
+        }
+    }
+
+    pub(super) const fn instructions(self) -> Instructions {
+        self.0
+    }
+
+    /// Overwrites every output by the sum of all inputs times its row of `factors`, which has one
+    /// row of `inputs.len()` factors for each output.
+    ///
+    /// # Panics
+    /// When the number of factors is another, or inputs and outputs are not all of one length.
+    pub(super) fn multiply(self, factors: &[u8], inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
+        assert_eq!(factors.len(), inputs.len() * outputs.len());
+        let len = inputs.first().map_or(0, |input| input.len());
+        assert!(inputs.iter().all(|input| input.len() == len));
+        assert!(outputs.iter().all(|output| output.len() == len));
+        if !simd::multiply(self, factors, inputs, outputs) {
+            multiply_portably(factors, inputs, outputs);
+        }
+    }
+}
+
+impl fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+fn multiply_portably(factors: &[u8], inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
+    let len = inputs.first().map_or(0, |input| input.len());
+    for start in (0..len).step_by(PORTABLE_TILE) {
+        let tile = start..len.min(start + PORTABLE_TILE);
+        for (row, output) in factors.chunks_exact(inputs.len()).zip(&mut *outputs) {
+            let output = &mut output[tile.clone()];
+            output.fill(0);
+            for (&factor, input) in row.iter().zip(inputs) {
+                galois_8::mul_slice_xor(factor, &input[tile.clone()], output);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn noise(len: usize, seed: u8) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&[seed]).finalize_xof().fill(&mut bytes);
+        bytes
+    }
+
+    /// Compares all kernels with sums of the library's products, with inputs and outputs at
+    /// `offset` in their memory; bytes beside the outputs have to stay.
+    fn check(inputs: usize, outputs: usize, len: usize, offset: usize) {
+        let mut factors = noise(inputs * outputs, 0);
+        factors[0] = 0;
+        factors[inputs * outputs / 2] = 1;
+        let memory: Vec<Vec<u8>> = (0..inputs)
+            .map(|input| noise(len + offset, input as u8 + 1))
+            .collect();
+        let blocks: Vec<&[u8]> = memory.iter().map(|memory| &memory[offset..]).collect();
+        let expected: Vec<Vec<u8>> = factors
+            .chunks_exact(inputs)
+            .map(|row| {
+                let sum = |at| {
+                    row.iter().zip(&blocks).fold(0, |sum, (&factor, block)| {
+                        sum ^ galois_8::mul(factor, block[at])
+                    })
+                };
+                (0..len).map(sum).collect()
+            })
+            .collect();
+        for kernel in Kernel::all() {
+            let mut memory = vec![vec![0xA5; offset + len + 64]; outputs];
+            let mut results: Vec<&mut [u8]> = memory
+                .iter_mut()
+                .map(|memory| &mut memory[offset..offset + len])
+                .collect();
+            kernel.multiply(&factors, &blocks, &mut results);
+            for (memory, expected) in memory.iter().zip(&expected) {
+                let context = format!("{kernel:?} {inputs}x{outputs} {len} bytes at {offset}");
+                assert_eq!(memory[offset..offset + len], *expected, "{context}");
+                let beside = memory[..offset].iter().chain(&memory[offset + len..]);
+                assert!(beside.copied().all(|byte| byte == 0xA5), "{context}");
+            }
+        }
+    }
+
+    #[test]
+    fn all_kernels_agree_at_every_short_length() {
+        for len in 0..=200 {
+            check(3, 2, len, len % 7);
+        }
+    }
+
+    #[test]
+    fn all_kernels_agree_at_odd_lengths_and_places() {
+        for (turn, len) in [255, 256, 257, 511, 513, 1023, 4095, 4097, 8193, 70_001]
+            .into_iter()
+            .enumerate()
+        {
+            check(3, 2, len, turn);
+            check(10, 4, len, 2 * turn + 1);
+        }
+    }
+
+    #[test]
+    fn all_kernels_agree_for_every_number_of_outputs() {
+        for outputs in 1..=32 {
+            check(1, outputs, 333, 1);
+            check(32, outputs, 1100, 3);
+            check(7, outputs, 64, 0);
+        }
+    }
+
+    #[test]
+    fn the_portable_kernel_is_always_there() {
+        assert!(Kernel::all().any(|kernel| kernel == Kernel(Instructions::Portable)));
+        assert_eq!(Kernel::all().next(), Some(Kernel::best()));
+    }
+
+    #[test]
+    #[should_panic(expected = "output.len() == len")]
+    fn outputs_of_another_length_are_refused() {
+        Kernel::best().multiply(&[1], &[&[0; 64]], &mut [&mut [0; 63]]);
+    }
+}
