@@ -41,7 +41,7 @@ impl Rebuild {
     /// When too few sources can be read, or the host takes no more.
     pub(super) async fn run(mut self) -> Result<(), Fault> {
         let reader = BlockReader::new(self.hosts.clone(), self.public.clone());
-        let coder = Coder::new(self.public.redundancy);
+        let mut coder = Coder::new(self.public.redundancy);
         let mut first = 0;
         while first < self.public.rows {
             let rows = first..self.public.rows.min(first + BATCH_ROWS);
