@@ -1,1 +1,31 @@
-//! End-to-end tests.
+//! End-to-end tests: the real program, real daemons, real sockets, real kills.
+
+mod bad_input;
+mod everyday;
+mod faults;
+mod signals;
+
+use anyhow::Result;
+use tests::Grid;
+
+/// Saves `bytes` as a file and returns the file.
+fn save_file(grid: &Grid, job: &str, bytes: &[u8]) -> Result<std::path::PathBuf> {
+    let file = grid.path(&format!("{job}.img"));
+    std::fs::write(&file, bytes)?;
+    grid.run([
+        "save".as_ref(),
+        "--job".as_ref(),
+        job.as_ref(),
+        file.as_os_str(),
+    ])?
+    .expect(0)?;
+    Ok(file)
+}
+
+/// Restores the newest version of a job and returns its bytes.
+fn restore_bytes(grid: &Grid, job: &str) -> Result<Vec<u8>> {
+    Ok(grid
+        .run(["restore", "--job", job, "-o", "-"])?
+        .expect(0)?
+        .stdout)
+}

@@ -15,18 +15,37 @@ use crate::report::{ExitStatus, Failure, HostNote};
 /// How long hosts that are alive but slow to answer are waited for, once enough have answered.
 const GRACE: Duration = Duration::from_millis(300);
 
-/// Whom to wait for.
+/// Whom to wait for. All waits are bounded by the time limits of connections and requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Patience {
-    /// For everybody, up to the time limits of connections.
+    /// For everybody.
     All,
-    /// For everybody within [`GRACE`]; longer only while those who are silent could be all the
-    /// hosts that know of a newer checkpoint. A checkpoint of this many shards is known to as many
-    /// hosts.
-    Enough {
-        /// Shards of a checkpoint.
+    /// Until so many hosts have answered that a checkpoint of so many shards can be placed, and
+    /// every checkpoint that is as wide is known to one of them.
+    ToSave {
+        /// Shards of the new checkpoint.
         shards: usize,
     },
+    /// Until the newest checkpoint that is known can be restored, and those who are silent are too
+    /// few to be all the holders of a newer one.
+    ToRestore,
+}
+
+impl Patience {
+    /// Whether enough is known when `silent` hosts have not answered (yet).
+    fn is_enough(self, gathered: &Gathered, silent: usize) -> bool {
+        match self {
+            Self::All => false,
+            Self::ToSave { shards } => gathered.answered.len() >= shards && silent < shards,
+            Self::ToRestore => {
+                let newest = gathered.inventory.newest_first();
+                newest.first().is_some_and(|known| {
+                    let shards = known.manifest.public().redundancy.total();
+                    known.can_lose().is_some() && silent < shards
+                })
+            }
+        }
+    }
 }
 
 /// What hosts said.
@@ -79,11 +98,7 @@ impl Agent {
                 Err(_) => break,
             }
             let silent = waiting.len() + gathered.silent.len();
-            if let Patience::Enough { shards } = patience
-                && grace.is_none()
-                && !gathered.answered.is_empty()
-                && silent < shards
-            {
+            if grace.is_none() && patience.is_enough(&gathered, silent) {
                 grace = Some(Instant::now() + GRACE);
             }
         }

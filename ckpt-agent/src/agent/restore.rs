@@ -58,10 +58,11 @@ impl Agent {
         let started = Instant::now();
         let doing = format!("cannot restore job {}", request.job);
         let job_tag = self.owner.job_tag(&request.job);
-        let shards = codec::Redundancy::DEFAULT.total();
-        let gathered = self
-            .gather(Some(job_tag), Patience::Enough { shards })
-            .await;
+        let patience = match request.which {
+            Which::Newest => Patience::ToRestore,
+            Which::Version(_) => Patience::All,
+        };
+        let gathered = self.gather(Some(job_tag), patience).await;
         self.somebody(&gathered, &doing)?;
         let choices = choose(&gathered, request.which);
         if choices.is_empty() {

@@ -61,7 +61,7 @@ impl Agent {
         let job_tag = self.owner.job_tag(&request.job);
         let shards = request.redundancy.total();
         let gathered = self
-            .gather(Some(job_tag), Patience::Enough { shards })
+            .gather(Some(job_tag), Patience::ToSave { shards })
             .await;
         self.somebody(&gathered, &doing)?;
         let checkpoint = CheckpointId(random()?);
@@ -92,6 +92,9 @@ impl Agent {
             self.retract_claims(&gathered, checkpoint).await;
         }
         saved.map_err(|mut failure| {
+            if failure.status == ExitStatus::TooFewHosts {
+                failure.hosts.extend(self.silent_notes(&gathered));
+            }
             failure.state = Some(match &newest {
                 Some(newest) => format!(
                     "nothing was committed; version {} is still the newest",
@@ -425,7 +428,7 @@ impl<'a> Shell<'a> {
                 self.tally.ends.push(self.tally.read_bytes);
                 let event = SaveEvent::RowReady {
                     row: row.row,
-                    bytes: row.blocks.len() as u64,
+                    bytes: row.memory_bytes,
                 };
                 self.rows.insert(row.row, row);
                 self.tell(event);

@@ -57,6 +57,8 @@ pub struct ReadyRow {
     pub blocks: Bytes,
     /// Length of each.
     pub block_len: usize,
+    /// Memory that the row takes, which is more than its blocks.
+    pub memory_bytes: u64,
     /// Image bytes of its segment; none for index rows.
     pub image_bytes: u64,
     /// Bytes after compression.
@@ -341,8 +343,10 @@ impl<E, W, F: FnMut(Encoded<E, W>)> Output<E, W, F> {
 }
 
 fn ready(encoded: EncodedRow, mut grant: Grant, image_bytes: u64) -> ReadyRow {
-    grant.shrink(encoded.blocks.capacity() as u64);
+    let memory_bytes = encoded.blocks.capacity() as u64;
+    grant.shrink(memory_bytes);
     ReadyRow {
+        memory_bytes,
         row: encoded.row,
         block_len: encoded.block_len,
         stored_bytes: u64::from(encoded.stored.stored_len),

@@ -129,7 +129,8 @@ impl Hosts {
         limit: Duration,
     ) -> Result<(Response, Exchange), Fault> {
         let connection = self.connection(host).await?;
-        Ok(request(&connection, message, limit).await?)
+        let answer = request(&connection, message, limit).await;
+        answer.map_err(|cause| why(&connection, cause))
     }
 
     /// Asks how a host is, and measures how long that takes.
@@ -139,9 +140,10 @@ impl Hosts {
     pub async fn status(&self, host: HostIndex) -> Result<(HostStatus, Duration), Fault> {
         let connection = self.connection(host).await?;
         let asked = Instant::now();
-        match request(&connection, &Request::Status, REQUEST_TIMEOUT).await? {
-            (Response::Status(status), _) => Ok((status, asked.elapsed())),
-            _ => Err(unexpected("status")),
+        match request(&connection, &Request::Status, REQUEST_TIMEOUT).await {
+            Ok((Response::Status(status), _)) => Ok((status, asked.elapsed())),
+            Ok(_) => Err(unexpected("status")),
+            Err(cause) => Err(why(&connection, cause)),
         }
     }
 
@@ -222,6 +224,14 @@ impl Hosts {
             // Only so that hosts know at once; they would notice later too.
             let _ = tokio::time::timeout(Duration::from_millis(200), endpoint.wait_idle()).await;
         }
+    }
+}
+
+/// A host that does not accept us says so only after the handshake (TLS 1.3), by closing.
+fn why(connection: &Connection, cause: ExchangeError) -> Fault {
+    match (connection.close_reason(), cause) {
+        (Some(closed), ExchangeError::Lost(_)) => endpoint::connect_error(&closed).into(),
+        (_, cause) => cause.into(),
     }
 }
 

@@ -262,8 +262,9 @@ pub async fn connect(
     Ok(connection)
 }
 
-/// TLS alerts travel as QUIC crypto errors (RFC 9001, section 4.8).
-fn connect_error(cause: &ConnectionError) -> ConnectError {
+/// Why a connection is closed, in our words. TLS alerts travel as QUIC crypto errors (RFC 9001,
+/// section 4.8).
+pub fn connect_error(cause: &ConnectionError) -> ConnectError {
     const NO_APPLICATION_PROTOCOL: u8 = 120;
     let no_protocol = TransportErrorCode::crypto(NO_APPLICATION_PROTOCOL);
     match cause {

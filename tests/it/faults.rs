@@ -1,0 +1,320 @@
+//! Hosts that die, stall, lie, fill up, or are somebody else.
+
+use std::fs;
+use std::io::Write;
+use std::net::UdpSocket;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rustix::process::Signal;
+use tests::program::wait_until;
+use tests::{Grid, damage, image};
+
+use crate::{restore_bytes, save_file};
+
+#[test]
+fn any_two_holders_can_die() -> Result<()> {
+    let grid = Grid::up(5)?;
+    let bytes = image::memory((3 << 20) + 11, 1);
+    save_file(&grid, "42", &bytes)?;
+    let holders = grid.holders("42")?;
+    for a in 0..5 {
+        for b in a + 1..5 {
+            grid.kill(&holders[a])?;
+            grid.kill(&holders[b])?;
+            assert!(restore_bytes(&grid, "42")? == bytes, "without {a} and {b}");
+            grid.restart()?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn with_three_holders_dead_the_answer_is_clear() -> Result<()> {
+    let grid = Grid::up(5)?;
+    save_file(&grid, "42", b"image")?;
+    for host in &grid.holders("42")?[..3] {
+        grid.kill(host)?;
+    }
+    let failed = grid
+        .run(["restore", "--job", "42", "-o", "out"])?
+        .expect(5)?;
+    assert!(
+        failed.stderr.contains("2 of 5 shards found, 3 needed"),
+        "{failed}"
+    );
+    assert!(!grid.path("out").exists());
+    Ok(())
+}
+
+#[test]
+fn flipped_bytes_are_erasures() -> Result<()> {
+    let grid = Grid::up(5)?;
+    let bytes = image::memory(4 << 20, 2);
+    save_file(&grid, "42", &bytes)?;
+    let holders = grid.holders("42")?;
+    // One host lies about the first block, another one about its table.
+    for (host, from_end) in [(&holders[0], None), (&holders[1], Some(200))] {
+        let shard = &grid.shard_files(host)?[0];
+        let len = fs::metadata(shard)?.len();
+        damage::flip(shard, from_end.map_or(200, |n| len - n))?;
+    }
+    assert!(restore_bytes(&grid, "42")? == bytes);
+    let verified = grid.run(["verify", "--read-data"])?.expect(3)?;
+    let text = String::from_utf8_lossy(&verified.stdout).into_owned();
+    assert!(text.contains("3 of 5 shards good, can lose none"), "{text}");
+
+    let shard = &grid.shard_files(&holders[2])?[0];
+    damage::flip(shard, 300)?;
+    let failed = grid
+        .run(["restore", "--job", "42", "-o", "out"])?
+        .expect(7)?;
+    assert!(
+        failed.stderr.contains("2 good blocks found, 3 needed"),
+        "{failed}"
+    );
+    assert!(!grid.path("out").exists());
+    grid.run(["verify", "--read-data"])?.expect(7)?;
+    Ok(())
+}
+
+#[test]
+fn a_damaged_version_is_passed_over_and_said() -> Result<()> {
+    let grid = Grid::up(5)?;
+    save_file(&grid, "42", b"old")?;
+    save_file(&grid, "42", b"new")?;
+    let shown = grid
+        .run(["--json", "show", "--job", "42"])?
+        .expect(0)?
+        .json()?;
+    let id = shown["checkpoint"].as_str().context("no id")?.to_owned();
+    for host in &grid.holders("42")?[..3] {
+        for shard in grid.shard_files(host)? {
+            if shard.to_string_lossy().contains(&id) {
+                damage::flip(&shard, 130)?;
+            }
+        }
+    }
+    let restored = grid
+        .run(["--json", "restore", "--job", "42", "-o", "out"])?
+        .expect(0)?;
+    let report = restored.json()?;
+    assert_eq!(report["version"], 1);
+    assert_eq!(report["skipped"][0]["version"], 2);
+    assert_eq!(fs::read(grid.path("out"))?, b"old");
+    Ok(())
+}
+
+#[test]
+fn damaged_files_are_found_at_start() -> Result<()> {
+    let grid = Grid::up(5)?;
+    let bytes = image::memory(2 << 20, 3);
+    save_file(&grid, "42", &bytes)?;
+    let holders = grid.holders("42")?;
+    for host in &holders[..2] {
+        grid.kill(host)?;
+    }
+    let shard = &grid.shard_files(&holders[0])?[0];
+    damage::cut(shard, fs::metadata(shard)?.len() / 2)?;
+    damage::flip(&grid.manifest_files(&holders[1])?[0], 100)?;
+    grid.restart()?;
+    assert!(!shard.exists(), "half a shard is kept");
+    assert!(restore_bytes(&grid, "42")? == bytes);
+    Ok(())
+}
+
+/// Starts a save that reads from a pipe, and gives it the first half of the image.
+fn half_a_save(
+    grid: &Grid,
+    args: &[&str],
+    bytes: &[u8],
+) -> Result<(std::process::Child, std::process::ChildStdin)> {
+    let mut save = grid.command(args)?;
+    let mut child = save.stdin(Stdio::piped()).spawn()?;
+    let mut stdin = child.stdin.take().context("no stdin")?;
+    stdin.write_all(&bytes[..bytes.len() / 2])?;
+    wait_until("shards are being written", Duration::from_secs(30), || {
+        let mut begun = 0;
+        for (host, _) in grid.running()? {
+            for file in fs::read_dir(grid.data_dir(&host).join("incoming"))? {
+                begun += usize::from(file?.metadata().is_ok_and(|meta| meta.len() > 0));
+            }
+        }
+        Ok(begun >= 5)
+    })?;
+    Ok((child, stdin))
+}
+
+/// A host to which a save is writing now.
+fn busy_host(grid: &Grid) -> Result<String> {
+    for (host, _) in grid.running()? {
+        if fs::read_dir(grid.data_dir(&host).join("incoming"))?
+            .next()
+            .is_some()
+        {
+            return Ok(host);
+        }
+    }
+    anyhow::bail!("nobody is busy")
+}
+
+#[test]
+fn a_host_that_dies_in_the_middle_is_replaced() -> Result<()> {
+    let grid = Grid::up(6)?;
+    let bytes = image::memory(40 << 20, 4);
+    let args = ["--json", "save", "--job", "42", "-"];
+    let (child, mut stdin) = half_a_save(&grid, &args, &bytes)?;
+    let dead = busy_host(&grid)?;
+    grid.kill(&dead)?;
+    stdin.write_all(&bytes[bytes.len() / 2..])?;
+    drop(stdin);
+    let report = tests::program::wait(child)?.expect(0)?.json()?;
+    assert_eq!(report["can_lose"], 2);
+    assert_eq!(report["replaced"][0]["host"], dead.as_str());
+    assert!(!grid.holders("42")?.contains(&dead));
+    assert!(restore_bytes(&grid, "42")? == bytes);
+    Ok(())
+}
+
+#[test]
+fn a_shard_that_is_too_long_for_memory_is_rebuilt_on_the_spare() -> Result<()> {
+    let grid = Grid::up(6)?;
+    let bytes = image::memory(160 << 20, 5);
+    let args = ["--json", "--memory", "32MiB", "save", "--job", "42", "-"];
+    let (child, mut stdin) = half_a_save(&grid, &args, &bytes)?;
+    let dead = busy_host(&grid)?;
+    grid.kill(&dead)?;
+    stdin.write_all(&bytes[bytes.len() / 2..])?;
+    drop(stdin);
+    let report = tests::program::wait(child)?.expect(0)?.json()?;
+    assert_eq!(report["replaced"][0]["host"], dead.as_str());
+    grid.run(["verify", "--read-data"])?.expect(0)?;
+    assert!(restore_bytes(&grid, "42")? == bytes);
+    Ok(())
+}
+
+#[test]
+fn a_host_that_stalls_is_replaced() -> Result<()> {
+    let grid = Grid::up(6)?;
+    // More than fits into the stalled host's windows.
+    let bytes = image::memory(100 << 20, 6);
+    let args = ["--json", "save", "--job", "42", "-"];
+    let (child, mut stdin) = half_a_save(&grid, &args, &bytes)?;
+    let stalled = busy_host(&grid)?;
+    let pid = grid.signal(&stalled, Signal::STOP)?;
+    stdin.write_all(&bytes[bytes.len() / 2..])?;
+    drop(stdin);
+    let report = tests::program::wait(child)?.expect(0)?.json()?;
+    rustix::process::kill_process(pid, Signal::CONT)?;
+    assert_eq!(report["replaced"][0]["host"], stalled.as_str());
+    assert!(restore_bytes(&grid, "42")? == bytes);
+    Ok(())
+}
+
+#[test]
+fn without_a_spare_the_old_version_stands() -> Result<()> {
+    let grid = Grid::up(5)?;
+    save_file(&grid, "42", b"old")?;
+    let bytes = image::memory(40 << 20, 7);
+    let (child, mut stdin) = half_a_save(&grid, &["save", "--job", "42", "-"], &bytes)?;
+    grid.kill(&busy_host(&grid)?)?;
+    // The save may end before it has read everything.
+    let _ = stdin.write_all(&bytes[bytes.len() / 2..]);
+    drop(stdin);
+    let failed = tests::program::wait(child)?.expect(5)?;
+    assert!(
+        failed.stderr.contains("4 of 5 shards have a host"),
+        "{failed}"
+    );
+    assert!(
+        failed.stderr.contains("version 1 is still the newest"),
+        "{failed}"
+    );
+    assert_eq!(restore_bytes(&grid, "42")?, b"old");
+    for (host, _) in grid.running()? {
+        assert_eq!(
+            grid.shard_files(&host)?.len(),
+            1,
+            "{host} keeps what was retracted"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn degraded_only_if_asked_for() -> Result<()> {
+    let grid = Grid::up(4)?;
+    fs::write(grid.path("img"), b"image")?;
+    let refused = grid.run(["save", "--job", "42", "img"])?.expect(5)?;
+    assert!(refused.stderr.contains("4 of 5 shards"), "{refused}");
+    let args = ["--json", "save", "--job", "42", "--allow-degraded=1", "img"];
+    let degraded = grid.run(args)?.expect(3)?.json()?;
+    assert_eq!(degraded["can_lose"], 1);
+    assert_eq!(restore_bytes(&grid, "42")?, b"image");
+    grid.kill(&grid.holders("42")?[0])?;
+    assert_eq!(restore_bytes(&grid, "42")?, b"image");
+    Ok(())
+}
+
+#[test]
+fn hosts_that_are_full_say_so() -> Result<()> {
+    let grid = Grid::up_with(5, &["--capacity", "1MiB"])?;
+    fs::write(grid.path("small"), image::memory(500_000, 8))?;
+    fs::write(grid.path("large"), image::memory(20 << 20, 9))?;
+    grid.run(["save", "--job", "42", "small"])?.expect(0)?;
+    let failed = grid.run(["save", "--job", "42", "large"])?.expect(5)?;
+    assert!(failed.stderr.contains("no space"), "{failed}");
+    grid.run(["restore", "--job", "42", "-o", "back"])?
+        .expect(0)?;
+    image::same(&grid.path("small"), &grid.path("back"))?;
+    Ok(())
+}
+
+#[test]
+fn strangers_get_nothing() -> Result<()> {
+    let (ours, theirs) = (Grid::up(5)?, Grid::up(1)?);
+    save_file(&ours, "42", b"secret")?;
+    let dir = theirs.file().parent().unwrap().to_owned();
+    let mut list = ours.command(["list"])?;
+    list.env("CKPT_KEY_FILE", dir.join("owner.key"))
+        .env("CKPT_CERT_FILE", dir.join("owner.crt"));
+    let refused = tests::program::run(&mut list)?.expect(5)?;
+    assert!(
+        refused.stderr.contains("does not accept our certificate"),
+        "{refused}"
+    );
+
+    // Our client at their host: the grid file names it, but it has another authority.
+    let text = fs::read_to_string(ours.file())?;
+    let addr = fs::read_to_string(theirs.data_dir("h01").join("address"))?;
+    let own = fs::read_to_string(ours.data_dir("h01").join("address"))?;
+    fs::write(ours.file(), text.replace(&own, &addr))?;
+    let hosts = ours.run(["--json", "hosts"])?.expect(0)?.json()?;
+    let error = hosts["hosts"][0]["error"].as_str().context("no error")?;
+    assert!(error.contains("certificate"), "{error}");
+    assert_eq!(restore_bytes(&ours, "42")?, b"secret");
+    Ok(())
+}
+
+#[test]
+fn garbage_on_a_port_is_no_host() -> Result<()> {
+    let grid = Grid::up(6)?;
+    grid.kill("h06")?;
+    let addr = fs::read_to_string(grid.data_dir("h06").join("address"))?;
+    let socket = UdpSocket::bind(&addr)?;
+    std::thread::spawn(move || {
+        let mut datagram = [0; 65536];
+        while let Ok((len, from)) = socket.recv_from(&mut datagram) {
+            for byte in &mut datagram[..len] {
+                *byte = byte.wrapping_mul(31).wrapping_add(7);
+            }
+            let _ = socket.send_to(&datagram[..len], from);
+        }
+    });
+    save_file(&grid, "42", b"image")?;
+    assert_eq!(restore_bytes(&grid, "42")?, b"image");
+    let hosts = grid.run(["--json", "hosts"])?.expect(0)?.json()?;
+    assert_eq!(hosts["hosts"][5]["up"], false);
+    Ok(())
+}
