@@ -26,16 +26,16 @@ pub enum SerialError {
 
 const CONFIG: bincode::config::Configuration = bincode::config::standard();
 
-/// Values with a limit up to this are messages and manifests; only the index of an image is larger.
-const SMALL: usize = 1 << 20;
+/// bincode counts every integer with its full width before it reads it, so an honest value claims
+/// up to this many times its encoding.
+const CLAIM_FACTOR: usize = 8;
 
-/// What decoding a small value may claim: bincode counts a short integer with its full width, so
-/// an honest value claims up to eight times its encoding. A lying length is refused before memory
-/// is asked for.
-const SMALL_CLAIM: usize = 8 * SMALL;
-
-/// The same for an index, which was authenticated before it is decoded.
-const LARGE_CLAIM: usize = 2 << 30;
+/// Sizes of input. Each is decoded with a limit of its own on what may be claimed, so that a lying
+/// length in a short input is refused before much memory is asked for.
+const SMALL: usize = 64 << 10;
+const MEDIUM: usize = 1 << 20;
+const LARGE: usize = 32 << 20;
+const HUGE: usize = crate::index::INDEX_BYTES_MAX;
 
 /// Encodes `value` in at most `limit` bytes.
 ///
@@ -64,16 +64,23 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8], limit: usize) -> Result<T, Seri
             limit,
         });
     }
-    let decoded = if limit <= SMALL {
-        bincode::serde::decode_from_slice(bytes, CONFIG.with_limit::<SMALL_CLAIM>())
-    } else {
-        bincode::serde::decode_from_slice(bytes, CONFIG.with_limit::<LARGE_CLAIM>())
+    let decoded = match bytes.len() {
+        len if len <= SMALL => decode_claiming::<T, { CLAIM_FACTOR * SMALL }>(bytes),
+        len if len <= MEDIUM => decode_claiming::<T, { CLAIM_FACTOR * MEDIUM }>(bytes),
+        len if len <= LARGE => decode_claiming::<T, { CLAIM_FACTOR * LARGE }>(bytes),
+        _ => decode_claiming::<T, { CLAIM_FACTOR * HUGE }>(bytes),
     };
     let (value, used) = decoded.map_err(|cause| SerialError::Malformed(cause.to_string()))?;
     if used != bytes.len() {
         return Err(SerialError::Trailing(bytes.len() - used));
     }
     Ok(value)
+}
+
+fn decode_claiming<T: DeserializeOwned, const CLAIM: usize>(
+    bytes: &[u8],
+) -> Result<(T, usize), bincode::error::DecodeError> {
+    bincode::serde::decode_from_slice(bytes, CONFIG.with_limit::<CLAIM>())
 }
 
 #[cfg(test)]
@@ -108,5 +115,14 @@ mod tests {
         assert!(decode::<String>(&bytes, 100).is_err());
         assert!(decode::<Vec<u64>>(&bytes, 100).is_err());
         assert!(decode::<serde_bytes::ByteBuf>(&bytes, 100).is_err());
+    }
+    #[test]
+    fn honest_values_of_every_size_claim_enough() {
+        for len in [1, SMALL - 3, SMALL, MEDIUM - 5, MEDIUM, MEDIUM + (1 << 20)] {
+            let value = vec![7_u64; len];
+            let bytes = encode(&value, usize::MAX).unwrap();
+            assert!(bytes.len() <= len + 5, "a byte for each number");
+            assert_eq!(decode(&bytes, usize::MAX), Ok(value), "{len}");
+        }
     }
 }
