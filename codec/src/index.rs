@@ -242,7 +242,8 @@ impl Index {
         }
         let files = self.check_files()?;
         let segments = self.stream_bytes();
-        if files != segments {
+        // A sum that does not fit into 64 bits stops there.
+        if files != segments || segments == u64::MAX {
             return Err(IndexError::StreamLength { files, segments });
         }
         Ok(())
@@ -462,5 +463,33 @@ mod tests {
         index.push_segment(SegmentEntry::Zero { bytes: 3 });
         index.push_segment(SegmentEntry::Zero { bytes: 4 });
         assert_eq!(index.segments, [SegmentEntry::Zero { bytes: 7 }]);
+    }
+
+    #[test]
+    fn a_stream_longer_than_can_be_counted_is_refused() {
+        let one = vec![file("", regular(u64::MAX))];
+        let mut index = index(one, u64::MAX);
+        index.segments.push(SegmentEntry::Zero { bytes: 5 });
+        assert!(matches!(
+            index.check(),
+            Err(IndexError::StreamLength { .. })
+        ));
+    }
+
+    #[test]
+    fn an_index_cut_anywhere_is_refused() {
+        let mut whole = index(vec![file("a", regular(700)), file("b", regular(9))], 700);
+        let stored = StoredSegment {
+            raw_len: 9,
+            stored_len: 9,
+            method: Method::Raw,
+        };
+        let hash = SegmentHash([7; 32]);
+        whole.push_segment(SegmentEntry::Stored { stored, hash });
+        let bytes = whole.encode().unwrap();
+        assert_eq!(Index::decode(&bytes), Ok(whole));
+        for len in 0..bytes.len() {
+            assert!(Index::decode(&bytes[..len]).is_err(), "{len}");
+        }
     }
 }
