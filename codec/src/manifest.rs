@@ -6,8 +6,7 @@
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use crate::geometry::page_count;
-use crate::geometry::{Redundancy, ShardIndex};
+use crate::geometry::{Redundancy, ShardIndex, page_count};
 use crate::hash::{ManifestHash, ShardRoot};
 use crate::id::{CheckpointId, JobId, JobTag, OwnerId, Version};
 use crate::index::StoredSegment;
@@ -245,6 +244,9 @@ impl Manifest {
     /// # Errors
     /// When `owner` is not the one who sealed it, or it contradicts the public part.
     pub fn open(&self, owner: &OwnerSecret) -> Result<Summary, ManifestError> {
+        if owner.id() != self.public.owner {
+            return Err(OpenError.into());
+        }
         let plain = match self.public.cipher {
             Cipher::None => Zeroizing::new(self.summary.clone()),
             Cipher::Aes256Gcm => {
@@ -307,5 +309,169 @@ impl Public {
             return Err(ManifestError::Number("number of rows"));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compress::Method;
+
+    fn owner() -> OwnerSecret {
+        OwnerSecret::new([9; 32])
+    }
+
+    fn new() -> NewManifest {
+        NewManifest {
+            checkpoint: CheckpointId([1; 16]),
+            version: Version(3),
+            created: 1_700_000_000,
+            previous: Some(ManifestHash([4; 32])),
+            redundancy: Redundancy::DEFAULT,
+            cipher: Cipher::Aes256Gcm,
+            rows: 300,
+            block_bytes: 1 << 40,
+            roots: vec![ShardRoot([5; 32]); 5],
+        }
+    }
+
+    fn summary() -> Summary {
+        Summary {
+            job: "42".parse().unwrap(),
+            data_key: DataKey::new([6; 32]),
+            kind: ImageKind::Tree,
+            image_bytes: 70_000,
+            stream_bytes: 60_000,
+            stored_bytes: 50_000,
+            files: 3,
+            index: vec![index_row()],
+        }
+    }
+
+    fn index_row() -> StoredSegment {
+        StoredSegment {
+            raw_len: 100,
+            stored_len: 90,
+            method: Method::Zstd,
+        }
+    }
+
+    fn sign(change: impl Fn(&mut NewManifest, &mut Summary)) -> Result<Manifest, ManifestError> {
+        let (mut new, mut summary) = (new(), summary());
+        change(&mut new, &mut summary);
+        Manifest::sign(&owner(), new, &summary)
+    }
+
+    #[test]
+    fn a_manifest_comes_back() {
+        for cipher in [Cipher::Aes256Gcm, Cipher::None] {
+            let signed = sign(|new, _| new.cipher = cipher).unwrap();
+            let parsed = Manifest::parse(signed.bytes().to_vec()).unwrap();
+            assert_eq!(parsed, signed);
+            assert_eq!(parsed.hash(), signed.hash());
+            assert_eq!(parsed.open(&owner()), Ok(summary()));
+            let public = parsed.public();
+            assert_eq!(public.owner, owner().id());
+            assert_eq!(public.job_tag, owner().job_tag(&summary().job));
+            assert_eq!((public.rows, public.block_bytes), (300, 1 << 40));
+        }
+    }
+
+    #[test]
+    fn only_the_owner_opens_it() {
+        let other = OwnerSecret::new([8; 32]);
+        for cipher in [Cipher::Aes256Gcm, Cipher::None] {
+            let signed = sign(|new, _| new.cipher = cipher).unwrap();
+            assert_eq!(signed.open(&other), Err(ManifestError::Open(OpenError)));
+        }
+    }
+
+    #[test]
+    fn the_summary_says_nothing_to_others() {
+        let signed = sign(|_, summary| summary.job = "secret-job".parse().unwrap()).unwrap();
+        let mut windows = signed.bytes().windows(6);
+        assert!(!windows.any(|bytes| bytes == b"secret" || bytes == [6; 6]));
+    }
+
+    #[test]
+    fn every_flipped_byte_is_refused() {
+        for cipher in [Cipher::Aes256Gcm, Cipher::None] {
+            let signed = sign(|new, _| new.cipher = cipher).unwrap();
+            for at in 0..signed.bytes().len() {
+                for change in [1, 0x80] {
+                    let mut bytes = signed.bytes().to_vec();
+                    bytes[at] ^= change;
+                    assert!(Manifest::parse(bytes).is_err(), "{at}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn cut_or_longer_manifests_are_refused() {
+        let signed = sign(|_, _| ()).unwrap();
+        for len in 0..signed.bytes().len() {
+            assert!(Manifest::parse(signed.bytes()[..len].to_vec()).is_err());
+        }
+        let mut longer = signed.bytes().to_vec();
+        longer.push(0);
+        assert_eq!(Manifest::parse(longer), Err(ManifestError::Frame));
+        let too_long = Manifest::parse(vec![0; MANIFEST_BYTES_MAX + 1]);
+        assert!(matches!(too_long, Err(ManifestError::Serial(_))));
+    }
+
+    #[test]
+    fn another_owners_signature_is_refused() {
+        let signed = sign(|_, _| ()).unwrap();
+        let mut bytes = signed.bytes().to_vec();
+        let start = bytes.len() - SIGNATURE_BYTES;
+        let other = OwnerSecret::new([8; 32]).sign(&bytes[..start]);
+        bytes[start..].copy_from_slice(&other);
+        let refused = Manifest::parse(bytes);
+        assert_eq!(refused, Err(ManifestError::Signature(owner().id())));
+    }
+
+    #[test]
+    fn impossible_numbers_are_not_signed() {
+        let number = |what| Err(ManifestError::Number(what));
+        for roots in [0, 4, 6] {
+            let refused = sign(|new, _| new.roots = vec![ShardRoot([5; 32]); roots]);
+            assert_eq!(refused, number("number of roots"));
+        }
+        for rows in [0, PAGES_MAX * 1024 + 1, u64::MAX] {
+            assert_eq!(sign(|new, _| new.rows = rows), number("number of rows"));
+        }
+    }
+
+    #[test]
+    fn impossible_index_rows_are_refused() {
+        for rows in [0, 301] {
+            let signed = sign(|_, summary| summary.index = vec![index_row(); rows]).unwrap();
+            assert_eq!(
+                signed.open(&owner()),
+                Err(ManifestError::Number("number of index rows"))
+            );
+        }
+        for (raw_len, stored_len) in [(100, 101), (100, 0), (u32::MAX, 5)] {
+            let row = StoredSegment {
+                raw_len,
+                stored_len,
+                method: Method::Zstd,
+            };
+            let signed = sign(|_, summary| summary.index = vec![row]).unwrap();
+            assert_eq!(
+                signed.open(&owner()),
+                Err(ManifestError::Number("length of an index row"))
+            );
+        }
+    }
+
+    #[test]
+    fn too_long_a_manifest_is_not_signed() {
+        let refused = sign(|new, summary| {
+            new.rows = 100_000;
+            summary.index = vec![index_row(); 30_000];
+        });
+        assert!(matches!(refused, Err(ManifestError::Serial(_))));
     }
 }
