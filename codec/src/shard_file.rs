@@ -439,29 +439,29 @@ impl Footer {
         self.groups.len() * FOOTER_ENTRY_BYTES + TAIL_BYTES
     }
 
-    /// Groups begin after the header, follow each other with room for their pages, and with all
-    /// blocks and pages fill the file exactly.
+    /// The first group begins after the header, each has room for its page, the last one ends where
+    /// the footer begins; and all blocks and pages together fill that space exactly.
     fn check_places(&self, file_len: u64, footer_len: usize) -> Result<(), FormatError> {
         let wrong = FormatError::Number("place of a group");
-        let mut at = HEADER_BYTES as u64;
-        for page in 0..self.groups.len() as u64 {
-            if self.groups.get(usize::try_from(page)?) != Some(&at) {
-                // Only the first offset is known exactly; later ones depend on block lengths.
-                let group = usize::try_from(page)?;
-                if group == 0 || self.groups[group] < at {
-                    return Err(wrong);
-                }
-                at = self.groups[group];
-            }
-            at = at.saturating_add(page_rows(self.outline.rows, page) * ENTRY_BYTES as u64);
-        }
+        let header = HEADER_BYTES as u64;
+        let footer = file_len
+            .checked_sub(footer_len as u64)
+            .ok_or(wrong.clone())?;
         let table = self.outline.rows.saturating_mul(ENTRY_BYTES as u64);
-        let expected = (HEADER_BYTES as u64)
-            .checked_add(self.outline.block_bytes)
-            .and_then(|len| len.checked_add(table))
-            .and_then(|len| len.checked_add(footer_len as u64));
-        if expected != Some(file_len) || at.saturating_add(footer_len as u64) > file_len {
+        let content = self.outline.block_bytes.checked_add(table);
+        if content.is_none() || footer.checked_sub(header) != content {
             return Err(wrong);
+        }
+        let begins = self.groups.iter().copied().chain([footer]);
+        if begins.clone().next() != Some(header) {
+            return Err(wrong);
+        }
+        for (page, (begin, end)) in (0..).zip(begins.clone().zip(begins.skip(1))) {
+            let rows = page_rows(self.outline.rows, page);
+            // Every block has at least one byte.
+            if end.checked_sub(begin) < Some(rows * (ENTRY_BYTES as u64 + 1)) {
+                return Err(wrong);
+            }
         }
         Ok(())
     }
@@ -479,5 +479,246 @@ impl Fields<'_> {
         })?;
         self.0 = rest;
         Ok(*field)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity() -> ShardIdentity {
+        let redundancy = Redundancy::DEFAULT;
+        ShardIdentity {
+            checkpoint: CheckpointId(*b"0123456789abcdef"),
+            redundancy,
+            shard: redundancy.shard(4).unwrap(),
+        }
+    }
+
+    fn header() -> Header {
+        Header {
+            identity: identity(),
+            owner: OwnerId([2; 32]),
+            job_tag: JobTag([3; 32]),
+            version: Version(4),
+            created: 1_700_000_000,
+        }
+    }
+
+    fn block(row: u64) -> Vec<u8> {
+        row.to_le_bytes()[..1 + (row % 5) as usize].to_vec()
+    }
+
+    /// Header, groups and footer of a shard of `rows` blocks, written as the daemon does.
+    fn shard(rows: u64) -> (Vec<u8>, Footer) {
+        let mut file = header().encode().to_vec();
+        let mut table = TableBuilder::default();
+        let mut groups = Vec::new();
+        for row in 0..rows {
+            if row % PAGE_ROWS == 0 {
+                groups.push(file.len() as u64);
+            }
+            file.extend(block(row));
+            file.extend(table.push(BlockEntry::of(&block(row))).unwrap_or_default());
+        }
+        assert_eq!(table.rows(), rows);
+        let (last, outline) = table.finish();
+        file.extend(last.unwrap_or_default());
+        let root = outline.root(&identity());
+        let footer = Footer {
+            outline,
+            groups,
+            root,
+        };
+        file.extend(footer.encode());
+        (file, footer)
+    }
+
+    fn parse_footer(file: &[u8]) -> Result<Footer, FormatError> {
+        let tail = file.last_chunk().ok_or(FormatError::Magic("file"))?;
+        let len = Footer::len_from_tail(tail)?;
+        let at = file
+            .len()
+            .checked_sub(len)
+            .ok_or(FormatError::Magic("file"))?;
+        Footer::parse(&file[at..], file.len() as u64, &identity())
+    }
+
+    fn parse_header(file: &[u8]) -> Result<Header, FormatError> {
+        Header::parse(file.first_chunk().unwrap())
+    }
+
+    #[test]
+    fn shards_of_any_number_of_pages_come_back() {
+        for rows in [0, 1, 2, 1023, 1024, 1025, 2048, 3000] {
+            let (file, written) = shard(rows);
+            assert_eq!(parse_header(&file), Ok(header()));
+            let footer = parse_footer(&file).unwrap();
+            assert_eq!(footer, written, "{rows}");
+            assert_eq!(footer.encoded_len(), footer.encode().len());
+            let mut row = 0;
+            for (page, hash) in (0..).zip(&footer.outline.pages) {
+                let page_rows = page_rows(rows, page);
+                let mut at = footer.groups[page as usize] as usize;
+                let table = footer
+                    .page_offset(page, file.len() as u64, footer.encoded_len())
+                    .unwrap() as usize;
+                let bytes = &file[table..][..page_rows as usize * ENTRY_BYTES];
+                let parsed = Page::parse(bytes, page_rows, *hash).unwrap();
+                assert_eq!(parsed.encode(), bytes);
+                for entry in parsed.entries() {
+                    let bytes = &file[at..][..entry.len as usize];
+                    assert!(entry.matches(bytes) && bytes == block(row));
+                    assert!(!entry.matches(&bytes[1..]));
+                    (row, at) = (row + 1, at + bytes.len());
+                }
+                assert_eq!(at, table, "blocks are followed by their page");
+            }
+            assert_eq!(row, rows);
+            assert_eq!(footer.page_offset(page_count(rows), 1 << 40, 72), None);
+        }
+    }
+
+    #[test]
+    fn every_flipped_byte_of_a_header_is_refused() {
+        let whole = header().encode();
+        for at in 0..whole.len() {
+            for bit in 0..8 {
+                let mut bytes = whole;
+                bytes[at] ^= 1 << bit;
+                assert!(Header::parse(&bytes).is_err(), "{at} {bit}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_flipped_byte_of_a_footer_is_refused() {
+        let (file, footer) = shard(2049);
+        let start = file.len() - footer.encoded_len();
+        for at in start..file.len() {
+            for change in [1, 0x80, 0xFF] {
+                let mut file = file.clone();
+                file[at] ^= change;
+                assert!(parse_footer(&file).is_err(), "{}", at - start);
+            }
+        }
+    }
+
+    #[test]
+    fn a_shard_cut_anywhere_or_grown_is_refused() {
+        let (file, _) = shard(30);
+        for len in 0..file.len() {
+            assert!(parse_footer(&file[..len]).is_err(), "{len}");
+            assert!(parse_footer(&file[file.len() - len..]).is_err(), "{len}");
+        }
+        let mut longer = file.clone();
+        longer.insert(HEADER_BYTES, 0);
+        assert_eq!(
+            parse_footer(&longer),
+            Err(FormatError::Number("place of a group"))
+        );
+    }
+
+    #[test]
+    fn every_flipped_byte_of_a_page_is_refused() {
+        let mut table = TableBuilder::default();
+        for row in 0..20 {
+            table.push(BlockEntry::of(&block(row)));
+        }
+        let (bytes, outline) = table.finish();
+        let (bytes, hash) = (bytes.unwrap(), outline.pages[0]);
+        for at in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1;
+            let refused = Page::parse(&changed, 20, hash);
+            assert_eq!(refused, Err(FormatError::Checksum("page")));
+            assert!(Page::parse(&bytes[..at], 20, hash).is_err());
+        }
+        assert!(Page::parse(&bytes, 21, hash).is_err());
+        assert!(Page::parse(&bytes, u64::MAX, hash).is_err());
+    }
+
+    #[test]
+    fn blocks_of_impossible_length_are_refused() {
+        for len in [0, BLOCK_BYTES_MAX as u32 + 1, u32::MAX] {
+            let entry = BlockEntry {
+                len,
+                hash: BlockHash([1; 32]),
+            };
+            let page = Page {
+                entries: vec![entry],
+            };
+            let bytes = page.encode();
+            let refused = Page::parse(&bytes, 1, PageHash::of(&bytes));
+            assert_eq!(refused, Err(FormatError::Number("block length")));
+        }
+    }
+
+    /// A footer that was written by a mad program: all hashes are right.
+    fn refused_numbers(file_len: u64, change: impl Fn(&mut Footer)) -> bool {
+        let (_, mut footer) = shard(2049);
+        change(&mut footer);
+        footer.root = footer.outline.root(&identity());
+        let bytes = footer.encode();
+        let parsed = Footer::parse(&bytes, file_len, &identity());
+        matches!(parsed, Err(FormatError::Number(_)))
+    }
+
+    #[test]
+    fn footers_that_contradict_themselves_are_refused() {
+        let len = shard(2049).0.len() as u64;
+        assert!(!refused_numbers(len, |_| ()));
+        assert!(refused_numbers(len + 1, |_| ()));
+        assert!(refused_numbers(0, |_| ()));
+        for group in 0..3 {
+            for to in [0, 127, 129, len, u64::MAX] {
+                assert!(refused_numbers(len, |footer| footer.groups[group] = to));
+            }
+        }
+        assert!(refused_numbers(len, |footer| footer.groups[1] += 20_000));
+        assert!(refused_numbers(len, |footer| footer.groups.swap(1, 2)));
+        for rows in [0, 2048, 2050, 3072, 3073, u64::MAX] {
+            assert!(refused_numbers(len, |footer| footer.outline.rows = rows));
+        }
+        for bytes in [0, u64::MAX, u64::MAX - 2049 * 36 - 300] {
+            let change = |footer: &mut Footer| footer.outline.block_bytes = bytes;
+            assert!(refused_numbers(len, change));
+        }
+    }
+
+    #[test]
+    fn a_footer_belongs_to_one_shard() {
+        let (file, footer) = shard(3);
+        let other = ShardIdentity {
+            shard: Redundancy::DEFAULT.shard(3).unwrap(),
+            ..identity()
+        };
+        let bytes = footer.encode();
+        assert_eq!(
+            Footer::parse(&bytes, file.len() as u64, &other),
+            Err(FormatError::Checksum("outline"))
+        );
+        assert!(footer.outline.verify(&identity(), footer.root).is_ok());
+        assert!(footer.outline.verify(&other, footer.root).is_err());
+    }
+
+    #[test]
+    fn a_tail_cannot_claim_more_pages_than_a_shard_has() {
+        let mut tail = [0; TAIL_BYTES];
+        tail[TAIL_BYTES - 8..].copy_from_slice(FOOTER_MAGIC);
+        let pages = PAGES_MAX + 1;
+        tail[..8].copy_from_slice(&(pages * PAGE_ROWS).to_le_bytes());
+        tail[16..20].copy_from_slice(&(pages as u32).to_le_bytes());
+        let refused = Footer::len_from_tail(&tail);
+        assert_eq!(refused, Err(FormatError::Number("number of pages")));
+    }
+
+    #[test]
+    fn a_format_of_the_future_is_named() {
+        let mut bytes = header().encode();
+        bytes[8] = 2;
+        let check = blake3::hash(&bytes[..112]);
+        bytes[112..].copy_from_slice(&check.as_bytes()[..16]);
+        assert_eq!(Header::parse(&bytes), Err(FormatError::Format(2)));
     }
 }
