@@ -43,15 +43,26 @@ pub struct EndpointConfig {
     pub send_window: u64,
     /// Requests that one peer may have open at once.
     pub streams_max: u32,
-    /// Largest datagram that is tried.
+    /// Largest datagram that is tried, at most [`MTU_MAX`].
     pub mtu_max: u16,
     /// How fast data are sent when the path is full.
     pub congestion: Congestion,
 }
 
-/// Largest datagram that path MTU discovery tries: one segmentation-offload batch has to stay
-/// below 64 KiB.
-pub const MTU_MAX: u16 = 65_000;
+/// Largest datagram that path MTU discovery tries.
+///
+/// quinn hands the system up to ten datagrams at once, and the system takes at most 65,507 bytes.
+/// What is larger vanishes without an error, is taken for a hole in the path, and the datagrams
+/// shrink to 1,200 bytes.
+pub const MTU_MAX: u16 = 6_500;
+
+/// Most datagrams that quinn hands over at once.
+const BATCH_DATAGRAMS_MAX: u32 = 10;
+
+/// Most bytes that IPv4 lets one UDP message have.
+const BATCH_BYTES_MAX: u32 = 65_507;
+
+const _: () = assert!(MTU_MAX as u32 * BATCH_DATAGRAMS_MAX <= BATCH_BYTES_MAX);
 
 impl EndpointConfig {
     /// Settings for a member with this identity.
@@ -80,7 +91,7 @@ impl EndpointConfig {
             .keep_alive_interval(Some(IDLE / 4))
             .datagram_receive_buffer_size(None);
         let mut discovery = MtuDiscoveryConfig::default();
-        discovery.upper_bound(self.mtu_max);
+        discovery.upper_bound(self.mtu_max.min(MTU_MAX));
         transport.mtu_discovery_config(Some(discovery));
         match self.congestion {
             Congestion::Cubic => {
