@@ -3,6 +3,9 @@
 use protocol::net::{ConnectError, ExchangeError};
 use protocol::wire::Code;
 
+/// Longest time that a host is waited for because it asked for it.
+pub const RETRY_AFTER_MAX_MS: u64 = 30_000;
+
 /// Why a host did not do what it was asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
@@ -22,6 +25,14 @@ pub enum Fault {
         /// When it wants to be asked again; 0 when not.
         retry_after_ms: u32,
     },
+    /// It holds all others up; another host is tried.
+    #[error("{ms_per_row} ms for each row, where others take {others_ms}")]
+    Slow {
+        /// Milliseconds that it took for each row, on average.
+        ms_per_row: u64,
+        /// What the middle one of the other hosts took.
+        others_ms: u64,
+    },
     /// What it says or sends is wrong.
     #[error("wrong data: {0}")]
     Lied(String),
@@ -31,11 +42,12 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// How long to wait before the same host is asked again; `None` when that is pointless.
+    /// How long to wait before the same host is asked again; `None` when it did not ask for that.
+    /// Never more than [`RETRY_AFTER_MAX_MS`], whatever the host says.
     pub fn retry_after_ms(&self) -> Option<u64> {
         match self {
             Self::Refused { retry_after_ms, .. } if *retry_after_ms > 0 => {
-                Some(u64::from(*retry_after_ms))
+                Some(u64::from(*retry_after_ms).min(RETRY_AFTER_MAX_MS))
             }
             _ => None,
         }
@@ -55,7 +67,7 @@ impl Fault {
     /// Whether the host answered, and what it has (or says) will not change by asking again.
     pub const fn is_final(&self) -> bool {
         match self {
-            Self::Gone(_) | Self::Stalled(_) | Self::Starved => false,
+            Self::Gone(_) | Self::Slow { .. } | Self::Stalled(_) | Self::Starved => false,
             Self::Lied(_) => true,
             Self::Refused { retry_after_ms, .. } => *retry_after_ms == 0,
         }
@@ -81,6 +93,35 @@ impl From<ExchangeError> for Fault {
                 retry_after_ms: refusal.retry_after_ms,
             },
             other => Self::Lied(other.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn busy(retry_after_ms: u32) -> Fault {
+        Fault::Refused {
+            code: Code::Busy,
+            detail: String::new(),
+            retry_after_ms,
+        }
+    }
+
+    #[test]
+    fn a_host_can_not_make_anybody_wait_for_long() {
+        assert_eq!(busy(u32::MAX).retry_after_ms(), Some(RETRY_AFTER_MAX_MS));
+        assert_eq!(busy(40).retry_after_ms(), Some(40));
+        assert_eq!(busy(0).retry_after_ms(), None);
+    }
+
+    #[test]
+    fn only_answers_are_final() {
+        assert!(busy(0).is_final());
+        assert!(Fault::Lied("root".into()).is_final());
+        for passing in [busy(1), Fault::Gone("reset".into()), Fault::Stalled(1)] {
+            assert!(!passing.is_final(), "{passing}");
         }
     }
 }

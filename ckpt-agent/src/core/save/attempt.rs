@@ -12,7 +12,7 @@ pub(super) enum Phase {
     Opening,
     /// It is being sent rows.
     Sending,
-    /// It accepted, but rows that it would need are gone; it waits to be rebuilt.
+    /// It accepted; its shard is to be rebuilt from others, since rows that it needs are gone.
     Late,
     /// The shard is being rebuilt from others.
     Rebuilding,
@@ -45,16 +45,22 @@ pub(super) struct Attempt {
     pub(super) shard: ShardIndex,
     pub(super) host: HostIndex,
     pub(super) phase: Phase,
-    /// When the phase began, or the last progress in it.
+    /// When the phase began, the last progress in it, or the moment from which rows waited for it.
     pub(super) since: Millis,
     /// Rows that the shell was told to send.
     pub(super) given: u64,
     /// Rows that the transport took.
     pub(super) sent: u64,
-    /// Rows that it would need were released before it was accepted.
+    /// Time in which rows waited for it, up to `since`.
+    pub(super) busy_ms: u64,
+    /// Rows that it would need were released before it was opened.
     pub(super) late: bool,
-    /// How often its host asked for some time.
+    /// How often its host was tried before and given some time.
     pub(super) retries: u32,
+    /// How often it was told to commit.
+    pub(super) commits: u32,
+    /// When it may be told again.
+    pub(super) commit_at: Millis,
 }
 
 impl Attempt {
@@ -66,16 +72,46 @@ impl Attempt {
             since: now,
             given: 0,
             sent: 0,
+            busy_ms: 0,
             late: false,
             retries: 0,
+            commits: 0,
+            commit_at: now,
         }
     }
 
-    /// When it counts as stalled, unless there is progress.
+    /// Whether it can become whole from the rows that are in memory, or is whole already.
+    pub(super) const fn needs_no_others(&self) -> bool {
+        match self.phase {
+            Phase::Opening => !self.late,
+            Phase::Late | Phase::Failed => false,
+            // A rebuild that runs may have read all that it needs.
+            _ => true,
+        }
+    }
+
+    /// Notes that the transport took rows up to `row`.
+    pub(super) fn took(&mut self, row: u64, now: Millis) {
+        if row < self.sent {
+            return;
+        }
+        self.sent = self.given.min(row + 1);
+        self.busy_ms += now.since(self.since);
+        self.since = now;
+    }
+
+    /// Time in which rows waited for it, up to now.
+    pub(super) fn busy_until(&self, now: Millis) -> u64 {
+        let waits = self.phase == Phase::Sending && self.sent < self.given;
+        self.busy_ms + if waits { now.since(self.since) } else { 0 }
+    }
+
+    /// When it counts as stalled, unless there is progress, or when it is to commit again.
     pub(super) fn deadline(&self, limits: &SaveLimits) -> Option<Millis> {
         match self.phase {
             Phase::Opening => Some(self.since.plus(limits.open_ms)),
             Phase::Sending if self.sent < self.given => Some(self.since.plus(limits.stall_ms)),
+            Phase::Stored if self.commits > 0 => Some(self.commit_at),
             Phase::Finishing => Some(self.since.plus(limits.sync_ms)),
             Phase::Committing => Some(self.since.plus(limits.commit_ms)),
             // Rebuilding is bounded by the waits of the transfers that it is made of.

@@ -3,149 +3,23 @@
 //! Each shard has one **attempt** at a time: a host that is to hold it. An attempt is opened, sent
 //! all rows in order, finished (synced by the host), and in the end told to commit. When it fails at
 //! any point, the next candidate host gets a new attempt. Rows stay in memory while the budget
-//! allows; a new attempt that can still have all of them is sent them again, one that can't is
-//! **late**: it waits until enough others are stored and is then rebuilt from them.
+//! allows, and a new attempt is sent all of them again. When some are gone, the shard waits until
+//! enough others are whole; only then is a host asked to take it (it would not wait for the first
+//! block that long) and the shard rebuilt from the others.
 
 mod attempt;
+mod pace;
+mod plan;
 #[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
 
-use codec::{Redundancy, ShardIndex};
+use codec::ShardIndex;
 
 use super::{Fault, HostIndex, Millis};
 use attempt::{Attempt, Phase};
-
-/// Names one try to put one shard on one host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct AttemptId(pub u32);
-
-/// Times and sizes that bound a save.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SaveLimits {
-    /// For a host to accept a shard, connecting included.
-    pub open_ms: u64,
-    /// Without one more row taken by a host that has rows waiting.
-    pub stall_ms: u64,
-    /// For a host to sync a whole shard.
-    pub sync_ms: u64,
-    /// For a host to sync a manifest.
-    pub commit_ms: u64,
-    /// Rows that everybody has are kept for a possible successor up to this many bytes.
-    pub retain_bytes: u64,
-}
-
-/// What is to be done.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SavePlan {
-    /// How many shards.
-    pub redundancy: Redundancy,
-    /// Different hosts in order of preference; the first `data + parity` are tried first.
-    pub candidates: Vec<HostIndex>,
-    /// Fewest parity shards with which to commit when there are no more candidates.
-    pub min_parity: u8,
-    /// When it has to be done.
-    pub deadline: Option<Millis>,
-    /// Bounds.
-    pub limits: SaveLimits,
-}
-
-/// What happened.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SaveEvent {
-    /// The host of an attempt takes blocks.
-    Accepted(AttemptId),
-    /// An attempt failed: refused, lost, wrong root, refused to commit.
-    Failed(AttemptId, Fault),
-    /// The next row is in memory.
-    RowReady {
-        /// The row; rows come in order.
-        row: u64,
-        /// Its bytes.
-        bytes: u64,
-    },
-    /// The transport took a row's block for an attempt; rows go in order.
-    Sent(AttemptId, u64),
-    /// There are no more rows; the manifest is known.
-    InputEnded,
-    /// The image can't be read.
-    InputFailed,
-    /// The host of an attempt has synced the whole shard and its root is right.
-    Stored(AttemptId),
-    /// The host of an attempt has synced the manifest.
-    Committed(AttemptId),
-    /// The user wants it to end.
-    Cancel,
-    /// Time has passed.
-    Tick,
-}
-
-/// What is to be done next.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SaveAction {
-    /// Connect and offer the shard.
-    Open {
-        /// The attempt.
-        attempt: AttemptId,
-        /// Its shard.
-        shard: ShardIndex,
-        /// Its host.
-        host: HostIndex,
-    },
-    /// Send an attempt its block of a row.
-    Send(AttemptId, u64),
-    /// Tell the host that all rows were sent, and wait for its root.
-    Finish(AttemptId),
-    /// Read all rows from `sources` (any `data` of them do), compute this attempt's shard, send
-    /// and finish it.
-    Rebuild {
-        /// The attempt; its host has accepted.
-        attempt: AttemptId,
-        /// Shards that are whole, and who has them.
-        sources: Vec<(ShardIndex, HostIndex)>,
-    },
-    /// Send the manifest.
-    Commit(AttemptId),
-    /// Give an attempt up.
-    Abort(AttemptId),
-    /// Have the host remove what it has of the checkpoint.
-    Retract(HostIndex),
-    /// Nobody needs this row any more.
-    Release(u64),
-}
-
-/// How a save ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SaveOutcome {
-    /// The checkpoint is on stable storage and visible.
-    Committed {
-        /// Who holds which shard; fewer than all only when the plan allows it.
-        holders: Vec<(ShardIndex, HostIndex)>,
-    },
-    /// It is not, and what was stored is being removed.
-    Failed(SaveFailure),
-}
-
-/// Why a save failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SaveFailure {
-    /// Too few hosts do their part.
-    NotEnoughHosts {
-        /// Shards that had a host at the end.
-        placed: usize,
-        /// Shards that are needed.
-        needed: usize,
-    },
-    /// Another checkpoint took the version.
-    VersionTaken,
-    /// The image could not be read.
-    InputFailed,
-    /// The user ended it.
-    Cancelled,
-    /// The time was over.
-    Deadline,
-}
+pub use plan::{AttemptId, SaveAction, SaveEvent, SaveFailure, SaveLimits, SaveOutcome, SavePlan};
 
 /// A save.
 #[derive(Debug)]
@@ -153,17 +27,20 @@ pub struct SaveSession {
     plan: SavePlan,
     now: Millis,
     attempts: Vec<Attempt>,
-    /// Current attempt of each shard; `None` when no host is left for it.
+    /// Current attempt of each shard.
     slots: Vec<Option<AttemptId>>,
     candidates: VecDeque<Candidate>,
-    /// Shards that wait for a candidate who asked for some time.
-    waiting: Vec<ShardIndex>,
+    /// Shards without an attempt: they wait for a candidate, or for others to be rebuilt from.
+    unplaced: Vec<ShardIndex>,
     /// Bytes of the rows in memory, the first of which is `released`.
     rows: VecDeque<u64>,
     released: u64,
     retained_bytes: u64,
     ended: bool,
+    /// Whether hosts were told to commit.
     committing: bool,
+    /// When it is given up, unless it is committing.
+    commit_by: Option<Millis>,
     faults: Vec<(HostIndex, Fault)>,
     actions: VecDeque<SaveAction>,
     outcome: Option<SaveOutcome>,
@@ -174,38 +51,56 @@ struct Candidate {
     host: HostIndex,
     not_before: Millis,
     retries: u32,
+    /// It was replaced because it was slow: better than nobody, but no spare for another slow one.
+    was_slow: bool,
 }
 
 /// How often a host that asks for some time is asked again.
 const RETRIES_MAX: u32 = 3;
 
+/// How often a host that was lost before it had the whole shard is tried again, after all others.
+const LOST_RETRIES_MAX: u32 = 2;
+
+/// How often a host is told to commit when the connection breaks.
+const COMMITS_MAX: u32 = 3;
+
+/// Rest before a host that did not ask for a time is tried again; doubles each time.
+const REST_MS: u64 = 500;
+
+/// Time that is kept for removing what was stored when the deadline can't be kept.
+const RETRACT_MS: u64 = 1000;
+
 impl SaveSession {
     /// Begins a save.
     pub fn new(plan: SavePlan, now: Millis) -> Self {
-        let candidate = |host: &HostIndex| Candidate {
-            host: *host,
-            not_before: now,
-            retries: 0,
-        };
+        let mut candidates = VecDeque::with_capacity(plan.candidates.len());
+        for host in &plan.candidates {
+            if candidates.iter().all(|c: &Candidate| c.host != *host) {
+                candidates.push_back(Candidate::new(*host, now));
+            }
+        }
+        let commit_by = plan.deadline.map(|end| {
+            let reserve = (end.since(now) / 10).min(RETRACT_MS);
+            Millis(end.0.saturating_sub(reserve))
+        });
         let mut session = Self {
             now,
             attempts: Vec::new(),
             slots: vec![None; plan.redundancy.total()],
-            candidates: plan.candidates.iter().map(candidate).collect(),
-            waiting: Vec::new(),
+            candidates,
+            unplaced: plan.redundancy.shards().collect(),
             rows: VecDeque::new(),
             released: 0,
             retained_bytes: 0,
             ended: false,
             committing: false,
+            commit_by,
             faults: Vec::new(),
             actions: VecDeque::new(),
             outcome: None,
             plan,
         };
-        for shard in session.plan.redundancy.shards() {
-            session.assign(shard);
-        }
+        session.place();
         session.settle();
         session
     }
@@ -246,10 +141,10 @@ impl SaveSession {
         let attempts = self
             .live()
             .filter_map(|(_, a)| a.deadline(&self.plan.limits));
-        let waiting = (!self.waiting.is_empty())
+        let unplaced = (!self.unplaced.is_empty() && self.can_open())
             .then(|| self.candidates.iter().map(|c| c.not_before).min())
             .flatten();
-        attempts.chain(waiting).chain(self.plan.deadline).min()
+        attempts.chain(unplaced).chain(self.gives_up_at()).min()
     }
 
     /// How it ended.
@@ -284,18 +179,40 @@ impl SaveSession {
         self.released + self.rows.len() as u64
     }
 
-    /// Gives the shard to the next candidate, or has it wait for one that asked for time.
-    fn assign(&mut self, shard: ShardIndex) {
-        let now = self.now;
-        let next = self.candidates.iter().position(|c| c.not_before <= now);
-        let Some(candidate) = next.and_then(|at| self.candidates.remove(at)) else {
-            if !self.candidates.is_empty() {
-                self.waiting.push(shard);
-            }
+    /// When it is too late to go on.
+    const fn gives_up_at(&self) -> Option<Millis> {
+        if self.committing {
+            self.plan.deadline
+        } else {
+            self.commit_by
+        }
+    }
+
+    /// Whether a new attempt could be sent all rows, or be rebuilt at once.
+    fn can_open(&self) -> bool {
+        let whole = self.live().filter(|(_, a)| a.phase.is_whole()).count();
+        self.released == 0 || (self.ended && whole >= self.plan.redundancy.data())
+    }
+
+    /// Gives shards without an attempt to the next candidates that may be asked now.
+    fn place(&mut self) {
+        if !self.can_open() {
             return;
-        };
+        }
+        let now = self.now;
+        let mut unplaced = std::mem::take(&mut self.unplaced).into_iter();
+        while let Some(at) = self.candidates.iter().position(|c| c.not_before <= now) {
+            let Some(shard) = unplaced.next() else { break };
+            if let Some(candidate) = self.candidates.remove(at) {
+                self.open(shard, candidate);
+            }
+        }
+        self.unplaced = unplaced.collect();
+    }
+
+    fn open(&mut self, shard: ShardIndex, candidate: Candidate) {
         let id = AttemptId(self.attempts.len() as u32);
-        let mut attempt = Attempt::new(shard, candidate.host, now);
+        let mut attempt = Attempt::new(shard, candidate.host, self.now);
         attempt.retries = candidate.retries;
         attempt.late = self.released > 0;
         self.attempts.push(attempt);
@@ -378,10 +295,10 @@ impl SaveSession {
             return;
         };
         if attempt.phase != Phase::Sending {
+            // A rebuild sends rows of its own.
             return;
         }
-        attempt.sent = attempt.sent.max(row + 1);
-        attempt.since = now;
+        attempt.took(row, now);
         self.finish_if_sent(id);
     }
 
@@ -412,52 +329,80 @@ impl SaveSession {
     }
 
     fn failed(&mut self, id: AttemptId, fault: Fault) {
+        let now = self.now;
         let Some(attempt) = self.current(id) else {
             return;
         };
-        let (shard, host, retries) = (attempt.shard, attempt.host, attempt.retries);
-        let may_hold = attempt.phase.may_hold_shard();
+        let (shard, host) = (attempt.shard, attempt.host);
+        let (phase, retries) = (attempt.phase, attempt.retries);
+        if phase == Phase::Committing
+            && attempt.commits < COMMITS_MAX
+            && let Some(wait) = rest_before_retry(&fault, attempt.commits.saturating_sub(1))
+        {
+            attempt.phase = Phase::Stored;
+            attempt.commit_at = now.plus(wait);
+            return;
+        }
         attempt.phase = Phase::Failed;
         if fault.is_version_taken() {
             self.faults.push((host, fault));
             return self.fail(SaveFailure::VersionTaken);
         }
-        self.slots[shard.at()] = None;
-        if let Some(wait) = fault.retry_after_ms().filter(|_| retries < RETRIES_MAX) {
-            self.candidates.push_back(Candidate {
-                host,
-                not_before: self.now.plus(wait),
-                retries: retries + 1,
-            });
-        } else if may_hold {
-            // It may come back with a shard that nobody counts on.
-            self.actions.push_back(SaveAction::Retract(host));
+        self.actions.push_back(SaveAction::Abort(id));
+        let mut again = Candidate::new(host, now);
+        again.retries = retries + 1;
+        match &fault {
+            // It is not to blame: the next try may read from other sources.
+            Fault::Starved if retries < RETRIES_MAX => {
+                again.not_before = now.plus(REST_MS << retries);
+                self.candidates.push_front(again);
+            }
+            Fault::Starved => {}
+            // It may come back with a shard that nobody counts on. To give it another one would
+            // race with the removal of this one.
+            _ if phase.may_hold_shard() => self.actions.push_back(SaveAction::Retract(host)),
+            Fault::Slow { .. } => {
+                again.not_before = now.plus(REST_MS);
+                again.was_slow = true;
+                self.candidates.push_back(again);
+            }
+            Fault::Gone(_) if retries >= LOST_RETRIES_MAX => {}
+            _ if retries >= RETRIES_MAX => {}
+            fault => {
+                if let Some(wait) = rest_before_retry(fault, retries) {
+                    again.not_before = now.plus(wait);
+                    self.candidates.push_back(again);
+                }
+            }
         }
         self.faults.push((host, fault));
-        self.assign(shard);
+        self.slots[shard.at()] = None;
+        self.unplaced.push(shard);
+        self.place();
     }
 
-    /// Gives up what took too long, and wakes what waited.
+    /// Gives up what took too long, and asks candidates whose time has come.
     fn expire(&mut self) {
         if self.outcome.is_some() {
             return;
         }
-        if self.plan.deadline.is_some_and(|end| end <= self.now) {
+        if self.gives_up_at().is_some_and(|end| end <= self.now) {
             return self.fail(SaveFailure::Deadline);
         }
         let (now, limits) = (self.now, self.plan.limits);
         let overdue: Vec<(AttemptId, u64)> = self
             .live()
+            .filter(|(_, attempt)| attempt.phase != Phase::Stored)
             .filter(|(_, attempt)| attempt.deadline(&limits).is_some_and(|end| end <= now))
             .map(|(id, attempt)| (id, now.since(attempt.since)))
             .collect();
         for (id, waited) in overdue {
-            self.actions.push_back(SaveAction::Abort(id));
             self.failed(id, Fault::Stalled(waited));
         }
-        for shard in std::mem::take(&mut self.waiting) {
-            self.assign(shard);
+        if let Some((id, fault)) = self.too_slow() {
+            self.failed(id, fault);
         }
+        self.place();
     }
 
     /// Draws the conclusions from the present state.
@@ -465,24 +410,48 @@ impl SaveSession {
         if self.outcome.is_some() {
             return;
         }
-        let needed = self.plan.redundancy.data() + usize::from(self.plan.min_parity);
-        let placed = self.slots.iter().flatten().count() + self.waiting.len();
+        let redundancy = self.plan.redundancy;
+        let parity = usize::from(self.plan.min_parity).min(redundancy.parity());
+        let needed = redundancy.data() + parity;
+        let waiting = self.unplaced.len().min(self.candidates.len());
+        let placed = self.live().count() + waiting;
         if placed < needed {
             return self.fail(SaveFailure::NotEnoughHosts { placed, needed });
         }
+        // The others can only be rebuilt, and that needs this many.
+        let independent = self.independent();
+        let coming = independent + if self.released == 0 { waiting } else { 0 };
+        if coming < redundancy.data() {
+            return self.fail(SaveFailure::NotEnoughHosts {
+                placed: coming,
+                needed: redundancy.data(),
+            });
+        }
         self.release_rows();
+        self.place();
         self.start_rebuilds();
         self.commit_when_stored();
-        let committed = self.in_phase(Phase::Committed);
-        if committed.len() == placed {
-            let holders = committed
-                .into_iter()
-                .filter_map(|id| self.attempts.get(id.0 as usize))
-                .map(|attempt| (attempt.shard, attempt.host))
-                .collect();
-            self.release_all();
-            self.outcome = Some(SaveOutcome::Committed { holders });
+        self.end_when_committed();
+    }
+
+    /// Attempts that do not have to be rebuilt from others.
+    fn independent(&self) -> usize {
+        self.live().filter(|(_, a)| a.needs_no_others()).count()
+    }
+
+    fn end_when_committed(&mut self) {
+        let all = self.live().all(|(_, a)| a.phase == Phase::Committed);
+        if self.outcome.is_some() || !all || !self.is_placed() {
+            return;
         }
+        let holders = self.live().map(|(_, a)| (a.shard, a.host)).collect();
+        self.release_all();
+        self.outcome = Some(SaveOutcome::Committed { holders });
+    }
+
+    /// Whether every shard has an attempt that can have one.
+    fn is_placed(&self) -> bool {
+        self.unplaced.is_empty() || self.candidates.is_empty()
     }
 
     fn in_phase(&self, phase: Phase) -> Vec<AttemptId> {
@@ -492,9 +461,12 @@ impl SaveSession {
             .collect()
     }
 
-    /// Releases the oldest rows that every attempt has, while there are more than may be retained,
-    /// or when no attempt can need them any more.
+    /// Releases the oldest rows that every attempt has, while there are more than may be retained.
+    /// All are kept while too few shards have a host for the others to be rebuilt from.
     fn release_rows(&mut self) {
+        if self.independent() < self.plan.redundancy.data() {
+            return;
+        }
         let needed = self
             .live()
             .filter(|(_, attempt)| !attempt.late)
@@ -524,23 +496,14 @@ impl SaveSession {
         self.retained_bytes = 0;
     }
 
-    /// Late attempts are rebuilt once enough shards are whole to read from.
+    /// Late attempts are rebuilt from the shards that are whole.
     fn start_rebuilds(&mut self) {
-        if !self.ended {
-            return;
-        }
         let sources: Vec<_> = self
             .live()
             .filter(|(_, attempt)| attempt.phase.is_whole())
             .map(|(_, attempt)| (attempt.shard, attempt.host))
             .collect();
-        let still_coming = self
-            .live()
-            .any(|(_, a)| matches!(a.phase, Phase::Sending | Phase::Finishing));
         if sources.len() < self.plan.redundancy.data() {
-            if !still_coming {
-                self.fail_starved(sources.len());
-            }
             return;
         }
         for id in self.in_phase(Phase::Late) {
@@ -554,33 +517,23 @@ impl SaveSession {
         }
     }
 
-    /// Too few shards are whole, no other will become so, and the rows are gone.
-    fn fail_starved(&mut self, whole: usize) {
-        let unopened_can_be_sent = self
-            .live()
-            .any(|(_, attempt)| attempt.phase == Phase::Opening && !attempt.late);
-        if unopened_can_be_sent || (self.released == 0 && !self.waiting.is_empty()) {
-            return;
-        }
-        self.fail(SaveFailure::NotEnoughHosts {
-            placed: whole,
-            needed: self.plan.redundancy.data(),
-        });
-    }
-
+    /// Nobody commits before all are whole; then those do that have not yet.
     fn commit_when_stored(&mut self) {
         let all_whole = self.live().all(|(_, attempt)| attempt.phase.is_whole());
-        if self.outcome.is_some() || !self.ended || !all_whole || !self.waiting.is_empty() {
+        if !self.ended || !all_whole || !self.is_placed() {
             return;
         }
         self.committing = true;
         let now = self.now;
         for id in self.in_phase(Phase::Stored) {
-            if let Some(attempt) = self.current(id) {
+            if let Some(attempt) = self.current(id)
+                && attempt.commit_at <= now
+            {
                 attempt.phase = Phase::Committing;
                 attempt.since = now;
+                attempt.commits += 1;
+                self.actions.push_back(SaveAction::Commit(id));
             }
-            self.actions.push_back(SaveAction::Commit(id));
         }
     }
 
@@ -611,9 +564,32 @@ impl SaveSession {
         hosts.dedup();
         debug_assert_eq!(hosts.len(), count, "two shards on one host");
         for (_, attempt) in self.live() {
+            let waits = self.candidates.iter().any(|c| c.host == attempt.host);
+            debug_assert!(!waits, "a host in use is a candidate");
             debug_assert!(attempt.sent <= attempt.given && attempt.given <= self.rows_ready());
             let sends = attempt.phase == Phase::Sending;
             debug_assert!(!sends || attempt.given >= self.released, "a row is missing");
         }
+    }
+}
+
+impl Candidate {
+    const fn new(host: HostIndex, not_before: Millis) -> Self {
+        Self {
+            host,
+            not_before,
+            retries: 0,
+            was_slow: false,
+        }
+    }
+}
+
+/// How long to wait before the same host is asked again; `None` when another one is better.
+fn rest_before_retry(fault: &Fault, tries: u32) -> Option<u64> {
+    match fault {
+        Fault::Gone(_) => Some(REST_MS << tries.min(6)),
+        // One that is silent has cost enough time already.
+        Fault::Slow { .. } | Fault::Stalled(_) | Fault::Lied(_) | Fault::Starved => None,
+        Fault::Refused { .. } => fault.retry_after_ms(),
     }
 }
