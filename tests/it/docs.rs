@@ -1,0 +1,102 @@
+//! What the documents say is what the program does.
+
+use std::collections::BTreeSet;
+
+use anyhow::Result;
+
+const REPORT: &str = include_str!("../../ckpt-agent/src/report.rs");
+const JSON: &str = include_str!("../../docs/json.md");
+const README: &str = include_str!("../../README.md");
+
+/// Fields of every struct that is printed as JSON, as `struct.field`.
+fn fields_in_code() -> BTreeSet<String> {
+    let mut fields = BTreeSet::new();
+    let (mut name, mut printed, mut flattened) = (None, false, false);
+    for line in REPORT.lines() {
+        if line.starts_with("#[derive(") {
+            printed = line.contains("Serialize");
+        } else if let Some(rest) = line.strip_prefix("pub struct ") {
+            name = rest.split(' ').next().filter(|_| printed);
+        } else if line == "}" {
+            name = None;
+        } else if line.trim() == "#[serde(flatten)]" {
+            flattened = true;
+        } else if let (Some(name), Some(rest)) = (name, line.strip_prefix("    pub ")) {
+            if !std::mem::take(&mut flattened) {
+                let field = rest.split(':').next().unwrap_or_default();
+                fields.insert(format!("{name}.{field}"));
+            }
+        }
+    }
+    fields
+}
+
+fn fields_in_document() -> BTreeSet<String> {
+    let mut fields = BTreeSet::new();
+    let mut name = "";
+    for line in JSON.lines() {
+        if let Some(heading) = line.strip_prefix("## ") {
+            name = heading;
+        } else if let Some(rest) = line.strip_prefix("| `")
+            && !name.is_empty()
+        {
+            let field = rest.split('`').next().unwrap_or_default();
+            fields.insert(format!("{name}.{field}"));
+        }
+    }
+    fields
+}
+
+#[test]
+fn every_json_field_is_documented_and_no_other() {
+    assert!(fields_in_code().len() > 50);
+    assert_eq!(fields_in_code(), fields_in_document());
+}
+
+#[test]
+fn the_readme_has_the_exit_statuses_of_the_help() -> Result<()> {
+    let help = tests::program::run(&mut tests::program::command(["--help"])?)?.expect(0)?;
+    let help = String::from_utf8_lossy(&help.stdout).into_owned();
+    let table = help.split("Exit status:").nth(1).unwrap_or_default();
+    let mut count = 0;
+    for line in table.lines().filter(|line| !line.trim().is_empty()) {
+        let status = line.split_whitespace().next().unwrap_or_default();
+        let documented = README.lines().any(|row| {
+            let first = row
+                .trim_start_matches("| ")
+                .split('|')
+                .next()
+                .unwrap_or_default();
+            row.starts_with('|') && first.split(',').any(|number| number.trim() == status)
+        });
+        assert!(documented, "exit status {status} is not in the README");
+        count += 1;
+    }
+    assert_eq!(count, 12);
+    Ok(())
+}
+
+#[test]
+fn completions_and_man_pages_name_every_command() -> Result<()> {
+    let shells = ["bash", "zsh", "fish"];
+    let commands = [
+        "save", "restore", "list", "show", "verify", "forget", "hosts", "grid", "demo",
+    ];
+    for shell in shells {
+        let script = tests::program::run(&mut tests::program::command(["completions", shell])?)?;
+        let script = String::from_utf8_lossy(&script.expect(0)?.stdout).into_owned();
+        for command in commands {
+            assert!(script.contains(command), "{shell}: {command}");
+        }
+    }
+    let dir = tempfile::tempdir()?;
+    let mut man = tests::program::command(["man", "--dir"])?;
+    tests::program::run(man.arg(dir.path()))?.expect(0)?;
+    for command in commands {
+        assert!(
+            dir.path().join(format!("ckpt-{command}.1")).exists(),
+            "{command}"
+        );
+    }
+    Ok(())
+}
