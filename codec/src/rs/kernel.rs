@@ -9,9 +9,10 @@ use reed_solomon_erasure::galois_8;
 
 use super::simd;
 
-/// Bytes of each block that the portable kernel works on at a time, so that all outputs of a tile
-/// are computed while its inputs are in the first-level cache.
-const PORTABLE_TILE: usize = 1024;
+/// Bytes of each block that the portable kernel works on at a time: few enough that the inputs of
+/// a tile stay in a cache until all its outputs are computed, and many for each of the library's
+/// tables of 256 bytes.
+const PORTABLE_TILE: usize = 8192;
 
 /// How blocks are multiplied; only kernels that this CPU can run exist.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -134,9 +135,11 @@ fn multiply_portably(factors: &[u8], inputs: &[&[u8]], outputs: &mut [&mut [u8]]
         let tile = start..len.min(start + PORTABLE_TILE);
         for (row, output) in factors.chunks_exact(inputs.len()).zip(&mut *outputs) {
             let output = &mut output[tile.clone()];
-            output.fill(0);
-            for (&factor, input) in row.iter().zip(inputs) {
-                galois_8::mul_slice_xor(factor, &input[tile.clone()], output);
+            for (number, (&factor, input)) in row.iter().zip(inputs).enumerate() {
+                match number {
+                    0 => galois_8::mul_slice(factor, &input[tile.clone()], output),
+                    _ => galois_8::mul_slice_xor(factor, &input[tile.clone()], output),
+                }
             }
         }
     }

@@ -1,0 +1,13 @@
+//! The codec through its public interface: what is saved comes back, what is damaged does not.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "fixtures are files; only the crate is pure"
+)]
+
+mod allocation;
+mod checkpoint;
+mod damage;
+mod golden;
+mod round_trip;
