@@ -14,6 +14,7 @@ pub mod split;
 mod svg;
 pub mod walk;
 
+use placement::hazard::{Example, HazardModel};
 use placement::history::{DAY_SECONDS, DayKind, WindowOutcome};
 
 use self::predictors::{BEST, CLIMATOLOGY, Fitted, Raw};
@@ -40,6 +41,8 @@ pub struct Limits {
     pub calibration: u64,
     /// Most landmarks to judge on.
     pub judge: u64,
+    /// Most landmarks that a trace contributes to weights for elsewhere.
+    pub travelling: u64,
     /// Most landmarks to judge point availability on.
     pub point: u64,
 }
@@ -50,6 +53,7 @@ impl Default for Limits {
             fit: 60_000,
             calibration: 20_000,
             judge: 110_000,
+            travelling: 15_000,
             point: 30_000,
         }
     }
@@ -74,11 +78,12 @@ pub struct Evaluation {
     pub availability: Scores,
 }
 
-/// Fits on the first part of the trace's days and judges on the rest.
+/// Fits on the first part of the trace's days and judges on the rest. `foreign` is a model that was
+/// fitted elsewhere, to see how well weights travel.
 #[must_use]
-pub fn evaluate(trace: &Trace, limits: Limits) -> Evaluation {
+pub fn evaluate(trace: &Trace, foreign: &HazardModel, limits: Limits) -> Evaluation {
     let split = Split::of(trace);
-    let mut fitted = Fitted::learn(trace, &split, limits);
+    let mut fitted = Fitted::learn(trace, &split, foreign, limits);
     let hours = split::stride(trace, &split.calibration, limits.calibration);
     let thinning = Thinning { hours, hosts: 1 };
     let calibration = records(trace, &fitted, &split.calibration, thinning);
@@ -100,6 +105,15 @@ pub fn evaluate(trace: &Trace, limits: Limits) -> Evaluation {
         robustness,
         availability,
     }
+}
+
+/// Examples over all of a trace for weights that are to serve elsewhere, in terms of the default
+/// model. Every trace contributes about as many, however large it is.
+#[must_use]
+pub fn travelling_examples(trace: &Trace, limits: Limits) -> Vec<Example> {
+    let days: Vec<u64> = Split::of(trace).all_days().collect();
+    let stride = split::stride(trace, &days, limits.travelling);
+    predictors::examples(trace, &HazardModel::default(), u64::MAX, stride)
 }
 
 /// Raw predictions at the landmarks of the given days, with what happened.

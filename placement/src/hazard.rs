@@ -13,6 +13,7 @@
 //! [`HazardModel`] holds the weights; [`HazardModel::fit`] learns them from [`Example`]s.
 
 pub mod model;
+mod pretrained;
 pub mod summary;
 
 pub use model::{Example, HazardModel};

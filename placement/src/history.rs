@@ -391,7 +391,10 @@ mod tests {
     proptest! {
         #[test]
         fn runs_cover_the_timeline_without_gaps(
-            spans in prop::collection::vec((0u64..500, 0u64..60, prop::option::of(0usize..5)), 0..40),
+            spans in prop::collection::vec(
+                (0u64..500, 0u64..60, prop::option::of(0usize..5)),
+                0..40,
+            ),
             cut in 0u64..600,
         ) {
             let mut t = Timeline::new(0);

@@ -53,7 +53,8 @@ mod tests {
     proptest! {
         #[test]
         fn the_solution_solves_the_system(
-            root in prop::collection::vec(-3.0f64..3.0, 25), right in prop::collection::vec(-9.0f64..9.0, 5),
+            root in prop::collection::vec(-3.0f64..3.0, 25),
+            right in prop::collection::vec(-9.0f64..9.0, 5),
         ) {
             let mut matrix = vec![0.0; 25];
             for i in 0..5 {

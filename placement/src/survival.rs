@@ -312,7 +312,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_hazards_make_a_curve(hazards in prop::collection::vec(any::<f64>(), 0..50), t in any::<f64>()) {
+        fn any_hazards_make_a_curve(
+            hazards in prop::collection::vec(any::<f64>(), 0..50),
+            t in any::<f64>(),
+        ) {
             let curve = SurvivalCurve::from_hazards(
                 seconds(6), hazards.iter().map(|&h| Probability::saturating(h)));
             prop_assert!(SurvivalCurve::new(seconds(6), curve.values().to_vec()).is_ok());
@@ -321,7 +324,10 @@ mod tests {
         }
 
         #[test]
-        fn interpolation_never_rises(hazards in prop::collection::vec(0.0f64..=1.0, 1..50), step in 0.01f64..20.0) {
+        fn interpolation_never_rises(
+            hazards in prop::collection::vec(0.0f64..=1.0, 1..50),
+            step in 0.01f64..20.0,
+        ) {
             let curve = SurvivalCurve::from_hazards(
                 seconds(6), hazards.iter().map(|&h| Probability::saturating(h)));
             let mut previous = Probability::ONE;

@@ -4,9 +4,10 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use benches::predict_eval::{Evaluation, Limits, evaluate, report, speed};
+use benches::predict_eval::{Evaluation, Limits, evaluate, report, speed, travelling_examples};
 use benches::traces::{Trace, TraceSet, format, import};
 use clap::Parser;
+use placement::hazard::{Example, HazardModel};
 
 /// Judge the predictors on every trace in a folder, or import a known set as a trace.
 #[derive(Parser)]
@@ -18,6 +19,9 @@ struct Args {
     /// Import a known set: its name, the folder it is in, and the trace to write
     #[arg(long, num_args = 3, value_names = ["SET", "SOURCE", "TRACE"])]
     import: Option<Vec<String>>,
+    /// Write weights fitted on all the traces as Rust source, to be shipped
+    #[arg(long, requires = "traces", value_name = "FILE")]
+    write_weights: Option<PathBuf>,
     /// Folder for prediction.md and img/
     #[arg(long, default_value = "docs")]
     docs: PathBuf,
@@ -31,14 +35,61 @@ fn main() -> Result<()> {
         return import_set(set, Path::new(source), Path::new(target));
     }
     let folder = args.traces.context("no folder of traces given")?;
-    let evaluations: Vec<Evaluation> = traces_in(&folder)?
+    let limits = Limits::default();
+    let traces = traces_in(&folder)?
         .iter()
-        .map(|trace| evaluate_trace(trace))
-        .collect::<Result<_>>()?;
+        .map(|folder| read(folder))
+        .collect::<Result<Vec<_>>>()?;
+    let examples: Vec<Vec<Example>> = traces
+        .iter()
+        .map(|trace| travelling_examples(trace, limits))
+        .collect();
+    if let Some(file) = args.write_weights {
+        let model = HazardModel::default().fit(&examples.concat());
+        let names: Vec<&str> = traces.iter().map(|trace| trace.name.as_str()).collect();
+        std::fs::write(&file, weights_source(&model, &names))
+            .with_context(|| format!("writing {}", file.display()))?;
+        println!("written to {}", file.display());
+        return Ok(());
+    }
+    let evaluate_one = |(index, trace): (usize, &Trace)| {
+        eprintln!("{}: {} hosts", trace.name, trace.hosts.len());
+        evaluate(trace, &model_from_others(&examples, index), limits)
+    };
+    let evaluations: Vec<Evaluation> = traces.iter().enumerate().map(evaluate_one).collect();
     println!("{}", report::summary(&evaluations));
     report::write(&evaluations, speed::measure(), &args.docs)?;
     println!("written to {}", args.docs.join("prediction.md").display());
     Ok(())
+}
+
+/// A model that knows nothing of the trace with this index.
+fn model_from_others(examples: &[Vec<Example>], index: usize) -> HazardModel {
+    let others = examples
+        .iter()
+        .enumerate()
+        .filter(|&(other, _)| other != index);
+    let others: Vec<Example> = others.flat_map(|(_, examples)| examples).cloned().collect();
+    if others.is_empty() {
+        return HazardModel::pretrained();
+    }
+    HazardModel::default().fit(&others)
+}
+
+/// The source file of the shipped weights.
+fn weights_source(model: &HazardModel, traces: &[&str]) -> String {
+    let parameters = model.parameters();
+    let mut source = format!(
+        "//! Parameters of the shipped model, written by `predict-eval DIR --write-weights FILE`\n\
+         //! from the traces (docs/traces.md) {}.\n\n\
+         pub(super) const PARAMETERS_FROM_TRACES: [f64; {}] = [\n",
+        traces.join(", "),
+        parameters.len()
+    );
+    for parameter in parameters {
+        source += &format!("    {parameter:?},\n");
+    }
+    source + "];\n"
 }
 
 fn import_set(set: TraceSet, source: &Path, target: &Path) -> Result<()> {
@@ -79,8 +130,7 @@ fn traces_in(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(traces)
 }
 
-fn evaluate_trace(folder: &Path) -> Result<Evaluation> {
+fn read(folder: &Path) -> Result<Trace> {
     let raw = format::read(folder).with_context(|| format!("reading {}", folder.display()))?;
-    eprintln!("{}: {} hosts", raw.name, raw.hosts.len());
-    Ok(evaluate(&Trace::new(raw), Limits::default()))
+    Ok(Trace::new(raw))
 }

@@ -51,10 +51,11 @@ const LOAD_MODELS: [LoadModel; 9] = [
 const RAW: usize = FIRST_LOAD_MODEL + LOAD_MODELS.len();
 const COMPETING_RISKS: usize = 3;
 const HAZARD: usize = 4;
-const WINDOW_FREQUENCY: usize = 5;
-const HOST_FREQUENCY: usize = 6;
-const HISTORY: usize = 7;
-const FIRST_LOAD_MODEL: usize = 8;
+const FOREIGN_HAZARD: usize = 5;
+const WINDOW_FREQUENCY: usize = 6;
+const HOST_FREQUENCY: usize = 7;
+const HISTORY: usize = 8;
+const FIRST_LOAD_MODEL: usize = 9;
 
 /// Predictions of TR by predictor at one horizon.
 pub type Raw = Vec<f32>;
@@ -68,6 +69,7 @@ pub fn names() -> Vec<String> {
         "SMP of the paper, N=30, cut stays kept".to_owned(),
         "SMP, competing risks, uncalibrated".to_owned(),
         "hazard regression, uncalibrated".to_owned(),
+        FOREIGN.to_owned(),
         "same window of earlier days, Jeffreys".to_owned(),
         "host's frequency, Jeffreys".to_owned(),
         "History-8".to_owned(),
@@ -90,6 +92,8 @@ pub fn names() -> Vec<String> {
 
 /// The name of the predictor in use.
 pub const BEST: &str = "hazard regression";
+/// The name of the same with weights from other traces only.
+pub const FOREIGN: &str = "hazard regression, weights from elsewhere";
 /// The name of the forecast that is the same for all: the reference of the skill.
 pub const CLIMATOLOGY: &str = "climatology";
 
@@ -106,6 +110,7 @@ pub fn is_baseline(name: &str) -> bool {
 #[derive(Debug, Default)]
 pub struct Fitted {
     hazard: HazardModel,
+    foreign: HazardModel,
     pool: CompetingRisks<AvailabilityState>,
     hazard_calibration: Calibration,
     smp_calibration: Calibration,
@@ -127,10 +132,14 @@ impl Predicted {
 }
 
 impl Fitted {
-    /// Learns pooled rates and weights from the days for that.
+    /// Learns pooled rates and weights from the days for that. `foreign` is a model that knows nothing
+    /// of this trace.
     #[must_use]
-    pub fn learn(trace: &Trace, split: &Split, limits: Limits) -> Self {
-        let mut fitted = Self::default();
+    pub fn learn(trace: &Trace, split: &Split, foreign: &HazardModel, limits: Limits) -> Self {
+        let mut fitted = Self {
+            foreign: foreign.clone(),
+            ..Self::default()
+        };
         let end = split.fit_end();
         let stride = split::stride(trace, &split.fit, limits.fit);
         let mut follow_ups = Vec::new();
@@ -146,26 +155,10 @@ impl Fitted {
             follow_ups.extend(chosen.map(|hour| follow_up(host, hour * HOUR, end)));
         }
         fitted.hazard = HazardModel::of_pool(follow_ups);
-        fitted.hazard = fitted.hazard.fit(&fitted.examples(trace, split, stride));
+        fitted.hazard = fitted
+            .hazard
+            .fit(&examples(trace, &fitted.hazard, end, stride));
         fitted
-    }
-
-    fn examples(&self, trace: &Trace, split: &Split, stride: u64) -> Vec<Example> {
-        let end = split.fit_end();
-        let mut examples = Vec::new();
-        for (index, host) in trace.hosts.iter().enumerate() {
-            walk(trace, host, |walk| {
-                let now = walk.now();
-                let chosen = (now / HOUR + index as u64).is_multiple_of(stride);
-                if chosen && now < end && walk.usable() {
-                    examples.push(Example {
-                        covariates: walk.summary.covariates(self.hazard.pool()),
-                        follow_up: follow_up(host, now, end),
-                    });
-                }
-            });
-        }
-        examples
     }
 
     /// Learns the corrections of the forecasts from the records of the calibration days.
@@ -214,13 +207,31 @@ impl Fitted {
         }
     }
 
-    /// TR of the hazard regression at the walk's landmark.
+    /// The hazard regression as it was fitted.
     #[must_use]
-    pub fn hazard_curve(&self, walk: &Walk<'_>) -> SurvivalCurve {
-        let covariates = walk.summary.covariates(self.hazard.pool());
-        let steps = LONGEST_SECONDS.div_ceil(u64::from(walk.step.get())) as usize;
-        self.hazard.curve(&covariates, walk.step, steps)
+    pub const fn hazard(&self) -> &HazardModel {
+        &self.hazard
     }
+}
+
+/// The usable hosts before `end`, every `stride` hours, with what became of them. The covariates
+/// refer to the pool of `model`.
+#[must_use]
+pub fn examples(trace: &Trace, model: &HazardModel, end: u64, stride: u64) -> Vec<Example> {
+    let mut examples = Vec::new();
+    for (index, host) in trace.hosts.iter().enumerate() {
+        walk(trace, host, |walk| {
+            let now = walk.now();
+            let chosen = (now / HOUR + index as u64).is_multiple_of(stride);
+            if chosen && now < end && walk.usable() {
+                examples.push(Example {
+                    covariates: walk.summary.covariates(model.pool()),
+                    follow_up: follow_up(host, now, end),
+                });
+            }
+        });
+    }
+    examples
 }
 
 fn follow_up(host: &crate::traces::Host, time: u64, end: u64) -> placement::history::FollowUp {
@@ -252,7 +263,8 @@ impl Walk<'_> {
         let windows = HORIZON_HOURS.map(|hours| self.now()..self.now() + hours * HOUR);
         let mut predicted = [[0.0; HORIZONS]; RAW];
         let smp = self.competing_risks_curve(fitted, init);
-        let hazard = fitted.hazard_curve(self);
+        let hazard = self.hazard_curve(&fitted.hazard);
+        let foreign = self.hazard_curve(&fitted.foreign);
         let loads = self.load_forecasts();
         for (horizon, window) in windows.into_iter().enumerate() {
             let seconds = (window.end - window.start) as f64;
@@ -270,6 +282,7 @@ impl Walk<'_> {
             }
             put(COMPETING_RISKS, smp.at(seconds));
             put(HAZARD, hazard.at(seconds));
+            put(FOREIGN_HAZARD, foreign.at(seconds));
             put(
                 WINDOW_FREQUENCY,
                 window_frequency(&self.host.timeline, window, WINDOW_DAYS),
@@ -294,6 +307,13 @@ impl Walk<'_> {
             }
         }
         Predicted(predicted)
+    }
+
+    /// TR by a hazard regression.
+    #[must_use]
+    pub fn hazard_curve(&self, model: &HazardModel) -> SurvivalCurve {
+        let covariates = self.summary.covariates(model.pool());
+        model.curve(&covariates, self.step, self.longest_steps() as usize)
     }
 
     fn competing_risks_curve(&mut self, fitted: &Fitted, init: AvailabilityState) -> SurvivalCurve {

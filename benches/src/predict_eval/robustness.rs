@@ -135,7 +135,7 @@ fn predictions(trace: &Trace, host: &Host, start: u64, fitted: &Fitted) -> Optio
     let mut hazard = None;
     walk(trace, host, |walk| {
         if walk.now() == start {
-            let curve = fitted.hazard_curve(walk);
+            let curve = walk.hazard_curve(fitted.hazard());
             hazard = Some(WINDOW_HOURS.map(|hours| curve.at((hours * HOUR) as f64).value()));
         }
     });

@@ -11,7 +11,9 @@ const PAST: (usize, usize) = (6, 10);
 const WEIGHTS: (usize, usize) = (3, 4);
 
 /// Strides in hours that meet every hour of the day in turn.
-const STRIDES: [u64; 16] = [1, 5, 7, 11, 13, 17, 19, 23, 25, 29, 31, 35, 37, 41, 43, 47];
+const STRIDES: [u64; 18] = [
+    1, 5, 7, 11, 13, 17, 19, 23, 25, 29, 31, 35, 41, 47, 59, 95, 191, 383,
+];
 
 /// The days of a trace (since the epoch, ascending), divided in time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +49,15 @@ impl Split {
             calibration,
             judge,
         }
+    }
+
+    /// All days.
+    pub fn all_days(&self) -> impl Iterator<Item = u64> + '_ {
+        self.fit
+            .iter()
+            .chain(&self.calibration)
+            .chain(&self.judge)
+            .copied()
     }
 
     /// First moment after the days fitted on.

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU32;
 
+use super::pretrained::PARAMETERS_FROM_TRACES;
 use super::summary::{Covariates, INTERVAL_COVARIATES, LANDMARK_COVARIATES};
 use super::{INTERVAL_ENDS, INTERVALS, interval_start};
 use crate::calibration::Calibration;
@@ -72,6 +73,12 @@ impl Default for HazardModel {
 }
 
 impl HazardModel {
+    /// The model as shipped: weights fitted on public traces, for a grid that has none of its own.
+    #[must_use]
+    pub fn pretrained() -> Self {
+        Self::from_parameters(&PARAMETERS_FROM_TRACES).unwrap_or_default()
+    }
+
     /// A model in which each host fails as often as its own history says, shrunk towards the
     /// hazards `pool`.
     fn with_pool(pool: [f64; INTERVALS]) -> Self {
@@ -359,6 +366,28 @@ mod tests {
         parameters[20] = f64::NAN;
         let range = ParametersError::Range { index: 20 };
         assert_eq!(HazardModel::from_parameters(&parameters), Err(range));
+    }
+
+    #[test]
+    fn the_shipped_parameters_are_a_model() {
+        assert_eq!(
+            HazardModel::pretrained().parameters(),
+            PARAMETERS_FROM_TRACES
+        );
+        assert_ne!(HazardModel::pretrained(), HazardModel::default());
+    }
+
+    #[test]
+    fn the_shipped_model_tells_flaky_hosts_from_steady_ones() {
+        let model = HazardModel::pretrained();
+        let tr = |host: HostSummary<_>| {
+            model
+                .curve(&host.covariates(model.pool()), STEP, 600)
+                .at(3600.0)
+                .value()
+        };
+        let (flaky, steady) = (tr(host(3000, 100)), tr(host(500_000, 4)));
+        assert!(flaky < 0.7 && steady > 0.9, "{flaky} {steady}");
     }
 
     #[test]

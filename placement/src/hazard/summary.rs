@@ -411,7 +411,14 @@ mod tests {
         #[test]
         fn any_history_gives_finite_covariates(
             spans in prop::collection::vec(
-                (0u64..100_000, 0u64..100_000, prop::option::of(0usize..5), prop::option::of(any::<f64>())), 0..60),
+                (
+                    0u64..100_000,
+                    0u64..100_000,
+                    prop::option::of(0usize..5),
+                    prop::option::of(any::<f64>()),
+                ),
+                0..60,
+            ),
         ) {
             let mut s = summary();
             let mut time = 0u64;

@@ -211,7 +211,10 @@ mod tests {
     proptest! {
         #[test]
         fn any_stays_make_a_kernel(
-            raw in prop::collection::vec((0u32..40_000, 0u32..40_000, 0usize..5, prop::option::of(0usize..5)), 0..40),
+            raw in prop::collection::vec(
+                (0u32..40_000, 0u32..40_000, 0usize..5, prop::option::of(0usize..5)),
+                0..40,
+            ),
             strength in 0.0f64..10.0,
         ) {
             let stays: Vec<_> = raw.into_iter().map(|(age_at_start, steps, state, next)| Visit {
@@ -222,7 +225,8 @@ mod tests {
             let kernel = risks(own).kernel(&risks(pool), strength, 50);
             for init in [Idle, Busy] {
                 let curve = kernel.survival_at_age(init, 7, 60);
-                prop_assert!(curve.windows(2).all(|pair| pair[1] <= pair[0] + 1e-12 && pair[1] >= 0.0));
+                let falls = |pair: &[f64]| pair[1] <= pair[0] + 1e-12 && pair[1] >= 0.0;
+                prop_assert!(curve.windows(2).all(falls));
             }
         }
     }
