@@ -1,6 +1,27 @@
 //! Which hosts to trust with a shard: availability states, prediction and the choice of hosts.
 //!
 //! Pure: no clock, no file, no socket, no randomness. Time is always an argument.
+//!
+//! From readings to a survival curve: a [`state::HostClassifier`] turns a monitor's readings into
+//! states, a [`history::Timeline`] keeps them, a [`hazard::HostSummary`] follows the host, and a
+//! [`hazard::HazardModel`] predicts.
+//!
+//! ```
+//! use std::num::NonZeroU32;
+//! use placement::hazard::{HazardModel, HostSummary};
+//! use placement::state::AvailabilityState;
+//!
+//! let mut summary = HostSummary::new(0);
+//! // Two days of use, an hour off, a day of use; as many or as few spans as one likes.
+//! summary.observe(0..172_800, Some(AvailabilityState::Idle), Some(0.05));
+//! summary.observe(172_800..176_400, Some(AvailabilityState::Gone), None);
+//! summary.observe(176_400..262_800, Some(AvailabilityState::Idle), Some(0.05));
+//!
+//! let model = HazardModel::pretrained();
+//! let six_seconds = NonZeroU32::new(6).unwrap();
+//! let curve = model.curve(&summary.covariates(model.pool()), six_seconds, 6000);
+//! assert!(curve.at(3600.0) > curve.at(36_000.0));
+//! ```
 
 pub mod bitmap;
 pub mod calibration;
