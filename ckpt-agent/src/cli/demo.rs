@@ -218,8 +218,9 @@ fn make_image(path: &Path) -> io::Result<()> {
     let mut file = io::BufWriter::new(File::create(path)?);
     let mut noise = blake3::Hasher::new_derive_key("ckpt demo image").finalize_xof();
     let mut piece = vec![0; PIECE];
-    for number in 0..IMAGE_BYTES / PIECE {
-        match number % 10 {
+    const PIECES: usize = IMAGE_BYTES / PIECE;
+    for number in 0..PIECES {
+        match number * 10 / PIECES {
             0..3 => smooth(&mut piece, number),
             3..6 => random_doubles(&mut piece, &mut noise),
             6..8 => piece.fill(0),

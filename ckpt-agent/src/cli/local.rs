@@ -362,6 +362,8 @@ fn start(
         .arg(addr.to_string())
         .arg("--ready-file")
         .arg(&ready)
+        // The machine is the user's own: nobody to stand back for.
+        .arg("--normal-priority")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(log)
