@@ -1,0 +1,95 @@
+//! What only the owner reads: manifests, indices, compressed segments.
+
+use codec::compress::{Decompressor, Method};
+use codec::geometry::SEGMENT_BYTES;
+use codec::index::{FileKind, Index};
+use codec::manifest::Manifest;
+use codec::seal::OwnerSecret;
+
+/// Owner of the manifests in `seeds`.
+fn owner() -> OwnerSecret {
+    OwnerSecret::new([9; 32])
+}
+
+pub(crate) fn manifest(input: &[u8]) -> bool {
+    let Ok(manifest) = Manifest::parse(input.to_vec()) else {
+        return false;
+    };
+    assert_eq!(manifest.bytes(), input);
+    let public = manifest.public();
+    assert_eq!(public.roots.len(), public.redundancy.total());
+    assert!(public.rows > 0);
+    for shard in public.redundancy.shards() {
+        assert!(public.shard(shard).is_some());
+    }
+    if let Ok(summary) = manifest.open(&owner()) {
+        assert!(!summary.index.is_empty() && summary.index.len() as u64 <= public.rows);
+        for row in &summary.index {
+            assert!(row.raw_len as usize <= SEGMENT_BYTES && row.stored_len <= row.raw_len);
+        }
+    }
+    true
+}
+
+/// The input is a body, which is signed: what a mad client of this owner could write.
+pub(crate) fn manifest_body(input: &[u8]) -> bool {
+    let Ok(len) = u32::try_from(input.len()) else {
+        return false;
+    };
+    let mut bytes = [b"CKPTMAN1".as_slice(), &len.to_le_bytes(), input].concat();
+    bytes.extend(owner().sign(&bytes));
+    manifest(&bytes)
+}
+
+pub(crate) fn index(input: &[u8]) -> bool {
+    let Ok(index) = Index::decode(input) else {
+        return false;
+    };
+    let Ok(encoded) = index.encode() else {
+        panic!("it was short enough to be decoded")
+    };
+    assert_eq!(Index::decode(&encoded).as_ref(), Ok(&index));
+    let mut stream_bytes = 0;
+    for (number, file) in index.files.iter().enumerate() {
+        let mut parts = file.path.split(|&byte| byte == b'/');
+        let is_plain = parts.all(|part| !matches!(part, b"" | b"." | b"..") && !part.contains(&0));
+        assert!(is_plain || (file.path.is_empty() && index.files.len() == 1));
+        match &file.kind {
+            FileKind::Regular { size, extents } => {
+                let mut end = 0;
+                for extent in extents {
+                    assert!(extent.offset >= end && extent.len > 0);
+                    end = extent.offset + extent.len;
+                    stream_bytes += extent.len;
+                }
+                assert!(end <= *size);
+            }
+            FileKind::HardLink { file } => assert!((*file as usize) < number),
+            _ => {}
+        }
+    }
+    assert_eq!(stream_bytes, index.stream_bytes());
+    for (stored, _) in index.rows() {
+        assert!(stored.is_possible());
+    }
+    true
+}
+
+/// The first bytes are the length that is promised.
+pub(crate) fn decompress(input: &[u8]) -> bool {
+    let Some((len, stored)) = input.split_first_chunk() else {
+        return false;
+    };
+    let raw_len = u32::from_le_bytes(*len) as usize % (SEGMENT_BYTES + 1);
+    let mut accepted = false;
+    for method in [Method::Raw, Method::Zstd] {
+        let mut raw = Vec::new();
+        let done = Decompressor::new().decompress(method, stored, raw_len, &mut raw);
+        assert!(raw.len() <= raw_len.max(stored.len()));
+        if done.is_ok() {
+            assert_eq!(raw.len(), raw_len);
+            accepted = true;
+        }
+    }
+    accepted
+}

@@ -1,0 +1,51 @@
+//! What is done with the input of each fuzz target: parse it, and if it is accepted check what the
+//! parser promises. A broken promise is a panic.
+//!
+//! The same functions are run by cargo-fuzz (`fuzz/fuzz_targets`) and, with simple mutations of the
+//! seeds in `fuzz/seeds`, by `cargo test -p fuzz-parsers`.
+
+mod image;
+mod messages;
+mod shard;
+
+/// Something to do with any bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Name of the target, of its binary in `fuzz_targets` and of its directory in `seeds`.
+    pub name: &'static str,
+    /// Whether the parser accepts the bytes. Panics when a promise is broken.
+    pub run: fn(&[u8]) -> bool,
+}
+
+/// All targets.
+pub const TARGETS: [Target; 13] = [
+    target("decompress", image::decompress),
+    target("footer", shard::footer),
+    target("grid", messages::grid),
+    target("header", shard::header),
+    target("index", image::index),
+    target("job_id", messages::job_id),
+    target("manifest", image::manifest),
+    target("manifest_body", image::manifest_body),
+    target("page", shard::page),
+    target("put_end", messages::put_end),
+    target("record", messages::record),
+    target("request", messages::request),
+    target("response", messages::response),
+];
+
+const fn target(name: &'static str, run: fn(&[u8]) -> bool) -> Target {
+    Target { name, run }
+}
+
+/// Runs the target called `name`.
+///
+/// # Panics
+/// When there is none, and when the target panics.
+pub fn run(name: &str, input: &[u8]) {
+    let target = TARGETS.iter().find(|target| target.name == name);
+    let Some(target) = target else {
+        panic!("no target {name}")
+    };
+    let _accepted = (target.run)(input);
+}

@@ -1,0 +1,75 @@
+//! What comes over the network or from people.
+
+use std::fmt::Debug;
+use std::path::Path;
+
+use codec::JobId;
+use protocol::grid::Grid;
+use protocol::wire::message::{Message, PutEnd, Record, Request, Response};
+
+fn check<M: Message + PartialEq + Debug>(input: &[u8]) -> Option<M> {
+    let message = M::from_frame(input).ok()?;
+    let Ok(frame) = message.to_frame() else {
+        panic!("it was short enough to be read: {message:?}")
+    };
+    assert!(frame.len() <= input.len(), "its shortest form is written");
+    assert_eq!(M::from_frame(&frame).as_ref(), Ok(&message));
+    Some(message)
+}
+
+pub(crate) fn request(input: &[u8]) -> bool {
+    let request = check::<Request>(input);
+    if let Some(Request::PutShard(put)) = &request
+        && let Some(shard) = put.shard()
+    {
+        assert!(shard.at() < put.redundancy.total());
+    }
+    request.is_some()
+}
+
+pub(crate) fn response(input: &[u8]) -> bool {
+    let response = check::<Response>(input);
+    if let Some(Response::Refused(refusal)) = &response {
+        let text = refusal.to_string();
+        assert!(!text.chars().any(char::is_control), "{text:?}");
+    }
+    response.is_some()
+}
+
+pub(crate) fn record(input: &[u8]) -> bool {
+    check::<Record>(input).is_some()
+}
+
+pub(crate) fn put_end(input: &[u8]) -> bool {
+    let Some(bytes) = input.first_chunk() else {
+        return false;
+    };
+    assert_eq!(PutEnd::decode(bytes).encode(), *bytes);
+    true
+}
+
+pub(crate) fn grid(input: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(input) else {
+        return false;
+    };
+    let base = Path::new("/base");
+    let Ok(grid) = Grid::parse(text, base) else {
+        return false;
+    };
+    let written = grid.to_text(base);
+    let again = written.and_then(|text| Grid::parse(&text, base));
+    assert_eq!(again.as_ref(), Ok(&grid));
+    true
+}
+
+pub(crate) fn job_id(input: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(input) else {
+        return false;
+    };
+    let Ok(job) = text.parse::<JobId>() else {
+        return false;
+    };
+    assert_eq!(job.as_str(), text);
+    assert!(!text.is_empty() && text.len() <= 128 && !text.contains(['/', '\0', '\n']));
+    true
+}

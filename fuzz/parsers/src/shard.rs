@@ -1,0 +1,109 @@
+//! What a daemon finds on its disk. Checksums are put right first, or nothing would be reached.
+
+use codec::geometry::page_rows;
+use codec::shard_file::{
+    ENTRY_BYTES, Footer, HEADER_BYTES, Header, Outline, Page, ShardIdentity, TAIL_BYTES,
+};
+use codec::{CheckpointId, PageHash, Redundancy};
+
+/// Bytes of one page's entry in a footer.
+const FOOTER_ENTRY_BYTES: usize = 40;
+
+fn hash(bytes: &[u8]) -> [u8; 32] {
+    PageHash::of(bytes).0
+}
+
+pub(crate) fn header(input: &[u8]) -> bool {
+    let Some(bytes) = input.first_chunk::<HEADER_BYTES>() else {
+        return false;
+    };
+    let mut right = *bytes;
+    let check = hash(&bytes[..112]);
+    right[112..].copy_from_slice(&check[..16]);
+    let mut accepted = false;
+    for bytes in [*bytes, right] {
+        if let Ok(header) = Header::parse(&bytes) {
+            let identity = header.identity;
+            assert!(identity.shard.at() < identity.redundancy.total());
+            assert_eq!(Header::parse(&header.encode()), Ok(header));
+            accepted = true;
+        }
+    }
+    accepted
+}
+
+/// The input is a page, and then one whose hash is wrong.
+pub(crate) fn page(input: &[u8]) -> bool {
+    let rows = (input.len() / ENTRY_BYTES) as u64;
+    assert!(Page::parse(input, rows, PageHash([0; 32])).is_err());
+    assert!(Page::parse(input, rows + 1, PageHash::of(input)).is_err());
+    let Ok(page) = Page::parse(input, rows, PageHash::of(input)) else {
+        return false;
+    };
+    assert_eq!(page.encode(), input);
+    assert_eq!(page.entries().len() as u64, rows);
+    assert!(page.entries().iter().all(|entry| entry.len > 0));
+    assert!(page.block_bytes() >= rows);
+    true
+}
+
+/// The first bytes are the length of the file, the others its footer.
+pub(crate) fn footer(input: &[u8]) -> bool {
+    let Some((len, bytes)) = input.split_first_chunk() else {
+        return false;
+    };
+    let file_len = u64::from_le_bytes(*len);
+    let redundancy = Redundancy::DEFAULT;
+    let Some(shard) = redundancy.shard(0) else {
+        return false;
+    };
+    let identity = ShardIdentity {
+        checkpoint: CheckpointId([1; 16]),
+        redundancy,
+        shard,
+    };
+    let right = with_right_hashes(bytes, &identity);
+    let accepted = right.is_some_and(|right| check_footer(&right, file_len, &identity));
+    check_footer(bytes, file_len, &identity) || accepted
+}
+
+fn check_footer(bytes: &[u8], file_len: u64, identity: &ShardIdentity) -> bool {
+    let Ok(footer) = Footer::parse(bytes, file_len, identity) else {
+        return false;
+    };
+    assert_eq!(footer.encoded_len(), bytes.len());
+    assert!(footer.outline.verify(identity, footer.root).is_ok());
+    let mut end = HEADER_BYTES as u64;
+    for (page, &group) in (0..).zip(&footer.groups) {
+        assert_eq!(group, end, "groups follow each other");
+        let Some(table) = footer.page_offset(page, file_len, bytes.len()) else {
+            panic!("page {page} has no place")
+        };
+        assert!(table > group, "blocks come before their page");
+        end = table + page_rows(footer.outline.rows, page) * ENTRY_BYTES as u64;
+    }
+    assert_eq!(end + bytes.len() as u64, file_len);
+    true
+}
+
+/// `bytes` with the root and the checksum that belong to their other fields.
+fn with_right_hashes(bytes: &[u8], identity: &ShardIdentity) -> Option<Vec<u8>> {
+    let (entries, tail) = bytes.split_last_chunk::<TAIL_BYTES>()?;
+    let (rows, rest) = tail.split_first_chunk()?;
+    let block_bytes = rest.first_chunk()?;
+    let entries = entries.as_chunks::<FOOTER_ENTRY_BYTES>().0.iter();
+    let outline = Outline {
+        rows: u64::from_le_bytes(*rows),
+        block_bytes: u64::from_le_bytes(*block_bytes),
+        pages: entries
+            .filter_map(|entry| entry.last_chunk())
+            .map(|hash| PageHash(*hash))
+            .collect(),
+    };
+    let mut bytes = bytes.to_vec();
+    let root = bytes.len() - TAIL_BYTES + 24;
+    bytes[root..root + 32].copy_from_slice(&outline.root(identity).0);
+    let check = hash(&bytes[..root + 32]);
+    bytes[root + 32..root + 40].copy_from_slice(&check[..8]);
+    Some(bytes)
+}
