@@ -106,6 +106,24 @@ impl SurvivalCurve {
         }
     }
 
+    /// A curve from values that begin with 1, are probabilities and do not rise except by rounding.
+    pub(crate) fn from_computed(step_seconds: NonZeroU32, mut values: Vec<f64>) -> Self {
+        let mut previous = 1.0;
+        for value in &mut values {
+            if *value > previous {
+                *value = previous;
+            }
+            previous = *value;
+        }
+        debug_assert!(
+            values.first() == Some(&1.0) && values.iter().all(|v| (0.0..=1.0).contains(v))
+        );
+        Self {
+            step_seconds,
+            values,
+        }
+    }
+
     /// The host fails with the same rate at all times: `exp(-rate * t)`.
     #[must_use]
     pub fn exponential(step_seconds: NonZeroU32, steps: usize, rate_per_second: f64) -> Self {

@@ -50,10 +50,10 @@ impl Plot {
              font-family=\"sans-serif\" font-size=\"12\">\n\
              <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"white\"/>\n"
         );
-        text(&mut svg, (LEFT, 20.0), "start", &self.title);
+        text(&mut svg, (LEFT + 10.0, 20.0), "start", &self.title);
         let middle = (LEFT + WIDTH - RIGHT) / 2.0;
         text(&mut svg, (middle, HEIGHT - 10.0), "middle", &self.x);
-        text(&mut svg, (LEFT - 50.0, TOP - 4.0), "start", &self.y);
+        text(&mut svg, (LEFT - 54.0, 20.0), "start", &self.y);
         for i in 0..=5 {
             let share = f64::from(i) / 5.0;
             let (x, y) = place((share * x_max, share * y_max));

@@ -248,30 +248,27 @@ impl HazardModel {
         }
         let hazards = self.calibrated_hazards(covariates);
         let step = f64::from(step_seconds.get());
-        let mut values = Vec::with_capacity(steps);
-        let mut before = 0.0;
+        let mut values = vec![1.0; steps + 1];
+        let (mut before, mut done) = (0.0, 0);
         for (j, hazard) in hazards.iter().enumerate() {
             let (start, end) = (interval_start(j) as f64, INTERVAL_ENDS[j] as f64);
             let rate = hazard / (end - start);
-            let last = j + 1 == INTERVALS;
-            // The steps that end within this interval.
-            let until = if last {
+            // The last step that ends within this interval; the last interval goes on for ever.
+            let last = if j + 1 == INTERVALS {
                 steps
             } else {
                 ((end / step) as usize).min(steps)
             };
-            let first = values.len() + 1;
-            if first <= until {
-                let factor = (-rate * step).exp();
-                let mut value = (-(before + rate * (first as f64 * step - start))).exp();
-                for _ in first..=until {
-                    values.push(value);
-                    value *= factor;
-                }
+            let offset = (done + 1) as f64 * step - start;
+            let mut value = (-(before + rate * offset)).exp();
+            let factor = (-rate * step).exp();
+            for slot in values.iter_mut().take(last + 1).skip(done + 1) {
+                *slot = value;
+                value *= factor;
             }
-            before += hazard;
+            (before, done) = (before + hazard, done.max(last));
         }
-        SurvivalCurve::from_estimates(step_seconds, values)
+        SurvivalCurve::from_computed(step_seconds, values)
     }
 }
 
