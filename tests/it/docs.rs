@@ -21,11 +21,11 @@ fn fields_in_code() -> BTreeSet<String> {
             name = None;
         } else if line.trim() == "#[serde(flatten)]" {
             flattened = true;
-        } else if let (Some(name), Some(rest)) = (name, line.strip_prefix("    pub ")) {
-            if !std::mem::take(&mut flattened) {
-                let field = rest.split(':').next().unwrap_or_default();
-                fields.insert(format!("{name}.{field}"));
-            }
+        } else if let (Some(name), Some(rest)) = (name, line.strip_prefix("    pub "))
+            && !std::mem::take(&mut flattened)
+        {
+            let field = rest.split(':').next().unwrap_or_default();
+            fields.insert(format!("{name}.{field}"));
         }
     }
     fields

@@ -125,8 +125,7 @@ fn measure(
     })?;
     times.time("ckpt restore", || {
         let args = ["restore", "--job", "bench", "--force", "-o"];
-        let mut args: Vec<&std::ffi::OsStr> =
-            args.iter().map(std::convert::AsRef::as_ref).collect();
+        let mut args: Vec<&std::ffi::OsStr> = args.iter().map(AsRef::as_ref).collect();
         args.push(restored.as_os_str());
         grid.run(program, &args)
     })?;
