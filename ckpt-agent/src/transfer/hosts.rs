@@ -52,6 +52,7 @@ impl Hosts {
     pub fn new(grid: &Grid, identity: &Identity, window: u32) -> Result<Self, EndpointError> {
         let mut config = EndpointConfig::new(identity.clone(), grid.authority.clone());
         config.receive_window = window;
+        config.stream_window = window;
         config.send_window = window.into();
         let any: [SocketAddr; 2] = [
             (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0).into(),

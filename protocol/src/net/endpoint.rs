@@ -39,6 +39,8 @@ pub struct EndpointConfig {
     pub authority: CertificateDer<'static>,
     /// Bytes that one peer may have in flight to here: bounds the memory that it can claim.
     pub receive_window: u32,
+    /// Bytes that may be in flight to here on one stream.
+    pub stream_window: u32,
     /// Bytes in flight to one peer.
     pub send_window: u64,
     /// Requests that one peer may have open at once.
@@ -71,6 +73,7 @@ impl EndpointConfig {
             identity,
             authority,
             receive_window: 8 << 20,
+            stream_window: 8 << 20,
             send_window: 8 << 20,
             streams_max: 64,
             mtu_max: MTU_MAX,
@@ -85,7 +88,7 @@ impl EndpointConfig {
             .max_concurrent_bidi_streams(self.streams_max.into())
             .max_concurrent_uni_streams(0_u32.into())
             .receive_window(self.receive_window.into())
-            .stream_receive_window(self.receive_window.into())
+            .stream_receive_window(self.stream_window.into())
             .send_window(self.send_window)
             .max_idle_timeout(Some(VarInt::from_u32(IDLE.as_millis() as u32).into()))
             .keep_alive_interval(Some(IDLE / 4))
