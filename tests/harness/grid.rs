@@ -158,17 +158,7 @@ impl Grid {
     /// # Errors
     /// When its directory can't be read.
     pub fn shard_files(&self, host: &str) -> Result<Vec<PathBuf>> {
-        let mut files = Vec::new();
-        let shards = self.data_dir(host).join("shards");
-        if !shards.exists() {
-            return Ok(files);
-        }
-        for checkpoint in std::fs::read_dir(shards)? {
-            for file in std::fs::read_dir(checkpoint?.path())? {
-                files.push(file?.path());
-            }
-        }
-        Ok(files)
+        files_of_owners(&self.data_dir(host).join("shards"))
     }
 
     /// Manifest files of `host`.
@@ -176,9 +166,7 @@ impl Grid {
     /// # Errors
     /// When its directory can't be read.
     pub fn manifest_files(&self, host: &str) -> Result<Vec<PathBuf>> {
-        let dir = self.data_dir(host).join("manifests");
-        let entries = std::fs::read_dir(dir)?;
-        entries.map(|entry| Ok(entry?.path())).collect()
+        files_of_owners(&self.data_dir(host).join("manifests"))
     }
 
     /// Directory of the grid's and the test's files.
@@ -207,4 +195,18 @@ fn running_host(host: &Value) -> Option<(String, Pid)> {
 fn is_zombie(pid: Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
     stat.is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|s| s.starts_with(" Z")))
+}
+
+/// Each owner has a directory; none of it exists before the daemon ran.
+fn files_of_owners(dir: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    if !dir.exists() {
+        return Ok(files);
+    }
+    for owner in std::fs::read_dir(dir)? {
+        for file in std::fs::read_dir(owner?.path())? {
+            files.push(file?.path());
+        }
+    }
+    Ok(files)
 }
