@@ -19,21 +19,21 @@ pub struct DaemonConfig {
     pub data_dir: PathBuf,
     /// Where it listens.
     pub listen: SocketAddr,
-    /// Bytes that it lends.
-    pub capacity_bytes: u64,
-    /// Free space of the disk that it never uses.
-    pub reserve_bytes: u64,
+    /// Bytes that it lends; what it holds and nine tenths of what is free when not given.
+    pub capacity_bytes: Option<u64>,
+    /// Free space of the disk that it never uses; a twentieth of the disk, at most
+    /// [`RESERVE_BYTES_MAX`], when not given.
+    pub reserve_bytes: Option<u64>,
     /// Memory that it may use.
     pub memory_bytes: u64,
 }
 
+/// Most of a disk that stays free unless another number is given.
+pub const RESERVE_BYTES_MAX: u64 = 10 << 30;
+
 /// How the memory is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryPlan {
-    /// Bytes that one peer may have in flight to here.
-    pub receive_window: u32,
-    /// Bytes in flight to one peer.
-    pub send_window: u64,
     /// Shards that may be written at once.
     pub writers: usize,
     /// Reads that may run at once.
@@ -45,23 +45,33 @@ pub struct MemoryPlan {
 /// Memory of the program itself: code, runtime, books of some ten thousand shards.
 const BASE_BYTES: u64 = 16 << 20;
 
-/// What one shard takes while it is written: a batch being received, one queued, one written.
-const WRITER_BYTES: u64 = 3 << 20;
+/// What a connection may have in flight to here while it sends no shard: a frame and a bit.
+pub const CONNECTION_WINDOW: u32 = 96 << 10;
 
-/// What one read takes: a piece of a shard on its way into the send window.
-const READER_BYTES: u64 = 2 << 20;
+/// What a connection that sends a shard may have in flight in addition: 400 Mbit/s at 40 ms.
+pub const WRITER_WINDOW: u32 = 2 << 20;
+
+/// What may be in flight from here on one connection.
+pub const SEND_WINDOW: u64 = 1 << 20;
+
+/// What one shard takes while it is written: its window, a batch that is received, one that is
+/// written, the buffer of its file.
+const WRITER_BYTES: u64 = WRITER_WINDOW as u64 + (2 << 20);
+
+/// What one read takes: its window, a piece that waits for it, one that is read.
+const READER_BYTES: u64 = SEND_WINDOW + (1 << 20);
 
 impl MemoryPlan {
-    /// Divides `memory_bytes`: a third for writers, a third for readers, a third for windows.
+    /// Divides `memory_bytes`.
     pub fn new(memory_bytes: u64) -> Self {
-        let share = memory_bytes.saturating_sub(BASE_BYTES) / 3;
-        let at_least = |bytes: u64, each: u64, least: u64| (bytes / each).max(least) as usize;
+        let whole = memory_bytes.saturating_sub(BASE_BYTES);
+        let share = |parts: u64, each: u64, least: u64, most: u64| {
+            (whole / 16 * parts / each).clamp(least, most) as usize
+        };
         Self {
-            receive_window: (share / 8).clamp(256 << 10, 8 << 20) as u32,
-            send_window: (share / 8).clamp(256 << 10, 8 << 20),
-            writers: at_least(share, WRITER_BYTES, 2),
-            readers: at_least(share, READER_BYTES, 2),
-            connections: 64,
+            writers: share(10, WRITER_BYTES, 1, 256),
+            readers: share(4, READER_BYTES, 1, 256),
+            connections: share(2, u64::from(CONNECTION_WINDOW), 16, 4096),
         }
     }
 }
@@ -70,21 +80,29 @@ impl MemoryPlan {
 mod tests {
     use super::*;
 
+    fn used(plan: &MemoryPlan) -> u64 {
+        BASE_BYTES
+            + plan.writers as u64 * WRITER_BYTES
+            + plan.readers as u64 * READER_BYTES
+            + plan.connections as u64 * u64::from(CONNECTION_WINDOW)
+    }
+
     #[test]
-    fn the_default_plan_stays_within_its_memory() {
-        let memory = 64 << 20;
-        let plan = MemoryPlan::new(memory);
-        let used = plan.writers as u64 * WRITER_BYTES + plan.readers as u64 * READER_BYTES;
+    fn the_plan_stays_within_its_memory() {
+        for mib in [32, 64, 100, 256, 1024] {
+            let plan = MemoryPlan::new(mib << 20);
+            assert!(used(&plan) <= mib << 20, "{plan:?}");
+        }
+        let plan = MemoryPlan::new(64 << 20);
         assert!(
-            BASE_BYTES + used + 8 * u64::from(plan.receive_window) <= memory,
+            plan.writers >= 7 && plan.readers >= 6 && plan.connections >= 64,
             "{plan:?}"
         );
-        assert!(plan.writers >= 5 && plan.readers >= 5, "{plan:?}");
     }
 
     #[test]
     fn little_memory_still_serves() {
         let plan = MemoryPlan::new(0);
-        assert!(plan.writers >= 2 && plan.receive_window >= 256 << 10);
+        assert!(plan.writers >= 1 && plan.readers >= 1 && plan.connections >= 16);
     }
 }

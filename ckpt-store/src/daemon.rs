@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,18 +13,26 @@ use quinn::{Endpoint, VarInt};
 use rustix::fs::{FlockOperation, flock};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
-use tracing::{debug, info, warn};
+use tracing::{error, info, warn};
 
-use crate::config::{DaemonConfig, MemoryPlan};
+use crate::config::{
+    CONNECTION_WINDOW, DaemonConfig, MemoryPlan, RESERVE_BYTES_MAX, SEND_WINDOW, WRITER_WINDOW,
+};
 use crate::disk::RealDisk;
-use crate::serve::{self, Context};
-use crate::store::Store;
+use crate::serve::{self, Clock, Host, STREAMS_MAX};
+use crate::shards::{Store, StoreError};
 
-/// How often expired shards are looked for.
-const EXPIRY_PERIOD: Duration = Duration::from_secs(60);
+/// How often what was never committed is looked for.
+const SWEEP_PERIOD: Duration = Duration::from_secs(60);
 
 /// How long requests that are under way at a stop may go on.
-const STOP_GRACE: Duration = Duration::from_secs(5);
+const STOP_GRACE: Duration = Duration::from_secs(8);
+
+/// How long a handshake may take.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Handshakes under way from which on a client has to show first that its address is its own.
+const HANDSHAKES_BEFORE_RETRY: usize = 16;
 
 /// Why a daemon does not start.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +49,15 @@ pub enum StartError {
         #[source]
         cause: io::Error,
     },
+    /// What is in it.
+    #[error("data directory {path}")]
+    Store {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: StoreError,
+    },
     /// The network.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
@@ -52,7 +70,7 @@ pub struct Daemon {
     local_addr: SocketAddr,
     stop: watch::Sender<bool>,
     accepting: JoinHandle<()>,
-    expiring: JoinHandle<()>,
+    sweeping: JoinHandle<()>,
     places: Arc<Semaphore>,
     connections: usize,
     _lock: File,
@@ -68,42 +86,37 @@ impl Daemon {
             path: config.data_dir.clone(),
             cause,
         };
-        fs::create_dir_all(&config.data_dir).map_err(failed)?;
+        make_private_dir(&config.data_dir).map_err(failed)?;
         let lock = lock(&config.data_dir)?;
-        let disk = RealDisk::new(&config.data_dir);
-        let (capacity, reserve) = (config.capacity_bytes, config.reserve_bytes);
-        let opened = tokio::task::spawn_blocking(move || Store::open(disk, capacity, reserve));
-        let (store, findings) = opened
-            .await
-            .map_err(io::Error::other)
-            .and_then(|opened| opened)
-            .map_err(failed)?;
-        for finding in findings {
-            warn!(path = %finding.path.display(), what = finding.what, "found at start");
-        }
-        let store = Arc::new(store);
+        let clock = Clock::start();
+        let store = Arc::new(open_store(config, clock).await?);
         let plan = MemoryPlan::new(config.memory_bytes);
         let mut settings =
             EndpointConfig::new(config.identity.clone(), config.grid.authority.clone());
-        settings.receive_window = plan.receive_window;
-        settings.send_window = plan.send_window;
+        settings.receive_window = CONNECTION_WINDOW;
+        settings.stream_window = WRITER_WINDOW;
+        settings.send_window = SEND_WINDOW;
+        settings.streams_max = STREAMS_MAX;
         let endpoint = endpoint::server(&settings, config.listen)?;
         let local_addr = endpoint.local_addr().map_err(failed)?;
         let (stop, stopping) = watch::channel(false);
-        let context = Context::new(Arc::clone(&store), config.name.clone(), &plan, stopping);
+        let name = config.name.clone();
+        let host = Host::new(Arc::clone(&store), name, clock, &plan, stopping);
         let places = Arc::new(Semaphore::new(plan.connections));
         let usage = store.usage();
         info!(
-            name = config.name, addr = %local_addr, data = %config.data_dir.display(),
-            capacity_bytes = usage.capacity_bytes, shards = usage.shards, "serving"
+            name = config.name, grid = config.grid.name, addr = %local_addr,
+            data = %config.data_dir.display(), capacity_bytes = usage.capacity_bytes,
+            free_bytes = usage.free_bytes, shards = usage.counts.shards,
+            checkpoints = usage.counts.committed, "serving"
         );
         Ok(Self {
             accepting: tokio::spawn(accept(
                 endpoint.clone(),
-                Arc::new(context),
+                Arc::new(host),
                 Arc::clone(&places),
             )),
-            expiring: tokio::spawn(expire(store)),
+            sweeping: tokio::spawn(sweep(store, clock)),
             endpoint,
             local_addr,
             stop,
@@ -128,14 +141,41 @@ impl Daemon {
         let all = u32::try_from(self.connections).unwrap_or(u32::MAX);
         let idle = self.places.acquire_many(all);
         if tokio::time::timeout(STOP_GRACE, idle).await.is_err() {
-            debug!("connections are cut");
+            warn!("requests are cut");
         }
         self.endpoint.close(VarInt::from_u32(3), b"shutting down");
         let _ = tokio::time::timeout(Duration::from_secs(1), self.endpoint.wait_idle()).await;
         self.accepting.abort();
-        self.expiring.abort();
+        self.sweeping.abort();
         info!("stopped");
     }
+}
+
+async fn open_store(config: &DaemonConfig, clock: Clock) -> Result<Store, StartError> {
+    let path = config.data_dir.clone();
+    let failed = |cause| StartError::Data {
+        path: config.data_dir.clone(),
+        cause,
+    };
+    let reserve = match config.reserve_bytes {
+        Some(reserve) => reserve,
+        None => (RealDisk::size_bytes(&path).map_err(failed)? / 20).min(RESERVE_BYTES_MAX),
+    };
+    let disk = Arc::new(RealDisk::new(path.clone(), reserve));
+    let (capacity, now, unix_seconds) = (config.capacity_bytes, clock.now(), clock.unix_seconds());
+    let opening =
+        tokio::task::spawn_blocking(move || Store::open(disk, capacity, now, unix_seconds));
+    let opened = opening.await.map_err(|e| failed(io::Error::other(e)))?;
+    let (store, loaded) = opened.map_err(|cause| StartError::Store { path, cause })?;
+    info!(?loaded, "data directory read");
+    Ok(store)
+}
+
+fn make_private_dir(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
 }
 
 /// Takes the data directory for this process alone; the file holds its process id.
@@ -166,40 +206,45 @@ fn lock(data_dir: &Path) -> Result<File, StartError> {
     Ok(file)
 }
 
-async fn accept(endpoint: Endpoint, context: Arc<Context<RealDisk>>, places: Arc<Semaphore>) {
+async fn accept(endpoint: Endpoint, host: Arc<Host>, places: Arc<Semaphore>) {
+    let handshakes = Arc::new(Semaphore::new(HANDSHAKES_BEFORE_RETRY));
     while let Some(incoming) = endpoint.accept().await {
+        let from = incoming.remote_address();
+        let handshake = Arc::clone(&handshakes).try_acquire_owned().ok();
+        if handshake.is_none() && incoming.may_retry() {
+            // Fails never: it was asked whether it may.
+            let _ = incoming.retry();
+            continue;
+        }
         let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-            warn!(from = %incoming.remote_address(), "connection refused: too many");
+            warn!(%from, "connection refused: too many");
             incoming.refuse();
             continue;
         };
-        let context = Arc::clone(&context);
+        let host = Arc::clone(&host);
         tokio::spawn(async move {
-            let from = incoming.remote_address();
-            match incoming.await {
-                Ok(connection) => serve::connection(context, connection).await,
-                Err(cause) => warn!(%from, %cause, "handshake failed"),
+            let connected = tokio::time::timeout(HANDSHAKE_TIMEOUT, async { incoming.await });
+            match connected.await {
+                Ok(Ok(connection)) => {
+                    drop(handshake);
+                    serve::connection(host, connection).await;
+                }
+                Ok(Err(cause)) => info!(%from, %cause, "handshake failed"),
+                Err(_) => info!(%from, "handshake not finished in time"),
             }
             drop(place);
         });
     }
 }
 
-async fn expire(store: Arc<Store<RealDisk>>) {
-    let mut period = tokio::time::interval(EXPIRY_PERIOD);
+async fn sweep(store: Arc<Store>, clock: Clock) {
+    let mut period = tokio::time::interval(SWEEP_PERIOD);
     loop {
         period.tick().await;
         let store = Arc::clone(&store);
-        let expired = tokio::task::spawn_blocking(move || store.expire(serve::now())).await;
-        match expired {
-            Ok(Ok(expired)) if !expired.is_empty() => {
-                info!(
-                    checkpoints = expired.len(),
-                    "removed what was never committed"
-                );
-            }
-            Ok(Err(cause)) => warn!(%cause, "removing what was never committed"),
-            _ => {}
+        let swept = tokio::task::spawn_blocking(move || store.sweep(clock.now())).await;
+        if let Err(panicked) = swept {
+            error!(cause = %panicked, "a thread ended");
         }
     }
 }

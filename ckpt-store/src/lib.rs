@@ -1,8 +1,9 @@
 //! The storage daemon: keeps shards of other people's checkpoints on this machine's disk.
 //!
-//! [`core`] decides (what is held, what may be taken, what has expired), [`disk`] and [`store`]
-//! carry it out so that nothing acknowledged is lost at any crash, [`serve`] speaks to clients,
-//! [`daemon`] puts it together.
+//! [`core`] decides (whose version a number is, what has room, what expires) and does no I/O,
+//! [`disk`] is the little that is asked of a file system, [`shards`] puts both together into what
+//! a host does for an owner so that nothing acknowledged is lost at any crash, [`serve`] speaks to
+//! clients, [`daemon`] runs it all.
 
 pub mod cli;
 pub mod config;
@@ -11,4 +12,7 @@ pub mod daemon;
 pub mod disk;
 pub mod priority;
 pub mod serve;
-pub mod store;
+pub mod shards;
+
+pub use config::DaemonConfig;
+pub use daemon::{Daemon, StartError};

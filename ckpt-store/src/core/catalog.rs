@@ -1,422 +1,667 @@
-//! The books: which shards are held, for whom, how much room there is, who claimed which version.
+//! What a host holds and promised: checkpoints by owner, their shards, claims, expiry.
+//!
+//! The shell asks before it acts and reports what it did; between the two, a shard that is being
+//! written is a *put*, which holds its version and its space. Everything belongs to one owner, and
+//! to others it does not exist.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::time::Duration;
 
-use codec::hash::ShardRoot;
-use codec::manifest::Manifest;
-use codec::{CheckpointId, JobTag, OwnerId, Version};
+use codec::shard_file::ShardIdentity;
+use codec::{CheckpointId, JobTag, OwnerId, ShardIndex, ShardRoot, Version};
 use protocol::wire::Code;
 use protocol::wire::limits::UNCOMMITTED_LIFETIME;
-use protocol::wire::message::{Claim, Refusal, ShardName};
+use protocol::wire::message::{Claim, PutShard};
 
-/// Seconds since 1970.
-pub type UnixSeconds = u64;
+use super::Millis;
+use super::ledger::{Ledger, NoSpace, Promise};
 
-/// Claims that one owner may have at once; a save needs one.
-const CLAIMS_PER_OWNER_MAX: usize = 1024;
+/// Most checkpoints that a host knows, claims included. Each takes some 300 bytes of memory.
+pub const CHECKPOINTS_MAX: usize = 1 << 16;
+
+/// Most checkpoints of one owner that are claimed or written, and not committed.
+pub const UNCOMMITTED_MAX: usize = 1024;
+
+/// What a shard of unknown size is promised at first, and what it grows by.
+const GROWTH_BYTES: u64 = 8 << 20;
+
+/// A checkpoint of an owner. Ids are chosen by owners: two owners may choose the same one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
+    /// The owner.
+    pub owner: OwnerId,
+    /// The checkpoint.
+    pub checkpoint: CheckpointId,
+}
 
 /// A whole shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HeldShard {
-    /// Length of its file.
-    pub file_bytes: u64,
+pub struct Shard {
+    /// What it is part of.
+    pub identity: ShardIdentity,
     /// Its root.
     pub root: ShardRoot,
+    /// Its rows.
+    pub rows: u64,
+    /// Sum of its block lengths.
+    pub block_bytes: u64,
+    /// Length of its file.
+    pub file_bytes: u64,
 }
 
-/// What is held of one checkpoint.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
-    /// Whose it is.
-    pub owner: OwnerId,
-    /// Its job.
-    pub job_tag: JobTag,
-    /// Its version.
-    pub version: Version,
-    /// Whole shards by number.
-    pub shards: BTreeMap<u8, HeldShard>,
-    /// Its manifest, once it is committed.
-    pub manifest: Option<Manifest>,
-    /// When its newest shard was begun.
-    pub since: UnixSeconds,
+/// A shard that is being written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PutId(u64);
+
+/// Why something may not be done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Denied {
+    /// Nothing of that name, or not the asker's.
+    #[error("no such checkpoint or shard")]
+    NotFound,
+    /// The shard is here, or being written.
+    #[error("shard {0} is here or being written")]
+    Exists(ShardIndex),
+    /// The version belongs to another checkpoint.
+    #[error("version {version} belongs to checkpoint {holder}")]
+    VersionTaken {
+        /// The version.
+        version: Version,
+        /// Whose it is.
+        holder: CheckpointId,
+    },
+    /// The host is full.
+    #[error(transparent)]
+    NoSpace(#[from] NoSpace),
+    /// The host knows too many checkpoints.
+    #[error("{0} checkpoints, no more are taken")]
+    TooMany(usize),
+    /// The owner has begun too many checkpoints.
+    #[error("{0} uncommitted checkpoints of this owner, no more are taken")]
+    TooManyUncommitted(usize),
+    /// It contradicts what is known of the checkpoint.
+    #[error("{0} is not what it was said to be before")]
+    Contradiction(&'static str),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct ClaimHeld {
-    checkpoint: CheckpointId,
-    expires: UnixSeconds,
+impl Denied {
+    /// The number that goes over the wire.
+    pub const fn code(&self) -> Code {
+        match self {
+            Self::NotFound => Code::NotFound,
+            Self::Exists(_) => Code::Exists,
+            Self::VersionTaken { .. } => Code::VersionTaken,
+            Self::NoSpace(_) | Self::TooMany(_) => Code::NoSpace,
+            Self::TooManyUncommitted(_) => Code::Busy,
+            Self::Contradiction(_) => Code::Mismatch,
+        }
+    }
 }
 
 /// Answer to a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClaimAnswer {
-    /// The version is reserved.
-    Claimed,
-    /// Another checkpoint has it.
+pub enum Claimed {
+    /// The version is the asker's.
+    Yes,
+    /// The version is another checkpoint's; this one is free.
     Taken {
         /// The lowest version above all that are known of the job.
         next: Version,
     },
 }
 
-/// Room for a shard that is being written.
-#[derive(Debug, PartialEq, Eq)]
-#[must_use = "a reservation has to be settled or dropped through the catalog"]
-pub struct Reservation {
-    shard: ShardName,
-    bytes: u64,
+/// Whether a manifest still has to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommitStep {
+    /// It has.
+    Write,
+    /// The checkpoint is committed already.
+    Done,
 }
 
-/// The books of one host.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
+struct Checkpoint {
+    job_tag: JobTag,
+    version: Version,
+    /// Whole shards, by number. Nearly always one: a vector is smaller than a map.
+    shards: Vec<Shard>,
+    manifest_bytes: Option<u64>,
+    /// When it goes unless it is committed before.
+    expires: Millis,
+    /// Shards that are being written.
+    puts: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Put {
+    key: Key,
+    shard: ShardIndex,
+    promise: Promise,
+    /// The checkpoint was forgotten: nothing may come of this.
+    forgotten: bool,
+}
+
+/// Counts for status and logs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Whole shards.
+    pub shards: u64,
+    /// Committed checkpoints.
+    pub committed: u64,
+    /// Claimed or written ones that are not committed.
+    pub uncommitted: u64,
+    /// Shards that are being written.
+    pub puts: u64,
+}
+
+/// The books of a host.
+#[derive(Debug, Default)]
 pub struct Catalog {
-    capacity_bytes: u64,
-    used_bytes: u64,
-    reserved_bytes: u64,
-    checkpoints: BTreeMap<CheckpointId, Held>,
-    claims: BTreeMap<(OwnerId, JobTag, Version), ClaimHeld>,
-    writing: BTreeSet<ShardName>,
+    checkpoints: BTreeMap<Key, Checkpoint>,
+    versions: BTreeSet<(OwnerId, JobTag, Version, CheckpointId)>,
+    deadlines: BTreeSet<(Millis, Key)>,
+    uncommitted: BTreeMap<OwnerId, usize>,
+    puts: BTreeMap<PutId, Put>,
+    next_put: u64,
+    counts: Counts,
+    ledger: Ledger,
 }
 
 impl Catalog {
-    /// Empty books for a host that lends `capacity_bytes`.
-    pub const fn new(capacity_bytes: u64) -> Self {
+    /// The books of an empty host that lends nothing yet.
+    pub const fn new() -> Self {
         Self {
-            capacity_bytes,
-            used_bytes: 0,
-            reserved_bytes: 0,
             checkpoints: BTreeMap::new(),
-            claims: BTreeMap::new(),
-            writing: BTreeSet::new(),
+            versions: BTreeSet::new(),
+            deadlines: BTreeSet::new(),
+            uncommitted: BTreeMap::new(),
+            puts: BTreeMap::new(),
+            next_put: 0,
+            counts: Counts {
+                shards: 0,
+                committed: 0,
+                uncommitted: 0,
+                puts: 0,
+            },
+            ledger: Ledger::new(0),
         }
     }
 
-    /// Bytes lent.
-    pub const fn capacity_bytes(&self) -> u64 {
-        self.capacity_bytes
+    /// Says how many bytes the host lends. What is stored beyond stays.
+    pub const fn lend(&mut self, capacity: u64) {
+        self.ledger.lend(capacity);
     }
 
-    /// Bytes taken or promised.
-    pub const fn used_bytes(&self) -> u64 {
-        self.used_bytes + self.reserved_bytes
+    /// The books of space.
+    pub const fn ledger(&self) -> &Ledger {
+        &self.ledger
     }
 
-    /// Number of whole shards.
-    pub fn shard_count(&self) -> u64 {
-        self.checkpoints
-            .values()
-            .map(|held| held.shards.len() as u64)
-            .sum()
+    /// Counts of what is here.
+    pub const fn counts(&self) -> Counts {
+        self.counts
     }
 
-    /// Number of committed checkpoints.
-    pub fn checkpoint_count(&self) -> u64 {
-        let committed = |held: &&Held| held.manifest.is_some();
-        self.checkpoints.values().filter(committed).count() as u64
-    }
-
-    /// All that is held.
-    pub fn all(&self) -> impl Iterator<Item = (CheckpointId, &Held)> {
-        self.checkpoints.iter().map(|(id, held)| (*id, held))
-    }
-
-    /// What is held of a checkpoint, if it is `owner`'s.
-    ///
-    /// # Errors
-    /// The same refusal whether it does not exist or is somebody else's.
-    pub fn owned(&self, owner: OwnerId, checkpoint: CheckpointId) -> Result<&Held, Refusal> {
-        self.checkpoints
-            .get(&checkpoint)
-            .filter(|held| held.owner == owner)
-            .ok_or_else(|| Refusal::new(Code::NotFound, format!("checkpoint {checkpoint}")))
-    }
-
-    /// A whole shard of a checkpoint, if it is `owner`'s.
-    ///
-    /// # Errors
-    /// As [`Self::owned`].
-    pub fn owned_shard(&self, owner: OwnerId, name: ShardName) -> Result<HeldShard, Refusal> {
-        let held = self.owned(owner, name.checkpoint)?;
-        held.shards.get(&name.shard).copied().ok_or_else(|| {
-            let ShardName { checkpoint, shard } = name;
-            Refusal::new(Code::NotFound, format!("shard {shard} of {checkpoint}"))
-        })
-    }
-
-    /// Reserves a version for a checkpoint; saying it again is fine.
-    ///
-    /// # Errors
-    /// When the owner has too many claims.
-    pub fn claim(
+    /// Enters a whole shard that was found on the disk and is `age` old.
+    pub fn load_shard(
         &mut self,
+        now: Millis,
+        age: Duration,
+        claim: &Claim,
         owner: OwnerId,
-        claim: Claim,
-        now: UnixSeconds,
-    ) -> Result<ClaimAnswer, Refusal> {
-        if self.holder_of(owner, claim, now).is_some() {
-            let next = self.next_version(owner, claim.job_tag);
-            return Ok(ClaimAnswer::Taken { next });
-        }
-        let of_owner = |((of, _, _), _): &(&(OwnerId, _, _), _)| *of == owner;
-        if self.claims.iter().filter(of_owner).count() >= CLAIMS_PER_OWNER_MAX {
-            return Err(Refusal::new(Code::Busy, "too many saves at once"));
-        }
-        let held = ClaimHeld {
+        shard: Shard,
+    ) {
+        let key = Key {
+            owner,
             checkpoint: claim.checkpoint,
-            expires: now.saturating_add(UNCOMMITTED_LIFETIME.as_secs()),
         };
-        self.claims
-            .insert((owner, claim.job_tag, claim.version), held);
-        Ok(ClaimAnswer::Claimed)
+        let left = UNCOMMITTED_LIFETIME.saturating_sub(age);
+        self.enter(key, claim, now.after(left));
+        self.add_shard(key, shard);
     }
 
-    /// Another checkpoint that has the version which is claimed.
-    fn holder_of(&self, owner: OwnerId, claim: Claim, now: UnixSeconds) -> Option<CheckpointId> {
-        let key = (owner, claim.job_tag, claim.version);
-        let claimed = self
-            .claims
-            .get(&key)
-            .filter(|held| held.expires > now)
-            .map(|held| held.checkpoint);
-        let stored = self.checkpoints.iter().filter_map(|(id, held)| {
-            ((held.owner, held.job_tag, held.version) == key).then_some(*id)
-        });
-        claimed
-            .into_iter()
-            .chain(stored)
-            .find(|id| *id != claim.checkpoint)
+    /// Enters a manifest of `bytes` bytes that was found on the disk.
+    pub fn load_manifest(&mut self, claim: &Claim, owner: OwnerId, bytes: u64) {
+        let key = Key {
+            owner,
+            checkpoint: claim.checkpoint,
+        };
+        self.enter(key, claim, Millis::default());
+        self.committed(key, bytes);
     }
 
-    fn next_version(&self, owner: OwnerId, job_tag: JobTag) -> Version {
-        let claimed = self
-            .claims
-            .keys()
-            .filter(|(of, job, _)| (*of, *job) == (owner, job_tag))
-            .map(|(_, _, version)| *version);
-        let stored = self
-            .checkpoints
-            .values()
-            .filter(|held| (held.owner, held.job_tag) == (owner, job_tag))
-            .map(|held| held.version);
-        claimed
-            .chain(stored)
-            .max()
-            .map_or(Version::FIRST, Version::next)
-    }
-
-    /// Makes room for a shard that is about to be written, `expected_bytes` at first.
+    /// Reserves a version for a checkpoint. The same claim again renews it.
     ///
     /// # Errors
-    /// When it is here already, is being written, has a version that is another checkpoint's, or
-    /// does not fit.
-    pub fn reserve(
+    /// When the checkpoint is known by another version, or there are too many.
+    pub fn claim(&mut self, now: Millis, owner: OwnerId, claim: &Claim) -> Result<Claimed, Denied> {
+        match self.hold_version(now, owner, claim) {
+            Ok(_) => Ok(Claimed::Yes),
+            Err(Denied::VersionTaken { .. }) => Ok(Claimed::Taken {
+                next: self.next_version(owner, claim.job_tag),
+            }),
+            Err(denied) => Err(denied),
+        }
+    }
+
+    /// Begins a shard: holds its version and its space. `free` is what the disk has.
+    ///
+    /// # Errors
+    /// When it may not be written.
+    pub fn begin_put(
         &mut self,
+        now: Millis,
         owner: OwnerId,
-        claim: Claim,
-        shard: u8,
-        expected_bytes: u64,
-        now: UnixSeconds,
-    ) -> Result<Reservation, Refusal> {
-        if self.holder_of(owner, claim, now).is_some() {
-            return Err(Refusal::new(
-                Code::VersionTaken,
-                format!("version {}", claim.version),
-            ));
+        put: &PutShard,
+        shard: ShardIndex,
+        free: u64,
+    ) -> Result<PutId, Denied> {
+        let key = Key {
+            owner,
+            checkpoint: put.claim.checkpoint,
+        };
+        if self.has_shard(key, shard) {
+            return Err(Denied::Exists(shard));
         }
-        if let Some(held) = self.checkpoints.get(&claim.checkpoint) {
-            let same =
-                (held.owner, held.job_tag, held.version) == (owner, claim.job_tag, claim.version);
-            if !same {
-                return Err(Refusal::new(Code::Forbidden, "checkpoint id in use"));
-            }
-            if held.shards.contains_key(&shard) {
-                return Err(Refusal::new(Code::Exists, format!("shard {shard}")));
-            }
+        let wanted = first_promise(put.expected_bytes, self.ledger.left(free));
+        let promise = self.ledger.promise(wanted, free)?;
+        if let Err(denied) = self.hold_version(now, owner, &put.claim) {
+            self.ledger.release(promise);
+            return Err(denied);
         }
-        let name = ShardName {
-            checkpoint: claim.checkpoint,
+        if let Some(checkpoint) = self.checkpoints.get_mut(&key) {
+            checkpoint.puts += 1;
+        }
+        let id = PutId(self.next_put);
+        self.next_put += 1;
+        self.counts.puts += 1;
+        let forgotten = false;
+        let put = Put {
+            key,
             shard,
+            promise,
+            forgotten,
         };
-        if self.writing.contains(&name) {
-            return Err(Refusal::new(
-                Code::Exists,
-                format!("shard {shard} is being written"),
-            ));
-        }
-        let mut reservation = Reservation {
-            shard: name,
-            bytes: 0,
-        };
-        self.extend(&mut reservation, expected_bytes)?;
-        self.writing.insert(name);
-        Ok(reservation)
+        self.puts.insert(id, put);
+        Ok(id)
     }
 
-    /// Makes the reservation at least `bytes` long.
+    /// Notes that a shard's file is going to have `wanted` bytes, of which `written` are on the
+    /// disk, and gets it more space when it needs it.
     ///
     /// # Errors
-    /// When there is no room; the reservation stays as it was.
-    pub fn extend(&mut self, reservation: &mut Reservation, bytes: u64) -> Result<(), Refusal> {
-        let more = bytes.saturating_sub(reservation.bytes);
-        let left = self.capacity_bytes.saturating_sub(self.used_bytes());
-        if more > left {
-            return Err(Refusal::new(
-                Code::NoSpace,
-                format!(
-                    "{more} bytes wanted, {left} left of {}",
-                    self.capacity_bytes
-                ),
-            ));
+    /// When there is no space, or the checkpoint was forgotten.
+    pub fn grow_put(
+        &mut self,
+        id: PutId,
+        wanted: u64,
+        written: u64,
+        free: u64,
+    ) -> Result<(), Denied> {
+        let put = self.puts.get_mut(&id).ok_or(Denied::NotFound)?;
+        if put.forgotten {
+            return Err(Denied::NotFound);
         }
-        reservation.bytes += more;
-        self.reserved_bytes += more;
+        self.ledger.note_written(&mut put.promise, written);
+        let Some(missing) = wanted
+            .checked_sub(put.promise.bytes())
+            .filter(|&more| more > 0)
+        else {
+            return Ok(());
+        };
+        let comfortable = missing.max(GROWTH_BYTES).min(self.ledger.left(free));
+        self.ledger
+            .extend(&mut put.promise, comfortable.max(missing), free)?;
         Ok(())
     }
 
-    /// Gives a reservation back: the shard was not written.
-    pub fn release(&mut self, reservation: Reservation) {
-        self.reserved_bytes -= reservation.bytes;
-        self.writing.remove(&reservation.shard);
-    }
-
-    /// Enters a shard that is whole and synced.
-    pub fn stored(
-        &mut self,
-        reservation: Reservation,
-        owner: OwnerId,
-        claim: Claim,
-        shard: HeldShard,
-        now: UnixSeconds,
-    ) {
-        let name = reservation.shard;
-        self.release(reservation);
-        self.enter(owner, claim, name.shard, shard, now);
-    }
-
-    /// Enters a whole shard, found at start or just written.
-    pub fn enter(
-        &mut self,
-        owner: OwnerId,
-        claim: Claim,
-        number: u8,
-        shard: HeldShard,
-        since: UnixSeconds,
-    ) {
-        let held = self
-            .checkpoints
-            .entry(claim.checkpoint)
-            .or_insert_with(|| Held {
-                owner,
-                job_tag: claim.job_tag,
-                version: claim.version,
-                shards: BTreeMap::new(),
-                manifest: None,
-                since,
-            });
-        held.since = held.since.max(since);
-        self.used_bytes += shard.file_bytes;
-        if let Some(replaced) = held.shards.insert(number, shard) {
-            self.used_bytes -= replaced.file_bytes;
-        }
-    }
-
-    /// Whether `manifest` may be committed here: `Ok(true)` when it already is.
+    /// Whether a shard that is being written is still wanted.
     ///
     /// # Errors
-    /// When it is not the asker's, no shard of it is here, a shard here is not the one that it
-    /// names, or another checkpoint has its version.
-    pub fn check_commit(&self, owner: OwnerId, manifest: &Manifest) -> Result<bool, Refusal> {
-        let public = manifest.public();
-        if public.owner != owner {
-            return Err(Refusal::new(Code::Forbidden, "signed by somebody else"));
-        }
-        let held = self.owned(owner, public.checkpoint)?;
-        if (held.job_tag, held.version) != (public.job_tag, public.version) {
-            return Err(Refusal::new(Code::Mismatch, "job or version of the shard"));
-        }
-        if let Some(committed) = &held.manifest {
-            if committed == manifest {
-                return Ok(true);
-            }
-            return Err(Refusal::new(
-                Code::Mismatch,
-                "committed with another manifest",
-            ));
-        }
-        for (number, shard) in &held.shards {
-            if public.roots.get(usize::from(*number)) != Some(&shard.root) {
-                return Err(Refusal::new(
-                    Code::Mismatch,
-                    format!("root of shard {number}"),
-                ));
-            }
-        }
-        let key = (owner, public.job_tag, public.version);
-        let taken = self.checkpoints.iter().any(|(id, other)| {
-            let other_key = (other.owner, other.job_tag, other.version);
-            *id != public.checkpoint && other.manifest.is_some() && other_key == key
-        });
-        if taken {
-            return Err(Refusal::new(
-                Code::VersionTaken,
-                format!("version {}", public.version),
-            ));
-        }
-        Ok(false)
-    }
-
-    /// Enters a manifest that is synced.
-    pub fn committed(&mut self, manifest: Manifest) {
-        let public = manifest.public();
-        let key = (public.owner, public.job_tag, public.version);
-        self.claims.remove(&key);
-        if let Some(held) = self.checkpoints.get_mut(&public.checkpoint) {
-            held.manifest = Some(manifest);
+    /// When its checkpoint was forgotten.
+    pub fn check_put(&self, id: PutId) -> Result<Key, Denied> {
+        match self.puts.get(&id) {
+            Some(put) if !put.forgotten => Ok(put.key),
+            _ => Err(Denied::NotFound),
         }
     }
 
-    /// Committed checkpoints of `owner`, of one job or all, with ids above `after`, by id.
+    /// Ends a put whose shard is whole and durable.
+    ///
+    /// # Errors
+    /// When its checkpoint was forgotten: the file has to go.
+    pub fn finish_put(&mut self, now: Millis, id: PutId, shard: Shard) -> Result<(), Denied> {
+        let key = self.check_put(id)?;
+        self.end_put(id);
+        self.add_shard(key, shard);
+        self.renew(key, now.after(UNCOMMITTED_LIFETIME));
+        Ok(())
+    }
+
+    /// Ends a put of which nothing is left on the disk.
+    pub fn abort_put(&mut self, id: PutId) {
+        self.end_put(id);
+    }
+
+    /// Whether a checkpoint may be committed with these roots, by shard.
+    ///
+    /// # Errors
+    /// When there is no whole shard of it, one with another root, or its version is another's.
+    pub fn check_commit(
+        &self,
+        owner: OwnerId,
+        claim: &Claim,
+        roots: &[ShardRoot],
+    ) -> Result<CommitStep, Denied> {
+        let key = Key {
+            owner,
+            checkpoint: claim.checkpoint,
+        };
+        let checkpoint = self.checkpoints.get(&key).ok_or(Denied::NotFound)?;
+        if checkpoint.shards.is_empty() {
+            return Err(Denied::NotFound);
+        }
+        if (checkpoint.job_tag, checkpoint.version) != (claim.job_tag, claim.version) {
+            return Err(Denied::Contradiction("job or version"));
+        }
+        for shard in &checkpoint.shards {
+            if roots.get(shard.identity.shard.at()) != Some(&shard.root) {
+                return Err(Denied::Contradiction("root of a shard"));
+            }
+        }
+        if checkpoint.manifest_bytes.is_some() {
+            return Ok(CommitStep::Done);
+        }
+        let other = self
+            .holders(owner, claim.job_tag, claim.version)
+            .find(|&holder| {
+                let key = Key {
+                    owner,
+                    checkpoint: holder,
+                };
+                holder != claim.checkpoint && self.is_committed(key)
+            });
+        match other {
+            Some(holder) => Err(Denied::VersionTaken {
+                version: claim.version,
+                holder,
+            }),
+            None => Ok(CommitStep::Write),
+        }
+    }
+
+    /// Notes that a manifest of `bytes` bytes is durable.
+    pub fn committed(&mut self, key: Key, bytes: u64) {
+        let Some(checkpoint) = self.checkpoints.get_mut(&key) else {
+            return;
+        };
+        if checkpoint.manifest_bytes.is_none() {
+            checkpoint.manifest_bytes = Some(bytes);
+            self.deadlines.remove(&(checkpoint.expires, key));
+            self.counts.committed += 1;
+            self.ledger.store(bytes);
+            self.drop_uncommitted(key.owner);
+        }
+    }
+
+    /// Whether there is a manifest.
+    pub fn is_committed(&self, key: Key) -> bool {
+        self.checkpoints
+            .get(&key)
+            .is_some_and(|checkpoint| checkpoint.manifest_bytes.is_some())
+    }
+
+    /// A whole shard.
+    ///
+    /// # Errors
+    /// When it is not here.
+    pub fn shard(&self, key: Key, number: u8) -> Result<&Shard, Denied> {
+        self.shards(key)
+            .iter()
+            .find(|shard| shard.identity.shard.number() == number)
+            .ok_or(Denied::NotFound)
+    }
+
+    /// All whole shards of a checkpoint.
+    pub fn shards(&self, key: Key) -> &[Shard] {
+        self.checkpoints
+            .get(&key)
+            .map_or(&[], |checkpoint| &checkpoint.shards)
+    }
+
+    /// The owner's committed checkpoints with an id above `after`, in ascending order.
     pub fn find(
         &self,
         owner: OwnerId,
         job_tag: Option<JobTag>,
         after: Option<CheckpointId>,
-    ) -> impl Iterator<Item = &Held> {
-        use std::ops::Bound::{Excluded, Unbounded};
-        let from = after.map_or(Unbounded, Excluded);
+    ) -> impl Iterator<Item = Key> {
+        let key = |checkpoint| Key { owner, checkpoint };
+        let first = after.map_or(Bound::Included(key(CheckpointId([0; 16]))), |after| {
+            Bound::Excluded(key(after))
+        });
+        let last = Bound::Included(key(CheckpointId([u8::MAX; 16])));
         self.checkpoints
-            .range((from, Unbounded))
-            .map(|(_, held)| held)
-            .filter(move |held| held.owner == owner && held.manifest.is_some())
-            .filter(move |held| job_tag.is_none_or(|job| job == held.job_tag))
+            .range((first, last))
+            .filter(move |(_, checkpoint)| checkpoint.manifest_bytes.is_some())
+            .filter(move |(_, checkpoint)| job_tag.is_none_or(|tag| tag == checkpoint.job_tag))
+            .map(|(key, _)| *key)
     }
 
-    /// Takes a checkpoint out of the books; its files are removed by the caller.
-    pub fn remove(&mut self, checkpoint: CheckpointId) -> Option<Held> {
-        let held = self.checkpoints.remove(&checkpoint)?;
-        let bytes: u64 = held.shards.values().map(|shard| shard.file_bytes).sum();
-        self.used_bytes -= bytes;
-        Some(held)
+    /// Gives up all puts of a checkpoint and says whether anything of it is known.
+    pub fn begin_forget(&mut self, key: Key) -> bool {
+        for put in self.puts.values_mut().filter(|put| put.key == key) {
+            put.forgotten = true;
+        }
+        match self.checkpoints.get_mut(&key) {
+            Some(checkpoint) => {
+                checkpoint.puts = 0;
+                true
+            }
+            None => false,
+        }
     }
 
-    /// Drops all claims for a checkpoint.
-    pub fn unclaim(&mut self, owner: OwnerId, checkpoint: CheckpointId) {
-        self.claims
-            .retain(|(of, _, _), held| *of != owner || held.checkpoint != checkpoint);
+    /// Notes that a checkpoint's manifest is gone from the disk. What is left of it expires.
+    pub fn manifest_removed(&mut self, now: Millis, key: Key) {
+        let Some(checkpoint) = self.checkpoints.get_mut(&key) else {
+            return;
+        };
+        if let Some(bytes) = checkpoint.manifest_bytes.take() {
+            checkpoint.expires = now;
+            self.deadlines.insert((now, key));
+            self.counts.committed -= 1;
+            self.counts.uncommitted += 1;
+            *self.uncommitted.entry(key.owner).or_default() += 1;
+            self.ledger.remove(bytes);
+        }
     }
 
-    /// Drops claims that are over, and tells which checkpoints were never committed and have been
-    /// waiting for too long.
-    pub fn expire(&mut self, now: UnixSeconds) -> Vec<CheckpointId> {
-        self.claims.retain(|_, held| held.expires > now);
-        let lifetime = UNCOMMITTED_LIFETIME.as_secs();
-        self.checkpoints
+    /// Notes that a shard is gone from the disk.
+    pub fn shard_removed(&mut self, key: Key, shard: ShardIndex) {
+        let Some(checkpoint) = self.checkpoints.get_mut(&key) else {
+            return;
+        };
+        let place = |held: &Shard| held.identity.shard == shard;
+        if let Some(at) = checkpoint.shards.iter().position(place) {
+            let removed = checkpoint.shards.remove(at);
+            self.counts.shards -= 1;
+            self.ledger.remove(removed.file_bytes);
+        }
+    }
+
+    /// Strikes a checkpoint of which nothing is on the disk any more.
+    pub fn forgotten(&mut self, now: Millis, key: Key) {
+        // Some may have begun since.
+        self.begin_forget(key);
+        self.manifest_removed(now, key);
+        for shard in self.shards(key).to_vec() {
+            self.shard_removed(key, shard.identity.shard);
+        }
+        if let Some(checkpoint) = self.checkpoints.remove(&key) {
+            self.versions.remove(&version_entry(key, &checkpoint));
+            self.deadlines.remove(&(checkpoint.expires, key));
+            self.drop_uncommitted(key.owner);
+        }
+    }
+
+    /// A checkpoint whose time is over, if there is one.
+    pub fn next_expired(&self, now: Millis) -> Option<Key> {
+        self.deadlines
             .iter()
-            .filter(|(id, held)| {
-                let written = self.writing.iter().any(|name| name.checkpoint == **id);
-                held.manifest.is_none() && !written && held.since.saturating_add(lifetime) <= now
-            })
-            .map(|(id, _)| *id)
-            .collect()
+            .take_while(|(expires, _)| *expires <= now)
+            .map(|(_, key)| *key)
+            .find(|key| self.is_expired(now, *key))
+    }
+
+    /// Whether a checkpoint's time is over.
+    pub fn is_expired(&self, now: Millis, key: Key) -> bool {
+        self.checkpoints.get(&key).is_some_and(|checkpoint| {
+            checkpoint.manifest_bytes.is_none() && checkpoint.puts == 0 && checkpoint.expires <= now
+        })
+    }
+
+    /// Puts off the end of a checkpoint that could not be removed.
+    pub fn renew(&mut self, key: Key, expires: Millis) {
+        let Some(checkpoint) = self.checkpoints.get_mut(&key) else {
+            return;
+        };
+        if checkpoint.manifest_bytes.is_none() {
+            self.deadlines.remove(&(checkpoint.expires, key));
+            checkpoint.expires = expires;
+            self.deadlines.insert((expires, key));
+        }
+    }
+
+    /// Bytes that can be stored when the disk has `free`.
+    pub fn left(&self, free: u64) -> u64 {
+        self.ledger.left(free)
+    }
+
+    fn holders(
+        &self,
+        owner: OwnerId,
+        tag: JobTag,
+        version: Version,
+    ) -> impl Iterator<Item = CheckpointId> {
+        let entry = move |id| (owner, tag, version, CheckpointId(id));
+        self.versions
+            .range(entry([0; 16])..=entry([u8::MAX; 16]))
+            .map(|&(_, _, _, holder)| holder)
+    }
+
+    fn next_version(&self, owner: OwnerId, tag: JobTag) -> Version {
+        let entry = |version, id| (owner, tag, Version(version), CheckpointId(id));
+        self.versions
+            .range(entry(0, [0; 16])..=entry(u64::MAX, [u8::MAX; 16]))
+            .next_back()
+            .map_or(Version::FIRST, |&(_, _, version, _)| version.next())
+    }
+
+    /// Makes the version the checkpoint's, or renews that it is.
+    fn hold_version(&mut self, now: Millis, owner: OwnerId, claim: &Claim) -> Result<(), Denied> {
+        let key = Key {
+            owner,
+            checkpoint: claim.checkpoint,
+        };
+        let expires = now.after(UNCOMMITTED_LIFETIME);
+        if let Some(known) = self.checkpoints.get(&key) {
+            if (known.job_tag, known.version) != (claim.job_tag, claim.version) {
+                return Err(Denied::Contradiction("job or version"));
+            }
+            self.renew(key, expires);
+            return Ok(());
+        }
+        let version = claim.version;
+        if let Some(holder) = self.holders(owner, claim.job_tag, version).next() {
+            return Err(Denied::VersionTaken { version, holder });
+        }
+        if self.checkpoints.len() >= CHECKPOINTS_MAX {
+            return Err(Denied::TooMany(self.checkpoints.len()));
+        }
+        let uncommitted = self.uncommitted.get(&owner).copied().unwrap_or_default();
+        if uncommitted >= UNCOMMITTED_MAX {
+            return Err(Denied::TooManyUncommitted(uncommitted));
+        }
+        self.enter(key, claim, expires);
+        Ok(())
+    }
+
+    /// Adds an uncommitted checkpoint unless it is known.
+    fn enter(&mut self, key: Key, claim: &Claim, expires: Millis) {
+        if self.checkpoints.contains_key(&key) {
+            return;
+        }
+        let checkpoint = Checkpoint {
+            job_tag: claim.job_tag,
+            version: claim.version,
+            shards: Vec::new(),
+            manifest_bytes: None,
+            expires,
+            puts: 0,
+        };
+        self.versions.insert(version_entry(key, &checkpoint));
+        self.deadlines.insert((expires, key));
+        self.checkpoints.insert(key, checkpoint);
+        self.counts.uncommitted += 1;
+        *self.uncommitted.entry(key.owner).or_default() += 1;
+    }
+
+    fn drop_uncommitted(&mut self, owner: OwnerId) {
+        self.counts.uncommitted -= 1;
+        if let Some(count) = self.uncommitted.get_mut(&owner) {
+            *count -= 1;
+            if *count == 0 {
+                self.uncommitted.remove(&owner);
+            }
+        }
+    }
+
+    fn add_shard(&mut self, key: Key, shard: Shard) {
+        if let Some(checkpoint) = self.checkpoints.get_mut(&key) {
+            checkpoint.shards.push(shard);
+            checkpoint.shards.sort_by_key(|shard| shard.identity.shard);
+            self.counts.shards += 1;
+            self.ledger.store(shard.file_bytes);
+        }
+    }
+
+    fn has_shard(&self, key: Key, shard: ShardIndex) -> bool {
+        let writing = |put: &Put| put.key == key && put.shard == shard && !put.forgotten;
+        self.shard(key, shard.number()).is_ok() || self.puts.values().any(writing)
+    }
+
+    fn end_put(&mut self, id: PutId) {
+        let Some(put) = self.puts.remove(&id) else {
+            return;
+        };
+        self.ledger.release(put.promise);
+        self.counts.puts -= 1;
+        if put.forgotten {
+            // It counts no more, whatever has the checkpoint's id since.
+            return;
+        }
+        if let Some(checkpoint) = self.checkpoints.get_mut(&put.key) {
+            checkpoint.puts -= 1;
+        }
+    }
+}
+
+fn version_entry(key: Key, checkpoint: &Checkpoint) -> (OwnerId, JobTag, Version, CheckpointId) {
+    let Key {
+        owner,
+        checkpoint: id,
+    } = key;
+    (owner, checkpoint.job_tag, checkpoint.version, id)
+}
+
+/// Space for a shard of about `expected` block bytes: with its table, or a first part when the
+/// size is not known.
+fn first_promise(expected: u64, left: u64) -> u64 {
+    if expected == 0 {
+        GROWTH_BYTES.min(left).max(1)
+    } else {
+        expected.saturating_add(expected / 512).saturating_add(4096)
     }
 }

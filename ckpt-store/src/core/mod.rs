@@ -1,3 +1,21 @@
-//! What the daemon knows and decides. No I/O, no clock: time is an argument.
+//! What a host decides: whose version a number is, what has room, what expires.
+//!
+//! Pure: no I/O, no clock, no async. Time and the disk's free space are arguments.
 
 pub mod catalog;
+pub mod ledger;
+
+pub use catalog::{Catalog, Denied, Key, PutId, Shard};
+pub use ledger::Ledger;
+
+/// Milliseconds on a clock that only goes forward and begins anywhere.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Millis(pub u64);
+
+impl Millis {
+    /// The moment `duration` later.
+    pub fn after(self, duration: std::time::Duration) -> Self {
+        let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_add(millis))
+    }
+}

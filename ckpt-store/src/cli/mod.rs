@@ -1,5 +1,8 @@
 //! Command line of the daemon.
 
+mod inspect;
+mod size;
+
 use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
@@ -17,9 +20,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::config::DaemonConfig;
 use crate::daemon::Daemon;
-use crate::disk::{Disk, RealDisk};
 use crate::priority;
-use crate::store::Store;
 
 /// Keeps shards of checkpoints on this machine's disk.
 #[derive(Debug, Parser)]
@@ -48,11 +49,14 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Read every block of every shard and report what is damaged.
+    /// Read every block of every shard and report what is damaged (the daemon need not run).
     Check {
         /// Data directory.
         #[arg(long)]
         data: PathBuf,
+        /// One JSON object.
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -70,14 +74,15 @@ struct Serve {
     /// Name in logs and answers [default: the one in the certificate].
     #[arg(long)]
     name: Option<String>,
-    /// Space to lend, such as 10GiB [default: what is free on the disk at start, less the reserve].
-    #[arg(long, value_parser = parse_size)]
+    /// Space to lend, such as 10GiB [default: what is held already and 90% of what is free at start,
+    /// less the reserve].
+    #[arg(long, value_parser = size::parse)]
     capacity: Option<u64>,
-    /// Free space of the disk that is never used.
-    #[arg(long, value_parser = parse_size, default_value = "1GiB")]
-    reserve: u64,
+    /// Free space of the disk that is never used [default: 5% of the disk, at most 10GiB].
+    #[arg(long, value_parser = size::parse)]
+    reserve: Option<u64>,
     /// Memory to use.
-    #[arg(long, value_parser = parse_size, default_value = "64MiB")]
+    #[arg(long, value_parser = size::parse, default_value = "64MiB")]
     memory: u64,
     /// File to write the address to once the daemon answers.
     #[arg(long)]
@@ -109,8 +114,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let done = match args.command {
         Command::Init { data } => init(&data),
         Command::Serve(serve) => run(serve),
-        Command::Status { data, json } => status(&data, json),
-        Command::Check { data } => check(&data),
+        Command::Status { data, json } => inspect::status(&data, json),
+        Command::Check { data, json } => inspect::check(&data, json),
     };
     match done {
         Ok(code) => code,
@@ -171,19 +176,13 @@ fn config(args: Serve) -> Result<DaemonConfig> {
     if !peer.has(Role::Donor) {
         bail!("the certificate of {:?} is not that of a donor", peer.name);
     }
-    fs::create_dir_all(&args.data)?;
-    let free = RealDisk::new(&args.data)
-        .free_bytes()
-        .with_context(|| format!("data directory {}", args.data.display()))?;
     Ok(DaemonConfig {
         grid,
         identity,
         name: args.name.unwrap_or(peer.name),
         data_dir: args.data,
         listen: args.listen,
-        capacity_bytes: args
-            .capacity
-            .unwrap_or_else(|| free.saturating_sub(args.reserve)),
+        capacity_bytes: args.capacity,
         reserve_bytes: args.reserve,
         memory_bytes: args.memory,
     })
@@ -231,96 +230,4 @@ fn log_to_stderr(format: LogFormat) {
         LogFormat::Text => log.with_ansi(false).try_init(),
         LogFormat::Json => log.json().try_init(),
     };
-}
-
-fn open_store(data: &Path) -> Result<Store<RealDisk>> {
-    if !data.join("shards").is_dir() {
-        bail!("{} holds no store", data.display());
-    }
-    let (store, findings) = Store::inspect_only(RealDisk::new(data))?;
-    for finding in findings {
-        let path = data.join(&finding.path);
-        let _ = writeln!(std::io::stderr(), "{}: {}", path.display(), finding.what);
-    }
-    Ok(store)
-}
-
-fn status(data: &Path, json: bool) -> Result<ExitCode> {
-    let usage = open_store(data)?.usage();
-    let mut out = std::io::stdout();
-    if json {
-        let object = serde_json::json!({
-            "used_bytes": usage.used_bytes,
-            "shards": usage.shards,
-            "checkpoints": usage.checkpoints,
-        });
-        writeln!(out, "{object}")?;
-    } else {
-        writeln!(
-            out,
-            "{} shards of {} checkpoints, {} bytes",
-            usage.shards, usage.checkpoints, usage.used_bytes
-        )?;
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-fn check(data: &Path) -> Result<ExitCode> {
-    let store = open_store(data)?;
-    let findings = store.check()?;
-    let mut out = std::io::stdout();
-    for finding in &findings {
-        let path = data.join(&finding.path);
-        writeln!(out, "{}: {}", path.display(), finding.what)?;
-    }
-    writeln!(
-        out,
-        "{} shards, {} damaged",
-        store.usage().shards,
-        findings.len()
-    )?;
-    Ok(ExitCode::from(u8::from(!findings.is_empty())))
-}
-
-/// Reads sizes such as `64MiB`, `10GB`, `1048576`.
-fn parse_size(text: &str) -> Result<u64, String> {
-    let digits = text
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let factor: u64 = match unit.trim() {
-        "" | "B" => 1,
-        "KiB" | "K" => 1 << 10,
-        "MiB" | "M" => 1 << 20,
-        "GiB" | "G" => 1 << 30,
-        "TiB" | "T" => 1 << 40,
-        "KB" | "kB" => 1_000,
-        "MB" => 1_000_000,
-        "GB" => 1_000_000_000,
-        "TB" => 1_000_000_000_000,
-        other => {
-            return Err(format!(
-                "unit {other:?}; use B, KiB, MiB, GiB, TiB, kB, MB, GB, TB"
-            ));
-        }
-    };
-    let number: u64 = number.parse().map_err(|_| format!("{text:?} is no size"))?;
-    number
-        .checked_mul(factor)
-        .ok_or_else(|| format!("{text} is too large"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_are_read() {
-        assert_eq!(parse_size("64MiB"), Ok(64 << 20));
-        assert_eq!(parse_size("10 GB"), Ok(10_000_000_000));
-        assert_eq!(parse_size("7"), Ok(7));
-        assert!(parse_size("x").is_err());
-        assert!(parse_size("1XB").is_err());
-        assert!(parse_size("99999999999TiB").is_err());
-    }
 }

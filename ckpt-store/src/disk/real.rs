@@ -1,0 +1,301 @@
+//! The disk of this machine.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::OFlags;
+
+use super::{Append, ChangeError, Disk, Read};
+
+/// What direct writes are multiples of, in memory and on disk.
+const ALIGN: usize = 4096;
+
+/// Bytes of one write. Larger ones gain nothing, smaller ones cost more calls.
+const WRITE_BYTES: usize = 512 << 10;
+
+/// Files below a data directory.
+///
+/// Shards are written past the page cache where the file system can: the owner's cache stays the
+/// owner's, and a byte costs no second copy.
+#[derive(Debug)]
+pub struct RealDisk {
+    root: PathBuf,
+    reserve_bytes: u64,
+}
+
+impl RealDisk {
+    /// The disk below `root`, of which `reserve_bytes` stay free.
+    pub const fn new(root: PathBuf, reserve_bytes: u64) -> Self {
+        Self {
+            root,
+            reserve_bytes,
+        }
+    }
+
+    /// Size of the file system that `path` is on.
+    ///
+    /// # Errors
+    /// When it does not say.
+    pub fn size_bytes(path: &Path) -> io::Result<u64> {
+        let stat = rustix::fs::statvfs(path)?;
+        Ok(stat.f_blocks.saturating_mul(stat.f_frsize))
+    }
+
+    fn sync_dir_of(&self, path: &Path) -> Result<(), ChangeError> {
+        let dir = self.root.join(path.parent().unwrap_or(Path::new("")));
+        File::open(dir)
+            .and_then(|dir| dir.sync_all())
+            .map_err(ChangeError::NotSynced)
+    }
+}
+
+impl Disk for RealDisk {
+    fn create_dir(&self, dir: &Path) -> Result<(), ChangeError> {
+        let made = fs::DirBuilder::new()
+            .mode(0o700)
+            .create(self.root.join(dir));
+        match made {
+            Ok(()) => self.sync_dir_of(dir),
+            Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            Err(cause) => Err(cause.into()),
+        }
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn Append>> {
+        let path = self.root.join(path);
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600);
+        let flags = OFlags::DIRECT.bits().cast_signed();
+        let (file, direct) = match options.clone().custom_flags(flags).open(&path) {
+            Ok(file) => (file, true),
+            // The file system can't (EINVAL). The name may exist by now.
+            Err(cause) if is_invalid(&cause) => {
+                (options.create_new(false).create(true).open(&path)?, false)
+            }
+            Err(cause) => return Err(cause),
+        };
+        Ok(Box::new(RealFile {
+            file,
+            direct,
+            buffer: Aligned::new(),
+        }))
+    }
+
+    fn publish(&self, from: &Path, to: &Path) -> Result<(), ChangeError> {
+        fs::rename(self.root.join(from), self.root.join(to))?;
+        self.sync_dir_of(to)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn Read>> {
+        let file = File::open(self.root.join(path))?;
+        let len = file.metadata()?.len();
+        Ok(Arc::new(OpenFile { file, len }))
+    }
+
+    fn remove(&self, path: &Path) -> Result<(), ChangeError> {
+        match fs::remove_file(self.root.join(path)) {
+            Ok(()) => self.sync_dir_of(path),
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(cause) => Err(cause.into()),
+        }
+    }
+
+    fn discard(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(self.root.join(path))
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        fs::read_dir(self.root.join(dir))?
+            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+            .collect()
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        let stat = rustix::fs::statvfs(&self.root)?;
+        let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+        Ok(free.saturating_sub(self.reserve_bytes))
+    }
+}
+
+/// A buffer that begins at a multiple of [`ALIGN`] in memory.
+struct Aligned {
+    memory: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+impl Aligned {
+    fn new() -> Self {
+        let memory = vec![0; WRITE_BYTES + ALIGN];
+        let start = memory.as_ptr().align_offset(ALIGN);
+        Self {
+            memory,
+            start,
+            len: 0,
+        }
+    }
+
+    /// Takes what fits from the front of `bytes`; returns the rest.
+    fn fill<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
+        let (now, later) = bytes.split_at(bytes.len().min(WRITE_BYTES - self.len));
+        let at = self.start + self.len;
+        self.memory[at..at + now.len()].copy_from_slice(now);
+        self.len += now.len();
+        later
+    }
+
+    const fn is_full(&self) -> bool {
+        self.len == WRITE_BYTES
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.memory[self.start..self.start + self.len]
+    }
+}
+
+struct RealFile {
+    file: File,
+    direct: bool,
+    buffer: Aligned,
+}
+
+impl std::fmt::Debug for RealFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RealFile")
+            .field("file", &self.file)
+            .field("direct", &self.direct)
+            .finish_non_exhaustive()
+    }
+}
+
+impl RealFile {
+    /// Writes the buffer, which is full unless the file ends here.
+    fn flush(&mut self) -> io::Result<()> {
+        if !self.buffer.is_full() {
+            // The end of a file is no multiple of a disk block.
+            self.leave_direct_mode()?;
+        }
+        let mut done = 0;
+        while done < self.buffer.len {
+            match self.file.write(&self.buffer.bytes()[done..]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => done += written,
+                Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
+                // Wants a larger alignment, or a full disk took an odd part.
+                Err(cause) if self.direct && is_invalid(&cause) => self.leave_direct_mode()?,
+                Err(cause) => return Err(cause),
+            }
+        }
+        self.buffer.len = 0;
+        Ok(())
+    }
+
+    fn leave_direct_mode(&mut self) -> io::Result<()> {
+        if self.direct {
+            let flags = rustix::fs::fcntl_getfl(&self.file)?;
+            rustix::fs::fcntl_setfl(&self.file, flags - OFlags::DIRECT)?;
+            self.direct = false;
+        }
+        Ok(())
+    }
+}
+
+fn is_invalid(cause: &io::Error) -> bool {
+    cause.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error())
+}
+
+impl Append for RealFile {
+    fn append(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            bytes = self.buffer.fill(bytes);
+            if self.buffer.is_full() {
+                self.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn sync(mut self: Box<Self>) -> io::Result<()> {
+        self.flush()?;
+        self.file.sync_data()
+    }
+}
+
+#[derive(Debug)]
+struct OpenFile {
+    file: File,
+    len: u64,
+}
+
+impl Read for OpenFile {
+    fn size(&self) -> u64 {
+        self.len
+    }
+
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.file.read_exact_at(buffer, offset)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_file_appears_under_its_name_when_published() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = RealDisk::new(dir.path().to_owned(), 0);
+        disk.create_dir(Path::new("a")).unwrap();
+        disk.create_dir(Path::new("a")).unwrap();
+        let mut file = disk.create(Path::new("temp")).unwrap();
+        file.append(b"bytes").unwrap();
+        file.sync().unwrap();
+        disk.publish(Path::new("temp"), Path::new("a/file"))
+            .unwrap();
+        assert_eq!(disk.list(Path::new("a")).unwrap(), ["file"]);
+        disk.remove(Path::new("a/file")).unwrap();
+        disk.remove(Path::new("a/file")).unwrap();
+        assert!(disk.list(Path::new("a")).unwrap().is_empty());
+    }
+
+    #[test]
+    fn the_reserve_is_not_free() {
+        let dir = tempfile::tempdir().unwrap();
+        let all = RealDisk::new(dir.path().to_owned(), 0)
+            .free_bytes()
+            .unwrap();
+        let disk = RealDisk::new(dir.path().to_owned(), all);
+        assert!(disk.free_bytes().unwrap() < all);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        #[test]
+        fn appended_bytes_come_back(lengths in prop::collection::vec(
+            prop_oneof![0..10_usize, 4000..4200_usize, (WRITE_BYTES - 2)..(2 * WRITE_BYTES + 2)],
+            0..6,
+        )) {
+            let dir = tempfile::tempdir().unwrap();
+            let disk = RealDisk::new(dir.path().to_owned(), 0);
+            let mut file = disk.create(Path::new("file")).unwrap();
+            let mut expected = Vec::new();
+            for (i, len) in lengths.into_iter().enumerate() {
+                let bytes: Vec<u8> = (0..len).map(|at| (at * 31 + i) as u8).collect();
+                file.append(&bytes).unwrap();
+                expected.extend_from_slice(&bytes);
+            }
+            file.sync().unwrap();
+            let file = disk.open(Path::new("file")).unwrap();
+            prop_assert_eq!(file.size(), expected.len() as u64);
+            let mut actual = vec![0; expected.len()];
+            file.read_exact_at(&mut actual, 0).unwrap();
+            prop_assert!(actual == expected);
+        }
+    }
+}

@@ -1,0 +1,387 @@
+//! Speaks to clients: one task for each connection, one for each request.
+//!
+//! A request waits for a place before it takes memory; every wait for a client has a bound.
+
+mod blocks;
+mod put;
+mod read;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use codec::CheckpointId;
+use codec::serial::SerialError;
+use protocol::identity::{Peer, Role};
+use protocol::net::stream::{ExchangeError, GIVEN_UP, read_frame, write_frame};
+use protocol::wire::Code;
+use protocol::wire::limits::REQUEST_TIMEOUT;
+use protocol::wire::message::{Claim, HostStatus, Refusal, Request, Response};
+use quinn::{Connection, RecvStream, SendStream, VarInt};
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
+use tokio::task::{JoinError, JoinSet};
+use tracing::{debug, error, info, warn};
+
+use crate::config::{CONNECTION_WINDOW, MemoryPlan, WRITER_WINDOW};
+use crate::core::Millis;
+use crate::core::catalog::Claimed;
+use crate::shards::{Store, StoreError};
+
+/// Requests that one connection may have open at once.
+pub const STREAMS_MAX: u32 = 32;
+
+/// How long a request waits for a place before it is told to come back.
+const PLACE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// When a host that has no place may be asked again.
+const BUSY_RETRY_MS: u32 = 1_000;
+
+/// How long an answer may take to arrive before its request counts as ended.
+const ARRIVE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Two clocks: one that only goes forward, and the time of day.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    started: Instant,
+}
+
+impl Clock {
+    /// A clock that begins now.
+    pub fn start() -> Self {
+        Self {
+            started: Instant::now(),
+        }
+    }
+
+    /// The time since the start.
+    pub fn uptime(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// The time that only goes forward.
+    pub fn now(&self) -> Millis {
+        Millis::default().after(self.uptime())
+    }
+
+    /// The time of day, Unix seconds.
+    pub fn unix_seconds(&self) -> u64 {
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_secs())
+    }
+}
+
+/// What all requests share.
+#[derive(Debug)]
+pub struct Host {
+    store: Arc<Store>,
+    name: String,
+    clock: Clock,
+    writers: Semaphore,
+    readers: Semaphore,
+    stopping: watch::Receiver<bool>,
+}
+
+impl Host {
+    /// A host with places as `plan` says; `stopping` turns true when the daemon ends.
+    pub fn new(
+        store: Arc<Store>,
+        name: String,
+        clock: Clock,
+        plan: &MemoryPlan,
+        stopping: watch::Receiver<bool>,
+    ) -> Self {
+        Self {
+            store,
+            name,
+            clock,
+            writers: Semaphore::new(plan.writers),
+            readers: Semaphore::new(plan.readers),
+            stopping,
+        }
+    }
+
+    /// Turns true when the daemon ends.
+    pub fn stopping(&self) -> watch::Receiver<bool> {
+        self.stopping.clone()
+    }
+}
+
+/// Serves one connection until it ends, or until its last request ends when the daemon stops.
+pub async fn connection(host: Arc<Host>, connection: Connection) {
+    let from = connection.remote_address();
+    let peer = match Peer::of(&connection) {
+        Ok(peer) => Arc::new(peer),
+        Err(cause) => {
+            warn!(%from, %cause, "connection refused");
+            return connection.close(VarInt::from_u32(2), b"certificate");
+        }
+    };
+    debug!(%from, peer = peer.name, id = %peer.id, "connected");
+    let shared = Arc::new(Shared {
+        connection,
+        puts: AtomicU32::new(0),
+    });
+    let mut requests = JoinSet::new();
+    let mut stopping = host.stopping();
+    loop {
+        tokio::select! {
+            stream = shared.connection.accept_bi() => match stream {
+                Ok((send, recv)) => {
+                    let (host, peer, shared) =
+                        (Arc::clone(&host), Arc::clone(&peer), Arc::clone(&shared));
+                    requests.spawn(async move { request(&host, &peer, &shared, send, recv).await });
+                }
+                Err(cause) => {
+                    debug!(%from, peer = peer.name, %cause, "disconnected");
+                    return;
+                }
+            },
+            Some(_) = requests.join_next() => {}
+            _ = stopping.wait_for(|stop| *stop), if requests.is_empty() => return,
+        }
+    }
+}
+
+/// A connection, and how many shards come in on it.
+struct Shared {
+    connection: Connection,
+    puts: AtomicU32,
+}
+
+/// Lets a connection have more in flight as long as it lives.
+struct Window<'a>(&'a Shared);
+
+impl Shared {
+    fn open_window(&self) -> Window<'_> {
+        self.puts.fetch_add(1, Ordering::Relaxed);
+        self.set_window();
+        Window(self)
+    }
+
+    fn set_window(&self) {
+        let puts = self.puts.load(Ordering::Relaxed);
+        let window = CONNECTION_WINDOW.saturating_add(WRITER_WINDOW.saturating_mul(puts));
+        self.connection.set_receive_window(window.into());
+    }
+}
+
+impl Drop for Window<'_> {
+    fn drop(&mut self) {
+        self.0.puts.fetch_sub(1, Ordering::Relaxed);
+        self.0.set_window();
+    }
+}
+
+/// How a request ends that is not answered as it was asked.
+enum Answer {
+    /// The client is told.
+    Refused(Refusal),
+    /// The client is gone, or can't be told.
+    Lost(ExchangeError),
+}
+
+impl Answer {
+    fn internal(panicked: &JoinError) -> Self {
+        error!(cause = %panicked, "a thread ended");
+        Self::Refused(Refusal::new(Code::Internal, "a thread of the host ended"))
+    }
+}
+
+impl From<StoreError> for Answer {
+    fn from(cause: StoreError) -> Self {
+        if cause.is_ours() {
+            error!(%cause, "request failed");
+        }
+        Self::Refused(Refusal::new(cause.code(), cause.to_string()))
+    }
+}
+
+impl From<ExchangeError> for Answer {
+    fn from(cause: ExchangeError) -> Self {
+        match cause {
+            ExchangeError::Malformed(cause) => cause.into(),
+            cause => Self::Lost(cause),
+        }
+    }
+}
+
+impl From<SerialError> for Answer {
+    fn from(cause: SerialError) -> Self {
+        Self::Refused(Refusal::new(Code::BadRequest, cause.to_string()))
+    }
+}
+
+/// A request under way.
+struct Exchange<'a> {
+    host: &'a Arc<Host>,
+    peer: &'a Peer,
+    connection: &'a Shared,
+    send: &'a mut SendStream,
+    recv: &'a mut RecvStream,
+}
+
+async fn request(
+    host: &Arc<Host>,
+    peer: &Peer,
+    connection: &Shared,
+    mut send: SendStream,
+    mut recv: RecvStream,
+) {
+    let mut exchange = Exchange {
+        host,
+        peer,
+        connection,
+        send: &mut send,
+        recv: &mut recv,
+    };
+    let asked = read_frame::<Request>(exchange.recv, REQUEST_TIMEOUT).await;
+    let kind = asked.as_ref().map_or("?", kind);
+    let answered = match asked {
+        Ok(request) => exchange.answer(request).await,
+        Err(cause) => Err(cause.into()),
+    };
+    let from = connection.connection.remote_address();
+    let name = &peer.name;
+    match answered {
+        Ok(()) => {}
+        Err(Answer::Refused(refusal)) => {
+            let Refusal { code, detail, .. } = &refusal;
+            info!(%from, peer = name, id = %peer.id, request = kind, ?code, detail, "refused");
+            // Fails when the client is gone.
+            let _ = write_frame(&mut send, &Response::Refused(refusal)).await;
+        }
+        Err(Answer::Lost(cause)) => {
+            info!(%from, peer = name, request = kind, %cause, "given up");
+            let _ = send.reset(GIVEN_UP);
+        }
+    }
+    // What the client may still be sending is of no interest any more.
+    let _ = recv.stop(GIVEN_UP);
+    let _ = send.finish();
+    // A daemon that stops must not cut off an answer that is on its way.
+    let _ = tokio::time::timeout(ARRIVE_TIMEOUT, send.stopped()).await;
+}
+
+impl Exchange<'_> {
+    async fn answer(&mut self, request: Request) -> Result<(), Answer> {
+        if *self.host.stopping.borrow() {
+            return Err(Answer::Refused(Refusal::new(Code::Stopping, "")));
+        }
+        if !matches!(request, Request::Status) && !self.peer.has(Role::Submitter) {
+            let refusal = Refusal::new(Code::Forbidden, "needs the role submitter");
+            return Err(Answer::Refused(refusal));
+        }
+        match request {
+            Request::Status => self.status().await,
+            Request::Claim(claim) => self.claim(claim).await,
+            Request::PutShard(put) => self.put_shard(put).await,
+            Request::Commit { manifest } => self.commit(manifest).await,
+            Request::Find { job_tag, after } => self.find(job_tag, after).await,
+            Request::Outline(shard) => self.outline(shard).await,
+            Request::Page { shard, page } => self.page(shard, page).await,
+            Request::Rows {
+                shard,
+                first,
+                count,
+            } => self.rows(shard, first, count).await,
+            Request::Forget { checkpoint } => self.forget(checkpoint).await,
+        }
+    }
+
+    async fn status(&mut self) -> Result<(), Answer> {
+        let store = Arc::clone(&self.host.store);
+        let usage = blocking(move || Ok(store.usage())).await?;
+        let status = HostStatus {
+            name: self.host.name.clone(),
+            software: env!("CARGO_PKG_VERSION").to_owned(),
+            capacity_bytes: usage.capacity_bytes,
+            used_bytes: usage.used_bytes,
+            free_bytes: usage.free_bytes,
+            shards: usage.counts.shards,
+            checkpoints: usage.counts.committed,
+            uptime_s: self.host.clock.uptime().as_secs(),
+        };
+        self.respond(&Response::Status(status)).await
+    }
+
+    async fn claim(&mut self, claim: Claim) -> Result<(), Answer> {
+        let now = self.host.clock.now();
+        let response = match self.host.store.claim(now, self.peer.id, &claim)? {
+            Claimed::Yes => Response::Claimed,
+            Claimed::Taken { next } => Response::Taken { next },
+        };
+        self.respond(&response).await
+    }
+
+    async fn commit(&mut self, manifest: Vec<u8>) -> Result<(), Answer> {
+        let (store, owner) = (Arc::clone(&self.host.store), self.peer.id);
+        let checkpoint = blocking(move || store.commit(owner, manifest)).await?;
+        info!(peer = self.peer.name, %checkpoint, "committed");
+        self.respond(&Response::Committed).await
+    }
+
+    async fn forget(&mut self, checkpoint: CheckpointId) -> Result<(), Answer> {
+        let (store, owner) = (Arc::clone(&self.host.store), self.peer.id);
+        let now = self.host.clock.now();
+        let existed = blocking(move || store.forget(now, owner, checkpoint)).await?;
+        info!(peer = self.peer.name, %checkpoint, existed, "forgotten");
+        self.respond(&Response::Forgotten { existed }).await
+    }
+
+    async fn respond(&mut self, response: &Response) -> Result<(), Answer> {
+        Ok(write_frame(self.send, response).await?)
+    }
+}
+
+const fn kind(request: &Request) -> &'static str {
+    match request {
+        Request::Status => "status",
+        Request::Claim(_) => "claim",
+        Request::PutShard(_) => "put",
+        Request::Commit { .. } => "commit",
+        Request::Find { .. } => "find",
+        Request::Outline(_) => "outline",
+        Request::Page { .. } => "page",
+        Request::Rows { .. } => "rows",
+        Request::Forget { .. } => "forget",
+    }
+}
+
+/// Runs what may wait for the disk on a thread that may wait.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, Answer> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => Ok(done?),
+        Err(panicked) => Err(Answer::internal(&panicked)),
+    }
+}
+
+/// Waits for a client, but not longer than `limit`.
+async fn pause<T>(limit: Duration, future: impl Future<Output = T>) -> Result<T, Answer> {
+    tokio::time::timeout(limit, future)
+        .await
+        .map_err(|_| Answer::Lost(ExchangeError::Stalled(limit)))
+}
+
+/// Waits a little for one of `places`.
+async fn place<'a>(
+    places: &'a Semaphore,
+    taken_by: &'static str,
+) -> Result<SemaphorePermit<'a>, Answer> {
+    match tokio::time::timeout(PLACE_TIMEOUT, places.acquire()).await {
+        Ok(Ok(place)) => Ok(place),
+        _ => Err(Answer::Refused(Refusal {
+            retry_after_ms: BUSY_RETRY_MS,
+            ..Refusal::new(Code::Busy, format!("as many {taken_by} as memory allows"))
+        })),
+    }
+}
+
+/// Ends `grace` after the daemon was told to stop.
+async fn stopped(mut stopping: watch::Receiver<bool>, grace: Duration) {
+    // Fails when the daemon is gone already.
+    let _ = stopping.wait_for(|stop| *stop).await;
+    tokio::time::sleep(grace).await;
+}

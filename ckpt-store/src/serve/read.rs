@@ -1,0 +1,131 @@
+//! Sends what is stored: records, outlines, pages, rows.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use codec::{CheckpointId, JobTag};
+use protocol::net::stream::{ExchangeError, write_frame};
+use protocol::wire::limits::STALL_TIMEOUT;
+use protocol::wire::message::{Response, ShardName};
+
+use super::{Answer, Exchange, blocking, pause, place};
+use crate::shards::RowBytes;
+
+/// Bytes that are read from the disk at once.
+const READ_BYTES: usize = 512 << 10;
+
+/// How long the place of a read is kept for bytes that were sent and not yet acknowledged.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
+
+impl Exchange<'_> {
+    /// Answers a `Find` request.
+    pub(super) async fn find(
+        &mut self,
+        job_tag: Option<JobTag>,
+        after: Option<CheckpointId>,
+    ) -> Result<(), Answer> {
+        let host = Arc::clone(self.host);
+        let _place = place(&host.readers, "reads are under way").await?;
+        let (store, owner) = (Arc::clone(&host.store), self.peer.id);
+        let (records, more) = blocking(move || store.find(owner, job_tag, after)).await?;
+        // At most RECORDS_MAX.
+        let count = records.len() as u32;
+        self.respond(&Response::Found { count, more }).await?;
+        for record in &records {
+            write_frame(self.send, record).await?;
+        }
+        self.drain().await
+    }
+
+    /// Answers an `Outline` request.
+    pub(super) async fn outline(&mut self, shard: ShardName) -> Result<(), Answer> {
+        let host = Arc::clone(self.host);
+        let _place = place(&host.readers, "reads are under way").await?;
+        let (store, owner) = (Arc::clone(&host.store), self.peer.id);
+        let reader = blocking(move || store.open_shard(owner, &shard)).await?;
+        let outline = &reader.footer().outline;
+        let response = Response::Outline {
+            rows: outline.rows,
+            block_bytes: outline.block_bytes,
+            pages: outline.pages.len() as u64,
+        };
+        self.respond(&response).await?;
+        let hashes: Vec<u8> = outline.pages.iter().flat_map(|page| page.0).collect();
+        self.write(hashes.into()).await?;
+        self.drain().await
+    }
+
+    /// Answers a `Page` request.
+    pub(super) async fn page(&mut self, shard: ShardName, page: u64) -> Result<(), Answer> {
+        let host = Arc::clone(self.host);
+        let _place = place(&host.readers, "reads are under way").await?;
+        let (store, owner) = (Arc::clone(&host.store), self.peer.id);
+        let page = blocking(move || store.page(owner, &shard, page)).await?;
+        // A page has at most PAGE_BYTES_MAX bytes.
+        let bytes = page.len() as u32;
+        self.respond(&Response::Page { bytes }).await?;
+        self.write(page.into()).await
+    }
+
+    /// Answers a `Rows` request.
+    pub(super) async fn rows(
+        &mut self,
+        shard: ShardName,
+        first: u64,
+        count: u32,
+    ) -> Result<(), Answer> {
+        let host = Arc::clone(self.host);
+        let _place = place(&host.readers, "reads are under way").await?;
+        let (store, owner) = (Arc::clone(&host.store), self.peer.id);
+        let rows = blocking(move || store.rows(owner, &shard, first, count)).await?;
+        let bytes = rows.bytes();
+        self.respond(&Response::Rows { bytes }).await?;
+        // One piece is read while the one before is sent.
+        let mut reading = read(rows);
+        loop {
+            let (rows, piece) = match reading.await {
+                Ok(read) => read?,
+                Err(panicked) => return Err(Answer::internal(&panicked)),
+            };
+            let Some(piece) = piece else {
+                return self.drain().await;
+            };
+            reading = read(rows);
+            self.write(piece.into()).await?;
+        }
+    }
+
+    /// Sends bytes; each bit of progress gives the client more time.
+    async fn write(&mut self, bytes: Bytes) -> Result<(), Answer> {
+        let mut rest = [bytes];
+        while !rest[0].is_empty() {
+            pause(STALL_TIMEOUT, self.send.write_chunks(&mut rest))
+                .await?
+                .map_err(ExchangeError::from)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the answer and waits a little until the client has it: until then it is in memory.
+    async fn drain(&mut self) -> Result<(), Answer> {
+        // Fails when the client has closed the stream; then there is nothing to wait for.
+        if self.send.finish().is_ok() {
+            let _ = pause(DRAIN_TIMEOUT, self.send.stopped()).await;
+        }
+        Ok(())
+    }
+}
+
+type Reading = tokio::task::JoinHandle<Result<(RowBytes, Option<Vec<u8>>), Answer>>;
+
+fn read(mut rows: RowBytes) -> Reading {
+    tokio::task::spawn_blocking(move || match rows.next(READ_BYTES) {
+        Ok(piece) => Ok((rows, piece)),
+        // The answer has begun: all that can be done is to end it early.
+        Err(cause) => {
+            tracing::error!(%cause, "reading a shard");
+            Err(Answer::Lost(ExchangeError::Lost("reading failed".into())))
+        }
+    })
+}

@@ -1,0 +1,79 @@
+//! Names of files in a data directory.
+//!
+//! ```text
+//! incoming/<number>                            being written; removed at start
+//! shards/<owner>/<checkpoint>-<index>.shard    whole shards (docs/format.md)
+//! manifests/<owner>/<checkpoint>.manifest      manifests of committed checkpoints
+//! ```
+//!
+//! Owners and checkpoints are written in hexadecimal. Ids of checkpoints are chosen by owners, so
+//! each owner has directories of its own.
+
+use std::path::{Path, PathBuf};
+
+use codec::{CheckpointId, OwnerId, ShardIndex};
+
+use crate::core::Key;
+
+/// Where files are written before they get their names.
+pub const INCOMING: &str = "incoming";
+
+/// Where whole shards are.
+pub const SHARDS: &str = "shards";
+
+/// Where manifests are.
+pub const MANIFESTS: &str = "manifests";
+
+/// The owner's directory in [`SHARDS`] or [`MANIFESTS`].
+pub fn owner_dir(kind: &str, owner: OwnerId) -> PathBuf {
+    Path::new(kind).join(owner.hex())
+}
+
+/// A shard's file.
+pub fn shard_path(key: Key, shard: ShardIndex) -> PathBuf {
+    owner_dir(SHARDS, key.owner).join(format!("{}-{shard}.shard", key.checkpoint.hex()))
+}
+
+/// A manifest's file.
+pub fn manifest_path(key: Key) -> PathBuf {
+    owner_dir(MANIFESTS, key.owner).join(format!("{}.manifest", key.checkpoint.hex()))
+}
+
+/// A file that is being written.
+pub fn incoming_path(number: u64) -> PathBuf {
+    Path::new(INCOMING).join(number.to_string())
+}
+
+/// Checkpoint and shard number of a name that [`shard_path`] made.
+pub fn parse_shard_name(name: &str) -> Option<(CheckpointId, u8)> {
+    let (checkpoint, shard) = name.strip_suffix(".shard")?.split_once('-')?;
+    Some((CheckpointId::from_hex(checkpoint)?, shard.parse().ok()?))
+}
+
+/// Checkpoint of a name that [`manifest_path`] made.
+pub fn parse_manifest_name(name: &str) -> Option<CheckpointId> {
+    CheckpointId::from_hex(name.strip_suffix(".manifest")?)
+}
+
+#[cfg(test)]
+mod tests {
+    use codec::Redundancy;
+
+    use super::*;
+
+    #[test]
+    fn names_come_back() {
+        let key = Key {
+            owner: OwnerId([1; 32]),
+            checkpoint: CheckpointId([2; 16]),
+        };
+        let shard = Redundancy::DEFAULT.shard(4).unwrap();
+        let name = |path: PathBuf| path.file_name().unwrap().to_str().unwrap().to_owned();
+        let parsed = parse_shard_name(&name(shard_path(key, shard)));
+        assert_eq!(parsed, Some((key.checkpoint, 4)));
+        let parsed = parse_manifest_name(&name(manifest_path(key)));
+        assert_eq!(parsed, Some(key.checkpoint));
+        assert_eq!(parse_shard_name("00-1.shard"), None);
+        assert_eq!(parse_shard_name("lost+found"), None);
+    }
+}

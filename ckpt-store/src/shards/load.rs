@@ -1,0 +1,277 @@
+//! What is in a data directory: read from the files themselves, headers and footers only.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use codec::OwnerId;
+use codec::manifest::{MANIFEST_BYTES_MAX, Manifest};
+use codec::shard_file::Header;
+use protocol::wire::message::Claim;
+
+use super::layout::{self, INCOMING, MANIFESTS, SHARDS};
+use super::reader::{ReadError, ShardReader, read_header};
+use super::store::{StoreError, of_manifest};
+use crate::core::{Catalog, Key, Millis, Shard};
+use crate::disk::{Disk, Read};
+
+/// A file in a data directory.
+#[derive(Clone, Debug)]
+pub enum Found {
+    /// A manifest with a good signature.
+    Manifest {
+        /// Whose.
+        owner: OwnerId,
+        /// Of which checkpoint.
+        claim: Claim,
+        /// Its length.
+        bytes: u64,
+    },
+    /// A shard with a good header and footer.
+    Shard {
+        /// Whose.
+        owner: OwnerId,
+        /// Of which checkpoint.
+        claim: Claim,
+        /// The shard.
+        shard: Shard,
+        /// When it was begun, Unix seconds.
+        created: u64,
+    },
+    /// A file that is not whole, or not what its name says.
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// A file that can't be read at the moment, or whose name is none of ours.
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+/// What was found at start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Loaded {
+    /// Whole shards.
+    pub shards: u64,
+    /// Manifests.
+    pub manifests: u64,
+    /// Files that were not whole: removed.
+    pub damaged: u64,
+    /// Files that could not be read: neither used nor removed.
+    pub unreadable: u64,
+}
+
+impl Loaded {
+    /// Enters what was found in the books; removes it from `disk` when it is damaged.
+    pub(super) fn enter(
+        &mut self,
+        disk: &dyn Disk,
+        catalog: &mut Catalog,
+        found: Found,
+        now: Millis,
+        unix_seconds: u64,
+    ) {
+        match found {
+            Found::Manifest {
+                owner,
+                claim,
+                bytes,
+            } => {
+                catalog.load_manifest(&claim, owner, bytes);
+                self.manifests += 1;
+            }
+            Found::Shard {
+                owner,
+                claim,
+                shard,
+                created,
+            } => {
+                let age = Duration::from_secs(unix_seconds.saturating_sub(created));
+                catalog.load_shard(now, age, &claim, owner, shard);
+                self.shards += 1;
+            }
+            Found::Damaged { path, why } => {
+                self.damaged += 1;
+                let removed = disk.remove(&path).is_ok();
+                tracing::error!(path = %path.display(), why, removed, "damaged file");
+            }
+            Found::Unreadable { path, why } => {
+                self.unreadable += 1;
+                tracing::error!(path = %path.display(), why, "file left alone and not used");
+            }
+        }
+    }
+}
+
+/// Removes what was being written when the daemon ended.
+pub(super) fn remove_incoming(disk: &dyn Disk) -> io::Result<()> {
+    for name in disk.list(Path::new(INCOMING))? {
+        disk.discard(&Path::new(INCOMING).join(name))?;
+    }
+    Ok(())
+}
+
+/// Reads all headers and footers, manifests first.
+///
+/// # Errors
+/// When a directory can't be read.
+pub fn scan(disk: &dyn Disk, found: &mut dyn FnMut(Found)) -> io::Result<()> {
+    walk(disk, MANIFESTS, |owner, path, name| {
+        found(load_manifest(disk, owner, path, name).unwrap_or_else(|wrong| wrong.of(path)));
+    })?;
+    walk(disk, SHARDS, |owner, path, name| {
+        let loaded = load_shard(disk, owner, path, name).map(|(found, _)| found);
+        found(loaded.unwrap_or_else(|wrong| wrong.of(path)));
+    })
+}
+
+/// Reads everything: also compares each block of each shard with the shard's table.
+///
+/// # Errors
+/// When a directory can't be read.
+pub fn check(disk: &dyn Disk, found: &mut dyn FnMut(Found)) -> io::Result<()> {
+    walk(disk, MANIFESTS, |owner, path, name| {
+        found(load_manifest(disk, owner, path, name).unwrap_or_else(|wrong| wrong.of(path)));
+    })?;
+    walk(disk, SHARDS, |owner, path, name| {
+        let checked = load_shard(disk, owner, path, name).and_then(|(found, reader)| {
+            reader.check()?;
+            Ok(found)
+        });
+        found(checked.unwrap_or_else(|wrong| wrong.of(path)));
+    })
+}
+
+/// Visits the files of all owners.
+fn walk(
+    disk: &dyn Disk,
+    kind: &str,
+    mut visit: impl FnMut(OwnerId, &Path, &str),
+) -> io::Result<()> {
+    for owner_name in disk.list(Path::new(kind))? {
+        let Some(owner) = OwnerId::from_hex(&owner_name) else {
+            tracing::warn!(
+                kind,
+                name = owner_name,
+                "not an owner's directory: left alone"
+            );
+            continue;
+        };
+        let dir = Path::new(kind).join(&owner_name);
+        for name in disk.list(&dir)? {
+            visit(owner, &dir.join(&name), &name);
+        }
+    }
+    Ok(())
+}
+
+/// A file that is not used.
+enum Wrong {
+    Damaged(String),
+    Unreadable(String),
+}
+
+impl Wrong {
+    fn of(self, path: &Path) -> Found {
+        let path = path.to_owned();
+        match self {
+            Self::Damaged(why) => Found::Damaged { path, why },
+            Self::Unreadable(why) => Found::Unreadable { path, why },
+        }
+    }
+}
+
+impl From<io::Error> for Wrong {
+    fn from(cause: io::Error) -> Self {
+        Self::Unreadable(cause.to_string())
+    }
+}
+
+impl From<ReadError> for Wrong {
+    fn from(cause: ReadError) -> Self {
+        match cause {
+            ReadError::Io(cause) => cause.into(),
+            other => Self::Damaged(other.to_string()),
+        }
+    }
+}
+
+fn load_shard(
+    disk: &dyn Disk,
+    owner: OwnerId,
+    path: &Path,
+    name: &str,
+) -> Result<(Found, ShardReader), Wrong> {
+    let Some((checkpoint, number)) = layout::parse_shard_name(name) else {
+        return Err(Wrong::Unreadable("not the name of a shard".into()));
+    };
+    let (header, reader) = open_shard(disk.open(path)?)?;
+    let identity = header.identity;
+    let names = (owner, checkpoint, number);
+    if names != (header.owner, identity.checkpoint, identity.shard.number()) {
+        return Err(Wrong::Damaged("another shard than its name says".into()));
+    }
+    let outline = &reader.footer().outline;
+    let found = Found::Shard {
+        owner,
+        claim: Claim {
+            job_tag: header.job_tag,
+            version: header.version,
+            checkpoint,
+        },
+        created: header.created,
+        shard: Shard {
+            identity,
+            root: reader.footer().root,
+            rows: outline.rows,
+            block_bytes: outline.block_bytes,
+            file_bytes: reader.file_bytes(),
+        },
+    };
+    Ok((found, reader))
+}
+
+fn open_shard(file: Arc<dyn Read>) -> Result<(Header, ShardReader), ReadError> {
+    let header = read_header(&*file)?;
+    let reader = ShardReader::open(file, header.identity)?;
+    Ok((header, reader))
+}
+
+fn load_manifest(disk: &dyn Disk, owner: OwnerId, path: &Path, name: &str) -> Result<Found, Wrong> {
+    let Some(checkpoint) = layout::parse_manifest_name(name) else {
+        return Err(Wrong::Unreadable("not the name of a manifest".into()));
+    };
+    let manifest = match read_manifest(disk, path) {
+        Ok(manifest) => manifest,
+        Err(StoreError::Disk { cause, .. }) => return Err(cause.into()),
+        Err(other) => return Err(Wrong::Damaged(other.to_string())),
+    };
+    let (key, claim) = of_manifest(manifest.public());
+    if key != (Key { owner, checkpoint }) {
+        return Err(Wrong::Damaged("another manifest than its name says".into()));
+    }
+    Ok(Found::Manifest {
+        owner,
+        claim,
+        bytes: manifest.bytes().len() as u64,
+    })
+}
+
+/// Reads a manifest and checks its signature.
+pub(super) fn read_manifest(disk: &dyn Disk, path: &Path) -> Result<Manifest, StoreError> {
+    let failed = || StoreError::disk("reading a manifest");
+    let file = disk.open(path).map_err(failed())?;
+    if file.size() > MANIFEST_BYTES_MAX as u64 {
+        return Err(StoreError::Mismatch("length of a manifest"));
+    }
+    let mut bytes = vec![0; file.size() as usize];
+    file.read_exact_at(&mut bytes, 0).map_err(failed())?;
+    Ok(Manifest::parse(bytes)?)
+}

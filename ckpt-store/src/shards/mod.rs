@@ -1,0 +1,15 @@
+//! Shards and manifests on a disk, and the books of them: all that a host does but networking.
+//!
+//! Functions here block on the disk; the network side calls them from threads made for that.
+
+pub mod layout;
+mod load;
+mod reader;
+mod store;
+mod upload;
+mod writer;
+
+pub use load::{Found, Loaded, check, scan};
+pub use reader::{ReadError, RowBytes, ShardReader};
+pub use store::{Store, StoreError, Usage};
+pub use upload::{Batch, Upload};

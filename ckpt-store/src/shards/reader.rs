@@ -1,0 +1,212 @@
+//! Reads shard files: outline, pages, rows.
+
+use std::io;
+use std::sync::Arc;
+
+use codec::geometry::{page_of, page_rows};
+use codec::shard_file::{
+    BlockEntry, ENTRY_BYTES, Footer, FormatError, HEADER_BYTES, Header, Page, ShardIdentity,
+    TAIL_BYTES,
+};
+
+use crate::disk::Read;
+
+/// Most of a group that is read at once while checking.
+const CHECK_READ_BYTES: u64 = codec::geometry::BLOCK_BYTES_MAX as u64;
+
+/// Why a shard can't be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The disk.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// The file is not, or no longer, a whole shard.
+    #[error("{0}")]
+    Format(#[from] FormatError),
+    /// A block is not the one that was written.
+    #[error("row {0} is damaged")]
+    Block(u64),
+}
+
+/// An open shard file with a valid footer.
+#[derive(Debug)]
+pub struct ShardReader {
+    file: Arc<dyn Read>,
+    footer: Footer,
+    identity: ShardIdentity,
+}
+
+/// Where blocks are in a file.
+#[derive(Debug)]
+pub struct RowBytes {
+    file: Arc<dyn Read>,
+    /// Offset and length of each run of blocks.
+    runs: Vec<(u64, u64)>,
+}
+
+/// Reads the header of a shard file.
+///
+/// # Errors
+/// When it can't be read or is none.
+pub(super) fn read_header(file: &dyn Read) -> Result<Header, ReadError> {
+    let mut header = [0; HEADER_BYTES];
+    if file.size() < header.len() as u64 {
+        return Err(FormatError::Magic("header").into());
+    }
+    file.read_exact_at(&mut header, 0)?;
+    Ok(Header::parse(&header)?)
+}
+
+impl ShardReader {
+    /// Reads the footer of the shard in `file` whose header is `identity`'s.
+    ///
+    /// # Errors
+    /// When it can't be read or is not that of this whole shard.
+    pub fn open(file: Arc<dyn Read>, identity: ShardIdentity) -> Result<Self, ReadError> {
+        let len = file.size();
+        let no_footer = FormatError::Magic("footer");
+        let tail_at = len
+            .checked_sub(TAIL_BYTES as u64)
+            .ok_or(no_footer.clone())?;
+        let mut tail = [0; TAIL_BYTES];
+        file.read_exact_at(&mut tail, tail_at)?;
+        let footer_len = Footer::len_from_tail(&tail)?;
+        let footer_at = len.checked_sub(footer_len as u64).ok_or(no_footer)?;
+        let mut footer = vec![0; footer_len];
+        file.read_exact_at(&mut footer, footer_at)?;
+        let footer = Footer::parse(&footer, len, &identity)?;
+        Ok(Self {
+            file,
+            footer,
+            identity,
+        })
+    }
+
+    /// Its footer.
+    pub const fn footer(&self) -> &Footer {
+        &self.footer
+    }
+
+    /// What it is part of.
+    pub const fn identity(&self) -> &ShardIdentity {
+        &self.identity
+    }
+
+    /// Length of its file.
+    pub fn file_bytes(&self) -> u64 {
+        self.file.size()
+    }
+
+    /// The bytes of a page and what they say; `None` when there is no such page.
+    ///
+    /// # Errors
+    /// When it can't be read or is damaged.
+    pub fn page(&self, page: u64) -> Result<Option<(Vec<u8>, Page)>, ReadError> {
+        let rows = page_rows(self.footer.outline.rows, page);
+        let place = usize::try_from(page)
+            .ok()
+            .and_then(|at| self.footer.outline.pages.get(at));
+        let Some(hash) = place.filter(|_| rows > 0) else {
+            return Ok(None);
+        };
+        let offset = self
+            .footer
+            .page_offset(page, self.file.size(), self.footer.encoded_len())
+            .ok_or(FormatError::Number("place of a page"))?;
+        // At most 1,024 entries.
+        let mut bytes = vec![0; rows as usize * ENTRY_BYTES];
+        self.file.read_exact_at(&mut bytes, offset)?;
+        let parsed = Page::parse(&bytes, rows, *hash)?;
+        Ok(Some((bytes, parsed)))
+    }
+
+    /// Where the blocks of `count` rows from `first` are; `None` when there are not as many.
+    ///
+    /// # Errors
+    /// When the table can't be read or is damaged.
+    pub fn rows(&self, first: u64, count: u32) -> Result<Option<RowBytes>, ReadError> {
+        let end = match first.checked_add(u64::from(count)) {
+            Some(end) if end <= self.footer.outline.rows => end,
+            _ => return Ok(None),
+        };
+        let mut runs = Vec::new();
+        let mut row = first;
+        while row < end {
+            let (page, at) = page_of(row);
+            let Some((_, table)) = self.page(page)? else {
+                return Ok(None);
+            };
+            let entries = table.entries();
+            let here = entries.len().min(at + (end - row) as usize);
+            let len =
+                |entries: &[BlockEntry]| entries.iter().map(|e| u64::from(e.len)).sum::<u64>();
+            let group = self.group(page)?;
+            runs.push((group + len(&entries[..at]), len(&entries[at..here])));
+            row += (here - at) as u64;
+        }
+        Ok(Some(RowBytes {
+            file: Arc::clone(&self.file),
+            runs,
+        }))
+    }
+
+    /// Reads everything and compares it with the table; returns the first thing that is wrong.
+    ///
+    /// # Errors
+    /// When something can't be read or is damaged.
+    pub fn check(&self) -> Result<(), ReadError> {
+        let mut block = Vec::new();
+        let mut row = 0;
+        for page in 0..self.footer.outline.pages.len() as u64 {
+            let mut offset = self.group(page)?;
+            let Some((_, table)) = self.page(page)? else {
+                return Err(FormatError::Number("number of pages").into());
+            };
+            for entry in table.entries() {
+                debug_assert!(u64::from(entry.len) <= CHECK_READ_BYTES);
+                block.resize(entry.len as usize, 0);
+                self.file.read_exact_at(&mut block, offset)?;
+                if !entry.matches(&block) {
+                    return Err(ReadError::Block(row));
+                }
+                offset += u64::from(entry.len);
+                row += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn group(&self, page: u64) -> Result<u64, FormatError> {
+        let groups = &self.footer.groups;
+        let place = usize::try_from(page).ok().and_then(|at| groups.get(at));
+        place
+            .copied()
+            .ok_or(FormatError::Number("place of a group"))
+    }
+}
+
+impl RowBytes {
+    /// How many bytes they are.
+    pub fn bytes(&self) -> u64 {
+        self.runs.iter().map(|(_, len)| len).sum()
+    }
+
+    /// Reads the next bytes, at most `most`; `None` at the end.
+    ///
+    /// # Errors
+    /// When they can't be read.
+    pub fn next(&mut self, most: usize) -> io::Result<Option<Vec<u8>>> {
+        let Some((offset, left)) = self.runs.first_mut() else {
+            return Ok(None);
+        };
+        let len = (*left).min(most as u64);
+        let mut bytes = vec![0; len as usize];
+        self.file.read_exact_at(&mut bytes, *offset)?;
+        *offset += len;
+        *left -= len;
+        if *left == 0 {
+            self.runs.remove(0);
+        }
+        Ok(Some(bytes))
+    }
+}

@@ -1,0 +1,518 @@
+//! What a host does for an owner, as blocking calls.
+
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use codec::manifest::{MANIFEST_BYTES_MAX, Manifest, Public};
+use codec::shard_file::{Header, ShardIdentity};
+use codec::{CheckpointId, JobTag, OwnerId};
+use protocol::wire::Code;
+use protocol::wire::limits::{RECORDS_MAX, ROWS_PER_READ_MAX};
+use protocol::wire::message::{Claim, PutShard, Record, ShardName};
+
+use super::layout::{self, MANIFESTS, SHARDS, manifest_path, shard_path};
+use super::load::{self, Loaded};
+use super::reader::{ReadError, RowBytes, ShardReader};
+use super::upload::Upload;
+use super::writer::{ShardWriter, TempFile};
+use crate::core::catalog::{Claimed, CommitStep, Counts};
+use crate::core::{Catalog, Denied, Key, Millis, PutId, Shard};
+use crate::disk::{ChangeError, Disk};
+
+/// Most bytes of records in one answer; the asker gets the rest with its next question.
+const FOUND_BYTES_MAX: usize = 1 << 20;
+
+/// How long to wait before what could not be removed is tried again.
+const SWEEP_RETRY: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// Why something was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The books say no.
+    #[error(transparent)]
+    Denied(#[from] Denied),
+    /// The request makes no sense.
+    #[error("impossible {0}")]
+    BadRequest(&'static str),
+    /// What came is not what was promised.
+    #[error("{0} differs from what was promised")]
+    Mismatch(&'static str),
+    /// What came is no manifest to be believed.
+    #[error(transparent)]
+    Manifest(#[from] codec::manifest::ManifestError),
+    /// The disk failed.
+    #[error("{what}: {cause}")]
+    Disk {
+        /// What was being done.
+        what: &'static str,
+        /// Why it failed.
+        cause: io::Error,
+    },
+    /// A file is damaged.
+    #[error("shard file: {0}")]
+    Damaged(ReadError),
+    /// A directory could not be synced: nothing is known of what is durable until a restart.
+    #[error("an earlier sync failed; nothing is changed until the daemon is restarted")]
+    Poisoned,
+    /// The upload ended already.
+    #[error("upload is closed")]
+    Closed,
+}
+
+impl StoreError {
+    /// The number that goes over the wire.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::Denied(denied) => denied.code(),
+            Self::BadRequest(_) | Self::Closed => Code::BadRequest,
+            Self::Mismatch(_) | Self::Manifest(_) => Code::Mismatch,
+            Self::Disk { cause, .. } if is_full(cause) => Code::NoSpace,
+            Self::Disk { .. } | Self::Damaged(_) | Self::Poisoned => Code::DiskFailed,
+        }
+    }
+
+    /// Whether this machine is at fault, not the asker.
+    pub fn is_ours(&self) -> bool {
+        matches!(self.code(), Code::DiskFailed | Code::Internal)
+    }
+
+    pub(super) fn disk(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |cause| Self::Disk { what, cause }
+    }
+}
+
+fn is_full(cause: &io::Error) -> bool {
+    matches!(
+        cause.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
+}
+
+/// A host's shards and manifests.
+#[derive(Debug)]
+pub struct Store {
+    disk: Arc<dyn Disk>,
+    catalog: Mutex<Catalog>,
+    /// Held while names change on the disk, so that books and disk change in the same order.
+    changes: Mutex<()>,
+    next_incoming: AtomicU64,
+    is_poisoned: AtomicBool,
+}
+
+/// What a host has, for status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Bytes that it lends.
+    pub capacity_bytes: u64,
+    /// Bytes that are taken or promised.
+    pub used_bytes: u64,
+    /// Bytes that can still be stored.
+    pub free_bytes: u64,
+    /// Counts of what is there.
+    pub counts: Counts,
+}
+
+impl Store {
+    /// Reads what is on the disk: removes what is unfinished, enters what is whole. `unix_seconds`
+    /// is the time of day. When `capacity` is not given, the host lends what it holds and nine
+    /// tenths of what is free.
+    ///
+    /// # Errors
+    /// When the data directory can't be read or its directories can't be made.
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        capacity: Option<u64>,
+        now: Millis,
+        unix_seconds: u64,
+    ) -> Result<(Self, Loaded), StoreError> {
+        for dir in [layout::INCOMING, SHARDS, MANIFESTS] {
+            disk.create_dir(Path::new(dir))
+                .map_err(|failed| StoreError::Disk {
+                    what: "making a directory",
+                    cause: io::Error::other(failed.to_string()),
+                })?;
+        }
+        let failed = || StoreError::disk("reading the data directory");
+        load::remove_incoming(&*disk).map_err(failed())?;
+        let (mut catalog, mut loaded) = (Catalog::new(), Loaded::default());
+        let mut enter = |found| loaded.enter(&*disk, &mut catalog, found, now, unix_seconds);
+        load::scan(&*disk, &mut enter).map_err(failed())?;
+        let capacity = match capacity {
+            Some(capacity) => capacity,
+            None => {
+                let free = disk.free_bytes().map_err(StoreError::disk("free space"))?;
+                catalog.ledger().used().saturating_add(free / 10 * 9)
+            }
+        };
+        catalog.lend(capacity);
+        let store = Self {
+            disk,
+            catalog: Mutex::new(catalog),
+            changes: Mutex::new(()),
+            next_incoming: AtomicU64::new(0),
+            is_poisoned: AtomicBool::new(false),
+        };
+        Ok((store, loaded))
+    }
+
+    /// What the host has.
+    pub fn usage(&self) -> Usage {
+        // A disk that does not answer has no room.
+        let free = self.disk.free_bytes().unwrap_or(0);
+        let catalog = self.catalog();
+        Usage {
+            capacity_bytes: catalog.ledger().capacity(),
+            used_bytes: catalog.ledger().used(),
+            free_bytes: catalog.left(free),
+            counts: catalog.counts(),
+        }
+    }
+
+    /// Reserves a version of a job.
+    ///
+    /// # Errors
+    /// When the checkpoint is known by another version, or there are too many.
+    pub fn claim(&self, now: Millis, owner: OwnerId, claim: &Claim) -> Result<Claimed, StoreError> {
+        Ok(self.catalog().claim(now, owner, claim)?)
+    }
+
+    /// Begins a shard.
+    ///
+    /// # Errors
+    /// When it may not be written, or its file can't be made.
+    pub fn begin_put(
+        self: &Arc<Self>,
+        now: Millis,
+        unix_seconds: u64,
+        owner: OwnerId,
+        put: &PutShard,
+    ) -> Result<Upload, StoreError> {
+        self.check_writable()?;
+        let shard = put.shard().ok_or(StoreError::BadRequest("shard number"))?;
+        let free = self.free_bytes()?;
+        let id = self.catalog().begin_put(now, owner, put, shard, free)?;
+        let header = Header {
+            identity: ShardIdentity {
+                checkpoint: put.claim.checkpoint,
+                redundancy: put.redundancy,
+                shard,
+            },
+            owner,
+            job_tag: put.claim.job_tag,
+            version: put.claim.version,
+            created: unix_seconds,
+        };
+        match ShardWriter::create(Arc::clone(&self.disk), self.incoming(), header) {
+            Ok(writer) => Ok(Upload::new(Arc::clone(self), id, writer)),
+            Err(cause) => {
+                self.catalog().abort_put(id);
+                Err(StoreError::disk("making a shard file")(cause))
+            }
+        }
+    }
+
+    /// Gives a synced shard its name and enters it.
+    pub(super) fn publish_shard(
+        &self,
+        now: Millis,
+        id: PutId,
+        shard: Shard,
+        temp: TempFile,
+    ) -> Result<(), StoreError> {
+        let _changes = self.change()?;
+        let key = self.catalog().check_put(id)?;
+        if self.catalog().is_committed(key) {
+            let manifest = self.manifest(key)?;
+            let promised = manifest.public().shard(shard.identity.shard);
+            if promised != Some((shard.identity, shard.root)) {
+                return Err(StoreError::Mismatch("root in the manifest"));
+            }
+        }
+        let path = shard_path(key, shard.identity.shard);
+        self.make_owner_dir(SHARDS, key.owner)?;
+        temp.publish(&path)
+            .map_err(|failed| self.changed("naming a shard", failed))?;
+        let entered = self.catalog().finish_put(now, id, shard);
+        if let Err(denied) = entered {
+            // Forgotten while it was named: forgetting waits for `changes`, so this is a guard.
+            self.remove(&path)?;
+            return Err(denied.into());
+        }
+        Ok(())
+    }
+
+    /// Commits a checkpoint: from now on it is found.
+    ///
+    /// # Errors
+    /// When the manifest is not the owner's, there is no whole shard of its, or the disk fails.
+    pub fn commit(&self, owner: OwnerId, manifest: Vec<u8>) -> Result<CheckpointId, StoreError> {
+        let manifest = Manifest::parse(manifest)?;
+        let public = manifest.public();
+        if public.owner != owner {
+            return Err(StoreError::Mismatch("owner"));
+        }
+        let (key, claim) = of_manifest(public);
+        let _changes = self.change()?;
+        let step = self.catalog().check_commit(owner, &claim, &public.roots)?;
+        match step {
+            CommitStep::Done if self.manifest(key)?.bytes() == manifest.bytes() => {}
+            CommitStep::Done => return Err(StoreError::Mismatch("manifest")),
+            CommitStep::Write => {
+                self.write_manifest(key, manifest.bytes())?;
+                let bytes = manifest.bytes().len() as u64;
+                self.catalog().committed(key, bytes);
+            }
+        }
+        Ok(key.checkpoint)
+    }
+
+    /// The owner's committed checkpoints after `after`, in ascending order, and whether there are
+    /// more of them.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub fn find(
+        &self,
+        owner: OwnerId,
+        job_tag: Option<JobTag>,
+        after: Option<CheckpointId>,
+    ) -> Result<(Vec<Record>, bool), StoreError> {
+        // One more than are told, to know whether there are more.
+        let most = RECORDS_MAX as usize + 1;
+        let keys: Vec<Key> = self
+            .catalog()
+            .find(owner, job_tag, after)
+            .take(most)
+            .collect();
+        let mut records: Vec<Record> = Vec::new();
+        let mut bytes = 0;
+        for key in keys {
+            if records.len() == RECORDS_MAX as usize || bytes > FOUND_BYTES_MAX {
+                return Ok((records, true));
+            }
+            // It may have been forgotten since; then it is not missed.
+            let manifest = match self.manifest(key) {
+                Ok(manifest) => manifest,
+                Err(_) if !self.catalog().is_committed(key) => continue,
+                Err(failed) => {
+                    tracing::error!(checkpoint = %key.checkpoint, cause = %failed, "manifest not shown");
+                    continue;
+                }
+            };
+            let number = |shard: &Shard| shard.identity.shard.number();
+            let shards = self.catalog().shards(key).iter().map(number).collect();
+            bytes += manifest.bytes().len();
+            records.push(Record {
+                manifest: manifest.bytes().to_vec(),
+                shards,
+            });
+        }
+        Ok((records, false))
+    }
+
+    /// Opens a whole shard of the owner's.
+    ///
+    /// # Errors
+    /// When it is not here, or its file is damaged.
+    pub fn open_shard(&self, owner: OwnerId, name: &ShardName) -> Result<ShardReader, StoreError> {
+        let key = Key {
+            owner,
+            checkpoint: name.checkpoint,
+        };
+        let shard = *self.catalog().shard(key, name.shard)?;
+        let file = match self.disk.open(&shard_path(key, shard.identity.shard)) {
+            Ok(file) => file,
+            // Forgotten since it was looked up.
+            Err(_) if self.catalog().shard(key, name.shard).is_err() => {
+                return Err(Denied::NotFound.into());
+            }
+            Err(cause) => return Err(StoreError::disk("opening a shard")(cause)),
+        };
+        let reader = ShardReader::open(file, shard.identity).map_err(StoreError::Damaged)?;
+        if reader.footer().root != shard.root {
+            return Err(StoreError::Mismatch("root of the file"));
+        }
+        Ok(reader)
+    }
+
+    /// The bytes of a page of a shard's table.
+    ///
+    /// # Errors
+    /// When there is none, or it is damaged.
+    pub fn page(&self, owner: OwnerId, name: &ShardName, page: u64) -> Result<Vec<u8>, StoreError> {
+        let found = self.open_shard(owner, name)?.page(page);
+        let (bytes, _) = found
+            .map_err(StoreError::Damaged)?
+            .ok_or(Denied::NotFound)?;
+        Ok(bytes)
+    }
+
+    /// Where the blocks of `count` rows from `first` are.
+    ///
+    /// # Errors
+    /// When there are no such rows, or the table is damaged.
+    pub fn rows(
+        &self,
+        owner: OwnerId,
+        name: &ShardName,
+        first: u64,
+        count: u32,
+    ) -> Result<RowBytes, StoreError> {
+        if count == 0 || count > ROWS_PER_READ_MAX {
+            return Err(StoreError::BadRequest("number of rows"));
+        }
+        let found = self.open_shard(owner, name)?.rows(first, count);
+        Ok(found
+            .map_err(StoreError::Damaged)?
+            .ok_or(Denied::NotFound)?)
+    }
+
+    /// Removes all that there is of a checkpoint; says whether there was something.
+    ///
+    /// # Errors
+    /// When the disk fails; then some of it may be left, and asking again goes on.
+    pub fn forget(
+        &self,
+        now: Millis,
+        owner: OwnerId,
+        checkpoint: CheckpointId,
+    ) -> Result<bool, StoreError> {
+        let key = Key { owner, checkpoint };
+        let _changes = self.change()?;
+        let existed = self.catalog().begin_forget(key);
+        if existed {
+            self.remove_all(now, key)?;
+        }
+        Ok(existed)
+    }
+
+    /// Removes what was claimed or written and never committed; returns how many there were.
+    pub fn sweep(&self, now: Millis) -> usize {
+        let mut removed = 0;
+        loop {
+            let next = self.catalog().next_expired(now);
+            let Some(key) = next else {
+                return removed;
+            };
+            match self.expire(now, key) {
+                Ok(()) => removed += 1,
+                Err(failed) => {
+                    tracing::error!(checkpoint = %key.checkpoint, cause = %failed, "expired, not removed");
+                    self.catalog().renew(key, now.after(SWEEP_RETRY));
+                }
+            }
+        }
+    }
+
+    fn expire(&self, now: Millis, key: Key) -> Result<(), StoreError> {
+        let _changes = self.change()?;
+        // It may have been renewed while this waited.
+        if self.catalog().is_expired(now, key) {
+            self.remove_all(now, key)?;
+            tracing::info!(checkpoint = %key.checkpoint, owner = %key.owner, "expired uncommitted");
+        }
+        Ok(())
+    }
+
+    /// The manifest goes first: what is left then is uncommitted and expires even after a crash.
+    fn remove_all(&self, now: Millis, key: Key) -> Result<(), StoreError> {
+        if self.catalog().is_committed(key) {
+            self.remove(&manifest_path(key))?;
+            self.catalog().manifest_removed(now, key);
+        }
+        let shards = self.catalog().shards(key).to_vec();
+        for shard in shards {
+            let index = shard.identity.shard;
+            self.remove(&shard_path(key, index))?;
+            self.catalog().shard_removed(key, index);
+        }
+        self.catalog().forgotten(now, key);
+        Ok(())
+    }
+
+    fn write_manifest(&self, key: Key, bytes: &[u8]) -> Result<(), StoreError> {
+        let path = self.incoming();
+        let failed = || StoreError::disk("writing a manifest");
+        let mut file = self.disk.create(&path).map_err(failed())?;
+        let temp = TempFile::new(Arc::clone(&self.disk), path);
+        file.append(bytes).map_err(failed())?;
+        file.sync().map_err(failed())?;
+        self.make_owner_dir(MANIFESTS, key.owner)?;
+        temp.publish(&manifest_path(key))
+            .map_err(|failed| self.changed("naming a manifest", failed))
+    }
+
+    fn manifest(&self, key: Key) -> Result<Manifest, StoreError> {
+        load::read_manifest(&*self.disk, &manifest_path(key))
+    }
+
+    fn make_owner_dir(&self, kind: &str, owner: OwnerId) -> Result<(), StoreError> {
+        self.disk
+            .create_dir(&layout::owner_dir(kind, owner))
+            .map_err(|failed| self.changed("making a directory", failed))
+    }
+
+    fn remove(&self, path: &Path) -> Result<(), StoreError> {
+        self.disk
+            .remove(path)
+            .map_err(|failed| self.changed("removing a file", failed))
+    }
+
+    /// A directory whose sync failed once may sync "well" the next time without what was lost: so
+    /// nothing is changed any more.
+    fn changed(&self, what: &'static str, failed: ChangeError) -> StoreError {
+        match failed {
+            ChangeError::NotDone(cause) => StoreError::Disk { what, cause },
+            ChangeError::NotSynced(cause) => {
+                self.is_poisoned.store(true, Ordering::SeqCst);
+                tracing::error!(what, %cause, "directory not synced: nothing is changed until a restart");
+                StoreError::Disk { what, cause }
+            }
+        }
+    }
+
+    fn check_writable(&self) -> Result<(), StoreError> {
+        if self.is_poisoned.load(Ordering::SeqCst) {
+            return Err(StoreError::Poisoned);
+        }
+        Ok(())
+    }
+
+    fn change(&self) -> Result<MutexGuard<'_, ()>, StoreError> {
+        let changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        self.check_writable()?;
+        Ok(changes)
+    }
+
+    fn incoming(&self) -> std::path::PathBuf {
+        layout::incoming_path(self.next_incoming.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(super) fn free_bytes(&self) -> Result<u64, StoreError> {
+        self.disk
+            .free_bytes()
+            .map_err(StoreError::disk("free space"))
+    }
+
+    pub(super) fn catalog(&self) -> MutexGuard<'_, Catalog> {
+        self.catalog.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Which checkpoint a manifest is of.
+pub(super) fn of_manifest(public: &Public) -> (Key, Claim) {
+    let key = Key {
+        owner: public.owner,
+        checkpoint: public.checkpoint,
+    };
+    let claim = Claim {
+        job_tag: public.job_tag,
+        version: public.version,
+        checkpoint: public.checkpoint,
+    };
+    (key, claim)
+}
+
+const _: () = assert!(FOUND_BYTES_MAX > MANIFEST_BYTES_MAX);

@@ -1,0 +1,153 @@
+//! A shard on its way in: blocks, space for them, and the end.
+
+use std::sync::Arc;
+
+use codec::geometry::{BLOCK_BYTES_MAX, PAGE_ROWS};
+use codec::shard_file::PAGES_MAX;
+use protocol::wire::message::{PutEnd, StoredShard};
+
+use super::store::{Store, StoreError};
+use super::writer::ShardWriter;
+use crate::core::{Millis, PutId};
+
+/// Blocks that are handed to the disk together.
+#[derive(Debug, Default)]
+pub struct Batch {
+    bytes: Vec<u8>,
+    lengths: Vec<usize>,
+}
+
+impl Batch {
+    /// Bytes from which a batch is worth a trip to the disk.
+    pub const WORTH_BYTES: usize = 512 << 10;
+
+    /// Most blocks in a batch: small ones are no reason to keep a long list.
+    const BLOCKS_MAX: usize = 4096;
+
+    /// Begins a block of `len` bytes.
+    ///
+    /// # Errors
+    /// When no block has this length.
+    pub fn begin_block(&mut self, len: usize) -> Result<(), StoreError> {
+        if len == 0 || len > BLOCK_BYTES_MAX {
+            return Err(StoreError::BadRequest("block length"));
+        }
+        self.lengths.push(len);
+        let room = self.bytes.capacity() - self.bytes.len();
+        if room < len {
+            // As much as a batch has in the end, and no more: doubling would waste up to a block.
+            let usual = Self::WORTH_BYTES.saturating_sub(self.bytes.len());
+            self.bytes.reserve_exact(len.max(usual));
+        }
+        Ok(())
+    }
+
+    /// Adds bytes of the block that was begun last.
+    pub fn extend(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Whether it is worth a trip to the disk.
+    pub const fn is_full(&self) -> bool {
+        self.bytes.len() >= Self::WORTH_BYTES || self.lengths.len() >= Self::BLOCKS_MAX
+    }
+
+    /// Whether there is nothing in it.
+    pub const fn is_empty(&self) -> bool {
+        self.lengths.is_empty()
+    }
+
+    /// The blocks, the last of which may not be whole.
+    pub fn blocks(&self) -> impl Iterator<Item = &[u8]> {
+        let mut rest = self.bytes.as_slice();
+        self.lengths.iter().map(move |&len| {
+            let (block, later) = rest.split_at(len.min(rest.len()));
+            rest = later;
+            block
+        })
+    }
+
+    /// Takes everything out and keeps the memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.lengths.clear();
+    }
+}
+
+/// A shard that is being written. Dropped before [`Upload::finish`], it leaves nothing.
+#[derive(Debug)]
+pub struct Upload {
+    store: Arc<Store>,
+    id: PutId,
+    writer: Option<ShardWriter>,
+}
+
+impl Upload {
+    pub(super) const fn new(store: Arc<Store>, id: PutId, writer: ShardWriter) -> Self {
+        Self {
+            store,
+            id,
+            writer: Some(writer),
+        }
+    }
+
+    /// Hashes and writes the blocks of `batch`, all of which are whole.
+    ///
+    /// # Errors
+    /// When there is no space, the disk fails, or the checkpoint was forgotten.
+    pub fn write(&mut self, batch: &Batch) -> Result<(), StoreError> {
+        let writer = self.writer.as_mut().ok_or(StoreError::Closed)?;
+        let rows = batch.lengths.len() as u64;
+        if writer.rows() + rows > PAGES_MAX * PAGE_ROWS {
+            return Err(StoreError::BadRequest("number of rows"));
+        }
+        let wanted = writer.len_with(rows, batch.bytes.len() as u64);
+        let free = self.store.free_bytes()?;
+        self.store
+            .catalog()
+            .grow_put(self.id, wanted, writer.written(), free)?;
+        for block in batch.blocks() {
+            writer
+                .push(block)
+                .map_err(StoreError::disk("writing a shard"))?;
+        }
+        Ok(())
+    }
+
+    /// Ends the shard: compares it with what the client says, syncs it and gives it its name.
+    ///
+    /// # Errors
+    /// When it is not what the client says, the disk fails, or the checkpoint was forgotten.
+    pub fn finish(mut self, now: Millis, end: &PutEnd) -> Result<StoredShard, StoreError> {
+        let writer = self.writer.take().ok_or(StoreError::Closed)?;
+        if writer.rows() == 0 {
+            return Err(StoreError::BadRequest("no rows"));
+        }
+        let written = writer
+            .finish()
+            .map_err(StoreError::disk("writing a shard"))?;
+        let actual = *written.shard();
+        if actual.rows != end.rows {
+            return Err(StoreError::Mismatch("number of rows"));
+        }
+        if actual.root != end.root {
+            return Err(StoreError::Mismatch("root"));
+        }
+        let (shard, temp) = written
+            .sync()
+            .map_err(StoreError::disk("syncing a shard"))?;
+        self.store.publish_shard(now, self.id, shard, temp)?;
+        Ok(StoredShard {
+            rows: shard.rows,
+            root: shard.root,
+        })
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        // The file goes before its space is given to others.
+        self.writer = None;
+        self.store.catalog().abort_put(self.id);
+    }
+}

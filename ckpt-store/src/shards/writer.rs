@@ -1,0 +1,175 @@
+//! Writes one shard file front to back; keeps one page of its table in memory.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use codec::geometry::{PAGE_ROWS, page_count};
+use codec::shard_file::{
+    BlockEntry, ENTRY_BYTES, Footer, HEADER_BYTES, Header, TAIL_BYTES, TableBuilder,
+};
+
+use crate::core::Shard;
+use crate::disk::{Append, ChangeError, Disk};
+
+/// Bytes that a group has in the footer: its offset and the hash of its page.
+const GROUP_BYTES: u64 = 40;
+
+/// A file in `incoming`, removed when it is dropped without having got a name.
+#[derive(Debug)]
+pub(crate) struct TempFile {
+    disk: Arc<dyn Disk>,
+    path: PathBuf,
+    is_named: bool,
+}
+
+impl TempFile {
+    pub(crate) const fn new(disk: Arc<dyn Disk>, path: PathBuf) -> Self {
+        Self {
+            disk,
+            path,
+            is_named: false,
+        }
+    }
+
+    /// Gives the file its name. When that fails, neither name stays.
+    pub(crate) fn publish(mut self, to: &Path) -> Result<(), ChangeError> {
+        match self.disk.publish(&self.path, to) {
+            Ok(()) => {
+                self.is_named = true;
+                Ok(())
+            }
+            Err(failed) => {
+                if let ChangeError::NotSynced(_) = failed {
+                    self.is_named = true;
+                    // It may be back after a restart, whole and without having been acknowledged.
+                    let _ = self.disk.discard(to);
+                }
+                Err(failed)
+            }
+        }
+    }
+}
+
+impl Drop for TempFile {
+    fn drop(&mut self) {
+        if !self.is_named
+            && let Err(cause) = self.disk.discard(&self.path)
+        {
+            tracing::warn!(path = %self.path.display(), %cause, "unfinished file not removed");
+        }
+    }
+}
+
+/// A shard that is being written.
+#[derive(Debug)]
+pub(crate) struct ShardWriter {
+    // Declared first: the file is closed before its name goes.
+    file: Box<dyn Append>,
+    temp: TempFile,
+    header: Header,
+    table: TableBuilder,
+    groups: Vec<u64>,
+    at: u64,
+}
+
+/// A shard whose blocks and table are written, and not synced.
+#[derive(Debug)]
+pub(crate) struct WrittenShard {
+    file: Box<dyn Append>,
+    temp: TempFile,
+    shard: Shard,
+}
+
+impl ShardWriter {
+    /// Begins a shard file at `path`.
+    pub(crate) fn create(disk: Arc<dyn Disk>, path: PathBuf, header: Header) -> io::Result<Self> {
+        let file = disk.create(&path)?;
+        let mut writer = Self {
+            file,
+            temp: TempFile::new(disk, path),
+            header,
+            table: TableBuilder::default(),
+            groups: Vec::new(),
+            at: 0,
+        };
+        writer.append(&header.encode())?;
+        Ok(writer)
+    }
+
+    /// Adds the next row's block.
+    pub(crate) fn push(&mut self, block: &[u8]) -> io::Result<()> {
+        if self.table.rows().is_multiple_of(PAGE_ROWS) {
+            self.groups.push(self.at);
+        }
+        self.append(block)?;
+        match self.table.push(BlockEntry::of(block)) {
+            Some(page) => self.append(&page),
+            None => Ok(()),
+        }
+    }
+
+    /// Rows so far.
+    pub(crate) const fn rows(&self) -> u64 {
+        self.table.rows()
+    }
+
+    /// Bytes so far.
+    pub(crate) const fn written(&self) -> u64 {
+        self.at
+    }
+
+    /// Length of the whole file if it ended after `rows` more rows of `bytes` bytes together.
+    pub(crate) fn len_with(&self, rows: u64, bytes: u64) -> u64 {
+        let rows = self.table.rows() + rows;
+        let table = rows * ENTRY_BYTES as u64 + page_count(rows) * GROUP_BYTES;
+        let blocks = self.table.block_bytes() + bytes;
+        HEADER_BYTES as u64 + blocks + table + TAIL_BYTES as u64
+    }
+
+    /// Writes the end of the file.
+    pub(crate) fn finish(mut self) -> io::Result<WrittenShard> {
+        let (page, outline) = std::mem::take(&mut self.table).finish();
+        if let Some(page) = page {
+            self.append(&page)?;
+        }
+        let identity = self.header.identity;
+        let footer = Footer {
+            root: outline.root(&identity),
+            groups: std::mem::take(&mut self.groups),
+            outline,
+        };
+        self.append(&footer.encode())?;
+        let shard = Shard {
+            identity,
+            root: footer.root,
+            rows: footer.outline.rows,
+            block_bytes: footer.outline.block_bytes,
+            file_bytes: self.at,
+        };
+        Ok(WrittenShard {
+            file: self.file,
+            temp: self.temp,
+            shard,
+        })
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.append(bytes)?;
+        self.at += bytes.len() as u64;
+        Ok(())
+    }
+}
+
+impl WrittenShard {
+    /// What was written.
+    pub(crate) const fn shard(&self) -> &Shard {
+        &self.shard
+    }
+
+    /// Syncs the file.
+    pub(crate) fn sync(self) -> io::Result<(Shard, TempFile)> {
+        self.file.sync()?;
+        Ok((self.shard, self.temp))
+    }
+}
