@@ -28,7 +28,7 @@ const SHARDS: u64 = 1000;
 const WRITERS: u64 = 4;
 
 /// Times that the daemon is killed.
-const KILLS: u64 = 12;
+const KILLS: u64 = 5;
 
 const HOST: HostIndex = HostIndex(0);
 

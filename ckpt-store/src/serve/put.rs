@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use protocol::net::stream::ExchangeError;
 use protocol::wire::Code;
+use protocol::wire::limits::UNCOMMITTED_LIFETIME;
 use protocol::wire::message::{PutEnd, PutShard, Refusal, Response};
 use quinn::RecvStream;
 use tokio::task::JoinHandle;
@@ -15,9 +16,10 @@ use super::blocks::{BlockParser, Parsed};
 use super::{Answer, Exchange, blocking, pause, place, stopped};
 use crate::shards::{Batch, StoreError, Upload};
 
-/// A client that sends nothing for this long has lost its shard. Longer than other waits, because
-/// a client may wait for a slow producer; its place is worth no more than a few MiB.
-const SEND_STALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// A client that sends nothing for this long has lost its shard. As long as an uncommitted shard
+/// lives, because the client may wait for a slow producer; one that is gone is noticed much earlier
+/// by the connection's own idle timeout.
+const SEND_STALL_TIMEOUT: Duration = UNCOMMITTED_LIFETIME;
 
 /// How long shards that are coming in may take to end once the daemon is told to stop.
 const STOP_PUTS_AFTER: Duration = Duration::from_secs(3);
