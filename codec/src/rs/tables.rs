@@ -12,6 +12,7 @@ pub(super) static NIBBLE_PRODUCTS: [NibbleProducts; 256] = nibble_products();
 
 /// For every factor the 8x8 bit matrix of the multiplication by it, as `GF2P8AFFINEQB` takes it:
 /// byte `7 - i` holds the bits of the operand whose sum is bit `i` of the product.
+#[cfg(any(test, target_arch = "x86_64"))]
 pub(super) static BIT_MATRICES: [u64; 256] = bit_matrices();
 
 /// Products of one factor with the low and the high halves of a byte.
@@ -53,6 +54,7 @@ const fn nibble_products() -> [NibbleProducts; 256] {
     all
 }
 
+#[cfg(any(test, target_arch = "x86_64"))]
 const fn bit_matrices() -> [u64; 256] {
     let mut all = [0; 256];
     let mut factor = 0;
