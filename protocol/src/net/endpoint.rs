@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
+use std::time::Duration;
 
 use quinn::congestion::{BbrConfig, CubicConfig};
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
@@ -10,14 +11,15 @@ use quinn::{
     ClientConfig, Connection, Endpoint, MtuDiscoveryConfig, ServerConfig, TransportConfig,
 };
 use quinn::{ConnectionError, TransportErrorCode, VarInt};
-use rustls::RootCertStore;
-use rustls::client::WebPkiServerVerifier;
+use rustls::client::{Resumption, WantsClientCert, WebPkiServerVerifier};
 use rustls::crypto::CryptoProvider;
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::{ConfigBuilder, RootCertStore};
 use rustls_pki_types::CertificateDer;
 use socket2::{Domain, Protocol, Socket, Type};
-use std::time::Duration;
 
+use super::stream::{DONE, NOT_ALLOWED, STOPPING};
+use super::trust::{CertificateFault, is_no_protocol};
 use crate::identity::{HostId, Identity, Peer, PeerError, Role};
 use crate::wire::limits::{ALPN, CONNECT_TIMEOUT};
 
@@ -58,6 +60,10 @@ pub struct EndpointConfig {
 /// shrink to 1,200 bytes.
 pub const MTU_MAX: u16 = 6_500;
 
+/// A connection on which nothing is heard for this long is dead. Living peers send something four
+/// times as often.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
+
 /// Most datagrams that quinn hands over at once.
 const BATCH_DATAGRAMS_MAX: u32 = 10;
 
@@ -82,7 +88,6 @@ impl EndpointConfig {
     }
 
     fn transport(&self) -> TransportConfig {
-        const IDLE: Duration = Duration::from_secs(20);
         let mut transport = TransportConfig::default();
         transport
             .max_concurrent_bidi_streams(self.streams_max.into())
@@ -90,8 +95,10 @@ impl EndpointConfig {
             .receive_window(self.receive_window.into())
             .stream_receive_window(self.stream_window.into())
             .send_window(self.send_window)
-            .max_idle_timeout(Some(VarInt::from_u32(IDLE.as_millis() as u32).into()))
-            .keep_alive_interval(Some(IDLE / 4))
+            .max_idle_timeout(Some(
+                VarInt::from_u32(IDLE_TIMEOUT.as_millis() as u32).into(),
+            ))
+            .keep_alive_interval(Some(IDLE_TIMEOUT / 4))
             .datagram_receive_buffer_size(None);
         let mut discovery = MtuDiscoveryConfig::default();
         discovery.upper_bound(self.mtu_max.min(MTU_MAX));
@@ -111,13 +118,6 @@ impl EndpointConfig {
         let mut roots = RootCertStore::empty();
         roots.add(self.authority.clone())?;
         Ok(Arc::new(roots))
-    }
-
-    fn quinn_endpoint_config(&self) -> quinn::EndpointConfig {
-        let mut config = quinn::EndpointConfig::default();
-        // Fails only above the largest datagram that UDP can carry.
-        let _ = config.max_udp_payload_size(u16::MAX - 8 - 20);
-        config
     }
 }
 
@@ -147,6 +147,25 @@ pub enum EndpointError {
 /// # Errors
 /// When the socket or the identity can't be used.
 pub fn server(config: &EndpointConfig, addr: SocketAddr) -> Result<Endpoint, EndpointError> {
+    let failed = |cause| EndpointError::Socket { addr, cause };
+    let server = server_config(config, server_tls(config)?)?;
+    endpoint(Some(server), socket(addr).map_err(failed)?).map_err(failed)
+}
+
+/// An endpoint that connects to donors.
+///
+/// # Errors
+/// When the socket or the identity can't be used.
+pub fn client(config: &EndpointConfig, addr: SocketAddr) -> Result<Endpoint, EndpointError> {
+    let failed = |cause| EndpointError::Socket { addr, cause };
+    let client = client_config(config, client_tls(config)?)?;
+    let mut endpoint = endpoint(None, socket(addr).map_err(failed)?).map_err(failed)?;
+    endpoint.set_default_client_config(client);
+    Ok(endpoint)
+}
+
+/// Sessions are never resumed: a resumed one would skip the check of the certificate.
+fn server_tls(config: &EndpointConfig) -> Result<rustls::ServerConfig, EndpointError> {
     let verifier = WebPkiClientVerifier::builder_with_provider(config.roots()?, provider())
         .build()
         .map_err(|cause| EndpointError::Verifier(cause.to_string()))?;
@@ -158,49 +177,64 @@ pub fn server(config: &EndpointConfig, addr: SocketAddr) -> Result<Endpoint, End
             config.identity.private_key(),
         )?;
     tls.alpn_protocols = vec![ALPN.to_vec()];
+    tls.session_storage = Arc::new(NoServerSessionStorage {});
+    tls.send_tls13_tickets = 0;
+    Ok(tls)
+}
+
+fn server_config(
+    config: &EndpointConfig,
+    tls: rustls::ServerConfig,
+) -> Result<ServerConfig, EndpointError> {
     let crypto = QuicServerConfig::try_from(tls)
         .map_err(|cause| EndpointError::Verifier(cause.to_string()))?;
     let mut server = ServerConfig::with_crypto(Arc::new(crypto));
     server.transport_config(Arc::new(config.transport()));
-    // Handshakes that nobody finished yet; each holds a few KiB.
+    // Handshakes that nobody has taken up yet, and what they may have sent meanwhile.
     server.max_incoming(256);
-    endpoint(config, Some(server), addr)
+    server.incoming_buffer_size(16 << 10);
+    server.incoming_buffer_size_total(1 << 20);
+    Ok(server)
 }
 
-/// An endpoint that connects to donors.
-///
-/// # Errors
-/// When the socket or the identity can't be used.
-pub fn client(config: &EndpointConfig, addr: SocketAddr) -> Result<Endpoint, EndpointError> {
+pub(super) fn client_tls(config: &EndpointConfig) -> Result<rustls::ClientConfig, EndpointError> {
+    let mut tls = client_trust(config)?.with_client_auth_cert(
+        vec![config.identity.certificate.clone()],
+        config.identity.private_key(),
+    )?;
+    tls.alpn_protocols = vec![ALPN.to_vec()];
+    tls.resumption = Resumption::disabled();
+    Ok(tls)
+}
+
+pub(super) fn client_trust(
+    config: &EndpointConfig,
+) -> Result<ConfigBuilder<rustls::ClientConfig, WantsClientCert>, EndpointError> {
     let verifier = WebPkiServerVerifier::builder_with_provider(config.roots()?, provider())
         .build()
         .map_err(|cause| EndpointError::Verifier(cause.to_string()))?;
-    let mut tls = rustls::ClientConfig::builder_with_provider(provider())
+    Ok(rustls::ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])?
-        .with_webpki_verifier(verifier)
-        .with_client_auth_cert(
-            vec![config.identity.certificate.clone()],
-            config.identity.private_key(),
-        )?;
-    tls.alpn_protocols = vec![ALPN.to_vec()];
+        .with_webpki_verifier(verifier))
+}
+
+pub(super) fn client_config(
+    config: &EndpointConfig,
+    tls: rustls::ClientConfig,
+) -> Result<ClientConfig, EndpointError> {
     let crypto = QuicClientConfig::try_from(tls)
         .map_err(|cause| EndpointError::Verifier(cause.to_string()))?;
     let mut client = ClientConfig::new(Arc::new(crypto));
     client.transport_config(Arc::new(config.transport()));
-    let mut endpoint = endpoint(config, None, addr)?;
-    endpoint.set_default_client_config(client);
-    Ok(endpoint)
+    Ok(client)
 }
 
-fn endpoint(
-    config: &EndpointConfig,
-    server: Option<ServerConfig>,
-    addr: SocketAddr,
-) -> Result<Endpoint, EndpointError> {
-    let failed = |cause| EndpointError::Socket { addr, cause };
-    let socket = socket(addr).map_err(failed)?;
-    let runtime = Arc::new(quinn::TokioRuntime);
-    Endpoint::new(config.quinn_endpoint_config(), server, socket, runtime).map_err(failed)
+fn endpoint(server: Option<ServerConfig>, socket: UdpSocket) -> io::Result<Endpoint> {
+    let mut config = quinn::EndpointConfig::default();
+    config
+        .max_udp_payload_size(MTU_MAX)
+        .map_err(io::Error::other)?;
+    Endpoint::new(config, server, socket, Arc::new(quinn::TokioRuntime))
 }
 
 /// A socket with buffers that hold a burst; the system's default of 208 KiB loses packets.
@@ -218,23 +252,38 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
 
-/// Why a host could not be connected.
+/// Why there is no connection to a host.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
-    /// Nothing (of ours) answers there.
-    #[error("no answer within {} s", CONNECT_TIMEOUT.as_secs())]
+    /// Nothing that speaks QUIC answers there.
+    #[error(
+        "no answer within {} s: host down, wrong address, or UDP blocked on the way",
+        CONNECT_TIMEOUT.as_secs()
+    )]
     NoAnswer,
-    /// It belongs to another grid, or is no donor of this one.
-    #[error("its certificate is not accepted here (other grid, wrong role, or expired): {0}")]
-    Certificate(String),
+    /// It answered once, but does no more.
+    #[error("nothing heard for {} s: host or network down", IDLE_TIMEOUT.as_secs())]
+    Silent,
+    /// It is no donor of this grid.
+    #[error("its certificate is not accepted here: {0}")]
+    Certificate(CertificateFault),
     /// It does not accept us.
-    #[error("it does not accept our certificate (other grid, or expired): {0}")]
-    Rejected(String),
+    #[error("it does not accept our certificate: {0}")]
+    Rejected(CertificateFault),
     /// It speaks another version of the protocol.
-    #[error("it does not speak protocol {}", String::from_utf8_lossy(ALPN))]
+    #[error(
+        "it does not speak protocol {}: its program is older or newer than this one",
+        String::from_utf8_lossy(ALPN)
+    )]
     Protocol,
+    /// It has no room for another connection.
+    #[error("it has too many connections; try again later")]
+    Busy,
+    /// It shuts down.
+    #[error("it is shutting down")]
+    Stopping,
     /// It is a donor of this grid, but another one.
-    #[error("it is host {actual}, not {expected}")]
+    #[error("it is host {actual}, not {expected}: the grid file has another host's address")]
     OtherHost {
         /// Whom the grid file names.
         expected: HostId,
@@ -250,6 +299,9 @@ pub enum ConnectError {
 }
 
 /// Connects to the donor `id` at `addr`.
+///
+/// A TLS 1.3 client is done before the host has seen its certificate. A host that does not accept
+/// it closes the connection soon after; [`connect_error`] says why.
 ///
 /// # Errors
 /// When it can't be reached, or is not this donor.
@@ -267,7 +319,7 @@ pub async fn connect(
         .map_err(|cause| connect_error(&cause))?;
     let actual = HostId(Peer::of(&connection)?.id);
     if actual != id {
-        connection.close(VarInt::from_u32(0), b"another host was meant");
+        connection.close(DONE, b"another host was meant");
         return Err(ConnectError::OtherHost {
             expected: id,
             actual,
@@ -276,22 +328,39 @@ pub async fn connect(
     Ok(connection)
 }
 
-/// Why a connection is closed, in our words. TLS alerts travel as QUIC crypto errors (RFC 9001,
-/// section 4.8).
+/// Why a connection is closed, in our words.
 pub fn connect_error(cause: &ConnectionError) -> ConnectError {
-    const NO_APPLICATION_PROTOCOL: u8 = 120;
-    let no_protocol = TransportErrorCode::crypto(NO_APPLICATION_PROTOCOL);
+    // The other side chose some of these words, so they are not printed as they are.
+    let other = || ConnectError::Other(cause.to_string().escape_debug().to_string());
     match cause {
-        ConnectionError::TimedOut => ConnectError::NoAnswer,
-        ConnectionError::TransportError(error) if error.code == no_protocol => {
-            ConnectError::Protocol
-        }
-        ConnectionError::TransportError(error) => ConnectError::Certificate(error.to_string()),
-        ConnectionError::ConnectionClosed(close) if close.error_code == no_protocol => {
-            ConnectError::Protocol
-        }
-        ConnectionError::ConnectionClosed(close) => ConnectError::Rejected(close.to_string()),
+        ConnectionError::TimedOut => ConnectError::Silent,
         ConnectionError::VersionMismatch => ConnectError::Protocol,
-        other => ConnectError::Other(other.to_string()),
+        ConnectionError::TransportError(error) if is_no_protocol(error.code) => {
+            ConnectError::Protocol
+        }
+        ConnectionError::TransportError(error) => {
+            CertificateFault::of_alert(error.code, &error.reason)
+                .map_or_else(other, ConnectError::Certificate)
+        }
+        ConnectionError::ConnectionClosed(close) if is_no_protocol(close.error_code) => {
+            ConnectError::Protocol
+        }
+        ConnectionError::ConnectionClosed(close)
+            if close.error_code == TransportErrorCode::CONNECTION_REFUSED =>
+        {
+            ConnectError::Busy
+        }
+        ConnectionError::ConnectionClosed(close) => {
+            let reason = String::from_utf8_lossy(&close.reason);
+            CertificateFault::of_alert(close.error_code, &reason)
+                .map_or_else(other, ConnectError::Rejected)
+        }
+        ConnectionError::ApplicationClosed(close) if close.error_code == NOT_ALLOWED => {
+            ConnectError::Rejected(CertificateFault::Role)
+        }
+        ConnectionError::ApplicationClosed(close) if close.error_code == STOPPING => {
+            ConnectError::Stopping
+        }
+        _ => other(),
     }
 }

@@ -4,13 +4,22 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use codec::serial::SerialError;
-use quinn::{Connection, ReadExactError, RecvStream, SendStream, VarInt, WriteError};
+use quinn::{Connection, ReadError, ReadExactError, RecvStream, SendStream, VarInt, WriteError};
 
 use crate::wire::limits::{FRAME_BYTES_MAX, STALL_TIMEOUT};
 use crate::wire::message::{Message, Refusal, Request, Response};
 
+/// Code of a connection that ends because nothing is left to say.
+pub const DONE: VarInt = VarInt::from_u32(0);
+
 /// Code of a stream that is given up by either side.
 pub const GIVEN_UP: VarInt = VarInt::from_u32(1);
+
+/// Code of a connection whose client has no business here: its certificate lacks the role.
+pub const NOT_ALLOWED: VarInt = VarInt::from_u32(2);
+
+/// Code of a connection whose host shuts down.
+pub const STOPPING: VarInt = VarInt::from_u32(3);
 
 /// Why an exchange with the other side failed.
 #[derive(Debug, thiserror::Error)]
@@ -34,20 +43,31 @@ pub enum ExchangeError {
 
 impl From<WriteError> for ExchangeError {
     fn from(cause: WriteError) -> Self {
-        Self::Lost(cause.to_string())
+        lost(&cause)
+    }
+}
+
+impl From<ReadError> for ExchangeError {
+    fn from(cause: ReadError) -> Self {
+        lost(&cause)
     }
 }
 
 impl From<ReadExactError> for ExchangeError {
     fn from(cause: ReadExactError) -> Self {
-        Self::Lost(cause.to_string())
+        lost(&cause)
     }
 }
 
 impl From<quinn::ConnectionError> for ExchangeError {
     fn from(cause: quinn::ConnectionError) -> Self {
-        Self::Lost(cause.to_string())
+        lost(&cause)
     }
+}
+
+/// The other side chose some of these words, so they are not printed as they are.
+fn lost(cause: &dyn std::error::Error) -> ExchangeError {
+    ExchangeError::Lost(cause.to_string().escape_debug().to_string())
 }
 
 /// Waits for `future`, but not longer than `limit`.
@@ -80,7 +100,7 @@ pub async fn write_frame(
     within(STALL_TIMEOUT, stream.write_all(&bytes)).await
 }
 
-/// Reads a frame, waiting at most `limit` for it.
+/// Reads a frame, waiting at most `limit` for all of it.
 ///
 /// # Errors
 /// When it does not come, or is not such a message.
@@ -88,18 +108,20 @@ pub async fn read_frame<M: Message>(
     stream: &mut RecvStream,
     limit: Duration,
 ) -> Result<M, ExchangeError> {
-    let mut len = [0; 4];
-    within(limit, stream.read_exact(&mut len)).await?;
-    let actual = u32::from_le_bytes(len) as usize;
-    if actual > FRAME_BYTES_MAX {
-        return Err(SerialError::TooLong {
-            actual,
-            limit: FRAME_BYTES_MAX,
+    within(limit, async {
+        let mut len = [0; 4];
+        stream.read_exact(&mut len).await?;
+        let actual = u32::from_le_bytes(len) as usize;
+        if actual > FRAME_BYTES_MAX {
+            return Err(ExchangeError::Malformed(SerialError::TooLong {
+                actual,
+                limit: FRAME_BYTES_MAX,
+            }));
         }
-        .into());
-    }
-    let frame = read_exact(stream, actual).await?;
-    Ok(M::from_frame(&frame)?)
+        let frame = read_exact(stream, actual).await?;
+        Ok(M::from_frame(&frame)?)
+    })
+    .await
 }
 
 /// Reads `len` bytes, which the caller has checked to be no more than it wants to hold.
@@ -127,7 +149,7 @@ async fn next_chunk(stream: &mut RecvStream, len: usize) -> Result<Bytes, Exchan
     match stream.read_chunk(len, true).await {
         Ok(Some(chunk)) => Ok(chunk.bytes),
         Ok(None) => Err(ExchangeError::Lost("stream ended early".into())),
-        Err(cause) => Err(ExchangeError::Lost(cause.to_string())),
+        Err(cause) => Err(cause.into()),
     }
 }
 
@@ -140,8 +162,8 @@ pub struct Exchange {
     pub recv: RecvStream,
 }
 
-/// Sends a request and reads the first answer, waiting at most `limit` for it. When the client
-/// sends nothing else, `finish` the sending side at once.
+/// Sends a request and reads the first answer; all that takes at most `limit`. The sending side is
+/// finished unless the request is one that blocks follow.
 ///
 /// # Errors
 /// When the host does not answer, or refuses.
@@ -150,15 +172,18 @@ pub async fn request(
     request: &Request,
     limit: Duration,
 ) -> Result<(Response, Exchange), ExchangeError> {
-    let (send, recv) = within(limit, connection.open_bi()).await?;
-    let mut exchange = Exchange { send, recv };
-    write_frame(&mut exchange.send, request).await?;
-    if !matches!(request, Request::PutShard(_)) {
-        // Fails only when the stream is closed already, which the answer will tell.
-        let _ = exchange.send.finish();
-    }
-    match read_frame(&mut exchange.recv, limit).await? {
-        Response::Refused(refusal) => Err(ExchangeError::Refused(refusal)),
-        response => Ok((response, exchange)),
-    }
+    within(limit, async {
+        let (send, recv) = connection.open_bi().await?;
+        let mut exchange = Exchange { send, recv };
+        write_frame(&mut exchange.send, request).await?;
+        if !matches!(request, Request::PutShard(_)) {
+            // Fails only when the stream is closed already, which the answer will tell.
+            let _ = exchange.send.finish();
+        }
+        match read_frame(&mut exchange.recv, limit).await? {
+            Response::Refused(refusal) => Err(ExchangeError::Refused(refusal)),
+            response => Ok((response, exchange)),
+        }
+    })
+    .await
 }

@@ -4,4 +4,7 @@ pub mod code;
 pub mod limits;
 pub mod message;
 
+#[cfg(test)]
+mod tests;
+
 pub use code::Code;

@@ -1,0 +1,54 @@
+//! What TLS says about a certificate, as a reason that people can act on.
+//!
+//! TLS alerts travel as QUIC crypto errors (RFC 9001, section 4.8); the numbers are those of
+//! RFC 8446, section 6.2.
+
+use quinn::TransportErrorCode;
+
+/// Why a certificate is not accepted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CertificateFault {
+    /// Another authority signed it.
+    #[error("signed by the authority of another grid; compare the grid files of both sides")]
+    OtherAuthority,
+    /// It does not name the role that is needed.
+    #[error("not for the role that is needed; have it signed for that role")]
+    Role,
+    /// Its time is over, or has not begun.
+    #[error("expired or not valid yet; have it signed again, or set the clocks of both sides")]
+    Expired,
+    /// The authority took it back.
+    #[error("revoked")]
+    Revoked,
+    /// There is none.
+    #[error("none was shown")]
+    Missing,
+    /// Anything else, in the words of TLS.
+    #[error("{0}")]
+    Other(String),
+}
+
+impl CertificateFault {
+    /// What a TLS alert says about a certificate; `None` when it is about something else.
+    pub(super) fn of_alert(code: TransportErrorCode, reason: &str) -> Option<Self> {
+        const CRYPTO_ERRORS: u64 = 0x100;
+        match u64::from(code).checked_sub(CRYPTO_ERRORS)? {
+            // bad_certificate: the name, which is the role, does not match, or it can't be read.
+            42 => Some(Self::Role),
+            44 => Some(Self::Revoked),
+            45 => Some(Self::Expired),
+            // unknown_ca, and decrypt_error: an authority of the same name with another key.
+            48 | 51 => Some(Self::OtherAuthority),
+            116 => Some(Self::Missing),
+            // unsupported_certificate, certificate_unknown, access_denied.
+            43 | 46 | 49 => Some(Self::Other(reason.escape_debug().to_string())),
+            _ => None,
+        }
+    }
+}
+
+/// Whether an error says that no common protocol was found.
+pub(super) fn is_no_protocol(code: TransportErrorCode) -> bool {
+    const NO_APPLICATION_PROTOCOL: u8 = 120;
+    code == TransportErrorCode::crypto(NO_APPLICATION_PROTOCOL)
+}

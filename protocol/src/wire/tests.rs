@@ -1,0 +1,228 @@
+//! The bytes of messages: what was fixed once stays, and no bytes do harm.
+
+use codec::hash::ShardRoot;
+use codec::{CheckpointId, JobTag, Redundancy, Version};
+use proptest::prelude::*;
+
+use super::Code;
+use super::limits::TEXT_BYTES_MAX;
+use super::message::{
+    Claim, HostStatus, Message, PutEnd, PutShard, Record, Refusal, Request, Response, ShardName,
+    StoredShard,
+};
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The frame of `message` is `frozen`, in which `ID`, `TAG` and `ROOT` stand for 16, 32 and 32
+/// bytes.
+fn check<M: Message + PartialEq + std::fmt::Debug>(message: &M, frozen: &str) {
+    let expected = frozen
+        .replace("ID", &"11".repeat(16))
+        .replace("TAG", &"22".repeat(32))
+        .replace("ROOT", &"33".repeat(32))
+        .replace(' ', "");
+    let frame = message.to_frame().unwrap();
+    assert_eq!(hex(&frame), expected, "{message:?}");
+    assert_eq!(&M::from_frame(&frame).unwrap(), message);
+    for kept in 0..frame.len() {
+        assert!(M::from_frame(&frame[..kept]).is_err(), "{message:?}");
+    }
+}
+
+const ID: CheckpointId = CheckpointId([0x11; 16]);
+
+const TAG: JobTag = JobTag([0x22; 32]);
+
+const ROOT: ShardRoot = ShardRoot([0x33; 32]);
+
+fn claim() -> Claim {
+    Claim {
+        job_tag: TAG,
+        version: Version(300),
+        checkpoint: ID,
+    }
+}
+
+fn shard() -> ShardName {
+    ShardName {
+        checkpoint: ID,
+        shard: 4,
+    }
+}
+
+#[test]
+fn requests_are_as_they_were() {
+    check(&Request::Status, "00");
+    check(&Request::Claim(claim()), "01 TAG fb2c01 ID");
+    let put = PutShard {
+        claim: claim(),
+        redundancy: Redundancy::new(3, 2).unwrap(),
+        shard: 4,
+        expected_bytes: 1 << 40,
+    };
+    check(
+        &Request::PutShard(put),
+        "02 TAG fb2c01 ID 03 02 04 fd0000000000010000",
+    );
+    let manifest = vec![0xaa, 0xbb];
+    check(&Request::Commit { manifest }, "03 02 aabb");
+    let find = |job_tag, after| Request::Find { job_tag, after };
+    check(&find(None, None), "04 00 00");
+    check(&find(Some(TAG), Some(ID)), "04 01 TAG 01 ID");
+    check(&Request::Outline(shard()), "05 ID 04");
+    let page = Request::Page {
+        shard: shard(),
+        page: 7,
+    };
+    check(&page, "06 ID 04 07");
+    let rows = Request::Rows {
+        shard: shard(),
+        first: 70_000,
+        count: 64,
+    };
+    check(&rows, "07 ID 04 fc70110100 40");
+    check(&Request::Forget { checkpoint: ID }, "08 ID");
+}
+
+#[test]
+fn responses_are_as_they_were() {
+    let mut refusal = Refusal::new(Code::Busy, "ab");
+    refusal.retry_after_ms = 2000;
+    check(&Response::Refused(refusal), "00 08 02 6162 fbd007");
+    let status = HostStatus {
+        name: "h1".into(),
+        software: "0.1".into(),
+        capacity_bytes: 1,
+        used_bytes: 2,
+        free_bytes: 3,
+        shards: 4,
+        checkpoints: 5,
+        uptime_s: 6,
+    };
+    check(
+        &Response::Status(status),
+        "01 02 6831 03 302e31 01 02 03 04 05 06",
+    );
+    check(&Response::Claimed, "02");
+    check(&Response::Taken { next: Version(9) }, "03 09");
+    check(&Response::Accepted, "04");
+    let stored = StoredShard {
+        rows: 250,
+        root: ROOT,
+    };
+    check(&Response::Stored(stored), "05 fa ROOT");
+    check(&Response::Committed, "06");
+    let found = Response::Found {
+        count: 251,
+        more: true,
+    };
+    check(&found, "07 fbfb00 01");
+    let outline = Response::Outline {
+        rows: 1,
+        block_bytes: 2,
+        pages: 3,
+    };
+    check(&outline, "08 01 02 03");
+    check(&Response::Page { bytes: 36 }, "09 24");
+    check(&Response::Rows { bytes: 65_536 }, "0a fc00000100");
+    check(&Response::Forgotten { existed: false }, "0b 00");
+}
+
+#[test]
+fn records_and_ends_are_as_they_were() {
+    let record = Record {
+        manifest: vec![0xaa],
+        shards: vec![0, 4],
+    };
+    check(&record, "01 aa 02 00 04");
+    let end = PutEnd {
+        rows: 0x0102,
+        root: ROOT,
+    };
+    let frozen = format!("0201000000000000{}", "33".repeat(32));
+    assert_eq!(hex(&end.encode()), frozen);
+    assert_eq!(PutEnd::decode(&end.encode()), end);
+}
+
+#[test]
+fn codes_have_the_numbers_that_they_had() {
+    let codes = [
+        Code::BadRequest,
+        Code::Forbidden,
+        Code::NotFound,
+        Code::NoSpace,
+        Code::DiskFailed,
+        Code::Exists,
+        Code::VersionTaken,
+        Code::Mismatch,
+        Code::Busy,
+        Code::Stopping,
+        Code::Internal,
+    ];
+    for (number, code) in codes.into_iter().enumerate() {
+        let refused = Response::Refused(Refusal::new(code, ""));
+        check(&refused, &format!("00 {number:02x} 00 00"));
+    }
+    assert!(Response::from_frame(&[0, 11, 0, 0]).is_err());
+}
+
+#[test]
+fn unknown_messages_are_refused() {
+    assert!(Request::from_frame(&[9]).is_err());
+    assert!(Response::from_frame(&[12]).is_err());
+}
+
+#[test]
+fn impossible_redundancies_are_refused() {
+    let put = |data, parity| [[2].as_slice(), &[0; 49], &[data, parity, 0, 0]].concat();
+    assert!(Request::from_frame(&put(3, 2)).is_ok());
+    assert!(Request::from_frame(&put(0, 2)).is_err());
+    assert!(Request::from_frame(&put(33, 2)).is_err());
+    assert!(Request::from_frame(&put(3, 33)).is_err());
+}
+
+#[test]
+fn details_are_cut_between_characters_and_printed_harmlessly() {
+    let refusal = Refusal::new(Code::Busy, "\u{e9}".repeat(TEXT_BYTES_MAX));
+    assert_eq!(refusal.detail.len(), TEXT_BYTES_MAX);
+    let odd = Refusal::new(Code::Busy, format!("x{}", "\u{e9}".repeat(TEXT_BYTES_MAX)));
+    assert_eq!(odd.detail.len(), TEXT_BYTES_MAX - 1);
+    let hostile = Refusal::new(Code::Busy, "\u{1b}[2J\n");
+    assert_eq!(hostile.to_string(), "busy (\\u{1b}[2J\\n)");
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_do_harm(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        check_any::<Request>(&bytes)?;
+        check_any::<Response>(&bytes)?;
+        check_any::<Record>(&bytes)?;
+    }
+
+    #[test]
+    fn no_bytes_after_a_known_variant_do_harm(
+        variant in 0_u8..13,
+        bytes in prop::collection::vec(any::<u8>(), 0..120),
+    ) {
+        let bytes = [[variant].as_slice(), &bytes].concat();
+        check_any::<Request>(&bytes)?;
+        check_any::<Response>(&bytes)?;
+    }
+
+    #[test]
+    fn every_end_comes_back(bytes in any::<[u8; PutEnd::BYTES]>()) {
+        prop_assert_eq!(PutEnd::decode(&bytes).encode(), bytes);
+    }
+}
+
+/// Whatever can be read says the same when it is written and read again.
+fn check_any<M: Message + PartialEq + std::fmt::Debug>(bytes: &[u8]) -> Result<(), TestCaseError> {
+    if let Ok(message) = M::from_frame(bytes) {
+        let frame = message.to_frame();
+        let frame = frame.map_err(|cause| TestCaseError::fail(cause.to_string()))?;
+        prop_assert_eq!(M::from_frame(&frame), Ok(message));
+    }
+    Ok(())
+}
