@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use protocol::net::endpoint::{self, EndpointConfig, EndpointError};
-use quinn::{Endpoint, VarInt};
+use protocol::net::stream::STOPPING;
+use quinn::Endpoint;
 use rustix::fs::{FlockOperation, flock};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
@@ -143,7 +144,7 @@ impl Daemon {
         if tokio::time::timeout(STOP_GRACE, idle).await.is_err() {
             warn!("requests are cut");
         }
-        self.endpoint.close(VarInt::from_u32(3), b"shutting down");
+        self.endpoint.close(STOPPING, b"shutting down");
         let _ = tokio::time::timeout(Duration::from_secs(1), self.endpoint.wait_idle()).await;
         self.accepting.abort();
         self.sweeping.abort();

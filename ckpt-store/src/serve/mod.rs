@@ -13,11 +13,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use codec::CheckpointId;
 use codec::serial::SerialError;
 use protocol::identity::{Peer, Role};
-use protocol::net::stream::{ExchangeError, GIVEN_UP, read_frame, write_frame};
+use protocol::net::stream::{ExchangeError, GIVEN_UP, NOT_ALLOWED, read_frame, write_frame};
 use protocol::wire::Code;
 use protocol::wire::limits::REQUEST_TIMEOUT;
 use protocol::wire::message::{Claim, HostStatus, Refusal, Request, Response};
-use quinn::{Connection, RecvStream, SendStream, VarInt};
+use quinn::{Connection, RecvStream, SendStream};
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::task::{JoinError, JoinSet};
 use tracing::{debug, error, info, warn};
@@ -114,7 +114,7 @@ pub async fn connection(host: Arc<Host>, connection: Connection) {
         Ok(peer) => Arc::new(peer),
         Err(cause) => {
             warn!(%from, %cause, "connection refused");
-            return connection.close(VarInt::from_u32(2), b"certificate");
+            return connection.close(NOT_ALLOWED, b"certificate");
         }
     };
     debug!(%from, peer = peer.name, id = %peer.id, "connected");
