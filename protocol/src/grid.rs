@@ -1,14 +1,17 @@
 //! The grid file: who belongs to a grid and where they are.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use rustls_pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
+use toml::Spanned;
 
-use crate::identity::{GridId, HostId, PeerError, certificate_from_pem};
+use crate::identity::{GridId, HostId, certificate_from_pem, certificate_to_pem};
 
 /// Longest name of a grid or host.
 pub const NAME_BYTES_MAX: usize = 63;
@@ -82,8 +85,8 @@ pub enum GridError {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FileText {
-    name: String,
-    authority: String,
+    name: Spanned<String>,
+    authority: Spanned<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     owner: Option<OwnerText>,
     #[serde(default)]
@@ -100,13 +103,39 @@ struct OwnerText {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct HostText {
-    name: String,
+    name: Spanned<String>,
     addr: SocketAddr,
     id: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     site: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     owner: Option<String>,
+}
+
+impl HostText {
+    fn read(self) -> Result<GridHost, String> {
+        let name = self.name.into_inner();
+        check_name("host", &name)?;
+        let id = HostId::from_hex(&self.id)
+            .ok_or_else(|| format!("host {name}: id is not 64 hexadecimal digits"))?;
+        Ok(GridHost {
+            name,
+            addr: self.addr,
+            id,
+            site: self.site,
+            owner: self.owner,
+        })
+    }
+}
+
+/// A text that comes from no file.
+fn unplaced(text: String) -> Spanned<String> {
+    Spanned::new(0..0, text)
+}
+
+fn line_of(text: &str, offset: usize) -> String {
+    let before = text.as_bytes().iter().take(offset);
+    format!("line {}", 1 + before.filter(|&&byte| byte == b'\n').count())
 }
 
 impl Grid {
@@ -135,31 +164,33 @@ impl Grid {
     /// # Errors
     /// A description of what is wrong and where.
     pub fn parse(text: &str, base: &Path) -> Result<Self, String> {
-        let file: FileText = toml::from_str(text).map_err(|cause| cause.to_string())?;
-        check_name("grid", &file.name)?;
-        let authority = certificate_from_pem(&file.authority)
-            .map_err(|cause: PeerError| format!("authority: {cause}"))?;
-        let mut hosts: Vec<GridHost> = Vec::with_capacity(file.hosts.len());
+        let at = |span: std::ops::Range<usize>| line_of(text, span.start);
+        let file: FileText = toml::from_str(text).map_err(|cause| match cause.span() {
+            Some(span) => format!("{}: {}", at(span), cause.message()),
+            None => cause.message().to_owned(),
+        })?;
+        check_name("grid", file.name.as_ref())
+            .map_err(|cause| format!("{}: {cause}", at(file.name.span())))?;
+        let authority = certificate_from_pem(file.authority.as_ref())
+            .map_err(|cause| format!("{}: authority: {cause}", at(file.authority.span())))?;
+        let mut hosts = Vec::with_capacity(file.hosts.len());
+        let mut names = BTreeMap::new();
+        let mut ids = BTreeMap::new();
         for host in file.hosts {
-            check_name("host", &host.name)?;
-            let id = HostId::from_hex(&host.id)
-                .ok_or_else(|| format!("host {}: id is not 64 hexadecimal digits", host.name))?;
-            if let Some(other) = hosts.iter().find(|h| h.name == host.name || h.id == id) {
+            let line = at(host.name.span());
+            let host = host.read().map_err(|cause| format!("{line}: {cause}"))?;
+            let same_name = names.insert(host.name.clone(), host.name.clone());
+            let same_id = ids.insert(host.id, host.name.clone());
+            if let Some(other) = same_name.or(same_id) {
+                let name = host.name;
                 return Err(format!(
-                    "host {}: same name or id as host {}",
-                    host.name, other.name
+                    "{line}: host {name}: same name or id as host {other}"
                 ));
             }
-            hosts.push(GridHost {
-                name: host.name,
-                addr: host.addr,
-                id,
-                site: host.site,
-                owner: host.owner,
-            });
+            hosts.push(host);
         }
         Ok(Self {
-            name: file.name,
+            name: file.name.into_inner(),
             authority,
             hosts,
             owner: file.owner.map(|owner| OwnerFiles {
@@ -176,8 +207,8 @@ impl Grid {
     pub fn to_text(&self, base: &Path) -> Result<String, String> {
         let relative = |path: &Path| path.strip_prefix(base).unwrap_or(path).to_owned();
         let file = FileText {
-            name: self.name.clone(),
-            authority: crate::identity::certificate_to_pem(&self.authority),
+            name: unplaced(self.name.clone()),
+            authority: unplaced(certificate_to_pem(&self.authority)),
             owner: self.owner.as_ref().map(|owner| OwnerText {
                 key: relative(&owner.key),
                 certificate: relative(&owner.certificate),
@@ -186,7 +217,7 @@ impl Grid {
                 .hosts
                 .iter()
                 .map(|host| HostText {
-                    name: host.name.clone(),
+                    name: unplaced(host.name.clone()),
                     addr: host.addr,
                     id: host.id.hex(),
                     site: host.site.clone(),
@@ -211,12 +242,22 @@ impl Grid {
             path: path.to_owned(),
             what,
         })?;
-        let mut file = tempfile::NamedTempFile::new_in(base).map_err(failed)?;
+        let directory = if base == Path::new("") {
+            Path::new(".")
+        } else {
+            base
+        };
+        // Nothing in it is secret, and every submitter of the machine needs it.
+        let mut file = tempfile::Builder::new()
+            .permissions(fs::Permissions::from_mode(0o644))
+            .tempfile_in(directory)
+            .map_err(failed)?;
         file.write_all(text.as_bytes()).map_err(failed)?;
         file.as_file().sync_all().map_err(failed)?;
         file.persist(path)
             .map_err(|persist| failed(persist.error))?;
-        Ok(())
+        let synced = fs::File::open(directory).and_then(|directory| directory.sync_all());
+        synced.map_err(failed)
     }
 
     /// Which grid it is.
@@ -278,6 +319,14 @@ mod tests {
         let path = dir.path().join("grid.toml");
         grid().save(&path).unwrap();
         assert_eq!(Grid::load(&path).unwrap().hosts, grid().hosts);
+        grid().save(&path).unwrap();
+        let left: Vec<_> = fs::read_dir(dir.path()).unwrap().collect();
+        assert_eq!(left.len(), 1, "{left:?}");
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        let plain = dir.path().join("plain");
+        fs::write(&plain, "").unwrap();
+        let plain = fs::metadata(&plain).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, plain & 0o644);
     }
 
     #[test]
@@ -287,11 +336,17 @@ mod tests {
         for (from, to, expected) in [
             ("name = \"h1\"", "name = \"../h1\"", "host name"),
             ("site = ", "sight = ", "sight"),
-            ("127.0.0.1:7000", "localhost", "addr"),
+            ("127.0.0.1:7000", "localhost", "address"),
+            ("name = \"lab\"", "name = 7", "string"),
             ("BEGIN", "BEGUN", "authority"),
         ] {
             let wrong = Grid::parse(&text.replace(from, to), base).unwrap_err();
             assert!(wrong.contains(expected), "{wrong}");
+            // A text of several lines is named by its first.
+            let from = if from == "BEGIN" { "authority" } else { from };
+            let line = text.lines().position(|line| line.contains(from)).unwrap() + 1;
+            assert!(wrong.starts_with(&format!("line {line}: ")), "{wrong}");
+            assert!(!wrong.contains('\n'), "{wrong}");
         }
         let host = &text[text.find("[[hosts]]").unwrap()..];
         let twice = Grid::parse(&format!("{text}\n{host}"), base).unwrap_err();

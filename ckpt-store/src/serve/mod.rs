@@ -114,7 +114,7 @@ pub async fn connection(host: Arc<Host>, connection: Connection) {
         Ok(peer) => Arc::new(peer),
         Err(cause) => {
             warn!(%from, %cause, "connection refused");
-            return connection.close(NOT_ALLOWED, b"certificate");
+            return connection.close(NOT_ALLOWED, cause.to_string().as_bytes());
         }
     };
     debug!(%from, peer = peer.name, id = %peer.id, "connected");

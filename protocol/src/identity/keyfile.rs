@@ -5,11 +5,13 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use codec::OwnerId;
 use codec::seal::OwnerSecret;
 use zeroize::Zeroizing;
 
 const PREFIX: &str = "ckpt-key-v1 ";
+
+/// Longer than any key file.
+const FILE_BYTES_MAX: usize = 256;
 
 /// Why a key file can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -53,12 +55,15 @@ pub fn read_key(path: &Path) -> Result<OwnerSecret, KeyFileError> {
             mode,
         });
     }
-    let mut text = Zeroizing::new(String::new());
-    file.take(1024).read_to_string(&mut text).map_err(failed)?;
+    // Room for all of it: a text that grows leaves copies of the secret behind.
+    let mut text = Zeroizing::new(String::with_capacity(FILE_BYTES_MAX));
+    file.take(FILE_BYTES_MAX as u64)
+        .read_to_string(&mut text)
+        .map_err(failed)?;
     text.trim_end()
         .strip_prefix(PREFIX)
-        .and_then(OwnerId::from_hex)
-        .map(|seed| OwnerSecret::new(seed.0))
+        .and_then(seed_from_hex)
+        .map(|seed| OwnerSecret::new(*seed))
         .ok_or_else(|| KeyFileError::Malformed(path.to_owned()))
 }
 
@@ -67,14 +72,35 @@ pub fn read_key(path: &Path) -> Result<OwnerSecret, KeyFileError> {
 /// # Errors
 /// When the file exists already or can't be written.
 pub fn write_key(path: &Path, secret: &OwnerSecret) -> Result<(), KeyFileError> {
-    let text = Zeroizing::new(format!("{PREFIX}{}\n", OwnerId(*secret.seed()).hex()));
+    let mut text = Zeroizing::new(String::with_capacity(FILE_BYTES_MAX));
+    text.push_str(PREFIX);
+    for byte in secret.seed() {
+        text.extend(
+            [byte >> 4, byte & 15].map(|digit| char::from(b"0123456789abcdef"[usize::from(digit)])),
+        );
+    }
+    text.push('\n');
     write_private(path, text.as_bytes()).map_err(|cause| KeyFileError::Io {
         path: path.to_owned(),
         cause,
     })
 }
 
-/// Writes a new file that only its owner can read, and syncs it.
+fn seed_from_hex(text: &str) -> Option<Zeroizing<[u8; 32]>> {
+    let mut seed = Zeroizing::new([0; 32]);
+    if text.len() != 2 * seed.len() {
+        return None;
+    }
+    for (byte, digits) in seed.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+        for &digit in digits {
+            let value = char::from(digit).to_digit(16)?;
+            *byte = *byte << 4 | value as u8;
+        }
+    }
+    Some(seed)
+}
+
+/// Writes a new file that only its owner can read, and syncs it and its directory.
 ///
 /// # Errors
 /// When the file exists already or can't be written.
@@ -85,7 +111,15 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
         .create_new(true)
         .mode(0o600)
         .open(path)?;
-    let written = file.write_all(bytes).and_then(|()| file.sync_all());
+    let directory = match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    // What was saved with a key that a crash took away can't be read by anybody.
+    let written = file
+        .write_all(bytes)
+        .and_then(|()| file.sync_all())
+        .and_then(|()| File::open(directory)?.sync_all());
     if written.is_err() {
         // A half-written key would be taken for a broken one later.
         let _ = fs::remove_file(path);
@@ -114,6 +148,18 @@ mod tests {
     }
 
     #[test]
+    fn the_text_of_a_key_is_as_documented() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("owner.key");
+        let seed: [u8; 32] = std::array::from_fn(|i| 16 * (i as u8 % 16) + 15 - i as u8 % 16);
+        write_key(&path, &OwnerSecret::new(seed)).unwrap();
+        let digits = "0f1e2d3c4b5a69788796a5b4c3d2e1f0".repeat(2);
+        let text = fs::read_to_string(&path).unwrap();
+        assert_eq!(text, format!("ckpt-key-v1 {digits}\n"));
+        assert_eq!(read_key(&path).unwrap().seed(), &seed);
+    }
+
+    #[test]
     fn keys_that_others_can_read_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("owner.key");
@@ -121,13 +167,26 @@ mod tests {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         let refused = read_key(&path).unwrap_err();
         assert!(matches!(refused, KeyFileError::Mode { mode: 0o640, .. }));
+        let text = refused.to_string();
+        assert!(
+            text.contains("owner.key") && text.contains("0640"),
+            "{text}"
+        );
     }
 
     #[test]
     fn other_text_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("owner.key");
-        for text in ["", "ckpt-key-v1 12", "ckpt-key-v2 00"] {
+        let digits = "0a".repeat(32);
+        for text in [
+            String::new(),
+            "ckpt-key-v1 12".into(),
+            format!("ckpt-key-v2 {digits}"),
+            format!("ckpt-key-v1 {digits}00"),
+            format!("ckpt-key-v1 {}", digits.replace("0a", "+a")),
+            format!("ckpt-key-v1 {}", "\u{e9}".repeat(32)),
+        ] {
             write_private(&path, text.as_bytes()).unwrap();
             assert!(matches!(read_key(&path), Err(KeyFileError::Malformed(_))));
             fs::remove_file(&path).unwrap();

@@ -356,7 +356,8 @@ pub fn connect_error(cause: &ConnectionError) -> ConnectError {
                 .map_or_else(other, ConnectError::Rejected)
         }
         ConnectionError::ApplicationClosed(close) if close.error_code == NOT_ALLOWED => {
-            ConnectError::Rejected(CertificateFault::Role)
+            let reason = String::from_utf8_lossy(&close.reason);
+            ConnectError::Rejected(CertificateFault::Other(reason.escape_debug().to_string()))
         }
         ConnectionError::ApplicationClosed(close) if close.error_code == STOPPING => {
             ConnectError::Stopping

@@ -15,7 +15,7 @@ pub const DONE: VarInt = VarInt::from_u32(0);
 /// Code of a stream that is given up by either side.
 pub const GIVEN_UP: VarInt = VarInt::from_u32(1);
 
-/// Code of a connection whose client has no business here: its certificate lacks the role.
+/// Code of a connection whose client has no business here; the reason says why.
 pub const NOT_ALLOWED: VarInt = VarInt::from_u32(2);
 
 /// Code of a connection whose host shuts down.

@@ -100,7 +100,7 @@ impl Host {
 async fn greet(connection: &Connection) {
     let peer = Peer::of(connection).unwrap();
     if !peer.has(Role::Submitter) {
-        return connection.close(NOT_ALLOWED, b"");
+        return connection.close(NOT_ALLOWED, b"no \x1bsubmitter");
     }
     while let Ok((mut send, mut recv)) = connection.accept_bi().await {
         let response = match read_frame::<Request>(&mut recv, LIMIT).await {
@@ -222,12 +222,12 @@ async fn hosts_refuse_clients_whose_certificate_expired() {
 }
 
 #[tokio::test]
-async fn a_client_learns_that_it_lacks_the_role() {
+async fn a_client_learns_why_a_host_turns_it_away() {
     let authority = authority(1);
     let host = Host::start(&donor(&authority));
     let other = member(&authority, 3, Role::Donor, current());
     let refused = contact(&other, host.addr, host.id).await;
-    let expected = ConnectError::Rejected(CertificateFault::Role);
+    let expected = ConnectError::Rejected(CertificateFault::Other("no \\u{1b}submitter".into()));
     assert_eq!(refused, Err(expected));
 }
 
