@@ -5,6 +5,8 @@
 //! slow, another shard is asked for what the batch still lacks. Wrong bytes are never used: the
 //! shell checks every block against the signed table before it tells of it.
 
+mod pace;
+mod plan;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -15,90 +17,9 @@ use std::ops::Range;
 use codec::ShardIndex;
 
 use super::{Fault, HostIndex, Millis};
+use pace::Pace;
+pub use plan::{FetchId, RestoreAction, RestoreEvent, RestoreLimits, RestoreOutcome, RestorePlan};
 use source::{Source, SourceIndex};
-
-/// Names one request for blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FetchId(pub u64);
-
-/// Times and sizes that bound a restore.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RestoreLimits {
-    /// Rows that may be under way or waiting to be written.
-    pub window_rows: u64,
-    /// Rows that are asked for at once.
-    pub batch_rows: u64,
-    /// A request that takes longer than this, and much longer than others do, is hedged.
-    pub hedge_ms: u64,
-    /// Without one more block from a request.
-    pub stall_ms: u64,
-    /// Failures after which a source that could come back is given up.
-    pub strikes_max: u32,
-}
-
-/// What is to be done.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RestorePlan {
-    /// Different shards that are needed for each row.
-    pub data: usize,
-    /// Rows to get.
-    pub rows: Range<u64>,
-    /// Who has which shard, in order of preference.
-    pub sources: Vec<(ShardIndex, HostIndex)>,
-    /// Bounds.
-    pub limits: RestoreLimits,
-}
-
-/// What happened.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RestoreEvent {
-    /// A good block of a row came.
-    Block(FetchId, u64),
-    /// A request is answered completely.
-    Done(FetchId),
-    /// A request failed, or brought a wrong byte (then the fault is final).
-    Failed(FetchId, Fault),
-    /// A row was written; its memory is free.
-    Consumed(u64),
-    /// Time has passed.
-    Tick,
-}
-
-/// What is to be done next.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RestoreAction {
-    /// Ask for blocks.
-    Fetch {
-        /// The request.
-        fetch: FetchId,
-        /// Whose blocks.
-        shard: ShardIndex,
-        /// Whom to ask.
-        host: HostIndex,
-        /// Which rows.
-        rows: Range<u64>,
-    },
-    /// Give a request up.
-    Cancel(FetchId),
-    /// Decode a row from the blocks of these shards, and forget its other blocks.
-    Decode(u64, Vec<ShardIndex>),
-}
-
-/// How a restore ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RestoreOutcome {
-    /// Every row was written.
-    Done,
-    /// A row has too few good blocks, and nobody else can be asked.
-    Lost {
-        /// The row.
-        row: u64,
-        /// Different shards of it that came.
-        good: usize,
-        /// Shards needed.
-        needed: usize,
-    },
-}
 
 /// A restore.
 #[derive(Debug)]
@@ -111,10 +32,11 @@ pub struct RestoreSession {
     /// Rows asked for and not yet written.
     unwritten: BTreeSet<u64>,
     batches: BTreeMap<u64, Batch>,
+    /// Batches for which somebody may have to be asked.
+    wanting: BTreeSet<u64>,
     fetches: BTreeMap<FetchId, Fetch>,
     last_fetch: u64,
-    /// How long the latest requests took, for knowing what is slow.
-    durations: VecDeque<u64>,
+    pace: Pace,
     faults: Vec<(HostIndex, Fault)>,
     actions: VecDeque<RestoreAction>,
     outcome: Option<RestoreOutcome>,
@@ -134,17 +56,21 @@ struct Batch {
 struct Fetch {
     batch: u64,
     source: SourceIndex,
+    host: HostIndex,
     begun: Millis,
     progress: Millis,
+    /// Rows that were asked for.
+    rows: u64,
+    /// Blocks that came.
     blocks: u64,
+    /// Whether another source was asked because this one was slow.
     hedged: bool,
+    /// Whether it was begun because another one was slow.
+    is_hedge: bool,
 }
 
-/// Requests whose durations are remembered.
-const DURATIONS_MAX: usize = 32;
-
-/// A request is slow when it takes this many times as long as the middle one of the latest.
-const SLOW_FACTOR: u64 = 4;
+/// Of all requests, one in this many may be a hedge; but one always.
+const HEDGE_SHARE: usize = 4;
 
 impl RestoreSession {
     /// Begins a restore.
@@ -156,9 +82,10 @@ impl RestoreSession {
             now,
             unwritten: BTreeSet::new(),
             batches: BTreeMap::new(),
+            wanting: BTreeSet::new(),
             fetches: BTreeMap::new(),
             last_fetch: 0,
-            durations: VecDeque::new(),
+            pace: Pace::default(),
             faults: Vec::new(),
             actions: VecDeque::new(),
             outcome: None,
@@ -197,14 +124,13 @@ impl RestoreSession {
         if self.outcome.is_some() {
             return None;
         }
-        let hedge = self.hedge_ms();
-        let limits = self.plan.limits;
+        let may_hedge = self.may_hedge();
         let fetches = self.fetches.values().map(|fetch| {
-            let stalled = fetch.progress.plus(limits.stall_ms);
-            if fetch.hedged {
-                stalled
+            let stalls = self.pace.stalls_at(fetch, &self.plan.limits);
+            if may_hedge && !fetch.hedged {
+                stalls.min(self.pace.hedge_at(fetch, &self.plan.limits))
             } else {
-                stalled.min(fetch.begun.plus(hedge))
+                stalls
             }
         });
         let resting = self.sources.iter().filter_map(|s| s.rests_until(self.now));
@@ -229,6 +155,7 @@ impl RestoreSession {
         fetch.progress = now;
         fetch.blocks += 1;
         let (start, source) = (fetch.batch, fetch.source);
+        self.pace.heard_from(fetch.host, now);
         let Some(shard) = self.sources.get(source.0).map(|source| source.shard) else {
             return;
         };
@@ -261,21 +188,23 @@ impl RestoreSession {
             .collect();
         for id in of_batch {
             // The request that brought the last block is complete but for its end.
-            if let Some(fetch) = self.end_fetch(id) {
-                let full = fetch.blocks >= self.plan.limits.batch_rows;
-                if !full {
-                    self.actions.push_back(RestoreAction::Cancel(id));
-                }
+            if let Some(fetch) = self.end_fetch(id)
+                && fetch.blocks < fetch.rows
+            {
+                self.actions.push_back(RestoreAction::Cancel(id));
             }
         }
     }
 
     fn done(&mut self, id: FetchId) {
-        let Some(fetch) = self.end_fetch(id) else {
-            return;
-        };
-        if self.batches.contains_key(&fetch.batch) {
-            self.ask(fetch.batch, 0);
+        if let Some(fetch) = self.fetches.get(&id)
+            && fetch.blocks < fetch.rows
+        {
+            let short = format!("{} of {} blocks", fetch.blocks, fetch.rows);
+            return self.failed(id, Fault::Lied(short));
+        }
+        if let Some(fetch) = self.end_fetch(id) {
+            self.wanting.insert(fetch.batch);
         }
     }
 
@@ -287,10 +216,7 @@ impl RestoreSession {
             source.ended(fetch.blocks, took);
         }
         if fetch.blocks > 0 {
-            self.durations.push_back(took);
-            if self.durations.len() > DURATIONS_MAX {
-                self.durations.pop_front();
-            }
+            self.pace.took(took);
         }
         Some(fetch)
     }
@@ -306,58 +232,58 @@ impl RestoreSession {
         }
         if let Some(batch) = self.batches.get_mut(&fetch.batch) {
             batch.failed.insert(fetch.source);
-            self.ask(fetch.batch, 0);
+            self.wanting.insert(fetch.batch);
         }
     }
 
     /// Gives up requests that stalled, and hedges those that are slow.
     fn expire(&mut self) {
-        let (now, limits, hedge) = (self.now, self.plan.limits, self.hedge_ms());
+        let (now, limits) = (self.now, self.plan.limits);
         let stalled: Vec<FetchId> = self
             .fetches
             .iter()
-            .filter(|(_, fetch)| fetch.progress.plus(limits.stall_ms) <= now)
+            .filter(|(_, fetch)| self.pace.stalls_at(fetch, &limits) <= now)
             .map(|(id, _)| *id)
             .collect();
         for id in stalled {
             self.actions.push_back(RestoreAction::Cancel(id));
             self.failed(id, Fault::Stalled(limits.stall_ms));
         }
-        let mut slow = Vec::new();
-        for fetch in self.fetches.values_mut() {
-            if !fetch.hedged && fetch.begun.plus(hedge) <= now {
-                fetch.hedged = true;
-                slow.push((fetch.batch, fetch.source));
-            }
-        }
-        for (batch, source) in slow {
-            if let Some(source) = self.sources.get_mut(source.0) {
-                source.was_slow(hedge);
+        while self.may_hedge() {
+            let slow = self
+                .fetches
+                .values_mut()
+                .find(|fetch| !fetch.hedged && self.pace.hedge_at(fetch, &limits) <= now);
+            let Some(slow) = slow else { return };
+            slow.hedged = true;
+            let (batch, waited) = (slow.batch, now.since(slow.begun));
+            if let Some(source) = self.sources.get_mut(slow.source.0) {
+                source.was_slow(slow.rows, waited);
             }
             self.ask(batch, 1);
         }
     }
 
-    /// How long a request may take before it is hedged.
-    fn hedge_ms(&self) -> u64 {
-        let mut durations: Vec<u64> = self.durations.iter().copied().collect();
-        durations.sort_unstable();
-        let middle = durations.get(durations.len() / 2).copied().unwrap_or(0);
-        self.plan.limits.hedge_ms.max(SLOW_FACTOR * middle)
+    /// Whether there are few enough hedges. When everything is slow at once, the fault is ours or
+    /// that of the network between, and to ask for everything twice would make it worse.
+    fn may_hedge(&self) -> bool {
+        let hedges = self.fetches.values().filter(|f| f.is_hedge).count();
+        hedges < (self.fetches.len() / HEDGE_SHARE).max(1)
     }
 
     /// Begins new batches while the window allows, asks again for batches that lack somebody to
     /// ask, and sees whether it is over.
     fn settle(&mut self) {
         self.begin_batches();
-        let starving: Vec<u64> = self.batches.keys().copied().collect();
-        for start in starving {
-            self.ask(start, 0);
+        for start in std::mem::take(&mut self.wanting) {
+            if !self.ask(start, 0) {
+                self.wanting.insert(start);
+            }
             if self.outcome.is_some() {
                 return;
             }
         }
-        if self.next == self.plan.rows.end && self.unwritten.is_empty() && self.outcome.is_none() {
+        if self.next == self.plan.rows.end && self.unwritten.is_empty() {
             self.outcome = Some(RestoreOutcome::Done);
         }
     }
@@ -372,6 +298,7 @@ impl RestoreSession {
             }
             let rows = self.next..end;
             self.unwritten.extend(rows.clone());
+            self.wanting.insert(rows.start);
             self.batches.insert(
                 rows.start,
                 Batch {
@@ -384,28 +311,30 @@ impl RestoreSession {
         }
     }
 
-    /// Asks as many sources as the batch still needs, and `extra` more when there are any.
-    fn ask(&mut self, start: u64, extra: usize) {
+    /// Asks as many sources as the batch still needs, and `extra` more when there are any. Returns
+    /// whether as many are asked as it needs.
+    fn ask(&mut self, start: u64, extra: usize) -> bool {
         let mut extra = extra;
         loop {
             let Some(batch) = self.batches.get(&start) else {
-                return;
+                return true;
             };
             let (lacking, coming) = self.lacking(start, batch);
             let short = lacking.saturating_sub(coming);
             if short == 0 && extra == 0 {
-                return;
+                return true;
             }
             let Some(source) = self.best_source(start, batch) else {
                 if short > 0 && coming == 0 {
                     self.give_up_if_nobody_comes_back(start);
                 }
-                return;
+                return short == 0;
             };
-            if short == 0 {
+            let is_hedge = short == 0;
+            if is_hedge {
                 extra -= 1;
             }
-            self.fetch(start, source);
+            self.fetch(start, source, is_hedge);
         }
     }
 
@@ -441,39 +370,44 @@ impl RestoreSession {
             .map(|source| source.shard)
             .collect();
         let everywhere = |shard: &ShardIndex| batch.missing.values().all(|s| s.contains(shard));
-        let best_known = self.sources.iter().filter_map(Source::ms_per_row).min();
-        self.sources
+        let best_known = self.sources.iter().filter_map(Source::us_per_row).min();
+        let open: Vec<(bool, u64, ShardIndex, SourceIndex)> = self
+            .sources
             .iter()
             .enumerate()
             .filter(|(_, source)| source.can_be_asked(self.now))
             .filter(|(_, source)| !busy.contains(&source.shard) && !everywhere(&source.shard))
-            .min_by_key(|(index, source)| {
-                let failed = batch.failed.contains(&SourceIndex(*index));
-                let queued = self.rows_queued(source.host);
-                (failed, source.expected_us(queued, best_known), *index)
+            .map(|(index, source)| {
+                let failed = batch.failed.contains(&SourceIndex(index));
+                let expected = source.expected_us(self.rows_queued(source.host), best_known);
+                (failed, expected, source.shard, SourceIndex(index))
             })
-            .map(|(index, _)| SourceIndex(index))
+            .collect();
+        let (failed, fastest) = open.iter().map(|(f, us, ..)| (*f, *us)).min()?;
+        // Data shards are cheaper to decode, which decides when speeds are alike.
+        let alike = fastest.saturating_add(fastest / 4);
+        open.into_iter()
+            .filter(|(also_failed, us, ..)| *also_failed == failed && *us <= alike)
+            .map(|(_, _, shard, index)| (shard, index))
+            .min()
+            .map(|(_, index)| index)
     }
 
     /// Rows that were asked of a host and have not come.
     fn rows_queued(&self, host: HostIndex) -> u64 {
         self.fetches
             .values()
-            .filter(|fetch| {
-                self.sources
-                    .get(fetch.source.0)
-                    .is_some_and(|s| s.host == host)
-            })
-            .map(|fetch| self.plan.limits.batch_rows.saturating_sub(fetch.blocks))
+            .filter(|fetch| fetch.host == host)
+            .map(|fetch| fetch.rows.saturating_sub(fetch.blocks))
             .sum()
     }
 
-    fn fetch(&mut self, start: u64, index: SourceIndex) {
+    fn fetch(&mut self, start: u64, index: SourceIndex, is_hedge: bool) {
         let (Some(batch), Some(source)) = (self.batches.get_mut(&start), self.sources.get(index.0))
         else {
             return;
         };
-        let shard = source.shard;
+        let (shard, host) = (source.shard, source.host);
         let mut lacking = batch
             .missing
             .iter()
@@ -487,7 +421,7 @@ impl RestoreSession {
         self.actions.push_back(RestoreAction::Fetch {
             fetch: id,
             shard,
-            host: source.host,
+            host,
             rows: first..last + 1,
         });
         self.fetches.insert(
@@ -495,10 +429,13 @@ impl RestoreSession {
             Fetch {
                 batch: start,
                 source: index,
+                host,
                 begun: self.now,
                 progress: self.now,
+                rows: last + 1 - first,
                 blocks: 0,
                 hedged: false,
+                is_hedge,
             },
         );
     }

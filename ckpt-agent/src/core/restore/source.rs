@@ -50,16 +50,14 @@ impl Source {
         (!self.given_up && self.not_before > now).then_some(self.not_before)
     }
 
-    pub(super) fn ms_per_row(&self) -> Option<u64> {
-        self.us_per_row.map(|us| us / 1000)
+    pub(super) const fn us_per_row(&self) -> Option<u64> {
+        self.us_per_row
     }
 
     /// Microseconds until it would have answered, behind `queued` rows. One that is not known yet
     /// is expected to be as fast as the fastest, so that it is tried.
-    pub(super) fn expected_us(&self, queued: u64, best_known_ms: Option<u64>) -> u64 {
-        let per_row = self
-            .us_per_row
-            .unwrap_or_else(|| best_known_ms.unwrap_or(1) * 1000);
+    pub(super) fn expected_us(&self, queued: u64, best_known_us: Option<u64>) -> u64 {
+        let per_row = self.us_per_row.or(best_known_us).unwrap_or(1000);
         per_row.max(1).saturating_mul(queued + 1)
     }
 
@@ -75,9 +73,9 @@ impl Source {
         });
     }
 
-    /// It did not answer a request within this time.
-    pub(super) fn was_slow(&mut self, ms: u64) {
-        let at_least = ms.saturating_mul(1000);
+    /// It did not answer a request for `rows` rows within this time.
+    pub(super) fn was_slow(&mut self, rows: u64, ms: u64) {
+        let at_least = ms.saturating_mul(1000) / rows.max(1);
         self.us_per_row = Some(self.us_per_row.unwrap_or(0).max(at_least));
     }
 

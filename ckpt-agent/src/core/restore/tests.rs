@@ -1,1 +1,412 @@
+use codec::Redundancy;
+use protocol::wire::Code;
 
+use super::*;
+
+fn limits() -> RestoreLimits {
+    RestoreLimits {
+        window_rows: 4,
+        batch_rows: 2,
+        hedge_ms: 100,
+        stall_ms: 1_000,
+        strikes_max: 3,
+    }
+}
+
+fn shard(number: u8) -> ShardIndex {
+    Redundancy::new(32, 32).unwrap().shard(number).unwrap()
+}
+
+/// Shard `n` is at host `n`, for all of `shards`.
+fn plan(data: usize, rows: u64, shards: u8) -> RestorePlan {
+    RestorePlan {
+        data,
+        rows: 0..rows,
+        sources: (0..shards)
+            .map(|number| (shard(number), HostIndex(number.into())))
+            .collect(),
+        limits: limits(),
+    }
+}
+
+fn gone() -> Fault {
+    Fault::Gone("reset".into())
+}
+
+/// A request: its name, host and rows.
+type Asked = (FetchId, usize, Range<u64>);
+
+struct Rig {
+    session: RestoreSession,
+    now: Millis,
+    /// All that was asked for.
+    asked: Vec<Asked>,
+    cancelled: Vec<FetchId>,
+    decoded: Vec<(u64, Vec<u8>)>,
+}
+
+impl Rig {
+    fn new(plan: RestorePlan) -> Self {
+        let mut rig = Self {
+            session: RestoreSession::new(plan, Millis(0)),
+            now: Millis(0),
+            asked: Vec::new(),
+            cancelled: Vec::new(),
+            decoded: Vec::new(),
+        };
+        rig.look();
+        rig
+    }
+
+    fn look(&mut self) {
+        while let Some(action) = self.session.poll_action() {
+            match action {
+                RestoreAction::Fetch {
+                    fetch, host, rows, ..
+                } => self.asked.push((fetch, host.0, rows)),
+                RestoreAction::Cancel(fetch) => self.cancelled.push(fetch),
+                RestoreAction::Decode(row, shards) => {
+                    let shards = shards.iter().map(|shard| shard.number()).collect();
+                    self.decoded.push((row, shards));
+                }
+            }
+        }
+    }
+
+    fn tell(&mut self, event: RestoreEvent) {
+        self.session.handle(self.now, event);
+        self.look();
+    }
+
+    fn at(&mut self, now: u64, event: RestoreEvent) {
+        self.now = Millis(now);
+        self.tell(event);
+    }
+
+    /// The last request to `host`.
+    fn last(&self, host: usize) -> Asked {
+        let mut of_host = self.asked.iter().filter(|(_, asked, _)| *asked == host);
+        of_host.next_back().cloned().expect("it was not asked")
+    }
+
+    fn times_asked(&self, host: usize) -> usize {
+        self.asked.iter().filter(|(_, h, _)| *h == host).count()
+    }
+
+    /// Answers a request completely.
+    fn answer(&mut self, (fetch, _, rows): Asked) {
+        for row in rows {
+            self.tell(RestoreEvent::Block(fetch, row));
+        }
+        self.tell(RestoreEvent::Done(fetch));
+    }
+
+    fn fail(&mut self, host: usize, fault: Fault) {
+        let (fetch, ..) = self.last(host);
+        self.tell(RestoreEvent::Failed(fetch, fault));
+    }
+
+    fn is_lost(&self) -> bool {
+        matches!(self.session.outcome(), Some(RestoreOutcome::Lost { .. }))
+    }
+}
+
+#[test]
+fn a_restore_of_no_rows_is_done() {
+    let rig = Rig::new(plan(3, 0, 0));
+    assert_eq!(rig.session.outcome(), Some(&RestoreOutcome::Done));
+}
+
+#[test]
+fn data_shards_are_asked_first() {
+    let mut mixed = plan(2, 2, 4);
+    mixed.sources.reverse();
+    let rig = Rig::new(mixed);
+    let hosts: Vec<usize> = rig.asked.iter().map(|(_, host, _)| *host).collect();
+    assert_eq!(hosts, [0, 1]);
+}
+
+#[test]
+fn any_shards_decode_and_the_restore_ends_when_all_is_written() {
+    let mut only_parity = plan(2, 2, 4);
+    only_parity.sources.drain(..2);
+    let mut rig = Rig::new(only_parity);
+    rig.answer(rig.last(2));
+    rig.answer(rig.last(3));
+    assert_eq!(rig.decoded, [(0, vec![2, 3]), (1, vec![2, 3])]);
+    rig.tell(RestoreEvent::Consumed(1));
+    assert_eq!(rig.session.outcome(), None);
+    rig.tell(RestoreEvent::Consumed(0));
+    assert_eq!(rig.session.outcome(), Some(&RestoreOutcome::Done));
+}
+
+#[test]
+fn no_more_rows_are_asked_for_than_the_window_holds() {
+    let mut rig = Rig::new(plan(1, 10, 1));
+    assert_eq!(rig.asked.last().unwrap().2, 2..4);
+    for asked in rig.asked.clone() {
+        rig.answer(asked);
+    }
+    assert_eq!(rig.asked.len(), 2, "rows that are not written count");
+    rig.tell(RestoreEvent::Consumed(0));
+    rig.tell(RestoreEvent::Consumed(1));
+    assert_eq!(rig.asked.last().unwrap().2, 4..6);
+}
+
+#[test]
+fn several_requests_are_under_way_at_each_host() {
+    let rig = Rig::new(plan(1, 10, 1));
+    assert_eq!(rig.times_asked(0), 2);
+}
+
+#[test]
+fn load_is_spread_over_hosts_that_are_alike() {
+    let mut wide = plan(2, 16, 4);
+    wide.limits.window_rows = 16;
+    let rig = Rig::new(wide);
+    for host in 0..4 {
+        assert_eq!(rig.times_asked(host), 4, "host {host}");
+    }
+}
+
+#[test]
+fn what_a_failed_request_did_not_bring_is_asked_of_another() {
+    let mut rig = Rig::new(plan(2, 2, 3));
+    let (fetch, ..) = rig.last(0);
+    rig.tell(RestoreEvent::Block(fetch, 0));
+    rig.fail(0, gone());
+    assert_eq!(
+        rig.last(2).2,
+        0..2,
+        "the same source is not asked at once, even for the row that it gave"
+    );
+    rig.answer(rig.last(1));
+    assert_eq!(rig.decoded, [(0, vec![0, 1])]);
+    rig.answer(rig.last(2));
+    assert_eq!(rig.decoded[1], (1, vec![1, 2]));
+}
+
+#[test]
+fn a_wrong_byte_is_an_erasure_and_its_source_is_never_asked_again() {
+    let mut rig = Rig::new(plan(2, 20, 3));
+    rig.fail(0, Fault::Lied("block of row 1".into()));
+    let before = rig.times_asked(0);
+    for row in 0..20 {
+        for (fetch, host, rows) in rig.asked.clone() {
+            if host != 0 && rows.contains(&row) {
+                rig.tell(RestoreEvent::Block(fetch, row));
+            }
+        }
+        rig.tell(RestoreEvent::Consumed(row));
+    }
+    assert_eq!(rig.session.outcome(), Some(&RestoreOutcome::Done));
+    assert_eq!(rig.times_asked(0), before);
+    assert!(rig.decoded.iter().all(|(_, shards)| *shards == [1, 2]));
+}
+
+#[test]
+fn an_answer_that_is_too_short_is_a_lie() {
+    let mut rig = Rig::new(plan(1, 2, 2));
+    let (fetch, ..) = rig.last(0);
+    rig.tell(RestoreEvent::Block(fetch, 0));
+    rig.tell(RestoreEvent::Done(fetch));
+    assert!(matches!(rig.session.faults()[0].1, Fault::Lied(_)));
+    assert_eq!(rig.last(1).2, 1..2, "only what is missing");
+}
+
+#[test]
+fn a_host_that_was_lost_is_asked_again_when_there_is_no_other() {
+    let mut rig = Rig::new(plan(1, 2, 1));
+    rig.fail(0, gone());
+    assert_eq!(rig.times_asked(0), 1);
+    let rested = rig.session.next_deadline().unwrap();
+    rig.at(rested.0, RestoreEvent::Tick);
+    assert_eq!(rig.times_asked(0), 2);
+}
+
+#[test]
+fn a_restore_is_given_up_when_hosts_fail_too_often() {
+    let mut rig = Rig::new(plan(2, 2, 2));
+    for strike in 0..limits().strikes_max {
+        assert!(!rig.is_lost());
+        rig.fail(1, gone());
+        if strike + 1 < limits().strikes_max {
+            let rested = rig.session.next_deadline().unwrap();
+            let rested = rested.0.max(rig.now.0 + 1) + 64_000;
+            // The other request must not stall meanwhile.
+            let (other, ..) = rig.last(0);
+            rig.now = Millis(rested);
+            rig.tell(RestoreEvent::Block(other, 0));
+            rig.tell(RestoreEvent::Tick);
+        }
+    }
+    assert!(rig.is_lost(), "{:?}", rig.session);
+    assert!(rig.decoded.is_empty());
+}
+
+#[test]
+fn too_few_sources_are_a_loss_at_once_and_say_how_many_blocks_there_are() {
+    let mut rig = Rig::new(plan(2, 2, 3));
+    let not_here = Fault::Refused {
+        code: Code::NotFound,
+        detail: String::new(),
+        retry_after_ms: 0,
+    };
+    rig.answer(rig.last(0));
+    rig.fail(1, not_here.clone());
+    assert_eq!(rig.session.outcome(), None);
+    rig.fail(2, not_here);
+    assert_eq!(
+        rig.session.outcome(),
+        Some(&RestoreOutcome::Lost {
+            row: 0,
+            good: 1,
+            needed: 2
+        })
+    );
+    assert_eq!(rig.session.next_deadline(), None);
+}
+
+#[test]
+fn a_shard_at_two_hosts_counts_once() {
+    let mut twice = plan(2, 2, 0);
+    twice.sources = vec![(shard(0), HostIndex(0)), (shard(0), HostIndex(1))];
+    let rig = Rig::new(twice);
+    assert!(rig.asked.len() <= 1 && rig.decoded.is_empty());
+}
+
+#[test]
+fn a_shard_at_two_hosts_is_read_from_the_second_when_the_first_fails() {
+    let mut twice = plan(1, 2, 0);
+    twice.sources = vec![(shard(0), HostIndex(0)), (shard(0), HostIndex(1))];
+    let mut rig = Rig::new(twice);
+    rig.fail(0, Fault::Lied("block of row 0".into()));
+    rig.answer(rig.last(1));
+    assert_eq!(rig.decoded.len(), 2);
+}
+
+#[test]
+fn a_silent_host_is_hedged_by_another_shard() {
+    let mut rig = Rig::new(plan(2, 2, 3));
+    rig.answer(rig.last(1));
+    assert_eq!(rig.session.next_deadline(), Some(Millis(100)));
+    rig.at(100, RestoreEvent::Tick);
+    assert_eq!(rig.last(2).2, 0..2);
+    rig.answer(rig.last(2));
+    assert_eq!(rig.decoded.len(), 2);
+    assert_eq!(rig.cancelled, [rig.last(0).0], "nobody needs it any more");
+}
+
+#[test]
+fn a_host_that_trickles_is_hedged_when_others_are_much_faster() {
+    let mut slow = plan(1, 16, 2);
+    slow.limits.batch_rows = 1;
+    slow.limits.window_rows = 16;
+    let mut rig = Rig::new(slow);
+    let trickling: Vec<Asked> = rig.asked.iter().filter(|a| a.1 == 0).cloned().collect();
+    let fast: Vec<Asked> = rig.asked.iter().filter(|a| a.1 == 1).cloned().collect();
+    rig.now = Millis(30);
+    for asked in fast {
+        rig.answer(asked);
+    }
+    let before = rig.asked.len();
+    // Signs of life, for other rows than the first.
+    rig.at(
+        60,
+        RestoreEvent::Block(trickling[1].0, trickling[1].2.start),
+    );
+    rig.at(
+        119,
+        RestoreEvent::Block(trickling[2].0, trickling[2].2.start),
+    );
+    assert_eq!(rig.asked.len(), before);
+    assert_eq!(
+        rig.session.next_deadline(),
+        Some(Millis(120)),
+        "four times 30"
+    );
+    rig.at(120, RestoreEvent::Tick);
+    let (_, host, rows) = rig.asked[before].clone();
+    assert_eq!((host, rows), (1, trickling[0].2.clone()));
+}
+
+#[test]
+fn when_everything_is_slow_little_is_asked_twice() {
+    let mut wide = plan(3, 40, 5);
+    wide.limits.window_rows = 40;
+    let mut rig = Rig::new(wide);
+    let before = rig.asked.len();
+    for now in (100..900).step_by(50) {
+        rig.at(now, RestoreEvent::Tick);
+    }
+    let hedges = rig.asked.len() - before;
+    assert!(0 < hedges && hedges <= before / 3, "{hedges} of {before}");
+    assert_ne!(rig.session.next_deadline(), Some(rig.now), "no busy wait");
+}
+
+#[test]
+fn a_request_may_wait_behind_others_of_its_host() {
+    let mut rig = Rig::new(plan(1, 4, 1));
+    let (first, second) = (rig.asked[0].0, rig.asked[1].0);
+    rig.at(900, RestoreEvent::Block(first, 0));
+    rig.at(1_800, RestoreEvent::Block(first, 1));
+    assert!(rig.session.faults().is_empty());
+    rig.at(2_800, RestoreEvent::Tick);
+    assert_eq!(rig.cancelled, [second]);
+    assert!(matches!(rig.session.faults()[0].1, Fault::Stalled(_)));
+}
+
+#[test]
+fn a_request_does_not_wait_for_ever_behind_others_of_its_host() {
+    let mut long = plan(1, 40, 1);
+    long.limits.batch_rows = 20;
+    long.limits.window_rows = 40;
+    let mut rig = Rig::new(long);
+    let (first, second) = (rig.asked[0].0, rig.asked[1].0);
+    for row in 0..4 {
+        rig.at(800 * (row + 1), RestoreEvent::Block(first, row));
+    }
+    assert_eq!(rig.cancelled, [second]);
+}
+
+#[test]
+fn a_host_that_became_slow_is_asked_less() {
+    let mut rig = Rig::new(plan(1, 400, 2));
+    let mut counts = [0; 2];
+    let mut answered = BTreeSet::new();
+    let mut free_at = [0_u64; 2];
+    while rig.session.outcome().is_none() {
+        // Each host answers what it was asked in order, the first one eight times as slowly.
+        let next = (0..2)
+            .filter_map(|host| {
+                let waits = |a: &&Asked| a.1 == host && !answered.contains(&a.0);
+                let asked = rig.asked.iter().find(waits)?.clone();
+                let took = [80, 10][host];
+                Some((free_at[host].max(rig.now.0) + took, asked))
+            })
+            .min_by_key(|(at, _)| *at);
+        let (at, asked) = next.unwrap();
+        free_at[asked.1] = at;
+        answered.insert(asked.0);
+        counts[asked.1] += 1;
+        rig.now = Millis(at);
+        let rows = asked.2.clone();
+        rig.answer(asked);
+        for row in rows {
+            rig.tell(RestoreEvent::Consumed(row));
+        }
+    }
+    assert!(counts[1] > 3 * counts[0], "{counts:?}");
+}
+
+#[test]
+fn what_comes_after_the_end_or_from_unknown_requests_is_ignored() {
+    let mut rig = Rig::new(plan(1, 2, 1));
+    rig.tell(RestoreEvent::Block(FetchId(77), 0));
+    rig.tell(RestoreEvent::Failed(FetchId(77), gone()));
+    rig.tell(RestoreEvent::Consumed(99));
+    let only = rig.last(0);
+    rig.answer(only.clone());
+    rig.answer(only);
+    assert_eq!(rig.decoded.len(), 2, "each row once");
+}
