@@ -465,7 +465,10 @@ struct Driver<'a> {
     events: mpsc::UnboundedReceiver<Event>,
     sender: mpsc::UnboundedSender<Event>,
     fetches: BTreeMap<FetchId, (HostIndex, JoinHandle<()>)>,
+    /// Blocks of rows that were asked for and are not decoded; what comes later is not kept.
     blocks: BTreeMap<u64, BTreeMap<ShardIndex, Bytes>>,
+    /// First row that was never asked for.
+    unasked: u64,
     fetched: BTreeMap<HostIndex, u64>,
 }
 
@@ -502,6 +505,7 @@ impl<'a> Driver<'a> {
             sender,
             fetches: BTreeMap::new(),
             blocks: BTreeMap::new(),
+            unasked: 0,
             fetched: BTreeMap::new(),
         }
     }
@@ -563,7 +567,9 @@ impl<'a> Driver<'a> {
                     return;
                 };
                 *self.fetched.entry(*host).or_default() += block.len() as u64;
-                self.blocks.entry(row).or_default().insert(shard, block);
+                if let Some(blocks) = self.blocks.get_mut(&row) {
+                    blocks.insert(shard, block);
+                }
                 self.tell(RestoreEvent::Block(fetch, row));
             }
             Event::Session(event) => {
@@ -576,6 +582,10 @@ impl<'a> Driver<'a> {
     }
 
     fn fetch(&mut self, fetch: FetchId, shard: ShardIndex, host: HostIndex, rows: Range<u64>) {
+        for row in rows.clone().filter(|row| *row >= self.unasked) {
+            self.blocks.insert(row, BTreeMap::new());
+        }
+        self.unasked = self.unasked.max(rows.end);
         let (reader, sender) = (self.reader.clone(), self.sender.clone());
         let task = tokio::spawn(async move {
             let blocks = sender.clone();

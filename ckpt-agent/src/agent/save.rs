@@ -214,7 +214,13 @@ fn candidates(gathered: &Gathered, plan: &CheckpointPlan, planned: Option<u64>) 
         })
         .collect();
     order.sort_unstable();
-    order.into_iter().map(|(_, _, host)| host).collect()
+    // Who was only slow to answer may still be a spare.
+    let slow = gathered.silent.iter().map(|(host, _)| *host);
+    order
+        .into_iter()
+        .map(|(_, _, host)| host)
+        .chain(slow)
+        .collect()
 }
 
 fn random<const N: usize>() -> Result<[u8; N], Failure> {

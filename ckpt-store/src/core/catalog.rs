@@ -85,6 +85,13 @@ pub enum Denied {
     Contradiction(&'static str),
 }
 
+impl Checkpoint {
+    /// Whether there is nothing of it but a reserved version.
+    const fn is_only_claimed(&self) -> bool {
+        self.shards.is_empty() && self.puts == 0 && self.manifest_bytes.is_none()
+    }
+}
+
 impl Denied {
     /// The number that goes over the wire.
     pub const fn code(&self) -> Code {
@@ -567,11 +574,15 @@ impl Catalog {
         };
         let expires = now.after(UNCOMMITTED_LIFETIME);
         if let Some(known) = self.checkpoints.get(&key) {
-            if (known.job_tag, known.version) != (claim.job_tag, claim.version) {
+            if (known.job_tag, known.version) == (claim.job_tag, claim.version) {
+                self.renew(key, expires);
+                return Ok(());
+            }
+            if !known.is_only_claimed() {
                 return Err(Denied::Contradiction("job or version"));
             }
-            self.renew(key, expires);
-            return Ok(());
+            // A save that found its version taken elsewhere moves on to another one.
+            self.forgotten(now, key);
         }
         let version = claim.version;
         if let Some(holder) = self.holders(owner, claim.job_tag, version).next() {
