@@ -5,6 +5,9 @@
 
 mod real;
 
+#[cfg(test)]
+pub(crate) mod crash;
+
 use std::fmt::Debug;
 use std::io;
 use std::path::Path;

@@ -9,6 +9,13 @@ mod store;
 mod upload;
 mod writer;
 
+#[cfg(test)]
+mod crash_tests;
+#[cfg(test)]
+mod sample;
+#[cfg(test)]
+mod tests;
+
 pub use load::{Found, Loaded, check, scan};
 pub use reader::{ReadError, RowBytes, ShardReader};
 pub use store::{Store, StoreError, Usage};

@@ -1,0 +1,425 @@
+//! A simulated disk that loses power, or fails, at any step.
+//!
+//! It keeps two images: what programs see, and what is durable. A crash keeps the durable one and
+//! a random part of the rest: of each file that was not synced any of its appended bytes, or zeros
+//! in their place; of each directory any of the changes that were not synced, in any order.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use super::{Append, ChangeError, Disk, Read};
+
+/// What goes wrong, and at which operation, counted from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Nothing.
+    None,
+    /// Power is lost in the middle of the operation.
+    PowerLoss(u64),
+    /// The operation fails, later ones do not; a sync that fails drops what it did not write.
+    Error(u64, io::ErrorKind),
+}
+
+#[derive(Debug, Default, Clone)]
+struct File {
+    live: Vec<u8>,
+    durable: Vec<u8>,
+}
+
+/// Names: of each directory or file what it leads to.
+type Names = BTreeMap<PathBuf, Entry>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Entry {
+    Dir,
+    File(usize),
+}
+
+#[derive(Debug)]
+struct State {
+    files: Vec<File>,
+    live: Names,
+    durable: Names,
+    operations: u64,
+    fault: Fault,
+    is_down: bool,
+    rng: SmallRng,
+    free_bytes: u64,
+}
+
+/// The simulated disk; clones are the same disk.
+#[derive(Clone, Debug)]
+pub(crate) struct CrashDisk(Arc<Mutex<State>>);
+
+impl CrashDisk {
+    /// An empty disk; what a crash keeps is decided by `seed`.
+    pub(crate) fn new(fault: Fault, seed: u64) -> Self {
+        Self(Arc::new(Mutex::new(State {
+            files: Vec::new(),
+            live: Names::new(),
+            durable: Names::new(),
+            operations: 0,
+            fault,
+            is_down: false,
+            rng: SmallRng::seed_from_u64(seed),
+            free_bytes: 1 << 40,
+        })))
+    }
+
+    /// Operations so far that can fail.
+    pub(crate) fn operations(&self) -> u64 {
+        self.state().operations
+    }
+
+    /// Whether power was lost.
+    pub(crate) fn is_down(&self) -> bool {
+        self.state().is_down
+    }
+
+    /// Sets the free space.
+    pub(crate) fn set_free_bytes(&self, free_bytes: u64) {
+        self.state().free_bytes = free_bytes;
+    }
+
+    /// All files that are seen.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        let state = self.state();
+        let file = |(path, entry): (&PathBuf, &Entry)| {
+            matches!(entry, Entry::File(_)).then(|| path.clone())
+        };
+        state.live.iter().filter_map(file).collect()
+    }
+
+    /// Changes a byte of a file in both images.
+    pub(crate) fn flip(&self, path: &Path, offset: usize) {
+        let mut state = self.state();
+        let file = state.file(path).unwrap();
+        state.files[file].live[offset] ^= 0x40;
+        state.files[file].durable[offset] ^= 0x40;
+    }
+
+    /// The disk after power came back.
+    pub(crate) fn restart(&self) -> Self {
+        let mut state = self.state();
+        let mut rng = state.rng.clone();
+        let mut files = Vec::new();
+        for file in &state.files {
+            let bytes = torn(&mut rng, file);
+            files.push(File {
+                live: bytes.clone(),
+                durable: bytes,
+            });
+        }
+        let mut names = state.durable.clone();
+        let mut paths: Vec<_> = state.durable.keys().chain(state.live.keys()).collect();
+        paths.sort();
+        for path in paths {
+            // A change that was not synced happened or not.
+            if state.durable.get(path) != state.live.get(path) && rng.random() {
+                match state.live.get(path) {
+                    Some(entry) => names.insert(path.clone(), *entry),
+                    None => names.remove(path),
+                };
+            }
+        }
+        // What is in a directory that did not last is gone with it.
+        let dirs: Vec<PathBuf> = names.keys().cloned().collect();
+        names.retain(|path, _| {
+            let parent = path.parent().unwrap_or(Path::new(""));
+            parent == Path::new("") || dirs.iter().any(|dir| dir == parent)
+        });
+        let new = State {
+            files,
+            live: names.clone(),
+            durable: names,
+            operations: 0,
+            fault: Fault::None,
+            is_down: false,
+            rng,
+            free_bytes: state.free_bytes,
+        };
+        state.is_down = true;
+        Self(Arc::new(Mutex::new(new)))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap()
+    }
+}
+
+/// What is left of a file that was not synced: each appended byte is there, is zero, or the file
+/// ends before it.
+fn torn(rng: &mut SmallRng, file: &File) -> Vec<u8> {
+    let synced = file.durable.len();
+    let keep = rng.random_range(synced..=file.live.len());
+    let mut bytes = file.durable.clone();
+    bytes.extend_from_slice(&file.live[synced..keep]);
+    if keep > synced && rng.random() {
+        let hole = rng.random_range(synced..keep);
+        let end = rng.random_range(hole..=keep);
+        bytes[hole..end].fill(0);
+    }
+    bytes
+}
+
+/// How an operation goes.
+enum Step {
+    Done,
+    /// Power is lost: half of it may have happened.
+    Halfway,
+}
+
+impl State {
+    /// Counts an operation that can fail.
+    fn step(&mut self) -> io::Result<Step> {
+        if self.is_down {
+            return Err(power_lost());
+        }
+        let number = self.operations;
+        self.operations += 1;
+        match self.fault {
+            Fault::PowerLoss(at) if at == number => {
+                self.is_down = true;
+                Ok(Step::Halfway)
+            }
+            Fault::Error(at, kind) if at == number => Err(kind.into()),
+            _ => Ok(Step::Done),
+        }
+    }
+
+    /// Counts an operation that is all or nothing.
+    fn atomic_step(&mut self) -> io::Result<bool> {
+        match self.step()? {
+            Step::Done => Ok(true),
+            Step::Halfway => Ok(self.rng.random()),
+        }
+    }
+
+    /// After an operation: whether the caller learns of it.
+    fn told(&self) -> io::Result<()> {
+        if self.is_down {
+            Err(power_lost())
+        } else {
+            Ok(())
+        }
+    }
+
+    fn file(&self, path: &Path) -> io::Result<usize> {
+        match self.live.get(path) {
+            Some(Entry::File(file)) => Ok(*file),
+            _ => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    fn sync_dir(&mut self, dir: &Path) -> io::Result<()> {
+        if self.atomic_step()? {
+            let here = |path: &PathBuf| path.parent() == Some(dir);
+            self.durable.retain(|path, _| !here(path));
+            let live: Vec<_> = self.live.iter().filter(|(path, _)| here(path)).collect();
+            let live: Vec<_> = live.into_iter().map(|(p, e)| (p.clone(), *e)).collect();
+            self.durable.extend(live);
+        }
+        self.told()
+    }
+
+    fn insert(&mut self, path: &Path, entry: Entry) -> io::Result<()> {
+        let parent = path.parent().unwrap_or(Path::new(""));
+        if parent != Path::new("") && self.live.get(parent) != Some(&Entry::Dir) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        self.live.insert(path.to_owned(), entry);
+        Ok(())
+    }
+}
+
+fn power_lost() -> io::Error {
+    io::Error::other("power lost")
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new(""))
+}
+
+impl Disk for CrashDisk {
+    fn create_dir(&self, dir: &Path) -> Result<(), ChangeError> {
+        let mut state = self.state();
+        if state.live.contains_key(dir) {
+            return Ok(());
+        }
+        if state.atomic_step()? {
+            state.insert(dir, Entry::Dir)?;
+        }
+        state.told()?;
+        state.sync_dir(parent(dir)).map_err(ChangeError::NotSynced)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn Append>> {
+        let mut state = self.state();
+        if state.live.contains_key(path) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let file = state.files.len();
+        if state.atomic_step()? {
+            state.files.push(File::default());
+            state.insert(path, Entry::File(file))?;
+        }
+        state.told()?;
+        Ok(Box::new(CrashFile {
+            disk: self.clone(),
+            file,
+        }))
+    }
+
+    fn publish(&self, from: &Path, to: &Path) -> Result<(), ChangeError> {
+        let mut state = self.state();
+        let file = state.file(from)?;
+        if state.atomic_step()? {
+            state.insert(to, Entry::File(file))?;
+            state.live.remove(from);
+        }
+        state.told()?;
+        state.sync_dir(parent(to)).map_err(ChangeError::NotSynced)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn Read>> {
+        let state = self.state();
+        let bytes = state.files[state.file(path)?].live.clone();
+        Ok(Arc::new(Snapshot(bytes)))
+    }
+
+    fn remove(&self, path: &Path) -> Result<(), ChangeError> {
+        if self.state().file(path).is_err() {
+            return Ok(());
+        }
+        self.discard(path)?;
+        let mut state = self.state();
+        state.sync_dir(parent(path)).map_err(ChangeError::NotSynced)
+    }
+
+    fn discard(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        state.file(path)?;
+        if state.atomic_step()? {
+            state.live.remove(path);
+        }
+        state.told()
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let state = self.state();
+        let name = |path: &PathBuf| Some(path.file_name()?.to_str()?.to_owned());
+        let here = state.live.keys().filter(|path| parent(path) == dir);
+        Ok(here.filter_map(name).collect())
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        Ok(self.state().free_bytes)
+    }
+}
+
+#[derive(Debug)]
+struct CrashFile {
+    disk: CrashDisk,
+    file: usize,
+}
+
+impl Append for CrashFile {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut state = self.disk.state();
+        let step = state.step();
+        let taken = match step {
+            Ok(Step::Done) => bytes.len(),
+            // Part of it was taken when it failed.
+            Ok(Step::Halfway) | Err(_) if !bytes.is_empty() => {
+                state.rng.random_range(0..=bytes.len())
+            }
+            _ => 0,
+        };
+        state.files[self.file]
+            .live
+            .extend_from_slice(&bytes[..taken]);
+        step?;
+        state.told()
+    }
+
+    fn sync(self: Box<Self>) -> io::Result<()> {
+        let mut state = self.disk.state();
+        let step = state.step();
+        let mut rng = state.rng.clone();
+        let file = &mut state.files[self.file];
+        match step {
+            Ok(Step::Done) => file.durable = file.live.clone(),
+            Ok(Step::Halfway) => file.durable = torn(&mut rng, file),
+            // As on Linux: what could not be written is marked clean, and only the cache has it.
+            Err(_) => {
+                let durable = torn(&mut rng, file);
+                file.durable = durable;
+            }
+        }
+        state.rng = rng;
+        step?;
+        state.told()
+    }
+}
+
+#[derive(Debug)]
+struct Snapshot(Vec<u8>);
+
+impl Read for Snapshot {
+    fn size(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let from = usize::try_from(offset).unwrap_or(usize::MAX);
+        let bytes = self.0.get(from..).and_then(|rest| rest.get(..buffer.len()));
+        buffer.copy_from_slice(bytes.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(disk: &CrashDisk) -> Box<dyn Append> {
+        disk.create_dir(Path::new("a")).unwrap();
+        let mut file = disk.create(Path::new("temp")).unwrap();
+        file.append(b"bytes").unwrap();
+        file
+    }
+
+    #[test]
+    fn what_was_synced_and_published_survives() {
+        for seed in 0..100 {
+            let disk = CrashDisk::new(Fault::None, seed);
+            written(&disk).sync().unwrap();
+            disk.publish(Path::new("temp"), Path::new("a/file"))
+                .unwrap();
+            let disk = disk.restart();
+            let file = disk.open(Path::new("a/file")).unwrap();
+            let mut bytes = [0; 5];
+            file.read_exact_at(&mut bytes, 0).unwrap();
+            assert_eq!((&bytes, file.size()), (b"bytes", 5));
+        }
+    }
+
+    #[test]
+    fn what_was_not_synced_may_be_torn() {
+        let mut outcomes = std::collections::BTreeSet::new();
+        for seed in 0..200 {
+            let disk = CrashDisk::new(Fault::None, seed);
+            drop(written(&disk));
+            disk.publish(Path::new("temp"), Path::new("a/file"))
+                .unwrap();
+            let size = disk.restart().open(Path::new("a/file")).unwrap().size();
+            outcomes.insert(size);
+        }
+        assert_eq!(outcomes, (0..=5).collect());
+    }
+}

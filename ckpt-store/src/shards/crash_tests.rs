@@ -1,0 +1,268 @@
+//! Power loss and disk errors at every step: what was acknowledged is whole, and nothing else is
+//! served, on the running host and after a restart.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use codec::CheckpointId;
+
+use super::sample::Sample;
+use super::tests::{NOW, NOW_UNIX, commit, found, open, open_at, owner, put, reads};
+use super::{Store, StoreError};
+use crate::core::ledger::charge;
+use crate::disk::Disk;
+use crate::disk::crash::{CrashDisk, Fault};
+use crate::shards::{Found, scan};
+
+/// What a client was told of a checkpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Told {
+    stored: bool,
+    committed: bool,
+    forgetting: bool,
+    forgotten: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    Put(usize),
+    Commit(usize),
+    Forget(usize),
+}
+
+/// Everything that a host does, and everything next to everything else.
+const SCRIPT: [Op; 11] = [
+    Op::Put(0),
+    Op::Commit(0),
+    Op::Put(1),
+    Op::Forget(0),
+    Op::Commit(1),
+    Op::Put(2),
+    Op::Forget(2),
+    Op::Put(3),
+    Op::Put(0),
+    Op::Commit(0),
+    Op::Forget(1),
+];
+
+struct Client {
+    samples: Vec<Sample>,
+    told: BTreeMap<CheckpointId, Told>,
+}
+
+impl Client {
+    fn new() -> Self {
+        let sample = |n| Sample::new(&owner(1), "42", n + 1, n);
+        Self {
+            samples: (0..4).map(sample).collect(),
+            told: BTreeMap::new(),
+        }
+    }
+
+    fn run(&mut self, store: &std::sync::Arc<Store>, op: Op) -> Result<(), StoreError> {
+        let (Op::Put(at) | Op::Commit(at) | Op::Forget(at)) = op;
+        let sample = self.samples[at].clone();
+        let told = self.told.entry(sample.id()).or_default();
+        match op {
+            Op::Put(_) => {
+                told.forgotten = false;
+                put(store, &sample, 0)?;
+                *told = Told {
+                    stored: true,
+                    ..Told::default()
+                };
+            }
+            Op::Commit(_) => {
+                commit(store, &sample)?;
+                told.committed = true;
+            }
+            Op::Forget(_) => {
+                told.forgetting = true;
+                store.forget(NOW, owner(1).id(), sample.id())?;
+                told.forgotten = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// What was acknowledged holds, and what is served is whole.
+    fn check(&self, store: &Store, context: &str) {
+        let records = found(store, owner(1).id());
+        for sample in &self.samples {
+            let told = self.told.get(&sample.id()).copied().unwrap_or_default();
+            let read = reads(store, sample, 0);
+            let is_found = records.contains(&sample.manifest);
+            let context = format!("{context}, version {}", sample.manifest.public().version);
+            if let Ok(whole) = read {
+                assert!(whole, "{context}: half of a shard is served");
+            }
+            if told.stored && !told.forgetting {
+                assert!(
+                    read.is_ok(),
+                    "{context}: an acknowledged shard is lost: {read:?}"
+                );
+            }
+            if told.committed && !told.forgetting {
+                assert!(is_found, "{context}: an acknowledged commit is lost");
+            }
+            if told.forgotten {
+                assert!(read.is_err() && !is_found, "{context}: it is back");
+            }
+        }
+    }
+}
+
+/// The books are right: they say what the files say.
+fn check_books(disk: &CrashDisk, store: &Store, context: &str) {
+    let (mut bytes, mut shards, mut manifests) = (0, 0, 0);
+    let mut bad = Vec::new();
+    scan(disk, &mut |found| match found {
+        Found::Shard { shard, .. } => {
+            shards += 1;
+            bytes += charge(shard.file_bytes);
+        }
+        Found::Manifest { bytes: len, .. } => {
+            manifests += 1;
+            bytes += charge(len);
+        }
+        other => bad.push(other),
+    })
+    .unwrap();
+    let usage = store.usage();
+    assert!(bad.is_empty(), "{context}: {bad:?}");
+    assert_eq!(
+        (usage.counts.shards, usage.counts.committed),
+        (shards, manifests),
+        "{context}"
+    );
+    assert_eq!(usage.used_bytes, bytes, "{context}");
+    assert_eq!(
+        disk.list(std::path::Path::new("incoming")).unwrap(),
+        [""; 0],
+        "{context}"
+    );
+}
+
+fn restarts_well(disk: &CrashDisk, client: &Client, context: &str) {
+    let disk = disk.restart();
+    let (store, _) = open_at(&disk, NOW_UNIX);
+    client.check(&store, context);
+    check_books(&disk, &store, context);
+    let next = Sample::new(&owner(1), "42", 100, 100);
+    put(&store, &next, 0).unwrap();
+    commit(&store, &next).unwrap();
+    assert!(reads(&store, &next, 0).unwrap(), "{context}: works again");
+}
+
+/// Operations of a run in which nothing fails.
+fn operations() -> u64 {
+    let disk = CrashDisk::new(Fault::None, 0);
+    let store = open(&disk);
+    let mut client = Client::new();
+    for op in SCRIPT {
+        client.run(&store, op).unwrap();
+    }
+    client.check(&store, "no fault");
+    check_books(&disk, &store, "no fault");
+    disk.operations()
+}
+
+#[test]
+fn power_can_be_lost_at_any_step() {
+    let operations = operations();
+    assert!(operations > 60, "{operations}");
+    // Before the directories are made, there is no store to lose.
+    let first = {
+        let disk = CrashDisk::new(Fault::None, 0);
+        open(&disk);
+        disk.operations()
+    };
+    for at in first..operations {
+        for seed in 0..12 {
+            let context = format!("power lost at {at}, seed {seed}");
+            let disk = CrashDisk::new(Fault::PowerLoss(at), seed);
+            let store = open(&disk);
+            let mut client = Client::new();
+            for op in SCRIPT {
+                if client.run(&store, op).is_err() {
+                    break;
+                }
+            }
+            assert!(disk.is_down(), "{context}");
+            restarts_well(&disk, &client, &context);
+        }
+    }
+}
+
+#[test]
+fn power_can_be_lost_while_starting() {
+    for at in 0..6 {
+        for seed in 0..12 {
+            let disk = CrashDisk::new(Fault::PowerLoss(at), seed);
+            let shared = std::sync::Arc::new(disk.clone());
+            assert!(Store::open(shared, None, NOW, NOW_UNIX).is_err());
+            restarts_well(&disk, &Client::new(), &format!("power lost at {at}"));
+        }
+    }
+}
+
+#[test]
+fn the_disk_can_fail_at_any_step() {
+    let operations = operations();
+    for kind in [io::ErrorKind::Other, io::ErrorKind::StorageFull] {
+        for at in 6..operations {
+            for seed in 0..4 {
+                let context = format!("{kind:?} at {at}, seed {seed}");
+                let disk = CrashDisk::new(Fault::Error(at, kind), seed);
+                let store = open(&disk);
+                let mut client = Client::new();
+                let failures = SCRIPT
+                    .iter()
+                    .filter(|op| client.run(&store, **op).is_err())
+                    .count();
+                assert!(
+                    failures > 0 || at + 1 >= operations,
+                    "{context}: nobody noticed"
+                );
+                client.check(&store, &context);
+                restarts_well(&disk, &client, &context);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_is_told_from_a_broken_one() {
+    use protocol::wire::Code;
+    let sample = Sample::new(&owner(1), "42", 1, 1);
+    for (kind, code) in [
+        (io::ErrorKind::StorageFull, Code::NoSpace),
+        (io::ErrorKind::QuotaExceeded, Code::NoSpace),
+        (io::ErrorKind::Other, Code::DiskFailed),
+    ] {
+        // The second operation of the put: its first write.
+        let disk = CrashDisk::new(Fault::Error(7, kind), 0);
+        let store = open(&disk);
+        let refused = put(&store, &sample, 0).unwrap_err();
+        assert_eq!(refused.code(), code, "{refused}");
+        put(&store, &sample, 0).unwrap();
+    }
+}
+
+#[test]
+fn after_a_directory_was_not_synced_nothing_is_changed() {
+    let sample = Sample::new(&owner(1), "42", 1, 1);
+    let steps = {
+        let disk = CrashDisk::new(Fault::None, 0);
+        put(&open(&disk), &sample, 0).unwrap();
+        disk.operations()
+    };
+    // The last operation of a put is the sync of the directory.
+    let disk = CrashDisk::new(Fault::Error(steps - 1, io::ErrorKind::Other), 0);
+    let store = open(&disk);
+    assert!(put(&store, &sample, 0).is_err());
+    assert!(reads(&store, &sample, 0).is_err(), "not served");
+    let again = put(&store, &sample, 0).unwrap_err();
+    assert!(again.to_string().contains("restart"), "{again}");
+    put(&open(&disk.restart()), &sample, 1).unwrap();
+}

@@ -1,0 +1,407 @@
+//! What a host does for an owner, on a simulated disk.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use codec::manifest::Manifest;
+use codec::seal::OwnerSecret;
+use codec::{OwnerId, ShardRoot};
+use protocol::wire::Code;
+use protocol::wire::limits::UNCOMMITTED_LIFETIME;
+use protocol::wire::message::PutEnd;
+
+use super::sample::Sample;
+use super::{Batch, Loaded, Store, StoreError};
+use crate::core::Millis;
+use crate::core::catalog::Claimed;
+use crate::disk::Disk;
+use crate::disk::crash::{CrashDisk, Fault};
+
+/// The time at which tests happen, and the time of day.
+pub(super) const NOW: Millis = Millis(1_000_000);
+pub(super) const NOW_UNIX: u64 = 1_800_000_000;
+
+pub(super) fn owner(number: u8) -> OwnerSecret {
+    OwnerSecret::new([number; 32])
+}
+
+pub(super) fn open(disk: &CrashDisk) -> Arc<Store> {
+    open_at(disk, NOW_UNIX).0
+}
+
+pub(super) fn open_at(disk: &CrashDisk, unix_seconds: u64) -> (Arc<Store>, Loaded) {
+    let disk = Arc::new(disk.clone());
+    let (store, loaded) = Store::open(disk, Some(1 << 30), NOW, unix_seconds).unwrap();
+    (Arc::new(store), loaded)
+}
+
+/// Stores a shard of `sample` for its owner.
+pub(super) fn put(store: &Arc<Store>, sample: &Sample, shard: u8) -> Result<(), StoreError> {
+    let owner = sample.manifest.public().owner;
+    let mut upload = store.begin_put(NOW, NOW_UNIX, owner, &sample.put(shard))?;
+    for block in &sample.blocks[usize::from(shard)] {
+        let mut batch = Batch::default();
+        batch.begin_block(block.len())?;
+        batch.extend(block);
+        upload.write(&batch)?;
+    }
+    upload.finish(NOW, &sample.end(shard))?;
+    Ok(())
+}
+
+pub(super) fn commit(store: &Store, sample: &Sample) -> Result<(), StoreError> {
+    let public = sample.manifest.public();
+    store.commit(public.owner, sample.manifest.bytes().to_vec())?;
+    Ok(())
+}
+
+/// Whether the whole shard can be read, and is right.
+pub(super) fn reads(store: &Store, sample: &Sample, shard: u8) -> Result<bool, StoreError> {
+    let owner = sample.manifest.public().owner;
+    let reader = store.open_shard(owner, &sample.name(shard))?;
+    let blocks = &sample.blocks[usize::from(shard)];
+    let mut rows = store.rows(owner, &sample.name(shard), 0, blocks.len() as u32)?;
+    let mut bytes = Vec::new();
+    while let Some(piece) = rows.next(1000).map_err(StoreError::disk("reading"))? {
+        bytes.extend_from_slice(&piece);
+    }
+    Ok(reader.check().is_ok() && bytes == blocks.concat())
+}
+
+pub(super) fn found(store: &Store, owner: OwnerId) -> Vec<Manifest> {
+    let (records, more) = store.find(owner, None, None).unwrap();
+    assert!(!more);
+    let manifest = |record: protocol::wire::message::Record| Manifest::parse(record.manifest);
+    records
+        .into_iter()
+        .map(|record| manifest(record).unwrap())
+        .collect()
+}
+
+fn code<T>(result: Result<T, StoreError>) -> Option<Code> {
+    result.err().map(|refused| refused.code())
+}
+
+#[test]
+fn a_committed_checkpoint_is_found_and_read_until_it_is_forgotten() {
+    let disk = CrashDisk::new(Fault::None, 0);
+    let store = open(&disk);
+    let sample = Sample::new(&owner(1), "42", 1, 7);
+    let id = owner(1).id();
+    assert_eq!(store.claim(NOW, id, &sample.claim()).unwrap(), Claimed::Yes);
+    put(&store, &sample, 0).unwrap();
+    put(&store, &sample, 1).unwrap();
+    assert!(found(&store, id).is_empty(), "not committed yet");
+    commit(&store, &sample).unwrap();
+    commit(&store, &sample).unwrap();
+    assert_eq!(found(&store, id), [sample.manifest.clone()]);
+    assert!(reads(&store, &sample, 0).unwrap() && reads(&store, &sample, 1).unwrap());
+    assert!(store.forget(NOW, id, sample.id()).unwrap());
+    assert!(!store.forget(NOW, id, sample.id()).unwrap());
+    assert!(found(&store, id).is_empty());
+    assert_eq!(code(reads(&store, &sample, 0)), Some(Code::NotFound));
+    assert_eq!(store.usage().used_bytes, 0);
+    assert!(disk.files().is_empty(), "{:?}", disk.files());
+}
+
+#[test]
+fn what_is_one_owners_does_not_exist_for_another() {
+    let disk = CrashDisk::new(Fault::None, 0);
+    let store = open(&disk);
+    let mine = Sample::new(&owner(1), "42", 1, 7);
+    // The same id, chosen by somebody else.
+    let other = Sample::new(&owner(2), "42", 1, 7);
+    assert_eq!(mine.id(), other.id());
+    put(&store, &mine, 0).unwrap();
+    commit(&store, &mine).unwrap();
+    let stranger = owner(2).id();
+    assert!(found(&store, stranger).is_empty());
+    let name = mine.name(0);
+    for refused in [
+        code(store.open_shard(stranger, &name)),
+        code(store.page(stranger, &name, 0)),
+        code(store.rows(stranger, &name, 0, 1)),
+    ] {
+        assert_eq!(refused, Some(Code::NotFound));
+    }
+    assert!(!store.forget(NOW, stranger, mine.id()).unwrap());
+    let stolen = store.commit(stranger, mine.manifest.bytes().to_vec());
+    assert_eq!(code(stolen), Some(Code::Mismatch));
+    put(&store, &other, 0).unwrap();
+    commit(&store, &other).unwrap();
+    assert!(store.forget(NOW, stranger, other.id()).unwrap());
+    assert!(reads(&store, &mine, 0).unwrap(), "untouched");
+}
+
+#[test]
+fn what_was_not_promised_is_removed() {
+    let disk = CrashDisk::new(Fault::None, 0);
+    let store = open(&disk);
+    let sample = Sample::new(&owner(1), "42", 1, 7);
+    let id = owner(1).id();
+    let good = sample.end(0);
+    let wrong_root = PutEnd {
+        root: ShardRoot([1; 32]),
+        ..good
+    };
+    let wrong_rows = PutEnd {
+        rows: good.rows + 1,
+        ..good
+    };
+    for end in [wrong_root, wrong_rows] {
+        let mut upload = store.begin_put(NOW, NOW_UNIX, id, &sample.put(0)).unwrap();
+        for block in &sample.blocks[0] {
+            let mut batch = Batch::default();
+            batch.begin_block(block.len()).unwrap();
+            batch.extend(block);
+            upload.write(&batch).unwrap();
+        }
+        assert_eq!(code(upload.finish(NOW, &end)), Some(Code::Mismatch));
+        assert!(disk.files().is_empty(), "{:?}", disk.files());
+        assert_eq!(store.usage().used_bytes, 0);
+    }
+    let empty = store.begin_put(NOW, NOW_UNIX, id, &sample.put(0)).unwrap();
+    assert_eq!(code(empty.finish(NOW, &good)), Some(Code::BadRequest));
+    drop(store.begin_put(NOW, NOW_UNIX, id, &sample.put(0)).unwrap());
+    assert!(disk.files().is_empty(), "{:?}", disk.files());
+}
+
+#[test]
+fn a_shard_comes_once() {
+    let store = open(&CrashDisk::new(Fault::None, 0));
+    let sample = Sample::new(&owner(1), "42", 1, 7);
+    let id = owner(1).id();
+    let begin = || store.begin_put(NOW, NOW_UNIX, id, &sample.put(0));
+    let first = begin().unwrap();
+    assert_eq!(code(begin()), Some(Code::Exists));
+    drop(first);
+    put(&store, &sample, 0).unwrap();
+    assert_eq!(code(begin()), Some(Code::Exists));
+}
+
+#[test]
+fn a_version_belongs_to_one_checkpoint() {
+    let store = open(&CrashDisk::new(Fault::None, 0));
+    let (first, second) = (
+        Sample::new(&owner(1), "42", 5, 1),
+        Sample::new(&owner(1), "42", 5, 2),
+    );
+    let id = owner(1).id();
+    let next = codec::Version(6);
+    assert_eq!(store.claim(NOW, id, &first.claim()).unwrap(), Claimed::Yes);
+    assert_eq!(store.claim(NOW, id, &first.claim()).unwrap(), Claimed::Yes);
+    assert_eq!(
+        store.claim(NOW, id, &second.claim()).unwrap(),
+        Claimed::Taken { next }
+    );
+    assert_eq!(code(put(&store, &second, 0)), Some(Code::VersionTaken));
+    put(&store, &first, 0).unwrap();
+    commit(&store, &first).unwrap();
+    assert_eq!(
+        store.claim(NOW, id, &second.claim()).unwrap(),
+        Claimed::Taken { next }
+    );
+    let other_job = Sample::new(&owner(1), "43", 5, 3);
+    assert_eq!(
+        store.claim(NOW, id, &other_job.claim()).unwrap(),
+        Claimed::Yes
+    );
+}
+
+#[test]
+fn only_what_is_here_and_right_is_committed() {
+    let store = open(&CrashDisk::new(Fault::None, 0));
+    let sample = Sample::new(&owner(1), "42", 1, 1);
+    assert_eq!(code(commit(&store, &sample)), Some(Code::NotFound));
+    put(&store, &sample, 0).unwrap();
+    // The same checkpoint with other rows has other roots.
+    let other = Sample::with_rows(&owner(1), "42", 1, 1, &[5]);
+    assert_eq!(other.id(), sample.id());
+    assert_eq!(code(commit(&store, &other)), Some(Code::Mismatch));
+    let mut changed = sample.manifest.bytes().to_vec();
+    changed[100] ^= 1;
+    let refused = store.commit(owner(1).id(), changed);
+    assert_eq!(code(refused), Some(Code::Mismatch));
+    commit(&store, &sample).unwrap();
+    assert_eq!(
+        code(put(&store, &other, 1)),
+        Some(Code::Mismatch),
+        "not its shard"
+    );
+    put(&store, &sample, 1).unwrap();
+    // Signed again it is another manifest, and the first one stands.
+    let mut again = Sample::new(&owner(1), "42", 1, 1);
+    again.manifest = Sample::with_rows(&owner(1), "43", 1, 1, &[5]).manifest;
+    assert_eq!(code(commit(&store, &again)), Some(Code::Mismatch));
+}
+
+#[test]
+fn space_is_reserved_before_bytes_flow_and_given_back() {
+    let disk = CrashDisk::new(Fault::None, 0);
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let (store, _) = Store::open(shared, Some(1 << 20), NOW, NOW_UNIX).unwrap();
+    let store = Arc::new(store);
+    let id = owner(1).id();
+    let begin = |seed, expected_bytes| {
+        let sample = Sample::new(&owner(1), "42", seed, seed);
+        let put = protocol::wire::message::PutShard {
+            expected_bytes,
+            ..sample.put(0)
+        };
+        store.begin_put(NOW, NOW_UNIX, id, &put)
+    };
+    assert_eq!(
+        code(begin(1, 1 << 20)),
+        Some(Code::NoSpace),
+        "table and header"
+    );
+    let first = begin(2, 600 << 10).unwrap();
+    let refused = begin(3, 600 << 10).unwrap_err();
+    let text = refused.to_string();
+    assert!(
+        text.contains("bytes wanted") && text.contains("left"),
+        "{text}"
+    );
+    drop(first);
+    drop(begin(4, 600 << 10).unwrap());
+    assert_eq!(store.usage().used_bytes, 0);
+
+    // Of unknown length: it grows until there is no more.
+    let mut upload = begin(5, 0).unwrap();
+    let mut batch = Batch::default();
+    batch.begin_block(300 << 10).unwrap();
+    batch.extend(&vec![1; 300 << 10]);
+    for _ in 0..3 {
+        upload.write(&batch).unwrap();
+    }
+    assert_eq!(code(upload.write(&batch)), Some(Code::NoSpace));
+    drop(upload);
+    assert_eq!(store.usage().free_bytes, 1 << 20);
+    // The disk itself can be the limit.
+    disk.set_free_bytes(1000);
+    assert_eq!(code(begin(6, 5000)), Some(Code::NoSpace));
+}
+
+#[test]
+fn what_was_never_committed_goes_after_its_time() {
+    let disk = CrashDisk::new(Fault::None, 0);
+    let store = open(&disk);
+    let kept = Sample::new(&owner(1), "42", 1, 1);
+    let dropped = Sample::new(&owner(1), "42", 2, 2);
+    let claimed = Sample::new(&owner(1), "42", 3, 3);
+    let writing = Sample::new(&owner(1), "42", 4, 4);
+    let id = owner(1).id();
+    put(&store, &kept, 0).unwrap();
+    commit(&store, &kept).unwrap();
+    put(&store, &dropped, 0).unwrap();
+    store.claim(NOW, id, &claimed.claim()).unwrap();
+    let upload = store.begin_put(NOW, NOW_UNIX, id, &writing.put(0)).unwrap();
+    let end = NOW.after(UNCOMMITTED_LIFETIME);
+    assert_eq!(store.sweep(Millis(end.0 - 1)), 0);
+    assert_eq!(store.sweep(end), 2);
+    assert_eq!(code(reads(&store, &dropped, 0)), Some(Code::NotFound));
+    assert!(reads(&store, &kept, 0).unwrap());
+    drop(upload);
+    assert_eq!(store.sweep(end), 1);
+    assert_eq!(disk.files().len(), 2, "{:?}", disk.files());
+}
+
+#[test]
+fn the_age_of_a_shard_survives_a_restart() {
+    let disk = CrashDisk::new(Fault::None, 0);
+    let sample = Sample::new(&owner(1), "42", 1, 1);
+    put(&open(&disk), &sample, 0).unwrap();
+    let half = UNCOMMITTED_LIFETIME.as_secs() / 2;
+    let (store, _) = open_at(&disk, NOW_UNIX + half);
+    let soon = NOW.after(Duration::from_secs(half));
+    assert_eq!(store.sweep(Millis(soon.0 - 1)), 0);
+    assert_eq!(store.sweep(soon), 1);
+}
+
+#[test]
+fn forgetting_ends_what_is_being_written() {
+    let disk = CrashDisk::new(Fault::None, 0);
+    let store = open(&disk);
+    let sample = Sample::new(&owner(1), "42", 1, 1);
+    let id = owner(1).id();
+    let mut upload = store.begin_put(NOW, NOW_UNIX, id, &sample.put(0)).unwrap();
+    let mut batch = Batch::default();
+    for block in &sample.blocks[0] {
+        batch.begin_block(block.len()).unwrap();
+        batch.extend(block);
+    }
+    upload.write(&batch).unwrap();
+    assert!(store.forget(NOW, id, sample.id()).unwrap());
+    assert_eq!(
+        code(upload.finish(NOW, &sample.end(0))),
+        Some(Code::NotFound)
+    );
+    assert!(disk.files().is_empty(), "{:?}", disk.files());
+    put(&store, &sample, 0).unwrap();
+}
+
+#[test]
+fn records_come_in_order_and_in_parts() {
+    let store = open(&CrashDisk::new(Fault::None, 0));
+    let id = owner(1).id();
+    let mut ids = Vec::new();
+    for version in 1..=30 {
+        let sample = Sample::new(&owner(1), "42", version, version);
+        put(&store, &sample, 1).unwrap();
+        commit(&store, &sample).unwrap();
+        ids.push(sample.id());
+    }
+    ids.sort();
+    let (records, more) = store.find(id, None, Some(ids[9])).unwrap();
+    assert!(!more);
+    let told = records.into_iter().map(|record| {
+        assert_eq!(record.shards, [1]);
+        Manifest::parse(record.manifest)
+            .unwrap()
+            .public()
+            .checkpoint
+    });
+    assert_eq!(told.collect::<Vec<_>>(), ids[10..]);
+    let other_job = owner(1).job_tag(&"43".parse().unwrap());
+    assert!(store.find(id, Some(other_job), None).unwrap().0.is_empty());
+}
+
+#[test]
+fn damaged_files_are_not_served() {
+    let disk = CrashDisk::new(Fault::None, 0);
+    let sample = Sample::new(&owner(1), "42", 1, 1);
+    let store = open(&disk);
+    put(&store, &sample, 0).unwrap();
+    commit(&store, &sample).unwrap();
+    let files = disk.files();
+    let shard = files
+        .iter()
+        .find(|path| path.extension().unwrap() == "shard");
+    let shard = shard.unwrap();
+    let size = disk.open(shard).unwrap().size() as usize;
+    for offset in (0..size).step_by(7) {
+        disk.flip(shard, offset);
+        let whole = reads(&store, &sample, 0);
+        assert!(!matches!(whole, Ok(true)) || offset < 128, "byte {offset}");
+        let mut bad = 0;
+        super::check(&disk, &mut |found| {
+            bad += u64::from(matches!(found, super::Found::Damaged { .. }));
+        })
+        .unwrap();
+        assert_eq!(bad, 1, "byte {offset}");
+        disk.flip(shard, offset);
+    }
+    assert!(reads(&store, &sample, 0).unwrap());
+    disk.flip(shard, size - 20);
+    let (store, loaded) = open_at(&disk, NOW_UNIX);
+    assert_eq!((loaded.damaged, loaded.shards, loaded.manifests), (1, 0, 1));
+    assert_eq!(code(reads(&store, &sample, 0)), Some(Code::NotFound));
+    let (records, _) = store.find(owner(1).id(), None, None).unwrap();
+    assert!(
+        records[0].shards.is_empty(),
+        "known to be committed, without a shard here"
+    );
+    assert_eq!(code(commit(&store, &sample)), Some(Code::NotFound));
+    put(&store, &sample, 0).unwrap();
+    commit(&store, &sample).unwrap();
+}
