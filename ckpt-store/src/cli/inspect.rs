@@ -152,6 +152,7 @@ impl Report {
         match found {
             Found::Shard { shard, .. } => {
                 held.shards.push(shard.identity.shard.number());
+                held.shards.sort_unstable();
                 held.bytes += shard.file_bytes;
                 self.shards += 1;
                 self.bytes += shard.file_bytes;

@@ -676,3 +676,6 @@ fn first_promise(expected: u64, left: u64) -> u64 {
         expected.saturating_add(expected / 512).saturating_add(4096)
     }
 }
+
+#[cfg(test)]
+mod tests;

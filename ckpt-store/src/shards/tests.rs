@@ -94,7 +94,7 @@ fn a_committed_checkpoint_is_found_and_read_until_it_is_forgotten() {
     assert!(found(&store, id).is_empty(), "not committed yet");
     commit(&store, &sample).unwrap();
     commit(&store, &sample).unwrap();
-    assert_eq!(found(&store, id), [sample.manifest.clone()]);
+    assert_eq!(found(&store, id), std::slice::from_ref(&sample.manifest));
     assert!(reads(&store, &sample, 0).unwrap() && reads(&store, &sample, 1).unwrap());
     assert!(store.forget(NOW, id, sample.id()).unwrap());
     assert!(!store.forget(NOW, id, sample.id()).unwrap());

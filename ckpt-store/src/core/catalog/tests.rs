@@ -1,0 +1,390 @@
+//! The books against a model that keeps a list and looks through all of it.
+
+use codec::geometry::Redundancy;
+use proptest::prelude::*;
+
+use super::*;
+use crate::core::ledger::charge;
+
+const CAPACITY: u64 = 64 << 20;
+const FREE: u64 = 1 << 40;
+
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    Claim(Who),
+    Begin(Who, u8, u64),
+    Grow(usize, u64),
+    Finish(usize, u64),
+    Abort(usize),
+    Commit(Who),
+    Forget(Who),
+    Sweep(u64),
+}
+
+/// Who asks about which checkpoint, job and version; all from small sets, so that they meet.
+#[derive(Clone, Copy, Debug)]
+struct Who {
+    owner: OwnerId,
+    claim: Claim,
+}
+
+impl Who {
+    fn key(self) -> Key {
+        Key {
+            owner: self.owner,
+            checkpoint: self.claim.checkpoint,
+        }
+    }
+}
+
+fn who() -> impl Strategy<Value = Who> {
+    (0..2_u8, 0..2_u8, 1..4_u64, 0..4_u8).prop_map(|(owner, job, version, checkpoint)| Who {
+        owner: OwnerId([owner; 32]),
+        claim: Claim {
+            job_tag: JobTag([job; 32]),
+            version: Version(version),
+            checkpoint: CheckpointId([checkpoint; 16]),
+        },
+    })
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let bytes = || 0..(40_u64 << 20);
+    prop_oneof![
+        who().prop_map(Op::Claim),
+        (who(), 0..2_u8, prop_oneof![Just(0), bytes()]).prop_map(|(w, s, b)| Op::Begin(w, s, b)),
+        (0..4_usize, bytes()).prop_map(|(put, bytes)| Op::Grow(put, bytes)),
+        (0..4_usize, 1..(1_u64 << 20)).prop_map(|(put, bytes)| Op::Finish(put, bytes)),
+        (0..4_usize).prop_map(Op::Abort),
+        who().prop_map(Op::Commit),
+        who().prop_map(Op::Forget),
+        (0..4_000_000_u64).prop_map(Op::Sweep),
+    ]
+}
+
+/// A checkpoint as the model knows it.
+#[derive(Clone, Debug)]
+struct Known {
+    who: Who,
+    shards: Vec<(u8, u64)>,
+    committed: bool,
+    expires: u64,
+}
+
+#[derive(Debug)]
+struct ModelPut {
+    id: PutId,
+    who: Who,
+    shard: u8,
+    alive: bool,
+}
+
+/// Catalog and model side by side.
+struct Pair {
+    now: u64,
+    catalog: Catalog,
+    known: Vec<Known>,
+    puts: Vec<ModelPut>,
+}
+
+const LIFETIME: u64 = UNCOMMITTED_LIFETIME.as_millis() as u64;
+
+impl Pair {
+    fn new() -> Self {
+        let mut catalog = Catalog::new();
+        catalog.lend(CAPACITY);
+        Self {
+            now: 0,
+            catalog,
+            known: Vec::new(),
+            puts: Vec::new(),
+        }
+    }
+
+    fn of(&mut self, who: Who) -> Option<&mut Known> {
+        self.known
+            .iter_mut()
+            .find(|known| known.who.key() == who.key())
+    }
+
+    /// What holding a version should come to; enters it when it is free.
+    fn hold(&mut self, who: Who) -> Result<(), Code> {
+        let expires = self.now + LIFETIME;
+        if let Some(known) = self.of(who) {
+            let same = (known.who.claim.job_tag, known.who.claim.version)
+                == (who.claim.job_tag, who.claim.version);
+            if same && !known.committed {
+                known.expires = expires;
+            }
+            return if same { Ok(()) } else { Err(Code::Mismatch) };
+        }
+        let is_taken = self.known.iter().any(|known| {
+            known.who.owner == who.owner
+                && known.who.claim.job_tag == who.claim.job_tag
+                && known.who.claim.version == who.claim.version
+        });
+        if is_taken {
+            return Err(Code::VersionTaken);
+        }
+        self.known.push(Known {
+            who,
+            shards: Vec::new(),
+            committed: false,
+            expires,
+        });
+        Ok(())
+    }
+
+    fn next_version(&self, who: Who) -> Version {
+        let of_job = self.known.iter().filter(|known| {
+            (known.who.owner, known.who.claim.job_tag) == (who.owner, who.claim.job_tag)
+        });
+        let newest = of_job.map(|known| known.who.claim.version).max();
+        newest.map_or(Version::FIRST, Version::next)
+    }
+
+    fn step(&mut self, op: Op) {
+        let now = Millis(self.now);
+        match op {
+            Op::Claim(who) => {
+                let expected = match self.hold(who) {
+                    Ok(()) => Ok(Claimed::Yes),
+                    Err(Code::VersionTaken) => Ok(Claimed::Taken {
+                        next: self.next_version(who),
+                    }),
+                    Err(code) => Err(code),
+                };
+                let actual = self.catalog.claim(now, who.owner, &who.claim);
+                assert_eq!(actual.map_err(|denied| denied.code()), expected);
+            }
+            Op::Begin(who, shard, expected_bytes) => self.begin(who, shard, expected_bytes),
+            Op::Grow(at, bytes) => {
+                let Some(put) = self.puts.get(at) else {
+                    return;
+                };
+                let used = self.catalog.ledger().used();
+                match self.catalog.grow_put(put.id, bytes, bytes / 2, FREE) {
+                    Ok(()) => assert!(put.alive),
+                    Err(denied) if put.alive => {
+                        assert_eq!(denied.code(), Code::NoSpace);
+                        assert_eq!(self.catalog.ledger().used(), used);
+                    }
+                    Err(denied) => assert_eq!(denied, Denied::NotFound),
+                }
+            }
+            Op::Finish(at, file_bytes) => {
+                if at < self.puts.len() {
+                    let put = self.puts.remove(at);
+                    self.finish(put, file_bytes);
+                }
+            }
+            Op::Abort(at) => {
+                if at < self.puts.len() {
+                    self.catalog.abort_put(self.puts.remove(at).id);
+                }
+            }
+            Op::Commit(who) => self.commit(who),
+            Op::Forget(who) => {
+                let existed = self.of(who).is_some();
+                assert_eq!(self.catalog.begin_forget(who.key()), existed);
+                self.catalog.forgotten(now, who.key());
+                self.strike(who.key());
+            }
+            Op::Sweep(later) => {
+                self.now += later;
+                while let Some(key) = self.catalog.next_expired(Millis(self.now)) {
+                    let is_due = |known: &Known| {
+                        known.who.key() == key && !known.committed && known.expires <= self.now
+                    };
+                    assert!(self.known.iter().any(is_due), "too early");
+                    self.catalog.forgotten(Millis(self.now), key);
+                    self.strike(key);
+                }
+                for known in &self.known {
+                    let writes = |put: &ModelPut| put.alive && put.who.key() == known.who.key();
+                    let is_due = !known.committed && known.expires <= self.now;
+                    assert!(!is_due || self.puts.iter().any(writes), "kept too long");
+                }
+            }
+        }
+    }
+
+    fn strike(&mut self, key: Key) {
+        self.known.retain(|known| known.who.key() != key);
+        for put in self.puts.iter_mut().filter(|put| put.who.key() == key) {
+            put.alive = false;
+        }
+    }
+
+    fn begin(&mut self, who: Who, shard: u8, expected_bytes: u64) {
+        let redundancy = Redundancy::new(1, 1).unwrap();
+        let put = PutShard {
+            claim: who.claim,
+            redundancy,
+            shard,
+            expected_bytes,
+        };
+        let index = redundancy.shard(shard).unwrap();
+        let left = self.catalog.left(FREE);
+        let begun = self
+            .catalog
+            .begin_put(Millis(self.now), who.owner, &put, index, FREE);
+        let is_written = self
+            .puts
+            .iter()
+            .any(|put| put.alive && put.who.key() == who.key() && put.shard == shard);
+        let is_here = self
+            .of(who)
+            .is_some_and(|known| known.shards.iter().any(|(number, _)| *number == shard));
+        if is_written || is_here {
+            assert_eq!(begun, Err(Denied::Exists(index)));
+        } else if let Err(Denied::NoSpace(refused)) = begun {
+            assert!(refused.wanted > left && expected_bytes.max(1) * 2 > left / 2);
+        } else {
+            assert_eq!(
+                begun.as_ref().map(|_| ()).map_err(Denied::code),
+                self.hold(who)
+            );
+            if let Ok(id) = begun {
+                let alive = true;
+                self.puts.push(ModelPut {
+                    id,
+                    who,
+                    shard,
+                    alive,
+                });
+            }
+        }
+    }
+
+    fn finish(&mut self, put: ModelPut, file_bytes: u64) {
+        let shard = shard(put.who, put.shard, file_bytes);
+        let finished = self.catalog.finish_put(Millis(self.now), put.id, shard);
+        assert_eq!(finished.is_ok(), put.alive);
+        if !put.alive {
+            return self.catalog.abort_put(put.id);
+        }
+        let expires = self.now + LIFETIME;
+        let known = self.of(put.who).unwrap();
+        known.shards.push((put.shard, file_bytes));
+        if !known.committed {
+            known.expires = expires;
+        }
+    }
+
+    fn commit(&mut self, who: Who) {
+        let roots = [ShardRoot([0; 32]), ShardRoot([1; 32])];
+        let step = self.catalog.check_commit(who.owner, &who.claim, &roots);
+        let expected = match self.of(who) {
+            None => Err(Code::NotFound),
+            Some(known) if known.shards.is_empty() => Err(Code::NotFound),
+            Some(known) => {
+                let (knows, says) = (known.who.claim, who.claim);
+                if (knows.job_tag, knows.version) != (says.job_tag, says.version) {
+                    Err(Code::Mismatch)
+                } else if known.committed {
+                    Ok(CommitStep::Done)
+                } else {
+                    known.committed = true;
+                    Ok(CommitStep::Write)
+                }
+            }
+        };
+        assert_eq!(
+            step.as_ref().map_err(|denied| denied.code()),
+            expected.as_ref().map_err(|c| *c)
+        );
+        if expected == Ok(CommitStep::Write) {
+            self.catalog.committed(who.key(), 100);
+        }
+    }
+
+    fn check(&self) {
+        let counts = self.catalog.counts();
+        let committed = self.known.iter().filter(|known| known.committed).count();
+        assert_eq!(counts.committed, committed as u64);
+        assert_eq!(counts.uncommitted, (self.known.len() - committed) as u64);
+        assert_eq!(counts.puts, self.puts.len() as u64);
+        let shards: Vec<_> = self.known.iter().flat_map(|known| &known.shards).collect();
+        assert_eq!(counts.shards, shards.len() as u64);
+        let stored: u64 = shards.iter().map(|(_, bytes)| charge(*bytes)).sum::<u64>()
+            + committed as u64 * charge(100);
+        let used = self.catalog.ledger().used();
+        if self.puts.is_empty() {
+            assert_eq!(used, stored);
+        } else {
+            assert!(used >= stored);
+        }
+        for owner in [OwnerId([0; 32]), OwnerId([1; 32])] {
+            let found: Vec<Key> = self.catalog.find(owner, None, None).collect();
+            let mut expected: Vec<Key> = self
+                .known
+                .iter()
+                .filter(|known| known.committed && known.who.owner == owner)
+                .map(|known| known.who.key())
+                .collect();
+            expected.sort();
+            assert_eq!(found, expected);
+        }
+    }
+}
+
+fn shard(who: Who, number: u8, file_bytes: u64) -> Shard {
+    let redundancy = Redundancy::new(1, 1).unwrap();
+    Shard {
+        identity: ShardIdentity {
+            checkpoint: who.claim.checkpoint,
+            redundancy,
+            shard: redundancy.shard(number).unwrap(),
+        },
+        root: ShardRoot([number; 32]),
+        rows: 1,
+        block_bytes: 1,
+        file_bytes,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn the_books_agree_with_the_model(ops in prop::collection::vec(op(), 0..60)) {
+        let mut pair = Pair::new();
+        for op in ops {
+            pair.step(op);
+            pair.check();
+        }
+    }
+}
+
+#[test]
+fn one_owner_can_not_fill_the_books() {
+    let mut catalog = Catalog::new();
+    catalog.lend(CAPACITY);
+    let claim = |number: u64| {
+        let mut id = [0; 16];
+        id[..8].copy_from_slice(&number.to_le_bytes());
+        Claim {
+            job_tag: JobTag([0; 32]),
+            version: Version(number + 1),
+            checkpoint: CheckpointId(id),
+        }
+    };
+    let (greedy, modest) = (OwnerId([1; 32]), OwnerId([2; 32]));
+    for number in 0..UNCOMMITTED_MAX as u64 {
+        assert_eq!(
+            catalog.claim(Millis(0), greedy, &claim(number)),
+            Ok(Claimed::Yes)
+        );
+    }
+    let one_more = catalog.claim(Millis(0), greedy, &claim(UNCOMMITTED_MAX as u64));
+    assert_eq!(one_more, Err(Denied::TooManyUncommitted(UNCOMMITTED_MAX)));
+    assert_eq!(
+        catalog.claim(Millis(0), greedy, &claim(0)),
+        Ok(Claimed::Yes)
+    );
+    assert_eq!(
+        catalog.claim(Millis(0), modest, &claim(0)),
+        Ok(Claimed::Yes)
+    );
+}

@@ -1,0 +1,171 @@
+//! A grid with one host, and members of it.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+use ckpt_store::{Daemon, DaemonConfig};
+use codec::seal::OwnerSecret;
+use protocol::grid::Grid;
+use protocol::identity::{
+    Authority, HostId, Identity, Role, Validity, certificate_to_pem, write_key,
+};
+use tempfile::TempDir;
+
+pub(crate) const MIB: usize = 1 << 20;
+
+/// A grid's authority and a directory for its files.
+pub(crate) struct Lab {
+    pub(crate) dir: TempDir,
+    pub(crate) grid: Grid,
+    authority: Authority,
+    host: Identity,
+    next_key: AtomicU8,
+}
+
+impl Lab {
+    pub(crate) fn new() -> Self {
+        let authority = Authority::create(OwnerSecret::new([200; 32]), "lab", validity()).unwrap();
+        let grid = Grid {
+            name: "lab".into(),
+            authority: authority.certificate().clone(),
+            hosts: Vec::new(),
+            owner: None,
+        };
+        let host = member(&authority, 100, &[Role::Donor]);
+        let dir = TempDir::new().unwrap();
+        grid.save(&dir.path().join("grid.toml")).unwrap();
+        Self {
+            dir,
+            grid,
+            authority,
+            host,
+            next_key: AtomicU8::new(1),
+        }
+    }
+
+    /// A new member with this role.
+    pub(crate) fn member(&self, role: Role) -> Identity {
+        let key = self.next_key.fetch_add(1, Ordering::Relaxed);
+        member(&self.authority, key, &[role])
+    }
+
+    pub(crate) fn host_id(&self) -> HostId {
+        HostId(self.host.secret.id())
+    }
+
+    pub(crate) fn data(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
+
+    pub(crate) fn config(&self) -> DaemonConfig {
+        DaemonConfig {
+            grid: self.grid.clone(),
+            identity: self.host.clone(),
+            name: "h1".into(),
+            data_dir: self.data(),
+            listen: ([127, 0, 0, 1], 0).into(),
+            capacity_bytes: Some(1 << 30),
+            reserve_bytes: Some(0),
+            memory_bytes: 64 << 20,
+        }
+    }
+
+    /// A daemon in this process.
+    pub(crate) async fn start(&self) -> Daemon {
+        Daemon::start(&self.config()).await.unwrap()
+    }
+
+    /// The command that starts a daemon as a process.
+    pub(crate) fn command(&self, data: &Path) -> Command {
+        if !data.join("identity.key").exists() {
+            std::fs::create_dir_all(data).unwrap();
+            write_key(&data.join("identity.key"), &self.host.secret).unwrap();
+            let pem = certificate_to_pem(&self.host.certificate);
+            std::fs::write(data.join("identity.crt"), pem).unwrap();
+        }
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ckpt-store"));
+        command
+            .args([
+                "serve",
+                "--normal-priority",
+                "--reserve",
+                "0",
+                "--listen",
+                "127.0.0.1:0",
+            ])
+            .arg("--grid")
+            .arg(self.dir.path().join("grid.toml"))
+            .arg("--data")
+            .arg(data)
+            .arg("--ready-file")
+            .arg(data.join("ready"))
+            .env("RUST_LOG", "info")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    /// A daemon as a process.
+    pub(crate) fn spawn(&self, data: &Path, args: &[&str]) -> Process {
+        let ready = data.join("ready");
+        // One of an earlier run.
+        let _ = std::fs::remove_file(&ready);
+        let mut command = self.command(data);
+        let log = std::fs::File::create(data.join("log")).unwrap();
+        let child = command.args(args).stderr(log).spawn().unwrap();
+        let read = || {
+            std::fs::read_to_string(&ready)
+                .unwrap_or_default()
+                .parse()
+                .ok()
+        };
+        let addr = wait_for("the daemon is ready", read);
+        Process { child, addr }
+    }
+}
+
+/// A daemon that runs as a process; killed when dropped.
+pub(crate) struct Process {
+    pub(crate) child: Child,
+    pub(crate) addr: SocketAddr,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Asks again and again until there is an answer.
+pub(crate) fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn member(authority: &Authority, key: u8, roles: &[Role]) -> Identity {
+    let secret = OwnerSecret::new([key; 32]);
+    let name = format!("member-{key}");
+    let certificate = authority
+        .sign(roles, &name, secret.id(), validity())
+        .unwrap();
+    Identity::new(secret, certificate).unwrap()
+}
+
+fn validity() -> Validity {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    Validity {
+        from: now.unwrap().as_secs(),
+        lasting: Duration::from_secs(3600),
+    }
+}

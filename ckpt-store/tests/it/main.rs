@@ -1,0 +1,14 @@
+//! The daemon as others see it: real sockets, and for some tests the real program.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "all of this is tests, also what is not marked as one"
+)]
+
+mod client;
+mod lab;
+mod process;
+mod requests;
+#[path = "../../src/shards/sample.rs"]
+mod sample;
+mod unkind;

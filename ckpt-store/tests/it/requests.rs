@@ -1,0 +1,168 @@
+//! All requests, as the owner and as others.
+
+use codec::shard_file::{Outline, Page};
+use codec::{PageHash, Version};
+use protocol::identity::Role;
+use protocol::net::read_exact;
+use protocol::wire::Code;
+use protocol::wire::message::{Claim, PutShard, Request, Response};
+
+use crate::client::{Client, code};
+use crate::lab::{Lab, MIB};
+use crate::sample::Sample;
+
+#[tokio::test]
+async fn a_checkpoint_goes_there_and_back() {
+    let lab = Lab::new();
+    let daemon = lab.start().await;
+    let owner = lab.member(Role::Submitter);
+    let client = Client::connect(&lab, &owner, daemon.local_addr()).await;
+    // Two pages, and blocks up to the largest.
+    let mut lengths = vec![1; 1100];
+    lengths.extend([MIB + 16, 17, MIB / 2]);
+    let sample = Sample::with_rows(&owner.secret, "42", 1, 1, &lengths);
+    client.put(&sample, 0).await.unwrap();
+    assert!(client.find().await.unwrap().is_empty());
+    client.commit(&sample).await.unwrap();
+    let found = client.find().await.unwrap();
+    assert_eq!(found, [(sample.manifest.clone(), vec![0])]);
+
+    let asked = Request::Outline(sample.name(0));
+    let (response, mut exchange) = client.ask(&asked).await.unwrap();
+    let Response::Outline {
+        rows,
+        block_bytes,
+        pages,
+    } = response
+    else {
+        panic!("{response:?}");
+    };
+    let bytes = read_exact(&mut exchange.recv, pages as usize * 32)
+        .await
+        .unwrap();
+    let hashes = bytes.as_chunks::<32>().0.iter().map(|hash| PageHash(*hash));
+    let outline = Outline {
+        rows,
+        block_bytes,
+        pages: hashes.collect(),
+    };
+    let shard = sample.put(0).shard().unwrap();
+    let (identity, root) = sample.manifest.public().shard(shard).unwrap();
+    outline.verify(&identity, root).unwrap();
+
+    let asked = Request::Page {
+        shard: sample.name(0),
+        page: 1,
+    };
+    let (response, mut exchange) = client.ask(&asked).await.unwrap();
+    let Response::Page { bytes } = response else {
+        panic!("{response:?}");
+    };
+    let page = read_exact(&mut exchange.recv, bytes as usize)
+        .await
+        .unwrap();
+    let page = Page::parse(&page, rows - 1024, outline.pages[1]).unwrap();
+    assert_eq!(page.entries().len(), 79);
+
+    let across = client.rows(&sample, 0, 1000, 64).await.unwrap();
+    assert_eq!(across, sample.blocks[0][1000..1064].concat());
+    let last = client.rows(&sample, 0, 1100, 3).await.unwrap();
+    assert!(last == sample.blocks[0][1100..].concat());
+    for (first, count, expected) in [
+        (rows, 1, Code::NotFound),
+        (rows - 1, 2, Code::NotFound),
+        (u64::MAX, 64, Code::NotFound),
+        (0, 0, Code::BadRequest),
+        (0, 65, Code::BadRequest),
+    ] {
+        assert_eq!(code(client.rows(&sample, 0, first, count).await), expected);
+    }
+    assert_eq!(code(client.rows(&sample, 1, 0, 1).await), Code::NotFound);
+
+    let status = client.status().await;
+    assert_eq!((status.shards, status.checkpoints), (1, 1));
+    assert!(client.forget(sample.id()).await.unwrap());
+    assert!(!client.forget(sample.id()).await.unwrap());
+    assert_eq!(client.status().await.used_bytes, 0);
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn versions_are_claimed_over_the_wire() {
+    let lab = Lab::new();
+    let daemon = lab.start().await;
+    let owner = lab.member(Role::Submitter);
+    let client = Client::connect(&lab, &owner, daemon.local_addr()).await;
+    let claim = |seed| Sample::new(&owner.secret, "42", 3, seed).claim();
+    let ask = async |claim: Claim| client.ask(&Request::Claim(claim)).await.unwrap().0;
+    assert_eq!(ask(claim(1)).await, Response::Claimed);
+    assert_eq!(ask(claim(1)).await, Response::Claimed);
+    let next = Version(4);
+    assert_eq!(ask(claim(2)).await, Response::Taken { next });
+    let other = Sample::new(&owner.secret, "42", 3, 2);
+    assert_eq!(code(client.put(&other, 0).await), Code::VersionTaken);
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_stranger_learns_nothing_and_changes_nothing() {
+    let lab = Lab::new();
+    let daemon = lab.start().await;
+    let (owner, stranger) = (lab.member(Role::Submitter), lab.member(Role::Submitter));
+    let client = Client::connect(&lab, &owner, daemon.local_addr()).await;
+    let other = Client::connect(&lab, &stranger, daemon.local_addr()).await;
+    let sample = Sample::new(&owner.secret, "42", 1, 1);
+    client.put(&sample, 0).await.unwrap();
+    client.commit(&sample).await.unwrap();
+    assert!(other.find().await.unwrap().is_empty());
+    assert_eq!(code(other.rows(&sample, 0, 0, 1).await), Code::NotFound);
+    assert_eq!(
+        code(other.ask(&Request::Outline(sample.name(0))).await),
+        Code::NotFound
+    );
+    let page = Request::Page {
+        shard: sample.name(0),
+        page: 0,
+    };
+    assert_eq!(code(other.ask(&page).await), Code::NotFound);
+    assert_eq!(code(other.commit(&sample).await), Code::Mismatch);
+    assert!(!other.forget(sample.id()).await.unwrap());
+    assert!(client.holds(&sample, 0).await.unwrap());
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn only_submitters_store_and_read() {
+    let lab = Lab::new();
+    let daemon = lab.start().await;
+    let donor = lab.member(Role::Donor);
+    let client = Client::connect(&lab, &donor, daemon.local_addr()).await;
+    assert_eq!(client.status().await.name, "h1");
+    let sample = Sample::new(&donor.secret, "42", 1, 1);
+    assert_eq!(code(client.put(&sample, 0).await), Code::Forbidden);
+    assert_eq!(code(client.find().await), Code::Forbidden);
+    assert_eq!(code(client.forget(sample.id()).await), Code::Forbidden);
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn what_does_not_fit_is_refused_before_bytes_flow() {
+    let lab = Lab::new();
+    let daemon = lab.start().await;
+    let owner = lab.member(Role::Submitter);
+    let client = Client::connect(&lab, &owner, daemon.local_addr()).await;
+    let sample = Sample::new(&owner.secret, "42", 1, 1);
+    let put = PutShard {
+        expected_bytes: 2 << 30,
+        ..sample.put(0)
+    };
+    match client.begin(put).await.err() {
+        Some(protocol::net::ExchangeError::Refused(refusal)) => {
+            assert_eq!(refusal.code, Code::NoSpace);
+            assert!(refusal.detail.contains("1073741824 left"), "{refusal}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(client.status().await.used_bytes, 0);
+    daemon.stop().await;
+}
