@@ -5,18 +5,21 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
+use aws_lc_rs::hmac;
 use quinn::congestion::{BbrConfig, CubicConfig};
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{
     ClientConfig, Connection, Endpoint, MtuDiscoveryConfig, ServerConfig, TransportConfig,
 };
 use quinn::{ConnectionError, TransportErrorCode, VarInt};
+use quinn_proto::HashedConnectionIdGenerator;
 use rustls::client::{Resumption, WantsClientCert, WebPkiServerVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{ConfigBuilder, RootCertStore};
 use rustls_pki_types::CertificateDer;
 use socket2::{Domain, Protocol, Socket, Type};
+use zeroize::Zeroizing;
 
 use super::stream::{DONE, NOT_ALLOWED, STOPPING};
 use super::trust::{CertificateFault, is_no_protocol};
@@ -149,7 +152,9 @@ pub enum EndpointError {
 pub fn server(config: &EndpointConfig, addr: SocketAddr) -> Result<Endpoint, EndpointError> {
     let failed = |cause| EndpointError::Socket { addr, cause };
     let server = server_config(config, server_tls(config)?)?;
-    endpoint(Some(server), socket(addr).map_err(failed)?).map_err(failed)
+    let mut settings = quinn::EndpointConfig::default();
+    remember_connections(&mut settings, &config.identity);
+    endpoint(settings, Some(server), socket(addr).map_err(failed)?).map_err(failed)
 }
 
 /// An endpoint that connects to donors.
@@ -159,7 +164,8 @@ pub fn server(config: &EndpointConfig, addr: SocketAddr) -> Result<Endpoint, End
 pub fn client(config: &EndpointConfig, addr: SocketAddr) -> Result<Endpoint, EndpointError> {
     let failed = |cause| EndpointError::Socket { addr, cause };
     let client = client_config(config, client_tls(config)?)?;
-    let mut endpoint = endpoint(None, socket(addr).map_err(failed)?).map_err(failed)?;
+    let settings = quinn::EndpointConfig::default();
+    let mut endpoint = endpoint(settings, None, socket(addr).map_err(failed)?).map_err(failed)?;
     endpoint.set_default_client_config(client);
     Ok(endpoint)
 }
@@ -229,12 +235,27 @@ pub(super) fn client_config(
     Ok(client)
 }
 
-fn endpoint(server: Option<ServerConfig>, socket: UdpSocket) -> io::Result<Endpoint> {
-    let mut config = quinn::EndpointConfig::default();
-    config
+/// Has a host that was restarted recognise connections that it had before: it tells their clients
+/// at once that it has forgotten them (RFC 9000, section 10.3), who would otherwise wait for
+/// [`IDLE_TIMEOUT`].
+fn remember_connections(settings: &mut quinn::EndpointConfig, identity: &Identity) {
+    let derive = |context| Zeroizing::new(blake3::derive_key(context, identity.secret.seed()));
+    let reset = derive("ckpt v1 stateless reset key");
+    settings.reset_key(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &*reset)));
+    let ids = derive("ckpt v1 connection id key");
+    let ids = ids.first_chunk().map_or(0, |key| u64::from_le_bytes(*key));
+    settings.cid_generator(move || Box::new(HashedConnectionIdGenerator::from_key(ids)));
+}
+
+fn endpoint(
+    mut settings: quinn::EndpointConfig,
+    server: Option<ServerConfig>,
+    socket: UdpSocket,
+) -> io::Result<Endpoint> {
+    settings
         .max_udp_payload_size(MTU_MAX)
         .map_err(io::Error::other)?;
-    Endpoint::new(config, server, socket, Arc::new(quinn::TokioRuntime))
+    Endpoint::new(settings, server, socket, Arc::new(quinn::TokioRuntime))
 }
 
 /// A socket with buffers that hold a burst; the system's default of 208 KiB loses packets.
