@@ -88,14 +88,7 @@ impl Lab {
         }
         let mut command = Command::new(env!("CARGO_BIN_EXE_ckpt-store"));
         command
-            .args([
-                "serve",
-                "--normal-priority",
-                "--reserve",
-                "0",
-                "--listen",
-                "127.0.0.1:0",
-            ])
+            .args(["serve", "--normal-priority", "--reserve", "0"])
             .arg("--grid")
             .arg(self.dir.path().join("grid.toml"))
             .arg("--data")
@@ -116,6 +109,9 @@ impl Lab {
         let _ = std::fs::remove_file(&ready);
         let mut command = self.command(data);
         let log = std::fs::File::create(data.join("log")).unwrap();
+        if !args.contains(&"--listen") {
+            command.args(["--listen", "127.0.0.1:0"]);
+        }
         let child = command.args(args).stderr(log).spawn().unwrap();
         let read = || {
             std::fs::read_to_string(&ready)

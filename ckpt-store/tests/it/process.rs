@@ -118,6 +118,28 @@ async fn kills_lose_nothing_acknowledged_and_leave_nothing_half_served() {
 }
 
 #[tokio::test]
+async fn clients_notice_at_once_that_a_daemon_was_restarted() {
+    let lab = Lab::new();
+    let owner = lab.member(Role::Submitter);
+    let daemon = lab.spawn(&lab.data(), &[]);
+    let (client, addr) = (
+        Client::connect(&lab, &owner, daemon.addr).await,
+        daemon.addr.to_string(),
+    );
+    client.status().await;
+    drop(daemon);
+    let _daemon = lab.spawn(&lab.data(), &["--listen", &addr]);
+    // Sooner than any timeout: the request itself makes the new daemon answer.
+    let asked = client.ask(&protocol::wire::message::Request::Status).await;
+    assert!(matches!(asked, Err(ExchangeError::Lost(_))), "{asked:?}");
+    let reason = client.connection.close_reason();
+    assert!(
+        matches!(reason, Some(quinn::ConnectionError::Reset)),
+        "{reason:?}"
+    );
+}
+
+#[tokio::test]
 async fn a_signal_ends_the_daemon_and_loses_nothing_acknowledged() {
     for stop in [Signal::TERM, Signal::INT] {
         let lab = Lab::new();
@@ -263,6 +285,7 @@ fn a_daemon_that_can_not_start_says_why() {
     let lab = Lab::new();
     let start = |change: &dyn Fn(&mut Command)| {
         let mut command = lab.command(&lab.data());
+        command.args(["--listen", "127.0.0.1:0"]);
         change(&mut command);
         run(&mut command)
     };
