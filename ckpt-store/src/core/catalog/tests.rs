@@ -110,13 +110,24 @@ impl Pair {
     /// What holding a version should come to; enters it when it is free.
     fn hold(&mut self, who: Who) -> Result<(), Code> {
         let expires = self.now + LIFETIME;
-        if let Some(known) = self.of(who) {
+        if let Some(known) = self.of(who).cloned() {
             let same = (known.who.claim.job_tag, known.who.claim.version)
                 == (who.claim.job_tag, who.claim.version);
-            if same && !known.committed {
-                known.expires = expires;
+            let is_written = self
+                .puts
+                .iter()
+                .any(|put| put.alive && put.who.key() == who.key());
+            if same {
+                if let Some(known) = self.of(who).filter(|known| !known.committed) {
+                    known.expires = expires;
+                }
+                return Ok(());
             }
-            return if same { Ok(()) } else { Err(Code::Mismatch) };
+            if known.committed || !known.shards.is_empty() || is_written {
+                return Err(Code::Mismatch);
+            }
+            // Nothing but a claim: it moves.
+            self.strike(who.key());
         }
         let is_taken = self.known.iter().any(|known| {
             known.who.owner == who.owner
