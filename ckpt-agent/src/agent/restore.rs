@@ -44,6 +44,9 @@ const STRIKES_MAX: u32 = 4;
 
 const PROGRESS_PERIOD: Duration = Duration::from_millis(200);
 
+/// How long the threads of a restore that was given up may take to remove what they made.
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(20);
+
 impl Agent {
     /// Restores an image.
     ///
@@ -281,7 +284,7 @@ impl Attempt<'_> {
             index = self.agent.read_index(self.known, &summary, &reader) => index?,
         };
         let target = self.target(&index, summary.kind)?;
-        let sink = self.sink(&index, summary.kind, &target).await?;
+        let sink = self.sink(&index, &target).await?;
         self.transfer(&summary, index, &reader, sink, target, cancel)
             .await
     }
@@ -319,13 +322,13 @@ impl Attempt<'_> {
         }
     }
 
-    async fn sink(&self, index: &Index, kind: ImageKind, target: &Target) -> Result<Sink, Stop> {
+    async fn sink(&self, index: &Index, target: &Target) -> Result<Sink, Stop> {
         let options = SinkOptions {
             force: self.request.force,
             set_id_bits: self.request.set_id_bits,
         };
         let (index, target) = (index.clone(), target.clone());
-        tokio::task::spawn_blocking(move || Sink::create(&index, kind, &target, options))
+        tokio::task::spawn_blocking(move || Sink::create(&index, &target, options))
             .await
             .map_err(|cause| Stop::unrestorable(cause.to_string()))?
             .map_err(|cause| self.sink_failure(&cause))
@@ -347,7 +350,7 @@ impl Attempt<'_> {
         reader: &BlockReader,
         sink: Sink,
         target: Target,
-        mut cancel: Cancel,
+        cancel: Cancel,
     ) -> Result<RestoreReport, Stop> {
         let public = self.known.manifest.public();
         let rows = 0..public.rows - summary.index.len() as u64;
@@ -358,19 +361,42 @@ impl Attempt<'_> {
             // Fails only when the restore is over.
             let _ = tell.send(decoded);
         });
-        let mut pool = Some(pool);
         let mut driver = Driver::new(self.agent, self.known, reader, rows);
         let mut progress = Progress {
             total_bytes: Some(summary.stream_bytes),
             stored_bytes: summary.stored_bytes,
             ..Progress::default()
         };
+        let followed = self
+            .follow(pool, &mut told, &mut driver, &mut progress, cancel)
+            .await;
+        if let Err(stop) = followed
+            && !completed_anyway(&mut told).await
+        {
+            return Err(stop);
+        }
+        progress.done_bytes = summary.stream_bytes;
+        progress.network_bytes = driver.fetched_bytes();
+        self.observer.event(ProgressEvent::Progress(progress));
+        Ok(self.report(summary, image_bytes, &driver, &target))
+    }
+
+    /// Feeds the decoding threads until the image is complete.
+    async fn follow(
+        &self,
+        pool: decode::DecodePool,
+        told: &mut mpsc::UnboundedReceiver<Decoded<SinkError, ()>>,
+        driver: &mut Driver<'_>,
+        progress: &mut Progress,
+        mut cancel: Cancel,
+    ) -> Result<(), Stop> {
+        let mut pool = Some(pool);
         let mut shown = Instant::now();
         loop {
             if shown.elapsed() >= PROGRESS_PERIOD {
                 shown = Instant::now();
                 progress.network_bytes = driver.fetched_bytes();
-                self.observer.event(ProgressEvent::Progress(progress));
+                self.observer.event(ProgressEvent::Progress(*progress));
             }
             tokio::select! {
                 biased;
@@ -380,7 +406,7 @@ impl Attempt<'_> {
                         progress.done_bytes = image_bytes;
                         driver.tell(RestoreEvent::Consumed(row));
                     }
-                    Some(Decoded::Finished(())) => break,
+                    Some(Decoded::Finished(())) => return Ok(()),
                     Some(Decoded::Undecodable(cause)) => {
                         return Err(Stop::unrestorable(cause.to_string()));
                     }
@@ -402,10 +428,6 @@ impl Attempt<'_> {
                 },
             }
         }
-        progress.done_bytes = summary.stream_bytes;
-        progress.network_bytes = driver.fetched_bytes();
-        self.observer.event(ProgressEvent::Progress(progress));
-        Ok(self.report(summary, image_bytes, &driver, &target))
     }
 
     fn report(
@@ -435,6 +457,19 @@ impl Attempt<'_> {
                 .collect(),
         }
     }
+}
+
+/// After a restore was given up: waits until its threads have removed what they made, for a bounded
+/// time. They may also just have completed the image, which then counts.
+async fn completed_anyway(told: &mut mpsc::UnboundedReceiver<Decoded<SinkError, ()>>) -> bool {
+    let ended = tokio::time::timeout(CLEANUP_TIMEOUT, async {
+        let mut completed = false;
+        while let Some(decoded) = told.recv().await {
+            completed |= matches!(decoded, Decoded::Finished(()));
+        }
+        completed
+    });
+    ended.await.unwrap_or(false)
 }
 
 fn is_terminal() -> bool {

@@ -242,7 +242,7 @@ fn source_failure(doing: &str, cause: &SourceError) -> Failure {
         SourceError::Changed { .. } => failure
             .next("save when nothing writes to it, or accept what was read with --accept-changed"),
         SourceError::Io { .. } => failure.next("leave out what can't be read: --skip-unreadable"),
-        SourceError::SameName(_) => Failure {
+        SourceError::SameName(_) | SourceError::NotAFile { .. } | SourceError::Name(_) => Failure {
             status: ExitStatus::Usage,
             ..failure
         },
@@ -407,7 +407,8 @@ impl<'a> Shell<'a> {
         }
         self.budget.close();
         if let Some(ender) = self.ender.take() {
-            ender.end();
+            // Waits for the command, if it is still running, for a bounded time.
+            let _ = tokio::task::spawn_blocking(move || ender.end()).await;
         }
         for transfer in std::mem::take(&mut self.transfers).into_values() {
             // The host drops what has no end; this one has an end or was given up.

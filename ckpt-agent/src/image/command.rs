@@ -4,24 +4,45 @@ use std::ffi::OsString;
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 /// How long a command may take to end after it was asked to.
 const END_GRACE: Duration = Duration::from_secs(2);
 
+/// How often it is looked whether it has ended.
+const END_POLL: Duration = Duration::from_millis(5);
+
 /// A running producer. Dropping it ends it.
 #[derive(Debug)]
 pub struct Producer {
-    child: Child,
     output: ChildStdout,
-    ended: bool,
+    ender: Ender,
 }
 
 /// Ends a producer from another thread.
-#[derive(Clone, Copy, Debug)]
-pub struct Ender(Pid);
+#[derive(Clone, Debug)]
+pub struct Ender {
+    pid: Pid,
+    running: Arc<Mutex<Running>>,
+}
+
+/// The process id is the command's own, and may be used for signals, as long as it is not reaped.
+#[derive(Debug)]
+struct Running {
+    child: Child,
+    status: Option<ExitStatus>,
+}
+
+impl Running {
+    fn reap(&mut self) -> io::Result<ExitStatus> {
+        let status = self.child.wait()?;
+        self.status = Some(status);
+        Ok(status)
+    }
+}
 
 impl Producer {
     /// Starts a command in a process group of its own, so that all of it can be ended. It reads
@@ -39,29 +60,34 @@ impl Producer {
             .stdout(Stdio::piped())
             .process_group(0)
             .spawn()?;
-        let Some(output) = child.stdout.take() else {
-            return Err(io::Error::other("no output"));
+        let output = child.stdout.take();
+        let ender = Ender {
+            pid: Pid::from_child(&child),
+            running: Arc::new(Mutex::new(Running {
+                child,
+                status: None,
+            })),
         };
-        Ok(Self {
-            child,
-            output,
-            ended: false,
-        })
+        match output {
+            Some(output) => Ok(Self { output, ender }),
+            None => Err(io::Error::other("no output")),
+        }
     }
 
     /// A handle to end it.
     pub fn ender(&self) -> Ender {
-        Ender(Pid::from_child(&self.child))
+        self.ender.clone()
     }
 
-    /// Waits for its end; its output was read to the end.
+    /// Waits for its end; its output was read to the end. Whoever ends the command ends this wait.
     ///
     /// # Errors
     /// When waiting fails.
-    pub fn wait(&mut self) -> io::Result<ExitStatus> {
-        let status = self.child.wait()?;
-        self.ended = true;
-        Ok(status)
+    pub fn wait(&self) -> io::Result<ExitStatus> {
+        // Not under the lock, so that it can be ended meanwhile.
+        let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        let _ = waitid(WaitId::Pid(self.ender.pid), ended);
+        self.ender.lock().reap()
     }
 }
 
@@ -71,29 +97,44 @@ impl Read for Producer {
     }
 }
 
-impl Ender {
-    /// Asks the command to end; it has closed its output afterwards.
-    pub fn end(self) {
-        // Fails when it has ended already.
-        let _ = kill_process_group(self.0, Signal::TERM);
+impl Drop for Producer {
+    fn drop(&mut self) {
+        self.ender.end();
     }
 }
 
-impl Drop for Producer {
-    fn drop(&mut self) {
-        if self.ended {
-            return;
-        }
-        let pid = Pid::from_child(&self.child);
-        let _ = kill_process_group(pid, Signal::TERM);
-        let asked = Instant::now();
-        while matches!(self.child.try_wait(), Ok(None)) {
-            if asked.elapsed() > END_GRACE {
-                let _ = kill_process_group(pid, Signal::KILL);
-                let _ = self.child.wait();
+impl Ender {
+    /// Ends the command and everything in its process group, unless it has ended by itself: asks
+    /// it to, waits up to two seconds for it, and kills what is left. Its output is closed
+    /// afterwards, and it is reaped.
+    pub fn end(&self) {
+        {
+            let running = self.lock();
+            if running.status.is_some() {
                 return;
             }
-            std::thread::sleep(Duration::from_millis(10));
+            // Not reaped: only this command can have the number. Fails when nobody is left.
+            let _ = kill_process_group(self.pid, Signal::TERM);
         }
+        let asked = Instant::now();
+        while !self.has_ended() && asked.elapsed() < END_GRACE {
+            std::thread::sleep(END_POLL);
+        }
+        let mut running = self.lock();
+        if running.status.is_none() {
+            let _ = kill_process_group(self.pid, Signal::KILL);
+            let _ = running.reap();
+        }
+    }
+
+    /// Whether the command has ended, reaped or not.
+    fn has_ended(&self) -> bool {
+        let running = self.lock();
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        running.status.is_some() || !matches!(waitid(WaitId::Pid(self.pid), look), Ok(None))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Running> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,7 +1,15 @@
 //! Images on this machine: files, directories, streams and commands in; files and directories out.
 //!
+//! Kept of every file: its name (any bytes), what it is (directory, regular file, symbolic link,
+//! hard link to another file of the image, fifo), permission bits, time of last change, and which
+//! parts of it are holes. Not kept: owner and group, access times, extended attributes, access
+//! control lists, file capabilities and other inode flags, and hard links to files outside of the
+//! image. Sockets and device nodes are left out with a warning. Directories on which another file
+//! system is mounted are entered.
+//!
 //! Everything here blocks and runs on threads for that.
 
+mod beneath;
 pub mod command;
 pub mod sink;
 pub mod source;
@@ -11,10 +19,11 @@ mod tests;
 pub use sink::{Sink, SinkError, SinkOptions, Target};
 pub use source::{Source, SourceError, SourceOptions, Warning};
 
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// A path made of the bytes of an index.
-fn path_from_bytes(bytes: &[u8]) -> PathBuf {
-    use std::os::unix::ffi::OsStrExt;
-    PathBuf::from(std::ffi::OsStr::from_bytes(bytes))
+fn path_from_bytes(bytes: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(bytes))
 }

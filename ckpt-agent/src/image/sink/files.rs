@@ -1,0 +1,516 @@
+//! Files and directories that are built under a temporary name beside the target.
+//!
+//! Everything is made with calls relative to an open directory, by a single name that must not
+//! exist yet, and no symbolic link is ever followed. The index was checked: paths are plain, and
+//! the directory of every file comes before it.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use codec::index::{Extent, FileEntry, FileKind, Index, SegmentEntry};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_OMIT};
+use rustix::io::Errno;
+
+use super::{Run, SinkError, SinkOptions};
+use crate::image::beneath::{Beneath, remove_all};
+use crate::image::path_from_bytes;
+
+/// Up to so many files are synced one by one; for more, one sync of the whole file system is
+/// faster, though it also waits for what others wrote there.
+const SYNC_EACH_MAX: usize = 64;
+
+const TO_WRITE: OFlags = OFlags::CREATE
+    .union(OFlags::EXCL)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC)
+    .union(OFlags::RDWR);
+
+const TO_LOOK: OFlags = OFlags::RDONLY
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC)
+    .union(OFlags::NONBLOCK);
+
+/// Files below a temporary name.
+#[derive(Debug)]
+pub struct FileSink {
+    target: PathBuf,
+    parent: OwnedFd,
+    /// Final and temporary name in `parent`.
+    name: OsString,
+    temporary: OsString,
+    layout: Layout,
+    files: Vec<FileEntry>,
+    options: SinkOptions,
+    /// Bytes that will be written.
+    needed: u64,
+    /// Number of the file that is made next.
+    next: usize,
+    open: Option<OpenFile>,
+    sync_each: bool,
+    named: bool,
+}
+
+/// What the target is.
+#[derive(Debug)]
+enum Layout {
+    /// The only file of the image.
+    File,
+    /// The only named directory of the image.
+    Directory(Beneath),
+    /// A directory that holds all that was named.
+    Several(Beneath),
+}
+
+/// The file that is being written.
+#[derive(Debug)]
+struct OpenFile {
+    number: usize,
+    file: File,
+    /// Extent and place in it that come next.
+    extent: usize,
+    done: u64,
+}
+
+impl FileSink {
+    pub(super) fn create(
+        index: &Index,
+        target: &Path,
+        options: SinkOptions,
+    ) -> Result<Self, SinkError> {
+        let name = target
+            .file_name()
+            .ok_or_else(|| SinkError::Name(target.to_owned()))?;
+        let directory = match target.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
+        let parent = rustix::fs::open(directory, flags, Mode::empty())
+            .map_err(|cause| io_error("opening directory", directory, cause.into()))?;
+        if !options.force && is_there(&parent, name) {
+            return Err(SinkError::Exists(target.to_owned()));
+        }
+        let needed = bytes_to_write(index);
+        match free_bytes(&parent) {
+            Some(free) if free < needed => return Err(no_space(target, needed, free)),
+            _ => {}
+        }
+        let temporary = temporary_name(&parent, name);
+        let layout = Layout::make(index, &parent, &temporary)
+            .map_err(|cause| io_error("creating", target, cause))?;
+        Ok(Self {
+            target: target.to_owned(),
+            name: name.to_owned(),
+            temporary,
+            parent,
+            layout,
+            files: index.files.clone(),
+            options,
+            needed,
+            next: 0,
+            open: None,
+            sync_each: index.files.len() <= SYNC_EACH_MAX,
+            named: false,
+        })
+    }
+
+    /// Writes or skips the next run of the stream.
+    pub(super) fn advance(&mut self, mut run: Run<'_>) -> Result<(), SinkError> {
+        while run.len() > 0 {
+            let Some(extent) = self.next_extent() else {
+                self.close()?;
+                if !self.make_next()? {
+                    return Err(SinkError::TooLong);
+                }
+                continue;
+            };
+            let Some(open) = &mut self.open else { continue };
+            let (head, tail) = run.split(run.len().min(extent.len - open.done));
+            // A new file is made of holes.
+            if let Run::Bytes(bytes) = head
+                && let Err(cause) = open.file.write_all_at(bytes, extent.offset + open.done)
+            {
+                let number = open.number;
+                return Err(self.failed("writing", number, cause));
+            }
+            open.done += head.len();
+            if open.done == extent.len {
+                open.extent += 1;
+                open.done = 0;
+            }
+            run = tail;
+        }
+        Ok(())
+    }
+
+    /// The extent of the open file that comes next.
+    fn next_extent(&self) -> Option<Extent> {
+        let open = self.open.as_ref()?;
+        match &self.files.get(open.number)?.kind {
+            FileKind::Regular { extents, .. } => extents.get(open.extent).copied(),
+            _ => None,
+        }
+    }
+
+    /// Makes the next file; `false` when there are no more.
+    fn make_next(&mut self) -> Result<bool, SinkError> {
+        let number = self.next;
+        if number >= self.files.len() {
+            return Ok(false);
+        }
+        self.next += 1;
+        match self.make(number) {
+            Ok(()) => Ok(true),
+            Err(cause) => Err(self.failed("creating", number, cause)),
+        }
+    }
+
+    fn make(&mut self, number: usize) -> io::Result<()> {
+        let Some(file) = self.files.get(number) else {
+            return Ok(());
+        };
+        let place = self.layout.place(&file.path);
+        if let (Layout::Directory(_), b"") = (&self.layout, place) {
+            return Ok(());
+        }
+        let old = match file.kind {
+            FileKind::HardLink { file } => {
+                let old = usize::try_from(file).ok().and_then(|at| self.files.get(at));
+                let old = old.ok_or_else(|| io::Error::other("hard link to nothing"))?;
+                let (directory, name) =
+                    self.layout
+                        .directory_of(&self.parent, &self.temporary, &old.path)?;
+                Some((directory.try_clone_to_owned()?, name.to_owned()))
+            }
+            _ => None,
+        };
+        let (directory, name) =
+            self.layout
+                .directory_of(&self.parent, &self.temporary, &file.path)?;
+        match &file.kind {
+            FileKind::Directory => rustix::fs::mkdirat(directory, name, Mode::RWXU)?,
+            FileKind::Regular { size, .. } => {
+                let mode = Mode::RUSR | Mode::WUSR;
+                let made = File::from(rustix::fs::openat(directory, name, TO_WRITE, mode)?);
+                made.set_len(*size)?;
+                self.open = Some(OpenFile {
+                    number,
+                    file: made,
+                    extent: 0,
+                    done: 0,
+                });
+            }
+            FileKind::Symlink { target } => {
+                rustix::fs::symlinkat(OsStr::from_bytes(target), directory, name)?;
+                let flags = AtFlags::SYMLINK_NOFOLLOW;
+                rustix::fs::utimensat(directory, name, &times(file), flags)?;
+            }
+            FileKind::HardLink { .. } => {
+                if let Some((from, old)) = old {
+                    rustix::fs::linkat(from, old, directory, name, AtFlags::empty())?;
+                }
+            }
+            FileKind::Fifo => {
+                let mode = Mode::RUSR | Mode::WUSR;
+                rustix::fs::mknodat(directory, name, FileType::Fifo, mode, 0)?;
+                let made = rustix::fs::openat(directory, name, TO_LOOK, Mode::empty())?;
+                set_attributes(made.as_fd(), file, self.options)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Completes the file that was written.
+    fn close(&mut self) -> Result<(), SinkError> {
+        let Some(open) = self.open.take() else {
+            return Ok(());
+        };
+        let Some(file) = self.files.get(open.number) else {
+            return Ok(());
+        };
+        let mut closed = set_attributes(open.file.as_fd(), file, self.options);
+        if self.sync_each {
+            closed = closed.and_then(|()| open.file.sync_all());
+        }
+        closed.map_err(|cause| self.failed("completing", open.number, cause))
+    }
+
+    /// Completes all files, syncs them, and gives the image its name.
+    pub(super) fn finish(mut self) -> Result<(), SinkError> {
+        loop {
+            if self.next_extent().is_some() {
+                return Err(SinkError::TooShort);
+            }
+            self.close()?;
+            if !self.make_next()? {
+                break;
+            }
+        }
+        // Making a file in a directory changes its time, so directories come last, and children
+        // before their parents.
+        for number in (0..self.files.len()).rev() {
+            self.complete_directory(number)
+                .map_err(|cause| self.failed("completing", number, cause))?;
+        }
+        self.sync()
+            .map_err(|cause| self.failed_as_whole("syncing", cause))?;
+        self.give_name()
+    }
+
+    fn complete_directory(&mut self, number: usize) -> io::Result<()> {
+        let Some(file) = self.files.get(number) else {
+            return Ok(());
+        };
+        if file.kind != FileKind::Directory {
+            return Ok(());
+        }
+        let (directory, name) =
+            self.layout
+                .directory_of(&self.parent, &self.temporary, &file.path)?;
+        let flags = TO_LOOK | OFlags::DIRECTORY;
+        let made = rustix::fs::openat(directory, name, flags, Mode::empty())?;
+        set_attributes(made.as_fd(), file, self.options)?;
+        if self.sync_each {
+            rustix::fs::fsync(&made)?;
+        }
+        Ok(())
+    }
+
+    /// Syncs what was not synced when it was closed.
+    fn sync(&self) -> io::Result<()> {
+        match &self.layout {
+            Layout::File => Ok(()),
+            Layout::Directory(tree) | Layout::Several(tree) if self.sync_each => {
+                Ok(rustix::fs::fsync(tree.root())?)
+            }
+            Layout::Directory(_) | Layout::Several(_) => Ok(rustix::fs::syncfs(&self.parent)?),
+        }
+    }
+
+    fn give_name(&mut self) -> Result<(), SinkError> {
+        let (parent, old, new) = (&self.parent, &self.temporary, &self.name);
+        let rename = |flags| rustix::fs::renameat_with(parent, old, parent, new, flags);
+        let mut replaced = None;
+        let named = match rename(RenameFlags::NOREPLACE) {
+            Err(Errno::EXIST) if self.options.force => match rename(RenameFlags::EXCHANGE) {
+                Ok(()) => {
+                    replaced = Some(self.temporary.clone());
+                    Ok(())
+                }
+                Err(Errno::INVAL | Errno::NOSYS) => self.replace_in_two_steps(&mut replaced),
+                Err(cause) => Err(cause),
+            },
+            // File systems without these flags: there is a moment between check and rename.
+            Err(Errno::INVAL | Errno::NOSYS) if !is_there(parent, new) => {
+                rustix::fs::renameat(parent, old, parent, new)
+            }
+            Err(Errno::INVAL | Errno::NOSYS) if self.options.force => {
+                self.replace_in_two_steps(&mut replaced)
+            }
+            Err(Errno::INVAL | Errno::NOSYS) => Err(Errno::EXIST),
+            renamed => renamed,
+        };
+        match named {
+            Ok(()) => self.named = true,
+            Err(Errno::EXIST) => return Err(SinkError::Exists(self.target.clone())),
+            Err(cause) => return Err(self.failed_as_whole("naming", cause.into())),
+        }
+        rustix::fs::fsync(&self.parent)
+            .map_err(|cause| self.failed_as_whole("syncing the directory of", cause.into()))?;
+        let Some(old) = replaced else { return Ok(()) };
+        remove_all(self.parent.as_fd(), &old).map_err(|cause| SinkError::OldRemains {
+            target: self.target.clone(),
+            old: self.target.with_file_name(old),
+            cause,
+        })
+    }
+
+    /// Where two names can't be exchanged: moves the old one aside, and back if that was in vain.
+    fn replace_in_two_steps(&self, replaced: &mut Option<OsString>) -> rustix::io::Result<()> {
+        let (parent, new) = (&self.parent, &self.name);
+        let aside = temporary_name(parent, new);
+        rustix::fs::renameat(parent, new, parent, &aside)?;
+        if let Err(cause) = rustix::fs::renameat(parent, &self.temporary, parent, new) {
+            rustix::fs::renameat(parent, &aside, parent, new)?;
+            return Err(cause);
+        }
+        *replaced = Some(aside);
+        Ok(())
+    }
+
+    fn failed(&self, doing: &'static str, number: usize, cause: io::Error) -> SinkError {
+        let path = match self.files.get(number) {
+            Some(file) => match self.layout.place(&file.path) {
+                b"" => self.target.clone(),
+                place => self.target.join(path_from_bytes(place)),
+            },
+            None => self.target.clone(),
+        };
+        self.no_space(&cause)
+            .unwrap_or_else(|| io_error(doing, &path, cause))
+    }
+
+    fn failed_as_whole(&self, doing: &'static str, cause: io::Error) -> SinkError {
+        self.no_space(&cause)
+            .unwrap_or_else(|| io_error(doing, &self.target, cause))
+    }
+
+    fn no_space(&self, cause: &io::Error) -> Option<SinkError> {
+        if cause.kind() != io::ErrorKind::StorageFull {
+            return None;
+        }
+        let free = free_bytes(&self.parent)?;
+        Some(no_space(&self.target, self.needed, free))
+    }
+}
+
+impl Drop for FileSink {
+    fn drop(&mut self) {
+        if self.named {
+            return;
+        }
+        self.open = None;
+        if let Err(cause) = remove_all(self.parent.as_fd(), &self.temporary) {
+            let left = self.target.with_file_name(&self.temporary);
+            tracing::warn!("{left:?} is left of a failed restore, and can't be removed: {cause}");
+        }
+    }
+}
+
+impl Layout {
+    /// Makes the directory, if it is one, under its temporary name.
+    fn make(index: &Index, parent: &OwnedFd, temporary: &OsStr) -> io::Result<Self> {
+        let mut roots = index.files.iter().filter(|file| !file.path.contains(&b'/'));
+        let only = match (roots.next(), roots.next()) {
+            (Some(only), None) => Some(&only.kind),
+            _ => None,
+        };
+        if only.is_some_and(|kind| *kind != FileKind::Directory) {
+            return Ok(Self::File);
+        }
+        rustix::fs::mkdirat(parent, temporary, Mode::RWXU)?;
+        let flags = TO_LOOK | OFlags::DIRECTORY;
+        let tree = match rustix::fs::openat(parent, temporary, flags, Mode::empty()) {
+            Ok(tree) => Beneath::new(tree),
+            Err(cause) => {
+                rustix::fs::unlinkat(parent, temporary, AtFlags::REMOVEDIR)?;
+                return Err(cause.into());
+            }
+        };
+        Ok(match only {
+            Some(_) => Self::Directory(tree),
+            None => Self::Several(tree),
+        })
+    }
+
+    /// Where a file of the index is, relative to the target; empty for the target itself.
+    fn place<'a>(&self, path: &'a [u8]) -> &'a [u8] {
+        match self {
+            Self::File => b"",
+            Self::Several(_) => path,
+            Self::Directory(_) => {
+                let slash = path.iter().position(|&byte| byte == b'/');
+                slash
+                    .and_then(|slash| path.get(slash + 1..))
+                    .unwrap_or_default()
+            }
+        }
+    }
+
+    /// The open directory and the name in it of a file of the index.
+    fn directory_of<'a>(
+        &'a mut self,
+        parent: &'a OwnedFd,
+        temporary: &'a OsStr,
+        path: &'a [u8],
+    ) -> io::Result<(BorrowedFd<'a>, &'a OsStr)> {
+        let place = self.place(path);
+        match self {
+            Self::Directory(tree) | Self::Several(tree) if !place.is_empty() => {
+                tree.parent_of(place)
+            }
+            _ => Ok((parent.as_fd(), temporary)),
+        }
+    }
+}
+
+fn set_attributes(fd: BorrowedFd<'_>, file: &FileEntry, options: SinkOptions) -> io::Result<()> {
+    let allowed = if options.set_id_bits { 0o7777 } else { 0o1777 };
+    rustix::fs::fchmod(fd, Mode::from_raw_mode(file.mode & allowed))?;
+    // A stream has no time of its own.
+    if !file.path.is_empty() {
+        rustix::fs::futimens(fd, &times(file))?;
+    }
+    Ok(())
+}
+
+fn times(file: &FileEntry) -> Timestamps {
+    Timestamps {
+        last_access: Timespec {
+            tv_sec: 0,
+            tv_nsec: UTIME_OMIT,
+        },
+        last_modification: Timespec {
+            tv_sec: file.mtime_s,
+            tv_nsec: file.mtime_ns.into(),
+        },
+    }
+}
+
+/// A name beside `name` that is not taken.
+fn temporary_name(parent: &OwnedFd, name: &OsStr) -> OsString {
+    static SERIAL: AtomicU32 = AtomicU32::new(0);
+    /// Leaves room for the rest of the name within the 255 bytes that a name may have.
+    const KEPT: usize = 200;
+    let kept = name.as_bytes().get(..KEPT).unwrap_or(name.as_bytes());
+    loop {
+        let mut temporary = OsString::from(".");
+        temporary.push(OsStr::from_bytes(kept));
+        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+        temporary.push(format!(".ckpt-{}-{serial}", std::process::id()));
+        if !is_there(parent, &temporary) {
+            return temporary;
+        }
+    }
+}
+
+fn is_there(parent: &OwnedFd, name: &OsStr) -> bool {
+    rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+}
+
+/// Length of the stream without the segments that are zero.
+fn bytes_to_write(index: &Index) -> u64 {
+    let stored = index.segments.iter().map(|segment| match segment {
+        SegmentEntry::Zero { .. } => 0,
+        SegmentEntry::Stored { .. } => segment.bytes(),
+    });
+    stored.fold(0, u64::saturating_add)
+}
+
+/// Free bytes of a file system, if it tells.
+fn free_bytes(directory: &OwnedFd) -> Option<u64> {
+    let stat = rustix::fs::fstatvfs(directory).ok()?;
+    (stat.f_blocks > 0).then(|| stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+fn no_space(target: &Path, needed: u64, free: u64) -> SinkError {
+    SinkError::NoSpace {
+        path: target.to_owned(),
+        needed,
+        free,
+    }
+}
+
+fn io_error(doing: &'static str, path: &Path, cause: io::Error) -> SinkError {
+    SinkError::Io {
+        doing,
+        path: path.to_owned(),
+        cause,
+    }
+}

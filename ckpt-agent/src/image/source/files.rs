@@ -1,0 +1,288 @@
+//! Files that are read one after the other, each as it was when the list was made.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+use codec::geometry::SEGMENT_BYTES;
+use codec::index::{Extent, FileEntry, FileKind};
+use codec::manifest::ImageKind;
+use rustix::fs::{Advice, FileType, fadvise};
+
+use super::extents::data_extents;
+use super::plan::{FileState, Plan, PlannedFile, Roots, set_attributes, stat_open, vanished};
+use super::{ReadImage, SourceError, SourceOptions, Warnings, changed};
+
+/// Files and directories.
+#[derive(Debug)]
+pub struct FileSource {
+    files: Vec<PlannedFile>,
+    roots: Roots,
+    kind: ImageKind,
+    pub(super) planned_bytes: u64,
+    next: usize,
+    open: Option<OpenFile>,
+    options: SourceOptions,
+    warnings: Warnings,
+}
+
+/// The file that is being read.
+#[derive(Debug)]
+struct OpenFile {
+    number: usize,
+    file: File,
+    extents: Vec<Extent>,
+    /// Extent and place in it that are read next.
+    extent: usize,
+    done: u64,
+    /// Its change was accepted and told already.
+    told: bool,
+}
+
+impl FileSource {
+    pub(super) fn new(plan: Plan, options: SourceOptions) -> Self {
+        let kind = match plan.files.as_slice() {
+            [only] if matches!(only.entry.kind, FileKind::Regular { .. }) => ImageKind::File,
+            _ => ImageKind::Tree,
+        };
+        Self {
+            files: plan.files,
+            roots: plan.roots,
+            kind,
+            planned_bytes: plan.bytes,
+            next: 0,
+            open: None,
+            options,
+            warnings: plan.warnings,
+        }
+    }
+
+    pub(super) fn next_segment(
+        &mut self,
+        mut buffer: Vec<u8>,
+    ) -> Result<Option<Vec<u8>>, SourceError> {
+        // What is in the buffer is overwritten; clearing it first would cost a pass over memory.
+        buffer.resize(SEGMENT_BYTES, 0);
+        let mut filled = 0;
+        while filled < SEGMENT_BYTES {
+            if self.open.is_none() {
+                if filled > 0 && self.next_is_large() {
+                    break;
+                }
+                if !self.open_next()? {
+                    break;
+                }
+            }
+            let room = buffer.get_mut(filled..).unwrap_or_default();
+            filled += self.read_some(room)?;
+        }
+        buffer.truncate(filled);
+        Ok((filled > 0).then_some(buffer))
+    }
+
+    /// Whether the next file with data begins a segment of its own.
+    fn next_is_large(&self) -> bool {
+        let rest = self.files.iter().skip(self.next);
+        let mut sizes = rest.map(|file| file.entry.size());
+        sizes
+            .find(|&size| size > 0)
+            .is_some_and(|size| size >= SEGMENT_BYTES as u64)
+    }
+
+    /// Opens the next regular file; `false` when there is none.
+    fn open_next(&mut self) -> Result<bool, SourceError> {
+        while let Some(planned) = self.files.get(self.next) {
+            let number = self.next;
+            self.next += 1;
+            if matches!(planned.entry.kind, FileKind::Regular { .. }) && self.open(number)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Opens a file and finds its extents; `false` when it is left out.
+    fn open(&mut self, number: usize) -> Result<bool, SourceError> {
+        let Some(planned) = self.files.get_mut(number) else {
+            return Ok(false);
+        };
+        let opened = self.roots.open_file(planned.root, &planned.entry.path);
+        let opened = opened.and_then(|file| Ok((stat_open(file.as_fd())?, file)));
+        let (stat, file) = match opened {
+            Ok((stat, file)) if FileType::from_raw_mode(stat.st_mode).is_file() => (stat, file),
+            Ok(_) => return self.leave_out(number, io::ErrorKind::NotFound.into()),
+            Err(cause) => return self.leave_out(number, cause),
+        };
+        let state = FileState::of(&stat);
+        let mut told = false;
+        if let Some(what) = planned.state.change(&state) {
+            let path = self.roots.display(planned.root, &planned.entry.path);
+            self.warnings.push(changed(&path, what, self.options)?);
+            told = true;
+            planned.state = state;
+            set_attributes(&mut planned.entry, &stat);
+        }
+        if state.size >= SEGMENT_BYTES as u64 {
+            // Only advice: without it reading is slower.
+            let _ = fadvise(&file, 0, None, Advice::Sequential);
+        }
+        let extents = data_extents(file.as_fd(), state.size).map_err(|cause| {
+            io_error(self.roots.display(planned.root, &planned.entry.path), cause)
+        })?;
+        planned.entry.kind = FileKind::Regular {
+            size: state.size,
+            extents: extents.clone(),
+        };
+        self.open = Some(OpenFile {
+            number,
+            file: file.into(),
+            extents,
+            extent: 0,
+            done: 0,
+            told,
+        });
+        Ok(true)
+    }
+
+    /// Leaves a file out that can't be opened, if that is accepted; never answers `true`.
+    fn leave_out(&mut self, number: usize, cause: io::Error) -> Result<bool, SourceError> {
+        let Some(planned) = self.files.get_mut(number) else {
+            return Ok(false);
+        };
+        let path = self.roots.display(planned.root, &planned.entry.path);
+        if vanished(&cause) {
+            let warning = changed(&path, "it vanished; left out", self.options)?;
+            self.warnings.push(warning);
+        } else if self.options.skip_unreadable {
+            self.warnings.push(format!("{path:?}: {cause}; left out"));
+        } else {
+            return Err(io_error(path, cause));
+        }
+        planned.left_out = true;
+        Ok(false)
+    }
+
+    /// Reads from the open file; closes it after its last byte.
+    fn read_some(&mut self, room: &mut [u8]) -> Result<usize, SourceError> {
+        let Some(open) = &mut self.open else {
+            return Ok(0);
+        };
+        let Some(extent) = open.extents.get(open.extent).copied() else {
+            return self.close().map(|()| 0);
+        };
+        let Some(planned) = self.files.get(open.number) else {
+            return Ok(0);
+        };
+        let path = || self.roots.display(planned.root, &planned.entry.path);
+        let left = usize::try_from(extent.len - open.done).unwrap_or(usize::MAX);
+        let len = room.len().min(left);
+        let room = room.get_mut(..len).unwrap_or_default();
+        let mut read = match open.file.read_at(room, extent.offset + open.done) {
+            Ok(read) => read,
+            Err(cause) if cause.kind() == io::ErrorKind::Interrupted => return Ok(0),
+            Err(cause) => return Err(io_error(path(), cause)),
+        };
+        if read == 0 {
+            // When that is accepted, the rest is zeros.
+            if !open.told {
+                let what = "it became shorter";
+                self.warnings.push(changed(&path(), what, self.options)?);
+                open.told = true;
+            }
+            room.fill(0);
+            read = len;
+        }
+        open.done += read as u64;
+        if open.done == extent.len {
+            open.extent += 1;
+            open.done = 0;
+        }
+        Ok(read)
+    }
+
+    /// Closes the file that was read, and checks that it is still the one that was planned.
+    fn close(&mut self) -> Result<(), SourceError> {
+        let Some(open) = self.open.take() else {
+            return Ok(());
+        };
+        let Some(planned) = self.files.get_mut(open.number) else {
+            return Ok(());
+        };
+        let path = || self.roots.display(planned.root, &planned.entry.path);
+        let stat = stat_open(open.file.as_fd()).map_err(|cause| io_error(path(), cause))?;
+        let state = FileState::of(&stat);
+        if let Some(what) = planned.state.change(&state) {
+            if !open.told {
+                self.warnings.push(changed(&path(), what, self.options)?);
+            }
+            // So that the last look at all files tells only what is new.
+            planned.state = state;
+        }
+        Ok(())
+    }
+
+    /// Looks at all files once more: what changed after it was read belongs to another state than
+    /// what was read later.
+    fn check_all(&mut self) -> Result<(), SourceError> {
+        for planned in &self.files {
+            let is_directory = planned.entry.kind == FileKind::Directory;
+            let is_regular = matches!(planned.entry.kind, FileKind::Regular { .. });
+            if planned.left_out || !(is_directory || is_regular) {
+                continue;
+            }
+            let change = match self.roots.stat(planned.root, &planned.entry.path) {
+                Ok(stat) if is_directory => planned.state.change_of_names(&FileState::of(&stat)),
+                Ok(stat) => planned.state.change(&FileState::of(&stat)),
+                Err(_) => Some("it vanished"),
+            };
+            if let Some(what) = change {
+                let path = self.roots.display(planned.root, &planned.entry.path);
+                self.warnings.push(changed(&path, what, self.options)?);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn finish(mut self) -> Result<ReadImage, SourceError> {
+        self.check_all()?;
+        let entries = self.entries();
+        Ok((entries, self.kind, self.warnings.into_list()))
+    }
+
+    /// The list without what was left out; hard links get the new number of their file.
+    fn entries(&mut self) -> Vec<FileEntry> {
+        let mut numbers = Vec::with_capacity(self.files.len());
+        let mut entries = Vec::with_capacity(self.files.len());
+        for planned in std::mem::take(&mut self.files) {
+            let mut entry = planned.entry;
+            let mut left_out = planned.left_out;
+            if let FileKind::HardLink { file } = &mut entry.kind {
+                let old = usize::try_from(*file).ok();
+                match old.and_then(|old| numbers.get(old).copied().flatten()) {
+                    Some(new) => *file = new,
+                    None => {
+                        let path = self.roots.display(planned.root, &entry.path);
+                        let what = "links to a file that was left out; left out too";
+                        self.warnings.push(format!("{path:?} {what}"));
+                        left_out = true;
+                    }
+                }
+            }
+            numbers.push((!left_out).then_some(entries.len() as u64));
+            if !left_out {
+                entries.push(entry);
+            }
+        }
+        entries
+    }
+}
+
+const fn io_error(path: PathBuf, cause: io::Error) -> SourceError {
+    SourceError::Io {
+        doing: "reading",
+        path,
+        cause,
+    }
+}

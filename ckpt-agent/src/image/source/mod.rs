@@ -1,0 +1,235 @@
+//! Reads images: plans the list of files first, then reads their data in order.
+//!
+//! A checkpoint that mixes two states of an image is worse than none. So a file that changes
+//! between the making of the list and the end of the save is an error, unless that is accepted.
+
+mod extents;
+mod files;
+mod plan;
+mod stream;
+
+use std::ffi::OsString;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+
+use codec::index::FileEntry;
+use codec::manifest::ImageKind;
+
+pub use files::FileSource;
+pub use stream::StreamSource;
+
+use super::command::{Ender, Producer};
+use crate::pipeline::encode::SegmentSource;
+use plan::Plan;
+use stream::Input;
+
+/// Why an image can't be read. Paths are quoted, so that no byte of a name can mislead.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// The system says no.
+    #[error("{doing} {path:?}")]
+    Io {
+        /// What was tried.
+        doing: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        cause: io::Error,
+    },
+    /// The file was changed during the save; what was read may never have existed.
+    #[error("{path:?} changed while it was read ({what})")]
+    Changed {
+        /// The file.
+        path: PathBuf,
+        /// What changed.
+        what: &'static str,
+    },
+    /// A named path that is neither a file nor a directory.
+    #[error(
+        "{path:?} is a {what}, neither a file nor a directory; to save what comes out of it, use standard input: ckpt save ... - < {path:?}"
+    )]
+    NotAFile {
+        /// The path.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
+    },
+    /// Two of the named paths end in the same name.
+    #[error("two of the paths are called {0:?}; save the directory above them instead")]
+    SameName(OsString),
+    /// A path without a name, or one that is too long.
+    #[error("{0:?}: no name, or more than 4096 bytes of it, to save it under")]
+    Name(PathBuf),
+    /// Standard input broke.
+    #[error("reading standard input")]
+    Stdin(#[source] io::Error),
+    /// The command can't be started or read.
+    #[error("running {name:?}")]
+    Command {
+        /// Its name.
+        name: OsString,
+        /// Why not.
+        #[source]
+        cause: io::Error,
+    },
+    /// The command failed; its output is not committed.
+    #[error("{name:?} ended with {status}; its output was not saved")]
+    CommandFailed {
+        /// Its name.
+        name: OsString,
+        /// How it ended.
+        status: ExitStatus,
+    },
+}
+
+/// Something about the image that the user should know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning(pub String);
+
+/// Warnings in the order of their making.
+#[derive(Debug, Default)]
+struct Warnings {
+    list: Vec<Warning>,
+    more: u64,
+}
+
+impl Warnings {
+    /// Nobody reads more, and they are kept in memory until the end.
+    const MAX: usize = 1000;
+
+    fn push(&mut self, text: String) {
+        if self.list.len() < Self::MAX {
+            self.list.push(Warning(text));
+        } else {
+            self.more += 1;
+        }
+    }
+
+    fn into_list(mut self) -> Vec<Warning> {
+        if self.more > 0 {
+            self.list
+                .push(Warning(format!("{} more warnings", self.more)));
+        }
+        self.list
+    }
+}
+
+/// What to do about files that can't be read as they should.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SourceOptions {
+    /// Leave files that can't be opened out, with a warning, instead of failing. An error in the
+    /// middle of a file is always one.
+    pub skip_unreadable: bool,
+    /// Keep what was read of a file that changed meanwhile, with a warning, instead of failing.
+    /// It has the length that it had when it was opened; what was cut off is zeros.
+    pub accept_changed: bool,
+}
+
+/// Files, kind and warnings of an image that was read.
+type ReadImage = (Vec<FileEntry>, ImageKind, Vec<Warning>);
+
+/// An image that is read.
+#[derive(Debug)]
+pub enum Source {
+    /// Files and directories.
+    Files(FileSource),
+    /// Standard input or a command.
+    Stream(StreamSource),
+}
+
+impl Source {
+    /// Plans an image of files and directories. Symbolic links among `paths` are followed, those
+    /// below them are kept as links.
+    ///
+    /// # Errors
+    /// When a path can't be read, has no usable name, or is no file or directory.
+    pub fn from_paths(paths: &[PathBuf], options: SourceOptions) -> Result<Self, SourceError> {
+        let mut plan = Plan::new(options);
+        for path in paths {
+            plan.add_root(path)?;
+        }
+        Ok(Self::Files(FileSource::new(plan, options)))
+    }
+
+    /// An image that is read from standard input.
+    pub fn from_stdin() -> Self {
+        Self::from_reader(io::stdin())
+    }
+
+    /// An image that is read to the end of `reader`, which errors call standard input.
+    pub fn from_reader(reader: impl Read + Send + 'static) -> Self {
+        Self::Stream(StreamSource::new(Input::Reader(Box::new(reader))))
+    }
+
+    /// An image that a command writes to its standard output. It counts only when the command
+    /// ends with status 0. Dropping the source ends the command.
+    ///
+    /// # Errors
+    /// When the command can't be started.
+    pub fn from_command(command: &[OsString]) -> Result<Self, SourceError> {
+        let name = command.first().cloned().unwrap_or_default();
+        let producer = Producer::start(command).map_err(|cause| SourceError::Command {
+            name: name.clone(),
+            cause,
+        })?;
+        Ok(Self::Stream(StreamSource::new(Input::Command(
+            producer, name,
+        ))))
+    }
+
+    /// Bytes that will be read, as far as that is known.
+    pub const fn planned_bytes(&self) -> Option<u64> {
+        match self {
+            Self::Files(files) => Some(files.planned_bytes),
+            Self::Stream(_) => None,
+        }
+    }
+
+    /// A handle to end the command that writes the image, if one does.
+    pub fn ender(&self) -> Option<Ender> {
+        match self {
+            Self::Stream(StreamSource {
+                input: Input::Command(producer, _),
+                ..
+            }) => Some(producer.ender()),
+            _ => None,
+        }
+    }
+}
+
+impl SegmentSource for Source {
+    type Error = SourceError;
+    type Warning = Warning;
+
+    fn next_segment(&mut self, buffer: Vec<u8>) -> Result<Option<Vec<u8>>, SourceError> {
+        match self {
+            Self::Files(files) => files.next_segment(buffer),
+            Self::Stream(stream) => stream.next_segment(buffer),
+        }
+    }
+
+    fn finish(self) -> Result<ReadImage, SourceError> {
+        match self {
+            Self::Files(files) => files.finish(),
+            Self::Stream(stream) => stream.finish(),
+        }
+    }
+}
+
+/// The text of a warning about a change that is accepted.
+///
+/// # Errors
+/// When it is not.
+fn changed(path: &Path, what: &'static str, options: SourceOptions) -> Result<String, SourceError> {
+    if options.accept_changed {
+        return Ok(format!(
+            "{path:?} changed while it was read ({what}); saved as it was read"
+        ));
+    }
+    Err(SourceError::Changed {
+        path: path.to_owned(),
+        what,
+    })
+}

@@ -1,0 +1,377 @@
+//! The list of files of an image, made before the first byte is read.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use codec::index::{FileEntry, FileKind, PATH_BYTES_MAX};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+
+use super::extents::data_extents;
+use super::{SourceError, SourceOptions, Warnings, changed};
+use crate::image::beneath::{Beneath, join};
+use crate::image::path_from_bytes;
+
+/// What is opened has to be a regular file: a fifo that took its place must not block us.
+const TO_READ: OFlags = OFlags::RDONLY
+    .union(OFlags::CLOEXEC)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY);
+
+/// A file that is to be saved, as it was when the list was made.
+#[derive(Debug)]
+pub(super) struct PlannedFile {
+    /// The number of the named path to which it belongs.
+    pub(super) root: usize,
+    pub(super) entry: FileEntry,
+    pub(super) state: FileState,
+    /// It could not be read, and may be left out.
+    pub(super) left_out: bool,
+}
+
+/// What tells that a file was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FileState {
+    inode: (u64, u64),
+    pub(super) size: u64,
+    mtime: (i64, u64),
+    ctime: (i64, u64),
+}
+
+impl FileState {
+    #[allow(
+        clippy::unnecessary_cast,
+        reason = "the types of these fields differ between processors"
+    )]
+    pub(super) const fn of(stat: &Stat) -> Self {
+        Self {
+            inode: (stat.st_dev as u64, stat.st_ino as u64),
+            size: stat.st_size.cast_unsigned() as u64,
+            mtime: (stat.st_mtime as i64, stat.st_mtime_nsec as u64),
+            ctime: (stat.st_ctime as i64, stat.st_ctime_nsec as u64),
+        }
+    }
+
+    /// What is different now.
+    pub(super) fn change(&self, now: &Self) -> Option<&'static str> {
+        if self.inode != now.inode {
+            Some("it was replaced by another file")
+        } else if self.size != now.size {
+            Some("its size changed")
+        } else if self.mtime != now.mtime || self.ctime != now.ctime {
+            Some("it was written to")
+        } else {
+            None
+        }
+    }
+
+    /// The same for a directory, whose attributes may change.
+    pub(super) fn change_of_names(&self, now: &Self) -> Option<&'static str> {
+        if self.inode != now.inode {
+            Some("it was replaced by another directory")
+        } else if self.mtime != now.mtime {
+            Some("files in it were made, renamed or removed")
+        } else {
+            None
+        }
+    }
+}
+
+/// The paths that were named, and what lies below them.
+#[derive(Debug, Default)]
+pub(super) struct Roots {
+    paths: Vec<PathBuf>,
+    /// The directory that is open: one at a time, however many are named.
+    open: Option<(usize, Beneath)>,
+}
+
+impl Roots {
+    /// The whole path of a file, for messages.
+    pub(super) fn display(&self, root: usize, path: &[u8]) -> PathBuf {
+        let named = self.paths.get(root).cloned().unwrap_or_default();
+        match below_root(path) {
+            Some(below) => named.join(path_from_bytes(below)),
+            None => named,
+        }
+    }
+
+    /// Opens a regular file for reading. Only the named path itself may be a symbolic link.
+    pub(super) fn open_file(&mut self, root: usize, path: &[u8]) -> io::Result<OwnedFd> {
+        let Some(below) = below_root(path) else {
+            let named = self.named(root)?;
+            return Ok(rustix::fs::open(named, TO_READ, Mode::empty())?);
+        };
+        let (directory, name) = self.tree(root)?.parent_of(below)?;
+        let flags = TO_READ | OFlags::NOFOLLOW;
+        Ok(rustix::fs::openat(directory, name, flags, Mode::empty())?)
+    }
+
+    /// Looks at a file.
+    pub(super) fn stat(&mut self, root: usize, path: &[u8]) -> io::Result<Stat> {
+        let Some(below) = below_root(path) else {
+            return Ok(rustix::fs::stat(self.named(root)?)?);
+        };
+        let (directory, name) = self.tree(root)?.parent_of(below)?;
+        Ok(rustix::fs::statat(
+            directory,
+            name,
+            AtFlags::SYMLINK_NOFOLLOW,
+        )?)
+    }
+
+    fn named(&self, root: usize) -> io::Result<&Path> {
+        let named = self.paths.get(root).map(PathBuf::as_path);
+        named.ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn tree(&mut self, root: usize) -> io::Result<&mut Beneath> {
+        let opened = match self.open.take() {
+            Some((number, tree)) if number == root => tree,
+            _ => {
+                let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                Beneath::new(rustix::fs::open(self.named(root)?, flags, Mode::empty())?)
+            }
+        };
+        Ok(&mut self.open.insert((root, opened)).1)
+    }
+}
+
+/// The part of a path of the index that lies below its root.
+fn below_root(path: &[u8]) -> Option<&[u8]> {
+    let slash = path.iter().position(|&byte| byte == b'/')?;
+    path.get(slash + 1..)
+}
+
+/// A list of files in the making.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) files: Vec<PlannedFile>,
+    pub(super) roots: Roots,
+    pub(super) warnings: Warnings,
+    /// Bytes that will be read.
+    pub(super) bytes: u64,
+    /// Number in the list of each file that has several names.
+    linked: BTreeMap<(u64, u64), u64>,
+    options: SourceOptions,
+}
+
+impl Plan {
+    pub(super) fn new(options: SourceOptions) -> Self {
+        Self {
+            files: Vec::new(),
+            roots: Roots::default(),
+            warnings: Warnings::default(),
+            bytes: 0,
+            linked: BTreeMap::new(),
+            options,
+        }
+    }
+
+    /// Adds a named path, and all below it when it is a directory.
+    pub(super) fn add_root(&mut self, path: &Path) -> Result<(), SourceError> {
+        let failed = |cause| SourceError::Io {
+            doing: "reading",
+            path: path.to_owned(),
+            cause,
+        };
+        // `.` and `..` have a name too, but not in the path; a link is saved under its own name.
+        let name = match path.file_name() {
+            Some(name) => name.to_owned(),
+            None => path
+                .canonicalize()
+                .map_err(failed)?
+                .file_name()
+                .ok_or_else(|| SourceError::Name(path.to_owned()))?
+                .to_owned(),
+        };
+        let mut roots = self.files.iter().map(|file| &file.entry.path);
+        if roots.any(|root| root == name.as_bytes()) {
+            return Err(SourceError::SameName(name));
+        }
+        let root = self.roots.paths.len();
+        self.roots.paths.push(path.to_owned());
+        let name = name.as_bytes().to_vec();
+        let stat = self.roots.stat(root, &name).map_err(failed)?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => self.add(root, name, &stat).map(|_| ()),
+            FileType::Directory => self.add_tree(root, name),
+            kind => Err(SourceError::NotAFile {
+                path: path.to_owned(),
+                what: kind_name(kind),
+            }),
+        }
+    }
+
+    /// Adds a directory and all below it, parents before children and in the order of names.
+    fn add_tree(&mut self, root: usize, name: Vec<u8>) -> Result<(), SourceError> {
+        let mut pending = vec![name];
+        while let Some(path) = pending.pop() {
+            if path.len() > PATH_BYTES_MAX {
+                return Err(SourceError::Name(self.roots.display(root, &path)));
+            }
+            let is_directory = match self.roots.stat(root, &path) {
+                Ok(stat) => self.add(root, path.clone(), &stat)?,
+                Err(cause) => {
+                    self.unreadable("reading", root, &path, cause)?;
+                    false
+                }
+            };
+            if !is_directory {
+                continue;
+            }
+            let below = below_root(&path).unwrap_or_default();
+            let listed = self.roots.tree(root).and_then(|tree| tree.names(below));
+            match listed {
+                Ok(names) => {
+                    let paths = names.iter().rev().map(|name| join(&path, name.as_bytes()));
+                    pending.extend(paths);
+                }
+                Err(cause) => self.unreadable("listing", root, &path, cause)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds one file; tells whether it is a directory.
+    fn add(&mut self, root: usize, path: Vec<u8>, stat: &Stat) -> Result<bool, SourceError> {
+        let Some(kind) = self.kind(root, &path, stat)? else {
+            return Ok(false);
+        };
+        let is_directory = kind == FileKind::Directory;
+        if let FileKind::Regular { size, .. } = kind {
+            self.bytes += self.data_bytes(root, &path, stat, size);
+        }
+        let mut entry = FileEntry {
+            path,
+            mode: 0,
+            mtime_s: 0,
+            mtime_ns: 0,
+            kind,
+        };
+        set_attributes(&mut entry, stat);
+        self.files.push(PlannedFile {
+            root,
+            entry,
+            state: FileState::of(stat),
+            left_out: false,
+        });
+        Ok(is_directory)
+    }
+
+    /// What a file is; `None` when it is not saved.
+    fn kind(
+        &mut self,
+        root: usize,
+        path: &[u8],
+        stat: &Stat,
+    ) -> Result<Option<FileKind>, SourceError> {
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => Ok(Some(FileKind::Directory)),
+            FileType::Fifo => Ok(Some(FileKind::Fifo)),
+            FileType::Symlink => match self.link_target(root, path) {
+                Ok(target) => Ok(Some(FileKind::Symlink { target })),
+                Err(cause) => {
+                    self.unreadable("reading link", root, path, cause)?;
+                    Ok(None)
+                }
+            },
+            FileType::RegularFile => {
+                let state = FileState::of(stat);
+                if stat.st_nlink > 1 {
+                    if let Some(&file) = self.linked.get(&state.inode) {
+                        return Ok(Some(FileKind::HardLink { file }));
+                    }
+                    self.linked.insert(state.inode, self.files.len() as u64);
+                }
+                Ok(Some(FileKind::Regular {
+                    size: state.size,
+                    extents: Vec::new(),
+                }))
+            }
+            kind => {
+                let path = self.roots.display(root, path);
+                self.warnings
+                    .push(format!("{path:?}: a {} is not saved", kind_name(kind)));
+                Ok(None)
+            }
+        }
+    }
+
+    fn link_target(&mut self, root: usize, path: &[u8]) -> io::Result<Vec<u8>> {
+        let below = below_root(path).unwrap_or_default();
+        let (directory, name) = self.roots.tree(root)?.parent_of(below)?;
+        Ok(rustix::fs::readlinkat(directory, name, Vec::new())?.into_bytes())
+    }
+
+    /// How much of a file is data. Looks into it only when it may have holes; how much is really
+    /// read is found when it is read.
+    fn data_bytes(&mut self, root: usize, path: &[u8], stat: &Stat, size: u64) -> u64 {
+        let allocated = u64::try_from(stat.st_blocks)
+            .unwrap_or(0)
+            .saturating_mul(512);
+        if allocated >= size {
+            return size;
+        }
+        self.roots
+            .open_file(root, path)
+            .and_then(|file| data_extents(file.as_fd(), size))
+            .map_or(allocated, |extents| extents.iter().map(|e| e.len).sum())
+    }
+
+    fn unreadable(
+        &mut self,
+        doing: &'static str,
+        root: usize,
+        path: &[u8],
+        cause: io::Error,
+    ) -> Result<(), SourceError> {
+        let path = self.roots.display(root, path);
+        if vanished(&cause) {
+            let warning = changed(&path, "it vanished", self.options)?;
+            self.warnings.push(warning);
+            return Ok(());
+        }
+        if !self.options.skip_unreadable {
+            return Err(SourceError::Io { doing, path, cause });
+        }
+        self.warnings.push(format!("{path:?}: {cause}; left out"));
+        Ok(())
+    }
+}
+
+/// Whether a file that was in a list is not there any more, or became something else.
+pub(super) fn vanished(cause: &io::Error) -> bool {
+    let errno = Errno::from_io_error(cause);
+    cause.kind() == io::ErrorKind::NotFound || matches!(errno, Some(Errno::NOTDIR | Errno::LOOP))
+}
+
+/// Takes over what a file's metadata say.
+#[allow(
+    clippy::unnecessary_cast,
+    reason = "the types of these fields differ between processors"
+)]
+pub(super) fn set_attributes(entry: &mut FileEntry, stat: &Stat) {
+    entry.mode = stat.st_mode as u32 & 0o7777;
+    entry.mtime_s = stat.st_mtime as i64;
+    entry.mtime_ns = stat.st_mtime_nsec as u32;
+}
+
+/// Looks at an open file.
+pub(super) fn stat_open(file: BorrowedFd<'_>) -> io::Result<Stat> {
+    Ok(rustix::fs::fstat(file)?)
+}
+
+const fn kind_name(kind: FileType) -> &'static str {
+    match kind {
+        FileType::Socket => "socket",
+        FileType::Fifo => "fifo",
+        FileType::CharacterDevice | FileType::BlockDevice => "device",
+        FileType::RegularFile => "regular file",
+        FileType::Directory => "directory",
+        FileType::Symlink => "symbolic link",
+        FileType::Unknown => "file of unknown kind",
+    }
+}

@@ -1,0 +1,108 @@
+//! Images of unknown length: a reader, or the output of a command.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io::{self, Read};
+
+use codec::geometry::SEGMENT_BYTES;
+use codec::index::{Extent, FileEntry, FileKind};
+use codec::manifest::ImageKind;
+
+use super::{ReadImage, SourceError};
+use crate::image::command::Producer;
+
+/// Private until its owner decides otherwise: nobody said who may read a stream.
+const STREAM_MODE: u32 = 0o600;
+
+/// A stream that is read to its end.
+#[derive(Debug)]
+pub struct StreamSource {
+    pub(super) input: Input,
+    pub(super) bytes: u64,
+}
+
+pub(super) enum Input {
+    Reader(Box<dyn Read + Send>),
+    Command(Producer, OsString),
+}
+
+impl StreamSource {
+    pub(super) const fn new(input: Input) -> Self {
+        Self { input, bytes: 0 }
+    }
+
+    pub(super) fn next_segment(
+        &mut self,
+        mut buffer: Vec<u8>,
+    ) -> Result<Option<Vec<u8>>, SourceError> {
+        // What is in the buffer is overwritten; clearing it first would cost a pass over memory.
+        buffer.resize(SEGMENT_BYTES, 0);
+        let mut filled = 0;
+        while filled < SEGMENT_BYTES {
+            let room = buffer.get_mut(filled..).unwrap_or_default();
+            match self.input.read(room) {
+                Ok(0) => break,
+                Ok(read) => filled += read,
+                Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
+                Err(cause) => return Err(self.input.failed(cause)),
+            }
+        }
+        self.bytes += filled as u64;
+        buffer.truncate(filled);
+        Ok((filled > 0).then_some(buffer))
+    }
+
+    pub(super) fn finish(self) -> Result<ReadImage, SourceError> {
+        if let Input::Command(producer, name) = &self.input {
+            let status = producer.wait().map_err(|cause| self.input.failed(cause))?;
+            if !status.success() {
+                let name = name.clone();
+                return Err(SourceError::CommandFailed { name, status });
+            }
+        }
+        let size = self.bytes;
+        let whole = Extent {
+            offset: 0,
+            len: size,
+        };
+        let entry = FileEntry {
+            path: Vec::new(),
+            mode: STREAM_MODE,
+            mtime_s: 0,
+            mtime_ns: 0,
+            kind: FileKind::Regular {
+                size,
+                extents: if size == 0 { vec![] } else { vec![whole] },
+            },
+        };
+        Ok((vec![entry], ImageKind::Stream, Vec::new()))
+    }
+}
+
+impl Input {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Reader(reader) => reader.read(room),
+            Self::Command(producer, _) => producer.read(room),
+        }
+    }
+
+    fn failed(&self, cause: io::Error) -> SourceError {
+        match self {
+            Self::Reader(_) => SourceError::Stdin(cause),
+            Self::Command(_, name) => SourceError::Command {
+                name: name.clone(),
+                cause,
+            },
+        }
+    }
+}
+
+impl fmt::Debug for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Reader(_) => f.write_str("Reader"),
+            Self::Command(_, name) => f.debug_tuple("Command").field(name).finish(),
+        }
+    }
+}

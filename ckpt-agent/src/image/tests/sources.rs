@@ -1,0 +1,366 @@
+//! What can be wrong with what is to be saved.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
+
+use codec::index::FileKind;
+
+use super::*;
+
+/// A directory with a large file `a`, a small `b` and a large `c`.
+fn three_files() -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("image");
+    fs::create_dir(&root).unwrap();
+    fs::write(root.join("a"), noise(3 * SEGMENT_BYTES + 5, 1)).unwrap();
+    fs::write(root.join("b"), noise(100, 2)).unwrap();
+    fs::write(root.join("c"), noise(2 * SEGMENT_BYTES, 3)).unwrap();
+    (dir, root)
+}
+
+/// Saves strictly while `change` happens before segment `at`, and names what was refused.
+fn refused(root: &Path, at: usize, change: impl Fn(&Path)) -> String {
+    let source = Source::from_paths(&[root.to_owned()], STRICT).unwrap();
+    let failed = drain_with(source, |number| {
+        if number == at {
+            change(root);
+        }
+    });
+    match failed {
+        Err(SourceError::Changed { path, what }) => {
+            format!("{}: {what}", path.strip_prefix(root).unwrap().display())
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn append(path: &Path) {
+    let mut file = File::options().append(true).open(path).unwrap();
+    file.write_all(b"more").unwrap();
+}
+
+fn shorten(path: &Path) {
+    let file = File::options().write(true).open(path).unwrap();
+    file.set_len(SEGMENT_BYTES as u64 + 1).unwrap();
+}
+
+/// Writes in place, and makes sure that the clock of the file system has moved on.
+fn overwrite(path: &Path) {
+    let file = File::options().write(true).open(path).unwrap();
+    let before = file.metadata().unwrap().mtime_nsec();
+    while file.metadata().unwrap().mtime_nsec() == before {
+        file.write_all_at(b"other", 0).unwrap();
+    }
+}
+
+#[test]
+fn a_file_that_changes_before_it_is_read_is_refused() {
+    let (_dir, root) = three_files();
+    assert_eq!(
+        refused(&root, 1, |r| append(&r.join("c"))),
+        "c: its size changed"
+    );
+    assert_eq!(
+        refused(&root, 1, |r| overwrite(&r.join("c"))),
+        "c: it was written to"
+    );
+    let (_dir, root) = three_files();
+    assert_eq!(
+        refused(&root, 1, |r| fs::remove_file(r.join("b")).unwrap()),
+        "b: it vanished; left out"
+    );
+}
+
+#[test]
+fn a_file_that_changes_while_it_is_read_is_refused() {
+    let (_dir, root) = three_files();
+    assert_eq!(
+        refused(&root, 2, |r| append(&r.join("a"))),
+        "a: its size changed"
+    );
+    assert_eq!(
+        refused(&root, 2, |r| overwrite(&r.join("a"))),
+        "a: it was written to"
+    );
+    assert_eq!(
+        refused(&root, 2, |r| shorten(&r.join("a"))),
+        "a: it became shorter"
+    );
+}
+
+#[test]
+fn a_file_that_changes_after_it_was_read_is_refused_too() {
+    let (_dir, root) = three_files();
+    assert_eq!(
+        refused(&root, 5, |r| overwrite(&r.join("a"))),
+        "a: it was written to"
+    );
+    assert_eq!(
+        refused(&root, 5, |r| {
+            fs::rename(r.join("b"), r.join("old b")).unwrap();
+            fs::write(r.join("b"), noise(100, 2)).unwrap();
+        }),
+        ": files in it were made, renamed or removed"
+    );
+}
+
+#[test]
+fn a_file_replaced_by_a_link_or_a_fifo_is_not_followed() {
+    let (dir, root) = three_files();
+    let secret = dir.path().join("secret");
+    fs::write(&secret, noise(2 * SEGMENT_BYTES, 9)).unwrap();
+    let by_link = |r: &Path| {
+        fs::remove_file(r.join("c")).unwrap();
+        symlink(&secret, r.join("c")).unwrap();
+    };
+    assert_eq!(refused(&root, 1, by_link), "c: it vanished; left out");
+    let (_dir, root) = three_files();
+    let by_fifo = |r: &Path| {
+        fs::remove_file(r.join("c")).unwrap();
+        let kind = rustix::fs::FileType::Fifo;
+        let mode = rustix::fs::Mode::RWXU;
+        rustix::fs::mknodat(rustix::fs::CWD, r.join("c"), kind, mode, 0).unwrap();
+    };
+    assert_eq!(refused(&root, 1, by_fifo), "c: it vanished; left out");
+}
+
+#[test]
+fn a_directory_replaced_by_a_link_is_not_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("image");
+    fs::create_dir_all(root.join("d")).unwrap();
+    // The last directory of the list is still open when reading begins.
+    fs::create_dir_all(root.join("z/z")).unwrap();
+    fs::create_dir_all(dir.path().join("secret")).unwrap();
+    fs::write(root.join("a"), noise(2 * SEGMENT_BYTES, 1)).unwrap();
+    fs::write(root.join("d/file"), b"mine").unwrap();
+    fs::write(dir.path().join("secret/file"), b"hers").unwrap();
+    let swapped = refused(&root, 1, |r| {
+        fs::rename(r.join("d"), r.join("e")).unwrap();
+        symlink(dir.path().join("secret"), r.join("d")).unwrap();
+    });
+    assert_eq!(swapped, "d/file: it vanished; left out");
+}
+
+#[test]
+fn accepted_changes_are_saved_as_read_and_told_once() {
+    let (dir, root) = three_files();
+    let begin = fs::read(root.join("a")).unwrap();
+    let source = Source::from_paths(std::slice::from_ref(&root), ACCEPT_CHANGED).unwrap();
+    let saved = drain_with(source, |number| {
+        if number == 1 {
+            // Before: the first segment of `a` was read. `b` vanishes, `c` grows.
+            shorten(&root.join("a"));
+            fs::remove_file(root.join("b")).unwrap();
+            append(&root.join("c"));
+        }
+    })
+    .unwrap();
+    let told: Vec<_> = saved.warnings.iter().map(|w| w.0.as_str()).collect();
+    assert_eq!(told.len(), 4, "{told:#?}");
+    for (name, warning) in ["a\"", "b\"", "c\"", "image\""].into_iter().zip(&told) {
+        let path = warning.split(" changed while").next().unwrap();
+        assert!(path.ends_with(name), "{warning}");
+    }
+    let back = dir.path().join("back");
+    saved.restore(&back, PLAIN).unwrap();
+    let a = fs::read(back.join("a")).unwrap();
+    assert_eq!(a.len(), begin.len());
+    assert_eq!(a[..=SEGMENT_BYTES], begin[..=SEGMENT_BYTES]);
+    assert!(a[SEGMENT_BYTES + 1..].iter().all(|&byte| byte == 0));
+    assert!(!back.join("b").exists());
+    assert_eq!(
+        fs::read(back.join("c")).unwrap(),
+        fs::read(root.join("c")).unwrap()
+    );
+}
+
+#[test]
+fn a_link_to_a_file_that_was_left_out_is_left_out_and_others_keep_their_file() {
+    let (dir, root) = three_files();
+    fs::hard_link(root.join("b"), root.join("z b")).unwrap();
+    fs::hard_link(root.join("c"), root.join("z c")).unwrap();
+    let source = Source::from_paths(std::slice::from_ref(&root), ACCEPT_CHANGED).unwrap();
+    let saved = drain_with(source, |number| {
+        if number == 1 {
+            fs::remove_file(root.join("b")).unwrap();
+        }
+    })
+    .unwrap();
+    let back = dir.path().join("back");
+    saved.restore(&back, PLAIN).unwrap();
+    assert_eq!(names(&back), ["a", "c", "z c"]);
+    let inode = |name| fs::metadata(back.join(name)).unwrap().ino();
+    assert_eq!(inode("c"), inode("z c"));
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("no\nwhere");
+    let failed = Source::from_paths(std::slice::from_ref(&path), STRICT).unwrap_err();
+    assert_eq!(failed.to_string(), format!("reading {path:?}"));
+    symlink("nothing", &path).unwrap();
+    assert!(matches!(
+        Source::from_paths(&[path], STRICT),
+        Err(SourceError::Io { .. })
+    ));
+}
+
+#[test]
+fn sockets_are_left_out_with_a_warning_and_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("socket");
+    let _listener = UnixListener::bind(&socket).unwrap();
+    let saved = save(&[dir.path().to_owned()]);
+    assert_eq!(saved.index.files.len(), 1);
+    let told = &saved.warnings.first().unwrap().0;
+    assert!(told.ends_with("socket\": a socket is not saved"), "{told}");
+    let refused = Source::from_paths(&[socket], STRICT).unwrap_err();
+    assert!(matches!(
+        refused,
+        SourceError::NotAFile { what: "socket", .. }
+    ));
+    let device = Source::from_paths(&[PathBuf::from("/dev/null")], STRICT).unwrap_err();
+    assert!(matches!(
+        device,
+        SourceError::NotAFile { what: "device", .. }
+    ));
+}
+
+#[test]
+fn named_links_are_followed_and_found_ones_are_kept() {
+    let (dir, root) = three_files();
+    symlink(&root, dir.path().join("latest")).unwrap();
+    symlink("a", root.join("link")).unwrap();
+    let saved = save(&[dir.path().join("latest")]);
+    let first = saved.index.files.first().unwrap();
+    assert_eq!(
+        (first.path.as_slice(), &first.kind),
+        (b"latest".as_slice(), &FileKind::Directory)
+    );
+    let link = saved.index.files.last().unwrap();
+    assert_eq!(
+        link.kind,
+        FileKind::Symlink {
+            target: b"a".to_vec()
+        }
+    );
+}
+
+#[test]
+fn two_paths_of_the_same_name_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["x/same", "y/same"] {
+        fs::create_dir_all(dir.path().join(name)).unwrap();
+    }
+    let paths = ["x/same", "y/same"].map(|name| dir.path().join(name));
+    assert!(matches!(
+        Source::from_paths(&paths, STRICT),
+        Err(SourceError::SameName(name)) if name == "same"
+    ));
+    assert!(matches!(
+        Source::from_paths(&[PathBuf::from("/")], STRICT),
+        Err(SourceError::Name(_))
+    ));
+}
+
+#[test]
+fn dots_are_saved_under_the_directorys_own_name() {
+    let (_dir, root) = three_files();
+    let saved = save(&[root.join("..").join("image").join("..")]);
+    let parent = root.parent().unwrap().file_name().unwrap();
+    assert_eq!(saved.index.files.first().unwrap().path, parent.as_bytes());
+}
+
+#[test]
+fn a_stream_that_breaks_is_told() {
+    struct Broken(usize);
+    impl Read for Broken {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            self.0 += 1;
+            match self.0 {
+                1 => Err(io::ErrorKind::Interrupted.into()),
+                2 => {
+                    buffer.fill(7);
+                    Ok(buffer.len().min(1000))
+                }
+                _ => Err(io::ErrorKind::BrokenPipe.into()),
+            }
+        }
+    }
+    let failed = drain(Source::from_reader(Broken(0))).unwrap_err();
+    assert!(
+        matches!(failed, SourceError::Stdin(cause) if cause.kind() == io::ErrorKind::BrokenPipe)
+    );
+}
+
+/// Root reads everything, so this runs as nobody in a child process.
+#[test]
+fn unreadable_files_are_named_or_left_out() {
+    const CHILD: &str = "CKPT_TEST_UNREADABLE";
+    let name = "image::tests::sources::unreadable_files_are_named_or_left_out";
+    if let Some(root) = std::env::var_os(CHILD) {
+        return unreadable_in_child(Path::new(&root));
+    }
+    let (dir, root) = three_files();
+    fs::hard_link(root.join("b"), root.join("b again")).unwrap();
+    fs::create_dir(root.join("closed")).unwrap();
+    let open = |path: &Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    open(dir.path(), 0o755);
+    let is_root = rustix::process::geteuid().is_root();
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+    child
+        .args([name, "--exact", "--nocapture"])
+        .env(CHILD, &root);
+    if is_root {
+        // The test binary may lie where nobody can't reach it: run a copy.
+        let copy = dir.path().join("tests");
+        fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+        open(&copy, 0o755);
+        child = std::process::Command::new("setpriv");
+        child
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+            .arg(&copy)
+            .args([name, "--exact", "--nocapture"])
+            .env(CHILD, &root)
+            .current_dir("/");
+    }
+    open(&root.join("b"), 0o000);
+    open(&root.join("closed"), 0o000);
+    let ended = child.output().unwrap();
+    assert!(
+        ended.status.success(),
+        "{}{}",
+        String::from_utf8_lossy(&ended.stdout),
+        String::from_utf8_lossy(&ended.stderr)
+    );
+    assert!(String::from_utf8_lossy(&ended.stdout).contains("1 passed"));
+}
+
+fn unreadable_in_child(root: &Path) {
+    let denied = |failed: &SourceError, name: &str| match failed {
+        SourceError::Io { path, cause, .. } => {
+            assert_eq!(path, &root.join(name));
+            assert_eq!(cause.kind(), io::ErrorKind::PermissionDenied);
+        }
+        other => panic!("{other:?}"),
+    };
+    let paths = [root.to_owned()];
+    denied(&Source::from_paths(&paths, STRICT).unwrap_err(), "closed");
+    let alone = [root.join("b")];
+    let source = Source::from_paths(&alone, STRICT).unwrap();
+    denied(&drain(source).unwrap_err(), "b");
+    let skip = SourceOptions {
+        skip_unreadable: true,
+        accept_changed: false,
+    };
+    let saved = drain(Source::from_paths(&paths, skip).unwrap()).unwrap();
+    let kept: Vec<_> = saved.index.files.iter().map(|f| f.display_path()).collect();
+    assert_eq!(kept, ["image", "image/a", "image/c", "image/closed"]);
+    assert_eq!(saved.warnings.len(), 3, "{:?}", saved.warnings);
+}
