@@ -93,6 +93,37 @@ impl ModelState for StorageState {
     }
 }
 
+/// Whether a host is there at all: what decides whether a shard can be read back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Presence {
+    /// It answers, however slowly.
+    Here,
+    /// It does not; the data usually come back.
+    Away,
+}
+
+impl ModelState for Presence {
+    const ALL: &'static [Self] = &[Self::Here, Self::Away];
+
+    fn index(self) -> usize {
+        self as usize
+    }
+
+    fn is_failure(self) -> bool {
+        self == Self::Away
+    }
+}
+
+impl From<StorageState> for Presence {
+    fn from(state: StorageState) -> Self {
+        if state.is_readable() {
+            Self::Here
+        } else {
+            Self::Away
+        }
+    }
+}
+
 /// The two load thresholds Th1 and Th2 as shares of the whole resource.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Thresholds {

@@ -286,6 +286,10 @@ impl Exchange<'_> {
                 count,
             } => self.rows(shard, first, count).await,
             Request::Forget { checkpoint } => self.forget(checkpoint).await,
+            Request::Announcement => {
+                let refusal = Refusal::new(Code::NotFound, "nothing is announced");
+                Err(Answer::Refused(refusal))
+            }
         }
     }
 
@@ -345,6 +349,7 @@ const fn kind(request: &Request) -> &'static str {
         Request::Page { .. } => "page",
         Request::Rows { .. } => "rows",
         Request::Forget { .. } => "forget",
+        Request::Announcement => "announcement",
     }
 }
 

@@ -1,5 +1,5 @@
-//! Requests and responses. Every change needs a new version in [`super::limits::ALPN`]; numbers of
-//! variants never change, new ones are added at the end.
+//! Requests and responses. What is here never changes under the present [`super::limits::ALPN`]; new
+//! variants are added at the end, and a peer that does not know one refuses it as malformed.
 
 use codec::hash::ShardRoot;
 use codec::serial::{self, SerialError};
@@ -7,6 +7,7 @@ use codec::{CheckpointId, JobTag, Redundancy, ShardIndex, Version};
 use serde::{Deserialize, Serialize};
 
 use super::Code;
+use super::announcement::Announcement;
 use super::limits::{FRAME_BYTES_MAX, TEXT_BYTES_MAX};
 
 /// What a client asks; the first frame of a stream.
@@ -54,6 +55,8 @@ pub enum Request {
         /// The checkpoint.
         checkpoint: CheckpointId,
     },
+    /// What do you say of your own availability?
+    Announcement,
 }
 
 /// Reservation of a version number.
@@ -141,6 +144,8 @@ pub enum Response {
         /// Whether there was something.
         existed: bool,
     },
+    /// What the host says of its own availability.
+    Announcement(Announcement),
 }
 
 /// A refusal.

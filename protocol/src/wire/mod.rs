@@ -1,5 +1,6 @@
 //! Messages as plain data. Nothing here does I/O.
 
+pub mod announcement;
 pub mod code;
 pub mod limits;
 pub mod message;

@@ -5,6 +5,7 @@ use codec::{CheckpointId, JobTag, Redundancy, Version};
 use proptest::prelude::*;
 
 use super::Code;
+use super::announcement::Announcement;
 use super::limits::TEXT_BYTES_MAX;
 use super::message::{
     Claim, HostStatus, Message, PutEnd, PutShard, Record, Refusal, Request, Response, ShardName,
@@ -84,6 +85,7 @@ fn requests_are_as_they_were() {
     };
     check(&rows, "07 ID 04 fc70110100 40");
     check(&Request::Forget { checkpoint: ID }, "08 ID");
+    check(&Request::Announcement, "09");
 }
 
 #[test]
@@ -128,6 +130,22 @@ fn responses_are_as_they_were() {
     check(&Response::Page { bytes: 36 }, "09 24");
     check(&Response::Rows { bytes: 65_536 }, "0a fc00000100");
     check(&Response::Forgotten { existed: false }, "0b 00");
+    let announcement = Announcement {
+        at: 1,
+        storage_state: 2,
+        guest_state: 3,
+        refuses_for_s: 4,
+        receives_bytes_per_s: 5,
+        curve_step_s: 6,
+        presence: vec![7],
+        guest: vec![8, 9],
+        presence_bitmap: vec![0xaa],
+        guest_bitmap: vec![0xbb],
+    };
+    check(
+        &Response::Announcement(announcement),
+        "0c 01 02 03 04 05 06 01 07 02 08 09 01 aa 01 bb",
+    );
 }
 
 #[test]
@@ -170,8 +188,8 @@ fn codes_have_the_numbers_that_they_had() {
 
 #[test]
 fn unknown_messages_are_refused() {
-    assert!(Request::from_frame(&[9]).is_err());
-    assert!(Response::from_frame(&[12]).is_err());
+    assert!(Request::from_frame(&[10]).is_err());
+    assert!(Response::from_frame(&[13]).is_err());
 }
 
 #[test]

@@ -1,0 +1,251 @@
+//! What a host says of its own availability. A claim, not a fact: contact outranks it.
+
+use std::num::NonZeroU32;
+
+use placement::state::{AvailabilityState, ModelState, StorageState};
+use placement::{AvailabilityBitmap, SurvivalCurve};
+use serde::{Deserialize, Serialize};
+
+/// Most steps of an announced survival curve.
+pub const CURVE_STEPS_MAX: usize = 256;
+
+/// Value of a curve that means certainty.
+const ONE: f64 = u16::MAX as f64;
+
+/// A host's announcement as it travels.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Announcement {
+    /// When it was made by the host's clock, Unix seconds.
+    pub at: u64,
+    /// Index in [`StorageState::ALL`].
+    pub storage_state: u8,
+    /// Index in [`AvailabilityState::ALL`].
+    pub guest_state: u8,
+    /// Seconds after which new shards may be welcome again; 0 when they are now.
+    pub refuses_for_s: u32,
+    /// Bytes per second that it can take, from what it received lately and what its owner allows;
+    /// 0 when nothing is known.
+    pub receives_bytes_per_s: u64,
+    /// Seconds between two values of the curves.
+    pub curve_step_s: u32,
+    /// Probability that it stays reachable, after 1, 2, ... steps, in units of 1/65535.
+    pub presence: Vec<u16>,
+    /// Probability that a guest job on it stays alive, likewise.
+    pub guest: Vec<u16>,
+    /// Twenty-eight days in which it was reachable ([`AvailabilityBitmap::to_bytes`]).
+    #[serde(with = "serde_bytes")]
+    pub presence_bitmap: Vec<u8>,
+    /// Twenty-eight days in which a guest could have run, likewise.
+    #[serde(with = "serde_bytes")]
+    pub guest_bitmap: Vec<u8>,
+}
+
+/// An announcement whose parts were checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Announced {
+    /// When it was made by the host's clock, Unix seconds.
+    pub at: u64,
+    /// State of the disk.
+    pub storage_state: StorageState,
+    /// State of the machine as a guest job sees it.
+    pub guest_state: AvailabilityState,
+    /// Seconds after which new shards may be welcome again; 0 when they are now.
+    pub refuses_for_s: u32,
+    /// Bytes per second that it says it can take.
+    pub receives_bytes_per_s: Option<u64>,
+    /// Probability that it stays reachable.
+    pub presence: SurvivalCurve,
+    /// Probability that a guest job on it stays alive.
+    pub guest: SurvivalCurve,
+    /// When it was reachable.
+    pub presence_bitmap: AvailabilityBitmap,
+    /// When a guest could have run.
+    pub guest_bitmap: AvailabilityBitmap,
+}
+
+/// An announcement that says nothing sensible.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AnnouncementError {
+    /// A number that stands for no state.
+    #[error("state {0} is not known")]
+    State(u8),
+    /// A curve that is none.
+    #[error("survival curve: {0}")]
+    Curve(String),
+    /// A bitmap that is none.
+    #[error(transparent)]
+    Bitmap(#[from] placement::bitmap::BitmapDecodeError),
+}
+
+impl Announced {
+    /// The form that travels. Curves are cut to [`CURVE_STEPS_MAX`] steps and keep the step of
+    /// `presence`.
+    pub fn to_wire(&self) -> Announcement {
+        let step = self.presence.step_seconds();
+        let steps = self.presence.steps();
+        let guest = if self.guest.step_seconds() == step {
+            quantised(&self.guest)
+        } else {
+            quantised(&self.guest.resampled(step, steps.min(CURVE_STEPS_MAX)))
+        };
+        Announcement {
+            at: self.at,
+            storage_state: self.storage_state.index() as u8,
+            guest_state: self.guest_state.index() as u8,
+            refuses_for_s: self.refuses_for_s,
+            receives_bytes_per_s: self.receives_bytes_per_s.unwrap_or(0),
+            curve_step_s: step.get(),
+            presence: quantised(&self.presence),
+            guest,
+            presence_bitmap: self.presence_bitmap.to_bytes(),
+            guest_bitmap: self.guest_bitmap.to_bytes(),
+        }
+    }
+}
+
+impl Announcement {
+    /// The announcement with every part checked.
+    ///
+    /// # Errors
+    /// When a part is not what it should be.
+    pub fn check(&self) -> Result<Announced, AnnouncementError> {
+        Ok(Announced {
+            at: self.at,
+            storage_state: state(self.storage_state)?,
+            guest_state: state(self.guest_state)?,
+            refuses_for_s: self.refuses_for_s,
+            receives_bytes_per_s: Some(self.receives_bytes_per_s).filter(|rate| *rate > 0),
+            presence: curve(self.curve_step_s, &self.presence)?,
+            guest: curve(self.curve_step_s, &self.guest)?,
+            presence_bitmap: AvailabilityBitmap::from_bytes(&self.presence_bitmap)?,
+            guest_bitmap: AvailabilityBitmap::from_bytes(&self.guest_bitmap)?,
+        })
+    }
+}
+
+fn state<S: ModelState>(index: u8) -> Result<S, AnnouncementError> {
+    let found = S::ALL.get(usize::from(index)).copied();
+    found.ok_or(AnnouncementError::State(index))
+}
+
+fn quantised(curve: &SurvivalCurve) -> Vec<u16> {
+    let values = curve.values().iter().skip(1).take(CURVE_STEPS_MAX);
+    values.map(|value| (value * ONE).round() as u16).collect()
+}
+
+fn curve(step_s: u32, values: &[u16]) -> Result<SurvivalCurve, AnnouncementError> {
+    let bad = AnnouncementError::Curve;
+    let step = NonZeroU32::new(step_s).ok_or_else(|| bad("steps of no length".into()))?;
+    if values.len() > CURVE_STEPS_MAX {
+        let found = values.len();
+        return Err(bad(format!("{found} steps of at most {CURVE_STEPS_MAX}")));
+    }
+    let values = values.iter().map(|value| f64::from(*value) / ONE);
+    SurvivalCurve::new(step, std::iter::once(1.0).chain(values).collect())
+        .map_err(|cause| bad(cause.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use placement::bitmap::Slot;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::wire::limits::FRAME_BYTES_MAX;
+    use crate::wire::message::{Message, Response};
+
+    fn announced() -> Announced {
+        let step = NonZeroU32::new(300).unwrap();
+        Announced {
+            at: 1_700_000_000,
+            storage_state: StorageState::Limited,
+            guest_state: AvailabilityState::Thrashing,
+            refuses_for_s: 60,
+            receives_bytes_per_s: Some(12_500_000),
+            presence: SurvivalCurve::exponential(step, 120, 1e-5),
+            guest: SurvivalCurve::exponential(step, 120, 1e-4),
+            presence_bitmap: AvailabilityBitmap::unknown(Slot(77)),
+            guest_bitmap: AvailabilityBitmap::unknown(Slot(77)),
+        }
+    }
+
+    #[test]
+    fn what_is_announced_arrives() {
+        let sent = announced();
+        let frame = Response::Announcement(sent.to_wire()).to_frame().unwrap();
+        let Response::Announcement(wire) = Response::from_frame(&frame).unwrap() else {
+            panic!("another response");
+        };
+        let mut received = wire.check().unwrap();
+        let near = |a: &SurvivalCurve, b: &SurvivalCurve| {
+            let pairs = a.values().iter().zip(b.values());
+            a.steps() == b.steps() && pairs.clone().all(|(a, b)| (a - b).abs() < 1e-5)
+        };
+        assert!(near(&received.presence, &sent.presence));
+        assert!(near(&received.guest, &sent.guest));
+        received.presence = sent.presence.clone();
+        received.guest = sent.guest.clone();
+        assert_eq!(received, sent);
+    }
+
+    #[test]
+    fn curves_of_other_steps_are_brought_to_the_same() {
+        let mut sent = announced();
+        sent.guest = SurvivalCurve::exponential(NonZeroU32::new(60).unwrap(), 600, 1e-4);
+        let received = sent.to_wire().check().unwrap();
+        let expected = sent.guest.at(3000.0).value();
+        assert!((received.guest.at(3000.0).value() - expected).abs() < 1e-4);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let good = announced().to_wire();
+        type Damage = fn(&mut Announcement);
+        let damages: [Damage; 6] = [
+            |a| a.storage_state = 5,
+            |a| a.guest_state = 255,
+            |a| a.curve_step_s = 0,
+            |a| a.presence = vec![1, 2],
+            |a| a.guest = vec![0; CURVE_STEPS_MAX + 1],
+            |a| a.presence_bitmap = vec![9; 40],
+        ];
+        for damage in damages {
+            let mut bad = good.clone();
+            damage(&mut bad);
+            assert!(bad.check().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn the_longest_announcement_fits_into_a_frame() {
+        let mut longest = announced().to_wire();
+        longest.presence = (0..CURVE_STEPS_MAX as u16).map(|i| 60_000 - i).collect();
+        longest.guest = longest.presence.clone();
+        longest.presence_bitmap = vec![0; 2025];
+        longest.guest_bitmap = vec![0; 2025];
+        let frame = Response::Announcement(longest).to_frame().unwrap();
+        assert!(frame.len() < 6_000 && frame.len() < FRAME_BYTES_MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn any_numbers_are_checked_without_harm(
+            states in any::<(u8, u8)>(),
+            step in any::<u32>(),
+            curve in prop::collection::vec(any::<u16>(), 0..300),
+            bitmap in prop::collection::vec(any::<u8>(), 0..64),
+        ) {
+            let announcement = Announcement {
+                storage_state: states.0,
+                guest_state: states.1,
+                curve_step_s: step,
+                presence: curve.clone(),
+                guest: curve,
+                presence_bitmap: bitmap.clone(),
+                guest_bitmap: bitmap,
+                ..Announcement::default()
+            };
+            let _ = announcement.check();
+        }
+    }
+}
