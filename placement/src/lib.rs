@@ -23,14 +23,21 @@
 //! assert!(curve.at(3600.0) > curve.at(36_000.0));
 //! ```
 
+pub mod bandwidth;
 pub mod bitmap;
 pub mod calibration;
 pub mod hazard;
 pub mod history;
+pub mod interval;
+pub mod joint;
 mod likelihood;
 mod linear;
+pub mod objective;
 pub mod probability;
+pub mod redundancy;
 pub mod reference;
+pub mod schemes;
+pub mod select;
 pub mod semi_markov;
 pub mod state;
 pub mod survival;

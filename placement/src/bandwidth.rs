@@ -1,0 +1,330 @@
+//! Forecasts of the rate at which a host can be reached, from what transfers measured.
+//!
+//! As the Network Weather Service does it (Wolski, Spring, Hayes 1999): a set of simple predictors
+//! is run over the measurements, and the one that erred least lately speaks. Rates are handled as
+//! logarithms, since a link is as likely to be twice as fast as half as fast.
+
+use std::collections::VecDeque;
+
+/// Measurements that are kept of one host.
+pub const MEASUREMENTS_MAX: usize = 32;
+
+/// Standard deviation of the logarithm of a rate about which nothing is known: between a third and
+/// three times the guess.
+pub const UNKNOWN_SPREAD: f64 = 1.1;
+
+/// Smallest spread that is believed, however alike the measurements were.
+const LEAST_SPREAD: f64 = 0.05;
+
+/// Spread that one measurement alone has.
+const FIRST_SPREAD: f64 = 0.5;
+
+/// An old measurement loses its worth: the variance grows by this much in a day.
+const VARIANCE_PER_DAY: f64 = 0.04;
+
+/// Weight of an error against the one before it.
+const FORGETTING: f64 = 0.85;
+
+/// Seconds in a day.
+const DAY_SECONDS: f64 = 86_400.0;
+
+/// One transfer: when it ended, and its rate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Measurement {
+    /// Unix seconds.
+    pub at: u64,
+    /// Bytes per second.
+    pub bytes_per_second: f64,
+}
+
+/// The latest measurements of one host, oldest first.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RateHistory {
+    measurements: VecDeque<Measurement>,
+}
+
+/// What a rate is expected to be: lognormal.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RateForecast {
+    median: f64,
+    spread: f64,
+}
+
+/// The simple predictors. Each sees the logarithms so far and says what comes next.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Predictor {
+    /// The latest value.
+    Last,
+    /// The mean of so many latest values.
+    Mean(usize),
+    /// The median of so many latest values.
+    Median(usize),
+    /// Exponential smoothing: the new value counts so many per cent.
+    Smoothed(u8),
+}
+
+impl Predictor {
+    /// Those that are run against each other.
+    pub const ALL: [Self; 10] = [
+        Self::Last,
+        Self::Mean(4),
+        Self::Mean(8),
+        Self::Mean(MEASUREMENTS_MAX),
+        Self::Median(3),
+        Self::Median(7),
+        Self::Median(MEASUREMENTS_MAX),
+        Self::Smoothed(10),
+        Self::Smoothed(30),
+        Self::Smoothed(60),
+    ];
+
+    /// What comes after `values`; `None` when there are none.
+    fn next(self, values: &[f64]) -> Option<f64> {
+        let latest = |count: usize| &values[values.len().saturating_sub(count)..];
+        let last = *values.last()?;
+        Some(match self {
+            Self::Last => last,
+            Self::Mean(count) => {
+                let window = latest(count);
+                window.iter().sum::<f64>() / window.len() as f64
+            }
+            Self::Median(count) => median(latest(count)).unwrap_or(last),
+            Self::Smoothed(percent) => {
+                let gain = f64::from(percent) / 100.0;
+                values
+                    .iter()
+                    .copied()
+                    .reduce(|level, value| level + gain * (value - level))
+                    .unwrap_or(last)
+            }
+        })
+    }
+}
+
+impl RateHistory {
+    /// Adds a measurement; one that is no positive number is left out, and so is the oldest when
+    /// there are too many.
+    pub fn observe(&mut self, measurement: Measurement) {
+        let rate = measurement.bytes_per_second;
+        if !(rate.is_finite() && rate > 0.0) {
+            return;
+        }
+        if self.measurements.len() == MEASUREMENTS_MAX {
+            self.measurements.pop_front();
+        }
+        self.measurements.push_back(measurement);
+    }
+
+    /// The measurements, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = &Measurement> {
+        self.measurements.iter()
+    }
+
+    /// The rate expected at `now` (Unix seconds); `None` without a measurement.
+    #[must_use]
+    pub fn forecast(&self, now: u64) -> Option<RateForecast> {
+        let logs: Vec<f64> = self
+            .measurements
+            .iter()
+            .map(|measurement| measurement.bytes_per_second.ln())
+            .collect();
+        let newest = self.measurements.back()?;
+        let (predictor, variance) = self.best(&logs);
+        let age_days = now.saturating_sub(newest.at) as f64 / DAY_SECONDS;
+        let variance = variance + VARIANCE_PER_DAY * age_days;
+        Some(RateForecast {
+            median: predictor.next(&logs)?.exp(),
+            spread: variance.sqrt().clamp(LEAST_SPREAD, UNKNOWN_SPREAD),
+        })
+    }
+
+    /// The predictor that speaks now; `None` without a measurement.
+    #[must_use]
+    pub fn predictor(&self) -> Option<Predictor> {
+        let logs: Vec<f64> = self.iter().map(|m| m.bytes_per_second.ln()).collect();
+        (!logs.is_empty()).then(|| self.best(&logs).0)
+    }
+
+    /// The predictor with the least recent squared error, and that error.
+    fn best(&self, logs: &[f64]) -> (Predictor, f64) {
+        let mut best = (Predictor::Last, f64::INFINITY);
+        for predictor in Predictor::ALL {
+            // One error of the size of a first guess, so that a single lucky hit proves little.
+            let (mut sum, mut weight) = (FIRST_SPREAD * FIRST_SPREAD, 1.0);
+            for (i, value) in logs.iter().enumerate().skip(1) {
+                if let Some(said) = predictor.next(&logs[..i]) {
+                    sum = FORGETTING * sum + (value - said).powi(2);
+                    weight = FORGETTING * weight + 1.0;
+                }
+            }
+            if sum / weight < best.1 {
+                best = (predictor, sum / weight);
+            }
+        }
+        best
+    }
+}
+
+impl RateForecast {
+    /// A forecast of `bytes_per_second` with standard deviation `spread` of its logarithm; `None`
+    /// unless the rate is positive and finite.
+    #[must_use]
+    pub fn new(bytes_per_second: f64, spread: f64) -> Option<Self> {
+        let good = bytes_per_second.is_finite() && bytes_per_second > 0.0;
+        good.then(|| Self {
+            median: bytes_per_second,
+            spread: if spread.is_finite() {
+                spread.clamp(0.0, 2.0 * UNKNOWN_SPREAD)
+            } else {
+                UNKNOWN_SPREAD
+            },
+        })
+    }
+
+    /// What is assumed of a host that was never measured: the median of the others' `rates`, widely
+    /// spread. `None` when no rate is known at all.
+    #[must_use]
+    pub fn of_unknown(rates: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let logs: Vec<f64> = rates.into_iter().map(f64::ln).collect();
+        Self::new(median(&logs)?.exp(), UNKNOWN_SPREAD)
+    }
+
+    /// The rate that is as likely exceeded as not, bytes per second.
+    #[must_use]
+    pub const fn median(&self) -> f64 {
+        self.median
+    }
+
+    /// Standard deviation of the logarithm of the rate.
+    #[must_use]
+    pub const fn spread(&self) -> f64 {
+        self.spread
+    }
+
+    /// Expected time to move `bytes`, seconds: the mean of `bytes / rate`, which uncertainty makes
+    /// longer, since a link that may be slow costs more than one that may be fast gains.
+    #[must_use]
+    pub fn expected_seconds(&self, bytes: u64) -> f64 {
+        bytes as f64 / self.median * (self.spread * self.spread / 2.0).exp()
+    }
+
+    /// The same forecast where at most `limit` bytes per second are allowed.
+    #[must_use]
+    pub fn limited_to(self, limit: f64) -> Self {
+        if limit > 0.0 && limit < self.median {
+            Self {
+                median: limit,
+                ..self
+            }
+        } else {
+            self
+        }
+    }
+}
+
+fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let upper = *sorted.get(sorted.len() / 2)?;
+    if sorted.len() % 2 == 1 {
+        return Some(upper);
+    }
+    sorted
+        .get(sorted.len() / 2 - 1)
+        .map(|lower| f64::midpoint(*lower, upper))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn history(rates: &[f64]) -> RateHistory {
+        let mut history = RateHistory::default();
+        for (i, rate) in rates.iter().enumerate() {
+            history.observe(Measurement {
+                at: i as u64 * 60,
+                bytes_per_second: *rate,
+            });
+        }
+        history
+    }
+
+    fn forecast(rates: &[f64]) -> RateForecast {
+        history(rates).forecast(rates.len() as u64 * 60).unwrap()
+    }
+
+    #[test]
+    fn a_steady_rate_is_foreseen_with_little_doubt() {
+        let steady = forecast(&[1e8; 20]);
+        assert!((steady.median() / 1e8 - 1.0).abs() < 1e-9);
+        assert!(steady.spread() < 0.1, "{}", steady.spread());
+        assert!((steady.expected_seconds(100_000_000) - 1.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn a_link_that_was_cut_is_noticed_at_once() {
+        let mut rates = vec![1e8; 12];
+        rates.extend([1e7; 3]);
+        let cut = history(&rates);
+        assert!(matches!(
+            cut.predictor(),
+            Some(Predictor::Last | Predictor::Smoothed(60) | Predictor::Median(3))
+        ));
+        assert!(cut.forecast(1000).unwrap().median() < 2e7);
+    }
+
+    #[test]
+    fn noise_around_a_mean_is_averaged() {
+        let rates: Vec<f64> = (0..32)
+            .map(|i| if i % 2 == 0 { 5e7 } else { 2e8 })
+            .collect();
+        let noisy = history(&rates);
+        assert!(!matches!(noisy.predictor(), Some(Predictor::Last)));
+        let median = noisy.forecast(2000).unwrap().median();
+        assert!((7e7..1.4e8).contains(&median), "{median}");
+    }
+
+    #[test]
+    fn doubt_makes_a_transfer_longer_and_grows_with_age() {
+        let young = history(&[1e8; 8]);
+        let (now, later) = (8 * 60, 8 * 60 + 20 * 86_400);
+        let (sure, unsure) = (young.forecast(now).unwrap(), young.forecast(later).unwrap());
+        assert!(unsure.spread() > sure.spread());
+        assert!(unsure.expected_seconds(1 << 30) > sure.expected_seconds(1 << 30));
+    }
+
+    #[test]
+    fn of_a_host_that_nobody_measured_the_median_of_the_others_is_assumed() {
+        let guess = RateForecast::of_unknown([1e6, 1e8, 1e7]).unwrap();
+        assert!((guess.median() / 1e7 - 1.0).abs() < 1e-9);
+        assert_eq!(guess.spread(), UNKNOWN_SPREAD);
+        assert!(RateForecast::of_unknown([]).is_none());
+        assert!(RateHistory::default().forecast(0).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn any_measurements_give_a_sensible_forecast(
+            rates in prop::collection::vec(any::<f64>(), 0..80),
+            now in any::<u64>(),
+        ) {
+            let history = history(&rates);
+            prop_assert!(history.iter().count() <= MEASUREMENTS_MAX);
+            if let Some(forecast) = history.forecast(now) {
+                prop_assert!(forecast.median() >= 0.0);
+                prop_assert!((LEAST_SPREAD..=UNKNOWN_SPREAD).contains(&forecast.spread()));
+            }
+        }
+
+        #[test]
+        fn a_forecast_lies_within_what_was_measured(
+            rates in prop::collection::vec(1e3f64..1e10, 1..40),
+        ) {
+            let low = rates.iter().copied().fold(f64::INFINITY, f64::min);
+            let high = rates.iter().copied().fold(0.0, f64::max);
+            let median = forecast(&rates).median();
+            prop_assert!(median >= low * 0.999 && median <= high * 1.001);
+        }
+    }
+}
