@@ -3,6 +3,7 @@
 //! A request waits for a place before it takes memory; every wait for a client has a bound.
 
 mod blocks;
+mod probe;
 mod put;
 mod read;
 
@@ -286,6 +287,7 @@ impl Exchange<'_> {
                 count,
             } => self.rows(shard, first, count).await,
             Request::Forget { checkpoint } => self.forget(checkpoint).await,
+            Request::Probe { bytes } => self.probe(bytes).await,
             Request::Announcement => {
                 let refusal = Refusal::new(Code::NotFound, "nothing is announced");
                 Err(Answer::Refused(refusal))
@@ -350,6 +352,7 @@ const fn kind(request: &Request) -> &'static str {
         Request::Rows { .. } => "rows",
         Request::Forget { .. } => "forget",
         Request::Announcement => "announcement",
+        Request::Probe { .. } => "probe",
     }
 }
 

@@ -24,6 +24,9 @@ pub const ROWS_PER_READ_MAX: u32 = 64;
 /// Most bytes in the answer to one `Rows`.
 pub const READ_BYTES_MAX: u64 = ROWS_PER_READ_MAX as u64 * BLOCK_BYTES_MAX as u64;
 
+/// Most bytes of a probe.
+pub const PROBE_BYTES_MAX: u32 = 1 << 20;
+
 /// Bytes of a full page.
 pub const PAGE_BYTES_MAX: usize = PAGE_ROWS as usize * ENTRY_BYTES;
 

@@ -57,6 +57,11 @@ pub enum Request {
     },
     /// What do you say of your own availability?
     Announcement,
+    /// Say when you have received as many bytes as follow, to measure the way to you.
+    Probe {
+        /// How many, at most [`super::limits::PROBE_BYTES_MAX`].
+        bytes: u32,
+    },
 }
 
 /// Reservation of a version number.
@@ -146,6 +151,8 @@ pub enum Response {
     },
     /// What the host says of its own availability.
     Announcement(Announcement),
+    /// The bytes of a probe have arrived.
+    Probed,
 }
 
 /// A refusal.

@@ -86,6 +86,7 @@ fn requests_are_as_they_were() {
     check(&rows, "07 ID 04 fc70110100 40");
     check(&Request::Forget { checkpoint: ID }, "08 ID");
     check(&Request::Announcement, "09");
+    check(&Request::Probe { bytes: 250 }, "0a fa");
 }
 
 #[test]
@@ -146,6 +147,7 @@ fn responses_are_as_they_were() {
         &Response::Announcement(announcement),
         "0c 01 02 03 04 05 06 01 07 02 08 09 01 aa 01 bb",
     );
+    check(&Response::Probed, "0d");
 }
 
 #[test]
@@ -188,8 +190,8 @@ fn codes_have_the_numbers_that_they_had() {
 
 #[test]
 fn unknown_messages_are_refused() {
-    assert!(Request::from_frame(&[10]).is_err());
-    assert!(Response::from_frame(&[13]).is_err());
+    assert!(Request::from_frame(&[11]).is_err());
+    assert!(Response::from_frame(&[14]).is_err());
 }
 
 #[test]
