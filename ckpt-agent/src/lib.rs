@@ -8,6 +8,7 @@ pub mod cli;
 pub mod core;
 pub mod image;
 pub mod inventory;
+pub mod knowledge;
 pub mod pipeline;
 pub mod report;
 pub mod transfer;

@@ -181,6 +181,15 @@ impl RateForecast {
         })
     }
 
+    /// The nearest sensible forecast: at least a byte per second, and a spread within bounds.
+    #[must_use]
+    pub fn saturating(bytes_per_second: f64, spread: f64) -> Self {
+        Self {
+            median: bytes_per_second.clamp(1.0, 1e15).max(1.0),
+            spread: spread.clamp(0.0, 2.0 * UNKNOWN_SPREAD).max(0.0),
+        }
+    }
+
     /// What is assumed of a host that was never measured: the median of the others' `rates`, widely
     /// spread. `None` when no rate is known at all.
     #[must_use]

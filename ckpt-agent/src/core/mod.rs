@@ -5,6 +5,7 @@
 //! moment can be tested without a socket.
 
 pub mod fault;
+pub mod place;
 pub mod restore;
 pub mod save;
 #[cfg(test)]

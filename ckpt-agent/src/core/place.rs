@@ -1,0 +1,478 @@
+//! Which hosts get the shards of a checkpoint: turns what hosts say of themselves and what was seen
+//! of them into candidates, has `placement` choose, and says why.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use placement::bandwidth::{RateForecast, UNKNOWN_SPREAD};
+use placement::hazard::{HazardModel, HostSummary};
+use placement::joint::{Compute, Correlated, DomainId, Domains, LEVELS, Member};
+use placement::objective::{Candidate, Score, Stake, Width, readable_within};
+use placement::redundancy::cheapest;
+use placement::select::{Caps, Choice, choose, spares, with, without};
+use placement::state::{AvailabilityState, StorageState};
+use placement::{Probability, SurvivalCurve};
+use protocol::wire::announcement::Announced;
+
+use crate::core::HostIndex;
+use crate::knowledge::KnownHost;
+
+/// Rate that is assumed when nobody was ever measured, bytes per second: 100 Mbit/s.
+const FIRST_RATE: f64 = 12.5e6;
+
+/// Probability of being readable of a host that says nothing.
+const FIRST_READABLE: f64 = 0.9;
+
+/// Rates that differ by less than this factor are the same: measurements are no better, and hosts
+/// that are as good as equal should take turns.
+const RATE_STEP: f64 = 1.25;
+
+/// The same for the odds of being readable.
+const ODDS_STEP: f64 = 1.25;
+
+/// Time to connect and begin, seconds.
+const LEAD_SECONDS: f64 = 0.1;
+
+/// Time from the failure of a job's machine until its image is read elsewhere, seconds.
+const RESTART_SECONDS: u64 = 600;
+
+/// Hosts whose past is compared with that of others; beyond, the first are.
+const PASTS_MAX: usize = 2_000;
+
+/// Rows of the table behind a choice.
+const ROWS_MAX: usize = 100;
+
+/// A host that answered.
+#[derive(Clone, Debug)]
+pub struct HostView {
+    /// Which.
+    pub host: HostIndex,
+    /// Time of one question and answer, seconds.
+    pub rtt_seconds: f64,
+    /// Rate of earlier transfers.
+    pub measured: Option<RateForecast>,
+    /// What it says of itself.
+    pub claims: Option<Announced>,
+    /// What was seen of it.
+    pub seen: Option<KnownHost>,
+    /// Its failure domains.
+    pub domains: Domains,
+    /// Whether it has room for a shard.
+    pub has_room: bool,
+}
+
+/// How many shards are wanted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Wanted {
+    /// So many.
+    Width(Width),
+    /// As few as reach this probability of being able to restart.
+    Target(Probability),
+}
+
+/// What is to be placed.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// Bytes after compression, as far as can be said.
+    pub stored_bytes: u64,
+    /// How many shards.
+    pub wanted: Wanted,
+    /// Seconds of work that would be lost without this checkpoint.
+    pub work_seconds: f64,
+    /// Seconds until the next one is expected.
+    pub interval_seconds: f64,
+    /// The machine on which the job runs, if it is one of the hosts.
+    pub compute: Option<HostIndex>,
+    /// Decides between equals; another one for each checkpoint.
+    pub seed: [u8; 16],
+    /// Unix seconds.
+    pub now: u64,
+}
+
+/// Why a host comes after all others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reserve {
+    /// It has no room.
+    NoRoom,
+    /// It says that it takes no shards at present.
+    Refuses,
+    /// The job itself runs on it.
+    ComputeHost,
+}
+
+/// One host in the table behind a choice.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// The host.
+    pub host: HostIndex,
+    /// Whether it was chosen.
+    pub chosen: bool,
+    /// Why it is only a reserve.
+    pub reserve: Option<Reserve>,
+    /// State of its machine, as it says.
+    pub guest_state: Option<AvailabilityState>,
+    /// State of its disk, as it says.
+    pub storage_state: Option<StorageState>,
+    /// Expected rate, bytes per second.
+    pub rate: f64,
+    /// Whether the rate was measured.
+    pub rate_is_measured: bool,
+    /// Probability that it is there all the time until the next checkpoint.
+    pub stays: Option<Probability>,
+    /// Probability that it can be read when it has to be.
+    pub readable: Probability,
+    /// Largest correlation with a chosen host.
+    pub correlation: f64,
+    /// Objective of the best set with it.
+    pub with: Option<Score>,
+    /// Objective of the best set without it.
+    pub without: Option<Score>,
+}
+
+/// The answer.
+#[derive(Clone, Debug)]
+pub struct Placed {
+    /// How many shards.
+    pub width: Width,
+    /// Whether a target that was set is reached.
+    pub reaches_target: bool,
+    /// Hosts in order of preference; the first `width.total()` are the chosen ones.
+    pub order: Vec<HostIndex>,
+    /// What the chosen hosts are worth.
+    pub score: Score,
+    /// Most hosts of one failure domain at each level, when that is more than the parity.
+    pub crowded: Option<Caps>,
+    /// Probability that the compute host fails before the next checkpoint.
+    pub need: Probability,
+    /// The table behind the choice, chosen hosts first.
+    pub rows: Vec<Row>,
+}
+
+/// Chooses hosts; `None` when there are fewer than one data shard needs. With fewer hosts than
+/// shards, all of them are the answer.
+pub fn place(views: &[HostView], question: &Question, explain: bool) -> Option<Placed> {
+    let unknown = unknown_rate(views);
+    let (mut ready, mut rest): (Vec<usize>, Vec<usize>) =
+        (0..views.len()).partition(|i| reserve(&views[*i], question).is_none());
+    rest.sort_by_key(|i| reserve(&views[*i], question).map(|reserve| reserve as u8));
+    let fewest = match question.wanted {
+        Wanted::Width(width) => width.total(),
+        Wanted::Target(_) => 1,
+    };
+    let missing = fewest.saturating_sub(ready.len()).min(rest.len());
+    ready.extend(rest.drain(..missing));
+
+    let candidates: Vec<Candidate> = ready
+        .iter()
+        .map(|i| candidate(&views[*i], question, unknown))
+        .collect();
+    let compute = compute(views, question);
+    let need = compute.survives.complement();
+    let joint = correlated(views, &ready, &candidates, compute);
+    let stake = Stake {
+        stored_bytes: question.stored_bytes.max(1),
+        width: Width::FALCON,
+        lead_seconds: LEAD_SECONDS,
+        uplink_bytes_per_second: None,
+        need,
+        work_seconds: question.work_seconds,
+    };
+    let (width, choice, reaches_target) = match question.wanted {
+        Wanted::Width(width) => {
+            let width = fitting(width, candidates.len())?;
+            let stake = Stake { width, ..stake };
+            (width, choose(&candidates, &stake, &joint).ok()?, true)
+        }
+        Wanted::Target(target) => {
+            let chosen = cheapest(&candidates, &stake, &joint, target)?;
+            (chosen.width, chosen.choice, chosen.reaches_target)
+        }
+    };
+    let stake = Stake { width, ..stake };
+    let spares = spares(&choice, &candidates, &stake, &joint);
+    let order = choice.hosts.iter().chain(&spares).map(|i| ready[*i]);
+    let order: Vec<usize> = order.chain(rest.iter().copied()).collect();
+    let rows = if explain {
+        let table = Table {
+            views,
+            ready: &ready,
+            candidates: &candidates,
+            question,
+        };
+        table.rows(&choice, &spares, &rest, &stake, &joint)
+    } else {
+        Vec::new()
+    };
+    let too_many = |cap: &Option<usize>| cap.is_none_or(|cap| cap > width.parity().max(1));
+    Some(Placed {
+        width,
+        reaches_target,
+        order: order.into_iter().map(|i| views[i].host).collect(),
+        score: choice.score,
+        crowded: crowding(&choice, &candidates).filter(|crowd| crowd.iter().any(too_many)),
+        need,
+        rows,
+    })
+}
+
+/// The width, narrowed to the hosts that there are: whether to go on with fewer is for the session
+/// to decide.
+fn fitting(width: Width, hosts: usize) -> Option<Width> {
+    if width.total() <= hosts {
+        return Some(width);
+    }
+    let data = width.data().min(hosts);
+    Width::new(data, hosts - data)
+}
+
+/// Most chosen hosts in one domain, for each level; zero where no domain is known.
+fn crowding(choice: &Choice, candidates: &[Candidate]) -> Option<Caps> {
+    let most = |level: usize| {
+        let mut counts = BTreeMap::new();
+        for domain in choice
+            .hosts
+            .iter()
+            .filter_map(|host| candidates[*host].domains[level])
+        {
+            *counts.entry(domain).or_insert(0) += 1;
+        }
+        counts.values().copied().max().unwrap_or(0)
+    };
+    Some(std::array::from_fn(|level| Some(most(level))))
+}
+
+fn reserve(view: &HostView, question: &Question) -> Option<Reserve> {
+    let refuses = view
+        .claims
+        .as_ref()
+        .is_some_and(|claims| claims.refuses_for_s > 0);
+    if question.compute == Some(view.host) {
+        Some(Reserve::ComputeHost)
+    } else if refuses {
+        Some(Reserve::Refuses)
+    } else if !view.has_room {
+        Some(Reserve::NoRoom)
+    } else {
+        None
+    }
+}
+
+/// What is assumed of a host that was never measured: what the others take.
+fn unknown_rate(views: &[HostView]) -> RateForecast {
+    let measured = views.iter().filter_map(|view| view.measured);
+    RateForecast::of_unknown(measured.map(|rate| rate.median()))
+        .unwrap_or_else(|| RateForecast::saturating(FIRST_RATE, UNKNOWN_SPREAD))
+}
+
+/// Measured, or what is assumed of all, but not more than the host says that it can take.
+fn rate(view: &HostView, unknown: RateForecast) -> RateForecast {
+    let claimed = view
+        .claims
+        .as_ref()
+        .and_then(|claims| claims.receives_bytes_per_s);
+    let assumed = || claimed.map_or(unknown, |limit| unknown.limited_to(limit as f64));
+    view.measured.unwrap_or_else(assumed)
+}
+
+fn candidate(view: &HostView, question: &Question, unknown: RateForecast) -> Candidate {
+    let rate = rate(view, unknown);
+    let readable = readable(view, question);
+    let odds = readable.value() / readable.complement().value().max(1e-6);
+    let odds = stepped(odds, ODDS_STEP);
+    Candidate {
+        rate: RateForecast::saturating(stepped(rate.median(), RATE_STEP), rate.spread()),
+        rtt_seconds: (view.rtt_seconds * 200.0).round() / 200.0,
+        readable: Probability::saturating(odds / (1.0 + odds)),
+        domains: view.domains,
+        draw: draw(&question.seed, view.host),
+    }
+}
+
+fn draw(seed: &[u8; 16], host: HostIndex) -> u64 {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(seed).update(&(host.0 as u64).to_le_bytes());
+    let mut first = [0; 8];
+    hasher.finalize_xof().fill(&mut first);
+    u64::from_le_bytes(first)
+}
+
+/// The nearest power of `step`; zero and less become a very small one.
+fn stepped(value: f64, step: f64) -> f64 {
+    let steps = (value.max(1e-9).ln() / step.ln()).round();
+    step.powf(steps)
+}
+
+/// How likely a host can be read when it has to be: what it says, as far as it is trusted.
+fn readable(view: &HostView, question: &Question) -> Probability {
+    let claimed = view.claims.as_ref().map_or_else(
+        || Probability::saturating(FIRST_READABLE),
+        |claims| {
+            let bitmap = &claims.presence_bitmap;
+            let hours = |slots: u32| u64::from(slots / 12);
+            let long_run = Probability::jeffreys(
+                hours(bitmap.usable().count()),
+                hours(bitmap.known().count()),
+            );
+            readable_within(&claims.presence, long_run, question.interval_seconds)
+        },
+    );
+    view.seen
+        .as_ref()
+        .map_or(claimed, |seen| seen.trusted(claimed, question.now))
+}
+
+/// Survival of a guest on a machine of which nothing is known.
+pub fn guest_curve_of_unknown() -> SurvivalCurve {
+    let model = HazardModel::pretrained();
+    let nothing = HostSummary::<AvailabilityState>::new(0);
+    model.curve(&nothing.covariates(model.pool()), CURVE_STEP, 120)
+}
+
+const CURVE_STEP: std::num::NonZeroU32 = std::num::NonZeroU32::new(300).unwrap();
+
+fn compute(views: &[HostView], question: &Question) -> Compute {
+    let view = question
+        .compute
+        .and_then(|host| views.iter().find(|view| view.host == host));
+    let claims = view.and_then(|view| view.claims.as_ref());
+    let survives = |curve: &SurvivalCurve| curve.at(question.interval_seconds);
+    Compute {
+        survives: claims.map_or_else(
+            || survives(&guest_curve_of_unknown()),
+            |claims| survives(&claims.guest),
+        ),
+        domains: view.map_or([None; LEVELS], |view| view.domains),
+        failures: claims.map(|claims| claims.guest_bitmap.failures()),
+        restart_seconds: RESTART_SECONDS,
+    }
+}
+
+fn correlated(
+    views: &[HostView],
+    ready: &[usize],
+    candidates: &[Candidate],
+    compute: Compute,
+) -> Correlated {
+    let members = ready
+        .iter()
+        .zip(candidates)
+        .enumerate()
+        .map(|(n, (i, candidate))| Member {
+            readable: candidate.readable,
+            domains: candidate.domains,
+            past: views[*i]
+                .claims
+                .as_ref()
+                .filter(|_| n < PASTS_MAX)
+                .map(|claims| claims.presence_bitmap.clone()),
+        });
+    Correlated::learn(members.collect(), Some(compute))
+}
+
+/// What the rows of the table are made from.
+struct Table<'a> {
+    views: &'a [HostView],
+    ready: &'a [usize],
+    candidates: &'a [Candidate],
+    question: &'a Question,
+}
+
+impl Table<'_> {
+    fn rows(
+        &self,
+        choice: &Choice,
+        spares: &[usize],
+        rest: &[usize],
+        stake: &Stake,
+        joint: &Correlated,
+    ) -> Vec<Row> {
+        let ready = choice.hosts.iter().chain(spares).map(|at| {
+            let chosen = choice.hosts.contains(at);
+            let others = choice.hosts.iter().filter(|other| *other != at);
+            Row {
+                chosen,
+                correlation: others
+                    .map(|other| joint.correlation(*at, *other))
+                    .fold(0.0, f64::max),
+                with: Some(if chosen {
+                    choice.score
+                } else {
+                    with(choice, self.candidates, stake, joint, *at)
+                }),
+                without: if chosen {
+                    without(choice, self.candidates, stake, joint, *at)
+                } else {
+                    Some(choice.score)
+                },
+                ..self.row(self.ready[*at], Some(&self.candidates[*at]))
+            }
+        });
+        let rest = rest.iter().map(|i| self.row(*i, None));
+        ready.chain(rest).take(ROWS_MAX).collect()
+    }
+
+    fn row(&self, view: usize, candidate: Option<&Candidate>) -> Row {
+        let view = &self.views[view];
+        let claims = view.claims.as_ref();
+        let known = candidate.map(|candidate| candidate.rate).or(view.measured);
+        Row {
+            host: view.host,
+            chosen: false,
+            reserve: reserve(view, self.question),
+            guest_state: claims.map(|claims| claims.guest_state),
+            storage_state: claims.map(|claims| claims.storage_state),
+            rate: known.map_or(0.0, |rate| rate.median()),
+            rate_is_measured: view.measured.is_some(),
+            stays: claims.map(|claims| claims.presence.at(self.question.interval_seconds)),
+            readable: readable(view, self.question),
+            correlation: 0.0,
+            with: None,
+            without: None,
+        }
+    }
+}
+
+/// Gives numbers to the failure domains of hosts: site and owner as the grid file names them; a host
+/// without a site is in that of its network (/24 or /48). Hosts on loopback addresses, which are for
+/// trials, are in none.
+#[derive(Debug, Default)]
+pub struct DomainNames {
+    numbers: BTreeMap<String, u32>,
+}
+
+impl DomainNames {
+    /// The domains of a host.
+    pub fn of(&mut self, site: Option<&str>, owner: Option<&str>, addr: IpAddr) -> Domains {
+        let place = site
+            .map(|site| format!("site {site}"))
+            .or_else(|| network(addr));
+        [
+            place.map(|name| self.number(name)),
+            owner.map(|owner| self.number(format!("owner {owner}"))),
+        ]
+    }
+
+    fn number(&mut self, name: String) -> DomainId {
+        let next = u32::try_from(self.numbers.len()).unwrap_or(u32::MAX);
+        DomainId(*self.numbers.entry(name).or_insert(next))
+    }
+}
+
+fn network(addr: IpAddr) -> Option<String> {
+    if addr.is_loopback() {
+        return None;
+    }
+    Some(match addr {
+        IpAddr::V4(v4) => {
+            let [a, b, c, _] = v4.octets();
+            format!("net {a}.{b}.{c}.0/24")
+        }
+        IpAddr::V6(v6) => {
+            let [a, b, c, ..] = v6.segments();
+            format!("net {a:x}:{b:x}:{c:x}::/48")
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,259 @@
+use std::num::NonZeroU32;
+
+use placement::AvailabilityBitmap;
+use placement::bitmap::{Availability, SLOTS, Slot};
+use proptest::prelude::*;
+
+use super::*;
+use crate::knowledge::{Contact, Knowledge, Observation};
+use protocol::identity::HostId;
+
+const NOW: u64 = 1_700_000_000;
+
+fn question(width: Width) -> Question {
+    Question {
+        stored_bytes: 600 << 20,
+        wanted: Wanted::Width(width),
+        work_seconds: 3600.0,
+        interval_seconds: 3600.0,
+        compute: None,
+        seed: [1; 16],
+        now: NOW,
+    }
+}
+
+/// A host that fails with this rate per hour and is gone for this share of the time.
+fn claims(rate_per_hour: f64, gone: f64) -> Announced {
+    claims_in_phase(rate_per_hour, gone, 0)
+}
+
+/// The same; hosts in another phase are gone at other times.
+fn claims_in_phase(rate_per_hour: f64, gone: f64, phase: u64) -> Announced {
+    let mut bitmap = AvailabilityBitmap::unknown(Slot(SLOTS as u64 - 1));
+    for slot in 0..SLOTS as u64 {
+        let down = ((slot + phase * 83) % 1000) as f64 >= 1000.0 * (1.0 - gone);
+        let seen = if down {
+            Availability::NotUsable
+        } else {
+            Availability::Usable
+        };
+        bitmap.record(Slot(slot), seen);
+    }
+    let step = NonZeroU32::new(300).unwrap();
+    let curve = SurvivalCurve::exponential(step, 120, rate_per_hour / 3600.0);
+    Announced {
+        at: NOW,
+        storage_state: StorageState::FullRate,
+        guest_state: AvailabilityState::Idle,
+        refuses_for_s: 0,
+        receives_bytes_per_s: None,
+        presence: curve.clone(),
+        guest: curve,
+        presence_bitmap: bitmap.clone(),
+        guest_bitmap: bitmap,
+    }
+}
+
+fn view(host: usize, claims: Option<Announced>) -> HostView {
+    HostView {
+        host: HostIndex(host),
+        rtt_seconds: 0.001,
+        measured: None,
+        claims,
+        seen: None,
+        domains: [None; LEVELS],
+        has_room: true,
+    }
+}
+
+fn chosen(views: &[HostView], question: &Question) -> Vec<usize> {
+    let placed = place(views, question, false).unwrap();
+    let mut hosts: Vec<usize> = placed.order[..placed.width.total()]
+        .iter()
+        .map(|host| host.0)
+        .collect();
+    hosts.sort_unstable();
+    let mut all: Vec<usize> = placed.order.iter().map(|host| host.0).collect();
+    all.sort_unstable();
+    assert_eq!(
+        all,
+        (0..views.len()).collect::<Vec<_>>(),
+        "every host is in the order once"
+    );
+    hosts
+}
+
+#[test]
+fn steady_hosts_are_chosen_over_flaky_ones() {
+    let mut views: Vec<HostView> = (0..5).map(|i| view(i, Some(claims(0.5, 0.3)))).collect();
+    views.extend((5..10).map(|i| view(i, Some(claims(0.001, 0.001)))));
+    assert_eq!(chosen(&views, &question(Width::FALCON)), [5, 6, 7, 8, 9]);
+}
+
+#[test]
+fn a_host_that_was_seen_to_be_unsteady_loses_its_place_whatever_it_says() {
+    let mut known = Knowledge::default();
+    let liar = HostId(codec::OwnerId([9; 32]));
+    for hour in 0..8 {
+        let at = NOW - hour * 3600;
+        known.observe(&Observation::Contact(liar, Contact::Silent), at);
+    }
+    let mut views: Vec<HostView> = (0..6).map(|i| view(i, Some(claims(0.01, 0.01)))).collect();
+    views[2].claims = Some(claims(0.0, 0.0));
+    views[2].seen = known.host(liar).cloned();
+    assert_eq!(chosen(&views, &question(Width::FALCON)), [0, 1, 3, 4, 5]);
+}
+
+#[test]
+fn a_host_behind_a_slow_link_is_left_out() {
+    let rate = |rate| Some(RateForecast::saturating(rate, 0.1));
+    let mut views: Vec<HostView> = (0..6).map(|i| view(i, None)).collect();
+    for view in &mut views {
+        view.measured = rate(100e6);
+    }
+    views[0].measured = rate(1e6);
+    assert_eq!(chosen(&views, &question(Width::FALCON)), [1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn on_the_first_day_shards_are_spread_over_sites_and_hosts_take_turns() {
+    let mut names = DomainNames::default();
+    let mut views: Vec<HostView> = (0..12).map(|i| view(i, None)).collect();
+    for (i, view) in views.iter_mut().enumerate() {
+        let site = ["a", "a", "a", "a", "b", "c"][i % 6];
+        view.domains = names.of(Some(site), None, IpAddr::from([10, 0, 0, 1]));
+    }
+    let mut times = [0; 12];
+    for seed in 0..60 {
+        let mut question = question(Width::FALCON);
+        question.seed = [seed; 16];
+        let hosts = chosen(&views, &question);
+        assert!(
+            hosts.iter().filter(|i| **i % 6 < 4).count() <= 2,
+            "{hosts:?}"
+        );
+        for host in hosts {
+            times[host] += 1;
+        }
+    }
+    assert!(times.iter().all(|times| *times > 5), "{times:?}");
+}
+
+#[test]
+fn hosts_that_refuse_have_no_room_or_run_the_job_come_last() {
+    let mut views: Vec<HostView> = (0..8).map(|i| view(i, Some(claims(0.001, 0.0)))).collect();
+    views[0].has_room = false;
+    let mut refusing = claims(0.0, 0.0);
+    refusing.refuses_for_s = 60;
+    views[1].claims = Some(refusing);
+    let mut question = question(Width::FALCON);
+    question.compute = Some(HostIndex(2));
+    assert_eq!(chosen(&views, &question), [3, 4, 5, 6, 7]);
+    // When there is no other way, they are asked all the same.
+    assert_eq!(chosen(&views[..5], &question), [0, 1, 2, 3, 4]);
+}
+
+#[test]
+fn with_fewer_hosts_than_shards_all_are_offered() {
+    let views: Vec<HostView> = (0..4).map(|i| view(i, None)).collect();
+    let placed = place(&views, &question(Width::FALCON), false).unwrap();
+    assert_eq!(placed.order.len(), 4);
+    assert!(place(&[], &question(Width::FALCON), false).is_none());
+}
+
+#[test]
+fn better_hosts_need_less_redundancy_for_the_same_target() {
+    let auto = Question {
+        wanted: Wanted::Target(Probability::saturating(0.999)),
+        ..question(Width::FALCON)
+    };
+    let pool = |rate, gone| {
+        let in_phase = |i| claims_in_phase(rate, gone, i as u64);
+        let views: Vec<HostView> = (0..12).map(|i| view(i, Some(in_phase(i)))).collect();
+        place(&views, &auto, false).unwrap()
+    };
+    let (good, poor) = (pool(0.000_1, 0.000_1), pool(0.3, 0.1));
+    assert!(good.reaches_target && poor.reaches_target);
+    assert!(
+        good.width.expansion() < poor.width.expansion(),
+        "{:?} {:?}",
+        good.width,
+        poor.width
+    );
+}
+
+#[test]
+fn crowding_is_said_when_there_is_no_other_way() {
+    let mut views: Vec<HostView> = (0..6).map(|i| view(i, None)).collect();
+    for view in &mut views {
+        view.domains = [Some(DomainId(0)), None];
+    }
+    let placed = place(&views, &question(Width::FALCON), false).unwrap();
+    assert_eq!(placed.crowded, Some([Some(5), Some(0)]));
+    for (i, view) in views.iter_mut().enumerate() {
+        view.domains = [Some(DomainId(i as u32 / 2)), None];
+    }
+    assert_eq!(
+        place(&views, &question(Width::FALCON), false)
+            .unwrap()
+            .crowded,
+        None
+    );
+}
+
+#[test]
+fn the_table_says_what_each_host_is_worth() {
+    let mut views: Vec<HostView> = (0..8).map(|i| view(i, Some(claims(0.01, 0.01)))).collect();
+    views[7].has_room = false;
+    let placed = place(&views, &question(Width::FALCON), true).unwrap();
+    assert_eq!(placed.rows.len(), 8);
+    assert!(placed.rows[..5].iter().all(|row| row.chosen));
+    for row in &placed.rows[..7] {
+        let (with, without) = (row.with.unwrap().total(), row.without.unwrap().total());
+        assert!(!row.chosen || with <= without + 1e-9);
+        assert!(row.chosen || with >= without - 1e-9);
+    }
+    assert_eq!(placed.rows[7].reserve, Some(Reserve::NoRoom));
+}
+
+#[test]
+fn networks_stand_in_for_sites_that_nobody_named() {
+    let mut names = DomainNames::default();
+    let mut of = |site, addr: &str| names.of(site, None, addr.parse().unwrap())[0];
+    assert_eq!(of(None, "10.1.2.3"), of(None, "10.1.2.200"));
+    assert_ne!(of(None, "10.1.2.3"), of(None, "10.1.3.3"));
+    assert_ne!(of(Some("x"), "10.1.2.3"), of(None, "10.1.2.3"));
+    assert_eq!(of(Some("x"), "10.1.2.3"), of(Some("x"), "192.0.2.1"));
+    assert_eq!(of(None, "2001:db8:1::1"), of(None, "2001:db8:1:ff::1"));
+    assert_eq!(of(None, "127.0.0.1"), None);
+}
+
+proptest! {
+    #[test]
+    fn whatever_hosts_say_every_one_is_in_the_order_once(
+        rates in prop::collection::vec((0.0f64..5.0, 0.0f64..1.0, any::<bool>(), 0u32..4), 1..14),
+        data in 1usize..5,
+        parity in 0usize..4,
+        auto in any::<bool>(),
+    ) {
+        let views: Vec<HostView> = rates
+            .iter()
+            .enumerate()
+            .map(|(i, (rate, gone, has_room, site))| HostView {
+                has_room: *has_room,
+                domains: [Some(DomainId(*site)), None],
+                ..view(i, (*site > 0).then(|| claims(*rate, *gone)))
+            })
+            .collect();
+        let mut question = question(Width::new(data, parity).unwrap());
+        if auto {
+            question.wanted = Wanted::Target(Probability::saturating(0.99));
+        }
+        if let Some(placed) = place(&views, &question, true) {
+            let mut hosts: Vec<usize> = placed.order.iter().map(|host| host.0).collect();
+            hosts.sort_unstable();
+            prop_assert_eq!(hosts, (0..views.len()).collect::<Vec<_>>());
+            prop_assert_eq!(placed.rows.len(), views.len());
+        }
+    }
+}

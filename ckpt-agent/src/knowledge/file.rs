@@ -1,0 +1,347 @@
+//! The file in which knowledge is kept: JSON, private, replaced as a whole.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use codec::JobTag;
+use placement::bandwidth::Measurement;
+use protocol::identity::HostId;
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+use super::{Knowledge, KnownHost};
+
+/// Largest file that is read.
+const FILE_BYTES_MAX: u64 = 32 << 20;
+
+/// Hosts and jobs that are kept; those heard of last stay.
+const KEPT_MAX: usize = 10_000;
+
+/// How long another process is waited for.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Why the file can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum KnowledgeError {
+    /// Reading or writing failed.
+    #[error("{path}: {cause}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        cause: io::Error,
+    },
+    /// It is something else.
+    #[error("{path}: {what}")]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+    /// Another process writes it and does not end.
+    #[error("{0}: in use by another process")]
+    Busy(PathBuf),
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct FileText {
+    version: u32,
+    #[serde(default)]
+    hosts: Vec<HostText>,
+    #[serde(default)]
+    saves: Vec<SaveText>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct HostText {
+    id: String,
+    good: f64,
+    bad: f64,
+    last_contact: u64,
+    last_went_well: bool,
+    /// Unix seconds and bytes per second.
+    rates: Vec<(u64, f64)>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct SaveText {
+    job_tag: String,
+    at: u64,
+    seconds: f64,
+}
+
+const VERSION: u32 = 1;
+
+/// Where this user's files of this kind are kept: `$CKPT_STATE_DIR`, else `ckpt` in
+/// `$XDG_STATE_HOME` or `~/.local/state`. `None` when none of these is set.
+pub fn default_dir(variable: impl Fn(&str) -> Option<std::ffi::OsString>) -> Option<PathBuf> {
+    let set = |name| {
+        variable(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
+    let state = || set("XDG_STATE_HOME").filter(|path| path.is_absolute());
+    let home = || set("HOME").map(|home| home.join(".local/state"));
+    set("CKPT_STATE_DIR").or_else(|| Some(state().or_else(home)?.join("ckpt")))
+}
+
+impl Knowledge {
+    /// Reads the file at `path`; nothing is known when there is none.
+    ///
+    /// # Errors
+    /// When it can't be read or is not such a file.
+    pub fn load(path: &Path) -> Result<Self, KnowledgeError> {
+        let failed = |cause| KnowledgeError::Io {
+            path: path.to_owned(),
+            cause,
+        };
+        match fs::metadata(path) {
+            Ok(data) if data.len() > FILE_BYTES_MAX => {
+                return Err(malformed(
+                    path,
+                    format!("larger than {FILE_BYTES_MAX} bytes"),
+                ));
+            }
+            Ok(_) => {}
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(cause) => return Err(failed(cause)),
+        }
+        let text = fs::read_to_string(path).map_err(failed)?;
+        Self::parse(&text).map_err(|what| malformed(path, what))
+    }
+
+    /// Reads the text of a file.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let file: FileText = serde_json::from_str(text).map_err(|cause| cause.to_string())?;
+        if file.version != VERSION {
+            return Err(format!("version {} of the file is not known", file.version));
+        }
+        let mut known = Self::default();
+        for host in file.hosts {
+            let id = HostId::from_hex(&host.id).ok_or_else(|| format!("host id {:?}", host.id))?;
+            let sensible = |weight: f64| {
+                if weight.is_finite() {
+                    weight.max(0.0)
+                } else {
+                    0.0
+                }
+            };
+            let mut entry = KnownHost {
+                good: sensible(host.good),
+                bad: sensible(host.bad),
+                last_contact: host.last_contact,
+                last_went_well: host.last_went_well,
+                ..KnownHost::default()
+            };
+            for (at, bytes_per_second) in host.rates {
+                entry.rates.observe(Measurement {
+                    at,
+                    bytes_per_second,
+                });
+            }
+            known.hosts.insert(id, entry);
+        }
+        for save in file.saves {
+            let tag = JobTag::from_hex(&save.job_tag)
+                .ok_or_else(|| format!("job tag {:?}", save.job_tag))?;
+            if save.seconds.is_finite() && save.seconds >= 0.0 {
+                known.saves.insert(tag, (save.at, save.seconds));
+            }
+        }
+        Ok(known)
+    }
+
+    fn to_text(&self) -> String {
+        let mut hosts: Vec<_> = self.hosts.iter().collect();
+        hosts.sort_by_key(|(_, host)| std::cmp::Reverse(host.last_contact));
+        hosts.truncate(KEPT_MAX);
+        let mut saves: Vec<_> = self.saves.iter().collect();
+        saves.sort_by_key(|(_, (at, _))| std::cmp::Reverse(*at));
+        saves.truncate(KEPT_MAX);
+        let file = FileText {
+            version: VERSION,
+            hosts: hosts
+                .into_iter()
+                .map(|(id, host)| HostText {
+                    id: id.hex(),
+                    good: host.good,
+                    bad: host.bad,
+                    last_contact: host.last_contact,
+                    last_went_well: host.last_went_well,
+                    rates: host
+                        .rates
+                        .iter()
+                        .map(|m| (m.at, m.bytes_per_second))
+                        .collect(),
+                })
+                .collect(),
+            saves: saves
+                .into_iter()
+                .map(|(tag, (at, seconds))| SaveText {
+                    job_tag: tag.hex(),
+                    at: *at,
+                    seconds: *seconds,
+                })
+                .collect(),
+        };
+        // Numbers and texts that are finite and valid: nothing in it can fail.
+        serde_json::to_string(&file).unwrap_or_default()
+    }
+}
+
+/// Reads the file at `path`, changes what is known, and writes it in one step, alone.
+pub(super) fn update(
+    path: &Path,
+    change: impl FnOnce(&mut Knowledge),
+) -> Result<(), KnowledgeError> {
+    let failed = |cause| KnowledgeError::Io {
+        path: path.to_owned(),
+        cause,
+    };
+    let dir = path.parent().unwrap_or(Path::new("."));
+    let mut builder = fs::DirBuilder::new();
+    builder
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+        .map_err(failed)?;
+    let lock = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(path.with_extension("lock"))
+        .map_err(failed)?;
+    let started = Instant::now();
+    while flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if started.elapsed() > LOCK_TIMEOUT {
+            return Err(KnowledgeError::Busy(path.to_owned()));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // A file that is damaged is begun again.
+    let mut known = Knowledge::load(path).unwrap_or_default();
+    change(&mut known);
+    let mut file = tempfile::Builder::new()
+        .permissions(fs::Permissions::from_mode(0o600))
+        .tempfile_in(dir)
+        .map_err(failed)?;
+    file.write_all(known.to_text().as_bytes()).map_err(failed)?;
+    file.persist(path)
+        .map_err(|persist| failed(persist.error))?;
+    Ok(())
+}
+
+fn malformed(path: &Path, what: String) -> KnowledgeError {
+    KnowledgeError::Malformed {
+        path: path.to_owned(),
+        what,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Contact, Notebook, Observation};
+    use super::*;
+    use proptest::prelude::*;
+
+    const HOST: HostId = HostId(codec::OwnerId([3; 32]));
+
+    #[test]
+    fn what_was_learnt_is_there_next_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state/grid.json");
+        let notebook = Notebook::at(path.clone());
+        notebook.note(Observation::Rate(HOST, 5e7));
+        notebook.note(Observation::Contact(HOST, Contact::Answered));
+        notebook.note(Observation::Save(JobTag([4; 32]), 2.5));
+        let now = notebook.read(1000);
+        notebook.write(1000);
+        let later = Notebook::at(path.clone()).read(1000);
+        assert_eq!(later, now);
+        assert_eq!(later.save_seconds(JobTag([4; 32])), Some(2.5));
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn several_writers_lose_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("grid.json");
+        std::thread::scope(|scope| {
+            for writer in 0..8_u8 {
+                let notebook = Notebook::at(path.clone());
+                scope.spawn(move || {
+                    notebook.note(Observation::Rate(HostId(codec::OwnerId([writer; 32])), 1e6));
+                    notebook.write(7);
+                });
+            }
+        });
+        assert_eq!(Knowledge::load(&path).unwrap().hosts.len(), 8);
+    }
+
+    #[test]
+    fn a_damaged_file_is_begun_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("grid.json");
+        fs::write(&path, "{\"version\":1,\"hosts\":[{]").unwrap();
+        assert!(Knowledge::load(&path).is_err());
+        let notebook = Notebook::at(path.clone());
+        assert_eq!(notebook.read(0), Knowledge::default());
+        notebook.note(Observation::Rate(HOST, 1e6));
+        notebook.write(1);
+        assert!(Knowledge::load(&path).unwrap().host(HOST).is_some());
+    }
+
+    #[test]
+    fn the_directory_follows_the_environment() {
+        let with = |set: &'static [(&str, &str)]| {
+            default_dir(move |name| {
+                let found = set.iter().find(|(key, _)| *key == name);
+                found.map(|(_, value)| (*value).into())
+            })
+        };
+        assert_eq!(
+            with(&[("CKPT_STATE_DIR", "/a"), ("HOME", "/h")]),
+            Some("/a".into())
+        );
+        assert_eq!(
+            with(&[("XDG_STATE_HOME", "/x"), ("HOME", "/h")]),
+            Some("/x/ckpt".into())
+        );
+        assert_eq!(
+            with(&[("XDG_STATE_HOME", "x"), ("HOME", "/h")]),
+            Some("/h/.local/state/ckpt".into())
+        );
+        assert_eq!(with(&[]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in ".{0,200}") {
+            let _ = Knowledge::parse(&text);
+        }
+
+        #[test]
+        fn any_numbers_are_borne(
+            good in any::<f64>(),
+            at in any::<u64>(),
+            rate in any::<f64>(),
+            now in any::<u64>(),
+        ) {
+            let mut known = Knowledge::default();
+            known.observe(&Observation::Rate(HOST, rate), at);
+            known.observe(&Observation::Contact(HOST, Contact::Answered), at);
+            known.hosts.get_mut(&HOST).unwrap().good = if good.is_finite() { good.abs() } else { 1.0 };
+            let again = Knowledge::parse(&known.to_text()).unwrap();
+            let trusted = again.host(HOST).unwrap().trusted(placement::Probability::ONE, now);
+            prop_assert!(trusted.value() <= 1.0);
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! What this machine has learnt of the hosts: rates of earlier transfers, and whether they answered.
+//! What hosts say of themselves is a claim; this is not.
+
+mod file;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use codec::JobTag;
+use placement::Probability;
+use placement::bandwidth::{Measurement, RateForecast, RateHistory};
+use protocol::identity::HostId;
+
+pub use file::{KnowledgeError, default_dir};
+
+/// Days after which what was seen counts half.
+const HALF_LIFE_DAYS: f64 = 7.0;
+
+/// Contacts with a host that count as much as what it says of itself.
+const CLAIM_WORTH: f64 = 2.0;
+
+/// Contacts within so many seconds of each other are one.
+const SAME_CONTACT_SECONDS: u64 = 300;
+
+/// What wrong data weigh, in contacts that failed.
+const LIE_WEIGHT: f64 = 10.0;
+
+/// How a contact with a host went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contact {
+    /// It answered.
+    Answered,
+    /// It did not, or broke off.
+    Silent,
+    /// What it said or sent was wrong.
+    Lied,
+}
+
+/// Something that was learnt.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Observation {
+    /// A host was spoken to.
+    Contact(HostId, Contact),
+    /// Bytes per second that it took.
+    Rate(HostId, f64),
+    /// Seconds that a save of a job took.
+    Save(JobTag, f64),
+}
+
+/// What is known of one host.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct KnownHost {
+    rates: RateHistory,
+    good: f64,
+    bad: f64,
+    last_contact: u64,
+    last_went_well: bool,
+}
+
+/// What is known of all hosts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Knowledge {
+    hosts: BTreeMap<HostId, KnownHost>,
+    /// When each job was last saved, and how many seconds that took.
+    saves: BTreeMap<JobTag, (u64, f64)>,
+}
+
+impl KnownHost {
+    /// The rate expected at `now`; `None` if nothing was measured.
+    pub fn forecast(&self, now: u64) -> Option<RateForecast> {
+        self.rates.forecast(now)
+    }
+
+    /// How often it answered, taken together with what it `claims` of itself; the less was seen, the
+    /// more the claim counts.
+    pub fn trusted(&self, claims: Probability, now: u64) -> Probability {
+        let fade = fade(now.saturating_sub(self.last_contact));
+        let (good, bad) = (self.good * fade, self.bad * fade);
+        let seen = good + bad;
+        Probability::saturating((good + CLAIM_WORTH * claims.value()) / (seen + CLAIM_WORTH))
+    }
+
+    fn contact(&mut self, contact: Contact, now: u64) {
+        let went_well = contact == Contact::Answered;
+        let since = now.saturating_sub(self.last_contact);
+        if since < SAME_CONTACT_SECONDS && went_well == self.last_went_well && went_well {
+            return;
+        }
+        let fade = fade(since);
+        self.good *= fade;
+        self.bad *= fade;
+        match contact {
+            Contact::Answered => self.good += 1.0,
+            Contact::Silent => self.bad += 1.0,
+            Contact::Lied => self.bad += LIE_WEIGHT,
+        }
+        self.last_contact = self.last_contact.max(now);
+        self.last_went_well = went_well;
+    }
+}
+
+fn fade(seconds: u64) -> f64 {
+    0.5_f64.powf(seconds as f64 / 86_400.0 / HALF_LIFE_DAYS)
+}
+
+impl Knowledge {
+    /// What is known of a host.
+    pub fn host(&self, id: HostId) -> Option<&KnownHost> {
+        self.hosts.get(&id)
+    }
+
+    /// Seconds that the last save of a job took from here.
+    pub fn save_seconds(&self, job: JobTag) -> Option<f64> {
+        self.saves.get(&job).map(|(_, seconds)| *seconds)
+    }
+
+    /// Learns.
+    pub fn observe(&mut self, observation: &Observation, now: u64) {
+        match observation {
+            Observation::Contact(id, contact) => {
+                self.hosts.entry(*id).or_default().contact(*contact, now);
+            }
+            Observation::Rate(id, bytes_per_second) => {
+                let measurement = Measurement {
+                    at: now,
+                    bytes_per_second: *bytes_per_second,
+                };
+                self.hosts
+                    .entry(*id)
+                    .or_default()
+                    .rates
+                    .observe(measurement);
+            }
+            Observation::Save(job, seconds) => {
+                self.saves.insert(*job, (now, *seconds));
+            }
+        }
+    }
+}
+
+/// Collects what is learnt and writes it down in the end. Without a path nothing is kept.
+#[derive(Clone, Debug, Default)]
+pub struct Notebook {
+    path: Option<PathBuf>,
+    new: Arc<Mutex<Vec<Observation>>>,
+}
+
+impl Notebook {
+    /// A notebook in the file at `path`.
+    pub fn at(path: PathBuf) -> Self {
+        Self {
+            path: Some(path),
+            new: Arc::default(),
+        }
+    }
+
+    /// What is known, with what was noted since. A file that can't be read counts as empty, with a
+    /// line in the log: nothing depends on it but the quality of a choice.
+    pub fn read(&self, now: u64) -> Knowledge {
+        let mut known = match &self.path {
+            None => Knowledge::default(),
+            Some(path) => Knowledge::load(path).unwrap_or_else(|cause| {
+                tracing::warn!(%cause, "starting without knowledge of the hosts");
+                Knowledge::default()
+            }),
+        };
+        let new = self.new.lock().unwrap_or_else(PoisonError::into_inner);
+        for observation in new.iter() {
+            known.observe(observation, now);
+        }
+        known
+    }
+
+    /// Notes something.
+    pub fn note(&self, observation: Observation) {
+        let mut new = self.new.lock().unwrap_or_else(PoisonError::into_inner);
+        new.push(observation);
+    }
+
+    /// Writes down what was noted. Several processes may do so at once; none waits long for another.
+    pub fn write(&self, now: u64) {
+        let new = std::mem::take(&mut *self.new.lock().unwrap_or_else(PoisonError::into_inner));
+        let Some(path) = self.path.as_ref().filter(|_| !new.is_empty()) else {
+            return;
+        };
+        let updated = file::update(path, |known| {
+            for observation in &new {
+                known.observe(observation, now);
+            }
+        });
+        if let Err(cause) = updated {
+            tracing::warn!(%cause, "what was learnt of the hosts is not kept");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOST: HostId = HostId(codec::OwnerId([7; 32]));
+    const DAY: u64 = 86_400;
+
+    fn trusted(contacts: &[Contact], claims: f64) -> f64 {
+        let mut known = Knowledge::default();
+        let mut now = DAY;
+        for contact in contacts {
+            known.observe(&Observation::Contact(HOST, *contact), now);
+            now += 3600;
+        }
+        let claims = Probability::saturating(claims);
+        known.host(HOST).unwrap().trusted(claims, now).value()
+    }
+
+    #[test]
+    fn what_was_seen_outranks_what_is_claimed() {
+        use Contact::{Answered, Lied, Silent};
+        assert!(trusted(&[Answered; 10], 0.999) > 0.99);
+        assert!(trusted(&[Silent; 10], 0.999) < 0.2);
+        assert!(trusted(&[Answered, Silent].repeat(5), 0.999) < 0.65);
+        assert!(
+            trusted(&[Answered; 10], 0.1) > 0.8,
+            "too modest a host is used, too"
+        );
+        assert!(trusted(&[Answered, Answered, Lied], 0.999) < 0.4);
+    }
+
+    #[test]
+    fn what_was_seen_long_ago_fades() {
+        let mut known = Knowledge::default();
+        for hour in 0..10 {
+            known.observe(&Observation::Contact(HOST, Contact::Silent), hour * 3600);
+        }
+        let host = known.host(HOST).unwrap();
+        let soon = host.trusted(Probability::ONE, 11 * 3600);
+        let late = host.trusted(Probability::ONE, 60 * DAY);
+        assert!(soon.value() < 0.2 && late.value() > 0.9, "{soon} {late}");
+    }
+
+    #[test]
+    fn many_saves_in_a_minute_are_one_contact() {
+        let mut known = Knowledge::default();
+        for second in 0..60 {
+            known.observe(&Observation::Contact(HOST, Contact::Answered), DAY + second);
+        }
+        let trusted = known
+            .host(HOST)
+            .unwrap()
+            .trusted(Probability::ZERO, DAY + 60);
+        assert!(trusted.value() < 0.4, "{trusted}");
+    }
+
+    #[test]
+    fn a_notebook_without_a_file_still_remembers_the_day() {
+        let notebook = Notebook::default();
+        notebook.note(Observation::Rate(HOST, 1e6));
+        let known = notebook.read(5);
+        assert!(known.host(HOST).unwrap().forecast(5).is_some());
+        notebook.write(5);
+    }
+}
