@@ -159,8 +159,68 @@ pub struct SaveReport {
     pub replaced: Vec<HostNote>,
     /// Versions that `--keep` removed.
     pub removed: Vec<Version>,
+    /// What is as well as it can be here, and could be better elsewhere.
+    pub notes: Vec<String>,
+    /// The table behind the choice of hosts, when `--explain` asked for it.
+    pub placement: Option<PlacementReport>,
     /// What the user should know.
     pub warnings: Vec<String>,
+}
+
+/// Why hosts were chosen: answer of `ckpt hosts --for-job`, part of that of `ckpt save --explain`.
+#[derive(Clone, Debug, Serialize)]
+pub struct PlacementReport {
+    /// The job.
+    pub job: JobId,
+    /// Shards that carry data and shards that can be lost, such as `3+2`.
+    pub redundancy: String,
+    /// Probability that enough of the chosen hosts can be read when the job needs it.
+    pub reliability: f64,
+    /// Expected time to store, seconds.
+    pub store_seconds: f64,
+    /// Expected time to restore, seconds.
+    pub restore_seconds: f64,
+    /// Probability that the job's machine fails before the next checkpoint.
+    pub compute_fails: f64,
+    /// The objective that the choice minimises, seconds: cost less benefit.
+    pub objective_seconds: f64,
+    /// The hosts: those chosen, then the others in the order in which they would be tried.
+    pub hosts: Vec<PlacedHost>,
+    /// What is as well as it can be here, and could be better elsewhere.
+    pub notes: Vec<String>,
+    /// Hosts that did not answer.
+    pub silent: Vec<HostNote>,
+}
+
+/// One host in the table behind a choice.
+#[derive(Clone, Debug, Serialize)]
+pub struct PlacedHost {
+    /// Its name.
+    pub name: String,
+    /// Its site, when the grid file tells.
+    pub site: Option<String>,
+    /// Whether it was chosen.
+    pub chosen: bool,
+    /// Why it is only a reserve: `no room`, `takes none now`, `the job runs here`.
+    pub reserve: Option<String>,
+    /// State of the machine as it says: `idle`, `busy`, `cpu taken`, `no memory`, `gone`.
+    pub machine: Option<String>,
+    /// State of the disk as it says: `full rate`, `limited`, `contended`, `no space`, `offline`.
+    pub disk: Option<String>,
+    /// Expected rate.
+    pub bytes_per_second: f64,
+    /// Whether the rate was measured from here, or is assumed.
+    pub measured: bool,
+    /// Probability that it stays there until the next checkpoint, as it predicts.
+    pub stays: Option<f64>,
+    /// Probability that it can be read when the job needs it: prediction and experience.
+    pub readable: f64,
+    /// Largest correlation of its availability with that of a chosen host.
+    pub correlation: f64,
+    /// The objective of the best choice with it, seconds.
+    pub objective_with: Option<f64>,
+    /// The objective of the best choice without it, seconds.
+    pub objective_without: Option<f64>,
 }
 
 /// A shard and the host that holds it.
@@ -378,6 +438,43 @@ pub struct HostReport {
     pub checkpoints: Option<u64>,
     /// Seconds since it started.
     pub uptime_s: Option<u64>,
+    /// State of the machine as it says: `idle`, `busy`, `cpu taken`, `no memory`, `gone`.
+    pub machine: Option<String>,
+    /// State of the disk as it says: `full rate`, `limited`, `contended`, `no space`, `offline`.
+    pub disk: Option<String>,
+    /// Seconds for which it takes no new shards, as it says; 0 when it does.
+    pub refuses_for_s: Option<u32>,
+    /// Share of the last 28 days in which it was there, as far as it knows.
+    pub availability: Option<f64>,
+    /// Probability that it stays there for ten hours, as it predicts.
+    pub stays_10h: Option<f64>,
+}
+
+/// Answer of `ckpt advise`.
+#[derive(Clone, Debug, Serialize)]
+pub struct AdviseReport {
+    /// Work to be done.
+    pub job_seconds: f64,
+    /// What one checkpoint costs.
+    pub cost_seconds: f64,
+    /// Where the failure rate comes from.
+    pub hazard: String,
+    /// Probability that the machine lasts for the whole job.
+    pub survives_job: f64,
+    /// Mean time between failures that gives the same; none when nothing fails.
+    pub mtbf_seconds: Option<f64>,
+    /// Time until the next checkpoint by the accumulator rule; none when it is not worth its cost.
+    pub first_seconds: Option<f64>,
+    /// Young's interval for the mean time between failures.
+    pub young_seconds: Option<f64>,
+    /// Daly's interval for the mean time between failures.
+    pub daly_seconds: Option<f64>,
+    /// Expected time to the end of the job with checkpoints at Daly's interval.
+    pub makespan_seconds: Option<f64>,
+    /// Expected time to the end of the job without checkpoints.
+    pub makespan_without_seconds: Option<f64>,
+    /// When to take checkpoints, seconds from now, if nothing fails; at most 1000.
+    pub checkpoints: Vec<f64>,
 }
 
 /// Where a long command stands; told a few times each second.

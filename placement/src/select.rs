@@ -226,7 +226,11 @@ pub fn without(
     host: usize,
 ) -> Option<Score> {
     let place = choice.hosts.iter().position(|chosen| *chosen == host)?;
-    let others = shortlist(choice, candidates, stake);
+    let others = if candidates.len() <= SHORTLIST {
+        (0..candidates.len()).collect()
+    } else {
+        shortlist(choice, candidates, stake)
+    };
     let tried = others
         .into_iter()
         .filter(|other| !choice.hosts.contains(other))

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use codec::JobTag;
+use protocol::wire::announcement::Announced;
 use protocol::wire::message::{HostStatus, Record};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -10,6 +11,7 @@ use tokio::time::Instant;
 use super::Agent;
 use crate::core::{Fault, HostIndex};
 use crate::inventory::Inventory;
+use crate::knowledge::{Contact, Observation};
 use crate::report::{ExitStatus, Failure, HostNote};
 
 /// How long hosts that are alive but slow to answer are waited for, once enough have answered.
@@ -48,12 +50,22 @@ impl Patience {
     }
 }
 
+/// How a host says it is.
+#[derive(Clone, Debug)]
+pub(super) struct Told {
+    pub(super) status: HostStatus,
+    /// Time of one question and answer.
+    pub(super) rtt: Duration,
+    /// What it says of its own availability; asked for only when hosts are to be chosen.
+    pub(super) announced: Option<Announced>,
+}
+
 /// What hosts said.
 #[derive(Debug)]
 pub(super) struct Gathered {
     pub(super) inventory: Inventory,
     /// Hosts that answered, and how they are.
-    pub(super) answered: Vec<(HostIndex, HostStatus)>,
+    pub(super) answered: Vec<(HostIndex, Told)>,
     /// Hosts that did not, and why.
     pub(super) silent: Vec<(HostIndex, Fault)>,
 }
@@ -76,7 +88,8 @@ impl Agent {
         let mut waiting: Vec<HostIndex> = self.hosts.all().collect();
         for host in &waiting {
             let (agent, host) = (self.clone(), *host);
-            asking.spawn(async move { (host, agent.ask(host, job_tag).await) });
+            let to_place = matches!(patience, Patience::ToSave { .. });
+            asking.spawn(async move { (host, agent.ask(host, job_tag, to_place).await) });
         }
         let mut grace = None;
         loop {
@@ -84,13 +97,15 @@ impl Agent {
             let next = tokio::time::timeout_at(until, asking.join_next()).await;
             match next {
                 Ok(None) => break,
-                Ok(Some(Ok((host, Ok((status, records)))))) => {
+                Ok(Some(Ok((host, Ok((told, records)))))) => {
                     waiting.retain(|waited| *waited != host);
-                    gathered.answered.push((host, status));
+                    self.saw(host, Contact::Answered);
+                    gathered.answered.push((host, told));
                     self.enter(&mut gathered, host, records);
                 }
                 Ok(Some(Ok((host, Err(fault))))) => {
                     waiting.retain(|waited| *waited != host);
+                    self.saw_fault(host, &fault);
                     gathered.silent.push((host, fault));
                 }
                 // A task that panicked counts as a host that says nothing.
@@ -114,10 +129,48 @@ impl Agent {
         &self,
         host: HostIndex,
         job_tag: Option<JobTag>,
-    ) -> Result<(HostStatus, Vec<Record>), Fault> {
-        let (status, _) = self.hosts.status(host).await?;
-        let records = self.hosts.find(host, job_tag).await?;
-        Ok((status, records))
+        to_place: bool,
+    ) -> Result<(Told, Vec<Record>), Fault> {
+        let announced = async {
+            if to_place {
+                self.hosts.announcement(host).await
+            } else {
+                Ok(None)
+            }
+        };
+        let (status, records, announced) = tokio::join!(
+            self.hosts.status(host),
+            self.hosts.find(host, job_tag),
+            announced
+        );
+        let (status, rtt) = status?;
+        // A host that announces nonsense is one that announces nothing.
+        let announced = announced.unwrap_or_else(|cause| {
+            tracing::warn!(host = self.hosts.name(host), %cause, "announcement left out");
+            None
+        });
+        let told = Told {
+            status,
+            rtt,
+            announced,
+        };
+        Ok((told, records?))
+    }
+
+    /// Notes how a contact with a host went.
+    pub(super) fn saw(&self, host: HostIndex, contact: Contact) {
+        if let Some(entry) = self.hosts.entry(host) {
+            self.notebook.note(Observation::Contact(entry.id, contact));
+        }
+    }
+
+    /// Notes a contact that failed, where that says something about the host.
+    pub(super) fn saw_fault(&self, host: HostIndex, fault: &Fault) {
+        match fault {
+            Fault::Gone(_) | Fault::Stalled(_) => self.saw(host, Contact::Silent),
+            Fault::Lied(_) => self.saw(host, Contact::Lied),
+            Fault::Refused { .. } | Fault::Slow { .. } | Fault::Starved => {}
+        }
     }
 
     /// A record that must not be believed makes its host a liar; the others count.

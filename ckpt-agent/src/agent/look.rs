@@ -6,9 +6,11 @@ use codec::index::{FileEntry, FileKind, SegmentEntry};
 use codec::manifest::{ImageKind, Summary};
 use codec::seal::Cipher;
 use codec::{JobId, ShardIndex, Version};
+use placement::AvailabilityBitmap;
 use tokio::task::JoinSet;
 
 use super::gather::{Gathered, Patience};
+use super::place::{guest_words, storage_words};
 use super::restore::Stop;
 use super::{Agent, ForgetWhich, Which};
 use crate::cancel::Cancel;
@@ -219,11 +221,17 @@ impl Agent {
         let mut asking = JoinSet::new();
         for host in self.hosts.all() {
             let agent = self.clone();
-            asking.spawn(async move { (host, agent.hosts.status(host).await) });
+            asking.spawn(async move {
+                let answers =
+                    tokio::join!(agent.hosts.status(host), agent.hosts.announcement(host));
+                (host, answers)
+            });
         }
         let mut answers = asking.join_all().await;
         answers.sort_by_key(|(host, _)| *host);
-        let hosts = answers.into_iter().filter_map(|(host, answer)| {
+        let hosts = answers.into_iter().filter_map(|(host, (answer, said))| {
+            let said = said.ok().flatten();
+            let said = said.as_ref();
             let entry = self.hosts.entry(host)?;
             let error = answer.as_ref().err().map(Fault::to_string);
             let (status, rtt) = answer.ok().unzip();
@@ -243,12 +251,23 @@ impl Agent {
                 shards: status.as_ref().map(|s| s.shards),
                 checkpoints: status.as_ref().map(|s| s.checkpoints),
                 uptime_s: status.as_ref().map(|s| s.uptime_s),
+                machine: said.map(|said| guest_words(said.guest_state).to_owned()),
+                disk: said.map(|said| storage_words(said.storage_state).to_owned()),
+                refuses_for_s: said.map(|said| said.refuses_for_s),
+                availability: said.and_then(|said| share_of_time(&said.presence_bitmap)),
+                stays_10h: said.map(|said| said.presence.at(36_000.0).value()),
             })
         });
         Ok(HostsReport {
             hosts: hosts.collect(),
         })
     }
+}
+
+/// Share of the known time in which a host was there; `None` when nothing is known.
+fn share_of_time(bitmap: &AvailabilityBitmap) -> Option<f64> {
+    let known = bitmap.known().count();
+    (known > 0).then(|| f64::from(bitmap.usable().count()) / f64::from(known))
 }
 
 fn not_found(doing: &str, which: Which) -> Failure {

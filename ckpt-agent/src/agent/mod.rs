@@ -1,13 +1,15 @@
 //! The client's operations, one method each.
 
+mod advise;
 mod gather;
 mod look;
+mod place;
 mod rebuild;
 mod restore;
 mod save;
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use codec::compress::Level;
 use codec::seal::{Cipher, OwnerSecret};
@@ -16,8 +18,12 @@ use protocol::grid::Grid;
 use protocol::identity::{Identity, Role};
 
 use crate::core::{Fault, HostIndex};
+use crate::knowledge::Notebook;
 use crate::report::{ExitStatus, Failure, Holder, HostNote};
 use crate::transfer::Hosts;
+
+pub use advise::{AdviseRequest, advise};
+pub use place::PlacementWish;
 
 /// What to save.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +59,8 @@ pub struct SaveRequest {
     pub skip_unreadable: bool,
     /// Accept files that change while they are read, with a warning, instead of failing.
     pub accept_changed: bool,
+    /// How hosts are to be chosen.
+    pub placement: PlacementWish,
 }
 
 /// Which checkpoint of a job.
@@ -119,14 +127,21 @@ pub struct Agent {
     owner: OwnerSecret,
     hosts: Hosts,
     resources: Resources,
+    notebook: Notebook,
 }
 
 impl Agent {
-    /// A client that talks to the hosts of `grid` as `identity`.
+    /// A client that talks to the hosts of `grid` as `identity`, and keeps what it learns of them in
+    /// `notebook`.
     ///
     /// # Errors
     /// When the identity is not a submitter's, or there is no socket.
-    pub fn new(grid: &Grid, identity: &Identity, resources: Resources) -> Result<Self, Failure> {
+    pub fn new(
+        grid: &Grid,
+        identity: &Identity,
+        resources: Resources,
+        notebook: Notebook,
+    ) -> Result<Self, Failure> {
         let denied = |cause: &dyn std::fmt::Display| {
             Failure::new(ExitStatus::Denied, format!("identity: {cause}"))
         };
@@ -145,12 +160,17 @@ impl Agent {
             owner: identity.secret.clone(),
             hosts,
             resources,
+            notebook,
         })
     }
 
-    /// Says goodbye to all hosts.
+    /// Says goodbye to all hosts, and writes down what was learnt.
     pub async fn close(&self) {
+        let notebook = self.notebook.clone();
+        let writing = tokio::task::spawn_blocking(move || notebook.write(unix_seconds()));
         self.hosts.close().await;
+        // Bounded: see the notebook.
+        let _ = writing.await;
     }
 
     fn note(&self, host: HostIndex, what: impl std::fmt::Display) -> HostNote {
@@ -180,6 +200,19 @@ impl Agent {
             })
             .collect()
     }
+}
+
+fn random<const N: usize>() -> Result<[u8; N], Failure> {
+    let mut bytes = [0; N];
+    aws_lc_rs::rand::fill(&mut bytes)
+        .map_err(|_| Failure::new(ExitStatus::Failed, "the system has no random numbers"))?;
+    Ok(bytes)
+}
+
+fn unix_seconds() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
 }
 
 /// An error and its causes, in one line.

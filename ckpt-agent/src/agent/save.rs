@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use codec::encode::{CheckpointPlan, row_bytes_max};
 use codec::manifest::Manifest;
 use codec::seal::{Cipher, DataKey};
-use codec::{CheckpointId, JobTag, ShardIndex, Version};
+use codec::{CheckpointId, JobTag, Redundancy, ShardIndex, Version};
 use protocol::wire::message::{Claim, PutEnd, PutShard};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
@@ -15,20 +14,22 @@ use tokio::time::{Duration, Instant};
 
 use super::gather::{Gathered, Patience};
 use super::rebuild::Rebuild;
-use super::{Agent, SaveInput, SaveRequest, chain};
+use super::{Agent, SaveInput, SaveRequest, chain, random, unix_seconds};
 use crate::cancel::Cancel;
+use crate::core::place::Placed;
 use crate::core::save::{
     AttemptId, SaveAction, SaveEvent, SaveFailure, SaveLimits, SaveOutcome, SavePlan, SaveSession,
 };
 use crate::core::{HostIndex, Millis};
 use crate::image::{Source, SourceError, SourceOptions, Warning};
+use crate::knowledge::Observation;
 use crate::pipeline::budget::Budget;
 use crate::pipeline::encode::{
     self, EncodeFailure, EncodeSettings, Encoded, EncodedImage, ReadyRow,
 };
 use crate::report::{ExitStatus, Failure, Observer, Progress, ProgressEvent, SaveReport};
 use crate::transfer::hosts::Claimed;
-use crate::transfer::put::{OPEN_TIMEOUT, PutCommand, PutProgress, put_shard};
+use crate::transfer::put::{MeasuredRate, Meter, OPEN_TIMEOUT, PutCommand, PutProgress, put_shard};
 
 /// Versions that are tried when others save the same job at the same time.
 const CLAIMS_MAX: u32 = 16;
@@ -38,6 +39,9 @@ const RETRACT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How often progress is told.
 const PROGRESS_PERIOD: Duration = Duration::from_millis(200);
+
+/// Bytes on all hosts from which on a save shows what this machine can send.
+const UPLINK_TELLS: u64 = 16 << 20;
 
 /// Least memory with which rows can be encoded while others are sent.
 const ROWS_MIN: u64 = 4;
@@ -70,23 +74,56 @@ impl Agent {
             .as_ref()
             .map_or(Version::FIRST, |n| n.version().next());
         let version = self.claim(&gathered, job_tag, checkpoint, first).await?;
+        let placed = self
+            .place(
+                &gathered,
+                newest.as_ref(),
+                source.planned_bytes(),
+                request.redundancy,
+                &request.placement,
+                checkpoint.0,
+            )
+            .await?;
+        let redundancy = match (&placed, request.placement.target) {
+            (Some(placed), Some(_)) => {
+                let (data, parity) = (placed.width.data(), placed.width.parity());
+                Redundancy::new(data as u8, parity as u8).unwrap_or(request.redundancy)
+            }
+            _ => request.redundancy,
+        };
         let plan = CheckpointPlan {
             checkpoint,
             job: request.job.clone(),
             version,
             created: unix_seconds(),
             previous: newest.as_ref().map(|newest| newest.manifest.hash()),
-            redundancy: request.redundancy,
+            redundancy,
             cipher: request.cipher,
             data_key: DataKey::new(match request.cipher {
                 Cipher::None => [0; 32],
                 Cipher::Aes256Gcm => random()?,
             }),
         };
-        let candidates = candidates(&gathered, &plan, source.planned_bytes());
+        // Who was only slow to answer may still be a spare.
+        let slow = gathered.silent.iter().map(|(host, _)| *host);
+        let chosen = placed
+            .iter()
+            .flat_map(|placed| placed.order.iter().copied());
+        let candidates = chosen.chain(slow).collect();
         let shell = Shell::start(self, &request, plan, candidates, source, observer, started);
         let mut saved = shell.run(cancel).await;
         if let Ok(report) = &mut saved {
+            self.notebook
+                .note(Observation::Save(job_tag, report.seconds));
+            // The time of a small save is that of its round trips.
+            if report.shard_bytes >= UPLINK_TELLS {
+                let rate = report.shard_bytes as f64 / report.seconds.max(1e-3);
+                self.notebook.note(Observation::Uplink(rate));
+            }
+
+            if let Some(placed) = &placed {
+                self.add_placement(report, placed, &request, &gathered);
+            }
             report.removed = self.remove_old(&gathered, version, request.keep).await;
         } else {
             self.retract_claims(&gathered, checkpoint).await;
@@ -104,6 +141,25 @@ impl Agent {
             });
             failure
         })
+    }
+
+    fn add_placement(
+        &self,
+        report: &mut SaveReport,
+        placed: &Placed,
+        request: &SaveRequest,
+        gathered: &Gathered,
+    ) {
+        report.notes = self.placement_notes(placed);
+        if let Some(target) = request.placement.target.filter(|_| !placed.reaches_target) {
+            let reached = placed.score.reliability.value();
+            let warning =
+                format!("restart probability {reached:.5}, not {target}: no hosts for more");
+            report.warnings.push(warning);
+        }
+        if request.placement.explain {
+            report.placement = Some(self.report(placed, &request.job, gathered));
+        }
     }
 
     /// Reserves a version at every host that answered.
@@ -198,44 +254,6 @@ async fn open_source(request: &SaveRequest) -> Result<Source, SourceError> {
         .map_err(|cause| SourceError::Stdin(std::io::Error::other(cause)))?
 }
 
-/// Hosts in order of preference: those with room for the whole of a shard first, and among these
-/// in an order that differs from checkpoint to checkpoint, so that all hosts get their share.
-fn candidates(gathered: &Gathered, plan: &CheckpointPlan, planned: Option<u64>) -> Vec<HostIndex> {
-    let wanted = planned.unwrap_or(0) / plan.redundancy.data() as u64;
-    let mut order: Vec<_> = gathered
-        .answered
-        .iter()
-        .map(|(host, status)| {
-            let draw = blake3::Hasher::new()
-                .update(&plan.checkpoint.0)
-                .update(&(host.0 as u64).to_le_bytes())
-                .finalize();
-            (status.free_bytes < wanted, *draw.as_bytes(), *host)
-        })
-        .collect();
-    order.sort_unstable();
-    // Who was only slow to answer may still be a spare.
-    let slow = gathered.silent.iter().map(|(host, _)| *host);
-    order
-        .into_iter()
-        .map(|(_, _, host)| host)
-        .chain(slow)
-        .collect()
-}
-
-fn random<const N: usize>() -> Result<[u8; N], Failure> {
-    let mut bytes = [0; N];
-    aws_lc_rs::rand::fill(&mut bytes)
-        .map_err(|_| Failure::new(ExitStatus::Failed, "the system has no random numbers"))?;
-    Ok(bytes)
-}
-
-fn unix_seconds() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs())
-}
-
 fn source_failure(doing: &str, cause: &SourceError) -> Failure {
     let failure = Failure::new(ExitStatus::LocalIo, format!("{doing}: {}", chain(cause)));
     match cause {
@@ -261,6 +279,7 @@ struct Transfer {
     host: HostIndex,
     commands: mpsc::UnboundedSender<PutCommand>,
     sent: watch::Receiver<u64>,
+    meter: Arc<Meter>,
     task: JoinHandle<()>,
 }
 
@@ -411,6 +430,7 @@ impl<'a> Shell<'a> {
             let _ = tokio::task::spawn_blocking(move || ender.end()).await;
         }
         for transfer in std::mem::take(&mut self.transfers).into_values() {
+            self.learn_rate(&transfer);
             // The host drops what has no end; this one has an end or was given up.
             transfer.task.abort();
         }
@@ -481,6 +501,7 @@ impl<'a> Shell<'a> {
                 SaveAction::Commit(attempt) => self.commit(attempt),
                 SaveAction::Abort(attempt) => {
                     if let Some(transfer) = self.transfers.remove(&attempt) {
+                        self.learn_rate(&transfer);
                         transfer.task.abort();
                     }
                 }
@@ -514,6 +535,8 @@ impl<'a> Shell<'a> {
             expected_bytes: 0,
         };
         let (hosts, sender) = (self.agent.hosts.clone(), self.sender.clone());
+        let meter = Arc::new(Meter::default());
+        let measuring = Arc::clone(&meter);
         let task = tokio::spawn(async move {
             let tell = |progress| {
                 let event = match progress {
@@ -526,7 +549,7 @@ impl<'a> Shell<'a> {
                 };
                 let _ = sender.send(Event::Session(event));
             };
-            if let Err(fault) = put_shard(hosts, host, put, queue, tell).await {
+            if let Err(fault) = put_shard(hosts, host, put, queue, &measuring, tell).await {
                 let _ = sender.send(Event::Session(SaveEvent::Failed(attempt, fault)));
             }
         });
@@ -537,9 +560,27 @@ impl<'a> Shell<'a> {
                 host,
                 commands,
                 sent: sent_rows,
+                meter,
                 task,
             },
         );
+    }
+
+    /// Keeps what a transfer showed of the way to its host. That a host could have taken more says
+    /// something only if more was expected of it than it got.
+    fn learn_rate(&self, transfer: &Transfer) {
+        let agent = self.agent;
+        match transfer.meter.rate(agent.hosts.window().into()) {
+            Some(MeasuredRate::Exactly(rate)) => agent.saw_rate(transfer.host, rate),
+            Some(MeasuredRate::AtLeast(rate)) => {
+                let known = agent.notebook.read(unix_seconds());
+                let expected = agent.measured(&known, transfer.host);
+                if expected.is_none_or(|expected| expected.median() < rate) {
+                    agent.saw_rate(transfer.host, rate);
+                }
+            }
+            None => {}
+        }
     }
 
     fn finish(&self, attempt: AttemptId) {
@@ -594,6 +635,7 @@ impl<'a> Shell<'a> {
 
     fn tell_replacements(&mut self) {
         for (host, fault) in self.session.faults().iter().skip(self.tally.faults_told) {
+            self.agent.saw_fault(*host, fault);
             self.observer.event(ProgressEvent::HostReplaced {
                 lost: self.agent.note(*host, fault),
                 spare: None,
@@ -667,6 +709,8 @@ impl<'a> Shell<'a> {
             holders: self.agent.holders(public.redundancy, holders),
             replaced: self.agent.notes(self.session.faults()),
             removed: Vec::new(),
+            notes: Vec::new(),
+            placement: None,
             warnings: image.warnings.iter().map(|w| w.0.clone()).collect(),
         }
     }

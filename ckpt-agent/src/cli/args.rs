@@ -7,7 +7,9 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use codec::compress::Level;
 use codec::{JobId, Version};
+use placement::Probability;
 
+use crate::agent::PlacementWish;
 use crate::report::ExitStatus;
 
 /// Keeps checkpoints of long jobs on the disks of machines that can vanish at any minute.
@@ -107,7 +109,13 @@ pub enum Command {
     /// Remove checkpoints.
     Forget(Forget),
     /// Ask all hosts how they are.
-    Hosts,
+    #[command(after_help = "Example:\n  ckpt hosts\n  ckpt hosts --for-job 42")]
+    Hosts(HostsArgs),
+    /// Say when to take checkpoints.
+    #[command(
+        after_help = "Example:\n  ckpt advise --job-length 12h --job 42\n  ckpt advise --job-length 12h --cost 30s --mtbf 6h\n\nWithout --mtbf the failure rate is what the machine predicts of itself, if it is a host of the grid."
+    )]
+    Advise(Advise),
     /// Run a grid on this machine.
     #[command(subcommand)]
     Grid(GridCommand),
@@ -163,12 +171,83 @@ pub struct Save {
     /// Let hosts read the image.
     #[arg(long)]
     pub no_encryption: bool,
+    /// Show which hosts were chosen, and why.
+    #[arg(long)]
+    pub explain: bool,
+    /// How hosts are chosen.
+    #[command(flatten)]
+    pub placing: Placing,
     /// Files and directories; - for standard input.
     #[arg(required_unless_present = "command", value_name = "PATH")]
     pub paths: Vec<PathBuf>,
     /// Save the output of this command; it counts only if it exits with 0.
     #[arg(last = true, conflicts_with = "paths", value_name = "CMD")]
     pub command: Vec<OsString>,
+}
+
+/// Options that say how hosts are chosen.
+#[derive(Debug, Args)]
+pub struct Placing {
+    /// As many shards as give the probability --target of being able to restart.
+    #[arg(long, value_name = "auto", value_parser = ["auto"], conflicts_with_all = ["data", "parity"])]
+    pub redundancy: Option<String>,
+    /// Probability of being able to restart, for --redundancy auto.
+    #[arg(long, default_value = "0.999", value_parser = parse_target, requires = "redundancy", value_name = "P")]
+    pub target: Probability,
+    /// Host of the grid on which the job runs [default: the one with an address of this machine].
+    #[arg(long, env = "CKPT_COMPUTE_HOST", value_name = "HOST")]
+    pub compute_host: Option<String>,
+}
+
+impl Placing {
+    /// The wish.
+    pub fn wish(&self, explain: bool) -> PlacementWish {
+        PlacementWish {
+            target: self.redundancy.as_ref().map(|_| self.target),
+            compute_host: self.compute_host.clone().filter(|name| !name.is_empty()),
+            explain,
+        }
+    }
+}
+
+/// Options of `hosts`.
+#[derive(Debug, Args)]
+pub struct HostsArgs {
+    /// Show where the next checkpoint of this job would go, and why.
+    #[arg(long, value_name = "JOB")]
+    pub for_job: Option<JobId>,
+    /// Shards that carry data.
+    #[arg(long, default_value_t = 3, value_name = "N", requires = "for_job")]
+    pub data: u8,
+    /// Further shards, each of which can be lost.
+    #[arg(long, default_value_t = 2, value_name = "N", requires = "for_job")]
+    pub parity: u8,
+    /// How hosts are chosen.
+    #[command(flatten)]
+    pub placing: Placing,
+}
+
+/// Options of `advise`.
+#[derive(Debug, Args)]
+pub struct Advise {
+    /// Work that is left to do, such as 12h.
+    #[arg(long, value_parser = parse_duration, value_name = "TIME")]
+    pub job_length: Duration,
+    /// The job, of which an earlier save tells what a checkpoint costs.
+    #[arg(long)]
+    pub job: Option<JobId>,
+    /// Time for which a checkpoint holds the job up [default: that of the last save, or 10s].
+    #[arg(long, value_parser = parse_duration, value_name = "TIME")]
+    pub cost: Option<Duration>,
+    /// Time that a restore takes [default: the cost].
+    #[arg(long, value_parser = parse_duration, value_name = "TIME")]
+    pub restore: Option<Duration>,
+    /// Mean time between failures of the machine.
+    #[arg(long, value_parser = parse_duration, value_name = "TIME")]
+    pub mtbf: Option<Duration>,
+    /// Host of the grid on which the job runs [default: the one with an address of this machine].
+    #[arg(long, env = "CKPT_COMPUTE_HOST", value_name = "HOST")]
+    pub compute_host: Option<String>,
 }
 
 /// Options of `restore`.
@@ -278,6 +357,11 @@ fn parse_version(text: &str) -> Result<Version, String> {
     }
 }
 
+fn parse_target(text: &str) -> Result<Probability, String> {
+    let number: f64 = text.parse().map_err(|_| format!("{text:?} is no number"))?;
+    Probability::new(number).map_err(|cause| cause.to_string())
+}
+
 fn parse_level(text: &str) -> Result<Level, String> {
     let level = text.parse().map_err(|_| "not a number".to_owned())?;
     Level::new(level).map_err(|cause| cause.to_string())
@@ -297,7 +381,8 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
         "" | "s" => 1_000,
         "m" | "min" => 60_000,
         "h" => 3_600_000,
-        other => return Err(format!("unit {other:?}; use ms, s, m, h")),
+        "d" => 86_400_000,
+        other => return Err(format!("unit {other:?}; use ms, s, m, h, d")),
     };
     let ms = number.checked_mul(factor_ms).filter(|ms| *ms > 0);
     ms.map(Duration::from_millis)

@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::args::Global;
 use super::render::{Report, Table, bytes, json_of_self, ratio};
 use super::{DaemonProgram, connect, local, progress};
-use crate::agent::{RestoreRequest, RestoreTarget, SaveInput, SaveRequest, Which};
+use crate::agent::{PlacementWish, RestoreRequest, RestoreTarget, SaveInput, SaveRequest, Which};
 use crate::cancel::Cancel;
 use crate::report::{ExitStatus, Failure, RestoreReport, SaveReport};
 
@@ -205,6 +205,7 @@ fn save_request(image: &Path) -> Result<SaveRequest, Failure> {
         cipher: Cipher::Aes256Gcm,
         skip_unreadable: false,
         accept_changed: false,
+        placement: PlacementWish::default(),
     })
 }
 

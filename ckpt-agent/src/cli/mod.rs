@@ -14,16 +14,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use clap::{CommandFactory, Parser};
-use codec::Redundancy;
 use codec::seal::Cipher;
+use codec::{OwnerId, Redundancy};
 use protocol::grid::{Grid, GridError};
 use protocol::identity::{Identity, certificate_from_pem, read_key};
 use serde::Serialize;
 
 use crate::agent::{
-    Agent, ForgetWhich, Resources, RestoreRequest, RestoreTarget, SaveInput, SaveRequest, Which,
+    self, AdviseRequest, Agent, ForgetWhich, Resources, RestoreRequest, RestoreTarget, SaveInput,
+    SaveRequest, Which,
 };
 use crate::cancel::{Cancel, canceller};
+use crate::knowledge::{self, Notebook};
 use crate::report::{ExitStatus, Failure, Observer, VerifyReport};
 use args::{Cli, Command, Global, GridCommand};
 use render::Report;
@@ -239,6 +241,12 @@ async fn execute(
     if let Command::Demo { path } = command {
         return done(demo::run(path.as_deref(), &global, daemon, cancel).await?);
     }
+    let command = match command {
+        Command::Advise(advise) if global.grid.is_none() => {
+            return done(agent::advise(&advise_request(advise)));
+        }
+        command => command,
+    };
     let agent = connect(&global)?;
     let observer = progress::observer(global.progress, title(&command));
     let said = with_agent(&agent, command, observer, cancel).await;
@@ -284,7 +292,15 @@ fn connect(global: &Global) -> Result<Agent, Failure> {
         memory_bytes: global.memory,
         cpus: global.cpus.unwrap_or(cpus).max(1),
     };
-    Agent::new(&grid, &identity, resources)
+    Agent::new(&grid, &identity, resources, notebook(&grid))
+}
+
+/// Where what is learnt of the hosts of this grid is kept.
+fn notebook(grid: &Grid) -> Notebook {
+    let dir = knowledge::default_dir(|name| std::env::var_os(name));
+    dir.map_or_else(Notebook::default, |dir| {
+        Notebook::at(dir.join(format!("{}.json", OwnerId(grid.id().0).hex())))
+    })
 }
 
 fn grid_failure(cause: &GridError) -> Failure {
@@ -356,7 +372,17 @@ async fn with_agent(
             };
             done(agent.forget(&forget.job, which).await?)
         }
-        Command::Hosts => done(agent.hosts().await?),
+        Command::Hosts(args::HostsArgs { for_job: None, .. }) => done(agent.hosts().await?),
+        Command::Hosts(hosts) => {
+            let redundancy = Redundancy::new(hosts.data, hosts.parity)
+                .map_err(|cause| Failure::new(ExitStatus::Usage, cause.to_string()))?;
+            let wish = hosts.placing.wish(true);
+            let Some(job) = hosts.for_job else {
+                return done(agent.hosts().await?);
+            };
+            done(agent.hosts_for_job(&job, redundancy, &wish).await?)
+        }
+        Command::Advise(advise) => done(agent.advise(&advise_request(advise)).await?),
         Command::Grid(_)
         | Command::Demo { .. }
         | Command::Completions { .. }
@@ -370,6 +396,7 @@ fn which(version: Option<codec::Version>) -> Which {
 
 fn save_request(save: args::Save) -> Result<SaveRequest, Failure> {
     let usage = |message: String| Failure::new(ExitStatus::Usage, message);
+    let placement = save.placing.wish(save.explain);
     let redundancy = Redundancy::new(save.data, save.parity).map_err(|e| usage(e.to_string()))?;
     if save.no_encryption {
         let _ = writeln!(
@@ -406,7 +433,20 @@ fn save_request(save: args::Save) -> Result<SaveRequest, Failure> {
         },
         skip_unreadable: save.skip_unreadable,
         accept_changed: save.accept_changed,
+        placement,
     })
+}
+
+fn advise_request(advise: args::Advise) -> AdviseRequest {
+    let seconds = |time: Option<std::time::Duration>| time.map(|time| time.as_secs_f64());
+    AdviseRequest {
+        job_seconds: advise.job_length.as_secs_f64(),
+        job: advise.job,
+        cost_seconds: seconds(advise.cost),
+        restore_seconds: seconds(advise.restore),
+        mtbf_seconds: seconds(advise.mtbf),
+        compute_host: advise.compute_host.filter(|name| !name.is_empty()),
+    }
 }
 
 fn restore_request(restore: args::Restore) -> RestoreRequest {

@@ -1,5 +1,7 @@
 //! Reports as text for people. The same structs are printed as JSON.
 
+mod placement;
+
 use std::io::{self, Write};
 
 use serde::Serialize;
@@ -26,7 +28,7 @@ pub(super) trait Report {
 macro_rules! json_of_self {
     () => {
         fn json(&self) -> String {
-            super::to_json(self)
+            crate::cli::to_json(self)
         }
     };
 }
@@ -69,6 +71,12 @@ impl Report for SaveReport {
             names(&self.holders),
             survives(self.can_lose),
         )?;
+        for note in &self.notes {
+            writeln!(out, "note: {note}")?;
+        }
+        if let Some(placement) = &self.placement {
+            placement.human(out)?;
+        }
         let missing = self.holders.iter().filter(|h| h.host.is_none()).count();
         if missing > 0 {
             writeln!(out, "degraded: {missing} shards have no host")?;
@@ -284,10 +292,22 @@ impl Report for ForgetReport {
 impl Report for HostsReport {
     fn human(&self, out: &mut dyn Write) -> io::Result<()> {
         let mut table = Table::new(&[
-            "HOST", "ADDRESS", "SITE", "STATE", "RTT", "FREE", "USED", "SHARDS",
+            "HOST",
+            "ADDRESS",
+            "SITE",
+            "STATE",
+            "RTT",
+            "FREE",
+            "USED",
+            "SHARDS",
+            "MACHINE",
+            "DISK",
+            "UP",
+            "STAYS 10 H",
         ]);
         for host in &self.hosts {
             let size = |value: Option<u64>| value.map_or("-".to_owned(), bytes);
+            let share = |value: Option<f64>| value.map_or("-".to_owned(), placement::share);
             table.row(vec![
                 host.name.clone(),
                 host.addr.clone(),
@@ -298,6 +318,10 @@ impl Report for HostsReport {
                 size(host.free_bytes),
                 size(host.used_bytes),
                 host.shards.map_or("-".to_owned(), |n| n.to_string()),
+                host.machine.clone().unwrap_or_else(|| "-".to_owned()),
+                host.disk.clone().unwrap_or_else(|| "-".to_owned()),
+                share(host.availability),
+                share(host.stays_10h),
             ]);
         }
         table.write(out)

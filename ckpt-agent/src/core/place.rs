@@ -27,6 +27,9 @@ const FIRST_READABLE: f64 = 0.9;
 /// that are as good as equal should take turns.
 const RATE_STEP: f64 = 1.25;
 
+/// Spreads are rounded up to multiples of this.
+const SPREAD_STEP: f64 = 0.5;
+
 /// The same for the odds of being readable.
 const ODDS_STEP: f64 = 1.25;
 
@@ -51,6 +54,8 @@ pub struct HostView {
     pub rtt_seconds: f64,
     /// Rate of earlier transfers.
     pub measured: Option<RateForecast>,
+    /// Whether a probe has shown that it is not slow.
+    pub passed_probe: bool,
     /// What it says of itself.
     pub claims: Option<Announced>,
     /// What was seen of it.
@@ -70,6 +75,16 @@ pub enum Wanted {
     Target(Probability),
 }
 
+impl Wanted {
+    /// Shards that are sent at once, as far as that is known.
+    const fn shards(self) -> usize {
+        match self {
+            Self::Width(width) => width.total(),
+            Self::Target(_) => Width::FALCON.total(),
+        }
+    }
+}
+
 /// What is to be placed.
 #[derive(Clone, Debug)]
 pub struct Question {
@@ -83,6 +98,8 @@ pub struct Question {
     pub interval_seconds: f64,
     /// The machine on which the job runs, if it is one of the hosts.
     pub compute: Option<HostIndex>,
+    /// Bytes per second that this machine can send to all hosts together, if that is known.
+    pub uplink: Option<f64>,
     /// Decides between equals; another one for each checkpoint.
     pub seed: [u8; 16],
     /// Unix seconds.
@@ -173,7 +190,7 @@ pub fn place(views: &[HostView], question: &Question, explain: bool) -> Option<P
         stored_bytes: question.stored_bytes.max(1),
         width: Width::FALCON,
         lead_seconds: LEAD_SECONDS,
-        uplink_bytes_per_second: None,
+        uplink_bytes_per_second: question.uplink,
         need,
         work_seconds: question.work_seconds,
     };
@@ -270,17 +287,32 @@ fn rate(view: &HostView, unknown: RateForecast) -> RateForecast {
         .claims
         .as_ref()
         .and_then(|claims| claims.receives_bytes_per_s);
+    let spread = if view.passed_probe {
+        SPREAD_STEP
+    } else {
+        unknown.spread()
+    };
+    let unknown = RateForecast::saturating(unknown.median(), spread);
     let assumed = || claimed.map_or(unknown, |limit| unknown.limited_to(limit as f64));
     view.measured.unwrap_or_else(assumed)
 }
 
 fn candidate(view: &HostView, question: &Question, unknown: RateForecast) -> Candidate {
     let rate = rate(view, unknown);
+    // Beyond its share of what this machine can send, a host's rate makes no difference: such hosts
+    // should take turns.
+    let share = question
+        .uplink
+        .map(|uplink| uplink / question.wanted.shards() as f64);
+    let rate = share.map_or(rate, |share| rate.limited_to(share));
     let readable = readable(view, question);
     let odds = readable.value() / readable.complement().value().max(1e-6);
     let odds = stepped(odds, ODDS_STEP);
     Candidate {
-        rate: RateForecast::saturating(stepped(rate.median(), RATE_STEP), rate.spread()),
+        rate: RateForecast::saturating(
+            stepped(rate.median(), RATE_STEP),
+            (rate.spread() / SPREAD_STEP).ceil() * SPREAD_STEP,
+        ),
         rtt_seconds: (view.rtt_seconds * 200.0).round() / 200.0,
         readable: Probability::saturating(odds / (1.0 + odds)),
         domains: view.domains,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use codec::JobTag;
-use placement::bandwidth::Measurement;
+use placement::bandwidth::{Measurement, RateHistory};
 use protocol::identity::HostId;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
@@ -54,6 +54,9 @@ struct FileText {
     hosts: Vec<HostText>,
     #[serde(default)]
     saves: Vec<SaveText>,
+    /// Unix seconds and bytes per second.
+    #[serde(default)]
+    uplink: Vec<(u64, f64)>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -63,6 +66,7 @@ struct HostText {
     bad: f64,
     last_contact: u64,
     last_went_well: bool,
+    last_probe: u64,
     /// Unix seconds and bytes per second.
     rates: Vec<(u64, f64)>,
 }
@@ -138,16 +142,13 @@ impl Knowledge {
                 bad: sensible(host.bad),
                 last_contact: host.last_contact,
                 last_went_well: host.last_went_well,
+                last_probe: host.last_probe,
                 ..KnownHost::default()
             };
-            for (at, bytes_per_second) in host.rates {
-                entry.rates.observe(Measurement {
-                    at,
-                    bytes_per_second,
-                });
-            }
+            read_rates(&mut entry.rates, host.rates);
             known.hosts.insert(id, entry);
         }
+        read_rates(&mut known.uplink, file.uplink);
         for save in file.saves {
             let tag = JobTag::from_hex(&save.job_tag)
                 .ok_or_else(|| format!("job tag {:?}", save.job_tag))?;
@@ -167,6 +168,7 @@ impl Knowledge {
         saves.truncate(KEPT_MAX);
         let file = FileText {
             version: VERSION,
+            uplink: rates_text(&self.uplink),
             hosts: hosts
                 .into_iter()
                 .map(|(id, host)| HostText {
@@ -175,11 +177,8 @@ impl Knowledge {
                     bad: host.bad,
                     last_contact: host.last_contact,
                     last_went_well: host.last_went_well,
-                    rates: host
-                        .rates
-                        .iter()
-                        .map(|m| (m.at, m.bytes_per_second))
-                        .collect(),
+                    last_probe: host.last_probe,
+                    rates: rates_text(&host.rates),
                 })
                 .collect(),
             saves: saves
@@ -194,6 +193,19 @@ impl Knowledge {
         // Numbers and texts that are finite and valid: nothing in it can fail.
         serde_json::to_string(&file).unwrap_or_default()
     }
+}
+
+fn read_rates(history: &mut RateHistory, rates: Vec<(u64, f64)>) {
+    for (at, bytes_per_second) in rates {
+        history.observe(Measurement {
+            at,
+            bytes_per_second,
+        });
+    }
+}
+
+fn rates_text(history: &RateHistory) -> Vec<(u64, f64)> {
+    history.iter().map(|m| (m.at, m.bytes_per_second)).collect()
 }
 
 /// Reads the file at `path`, changes what is known, and writes it in one step, alone.

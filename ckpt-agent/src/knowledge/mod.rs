@@ -23,6 +23,9 @@ const CLAIM_WORTH: f64 = 2.0;
 /// Contacts within so many seconds of each other are one.
 const SAME_CONTACT_SECONDS: u64 = 300;
 
+/// How often a host is probed at most.
+const PROBE_PERIOD_SECONDS: u64 = 3600;
+
 /// What wrong data weigh, in contacts that failed.
 const LIE_WEIGHT: f64 = 10.0;
 
@@ -44,14 +47,19 @@ pub enum Observation {
     Contact(HostId, Contact),
     /// Bytes per second that it took.
     Rate(HostId, f64),
+    /// A host took a probe as fast as could be told: there is no need for another soon.
+    Probed(HostId),
     /// Seconds that a save of a job took.
     Save(JobTag, f64),
+    /// Bytes per second that this machine sent to all hosts together.
+    Uplink(f64),
 }
 
 /// What is known of one host.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KnownHost {
     rates: RateHistory,
+    last_probe: u64,
     good: f64,
     bad: f64,
     last_contact: u64,
@@ -64,12 +72,39 @@ pub struct Knowledge {
     hosts: BTreeMap<HostId, KnownHost>,
     /// When each job was last saved, and how many seconds that took.
     saves: BTreeMap<JobTag, (u64, f64)>,
+    /// What this machine sent to all hosts together.
+    uplink: RateHistory,
 }
 
 impl KnownHost {
+    /// Whether it should be probed: nothing was measured lately, and either nothing ever or less than
+    /// `usual` bytes per second, which may have been long ago.
+    fn is_worth_a_probe(&self, usual: Option<f64>, now: u64) -> bool {
+        let since = |at: u64| now.saturating_sub(at);
+        if since(self.last_probe) < PROBE_PERIOD_SECONDS {
+            return false;
+        }
+        match (self.rates.iter().last(), usual) {
+            (None, _) => true,
+            (Some(last), Some(usual)) => {
+                let slow = self
+                    .rates
+                    .forecast(now)
+                    .is_none_or(|r| r.median() * 2.0 < usual);
+                slow && since(last.at) > PROBE_PERIOD_SECONDS
+            }
+            (Some(_), None) => false,
+        }
+    }
+
     /// The rate expected at `now`; `None` if nothing was measured.
     pub fn forecast(&self, now: u64) -> Option<RateForecast> {
         self.rates.forecast(now)
+    }
+
+    /// Whether it was probed: one that is slow has a rate from then on.
+    pub const fn was_probed(&self) -> bool {
+        self.last_probe > 0
     }
 
     /// How often it answered, taken together with what it `claims` of itself; the less was seen, the
@@ -110,6 +145,19 @@ impl Knowledge {
         self.hosts.get(&id)
     }
 
+    /// Whether a host should be probed, as [`Observation::Probed`] explains.
+    pub fn is_worth_a_probe(&self, id: HostId, now: u64) -> bool {
+        let rates = self.hosts.values().filter_map(|host| host.forecast(now));
+        let usual = RateForecast::of_unknown(rates.map(|rate| rate.median()));
+        let host = self.hosts.get(&id);
+        host.is_none_or(|host| host.is_worth_a_probe(usual.map(|rate| rate.median()), now))
+    }
+
+    /// Bytes per second that this machine can send to all hosts together, as far as was seen.
+    pub fn uplink(&self, now: u64) -> Option<f64> {
+        self.uplink.forecast(now).map(|rate| rate.median())
+    }
+
     /// Seconds that the last save of a job took from here.
     pub fn save_seconds(&self, job: JobTag) -> Option<f64> {
         self.saves.get(&job).map(|(_, seconds)| *seconds)
@@ -132,6 +180,11 @@ impl Knowledge {
                     .rates
                     .observe(measurement);
             }
+            Observation::Probed(id) => self.hosts.entry(*id).or_default().last_probe = now,
+            Observation::Uplink(bytes_per_second) => self.uplink.observe(Measurement {
+                at: now,
+                bytes_per_second: *bytes_per_second,
+            }),
             Observation::Save(job, seconds) => {
                 self.saves.insert(*job, (now, *seconds));
             }
@@ -236,6 +289,26 @@ mod tests {
         let soon = host.trusted(Probability::ONE, 11 * 3600);
         let late = host.trusted(Probability::ONE, 60 * DAY);
         assert!(soon.value() < 0.2 && late.value() > 0.9, "{soon} {late}");
+    }
+
+    #[test]
+    fn a_host_that_was_slow_long_ago_gets_another_chance() {
+        let slow = HostId(codec::OwnerId([8; 32]));
+        let mut known = Knowledge::default();
+        assert!(known.is_worth_a_probe(slow, DAY));
+        known.observe(&Observation::Rate(slow, 1e6), DAY);
+        assert!(
+            !known.is_worth_a_probe(slow, 2 * DAY),
+            "it is as fast as the others"
+        );
+        for id in 0..3 {
+            let host = HostId(codec::OwnerId([id; 32]));
+            known.observe(&Observation::Rate(host, 1e8), DAY);
+        }
+        assert!(!known.is_worth_a_probe(slow, DAY + 60));
+        assert!(known.is_worth_a_probe(slow, 2 * DAY));
+        known.observe(&Observation::Probed(slow), 2 * DAY);
+        assert!(!known.is_worth_a_probe(slow, 2 * DAY + 60));
     }
 
     #[test]

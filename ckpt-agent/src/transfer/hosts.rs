@@ -8,7 +8,8 @@ use codec::{CheckpointId, JobTag};
 use protocol::grid::{Grid, GridHost};
 use protocol::identity::Identity;
 use protocol::net::endpoint::{self, EndpointConfig, EndpointError};
-use protocol::net::stream::{Exchange, ExchangeError, read_frame, request};
+use protocol::net::stream::{Exchange, ExchangeError, read_frame, request, write_frame};
+use protocol::wire::announcement::Announced;
 use protocol::wire::limits::{RECORDS_MAX, REQUEST_TIMEOUT};
 use protocol::wire::message::{Claim, HostStatus, Record, Request, Response};
 use quinn::{Connection, Endpoint, VarInt};
@@ -19,6 +20,12 @@ use crate::core::{Fault, HostIndex};
 /// Records that one host may tell of one owner; beyond, it is making them up.
 const RECORDS_PER_HOST_MAX: usize = 1 << 20;
 
+/// Round trips that a probe takes on any way while the connection finds its rate.
+const PROBE_RTTS: u32 = 8;
+
+/// A probe that takes less than this is on a way that is fast enough.
+const PROBE_TELLS: Duration = Duration::from_millis(40);
+
 /// The hosts of a grid.
 #[derive(Clone, Debug)]
 pub struct Hosts(Arc<Inner>);
@@ -28,6 +35,7 @@ struct Inner {
     hosts: Vec<GridHost>,
     v4: Option<Endpoint>,
     v6: Option<Endpoint>,
+    window: u32,
     connections: Vec<Mutex<Option<Connection>>>,
 }
 
@@ -70,12 +78,18 @@ impl Hosts {
             hosts: grid.hosts.clone(),
             v4: v4?,
             v6: v6?,
+            window,
         })))
     }
 
     /// All of them.
     pub fn all(&self) -> impl Iterator<Item = HostIndex> + use<> {
         (0..self.0.hosts.len()).map(HostIndex)
+    }
+
+    /// Most bytes in flight to or from each.
+    pub fn window(&self) -> u32 {
+        self.0.window
     }
 
     /// Their number.
@@ -177,6 +191,55 @@ impl Hosts {
             }
             after = records.last().and_then(checkpoint_of);
         }
+    }
+
+    /// Asks what a host says of its own availability; `None` when it says nothing.
+    ///
+    /// # Errors
+    /// When it does not answer, or what it says makes no sense.
+    pub async fn announcement(&self, host: HostIndex) -> Result<Option<Announced>, Fault> {
+        let asked = self.request(host, &Request::Announcement, REQUEST_TIMEOUT);
+        match asked.await {
+            Ok((Response::Announcement(said), _)) => said
+                .check()
+                .map(Some)
+                .map_err(|cause| Fault::Lied(format!("announcement: {cause}"))),
+            Ok(_) => Err(unexpected("announcement")),
+            // An older host does not know the question, a new one may have nothing to say.
+            Err(Fault::Refused { .. }) => Ok(None),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Sends a few bytes and measures how fast they arrive. `None` when they took no longer than the
+    /// first bytes on any connection: then the way is not slow, and more can't be told.
+    ///
+    /// # Errors
+    /// When the host does not take them.
+    pub async fn probe(&self, host: HostIndex, bytes: u32) -> Result<Option<f64>, Fault> {
+        let connection = self.connection(host).await?;
+        let rtt = connection.rtt();
+        let (mut send, mut recv) = connection
+            .open_bi()
+            .await
+            .map_err(|cause| Fault::Gone(cause.to_string()))?;
+        let lost = |cause: quinn::WriteError| Fault::Gone(cause.to_string());
+        let started = Instant::now();
+        write_frame(&mut send, &Request::Probe { bytes }).await?;
+        send.write_all(&vec![0; bytes as usize])
+            .await
+            .map_err(lost)?;
+        // Fails when the host has stopped the stream, and then it says why.
+        let _ = send.finish();
+        match read_frame(&mut recv, REQUEST_TIMEOUT).await? {
+            Response::Probed => {}
+            Response::Refused(refusal) => return Err(ExchangeError::Refused(refusal).into()),
+            _ => return Err(unexpected("probe")),
+        }
+        let took = started.elapsed();
+        let on_the_way = took.saturating_sub(rtt);
+        let is_slow = took > PROBE_RTTS * rtt.min(connection.rtt()) && took > PROBE_TELLS;
+        Ok(is_slow.then(|| f64::from(bytes) / on_the_way.as_secs_f64().max(1e-6)))
     }
 
     /// Reserves a version.

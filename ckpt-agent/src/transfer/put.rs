@@ -1,6 +1,7 @@
 //! Sends one shard to one host.
 
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use codec::hash::ShardRoot;
@@ -36,6 +37,81 @@ pub enum PutProgress {
     Stored,
 }
 
+/// Measures how fast a host takes a shard.
+#[derive(Debug, Default)]
+pub struct Meter(Mutex<Measured>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Measured {
+    started: Option<Instant>,
+    ended: Option<Instant>,
+    bytes: u64,
+    /// Time in which the host was what the transfer waited for.
+    waited: Duration,
+}
+
+/// What a transfer says about the way to its host.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum MeasuredRate {
+    /// Bytes per second that the host took; it could not take more.
+    Exactly(f64),
+    /// Bytes per second that the host took; there was not more to take.
+    AtLeast(f64),
+}
+
+/// A transfer of fewer bytes that takes less than [`TELLING_TIME`] tells nothing: connecting and
+/// syncing are most of it.
+const TELLING_BYTES: u64 = 4 << 20;
+
+/// See [`TELLING_BYTES`].
+const TELLING_TIME: Duration = Duration::from_millis(500);
+
+impl Meter {
+    fn update(&self, change: impl FnOnce(&mut Measured)) {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn begin(&self) {
+        self.update(|measured| measured.started = Some(Instant::now()));
+    }
+
+    fn took(&self, bytes: u64, waited: Duration) {
+        self.update(|measured| {
+            measured.bytes += bytes;
+            measured.waited += waited;
+        });
+    }
+
+    fn end(&self, waited: Duration) {
+        self.update(|measured| {
+            measured.waited += waited;
+            measured.ended = Some(Instant::now());
+        });
+    }
+
+    /// The rate so far; `None` when too little was sent to say. Of a transfer that did not end,
+    /// `in_flight` bytes may not have left yet.
+    pub fn rate(&self, in_flight: u64) -> Option<MeasuredRate> {
+        let measured = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let end = measured.ended.unwrap_or_else(Instant::now);
+        let took = end.checked_duration_since(measured.started?)?;
+        let bytes = match measured.ended {
+            Some(_) => measured.bytes,
+            None => measured.bytes.saturating_sub(in_flight),
+        };
+        if bytes == 0 || (bytes < TELLING_BYTES && took < TELLING_TIME) {
+            return None;
+        }
+        let rate = bytes as f64 / took.as_secs_f64().max(1e-6);
+        let host_was_slower = measured.waited * 2 > took;
+        Some(if host_was_slower {
+            MeasuredRate::Exactly(rate)
+        } else {
+            MeasuredRate::AtLeast(rate)
+        })
+    }
+}
+
 /// Offers a shard to `host`, sends what `commands` say, and waits for the host to sync it. Ends
 /// early, and has the host drop the shard, when `commands` closes.
 ///
@@ -46,6 +122,7 @@ pub async fn put_shard(
     host: HostIndex,
     put: PutShard,
     mut commands: mpsc::UnboundedReceiver<PutCommand>,
+    meter: &Meter,
     mut tell: impl FnMut(PutProgress),
 ) -> Result<(), Fault> {
     let (response, mut exchange) = hosts
@@ -54,15 +131,20 @@ pub async fn put_shard(
     if response != Response::Accepted {
         return Err(unexpected("put"));
     }
+    meter.begin();
     tell(PutProgress::Accepted);
     while let Some(command) = commands.recv().await {
         match command {
             PutCommand::Block(row, block) => {
+                let (bytes, begun) = (block.len() as u64, Instant::now());
                 send_block(&mut exchange, block).await?;
+                meter.took(bytes, begun.elapsed());
                 tell(PutProgress::Sent(row));
             }
             PutCommand::Finish(end) => {
+                let begun = Instant::now();
                 finish(&mut exchange, &end).await?;
+                meter.end(begun.elapsed());
                 tell(PutProgress::Stored);
                 return Ok(());
             }
@@ -113,5 +195,56 @@ async fn reason(exchange: &mut Exchange) -> Fault {
         }
         Ok(_) => unexpected("put"),
         Err(cause) => cause.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A transfer that took `took_ms`, of which it waited for `waited_ms`.
+    fn rate(bytes: u64, took_ms: u64, waited_ms: u64) -> Option<MeasuredRate> {
+        let now = Instant::now();
+        let meter = Meter(Mutex::new(Measured {
+            started: now.checked_sub(Duration::from_millis(took_ms)),
+            ended: Some(now),
+            bytes,
+            waited: Duration::from_millis(waited_ms),
+        }));
+        meter.rate(0)
+    }
+
+    #[test]
+    fn a_host_that_is_waited_for_shows_its_rate() {
+        assert_eq!(
+            rate(10_000_000, 1000, 900),
+            Some(MeasuredRate::Exactly(1e7))
+        );
+        assert_eq!(
+            rate(10_000_000, 1000, 100),
+            Some(MeasuredRate::AtLeast(1e7))
+        );
+    }
+
+    #[test]
+    fn short_transfers_tell_nothing() {
+        assert_eq!(rate(1000, 30, 30), None);
+        assert!(rate(1 << 20, 3000, 2900).is_some());
+        assert_eq!(rate(0, 3000, 2900), None);
+        assert_eq!(Meter::default().rate(0), None);
+    }
+
+    #[test]
+    fn what_is_still_in_flight_was_not_taken() {
+        let meter = Meter::default();
+        meter.update(|measured| {
+            measured.started = Instant::now().checked_sub(Duration::from_secs(1));
+            measured.bytes = 8_000_000;
+            measured.waited = Duration::from_secs(1);
+        });
+        let Some(MeasuredRate::Exactly(rate)) = meter.rate(7_000_000) else {
+            panic!("no rate");
+        };
+        assert!((rate / 1e6 - 1.0).abs() < 0.2, "{rate}");
     }
 }

@@ -17,6 +17,7 @@ fn question(width: Width) -> Question {
         work_seconds: 3600.0,
         interval_seconds: 3600.0,
         compute: None,
+        uplink: None,
         seed: [1; 16],
         now: NOW,
     }
@@ -59,6 +60,7 @@ fn view(host: usize, claims: Option<Announced>) -> HostView {
         host: HostIndex(host),
         rtt_seconds: 0.001,
         measured: None,
+        passed_probe: false,
         claims,
         seen: None,
         domains: [None; LEVELS],
@@ -133,6 +135,23 @@ fn on_the_first_day_shards_are_spread_over_sites_and_hosts_take_turns() {
             "{hosts:?}"
         );
         for host in hosts {
+            times[host] += 1;
+        }
+    }
+    assert!(times.iter().all(|times| *times > 5), "{times:?}");
+}
+
+#[test]
+fn hosts_that_are_fast_enough_take_turns_however_fast_they_are() {
+    let mut views: Vec<HostView> = (0..10).map(|i| view(i, None)).collect();
+    for (i, view) in views.iter_mut().enumerate() {
+        view.measured = Some(RateForecast::saturating(1e8 * (i + 1) as f64, 0.05));
+    }
+    let mut times = [0; 10];
+    for seed in 0..40 {
+        let mut question = question(Width::FALCON);
+        (question.seed, question.uplink) = ([seed; 16], Some(4e8));
+        for host in chosen(&views, &question) {
             times[host] += 1;
         }
     }

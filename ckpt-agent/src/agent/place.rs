@@ -1,0 +1,334 @@
+//! Chooses hosts for a save: collects what is known, measures what is not, and reports the choice.
+
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use codec::{JobId, Redundancy};
+use placement::objective::{Score, Width};
+use placement::state::{AvailabilityState, StorageState};
+use tokio::task::JoinSet;
+
+use super::gather::{Gathered, Patience};
+use super::{Agent, unix_seconds};
+use crate::core::HostIndex;
+use crate::core::place::{DomainNames, HostView, Placed, Question, Reserve, Row, Wanted, place};
+use crate::inventory::KnownCheckpoint;
+use crate::knowledge::{Knowledge, KnownHost, Observation};
+use crate::report::{ExitStatus, Failure, PlacedHost, PlacementReport};
+
+/// Bytes of a probe: enough to tell a link that is a tenth as fast as the others.
+const PROBE_BYTES: u32 = 128 << 10;
+
+/// Hosts that are probed before one save; the others' turn comes with the next.
+const PROBES_MAX: usize = 8;
+
+/// How long probes may hold up a save.
+const PROBE_TIMEOUT: Duration = Duration::from_millis(400);
+
+/// Time between checkpoints that is assumed at the first.
+const FIRST_INTERVAL_SECONDS: f64 = 3600.0;
+
+/// Bounds of the time between checkpoints.
+const INTERVAL_SECONDS: std::ops::RangeInclusive<f64> = 60.0..=86_400.0;
+
+/// Stored bytes for each byte of an image of which nothing is known.
+const FIRST_RATIO: f64 = 0.6;
+
+/// How hosts are to be chosen.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PlacementWish {
+    /// Probability of being able to restart that decides how many shards there are; `None` when
+    /// that is said otherwise.
+    pub target: Option<placement::Probability>,
+    /// The host of the grid on which the job runs; found by its address when not given.
+    pub compute_host: Option<String>,
+    /// Whether the report has the table behind the choice.
+    pub explain: bool,
+}
+
+impl Agent {
+    /// Shows where a checkpoint of the job would go if it were saved now.
+    ///
+    /// # Errors
+    /// When no host answers.
+    pub async fn hosts_for_job(
+        &self,
+        job: &JobId,
+        redundancy: Redundancy,
+        wish: &PlacementWish,
+    ) -> Result<PlacementReport, Failure> {
+        let doing = format!("cannot place job {job}");
+        let job_tag = self.owner.job_tag(job);
+        let shards = self.hosts.count();
+        let gathered = self
+            .gather(Some(job_tag), Patience::ToSave { shards })
+            .await;
+        self.somebody(&gathered, &doing)?;
+        let newest = gathered.inventory.newest_first().first().copied().cloned();
+        let wish = PlacementWish {
+            explain: true,
+            ..wish.clone()
+        };
+        let seed = super::random()?;
+        let placed = self
+            .place(&gathered, newest.as_ref(), None, redundancy, &wish, seed)
+            .await?;
+        placed
+            .map(|placed| self.report(&placed, job, &gathered))
+            .ok_or_else(|| Failure::new(ExitStatus::TooFewHosts, doing).next("ckpt hosts"))
+    }
+
+    /// Chooses hosts for the next checkpoint after `newest`, of `planned` image bytes if that is
+    /// known. `None` when nobody can be chosen.
+    pub(super) async fn place(
+        &self,
+        gathered: &Gathered,
+        newest: Option<&KnownCheckpoint>,
+        planned: Option<u64>,
+        redundancy: Redundancy,
+        wish: &PlacementWish,
+        seed: [u8; 16],
+    ) -> Result<Option<Placed>, Failure> {
+        let now = unix_seconds();
+        let compute = self.compute_host(wish.compute_host.as_deref())?;
+        let stored_bytes = self.expected_bytes(newest, planned);
+        let width = Width::new(redundancy.data(), redundancy.parity()).unwrap_or(Width::FALCON);
+        let since = newest.map_or(FIRST_INTERVAL_SECONDS, |newest| {
+            now.saturating_sub(newest.manifest.public().created) as f64
+        });
+        let interval = since.clamp(*INTERVAL_SECONDS.start(), *INTERVAL_SECONDS.end());
+        let question = Question {
+            stored_bytes,
+            wanted: wish.target.map_or(Wanted::Width(width), Wanted::Target),
+            work_seconds: interval,
+            interval_seconds: interval,
+            compute,
+            uplink: self.notebook.read(now).uplink(now),
+            seed,
+            now,
+        };
+        if gathered.answered.len() > width.total() || wish.target.is_some() {
+            self.probe_unknown(gathered, seed).await;
+        }
+        let knowledge = self.notebook.read(now);
+        let shard_bytes = stored_bytes / width.data() as u64;
+        let views = self.views(gathered, &knowledge, shard_bytes, now);
+        Ok(place(&views, &question, wish.explain))
+    }
+
+    /// Measures hosts to which nothing was ever sent.
+    async fn probe_unknown(&self, gathered: &Gathered, seed: [u8; 16]) {
+        let now = unix_seconds();
+        let knowledge = self.notebook.read(now);
+        let mut unknown: Vec<HostIndex> = gathered
+            .hosts()
+            .filter(|host| {
+                let entry = self.hosts.entry(*host);
+                entry.is_some_and(|entry| knowledge.is_worth_a_probe(entry.id, now))
+            })
+            .collect();
+        // Others each time, if there are many.
+        unknown.sort_by_key(|host| {
+            blake3::hash(&[&seed[..], &host.0.to_le_bytes()].concat()).to_string()
+        });
+        unknown.truncate(PROBES_MAX);
+        let mut probing = JoinSet::new();
+        for host in unknown {
+            let hosts = self.hosts.clone();
+            probing.spawn(async move { (host, hosts.probe(host, PROBE_BYTES).await) });
+        }
+        let collect = async {
+            while let Some(probed) = probing.join_next().await {
+                // A host that takes no probe is judged without.
+                let Ok((host, Ok(rate))) = probed else {
+                    continue;
+                };
+                if let Some(entry) = self.hosts.entry(host) {
+                    self.notebook.note(Observation::Probed(entry.id));
+                }
+                if let Some(rate) = rate {
+                    self.saw_rate(host, rate);
+                }
+            }
+        };
+        // Who is not through by now is slow: it is measured when somebody has the time.
+        let _ = tokio::time::timeout(PROBE_TIMEOUT, collect).await;
+    }
+
+    /// Notes how fast a host took what it was sent.
+    pub(super) fn saw_rate(&self, host: HostIndex, bytes_per_second: f64) {
+        if let Some(entry) = self.hosts.entry(host) {
+            self.notebook
+                .note(Observation::Rate(entry.id, bytes_per_second));
+        }
+    }
+
+    /// The rate expected of a host, if it was ever measured.
+    pub(super) fn measured(
+        &self,
+        knowledge: &Knowledge,
+        host: HostIndex,
+    ) -> Option<placement::bandwidth::RateForecast> {
+        let entry = self.hosts.entry(host)?;
+        knowledge.host(entry.id)?.forecast(unix_seconds())
+    }
+
+    fn views(
+        &self,
+        gathered: &Gathered,
+        knowledge: &Knowledge,
+        shard_bytes: u64,
+        now: u64,
+    ) -> Vec<HostView> {
+        let mut names = DomainNames::default();
+        let views = gathered.answered.iter().filter_map(|(host, told)| {
+            let entry = self.hosts.entry(*host)?;
+            let seen = knowledge.host(entry.id);
+            Some(HostView {
+                host: *host,
+                rtt_seconds: told.rtt.as_secs_f64(),
+                measured: seen.and_then(|seen| seen.forecast(now)),
+                passed_probe: seen.is_some_and(KnownHost::was_probed),
+                claims: told.announced.clone(),
+                seen: seen.cloned(),
+                domains: names.of(
+                    entry.site.as_deref(),
+                    entry.owner.as_deref(),
+                    entry.addr.ip(),
+                ),
+                has_room: told.status.free_bytes >= shard_bytes,
+            })
+        });
+        views.collect()
+    }
+
+    /// Stored bytes of the next checkpoint: as compressible as the one before.
+    fn expected_bytes(&self, newest: Option<&KnownCheckpoint>, planned: Option<u64>) -> u64 {
+        let summary = newest.and_then(|newest| newest.manifest.open(&self.owner).ok());
+        match (summary, planned) {
+            (Some(summary), Some(planned)) => {
+                let ratio = summary.stored_bytes as f64 / summary.stream_bytes.max(1) as f64;
+                (planned as f64 * ratio.min(1.1)) as u64
+            }
+            (Some(summary), None) => summary.stored_bytes,
+            (None, Some(planned)) => (planned as f64 * FIRST_RATIO) as u64,
+            (None, None) => 0,
+        }
+    }
+
+    /// The host of the grid that this machine is.
+    ///
+    /// # Errors
+    /// When `name` is given and no host has it.
+    pub(super) fn compute_host(&self, name: Option<&str>) -> Result<Option<HostIndex>, Failure> {
+        if let Some(name) = name {
+            let found = self.hosts.all().find(|host| self.hosts.name(*host) == name);
+            return found.map(Some).ok_or_else(|| {
+                Failure::new(ExitStatus::Usage, format!("no host {name:?} in the grid"))
+                    .next("ckpt hosts")
+            });
+        }
+        let mut here = self.hosts.all().filter(|host| {
+            let addr = self.hosts.entry(*host).map(|entry| entry.addr.ip());
+            // Only an address of this machine can be bound to.
+            addr.is_some_and(|addr| !addr.is_loopback() && UdpSocket::bind((addr, 0)).is_ok())
+        });
+        let first = here.next();
+        // Several daemons on one machine are a trial, not a grid.
+        Ok(first.filter(|_| here.next().is_none()))
+    }
+
+    /// The choice as it is told.
+    pub(super) fn report(
+        &self,
+        placed: &Placed,
+        job: &JobId,
+        gathered: &Gathered,
+    ) -> PlacementReport {
+        let value = |score: &Score| score.total();
+        PlacementReport {
+            job: job.clone(),
+            redundancy: format!("{}+{}", placed.width.data(), placed.width.parity()),
+            reliability: placed.score.reliability.value(),
+            store_seconds: placed.score.store_seconds,
+            restore_seconds: placed.score.restore_seconds,
+            compute_fails: placed.need.value(),
+            objective_seconds: value(&placed.score),
+            hosts: placed
+                .rows
+                .iter()
+                .map(|row| self.placed_host(row))
+                .collect(),
+            notes: self.placement_notes(placed),
+            silent: self.silent_notes(gathered),
+        }
+    }
+
+    fn placed_host(&self, row: &Row) -> PlacedHost {
+        let entry = self.hosts.entry(row.host);
+        PlacedHost {
+            name: self.hosts.name(row.host).to_owned(),
+            site: entry.and_then(|entry| entry.site.clone()),
+            chosen: row.chosen,
+            reserve: row.reserve.map(|reserve| reserve_words(reserve).to_owned()),
+            machine: row.guest_state.map(|state| guest_words(state).to_owned()),
+            disk: row
+                .storage_state
+                .map(|state| storage_words(state).to_owned()),
+            bytes_per_second: row.rate,
+            measured: row.rate_is_measured,
+            stays: row.stays.map(placement::Probability::value),
+            readable: row.readable.value(),
+            correlation: row.correlation,
+            objective_with: row.with.map(|score| score.total()),
+            objective_without: row.without.map(|score| score.total()),
+        }
+    }
+
+    /// What the user should know of a choice.
+    pub(super) fn placement_notes(&self, placed: &Placed) -> Vec<String> {
+        let mut notes = Vec::new();
+        let parity = placed.width.parity().max(1);
+        let kinds = ["site or network", "owner"];
+        let crowded = placed.crowded.iter().flatten().zip(kinds);
+        for (most, kind) in crowded.filter_map(|(cap, kind)| Some(((*cap)?, kind))) {
+            if most > parity {
+                notes.push(format!(
+                    "{most} shards are with one {kind}: there are not enough others"
+                ));
+            }
+        }
+        notes
+    }
+}
+
+/// Words for a reserve.
+const fn reserve_words(reserve: Reserve) -> &'static str {
+    match reserve {
+        Reserve::NoRoom => "no room",
+        Reserve::Refuses => "takes none now",
+        Reserve::ComputeHost => "the job runs here",
+    }
+}
+
+/// Words for a state of a machine.
+pub(super) const fn guest_words(state: AvailabilityState) -> &'static str {
+    match state {
+        AvailabilityState::Idle => "idle",
+        AvailabilityState::Busy => "busy",
+        AvailabilityState::CpuTaken => "cpu taken",
+        AvailabilityState::Thrashing => "no memory",
+        AvailabilityState::Gone => "gone",
+    }
+}
+
+/// Words for a state of a disk.
+pub(super) const fn storage_words(state: StorageState) -> &'static str {
+    match state {
+        StorageState::FullRate => "full rate",
+        StorageState::Limited => "limited",
+        StorageState::Contended => "contended",
+        StorageState::NoSpace => "no space",
+        StorageState::Offline => "offline",
+    }
+}
