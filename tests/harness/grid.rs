@@ -78,6 +78,7 @@ impl Grid {
         let mut command = command(args)?;
         command
             .env("CKPT_GRID", self.file())
+            .env("CKPT_STATE_DIR", self.path("state"))
             .current_dir(self.dir.path());
         Ok(command)
     }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use ckpt_agent::core::HostIndex;
 use ckpt_agent::transfer::Hosts;
 use ckpt_agent::transfer::get::BlockReader;
-use ckpt_agent::transfer::put::{PutCommand, PutProgress, put_shard};
+use ckpt_agent::transfer::put::{Meter, PutCommand, PutProgress, put_shard};
 use codec::compress::Level;
 use codec::encode::{CheckpointBuilder, CheckpointPlan, EncodedRow, RowEncoder};
 use codec::manifest::{ImageKind, Manifest};
@@ -103,7 +103,8 @@ async fn write(hosts: &Hosts, manifest: &Manifest, rows: &[EncodedRow]) -> bool 
     let _ = commands.send(PutCommand::Finish(end));
     let mut stored = false;
     let tell = |progress| stored |= matches!(progress, PutProgress::Stored);
-    let put = put_shard(hosts.clone(), HOST, put, queue, tell);
+    let meter = Meter::default();
+    let put = put_shard(hosts.clone(), HOST, put, queue, &meter, tell);
     let done = tokio::time::timeout(Duration::from_secs(60), put).await;
     matches!(done, Ok(Ok(()))) && stored
 }
