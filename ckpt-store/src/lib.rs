@@ -10,6 +10,7 @@ pub mod config;
 pub mod core;
 pub mod daemon;
 pub mod disk;
+pub mod monitor;
 pub mod priority;
 pub mod serve;
 pub mod shards;

@@ -1,0 +1,175 @@
+//! What the system counts since it started, and what two such counts say of the time between them.
+
+use std::ops::Range;
+
+use placement::state::{DiskReading, HostReading};
+
+/// Pages of 4 KiB moved to or from swap per second above which a machine counts as thrashing:
+/// 1 MiB/s.
+const SWAPPING_PAGES_PER_SECOND: f64 = 256.0;
+
+/// Counts of the system and of single processes, all since some fixed moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Ticks in which a CPU did something for anybody.
+    pub busy_ticks: u64,
+    /// Ticks in which a CPU did something or nothing.
+    pub all_ticks: u64,
+    /// Of the busy ticks, those of this process and of registered guests.
+    pub foreign_ticks: u64,
+    /// Pages moved to and from swap.
+    pub swapped_pages: u64,
+    /// Memory that a new process could have, bytes; now, not since then.
+    pub available_memory_bytes: u64,
+    /// The disk that holds the shards, where the system counts for it.
+    pub disk: Option<DiskCounters>,
+}
+
+/// Counts of one disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskCounters {
+    /// Milliseconds in which it was busy.
+    pub busy_ms: u64,
+    /// Bytes moved for anybody.
+    pub bytes: u64,
+    /// Bytes moved for this process.
+    pub own_bytes: u64,
+}
+
+impl Counters {
+    /// The owner's CPU load and the memory since `earlier`.
+    #[must_use]
+    pub fn host_since(&self, earlier: &Self, interval: Range<u64>) -> HostReading {
+        let all = since(self.all_ticks, earlier.all_ticks);
+        let busy = since(self.busy_ticks, earlier.busy_ticks);
+        let foreign = since(self.foreign_ticks, earlier.foreign_ticks);
+        let seconds = interval.end.saturating_sub(interval.start).max(1) as f64;
+        let swapped = since(self.swapped_pages, earlier.swapped_pages);
+        HostReading {
+            interval,
+            owner_cpu: share((busy - foreign).max(0.0), all),
+            free_memory_bytes: self.available_memory_bytes,
+            swapping: swapped / seconds > SWAPPING_PAGES_PER_SECOND,
+        }
+    }
+
+    /// The owner's use of the disk since `earlier`. The system does not say for whom a disk was
+    /// busy: the time is divided by bytes. A disk without counts is taken for idle.
+    #[must_use]
+    pub fn disk_since(
+        &self,
+        earlier: &Self,
+        interval: Range<u64>,
+        elapsed_ms: f64,
+        room_bytes: u64,
+    ) -> DiskReading {
+        let owner_busy = match (&self.disk, &earlier.disk) {
+            (Some(now), Some(before)) => {
+                let busy = share(since(now.busy_ms, before.busy_ms), elapsed_ms);
+                let bytes = since(now.bytes, before.bytes);
+                busy * (1.0 - share(since(now.own_bytes, before.own_bytes), bytes))
+            }
+            _ => 0.0,
+        };
+        DiskReading {
+            interval,
+            owner_busy,
+            room_bytes,
+        }
+    }
+}
+
+/// Counters that went backwards (a guest that ended took its ticks away) say nothing.
+fn since(now: u64, before: u64) -> f64 {
+    now.saturating_sub(before) as f64
+}
+
+fn share(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 {
+        (part / whole).clamp(0.0, 1.0)
+    } else {
+        0.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const BEFORE: Counters = Counters {
+        busy_ticks: 1000,
+        all_ticks: 10_000,
+        foreign_ticks: 500,
+        swapped_pages: 0,
+        available_memory_bytes: 7,
+        disk: Some(DiskCounters {
+            busy_ms: 100,
+            bytes: 1 << 20,
+            own_bytes: 0,
+        }),
+    };
+
+    #[test]
+    fn what_we_and_guests_use_is_not_the_owners_load() {
+        let now = Counters {
+            busy_ticks: 1900,
+            all_ticks: 11_200,
+            foreign_ticks: 800,
+            available_memory_bytes: 9,
+            ..BEFORE
+        };
+        let reading = now.host_since(&BEFORE, 100..106);
+        assert!((reading.owner_cpu - 0.5).abs() < 1e-12, "{reading:?}");
+        assert_eq!(reading.free_memory_bytes, 9);
+        assert!(!reading.swapping);
+    }
+
+    #[test]
+    fn the_disk_is_busy_for_the_owner_as_far_as_the_bytes_are_his() {
+        let disk = DiskCounters {
+            busy_ms: 3100,
+            bytes: 5 << 20,
+            own_bytes: 3 << 20,
+        };
+        let now = Counters {
+            disk: Some(disk),
+            ..BEFORE
+        };
+        let reading = now.disk_since(&BEFORE, 100..106, 6000.0, 55);
+        assert!((reading.owner_busy - 0.125).abs() < 1e-12, "{reading:?}");
+        assert_eq!(reading.room_bytes, 55);
+        let none = Counters { disk: None, ..now };
+        assert_eq!(none.disk_since(&BEFORE, 0..6, 6000.0, 1).owner_busy, 0.0);
+    }
+
+    #[test]
+    fn more_than_a_mebibyte_of_swap_a_second_is_swapping() {
+        let pages = |swapped_pages| Counters {
+            swapped_pages,
+            ..BEFORE
+        };
+        assert!(!pages(1536).host_since(&BEFORE, 0..6).swapping);
+        assert!(pages(1537).host_since(&BEFORE, 0..6).swapping);
+    }
+
+    proptest! {
+        #[test]
+        fn any_counts_give_shares(a in any::<[u64; 8]>(), b in any::<[u64; 8]>()) {
+            let counters = |x: [u64; 8]| Counters {
+                busy_ticks: x[0],
+                all_ticks: x[1],
+                foreign_ticks: x[2],
+                swapped_pages: x[3],
+                available_memory_bytes: x[4],
+                disk: Some(DiskCounters { busy_ms: x[5], bytes: x[6], own_bytes: x[7] }),
+            };
+            let (a, b) = (counters(a), counters(b));
+            let host = a.host_since(&b, 5..3);
+            prop_assert!((0.0..=1.0).contains(&host.owner_cpu));
+            let disk = a.disk_since(&b, 5..3, 0.5, 0);
+            prop_assert!((0.0..=1.0).contains(&disk.owner_busy));
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! Watches the machine for its owner's sake and for the grid's: when does the owner need it, and when
+//! will it be there.
+//!
+//! Every six seconds [`proc`] reads counters, [`counters`] turns them into the owner's load, [`watch`]
+//! into runs of states, [`history`] keeps these on disk, [`outlook`] learns from them, and [`stance`]
+//! says what may be asked of the host now, within its owner's [`preferences`].
+
+pub mod counters;
+pub mod guests;
+pub mod history;
+pub mod outlook;
+pub mod preferences;
+pub mod proc;
+pub mod stance;
+pub mod watch;
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use protocol::wire::announcement::Announced;
+use tracing::{info, warn};
+
+use counters::Counters;
+use guests::Guests;
+use history::{HistoryError, HistoryFile, States};
+use preferences::{PreferencesError, Settings};
+use proc::{Sampler, SystemPaths};
+use stance::{Circumstances, Reason, Stance};
+use watch::{Watch, Write};
+
+/// Time between two readings, as in the papers.
+pub const SAMPLE_PERIOD: Duration = Duration::from_secs(6);
+
+/// Transfers that the announced rate is taken from.
+const TRANSFERS: usize = 16;
+
+/// A shorter transfer says little of the rate.
+const TELLING_BYTES: u64 = 4 << 20;
+
+/// Why a monitor does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum MonitorError {
+    /// The history.
+    #[error(transparent)]
+    History(#[from] HistoryError),
+    /// The owner's preferences.
+    #[error("preferences: {0}")]
+    Preferences(#[from] PreferencesError),
+}
+
+/// Watches one machine.
+#[derive(Debug)]
+pub struct Monitor {
+    data_dir: PathBuf,
+    sampler: Sampler,
+    paths: SystemPaths,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    watch: Watch,
+    history: HistoryFile,
+    settings: Settings,
+    /// When the files of `settings` were changed last.
+    changed: [Option<SystemTime>; 2],
+    earlier: Option<Reading>,
+    stance: Stance,
+    received: VecDeque<f64>,
+    /// Whether the last reading failed: it is said once.
+    blind: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    counters: Counters,
+    unix_seconds: u64,
+    at: Instant,
+}
+
+/// Most bytes per second in each direction; `None` is no limit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rates {
+    /// To here.
+    pub receive: Option<f64>,
+    /// From here.
+    pub send: Option<f64>,
+}
+
+impl Monitor {
+    /// A monitor for the machine whose shards are in `data_dir`, which remembers what is written
+    /// there.
+    ///
+    /// # Errors
+    /// When the history or the preferences there can't be used.
+    pub fn open(
+        data_dir: &Path,
+        paths: SystemPaths,
+        unix_seconds: u64,
+    ) -> Result<Self, MonitorError> {
+        let settings = preferences::load(data_dir)?;
+        let (watch, history) = remembered(data_dir, unix_seconds, &settings)?;
+        let inner = Inner {
+            watch,
+            history,
+            settings,
+            changed: changed(data_dir),
+            earlier: None,
+            stance: Stance::Open,
+            received: VecDeque::new(),
+            blind: false,
+        };
+        let monitor = Self {
+            data_dir: data_dir.to_owned(),
+            sampler: Sampler::new(paths.clone(), data_dir),
+            paths,
+            inner: Mutex::new(inner),
+        };
+        Ok(monitor)
+    }
+
+    /// Takes a reading; `room_bytes` may still be stored. To be called every [`SAMPLE_PERIOD`].
+    pub fn sample(&self, unix_seconds: u64, room_bytes: u64) {
+        let mut inner = self.inner();
+        inner.reload(&self.data_dir);
+        let guests = Guests::registered(
+            &self.data_dir,
+            &self.paths.proc,
+            &inner.settings.guest_commands,
+        );
+        let counters = match self.sampler.read(&guests) {
+            Ok(counters) => counters,
+            Err(cause) => {
+                if !std::mem::replace(&mut inner.blind, true) {
+                    warn!(%cause, "the machine's load can't be read");
+                }
+                return;
+            }
+        };
+        inner.blind = false;
+        let reading = Reading {
+            counters,
+            unix_seconds,
+            at: Instant::now(),
+        };
+        let done = inner.observe(&self.data_dir, reading, room_bytes);
+        if let Err(cause) = done {
+            warn!(cause = %DisplayChain(&cause), "history not written");
+        }
+        let circumstances = Circumstances {
+            hour: hour_of_day(unix_seconds),
+            on_battery: self.sampler.on_battery(),
+        };
+        inner.decide(circumstances);
+    }
+
+    /// What may be asked of the host now.
+    pub fn stance(&self) -> Stance {
+        self.inner().stance
+    }
+
+    /// How fast it may be asked: the owner's limits, and slow reads while the host stands back.
+    pub fn rates(&self) -> Rates {
+        let inner = self.inner();
+        let send = inner.settings.send_rate;
+        Rates {
+            receive: inner.settings.receive_rate,
+            send: match inner.stance {
+                Stance::Open => send,
+                _ => Some(send.unwrap_or(f64::INFINITY).min(inner.settings.slow_rate)),
+            },
+        }
+    }
+
+    /// What the owner allows of the disk.
+    pub fn disk_use(&self) -> preferences::DiskUse {
+        self.inner().settings.disk_use
+    }
+
+    /// Takes note of a transfer to here.
+    pub fn received(&self, bytes: u64, took: Duration) {
+        if bytes < TELLING_BYTES {
+            return;
+        }
+        let rate = bytes as f64 / took.as_secs_f64().max(1e-3);
+        let mut inner = self.inner();
+        inner.received.push_front(rate);
+        inner.received.truncate(TRANSFERS);
+    }
+
+    /// What the host says of itself.
+    pub fn announced(&self, unix_seconds: u64) -> Announced {
+        let inner = self.inner();
+        let states = inner.watch.states().unwrap_or(States::CALM);
+        let (guest, presence) = inner.watch.outlook().curves();
+        let (guest_bitmap, presence_bitmap) = inner.watch.outlook().bitmaps();
+        let fastest = inner.received.iter().copied().fold(0.0, f64::max);
+        let allowed = inner.settings.receive_rate;
+        let rate = if fastest > 0.0 {
+            Some(fastest.min(allowed.unwrap_or(f64::INFINITY)))
+        } else {
+            allowed
+        };
+        Announced {
+            at: unix_seconds,
+            storage_state: states.storage,
+            guest_state: states.guest,
+            refuses_for_s: inner.stance.refuses_for_s(),
+            receives_bytes_per_s: rate.map(|rate| rate as u64),
+            presence,
+            guest,
+            presence_bitmap,
+            guest_bitmap,
+        }
+    }
+
+    /// Writes down what is not yet on disk.
+    pub fn close(&self) {
+        let mut inner = self.inner();
+        let last = inner.watch.close();
+        if let Err(cause) = inner.write(last) {
+            warn!(cause = %DisplayChain(&cause), "history not written");
+        }
+    }
+
+    fn inner(&self) -> std::sync::MutexGuard<'_, Inner> {
+        // What is inside is whole between any two statements that can panic.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn observe(
+        &mut self,
+        data_dir: &Path,
+        reading: Reading,
+        room_bytes: u64,
+    ) -> Result<(), HistoryError> {
+        let now = reading.unix_seconds;
+        if self.watch.clock_went_back(now) {
+            warn!("the clock was set back: what was recorded after the present time is forgotten");
+            (self.watch, self.history) = remembered(data_dir, now, &self.settings)?;
+            self.earlier = None;
+        }
+        let Some(earlier) = self.earlier.replace(reading) else {
+            return Ok(());
+        };
+        let interval = earlier.unix_seconds.min(now)..now;
+        let elapsed_ms = reading.at.duration_since(earlier.at).as_secs_f64() * 1e3;
+        let before = &earlier.counters;
+        let host = reading.counters.host_since(before, interval.clone());
+        let disk = reading
+            .counters
+            .disk_since(before, interval, elapsed_ms, room_bytes);
+        let writes = self.watch.observe(&host, &disk);
+        self.write(writes)
+    }
+
+    fn write(&mut self, writes: impl IntoIterator<Item = Write>) -> Result<(), HistoryError> {
+        writes.into_iter().try_for_each(|write| match write {
+            Write::Append(run) => self.history.append(&run),
+            Write::Update(run) => self.history.update(&run),
+        })
+    }
+
+    fn decide(&mut self, circumstances: Circumstances) {
+        let Some(states) = self.watch.states() else {
+            return;
+        };
+        let stance = stance::stance(states, circumstances, &self.settings);
+        let before = std::mem::replace(&mut self.stance, stance);
+        match (before, stance) {
+            (
+                Stance::Open,
+                Stance::StandBack(Reason { why, .. }) | Stance::Closed(Reason { why, .. }),
+            ) => {
+                info!(why, "standing back");
+            }
+            (Stance::StandBack(_) | Stance::Closed(_), Stance::Open) => {
+                info!("no longer standing back");
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes over preferences that were changed; those in force stay when the new ones are wrong.
+    fn reload(&mut self, data_dir: &Path) {
+        let changed = changed(data_dir);
+        if changed == self.changed {
+            return;
+        }
+        self.changed = changed;
+        match preferences::load(data_dir) {
+            Ok(settings) => {
+                info!("preferences read anew");
+                self.watch.apply(&settings);
+                self.settings = settings;
+            }
+            Err(cause) => {
+                warn!(cause = %DisplayChain(&cause), "the preferences of before stay in force");
+            }
+        }
+    }
+}
+
+/// An error with its causes.
+struct DisplayChain<'a>(&'a dyn std::error::Error);
+
+impl std::fmt::Display for DisplayChain<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0)?;
+        let causes = std::iter::successors(self.0.source(), |cause| cause.source());
+        for cause in causes {
+            write!(f, ": {cause}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What a data directory remembers up to `now`.
+fn remembered(
+    data_dir: &Path,
+    now: u64,
+    settings: &Settings,
+) -> Result<(Watch, HistoryFile), HistoryError> {
+    let mut runs = history::read(data_dir)?;
+    if watch::is_of_the_future(runs.last().map(|run| run.span.end), now) {
+        warn!("the history goes on after the present time: that part is forgotten");
+        runs.retain(|run| run.span.end <= now);
+        history::write(data_dir, &runs)?;
+    }
+    let (mut history, runs) = HistoryFile::open(data_dir)?;
+    let (watch, writes) = Watch::resume(&runs, now, settings);
+    for write in writes {
+        match write {
+            Write::Append(run) => history.append(&run)?,
+            Write::Update(run) => history.update(&run)?,
+        }
+    }
+    Ok((watch, history))
+}
+
+fn changed(data_dir: &Path) -> [Option<SystemTime>; 2] {
+    [
+        preferences::preferences_path(data_dir),
+        preferences::calibration_path(data_dir),
+    ]
+    .map(|path| path.metadata().and_then(|file| file.modified()).ok())
+}
+
+/// The hour of the day in the machine's time zone, 0 to 24.
+fn hour_of_day(unix_seconds: u64) -> f64 {
+    let seconds = i64::try_from(unix_seconds).unwrap_or(i64::MAX);
+    let Ok(time) = jiff::Timestamp::from_second(seconds) else {
+        return 0.0;
+    };
+    let local = time.to_zoned(jiff::tz::TimeZone::system());
+    f64::from(local.hour()) + f64::from(local.minute()) / 60.0 + f64::from(local.second()) / 3600.0
+}

@@ -1,0 +1,252 @@
+//! What the past says of the future: bitmaps and survival curves, in constant memory.
+
+use std::num::NonZeroU32;
+use std::ops::Range;
+
+use placement::bitmap::{Availability, SLOT_SECONDS, SLOTS, Slot};
+use placement::hazard::{HazardModel, HostSummary};
+use placement::state::{AvailabilityState, ModelState, Presence};
+use placement::{AvailabilityBitmap, SurvivalCurve};
+
+use super::history::Run;
+
+/// Ten hours in steps of five minutes.
+const CURVE_STEPS: usize = 120;
+const CURVE_STEP_SECONDS: NonZeroU32 = NonZeroU32::new(SLOT_SECONDS as u32).unwrap();
+
+/// A run that is longer than anything that is remembered: only a clock that was set does that.
+const FORGOTTEN_AFTER_SECONDS: u64 = 2 * SLOTS as u64 * SLOT_SECONDS;
+
+/// What is known of the host's availability.
+#[derive(Clone, Debug)]
+pub struct Outlook {
+    model: HazardModel,
+    guest: Track<AvailabilityState>,
+    presence: Track<Presence>,
+}
+
+/// What is known of one kind of state.
+#[derive(Clone, Debug)]
+struct Track<S> {
+    summary: HostSummary<S>,
+    slots: SlotRecorder,
+}
+
+impl Outlook {
+    /// Nothing is known before `start`, Unix seconds.
+    #[must_use]
+    pub fn new(start: u64) -> Self {
+        Self {
+            model: HazardModel::pretrained(),
+            guest: Track::new(start),
+            presence: Track::new(start),
+        }
+    }
+
+    /// Adds a run; runs come in order of time.
+    pub fn observe(&mut self, run: &Run) {
+        let known_until = self.guest.summary.now();
+        if run.span.end.saturating_sub(known_until) > FORGOTTEN_AFTER_SECONDS {
+            *self = Self::new(run.span.end - FORGOTTEN_AFTER_SECONDS);
+        }
+        let guest = run.states.map(|states| states.guest);
+        let presence = run.states.map(|states| Presence::from(states.storage));
+        self.guest.observe(run.span.clone(), guest, run.cpu);
+        self.presence.observe(run.span.clone(), presence, run.disk);
+    }
+
+    /// Probability that a guest job stays alive, and that the host stays reachable.
+    #[must_use]
+    pub fn curves(&self) -> (SurvivalCurve, SurvivalCurve) {
+        (
+            self.guest.curve(&self.model),
+            self.presence.curve(&self.model),
+        )
+    }
+
+    /// The last 28 days in which a guest could run, and in which the host was reachable.
+    #[must_use]
+    pub fn bitmaps(&self) -> (AvailabilityBitmap, AvailabilityBitmap) {
+        (
+            self.guest.slots.bitmap.clone(),
+            self.presence.slots.bitmap.clone(),
+        )
+    }
+}
+
+impl<S: ModelState> Track<S> {
+    fn new(start: u64) -> Self {
+        Self {
+            summary: HostSummary::new(start),
+            slots: SlotRecorder::new(start),
+        }
+    }
+
+    fn observe(&mut self, span: Range<u64>, state: Option<S>, load: f64) {
+        let load = state.filter(|state| !state.is_failure()).map(|_| load);
+        self.summary.observe(span.clone(), state, load);
+        self.slots
+            .observe(span, state.map(|state| !state.is_failure()));
+    }
+
+    fn curve(&self, model: &HazardModel) -> SurvivalCurve {
+        let covariates = self.summary.covariates(model.pool());
+        model.curve(&covariates, CURVE_STEP_SECONDS, CURVE_STEPS)
+    }
+}
+
+/// Keeps a bitmap up to date: a slot is usable when all of it is known to be.
+#[derive(Clone, Debug)]
+struct SlotRecorder {
+    bitmap: AvailabilityBitmap,
+    /// The slot that is not over.
+    slot: Slot,
+    known_seconds: u64,
+    usable: bool,
+}
+
+impl SlotRecorder {
+    fn new(start: u64) -> Self {
+        let slot = Slot::containing(start);
+        Self {
+            bitmap: AvailabilityBitmap::unknown(Slot(slot.0.saturating_sub(1))),
+            slot,
+            known_seconds: 0,
+            usable: true,
+        }
+    }
+
+    fn observe(&mut self, span: Range<u64>, usable: Option<bool>) {
+        let oldest = span.end.saturating_sub(SLOTS as u64 * SLOT_SECONDS);
+        let mut at = span.start.max(self.slot.start_unix_seconds()).max(oldest);
+        while at < span.end {
+            self.enter(Slot::containing(at));
+            let slot_end = self.slot.start_unix_seconds() + SLOT_SECONDS;
+            let end = span.end.min(slot_end);
+            if let Some(usable) = usable {
+                self.known_seconds += end - at;
+                self.usable &= usable;
+            }
+            at = end;
+        }
+        self.enter(Slot::containing(span.end));
+    }
+
+    fn enter(&mut self, slot: Slot) {
+        if slot.0 <= self.slot.0 {
+            return;
+        }
+        let availability = match (self.known_seconds >= SLOT_SECONDS, self.usable) {
+            (false, _) => Availability::Unknown,
+            (true, true) => Availability::Usable,
+            (true, false) => Availability::NotUsable,
+        };
+        self.bitmap.record(self.slot, availability);
+        self.bitmap.advance_to(Slot(slot.0 - 1));
+        (self.slot, self.known_seconds, self.usable) = (slot, 0, true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use placement::history::Timeline;
+    use placement::state::StorageState;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::monitor::history::States;
+
+    const NOW: u64 = 1_790_000_100;
+    const DAY: u64 = 86_400;
+
+    fn run(span: Range<u64>, up: bool) -> Run {
+        let idle = States {
+            guest: AvailabilityState::Idle,
+            storage: StorageState::FullRate,
+        };
+        Run {
+            span,
+            states: Some(if up { idle } else { States::GONE }),
+            cpu: 0.1,
+            disk: 0.0,
+        }
+    }
+
+    fn outlook(runs: &[Run]) -> Outlook {
+        let mut outlook = Outlook::new(runs[0].span.start);
+        for run in runs {
+            outlook.observe(run);
+        }
+        outlook
+    }
+
+    #[test]
+    fn a_flaky_host_is_known_as_one() {
+        let start = NOW - 20 * DAY;
+        let flaky: Vec<Run> = (0..20 * 24)
+            .flat_map(|hour| {
+                let hour = start + 3600 * hour;
+                [
+                    run(hour..hour + 3000, true),
+                    run(hour + 3000..hour + 3600, false),
+                ]
+            })
+            .chain([run(NOW..NOW + 600, true)])
+            .collect();
+        let flaky = outlook(&flaky);
+        let steady = outlook(&[run(start..NOW + 600, true)]);
+        let after_an_hour = |outlook: &Outlook| outlook.curves().1.at(3600.0).value();
+        assert!(after_an_hour(&flaky) < 0.55, "{}", after_an_hour(&flaky));
+        assert!(after_an_hour(&steady) > 0.95, "{}", after_an_hour(&steady));
+        let share = |outlook: &Outlook| {
+            let bitmap = outlook.bitmaps().1;
+            f64::from(bitmap.usable().count()) / f64::from(bitmap.known().count())
+        };
+        assert!(share(&steady) > 0.999);
+        assert!((0.6..0.85).contains(&share(&flaky)), "{}", share(&flaky));
+    }
+
+    #[test]
+    fn a_busy_machine_is_there_for_reading() {
+        let busy = Run {
+            states: Some(States {
+                guest: AvailabilityState::CpuTaken,
+                storage: StorageState::FullRate,
+            }),
+            ..run(NOW - DAY..NOW, true)
+        };
+        let busy = outlook(&[busy]);
+        assert_eq!(busy.bitmaps().0.usable().count(), 0);
+        assert_eq!(busy.bitmaps().1.usable().count(), 288);
+        let (guest, presence) = busy.curves();
+        assert_eq!(guest.at(300.0).value(), 0.0);
+        assert!(presence.at(300.0).value() > 0.9);
+    }
+
+    #[test]
+    fn a_clock_that_was_wrong_for_decades_costs_nothing() {
+        let long = outlook(&[run(0..60, true), run(60..NOW, false)]);
+        assert_eq!(long.bitmaps().1.known().count(), SLOTS as u32);
+        assert_eq!(long.bitmaps().1.usable().count(), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn bitmaps_are_those_of_the_whole_timeline(
+            spans in prop::collection::vec((0_u64..200, 1_u64..2000, prop::option::of(any::<bool>())), 1..60),
+        ) {
+            let mut recorder = SlotRecorder::new(NOW);
+            let mut timeline = Timeline::new(NOW);
+            let mut at = NOW;
+            for (gap, length, up) in spans {
+                let span = at + gap..at + gap + length;
+                at = span.end;
+                let state = up.map(|up| if up { Presence::Here } else { Presence::Away });
+                timeline.push(span.clone(), state);
+                recorder.observe(span, up);
+            }
+            let expected = timeline.bitmap(at, |state| state == Presence::Here);
+            prop_assert_eq!(recorder.bitmap.to_bytes(), expected.to_bytes());
+        }
+    }
+}

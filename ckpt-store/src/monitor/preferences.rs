@@ -1,0 +1,361 @@
+//! What the machine's owner allows, under the names that BOINC's volunteers know.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use placement::state::{Thresholds, ThresholdsError};
+use serde::{Deserialize, Serialize};
+
+/// Bytes of a GB as BOINC counts them.
+const GB: f64 = (1_u64 << 30) as f64;
+const MB: f64 = (1_u64 << 20) as f64;
+
+/// The owner's preferences: `preferences.toml` in the data directory.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Preferences {
+    /// Use at most this much disk space, GB.
+    pub disk_max_used_gb: Option<f64>,
+    /// Use at most this share of the disk, percent.
+    pub disk_max_used_pct: Option<f64>,
+    /// Leave at least this much of the disk free, GB.
+    pub disk_min_free_gb: Option<f64>,
+    /// Receive at most so many bytes per second.
+    pub max_bytes_sec_down: Option<f64>,
+    /// Send at most so many bytes per second.
+    pub max_bytes_sec_up: Option<f64>,
+    /// Take shards only from this hour of the day, local time, ...
+    pub start_hour: Option<f64>,
+    /// ... to this one; past midnight when it is earlier.
+    pub end_hour: Option<f64>,
+    /// Use the network at all only from this hour of the day ...
+    pub net_start_hour: Option<f64>,
+    /// ... to this one.
+    pub net_end_hour: Option<f64>,
+    /// Take shards while the machine runs on its battery, too.
+    #[serde(default)]
+    pub run_on_batteries: bool,
+    /// How the machine is watched.
+    #[serde(default)]
+    pub monitor: MonitorPreferences,
+}
+
+/// How the machine is watched; what is not given is as measured by `ckpt-store calibrate`, or as
+/// in the papers.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MonitorPreferences {
+    /// Th1 and Th2 of the CPU, shares of all CPUs.
+    pub cpu_thresholds: Option<[f64; 2]>,
+    /// Th1 and Th2 of the disk, shares of time.
+    pub disk_thresholds: Option<[f64; 2]>,
+    /// Memory that a guest job would need, MB.
+    pub guest_memory_mb: Option<f64>,
+    /// Names of commands that are guests, too, such as `boinc`.
+    #[serde(default)]
+    pub guest_commands: Vec<String>,
+    /// Rate of reads while the host stands back, bytes per second.
+    pub slow_bytes_sec: Option<f64>,
+}
+
+/// Thresholds as measured on this machine: `calibration.toml` in the data directory.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Calibration {
+    /// Th1 and Th2 of the CPU.
+    pub cpu_thresholds: Option<[f64; 2]>,
+    /// Th1 and Th2 of the disk.
+    pub disk_thresholds: Option<[f64; 2]>,
+}
+
+/// Both files together, checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// Thresholds of the CPU.
+    pub cpu: Thresholds,
+    /// Thresholds of the disk.
+    pub disk: Thresholds,
+    /// Memory that a guest job would need.
+    pub guest_memory_bytes: u64,
+    /// Commands that are guests.
+    pub guest_commands: Vec<String>,
+    /// Rate of reads while the host stands back, bytes per second.
+    pub slow_rate: f64,
+    /// Most bytes per second to receive.
+    pub receive_rate: Option<f64>,
+    /// Most bytes per second to send.
+    pub send_rate: Option<f64>,
+    /// When new shards are welcome.
+    pub hours: Hours,
+    /// When the network may be used.
+    pub net_hours: Hours,
+    /// Whether shards are taken on battery.
+    pub run_on_batteries: bool,
+    /// Most bytes to use of a disk.
+    pub disk_use: DiskUse,
+}
+
+/// How much of the disk may be used.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct DiskUse {
+    most_bytes: Option<u64>,
+    most_share: Option<f64>,
+    /// What stays free.
+    pub least_free_bytes: Option<u64>,
+}
+
+impl DiskUse {
+    /// Most bytes to use of a disk of this size; `None` when the owner has not said.
+    #[must_use]
+    pub fn most(&self, disk_bytes: u64) -> Option<u64> {
+        let share = self
+            .most_share
+            .map(|share| (disk_bytes as f64 * share) as u64);
+        self.most_bytes.into_iter().chain(share).min()
+    }
+}
+
+/// A daily stretch of time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Hours {
+    /// All day long.
+    Always,
+    /// From one hour of the day to another, past midnight when that is earlier.
+    Between(f64, f64),
+}
+
+impl Hours {
+    /// BOINC takes equal hours for no restriction.
+    fn new(start: Option<f64>, end: Option<f64>) -> Option<Self> {
+        match (start, end) {
+            (None, None) => Some(Self::Always),
+            (Some(start), Some(end)) => {
+                let valid = |hour| (0.0..=24.0).contains(&hour);
+                (valid(start) && valid(end)).then_some(if start == end {
+                    Self::Always
+                } else {
+                    Self::Between(start, end)
+                })
+            }
+            _ => None,
+        }
+    }
+
+    /// Seconds until the stretch begins, 0 within it, at this hour of the day.
+    #[must_use]
+    pub fn seconds_until(self, hour: f64) -> u32 {
+        let Self::Between(start, end) = self else {
+            return 0;
+        };
+        let within = if start < end {
+            (start..end).contains(&hour)
+        } else {
+            hour >= start || hour < end
+        };
+        if within {
+            0
+        } else {
+            ((start - hour).rem_euclid(24.0) * 3600.0).ceil() as u32
+        }
+    }
+}
+
+/// Why preferences can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PreferencesError {
+    /// Reading failed.
+    #[error("{path}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// Not TOML, or a name that is not known.
+    #[error("{path}: {cause}")]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// Why, over several lines.
+        cause: Box<toml::de::Error>,
+    },
+    /// A pair of thresholds that is none.
+    #[error("{0}: {1}")]
+    Thresholds(&'static str, ThresholdsError),
+    /// A number that makes no sense.
+    #[error("{0}: {1}")]
+    Value(&'static str, &'static str),
+}
+
+/// Path of the owner's preferences.
+#[must_use]
+pub fn preferences_path(data_dir: &Path) -> PathBuf {
+    data_dir.join("preferences.toml")
+}
+
+/// Path of the thresholds that were measured.
+#[must_use]
+pub fn calibration_path(data_dir: &Path) -> PathBuf {
+    data_dir.join("calibration.toml")
+}
+
+/// Reads the preferences and the calibration in a data directory; a file that does not exist is
+/// empty.
+///
+/// # Errors
+/// When a file can't be read or says something unknown or impossible.
+pub fn load(data_dir: &Path) -> Result<Settings, PreferencesError> {
+    let preferences: Preferences = read(&preferences_path(data_dir))?;
+    let calibration: Calibration = read(&calibration_path(data_dir))?;
+    settings(&preferences, &calibration)
+}
+
+fn read<T: Default + for<'a> Deserialize<'a>>(path: &Path) -> Result<T, PreferencesError> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(T::default()),
+        Err(cause) => {
+            let path = path.to_owned();
+            return Err(PreferencesError::Io { path, cause });
+        }
+    };
+    toml::from_str(&text).map_err(|cause| PreferencesError::Syntax {
+        path: path.to_owned(),
+        cause: Box::new(cause),
+    })
+}
+
+/// Rate of reads while the host stands back unless the owner says another: a restore is not
+/// stopped, and nobody notices it.
+const SLOW_RATE: f64 = 2.0 * MB;
+
+/// Memory that a guest job needs unless the owner says another.
+const GUEST_MEMORY_BYTES: u64 = 256 << 20;
+
+fn settings(
+    preferences: &Preferences,
+    calibration: &Calibration,
+) -> Result<Settings, PreferencesError> {
+    use PreferencesError::Value;
+    let monitor = &preferences.monitor;
+    let hours = Hours::new(preferences.start_hour, preferences.end_hour)
+        .ok_or(Value("start_hour, end_hour", "two hours from 0 to 24"))?;
+    let net_hours = Hours::new(preferences.net_start_hour, preferences.net_end_hour).ok_or(
+        Value("net_start_hour, net_end_hour", "two hours from 0 to 24"),
+    )?;
+    let share = positive("disk_max_used_pct", preferences.disk_max_used_pct)?;
+    Ok(Settings {
+        cpu: thresholds(
+            "cpu_thresholds",
+            monitor.cpu_thresholds.or(calibration.cpu_thresholds),
+        )?,
+        disk: thresholds(
+            "disk_thresholds",
+            monitor.disk_thresholds.or(calibration.disk_thresholds),
+        )?,
+        guest_memory_bytes: positive("guest_memory_mb", monitor.guest_memory_mb)?
+            .map_or(GUEST_MEMORY_BYTES, |mb| (mb * MB) as u64),
+        guest_commands: monitor.guest_commands.clone(),
+        slow_rate: positive("slow_bytes_sec", monitor.slow_bytes_sec)?.unwrap_or(SLOW_RATE),
+        receive_rate: positive("max_bytes_sec_down", preferences.max_bytes_sec_down)?,
+        send_rate: positive("max_bytes_sec_up", preferences.max_bytes_sec_up)?,
+        hours,
+        net_hours,
+        run_on_batteries: preferences.run_on_batteries,
+        disk_use: DiskUse {
+            most_bytes: gigabytes("disk_max_used_gb", preferences.disk_max_used_gb)?,
+            most_share: share.map(|percent| (percent / 100.0).min(1.0)),
+            least_free_bytes: gigabytes("disk_min_free_gb", preferences.disk_min_free_gb)?,
+        },
+    })
+}
+
+fn thresholds(name: &'static str, pair: Option<[f64; 2]>) -> Result<Thresholds, PreferencesError> {
+    pair.map_or(Ok(Thresholds::LINUX), |[first, second]| {
+        Thresholds::new(first, second).map_err(|cause| PreferencesError::Thresholds(name, cause))
+    })
+}
+
+/// BOINC writes 0 for "no limit".
+fn positive(name: &'static str, value: Option<f64>) -> Result<Option<f64>, PreferencesError> {
+    match value {
+        Some(value) if !value.is_finite() || value < 0.0 => {
+            Err(PreferencesError::Value(name, "a number from 0 on"))
+        }
+        value => Ok(value.filter(|value| *value > 0.0)),
+    }
+}
+
+fn gigabytes(name: &'static str, value: Option<f64>) -> Result<Option<u64>, PreferencesError> {
+    Ok(positive(name, value)?.map(|gb| (gb * GB) as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn loaded(preferences: &str, calibration: &str) -> Result<Settings, PreferencesError> {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(preferences_path(dir.path()), preferences).unwrap();
+        fs::write(calibration_path(dir.path()), calibration).unwrap();
+        load(dir.path())
+    }
+
+    #[test]
+    fn without_files_all_is_as_in_the_papers() {
+        let settings = load(Path::new("/nowhere")).unwrap();
+        assert_eq!(settings.cpu, Thresholds::LINUX);
+        assert_eq!(settings.hours.seconds_until(3.0), 0);
+        assert!(!settings.run_on_batteries);
+        assert_eq!(settings.disk_use.most(1 << 40), None);
+    }
+
+    #[test]
+    fn the_owner_outranks_the_calibration() {
+        let calibration = "cpu_thresholds = [0.3, 0.7]\ndisk_thresholds = [0.1, 0.4]\n";
+        let settings = loaded("[monitor]\ncpu_thresholds = [0.25, 0.5]\n", calibration).unwrap();
+        assert_eq!(settings.cpu, Thresholds::new(0.25, 0.5).unwrap());
+        assert_eq!(settings.disk, Thresholds::new(0.1, 0.4).unwrap());
+    }
+
+    #[test]
+    fn the_smaller_bound_of_the_disk_holds() {
+        let settings = loaded("disk_max_used_gb = 100\ndisk_max_used_pct = 50\n", "").unwrap();
+        assert_eq!(settings.disk_use.most(400 << 30), Some(100 << 30));
+        assert_eq!(settings.disk_use.most(100 << 30), Some(50 << 30));
+    }
+
+    #[test]
+    fn hours_may_pass_midnight() {
+        let settings = loaded("start_hour = 18\nend_hour = 8.5\n", "").unwrap();
+        let until = |hour| settings.hours.seconds_until(hour);
+        assert_eq!([until(18.0), until(23.9), until(0.0), until(8.4)], [0; 4]);
+        assert_eq!(until(8.5), 34_200);
+        assert_eq!(until(17.0), 3600);
+        let day = loaded("net_start_hour = 8\nnet_end_hour = 18\n", "").unwrap();
+        assert_eq!(day.net_hours.seconds_until(19.0), 13 * 3600);
+        assert_eq!(day.net_hours.seconds_until(8.0), 0);
+        let equal = loaded("start_hour = 5\nend_hour = 5\n", "").unwrap();
+        assert_eq!(equal.hours, Hours::Always);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_by_name() {
+        for (text, name) in [
+            ("disk_max_use_gb = 1\n", "disk_max_use_gb"),
+            ("max_bytes_sec_up = -1\n", "max_bytes_sec_up"),
+            ("max_bytes_sec_down = nan\n", "max_bytes_sec_down"),
+            ("start_hour = 5\n", "start_hour"),
+            ("start_hour = 5\nend_hour = 25\n", "end_hour"),
+            (
+                "[monitor]\ndisk_thresholds = [0.9, 0.1]\n",
+                "disk_thresholds",
+            ),
+        ] {
+            let refused = loaded(text, "").unwrap_err().to_string();
+            assert!(refused.contains(name), "{refused}");
+        }
+    }
+}
