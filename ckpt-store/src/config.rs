@@ -26,6 +26,8 @@ pub struct DaemonConfig {
     pub reserve_bytes: Option<u64>,
     /// Memory that it may use.
     pub memory_bytes: u64,
+    /// Whether it refuses new shards and slows reads while the machine's owner needs the machine.
+    pub stand_back: bool,
 }
 
 /// Most of a disk that stays free unless another number is given.

@@ -20,6 +20,9 @@ use crate::config::{
     CONNECTION_WINDOW, DaemonConfig, MemoryPlan, RESERVE_BYTES_MAX, SEND_WINDOW, WRITER_WINDOW,
 };
 use crate::disk::RealDisk;
+use crate::monitor::preferences::DiskUse;
+use crate::monitor::proc::SystemPaths;
+use crate::monitor::{Monitor, MonitorError, SAMPLE_PERIOD};
 use crate::serve::{self, Clock, Host, STREAMS_MAX};
 use crate::shards::{Store, StoreError};
 
@@ -59,6 +62,9 @@ pub enum StartError {
         #[source]
         cause: StoreError,
     },
+    /// What the monitor needs.
+    #[error(transparent)]
+    Monitor(#[from] MonitorError),
     /// The network.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
@@ -72,6 +78,8 @@ pub struct Daemon {
     stop: watch::Sender<bool>,
     accepting: JoinHandle<()>,
     sweeping: JoinHandle<()>,
+    watching: JoinHandle<()>,
+    monitor: Arc<Monitor>,
     places: Arc<Semaphore>,
     connections: usize,
     _lock: File,
@@ -90,7 +98,10 @@ impl Daemon {
         make_private_dir(&config.data_dir).map_err(failed)?;
         let lock = lock(&config.data_dir)?;
         let clock = Clock::start();
-        let store = Arc::new(open_store(config, clock).await?);
+        let paths = SystemPaths::default();
+        let (data_dir, now) = (&config.data_dir, clock.unix_seconds());
+        let monitor = Arc::new(Monitor::open(data_dir, paths, config.stand_back, now)?);
+        let store = Arc::new(open_store(config, monitor.disk_use(), clock).await?);
         let plan = MemoryPlan::new(config.memory_bytes);
         let mut settings =
             EndpointConfig::new(config.identity.clone(), config.grid.authority.clone());
@@ -102,7 +113,8 @@ impl Daemon {
         let local_addr = endpoint.local_addr().map_err(failed)?;
         let (stop, stopping) = watch::channel(false);
         let name = config.name.clone();
-        let host = Host::new(Arc::clone(&store), name, clock, &plan, stopping);
+        let watched = Arc::clone(&monitor);
+        let host = Host::new(Arc::clone(&store), watched, name, clock, &plan, stopping);
         let places = Arc::new(Semaphore::new(plan.connections));
         let usage = store.usage();
         info!(
@@ -117,7 +129,9 @@ impl Daemon {
                 Arc::new(host),
                 Arc::clone(&places),
             )),
-            sweeping: tokio::spawn(sweep(store, clock)),
+            sweeping: tokio::spawn(sweep(Arc::clone(&store), clock)),
+            watching: tokio::spawn(watch_machine(Arc::clone(&monitor), store, clock)),
+            monitor,
             endpoint,
             local_addr,
             stop,
@@ -148,22 +162,32 @@ impl Daemon {
         let _ = tokio::time::timeout(Duration::from_secs(1), self.endpoint.wait_idle()).await;
         self.accepting.abort();
         self.sweeping.abort();
+        self.watching.abort();
+        self.monitor.close();
         info!("stopped");
     }
 }
 
-async fn open_store(config: &DaemonConfig, clock: Clock) -> Result<Store, StartError> {
+/// Opens what is in the data directory. Of the owner's limits and those on the command line, the
+/// stricter hold.
+async fn open_store(
+    config: &DaemonConfig,
+    disk_use: DiskUse,
+    clock: Clock,
+) -> Result<Store, StartError> {
     let path = config.data_dir.clone();
     let failed = |cause| StartError::Data {
         path: config.data_dir.clone(),
         cause,
     };
-    let reserve = match config.reserve_bytes {
-        Some(reserve) => reserve,
-        None => (RealDisk::size_bytes(&path).map_err(failed)? / 20).min(RESERVE_BYTES_MAX),
-    };
+    let disk_bytes = RealDisk::size_bytes(&path).map_err(failed)?;
+    let default_reserve = (disk_bytes / 20).min(RESERVE_BYTES_MAX);
+    let reserve = config.reserve_bytes.unwrap_or(default_reserve);
+    let reserve = reserve.max(disk_use.least_free_bytes.unwrap_or(0));
+    let allowed = disk_use.most(disk_bytes);
+    let capacity = config.capacity_bytes.into_iter().chain(allowed).min();
     let disk = Arc::new(RealDisk::new(path.clone(), reserve));
-    let (capacity, now, unix_seconds) = (config.capacity_bytes, clock.now(), clock.unix_seconds());
+    let (now, unix_seconds) = (clock.now(), clock.unix_seconds());
     let opening =
         tokio::task::spawn_blocking(move || Store::open(disk, capacity, now, unix_seconds));
     let opened = opening.await.map_err(|e| failed(io::Error::other(e)))?;
@@ -235,6 +259,21 @@ async fn accept(endpoint: Endpoint, host: Arc<Host>, places: Arc<Semaphore>) {
             }
             drop(place);
         });
+    }
+}
+
+async fn watch_machine(monitor: Arc<Monitor>, store: Arc<Store>, clock: Clock) {
+    let mut period = tokio::time::interval(SAMPLE_PERIOD);
+    period.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        period.tick().await;
+        let (monitor, store) = (Arc::clone(&monitor), Arc::clone(&store));
+        let sampled = tokio::task::spawn_blocking(move || {
+            monitor.sample(clock.unix_seconds(), store.usage().free_bytes);
+        });
+        if let Err(panicked) = sampled.await {
+            error!(cause = %panicked, "a thread ended");
+        }
     }
 }
 

@@ -3,8 +3,10 @@
 //! [`core`] decides (whose version a number is, what has room, what expires) and does no I/O,
 //! [`disk`] is the little that is asked of a file system, [`shards`] puts both together into what
 //! a host does for an owner so that nothing acknowledged is lost at any crash, [`serve`] speaks to
-//! clients, [`daemon`] runs it all.
+//! clients, [`monitor`] watches the machine for its owner, [`calibrate`] measures from which load on
+//! that is needed, [`daemon`] runs it all.
 
+pub mod calibrate;
 pub mod cli;
 pub mod config;
 pub mod core;

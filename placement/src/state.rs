@@ -3,7 +3,7 @@
 //! Guests see the five states of the semi-Markov papers ([`AvailabilityState`]). A disk has states
 //! of its own ([`StorageState`]): a busy CPU does not take a disk away.
 
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
 use std::ops::Range;
 
 /// A finite set of states with a model of failure over it.
@@ -51,6 +51,18 @@ impl ModelState for AvailabilityState {
     }
 }
 
+impl fmt::Display for AvailabilityState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Idle => "idle",
+            Self::Busy => "busy",
+            Self::CpuTaken => "cpu taken",
+            Self::Thrashing => "no memory",
+            Self::Gone => "gone",
+        })
+    }
+}
+
 /// The states of a host's disk as seen by a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StorageState {
@@ -90,6 +102,18 @@ impl ModelState for StorageState {
     /// A store in progress fails; data that are already there are not lost.
     fn is_failure(self) -> bool {
         !matches!(self, Self::FullRate | Self::Limited)
+    }
+}
+
+impl fmt::Display for StorageState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::FullRate => "full rate",
+            Self::Limited => "limited",
+            Self::Contended => "contended",
+            Self::NoSpace => "no space",
+            Self::Offline => "offline",
+        })
     }
 }
 

@@ -10,7 +10,6 @@ use placement::AvailabilityBitmap;
 use tokio::task::JoinSet;
 
 use super::gather::{Gathered, Patience};
-use super::place::{guest_words, storage_words};
 use super::restore::Stop;
 use super::{Agent, ForgetWhich, Which};
 use crate::cancel::Cancel;
@@ -251,8 +250,8 @@ impl Agent {
                 shards: status.as_ref().map(|s| s.shards),
                 checkpoints: status.as_ref().map(|s| s.checkpoints),
                 uptime_s: status.as_ref().map(|s| s.uptime_s),
-                machine: said.map(|said| guest_words(said.guest_state).to_owned()),
-                disk: said.map(|said| storage_words(said.storage_state).to_owned()),
+                machine: said.map(|said| said.guest_state.to_string()),
+                disk: said.map(|said| said.storage_state.to_string()),
                 refuses_for_s: said.map(|said| said.refuses_for_s),
                 availability: said.and_then(|said| share_of_time(&said.presence_bitmap)),
                 stays_10h: said.map(|said| said.presence.at(36_000.0).value()),

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use codec::{JobId, Redundancy};
 use placement::objective::{Score, Width};
-use placement::state::{AvailabilityState, StorageState};
 use tokio::task::JoinSet;
 
 use super::gather::{Gathered, Patience};
@@ -271,10 +270,8 @@ impl Agent {
             site: entry.and_then(|entry| entry.site.clone()),
             chosen: row.chosen,
             reserve: row.reserve.map(|reserve| reserve_words(reserve).to_owned()),
-            machine: row.guest_state.map(|state| guest_words(state).to_owned()),
-            disk: row
-                .storage_state
-                .map(|state| storage_words(state).to_owned()),
+            machine: row.guest_state.map(|state| state.to_string()),
+            disk: row.storage_state.map(|state| state.to_string()),
             bytes_per_second: row.rate,
             measured: row.rate_is_measured,
             stays: row.stays.map(placement::Probability::value),
@@ -308,27 +305,5 @@ const fn reserve_words(reserve: Reserve) -> &'static str {
         Reserve::NoRoom => "no room",
         Reserve::Refuses => "takes none now",
         Reserve::ComputeHost => "the job runs here",
-    }
-}
-
-/// Words for a state of a machine.
-pub(super) const fn guest_words(state: AvailabilityState) -> &'static str {
-    match state {
-        AvailabilityState::Idle => "idle",
-        AvailabilityState::Busy => "busy",
-        AvailabilityState::CpuTaken => "cpu taken",
-        AvailabilityState::Thrashing => "no memory",
-        AvailabilityState::Gone => "gone",
-    }
-}
-
-/// Words for a state of a disk.
-pub(super) const fn storage_words(state: StorageState) -> &'static str {
-    match state {
-        StorageState::FullRate => "full rate",
-        StorageState::Limited => "limited",
-        StorageState::Contended => "contended",
-        StorageState::NoSpace => "no space",
-        StorageState::Offline => "offline",
     }
 }

@@ -363,7 +363,7 @@ fn start(
         .arg("--ready-file")
         .arg(&ready)
         // The machine is the user's own: nobody to stand back for.
-        .arg("--normal-priority")
+        .args(["--normal-priority", "--no-stand-back"])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(log)

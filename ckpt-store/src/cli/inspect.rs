@@ -7,12 +7,16 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
+use placement::bitmap::SLOT_SECONDS;
+use placement::history::DAY_SECONDS;
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 
 use super::size;
 use crate::core::Key;
 use crate::disk::RealDisk;
+use crate::monitor::history::{self, States};
+use crate::monitor::outlook::Outlook;
 use crate::shards::{self, Found, layout};
 
 /// What is held of one checkpoint.
@@ -39,10 +43,82 @@ struct BadFile {
 struct Report {
     /// Process id of the daemon that runs on it.
     daemon: Option<u32>,
+    /// What the monitor saw, when there ever was one.
+    monitor: Option<Seen>,
     checkpoints: Vec<Held>,
     shards: u64,
     bytes: u64,
     bad: Vec<BadFile>,
+}
+
+/// What the monitor has seen of the machine, up to its last heartbeat.
+#[derive(Debug, Serialize)]
+struct Seen {
+    /// State of the machine as a guest job sees it.
+    machine: String,
+    /// State of the disk as a shard sees it.
+    disk: String,
+    /// Since when these two have not changed, Unix seconds.
+    since: u64,
+    /// The last heartbeat, Unix seconds; a daemon that runs leaves one every minute.
+    until: u64,
+    /// Mean load of the owner since then, 0 to 1.
+    cpu_load: f64,
+    /// The same for the disk.
+    disk_load: f64,
+    /// Days of the last 28 of which something is known.
+    known_days: f64,
+    /// Share of these in which the host was there.
+    availability: f64,
+    /// Probability that it stays there for ten hours.
+    stays_10h: f64,
+}
+
+impl Seen {
+    fn read(data: &Path) -> Result<Option<Self>> {
+        let runs = history::read(data)?;
+        let (Some(first), Some(last)) = (runs.first(), runs.last()) else {
+            return Ok(None);
+        };
+        let mut outlook = Outlook::new(first.span.start);
+        for run in &runs {
+            outlook.observe(run);
+        }
+        let states = last.states.unwrap_or(States::GONE);
+        let (_, presence) = outlook.bitmaps();
+        let known = f64::from(presence.known().count());
+        Ok(Some(Self {
+            machine: states.guest.to_string(),
+            disk: states.storage.to_string(),
+            since: last.span.start,
+            until: last.span.end,
+            cpu_load: last.cpu,
+            disk_load: last.disk,
+            known_days: known * SLOT_SECONDS as f64 / DAY_SECONDS as f64,
+            availability: f64::from(presence.usable().count()) / known.max(1.0),
+            stays_10h: outlook.curves().1.at(10.0 * 3600.0).value(),
+        }))
+    }
+
+    fn print(&self, out: &mut impl Write) -> Result<()> {
+        writeln!(
+            out,
+            "machine: {}, owner's CPU load {:.0}%; disk: {}, owner's disk load {:.0}%; for {} s",
+            self.machine,
+            self.cpu_load * 100.0,
+            self.disk,
+            self.disk_load * 100.0,
+            self.until - self.since,
+        )?;
+        writeln!(
+            out,
+            "available {:.1}% of {:.1} days seen; stays for 10 h with probability {:.2}",
+            self.availability * 100.0,
+            self.known_days,
+            self.stays_10h,
+        )?;
+        Ok(())
+    }
 }
 
 /// Says what is held.
@@ -56,6 +132,9 @@ pub(super) fn status(data: &Path, json: bool) -> Result<ExitCode> {
     match report.daemon {
         Some(pid) => writeln!(out, "daemon: running, process {pid}")?,
         None => writeln!(out, "daemon: not running")?,
+    }
+    if let Some(seen) = &report.monitor {
+        seen.print(&mut out)?;
     }
     let committed = report.checkpoints.iter().filter(|c| c.committed).count();
     writeln!(
@@ -119,6 +198,7 @@ impl Report {
         }
         let mut report = Self {
             daemon: daemon(data),
+            monitor: Seen::read(data)?,
             ..Self::default()
         };
         let mut held = BTreeMap::new();

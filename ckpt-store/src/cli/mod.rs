@@ -1,5 +1,6 @@
 //! Command line of the daemon.
 
+mod calibrate;
 mod inspect;
 mod size;
 
@@ -20,6 +21,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::config::DaemonConfig;
 use crate::daemon::Daemon;
+use crate::monitor::guests;
 use crate::priority;
 
 /// Keeps shards of checkpoints on this machine's disk.
@@ -48,6 +50,20 @@ enum Command {
         /// One JSON object.
         #[arg(long)]
         json: bool,
+    },
+    /// Measure from which load on this machine's owner notices a guest, and write it down for the
+    /// daemon (about three minutes; the machine should be idle otherwise).
+    Calibrate(calibrate::Calibrate),
+    #[command(hide = true)]
+    CalibrateGuest(calibrate::Guest),
+    /// Tell the daemon that a process is a guest: its load, and that of all that it starts, is not
+    /// the owner's.
+    Guest {
+        /// Data directory.
+        #[arg(long)]
+        data: PathBuf,
+        /// Process id.
+        pid: i32,
     },
     /// Read every block of every shard and report what is damaged (the daemon need not run).
     Check {
@@ -90,6 +106,9 @@ struct Serve {
     /// Run at normal priority instead of nice 19 and idle I/O.
     #[arg(long)]
     normal_priority: bool,
+    /// Take shards and send at full speed however much the machine's owner needs it; for tests.
+    #[arg(long)]
+    no_stand_back: bool,
     /// Form of the log on standard error; RUST_LOG sets the level.
     #[arg(long, value_enum, default_value = "text")]
     log_format: LogFormat,
@@ -114,6 +133,11 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let done = match args.command {
         Command::Init { data } => init(&data),
         Command::Serve(serve) => run(serve),
+        Command::Calibrate(args) => calibrate::calibrate(&args),
+        Command::CalibrateGuest(args) => calibrate::guest(&args),
+        Command::Guest { data, pid } => guests::register(&data, Path::new("/proc"), pid)
+            .with_context(|| format!("registering process {pid} as a guest"))
+            .map(|()| ExitCode::SUCCESS),
         Command::Status { data, json } => inspect::status(&data, json),
         Command::Check { data, json } => inspect::check(&data, json),
     };
@@ -185,6 +209,7 @@ fn config(args: Serve) -> Result<DaemonConfig> {
         capacity_bytes: args.capacity,
         reserve_bytes: args.reserve,
         memory_bytes: args.memory,
+        stand_back: !args.no_stand_back,
     })
 }
 

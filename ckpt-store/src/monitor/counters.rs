@@ -166,9 +166,9 @@ mod tests {
                 disk: Some(DiskCounters { busy_ms: x[5], bytes: x[6], own_bytes: x[7] }),
             };
             let (a, b) = (counters(a), counters(b));
-            let host = a.host_since(&b, 5..3);
+            let host = a.host_since(&b, 5..5);
             prop_assert!((0.0..=1.0).contains(&host.owner_cpu));
-            let disk = a.disk_since(&b, 5..3, 0.5, 0);
+            let disk = a.disk_since(&b, 5..5, 0.5, 0);
             prop_assert!((0.0..=1.0).contains(&disk.owner_busy));
         }
     }

@@ -56,6 +56,7 @@ pub struct Monitor {
     data_dir: PathBuf,
     sampler: Sampler,
     paths: SystemPaths,
+    stand_back: bool,
     inner: Mutex<Inner>,
 }
 
@@ -91,13 +92,14 @@ pub struct Rates {
 
 impl Monitor {
     /// A monitor for the machine whose shards are in `data_dir`, which remembers what is written
-    /// there.
+    /// there. With `stand_back` false it watches, but the host never stands back.
     ///
     /// # Errors
     /// When the history or the preferences there can't be used.
     pub fn open(
         data_dir: &Path,
         paths: SystemPaths,
+        stand_back: bool,
         unix_seconds: u64,
     ) -> Result<Self, MonitorError> {
         let settings = preferences::load(data_dir)?;
@@ -112,25 +114,28 @@ impl Monitor {
             received: VecDeque::new(),
             blind: false,
         };
-        let monitor = Self {
+        Ok(Self {
             data_dir: data_dir.to_owned(),
             sampler: Sampler::new(paths.clone(), data_dir),
             paths,
+            stand_back,
             inner: Mutex::new(inner),
-        };
-        Ok(monitor)
+        })
     }
 
     /// Takes a reading; `room_bytes` may still be stored. To be called every [`SAMPLE_PERIOD`].
     pub fn sample(&self, unix_seconds: u64, room_bytes: u64) {
+        let commands = {
+            let mut inner = self.inner();
+            inner.reload(&self.data_dir);
+            inner.settings.guest_commands.clone()
+        };
+        // Not under the lock: transfers wait for it.
+        let guests = Guests::registered(&self.data_dir, &self.paths.proc, &commands);
+        let read = self.sampler.read(&guests);
+        let on_battery = self.sampler.on_battery();
         let mut inner = self.inner();
-        inner.reload(&self.data_dir);
-        let guests = Guests::registered(
-            &self.data_dir,
-            &self.paths.proc,
-            &inner.settings.guest_commands,
-        );
-        let counters = match self.sampler.read(&guests) {
+        let counters = match read {
             Ok(counters) => counters,
             Err(cause) => {
                 if !std::mem::replace(&mut inner.blind, true) {
@@ -149,11 +154,12 @@ impl Monitor {
         if let Err(cause) = done {
             warn!(cause = %DisplayChain(&cause), "history not written");
         }
-        let circumstances = Circumstances {
-            hour: hour_of_day(unix_seconds),
-            on_battery: self.sampler.on_battery(),
-        };
-        inner.decide(circumstances);
+        if self.stand_back {
+            inner.decide(Circumstances {
+                hour: hour_of_day(unix_seconds),
+                on_battery,
+            });
+        }
     }
 
     /// What may be asked of the host now.

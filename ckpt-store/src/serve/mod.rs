@@ -3,6 +3,7 @@
 //! A request waits for a place before it takes memory; every wait for a client has a bound.
 
 mod blocks;
+mod pace;
 mod probe;
 mod put;
 mod read;
@@ -26,7 +27,11 @@ use tracing::{debug, error, info, warn};
 use crate::config::{CONNECTION_WINDOW, MemoryPlan, WRITER_WINDOW};
 use crate::core::Millis;
 use crate::core::catalog::Claimed;
+use crate::monitor::Monitor;
+use crate::monitor::stance::Stance;
 use crate::shards::{Store, StoreError};
+
+use pace::Pace;
 
 /// Requests that one connection may have open at once.
 pub const STREAMS_MAX: u32 = 32;
@@ -76,10 +81,13 @@ impl Clock {
 #[derive(Debug)]
 pub struct Host {
     store: Arc<Store>,
+    monitor: Arc<Monitor>,
     name: String,
     clock: Clock,
     writers: Semaphore,
     readers: Semaphore,
+    receiving: Pace,
+    sending: Pace,
     stopping: watch::Receiver<bool>,
 }
 
@@ -87,6 +95,7 @@ impl Host {
     /// A host with places as `plan` says; `stopping` turns true when the daemon ends.
     pub fn new(
         store: Arc<Store>,
+        monitor: Arc<Monitor>,
         name: String,
         clock: Clock,
         plan: &MemoryPlan,
@@ -94,10 +103,13 @@ impl Host {
     ) -> Self {
         Self {
             store,
+            monitor,
             name,
             clock,
             writers: Semaphore::new(plan.writers),
             readers: Semaphore::new(plan.readers),
+            receiving: Pace::default(),
+            sending: Pace::default(),
             stopping,
         }
     }
@@ -273,6 +285,7 @@ impl Exchange<'_> {
             let refusal = Refusal::new(Code::Forbidden, "needs the role submitter");
             return Err(Answer::Refused(refusal));
         }
+        self.check_stance(&request)?;
         match request {
             Request::Status => self.status().await,
             Request::Claim(claim) => self.claim(claim).await,
@@ -288,11 +301,27 @@ impl Exchange<'_> {
             } => self.rows(shard, first, count).await,
             Request::Forget { checkpoint } => self.forget(checkpoint).await,
             Request::Probe { bytes } => self.probe(bytes).await,
-            Request::Announcement => {
-                let refusal = Refusal::new(Code::NotFound, "nothing is announced");
-                Err(Answer::Refused(refusal))
-            }
+            Request::Announcement => self.announcement().await,
         }
+    }
+
+    /// The owner of the machine comes first.
+    fn check_stance(&self, request: &Request) -> Result<(), Answer> {
+        let (what, reason) = match self.host.monitor.stance() {
+            Stance::StandBack(reason) if brings_bytes(request) => ("stands back", reason),
+            Stance::Closed(reason) if !is_question(request) => ("is closed", reason),
+            _ => return Ok(()),
+        };
+        Err(Answer::Refused(Refusal {
+            retry_after_ms: reason.retry_after_s.saturating_mul(1000),
+            ..Refusal::new(Code::Busy, format!("the host {what}: {}", reason.why))
+        }))
+    }
+
+    async fn announcement(&mut self) -> Result<(), Answer> {
+        let now = self.host.clock.unix_seconds();
+        let announced = self.host.monitor.announced(now).to_wire();
+        self.respond(&Response::Announcement(announced)).await
     }
 
     async fn status(&mut self) -> Result<(), Answer> {
@@ -338,6 +367,16 @@ impl Exchange<'_> {
     async fn respond(&mut self, response: &Response) -> Result<(), Answer> {
         Ok(write_frame(self.send, response).await?)
     }
+}
+
+/// Whether the request is followed by a shard, or by as much as one.
+const fn brings_bytes(request: &Request) -> bool {
+    matches!(request, Request::PutShard(_) | Request::Probe { .. })
+}
+
+/// Whether the request asks how the host is, which it always says.
+const fn is_question(request: &Request) -> bool {
+    matches!(request, Request::Status | Request::Announcement)
 }
 
 const fn kind(request: &Request) -> &'static str {

@@ -1,7 +1,7 @@
 //! Receives a shard: one task reads the stream while a thread hashes and writes what came before.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use protocol::net::stream::ExchangeError;
@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tracing::info;
 
 use super::blocks::{BlockParser, Parsed};
-use super::{Answer, Exchange, blocking, pause, place, stopped};
+use super::{Answer, Exchange, Host, blocking, pause, place, stopped};
 use crate::shards::{Batch, StoreError, Upload};
 
 /// A client that sends nothing for this long has lost its shard. As long as an uncommitted shard
@@ -38,14 +38,17 @@ impl Exchange<'_> {
         let upload = blocking(move || store.begin_put(now, unix_seconds, owner, &put)).await?;
         self.respond(&Response::Accepted).await?;
 
-        let (upload, end) = tokio::select! {
-            received = receive(self.recv, upload) => received?,
+        let begun = Instant::now();
+        let received = tokio::select! {
+            received = receive(&host, self.recv, upload) => received?,
             () = stopped(host.stopping.clone(), STOP_PUTS_AFTER) => {
                 return Err(Answer::Refused(Refusal::new(Code::Stopping, "")));
             }
         };
         let now = host.clock.now();
+        let Received { upload, end, bytes } = received;
         let stored = blocking(move || upload.finish(now, &end)).await?;
+        host.monitor.received(bytes, begun.elapsed());
         info!(
             peer = self.peer.name, checkpoint = %put.claim.checkpoint, version = %put.claim.version,
             shard = put.shard, rows = stored.rows, root = %stored.root, "stored"
@@ -57,8 +60,17 @@ impl Exchange<'_> {
 /// A batch that is being written: what comes back is used again.
 type Writing = JoinHandle<Result<(Box<Upload>, Batch), StoreError>>;
 
+/// A shard that has arrived.
+struct Received {
+    upload: Box<Upload>,
+    end: PutEnd,
+    /// Bytes of the stream.
+    bytes: u64,
+}
+
 /// Reads and writes blocks until the end of the transfer.
-async fn receive(recv: &mut RecvStream, upload: Upload) -> Result<(Box<Upload>, PutEnd), Answer> {
+async fn receive(host: &Host, recv: &mut RecvStream, upload: Upload) -> Result<Received, Answer> {
+    let mut bytes = 0;
     let mut parser = BlockParser::new();
     let mut filling = Batch::default();
     // An empty batch to begin with: then there is always one to wait for.
@@ -66,11 +78,15 @@ async fn receive(recv: &mut RecvStream, upload: Upload) -> Result<(Box<Upload>, 
     let mut chunks: [Bytes; CHUNKS] = std::array::from_fn(|_| Bytes::new());
     loop {
         let count = next_chunks(recv, &mut chunks).await?;
+        let arrived = chunks[..count].iter().map(Bytes::len).sum();
+        let allowed = host.monitor.rates().receive;
+        host.receiving.pass(arrived, allowed).await;
+        bytes += arrived as u64;
         for chunk in &mut chunks[..count] {
             let chunk = std::mem::take(chunk);
-            let mut bytes = &chunk[..];
+            let mut rest = &chunk[..];
             loop {
-                match parser.feed(&mut bytes, &mut filling)? {
+                match parser.feed(&mut rest, &mut filling)? {
                     Parsed::More => break,
                     Parsed::Full => {
                         let (upload, spare) = written(writing).await?;
@@ -79,7 +95,7 @@ async fn receive(recv: &mut RecvStream, upload: Upload) -> Result<(Box<Upload>, 
                     Parsed::End(end) => {
                         let (upload, _) = written(writing).await?;
                         let (upload, _) = written(write(upload, filling)).await?;
-                        return Ok((upload, end));
+                        return Ok(Received { upload, end, bytes });
                     }
                 }
             }

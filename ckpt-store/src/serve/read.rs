@@ -98,6 +98,8 @@ impl Exchange<'_> {
 
     /// Sends bytes; each bit of progress gives the client more time.
     async fn write(&mut self, bytes: Bytes) -> Result<(), Answer> {
+        let allowed = self.host.monitor.rates().send;
+        self.host.sending.pass(bytes.len(), allowed).await;
         let mut rest = [bytes];
         while !rest[0].is_empty() {
             pause(STALL_TIMEOUT, self.send.write_chunks(&mut rest))

@@ -70,6 +70,7 @@ impl Lab {
             capacity_bytes: Some(1 << 30),
             reserve_bytes: Some(0),
             memory_bytes: 64 << 20,
+            stand_back: false,
         }
     }
 
@@ -88,7 +89,13 @@ impl Lab {
         }
         let mut command = Command::new(env!("CARGO_BIN_EXE_ckpt-store"));
         command
-            .args(["serve", "--normal-priority", "--reserve", "0"])
+            .args([
+                "serve",
+                "--normal-priority",
+                "--no-stand-back",
+                "--reserve",
+                "0",
+            ])
             .arg("--grid")
             .arg(self.dir.path().join("grid.toml"))
             .arg("--data")

@@ -7,6 +7,7 @@
 
 mod client;
 mod lab;
+mod owner;
 mod process;
 mod requests;
 #[path = "../../src/shards/sample.rs"]

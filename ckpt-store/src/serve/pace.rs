@@ -1,0 +1,62 @@
+//! Keeps transfers within the rates that the owner allows, all connections together.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Bytes that may pass at once before anybody waits, as a time at the present rate.
+const BURST: Duration = Duration::from_millis(100);
+
+/// One direction of all transfers.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    /// When all that passed so far has had its time.
+    paid_until: Mutex<Option<Instant>>,
+}
+
+impl Pace {
+    /// Waits until `bytes` may pass at `rate` bytes per second; `None` is no limit.
+    pub(super) async fn pass(&self, bytes: usize, rate: Option<f64>) {
+        let Some(rate) = rate else { return };
+        let wait = self.book(Instant::now(), bytes, rate);
+        if !wait.is_zero() {
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// Takes the time that `bytes` need, and says how long to wait before they pass.
+    fn book(&self, now: Instant, bytes: usize, rate: f64) -> Duration {
+        let cost = Duration::try_from_secs_f64(bytes as f64 / rate).unwrap_or(Duration::MAX);
+        let mut paid_until = self
+            .paid_until
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let begin = paid_until.map_or(now, |until| until.max(now));
+        *paid_until = begin.checked_add(cost).or(*paid_until);
+        begin.duration_since(now).saturating_sub(BURST)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_passes_together_stays_within_the_rate() {
+        let pace = Pace::default();
+        let now = Instant::now();
+        let waits: Vec<Duration> = (0..5).map(|_| pace.book(now, 500, 1000.0)).collect();
+        let seconds: Vec<f64> = waits.iter().map(Duration::as_secs_f64).collect();
+        assert_eq!(seconds, [0.0, 0.4, 0.9, 1.4, 1.9]);
+        let later = now + Duration::from_secs(60);
+        assert_eq!(pace.book(later, 500, 1000.0), Duration::ZERO);
+    }
+
+    #[tokio::test]
+    async fn without_a_limit_nobody_waits() {
+        let pace = Pace::default();
+        for _ in 0..1000 {
+            pace.pass(1 << 30, None).await;
+        }
+        assert!(pace.paid_until.lock().unwrap().is_none());
+    }
+}
