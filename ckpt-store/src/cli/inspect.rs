@@ -76,13 +76,15 @@ struct Seen {
 
 impl Seen {
     fn read(data: &Path) -> Result<Option<Self>> {
-        let runs = history::read(data)?;
-        let (Some(first), Some(last)) = (runs.first(), runs.last()) else {
+        let mut runs = history::runs(data)?.peekable();
+        let Some(first) = runs.peek() else {
             return Ok(None);
         };
         let mut outlook = Outlook::new(first.span.start);
-        for run in &runs {
-            outlook.observe(run);
+        let mut last = first.clone();
+        for run in runs {
+            outlook.observe(&run);
+            last = run;
         }
         let states = last.states.unwrap_or(States::GONE);
         let (_, presence) = outlook.bitmaps();

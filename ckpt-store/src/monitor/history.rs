@@ -5,7 +5,7 @@
 //! failure is dropped at the next start. The format is in `docs/format.md`.
 
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::{self, BufReader, Read};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -135,17 +135,35 @@ pub fn path(data_dir: &Path) -> PathBuf {
     data_dir.join("history")
 }
 
-/// Reads a history, which may be in use; what comes after a torn record is left out.
+/// The runs of a history, which may be in use, one after the other; what comes after a torn record
+/// is left out.
 ///
 /// # Errors
 /// When the file can't be read or is no history. One that does not exist is empty.
-pub fn read(data_dir: &Path) -> Result<Vec<Run>, HistoryError> {
+pub fn runs(data_dir: &Path) -> Result<impl Iterator<Item = Run>, HistoryError> {
     let path = path(data_dir);
-    match File::open(&path) {
-        Ok(file) => read_runs(&file, &path),
-        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(cause) => Err(HistoryError::Io { path, cause }),
+    let file = match File::open(&path) {
+        Ok(file) => Some(file),
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => None,
+        Err(cause) => return Err(HistoryError::Io { path, cause }),
+    };
+    let mut reader = file.map(BufReader::new);
+    if let Some(reader) = &mut reader {
+        let mut magic = Vec::new();
+        let read = reader.take(MAGIC.len() as u64).read_to_end(&mut magic);
+        if let Err(cause) = read {
+            return Err(HistoryError::Io { path, cause });
+        }
+        // Part of it: a history that was torn when it began.
+        if !MAGIC.starts_with(&magic) {
+            return Err(HistoryError::Foreign(path));
+        }
     }
+    Ok(std::iter::from_fn(move || {
+        let mut record = [0; RECORD_BYTES];
+        reader.as_mut()?.read_exact(&mut record).ok()?;
+        Run::decode(&record)
+    }))
 }
 
 /// Writes a history from the beginning, in place of one that is there.
@@ -163,51 +181,30 @@ pub fn write(data_dir: &Path, runs: &[Run]) -> Result<(), HistoryError> {
         .map_err(|cause| HistoryError::Io { path, cause })
 }
 
-fn read_runs(file: &File, path: &Path) -> Result<Vec<Run>, HistoryError> {
-    let mut bytes = Vec::new();
-    // Never longer than the bound, unless somebody else wrote it.
-    file.take(2 * FILE_BYTES_MAX as u64)
-        .read_to_end(&mut bytes)
-        .map_err(|cause| HistoryError::Io {
-            path: path.to_owned(),
-            cause,
-        })?;
-    if bytes.is_empty() {
-        return Ok(Vec::new());
-    }
-    let Some(records) = bytes.strip_prefix(&MAGIC) else {
-        return Err(HistoryError::Foreign(path.to_owned()));
-    };
-    let (records, _torn) = records.as_chunks::<RECORD_BYTES>();
-    Ok(records.iter().map_while(Run::decode).collect())
-}
-
 impl HistoryFile {
-    /// Opens the history of a data directory, or begins one, and returns what it says. A torn end
-    /// is cut off.
+    /// Opens the history of a data directory, or begins one. A torn end is cut off.
     ///
     /// # Errors
     /// When the file can't be read or written, or is no history.
-    pub fn open(data_dir: &Path) -> Result<(Self, Vec<Run>), HistoryError> {
-        let runs = read(data_dir)?;
-        let keep = runs.len().min(FILE_BYTES_MAX / RECORD_BYTES);
-        let runs = runs[runs.len() - keep..].to_vec();
-        write(data_dir, &runs)?;
+    pub fn open(data_dir: &Path) -> Result<Self, HistoryError> {
+        let records = runs(data_dir)?.count();
         let path = path(data_dir);
-        let file = File::options().write(true).open(&path);
-        let file = file.map_err(|cause| HistoryError::Io {
-            path: path.clone(),
-            cause,
-        })?;
-        let records = runs.len();
-        Ok((
-            Self {
+        let length = (MAGIC.len() + records * RECORD_BYTES) as u64;
+        let mut options = File::options();
+        let file = options.create(true).truncate(false).write(true).open(&path);
+        let file = file.and_then(|file| {
+            file.set_len(length)?;
+            file.write_all_at(&MAGIC, 0)?;
+            Ok(file)
+        });
+        match file {
+            Ok(file) => Ok(Self {
                 file,
                 path,
                 records,
-            },
-            runs,
-        ))
+            }),
+            Err(cause) => Err(HistoryError::Io { path, cause }),
+        }
     }
 
     /// Appends a run.
@@ -243,9 +240,9 @@ impl HistoryFile {
 
     fn forget_older_half(&mut self) -> Result<(), HistoryError> {
         let data_dir = self.path.parent().unwrap_or(Path::new(".")).to_owned();
-        let runs = read(&data_dir)?;
-        write(&data_dir, &runs[runs.len() / 2..])?;
-        (*self, _) = Self::open(&data_dir)?;
+        let newer: Vec<Run> = runs(&data_dir)?.skip(self.records / 2).collect();
+        write(&data_dir, &newer)?;
+        *self = Self::open(&data_dir)?;
         Ok(())
     }
 }
@@ -268,21 +265,24 @@ mod tests {
         }
     }
 
+    fn read(data_dir: &Path) -> Vec<Run> {
+        runs(data_dir).unwrap().collect()
+    }
+
     #[test]
     fn what_was_written_is_there_after_any_end() {
         let dir = tempfile::tempdir().unwrap();
-        let (mut file, runs) = HistoryFile::open(dir.path()).unwrap();
-        assert!(runs.is_empty());
+        assert!(read(dir.path()).is_empty());
+        let mut file = HistoryFile::open(dir.path()).unwrap();
         file.append(&run(100, 106, 0, 0)).unwrap();
         file.update(&run(100, 160, 0, 0)).unwrap();
         file.append(&run(160, 166, 2, 1)).unwrap();
         let expected = vec![run(100, 160, 0, 0), run(160, 166, 2, 1)];
         // Nothing is closed or synced: this is what a kill leaves.
-        assert_eq!(read(dir.path()).unwrap(), expected);
-        let (mut again, runs) = HistoryFile::open(dir.path()).unwrap();
-        assert_eq!(runs, expected);
+        assert_eq!(read(dir.path()), expected);
+        let mut again = HistoryFile::open(dir.path()).unwrap();
         again.append(&run(200, 206, 0, 0)).unwrap();
-        assert_eq!(read(dir.path()).unwrap().len(), 3);
+        assert_eq!(read(dir.path()).len(), 3);
     }
 
     #[test]
@@ -293,11 +293,11 @@ mod tests {
         for cut in 0..RECORD_BYTES {
             let torn = &whole[..whole.len() - RECORD_BYTES + cut];
             fs::write(path(dir.path()), torn).unwrap();
-            let (mut file, runs) = HistoryFile::open(dir.path()).unwrap();
-            assert_eq!(runs, [run(1, 2, 0, 0)], "{cut}");
+            assert_eq!(read(dir.path()), [run(1, 2, 0, 0)], "{cut}");
+            let mut file = HistoryFile::open(dir.path()).unwrap();
             file.append(&run(5, 6, 0, 0)).unwrap();
             let expected = [run(1, 2, 0, 0), run(5, 6, 0, 0)];
-            assert_eq!(read(dir.path()).unwrap(), expected);
+            assert_eq!(read(dir.path()), expected);
         }
     }
 
@@ -313,18 +313,18 @@ mod tests {
     fn the_file_stays_within_its_bound() {
         let dir = tempfile::tempdir().unwrap();
         let most = FILE_BYTES_MAX / RECORD_BYTES;
-        let runs: Vec<Run> = (0..most as u64 - 1)
+        let many: Vec<Run> = (0..most as u64 - 1)
             .map(|i| run(6 * i, 6 * i + 6, (i % 2) as usize, 0))
             .collect();
-        write(dir.path(), &runs).unwrap();
-        let (mut file, _) = HistoryFile::open(dir.path()).unwrap();
+        write(dir.path(), &many).unwrap();
+        let mut file = HistoryFile::open(dir.path()).unwrap();
         for i in 0..100 {
             file.append(&run(6 * (most as u64 + i), 6 * (most as u64 + i) + 6, 0, 0))
                 .unwrap();
         }
         let bytes = fs::metadata(path(dir.path())).unwrap().len();
         assert!(bytes < FILE_BYTES_MAX as u64 * 6 / 10, "{bytes}");
-        let left = read(dir.path()).unwrap();
+        let left = read(dir.path());
         assert_eq!(left.last().unwrap().span.end, 6 * (most as u64 + 99) + 6);
     }
 
@@ -341,7 +341,7 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let all = [&MAGIC[..], &bytes].concat();
             fs::write(path(dir.path()), all).unwrap();
-            prop_assert!(read(dir.path()).unwrap().len() <= bytes.len() / RECORD_BYTES);
+            prop_assert!(read(dir.path()).len() <= bytes.len() / RECORD_BYTES);
         }
     }
 }

@@ -24,7 +24,7 @@ use tracing::{info, warn};
 
 use counters::Counters;
 use guests::Guests;
-use history::{HistoryError, HistoryFile, States};
+use history::{HistoryError, HistoryFile, Run, States};
 use preferences::{PreferencesError, Settings};
 use proc::{Sampler, SystemPaths};
 use stance::{Circumstances, Reason, Stance};
@@ -331,14 +331,15 @@ fn remembered(
     now: u64,
     settings: &Settings,
 ) -> Result<(Watch, HistoryFile), HistoryError> {
-    let mut runs = history::read(data_dir)?;
-    if watch::is_of_the_future(runs.last().map(|run| run.span.end), now) {
+    let end = history::runs(data_dir)?.last().map(|run| run.span.end);
+    if watch::is_of_the_future(end, now) {
         warn!("the history goes on after the present time: that part is forgotten");
-        runs.retain(|run| run.span.end <= now);
-        history::write(data_dir, &runs)?;
+        let past = history::runs(data_dir)?.take_while(|run| run.span.end <= now);
+        let past: Vec<Run> = past.collect();
+        history::write(data_dir, &past)?;
     }
-    let (mut history, runs) = HistoryFile::open(data_dir)?;
-    let (watch, writes) = Watch::resume(&runs, now, settings);
+    let mut history = HistoryFile::open(data_dir)?;
+    let (watch, writes) = Watch::resume(history::runs(data_dir)?, now, settings);
     for write in writes {
         match write {
             Write::Append(run) => history.append(&run)?,

@@ -49,8 +49,13 @@ struct Current {
 impl Watch {
     /// A watch that knows the runs in `history` and begins at `now`, Unix seconds. The time since
     /// the last run is what the daemon was gone for, unless it is too short to say.
-    pub fn resume(history: &[Run], now: u64, settings: &Settings) -> (Self, Vec<Write>) {
-        let start = history.first().map_or(now, |run| run.span.start);
+    pub fn resume(
+        history: impl IntoIterator<Item = Run>,
+        now: u64,
+        settings: &Settings,
+    ) -> (Self, Vec<Write>) {
+        let mut history = history.into_iter().peekable();
+        let start = history.peek().map_or(now, |run| run.span.start);
         let mut watch = Self {
             host: HostClassifier::new(settings.cpu, settings.guest_memory_bytes),
             disk: DiskClassifier::new(settings.disk, LEAST_ROOM_BYTES),
@@ -58,12 +63,12 @@ impl Watch {
             current: None,
         };
         for run in history {
-            watch.outlook.observe(run);
+            watch.outlook.observe(&run);
+            watch.current = Some(Current {
+                written_until: run.span.end,
+                run,
+            });
         }
-        watch.current = history.last().map(|run| Current {
-            run: run.clone(),
-            written_until: run.span.end,
-        });
         // The daemon is there now, whatever the load turns out to be.
         let just_now = now.saturating_sub(1);
         let mut writes = watch.gone_until(just_now);
@@ -213,7 +218,7 @@ mod tests {
 
     /// A watch that begins at 1000, and what is on disk then.
     fn begun() -> (Watch, Vec<Run>) {
-        let (watch, writes) = Watch::resume(&[], 1000, &settings());
+        let (watch, writes) = Watch::resume([], 1000, &settings());
         let mut disk = Vec::new();
         write(&mut disk, writes);
         (watch, disk)
@@ -266,13 +271,13 @@ mod tests {
         watched(&mut watch, &mut disk, 1000, &[0.1; 20]);
         assert_eq!(disk.last().unwrap().span.end, 1120);
         // Killed at 1120, back at 1200.
-        let (mut watch, writes) = Watch::resume(&disk, 1200, &settings());
+        let (mut watch, writes) = Watch::resume(disk.clone(), 1200, &settings());
         write(&mut disk, writes);
         watched(&mut watch, &mut disk, 1200, &[0.1; 11]);
         assert_eq!(disk.len(), 1);
         assert_eq!(disk[0].span, 999..1266);
         // Killed, and back after four minutes.
-        let (_, writes) = Watch::resume(&disk, 1500, &settings());
+        let (_, writes) = Watch::resume(disk.clone(), 1500, &settings());
         write(&mut disk, writes);
         assert_eq!(disk[1].span, 1266..1499);
         assert_eq!(disk[1].states, Some(States::GONE));

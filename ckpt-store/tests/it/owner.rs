@@ -38,6 +38,10 @@ fn run(span: std::ops::Range<u64>, states: States) -> Run {
     }
 }
 
+fn past(data: &Path) -> Vec<Run> {
+    history::runs(data).unwrap().collect()
+}
+
 impl Client {
     async fn announced(&self) -> Announced {
         match self.ask(&Request::Announcement).await.unwrap() {
@@ -193,14 +197,14 @@ fn the_history_has_no_gap_after_a_kill() {
     let lab = Lab::new();
     let data = lab.data();
     let mut process = lab.spawn(&data, &[]);
-    assert!(!history::read(&data).unwrap().is_empty());
+    assert!(!past(&data).is_empty());
     process.child.kill().unwrap();
     process.child.wait().unwrap();
     let mut process = lab.spawn(&data, &[]);
     let pid = Pid::from_child(&process.child);
     kill_process(pid, Signal::TERM).unwrap();
     wait_for("the daemon ends", || process.child.try_wait().unwrap());
-    let runs = history::read(&data).unwrap();
+    let runs = past(&data);
     assert!(runs.iter().all(|run| run.states != Some(States::GONE)));
     assert!(
         runs.windows(2)
@@ -215,7 +219,7 @@ fn an_absence_is_noticed_at_the_next_start() {
     std::fs::create_dir_all(&data).unwrap();
     history::write(&data, &[run(now - 9000..now - 1000, States::CALM)]).unwrap();
     drop(lab.spawn(&data, &[]));
-    let runs = history::read(&data).unwrap();
+    let runs = past(&data);
     assert_eq!(runs[1].states, Some(States::GONE));
     assert_eq!(runs[1].span.start, now - 1000);
     assert!(runs[1].span.end >= now - 1);
