@@ -3,7 +3,9 @@
 pub mod damage;
 pub mod grid;
 pub mod image;
+pub mod net;
 pub mod program;
+pub mod skip;
 
 pub use grid::Grid;
 pub use program::{Outcome, ckpt};

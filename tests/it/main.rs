@@ -5,6 +5,7 @@ mod crash;
 mod docs;
 mod everyday;
 mod faults;
+mod placement;
 mod signals;
 
 use anyhow::Result;

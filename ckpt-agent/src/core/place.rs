@@ -33,6 +33,14 @@ const SPREAD_STEP: f64 = 0.5;
 /// The same for the odds of being readable.
 const ODDS_STEP: f64 = 1.25;
 
+/// Hosts whose transfers take longer than those of the fastest ones by no more than this factor and
+/// these seconds are as fast as they: among them reliability decides.
+const SAME_TIME: (f64, f64) = (1.1, 0.1);
+
+/// Nobody is believed to be readable with more than this probability: one host in two hundred fails
+/// in a way that its past does not show.
+const MOST_READABLE: f64 = 0.995;
+
 /// Time to connect and begin, seconds.
 const LEAD_SECONDS: f64 = 0.1;
 
@@ -183,6 +191,7 @@ pub fn place(views: &[HostView], question: &Question, explain: bool) -> Option<P
         .iter()
         .map(|i| candidate(&views[*i], question, unknown))
         .collect();
+    let candidates = levelled(candidates, question);
     let compute = compute(views, question);
     let need = compute.survives.complement();
     let joint = correlated(views, &ready, &candidates, compute);
@@ -313,11 +322,36 @@ fn candidate(view: &HostView, question: &Question, unknown: RateForecast) -> Can
             stepped(rate.median(), RATE_STEP),
             (rate.spread() / SPREAD_STEP).ceil() * SPREAD_STEP,
         ),
-        rtt_seconds: (view.rtt_seconds * 200.0).round() / 200.0,
-        readable: Probability::saturating(odds / (1.0 + odds)),
+        rtt_seconds: view.rtt_seconds,
+        readable: Probability::saturating((odds / (1.0 + odds)).min(MOST_READABLE)),
         domains: view.domains,
         draw: draw(&question.seed, view.host),
     }
+}
+
+/// Makes hosts equal whose times differ by less than can be known beforehand: those that are about
+/// as fast as the slowest of the fastest ones that are needed.
+fn levelled(mut candidates: Vec<Candidate>, question: &Question) -> Vec<Candidate> {
+    let data = match question.wanted {
+        Wanted::Width(width) => width.data(),
+        Wanted::Target(_) => Width::FALCON.data(),
+    };
+    let shard_bytes = question.stored_bytes.max(1).div_ceil(data as u64);
+    let seconds = |host: &Candidate| host.rate.expected_seconds(shard_bytes) + host.rtt_seconds;
+    let mut times: Vec<f64> = candidates.iter().map(seconds).collect();
+    times.sort_by(f64::total_cmp);
+    let needed = question.wanted.shards().min(times.len());
+    let Some(&slowest) = needed.checked_sub(1).and_then(|last| times.get(last)) else {
+        return candidates;
+    };
+    let same = slowest * SAME_TIME.0 + SAME_TIME.1;
+    for host in &mut candidates {
+        if seconds(host) <= same {
+            host.rate = RateForecast::saturating(shard_bytes as f64 / slowest.max(1e-6), 0.0);
+            host.rtt_seconds = 0.0;
+        }
+    }
+    candidates
 }
 
 fn draw(seed: &[u8; 16], host: HostIndex) -> u64 {

@@ -87,8 +87,9 @@ fn chosen(views: &[HostView], question: &Question) -> Vec<usize> {
 
 #[test]
 fn steady_hosts_are_chosen_over_flaky_ones() {
-    let mut views: Vec<HostView> = (0..5).map(|i| view(i, Some(claims(0.5, 0.3)))).collect();
-    views.extend((5..10).map(|i| view(i, Some(claims(0.001, 0.001)))));
+    let flaky = |i| view(i, Some(claims_in_phase(0.5, 0.3, i as u64)));
+    let steady = |i| view(i, Some(claims_in_phase(0.001, 0.001, i as u64)));
+    let views: Vec<HostView> = (0..5).map(flaky).chain((5..10).map(steady)).collect();
     assert_eq!(chosen(&views, &question(Width::FALCON)), [5, 6, 7, 8, 9]);
 }
 

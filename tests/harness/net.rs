@@ -1,0 +1,263 @@
+//! Hosts with links of their own: each in a network namespace, joined by a bridge in another one.
+//! Needs root; where that is missing the caller has to skip, loudly ([`available`]).
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, ensure};
+use codec::seal::OwnerSecret;
+use protocol::grid::{Grid, GridHost, OwnerFiles};
+use protocol::identity::{Authority, HostId, Role, Validity, certificate_to_pem, write_key};
+
+use crate::program::{Outcome, command, run, wait_until};
+
+/// Port of every daemon.
+const PORT: u16 = 7000;
+
+/// Hosts that fit into the network: its addresses are 10.77.0.N.
+const HOSTS_MAX: u8 = 200;
+
+/// Address number of the machine on which `ckpt` runs.
+const CLIENT: u8 = 254;
+
+static NETWORKS: AtomicU32 = AtomicU32::new(0);
+
+/// Whether namespaces can be made here; otherwise why not.
+pub fn available() -> Result<(), String> {
+    let probe = format!("ckpt-{}-probe", std::process::id());
+    let done = ip(["netns", "add", &probe]).and_then(|()| {
+        let tc = Command::new("tc").arg("-V").stdout(Stdio::null()).status();
+        ensure!(tc.is_ok_and(|tc| tc.success()), "no program tc");
+        Ok(())
+    });
+    let _ = ip(["netns", "delete", &probe]);
+    done.map_err(|cause| format!("{cause:#}"))
+}
+
+/// A grid whose hosts are `h1`, `h2`, ..., each with a link that can be limited.
+#[derive(Debug)]
+pub struct NetGrid {
+    dir: tempfile::TempDir,
+    prefix: String,
+    hosts: u8,
+    daemons: Vec<Child>,
+}
+
+impl NetGrid {
+    /// Builds the network and starts `hosts` daemons.
+    ///
+    /// # Errors
+    /// When a namespace can't be made or a daemon does not start.
+    pub fn up(hosts: u8) -> Result<Self> {
+        ensure!(hosts <= HOSTS_MAX, "{hosts} hosts of at most {HOSTS_MAX}");
+        let number = NETWORKS.fetch_add(1, Ordering::Relaxed);
+        let mut grid = Self {
+            dir: tempfile::Builder::new().prefix("ckpt-net-").tempdir()?,
+            prefix: format!("ckpt-{}-{number}", std::process::id()),
+            hosts,
+            daemons: Vec::new(),
+        };
+        grid.build_network()?;
+        grid.write_files()?;
+        std::os::unix::fs::symlink(crate::ckpt()?, grid.daemon_program())?;
+        for host in 1..=hosts {
+            let daemon = grid.start_daemon(host)?;
+            grid.daemons.push(daemon);
+        }
+        for host in 1..=hosts {
+            let ready = grid.data_dir(host).join("ready");
+            wait_until("a daemon is ready", Duration::from_secs(30), || {
+                Ok(ready.exists())
+            })?;
+        }
+        Ok(grid)
+    }
+
+    /// Limits what `host` can receive to `mbit_per_second`.
+    ///
+    /// # Errors
+    /// When the link can't be shaped.
+    pub fn limit(&self, host: u8, mbit_per_second: u32) -> Result<()> {
+        self.in_switch(&format!(
+            "tc qdisc replace dev p{host} root tbf rate {mbit_per_second}mbit burst 64kb latency 100ms"
+        ))
+    }
+
+    /// Runs a `ckpt` command on the machine without a daemon.
+    ///
+    /// # Errors
+    /// When it can't be run or does not end.
+    pub fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Result<Outcome> {
+        let plain = command(args)?;
+        let mut inside = self.inside(CLIENT, crate::ckpt()?);
+        inside
+            .args(plain.get_args())
+            .env("CKPT_GRID", self.path("grid.toml"))
+            .env("CKPT_STATE_DIR", self.path("state"))
+            .env_remove("CKPT_KEY_FILE")
+            .env_remove("CKPT_CERT_FILE")
+            .env_remove("CKPT_COMPUTE_HOST")
+            .current_dir(self.dir.path())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        run(&mut inside)
+    }
+
+    /// A path for the test's own files.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn build_network(&self) -> Result<()> {
+        let switch = self.namespace("switch");
+        ip(["netns", "add", &switch])?;
+        self.in_switch("ip link add br0 type bridge")?;
+        self.in_switch("ip link set br0 up")?;
+        for member in (1..=self.hosts).chain([CLIENT]) {
+            let name = self.namespace(&member.to_string());
+            ip(["netns", "add", &name])?;
+            let port = format!("p{member}");
+            ip([
+                "link", "add", "name", &port, "netns", &switch, "type", "veth", "peer", "name",
+                "eth0", "netns", &name,
+            ])?;
+            self.in_switch(&format!("ip link set {port} master br0 up"))?;
+            for line in [
+                "ip link set lo up".to_owned(),
+                format!("ip address add 10.77.0.{member}/24 dev eth0"),
+                "ip link set eth0 up".to_owned(),
+            ] {
+                in_namespace(&name, &line)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_files(&self) -> Result<()> {
+        let authority = Authority::create(secret(0), "net", validity()?)?;
+        let mut hosts = Vec::new();
+        for host in 1..=self.hosts {
+            let (name, key) = (format!("h{host}"), secret(host));
+            let data = self.data_dir(host);
+            std::fs::create_dir_all(&data)?;
+            let certificate = authority.sign(&[Role::Donor], &name, key.id(), validity()?)?;
+            write_key(&data.join("identity.key"), &key)?;
+            std::fs::write(data.join("identity.crt"), certificate_to_pem(&certificate))?;
+            hosts.push(GridHost {
+                name,
+                addr: ([10, 77, 0, host], PORT).into(),
+                id: HostId(key.id()),
+                site: None,
+                owner: None,
+            });
+        }
+        let owner = secret(255);
+        let certificate = authority.sign(&[Role::Submitter], "owner", owner.id(), validity()?)?;
+        let files = OwnerFiles {
+            key: self.path("owner.key"),
+            certificate: self.path("owner.crt"),
+        };
+        write_key(&files.key, &owner)?;
+        std::fs::write(&files.certificate, certificate_to_pem(&certificate))?;
+        let grid = Grid {
+            name: "net".into(),
+            authority: authority.certificate().clone(),
+            hosts,
+            owner: Some(files),
+        };
+        Ok(grid.save(&self.path("grid.toml"))?)
+    }
+
+    fn start_daemon(&self, host: u8) -> Result<Child> {
+        let data = self.data_dir(host);
+        let log = std::fs::File::create(data.join("log"))?;
+        let mut daemon = self.inside(host, &self.daemon_program());
+        daemon
+            .args(["serve", "--normal-priority", "--no-stand-back", "--grid"])
+            .arg(self.path("grid.toml"))
+            .arg("--data")
+            .arg(&data)
+            .arg("--listen")
+            .arg(format!("10.77.0.{host}:{PORT}"))
+            .arg("--ready-file")
+            .arg(data.join("ready"))
+            .stdout(Stdio::null())
+            .stderr(log);
+        daemon.spawn().context("starting a daemon")
+    }
+
+    /// `ip netns exec` becomes the program: its process id is that of the program.
+    fn inside(&self, member: u8, program: &Path) -> Command {
+        let mut command = Command::new("ip");
+        command
+            .args(["netns", "exec", &self.namespace(&member.to_string())])
+            .arg(program)
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn in_switch(&self, line: &str) -> Result<()> {
+        in_namespace(&self.namespace("switch"), line)
+    }
+
+    fn namespace(&self, member: &str) -> String {
+        format!("{}-{member}", self.prefix)
+    }
+
+    fn data_dir(&self, host: u8) -> PathBuf {
+        self.path(&format!("data-h{host}"))
+    }
+
+    fn daemon_program(&self) -> PathBuf {
+        self.path("ckpt-store")
+    }
+}
+
+impl Drop for NetGrid {
+    fn drop(&mut self) {
+        for daemon in &mut self.daemons {
+            let _ = daemon.kill();
+            let _ = daemon.wait();
+        }
+        let members = (1..=self.hosts).chain([CLIENT]).map(|n| n.to_string());
+        for member in members.chain(["switch".to_owned()]) {
+            // A network that was only half built does not have them all.
+            let _ = ip(["netns", "delete", &self.namespace(&member)]);
+        }
+    }
+}
+
+fn secret(number: u8) -> OwnerSecret {
+    OwnerSecret::new([number; 32])
+}
+
+fn validity() -> Result<Validity> {
+    Ok(Validity {
+        from: SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs(),
+        lasting: Duration::from_secs(86_400),
+    })
+}
+
+fn in_namespace(name: &str, line: &str) -> Result<()> {
+    ip(["netns", "exec", name].into_iter().chain(line.split(' ')))
+}
+
+fn ip<'a>(args: impl IntoIterator<Item = &'a str>) -> Result<()> {
+    let args: Vec<&str> = args.into_iter().collect();
+    let output = Command::new("ip")
+        .args(&args)
+        .stdin(Stdio::null())
+        .output()
+        .context("running ip")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.success(),
+        "ip {}: {}",
+        args.join(" "),
+        said.trim()
+    );
+    Ok(())
+}
