@@ -203,3 +203,25 @@ fn saves_leave_a_host_whose_link_was_cut() -> Result<()> {
     assert!(restored.stdout == bytes);
     Ok(())
 }
+
+#[test]
+fn a_restore_learns_the_rates_of_its_sources() -> Result<()> {
+    let grid = Grid::up(5)?;
+    let mut bytes = vec![0; 24 << 20];
+    SmallRng::seed_from_u64(4).fill(&mut bytes[..]);
+    save_file(&grid, "42", &bytes)?;
+    let elsewhere = |args: &[&str]| {
+        let mut command = grid.command(args)?;
+        command.env("CKPT_STATE_DIR", grid.path("state of another machine"));
+        tests::program::run(&mut command)?.expect(0)
+    };
+    let measured = || -> Result<usize> {
+        let table = elsewhere(&["--json", "hosts", "--for-job", "42"])?.json()?;
+        let rows = table["hosts"].as_array().context("no hosts")?;
+        Ok(rows.iter().filter(|row| row["measured"] == true).count())
+    };
+    assert_eq!(measured()?, 0);
+    elsewhere(&["restore", "--job", "42", "-o", "out"])?;
+    assert!(measured()? >= 3);
+    Ok(())
+}

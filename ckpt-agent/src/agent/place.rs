@@ -14,6 +14,7 @@ use crate::core::place::{DomainNames, HostView, Placed, Question, Reserve, Row, 
 use crate::inventory::KnownCheckpoint;
 use crate::knowledge::{Knowledge, KnownHost, Observation};
 use crate::report::{ExitStatus, Failure, PlacedHost, PlacementReport};
+use crate::transfer::put::MeasuredRate;
 
 /// Bytes of a probe: enough to tell a link that is a tenth as fast as the others.
 const PROBE_BYTES: u32 = 128 << 10;
@@ -154,8 +155,23 @@ impl Agent {
         let _ = tokio::time::timeout(PROBE_TIMEOUT, collect).await;
     }
 
+    /// Keeps what a transfer showed of the way to its host. That a host could have done more says
+    /// something only if less was expected of it than it did.
+    pub(super) fn learn_rate(&self, host: HostIndex, rate: MeasuredRate) {
+        match rate {
+            MeasuredRate::Exactly(rate) => self.saw_rate(host, rate),
+            MeasuredRate::AtLeast(rate) => {
+                let known = self.notebook.read(unix_seconds());
+                let expected = self.measured(&known, host);
+                if expected.is_none_or(|expected| expected.median() < rate) {
+                    self.saw_rate(host, rate);
+                }
+            }
+        }
+    }
+
     /// Notes how fast a host took what it was sent.
-    pub(super) fn saw_rate(&self, host: HostIndex, bytes_per_second: f64) {
+    fn saw_rate(&self, host: HostIndex, bytes_per_second: f64) {
         if let Some(entry) = self.hosts.entry(host) {
             self.notebook
                 .note(Observation::Rate(entry.id, bytes_per_second));

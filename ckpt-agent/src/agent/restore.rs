@@ -32,6 +32,7 @@ use crate::report::{
     SkippedVersion, SourceBytes,
 };
 use crate::transfer::get::BlockReader;
+use crate::transfer::sources::SourceMeter;
 
 /// Rows that are asked for at once: about a megabyte from each host.
 const BATCH_ROWS: u64 = 4;
@@ -504,7 +505,7 @@ struct Driver<'a> {
     blocks: BTreeMap<u64, BTreeMap<ShardIndex, Bytes>>,
     /// First row that was never asked for.
     unasked: u64,
-    fetched: BTreeMap<HostIndex, u64>,
+    meter: SourceMeter,
 }
 
 impl<'a> Driver<'a> {
@@ -541,7 +542,7 @@ impl<'a> Driver<'a> {
             fetches: BTreeMap::new(),
             blocks: BTreeMap::new(),
             unasked: 0,
-            fetched: BTreeMap::new(),
+            meter: SourceMeter::default(),
         }
     }
 
@@ -561,7 +562,7 @@ impl<'a> Driver<'a> {
                     rows,
                 } => self.fetch(fetch, shard, host, rows),
                 RestoreAction::Cancel(fetch) => {
-                    if let Some((_, task)) = self.fetches.remove(&fetch) {
+                    if let Some(task) = self.end(fetch) {
                         task.abort();
                     }
                 }
@@ -601,7 +602,7 @@ impl<'a> Driver<'a> {
                 let Some((host, _)) = self.fetches.get(&fetch) else {
                     return;
                 };
-                *self.fetched.entry(*host).or_default() += block.len() as u64;
+                self.meter.got(*host, block.len() as u64);
                 if let Some(blocks) = self.blocks.get_mut(&row) {
                     blocks.insert(shard, block);
                 }
@@ -609,11 +610,17 @@ impl<'a> Driver<'a> {
             }
             Event::Session(event) => {
                 if let RestoreEvent::Done(fetch) | RestoreEvent::Failed(fetch, _) = &event {
-                    self.fetches.remove(fetch);
+                    self.end(*fetch);
                 }
                 self.tell(event);
             }
         }
+    }
+
+    fn end(&mut self, fetch: FetchId) -> Option<JoinHandle<()>> {
+        let (host, task) = self.fetches.remove(&fetch)?;
+        self.meter.end(host, self.started.elapsed());
+        Some(task)
     }
 
     fn fetch(&mut self, fetch: FetchId, shard: ShardIndex, host: HostIndex, rows: Range<u64>) {
@@ -634,19 +641,20 @@ impl<'a> Driver<'a> {
             };
             let _ = sender.send(Event::Session(event));
         });
+        self.meter.begin(host, self.started.elapsed());
         self.fetches.insert(fetch, (host, task));
     }
 
     fn fetched_bytes(&self) -> u64 {
-        self.fetched.values().sum()
+        self.meter.bytes().map(|(_, bytes)| bytes).sum()
     }
 
     fn sources(&self) -> Vec<SourceBytes> {
-        self.fetched
-            .iter()
+        self.meter
+            .bytes()
             .map(|(host, bytes)| SourceBytes {
-                host: self.agent.hosts.name(*host).to_owned(),
-                bytes: *bytes,
+                host: self.agent.hosts.name(host).to_owned(),
+                bytes,
             })
             .collect()
     }
@@ -670,8 +678,12 @@ impl<'a> Driver<'a> {
 
 impl Drop for Driver<'_> {
     fn drop(&mut self) {
-        for (_, task) in self.fetches.values() {
+        for (host, task) in std::mem::take(&mut self.fetches).into_values() {
+            self.meter.end(host, self.started.elapsed());
             task.abort();
+        }
+        for (host, rate) in self.meter.rates() {
+            self.agent.learn_rate(host, rate);
         }
     }
 }

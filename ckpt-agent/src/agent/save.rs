@@ -29,7 +29,7 @@ use crate::pipeline::encode::{
 };
 use crate::report::{ExitStatus, Failure, Observer, Progress, ProgressEvent, SaveReport};
 use crate::transfer::hosts::Claimed;
-use crate::transfer::put::{MeasuredRate, Meter, OPEN_TIMEOUT, PutCommand, PutProgress, put_shard};
+use crate::transfer::put::{Meter, OPEN_TIMEOUT, PutCommand, PutProgress, put_shard};
 
 /// Versions that are tried when others save the same job at the same time.
 const CLAIMS_MAX: u32 = 16;
@@ -566,20 +566,11 @@ impl<'a> Shell<'a> {
         );
     }
 
-    /// Keeps what a transfer showed of the way to its host. That a host could have taken more says
-    /// something only if more was expected of it than it got.
+    /// Keeps what a transfer showed of the way to its host.
     fn learn_rate(&self, transfer: &Transfer) {
-        let agent = self.agent;
-        match transfer.meter.rate(agent.hosts.window().into()) {
-            Some(MeasuredRate::Exactly(rate)) => agent.saw_rate(transfer.host, rate),
-            Some(MeasuredRate::AtLeast(rate)) => {
-                let known = agent.notebook.read(unix_seconds());
-                let expected = agent.measured(&known, transfer.host);
-                if expected.is_none_or(|expected| expected.median() < rate) {
-                    agent.saw_rate(transfer.host, rate);
-                }
-            }
-            None => {}
+        let in_flight = self.agent.hosts.window().into();
+        if let Some(rate) = transfer.meter.rate(in_flight) {
+            self.agent.learn_rate(transfer.host, rate);
         }
     }
 

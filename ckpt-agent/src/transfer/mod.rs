@@ -3,5 +3,6 @@
 pub mod get;
 pub mod hosts;
 pub mod put;
+pub mod sources;
 
 pub use hosts::Hosts;

@@ -1,0 +1,122 @@
+//! Measures how fast each host sends, from requests that overlap.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::put::MeasuredRate;
+use crate::core::HostIndex;
+
+/// Fewer bytes from a host tell nothing of its rate.
+const TELLING_BYTES: u64 = 4 << 20;
+
+/// A host that sends at less than this share of what the others do is itself what limits the rate;
+/// one that keeps up with them may be held back by the same link.
+const SLOW_SHARE: f64 = 0.5;
+
+/// What came from each host, and how long it was asked for something.
+#[derive(Clone, Debug, Default)]
+pub struct SourceMeter {
+    sources: BTreeMap<HostIndex, Source>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Source {
+    bytes: u64,
+    /// Requests that are open, and since when there was one.
+    open: usize,
+    since: Duration,
+    /// Time in which there was one, those that are open now left out.
+    busy: Duration,
+}
+
+impl SourceMeter {
+    /// A request to `host` begins. Times are since any fixed moment.
+    pub fn begin(&mut self, host: HostIndex, now: Duration) {
+        let source = self.sources.entry(host).or_default();
+        if source.open == 0 {
+            source.since = now;
+        }
+        source.open += 1;
+    }
+
+    /// A request to `host` ends.
+    pub fn end(&mut self, host: HostIndex, now: Duration) {
+        let source = self.sources.entry(host).or_default();
+        source.open = source.open.saturating_sub(1);
+        if source.open == 0 {
+            source.busy += now.saturating_sub(source.since);
+        }
+    }
+
+    /// Bytes came from `host`.
+    pub fn got(&mut self, host: HostIndex, bytes: u64) {
+        self.sources.entry(host).or_default().bytes += bytes;
+    }
+
+    /// Hosts that sent something, and how many bytes.
+    pub fn bytes(&self) -> impl Iterator<Item = (HostIndex, u64)> {
+        let all = self.sources.iter();
+        all.filter_map(|(host, source)| (source.bytes > 0).then_some((*host, source.bytes)))
+    }
+
+    /// The rates of the hosts that sent enough.
+    pub fn rates(&self) -> Vec<(HostIndex, MeasuredRate)> {
+        let telling = self
+            .sources
+            .iter()
+            .filter(|(_, source)| source.bytes >= TELLING_BYTES && !source.busy.is_zero());
+        let rates: Vec<(HostIndex, f64)> = telling
+            .map(|(host, source)| (*host, source.bytes as f64 / source.busy.as_secs_f64()))
+            .collect();
+        let fastest = rates.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
+        let kind = |(host, rate)| {
+            let rate = if rate < fastest * SLOW_SHARE {
+                MeasuredRate::Exactly(rate)
+            } else {
+                MeasuredRate::AtLeast(rate)
+            };
+            (host, rate)
+        };
+        rates.into_iter().map(kind).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn only_the_time_in_which_a_host_was_asked_counts() {
+        let (mut meter, host) = (SourceMeter::default(), HostIndex(3));
+        meter.begin(host, at(0));
+        meter.begin(host, at(1));
+        meter.end(host, at(2));
+        meter.end(host, at(4));
+        meter.begin(host, at(100));
+        meter.end(host, at(104));
+        meter.got(host, 16 * MIB);
+        let expected = MeasuredRate::AtLeast(2.0 * MIB as f64);
+        assert_eq!(meter.rates(), [(host, expected)]);
+        assert_eq!(meter.bytes().collect::<Vec<_>>(), [(host, 16 * MIB)]);
+    }
+
+    #[test]
+    fn a_host_that_lags_behind_is_the_limit_itself() {
+        let mut meter = SourceMeter::default();
+        for (host, mib) in [(0, 40), (1, 30), (2, 5), (3, 1)] {
+            meter.begin(HostIndex(host), at(0));
+            meter.got(HostIndex(host), mib * MIB);
+            meter.end(HostIndex(host), at(1));
+        }
+        let rates = meter.rates();
+        assert_eq!(rates.len(), 3, "{rates:?}");
+        assert!(matches!(rates[1].1, MeasuredRate::AtLeast(_)));
+        assert_eq!(rates[2].1, MeasuredRate::Exactly(5.0 * MIB as f64));
+    }
+}
