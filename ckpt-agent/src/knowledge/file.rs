@@ -159,7 +159,8 @@ impl Knowledge {
         Ok(known)
     }
 
-    fn to_text(&self) -> String {
+    /// The text of a file.
+    pub fn to_text(&self) -> String {
         let mut hosts: Vec<_> = self.hosts.iter().collect();
         hosts.sort_by_key(|(_, host)| std::cmp::Reverse(host.last_contact));
         hosts.truncate(KEPT_MAX);

@@ -57,7 +57,8 @@ impl States {
 }
 
 impl Run {
-    fn encode(&self) -> [u8; RECORD_BYTES] {
+    /// The record on disk.
+    pub fn encode(&self) -> [u8; RECORD_BYTES] {
         let states = self.states.map_or([UNKNOWN; 2], |states| {
             [states.guest.index() as u8, states.storage.index() as u8]
         });
@@ -147,16 +148,27 @@ pub fn runs(data_dir: &Path) -> Result<impl Iterator<Item = Run>, HistoryError> 
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => None,
         Err(cause) => return Err(HistoryError::Io { path, cause }),
     };
-    let mut reader = file.map(BufReader::new);
+    let parsed = parse(file.map(BufReader::new));
+    parsed.map_err(|cause| match cause {
+        Some(cause) => HistoryError::Io { path, cause },
+        None => HistoryError::Foreign(path),
+    })
+}
+
+/// The runs in the bytes of a history; nothing is an empty one.
+///
+/// # Errors
+/// When the bytes are no history, or why they can't be read.
+pub fn parse(
+    mut reader: Option<impl Read>,
+) -> Result<impl Iterator<Item = Run>, Option<io::Error>> {
     if let Some(reader) = &mut reader {
         let mut magic = Vec::new();
-        let read = reader.take(MAGIC.len() as u64).read_to_end(&mut magic);
-        if let Err(cause) = read {
-            return Err(HistoryError::Io { path, cause });
-        }
+        let head = reader.take(MAGIC.len() as u64).read_to_end(&mut magic);
+        head.map_err(Some)?;
         // Part of it: a history that was torn when it began.
         if !MAGIC.starts_with(&magic) {
-            return Err(HistoryError::Foreign(path));
+            return Err(None);
         }
     }
     Ok(std::iter::from_fn(move || {

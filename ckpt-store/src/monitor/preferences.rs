@@ -207,12 +207,12 @@ pub fn calibration_path(data_dir: &Path) -> PathBuf {
 /// # Errors
 /// When a file can't be read or says something unknown or impossible.
 pub fn load(data_dir: &Path) -> Result<Settings, PreferencesError> {
-    let preferences: Preferences = read(&preferences_path(data_dir))?;
-    let calibration: Calibration = read(&calibration_path(data_dir))?;
+    let preferences = parsed(&preferences_path(data_dir))?;
+    let calibration = parsed(&calibration_path(data_dir))?;
     settings(&preferences, &calibration)
 }
 
-fn read<T: Default + for<'a> Deserialize<'a>>(path: &Path) -> Result<T, PreferencesError> {
+fn parsed<T: Default + for<'a> Deserialize<'a>>(path: &Path) -> Result<T, PreferencesError> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(T::default()),
@@ -234,7 +234,11 @@ const SLOW_RATE: f64 = 2.0 * MB;
 /// Memory that a guest job needs unless the owner says another.
 const GUEST_MEMORY_BYTES: u64 = 256 << 20;
 
-fn settings(
+/// Checks both files and puts them together.
+///
+/// # Errors
+/// When a number is impossible.
+pub fn settings(
     preferences: &Preferences,
     calibration: &Calibration,
 ) -> Result<Settings, PreferencesError> {

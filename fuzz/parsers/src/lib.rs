@@ -7,6 +7,7 @@
 mod image;
 mod messages;
 mod shard;
+mod state;
 
 /// Something to do with any bytes.
 #[derive(Clone, Copy, Debug)]
@@ -18,16 +19,19 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 13] = [
+pub const TARGETS: [Target; 16] = [
     target("decompress", image::decompress),
     target("footer", shard::footer),
     target("grid", messages::grid),
     target("header", shard::header),
+    target("history", state::history),
     target("index", image::index),
     target("job_id", messages::job_id),
+    target("knowledge", state::knowledge),
     target("manifest", image::manifest),
     target("manifest_body", image::manifest_body),
     target("page", shard::page),
+    target("preferences", state::preferences),
     target("put_end", messages::put_end),
     target("record", messages::record),
     target("request", messages::request),

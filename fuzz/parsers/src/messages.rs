@@ -33,6 +33,14 @@ pub(crate) fn response(input: &[u8]) -> bool {
         let text = refusal.to_string();
         assert!(!text.chars().any(char::is_control), "{text:?}");
     }
+    if let Some(Response::Announcement(announcement)) = &response
+        && let Ok(announced) = announcement.check()
+    {
+        let curves = [&announced.presence, &announced.guest];
+        let mut values = curves.iter().flat_map(|curve| curve.values());
+        assert!(values.all(|value| (0.0..=1.0).contains(value)));
+        assert!(announced.to_wire().check().is_ok());
+    }
     response.is_some()
 }
 

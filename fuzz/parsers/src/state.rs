@@ -1,0 +1,55 @@
+//! What the programs keep for themselves, or their users write, between two runs.
+
+use ckpt_agent::knowledge::Knowledge;
+use ckpt_store::monitor::history::{Run, parse};
+use ckpt_store::monitor::preferences::{Calibration, settings};
+
+pub(crate) fn history(input: &[u8]) -> bool {
+    let Ok(runs) = parse(Some(input)) else {
+        return false;
+    };
+    let runs: Vec<Run> = runs.collect();
+    let records: Vec<u8> = runs.iter().flat_map(Run::encode).collect();
+    let accepted = input.get(8..8 + records.len());
+    assert_eq!(
+        accepted.unwrap_or_default(),
+        records,
+        "what is read is what is written"
+    );
+    !runs.is_empty()
+}
+
+pub(crate) fn preferences(input: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(input) else {
+        return false;
+    };
+    let Ok(preferences) = toml::from_str(text) else {
+        return false;
+    };
+    let Ok(settings) = settings(&preferences, &Calibration::default()) else {
+        return false;
+    };
+    for hour in [0.0, 7.5, 23.99] {
+        assert!(settings.hours.seconds_until(hour) <= 86_400);
+    }
+    assert!(settings.slow_rate > 0.0);
+    assert!(
+        settings
+            .disk_use
+            .most(1 << 40)
+            .is_none_or(|most| most <= 1 << 63)
+    );
+    true
+}
+
+pub(crate) fn knowledge(input: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(input) else {
+        return false;
+    };
+    let Ok(knowledge) = Knowledge::parse(text) else {
+        return false;
+    };
+    // What is written is the latest part of it, and can be read.
+    assert!(Knowledge::parse(&knowledge.to_text()).is_ok());
+    true
+}
