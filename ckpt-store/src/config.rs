@@ -21,6 +21,8 @@ pub struct DaemonConfig {
     pub listen: SocketAddr,
     /// Bytes that it lends; what it holds and nine tenths of what is free when not given.
     pub capacity_bytes: Option<u64>,
+    /// Bytes of these that one submitter may have; all when not given.
+    pub share_bytes: Option<u64>,
     /// Free space of the disk that it never uses; a twentieth of the disk, at most
     /// [`RESERVE_BYTES_MAX`], when not given.
     pub reserve_bytes: Option<u64>,

@@ -24,7 +24,7 @@ use crate::monitor::preferences::DiskUse;
 use crate::monitor::proc::SystemPaths;
 use crate::monitor::{Monitor, MonitorError, SAMPLE_PERIOD};
 use crate::serve::{self, Clock, Host, STREAMS_MAX};
-use crate::shards::{Store, StoreError};
+use crate::shards::{Lent, Store, StoreError};
 
 /// How often what was never committed is looked for.
 const SWEEP_PERIOD: Duration = Duration::from_secs(60);
@@ -116,7 +116,7 @@ impl Daemon {
         let watched = Arc::clone(&monitor);
         let host = Host::new(Arc::clone(&store), watched, name, clock, &plan, stopping);
         let places = Arc::new(Semaphore::new(plan.connections));
-        let usage = store.usage();
+        let usage = store.usage(None);
         info!(
             name = config.name, grid = config.grid.name, addr = %local_addr,
             data = %config.data_dir.display(), capacity_bytes = usage.capacity_bytes,
@@ -185,11 +185,13 @@ async fn open_store(
     let reserve = config.reserve_bytes.unwrap_or(default_reserve);
     let reserve = reserve.max(disk_use.least_free_bytes.unwrap_or(0));
     let allowed = disk_use.most(disk_bytes);
-    let capacity = config.capacity_bytes.into_iter().chain(allowed).min();
+    let lent = Lent {
+        capacity: config.capacity_bytes.into_iter().chain(allowed).min(),
+        share: config.share_bytes,
+    };
     let disk = Arc::new(RealDisk::new(path.clone(), reserve));
     let (now, unix_seconds) = (clock.now(), clock.unix_seconds());
-    let opening =
-        tokio::task::spawn_blocking(move || Store::open(disk, capacity, now, unix_seconds));
+    let opening = tokio::task::spawn_blocking(move || Store::open(disk, lent, now, unix_seconds));
     let opened = opening.await.map_err(|e| failed(io::Error::other(e)))?;
     let (store, loaded) = opened.map_err(|cause| StartError::Store { path, cause })?;
     info!(?loaded, "data directory read");
@@ -269,7 +271,7 @@ async fn watch_machine(monitor: Arc<Monitor>, store: Arc<Store>, clock: Clock) {
         period.tick().await;
         let (monitor, store) = (Arc::clone(&monitor), Arc::clone(&store));
         let sampled = tokio::task::spawn_blocking(move || {
-            monitor.sample(clock.unix_seconds(), store.usage().free_bytes);
+            monitor.sample(clock.unix_seconds(), store.usage(None).free_bytes);
         });
         if let Err(panicked) = sampled.await {
             error!(cause = %panicked, "a thread ended");

@@ -94,6 +94,9 @@ struct Serve {
     /// less the reserve].
     #[arg(long, value_parser = size::parse)]
     capacity: Option<u64>,
+    /// Space for each submitter, at most [default: all that is lent].
+    #[arg(long, value_parser = size::parse, value_name = "SIZE")]
+    quota: Option<u64>,
     /// Free space of the disk that is never used [default: 5% of the disk, at most 10GiB].
     #[arg(long, value_parser = size::parse)]
     reserve: Option<u64>,
@@ -207,6 +210,7 @@ fn config(args: Serve) -> Result<DaemonConfig> {
         data_dir: args.data,
         listen: args.listen,
         capacity_bytes: args.capacity,
+        share_bytes: args.quota,
         reserve_bytes: args.reserve,
         memory_bytes: args.memory,
         stand_back: !args.no_stand_back,

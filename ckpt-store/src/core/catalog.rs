@@ -162,7 +162,7 @@ pub struct Counts {
     pub puts: u64,
 }
 
-/// The books of a host.
+/// The books of a host; to begin with of an empty one that lends nothing.
 #[derive(Debug, Default)]
 pub struct Catalog {
     checkpoints: BTreeMap<Key, Checkpoint>,
@@ -176,28 +176,10 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// The books of an empty host that lends nothing yet.
-    pub const fn new() -> Self {
-        Self {
-            checkpoints: BTreeMap::new(),
-            versions: BTreeSet::new(),
-            deadlines: BTreeSet::new(),
-            uncommitted: BTreeMap::new(),
-            puts: BTreeMap::new(),
-            next_put: 0,
-            counts: Counts {
-                shards: 0,
-                committed: 0,
-                uncommitted: 0,
-                puts: 0,
-            },
-            ledger: Ledger::new(0),
-        }
-    }
-
-    /// Says how many bytes the host lends. What is stored beyond stays.
-    pub const fn lend(&mut self, capacity: u64) {
-        self.ledger.lend(capacity);
+    /// Says how many bytes the host lends, and how many of these to one owner. What is stored beyond
+    /// stays.
+    pub const fn lend(&mut self, capacity: u64, share: u64) {
+        self.ledger.lend(capacity, share);
     }
 
     /// The books of space.
@@ -271,8 +253,8 @@ impl Catalog {
         if self.has_shard(key, shard) {
             return Err(Denied::Exists(shard));
         }
-        let wanted = first_promise(put.expected_bytes, self.ledger.left(free));
-        let promise = self.ledger.promise(wanted, free)?;
+        let wanted = first_promise(put.expected_bytes, self.ledger.left_for(owner, free));
+        let promise = self.ledger.promise(owner, wanted, free)?;
         if let Err(denied) = self.hold_version(now, owner, &put.claim) {
             self.ledger.release(promise);
             return Err(denied);
@@ -317,7 +299,9 @@ impl Catalog {
         else {
             return Ok(());
         };
-        let comfortable = missing.max(GROWTH_BYTES).min(self.ledger.left(free));
+        let comfortable = missing
+            .max(GROWTH_BYTES)
+            .min(self.ledger.left_for(put.key.owner, free));
         self.ledger
             .extend(&mut put.promise, comfortable.max(missing), free)?;
         Ok(())
@@ -407,7 +391,7 @@ impl Catalog {
             checkpoint.manifest_bytes = Some(bytes);
             self.deadlines.remove(&(checkpoint.expires, key));
             self.counts.committed += 1;
-            self.ledger.store(bytes);
+            self.ledger.store(key.owner, bytes);
             self.drop_uncommitted(key.owner);
         }
     }
@@ -481,7 +465,7 @@ impl Catalog {
             self.counts.committed -= 1;
             self.counts.uncommitted += 1;
             *self.uncommitted.entry(key.owner).or_default() += 1;
-            self.ledger.remove(bytes);
+            self.ledger.remove(key.owner, bytes);
         }
     }
 
@@ -494,7 +478,7 @@ impl Catalog {
         if let Some(at) = checkpoint.shards.iter().position(place) {
             let removed = checkpoint.shards.remove(at);
             self.counts.shards -= 1;
-            self.ledger.remove(removed.file_bytes);
+            self.ledger.remove(key.owner, removed.file_bytes);
         }
     }
 
@@ -541,9 +525,12 @@ impl Catalog {
         }
     }
 
-    /// Bytes that can be stored when the disk has `free`.
-    pub fn left(&self, free: u64) -> u64 {
-        self.ledger.left(free)
+    /// Bytes that can be stored when the disk has `free`; by `owner`, where one asks.
+    pub fn left(&self, owner: Option<OwnerId>, free: u64) -> u64 {
+        owner.map_or_else(
+            || self.ledger.left(free),
+            |owner| self.ledger.left_for(owner, free),
+        )
     }
 
     fn holders(
@@ -634,7 +621,7 @@ impl Catalog {
             checkpoint.shards.push(shard);
             checkpoint.shards.sort_by_key(|shard| shard.identity.shard);
             self.counts.shards += 1;
-            self.ledger.store(shard.file_bytes);
+            self.ledger.store(key.owner, shard.file_bytes);
         }
     }
 

@@ -2,6 +2,10 @@
 //!
 //! Kept, never counted on the disk while serving.
 
+use std::collections::BTreeMap;
+
+use codec::OwnerId;
+
 /// Files take whole blocks of the file system.
 const DISK_BLOCK: u64 = 4096;
 
@@ -10,47 +14,64 @@ pub const fn charge(len: u64) -> u64 {
     len.div_ceil(DISK_BLOCK).saturating_mul(DISK_BLOCK)
 }
 
-/// Space of a host.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Space of a host, and how much of it each owner has.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ledger {
     capacity: u64,
+    /// Most bytes that one owner may have.
+    share: u64,
     stored: u64,
     promised: u64,
     /// Bytes of the promised ones that are on the disk already.
     written: u64,
+    /// Bytes stored for and promised to each owner.
+    owners: BTreeMap<OwnerId, u64>,
 }
 
-/// A promise of space; the ledger owes it until it is [`Ledger::release`]d.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// A promise of space to an owner; the ledger owes it until it is [`Ledger::release`]d.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promise {
+    owner: OwnerId,
     bytes: u64,
     written: u64,
 }
 
 /// There is not enough space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{wanted} bytes wanted, {left} left")]
+#[error("{wanted} bytes wanted, {left} left{}", if *share { " of this submitter's share" } else { "" })]
 pub struct NoSpace {
     /// Bytes that were asked for.
     pub wanted: u64,
     /// Bytes that could have been had.
     pub left: u64,
+    /// Whether it is the owner's share that is used up, and not the host's space.
+    pub share: bool,
+}
+
+impl Default for Ledger {
+    /// An empty host that lends nothing.
+    fn default() -> Self {
+        Self::new(0)
+    }
 }
 
 impl Ledger {
-    /// An empty host that lends `capacity` bytes.
+    /// An empty host that lends `capacity` bytes, all of them to anybody.
     pub const fn new(capacity: u64) -> Self {
         Self {
             capacity,
+            share: u64::MAX,
             stored: 0,
             promised: 0,
             written: 0,
+            owners: BTreeMap::new(),
         }
     }
 
-    /// Changes how many bytes the host lends.
-    pub const fn lend(&mut self, capacity: u64) {
+    /// Changes how many bytes the host lends, and how many of these one owner may have.
+    pub const fn lend(&mut self, capacity: u64, share: u64) {
         self.capacity = capacity;
+        self.share = share;
     }
 
     /// Bytes that the host lends.
@@ -63,18 +84,33 @@ impl Ledger {
         self.stored.saturating_add(self.promised)
     }
 
+    /// Bytes that are stored for or promised to `owner`.
+    pub fn used_by(&self, owner: OwnerId) -> u64 {
+        self.owners.get(&owner).copied().unwrap_or(0)
+    }
+
     /// Bytes that can still be had when the disk has `free` bytes that may be used.
     pub fn left(&self, free: u64) -> u64 {
         let on_disk = free.saturating_sub(self.promised.saturating_sub(self.written));
         self.capacity.saturating_sub(self.used()).min(on_disk)
     }
 
-    /// Promises `bytes`.
+    /// The same for `owner`, who has a share only.
+    pub fn left_for(&self, owner: OwnerId, free: u64) -> u64 {
+        let share = self.share.saturating_sub(self.used_by(owner));
+        self.left(free).min(share)
+    }
+
+    /// Promises `bytes` to `owner`.
     ///
     /// # Errors
     /// When there are not as many left.
-    pub fn promise(&mut self, bytes: u64, free: u64) -> Result<Promise, NoSpace> {
-        let mut promise = Promise::default();
+    pub fn promise(&mut self, owner: OwnerId, bytes: u64, free: u64) -> Result<Promise, NoSpace> {
+        let mut promise = Promise {
+            owner,
+            bytes: 0,
+            written: 0,
+        };
         self.extend(&mut promise, bytes, free)?;
         Ok(promise)
     }
@@ -84,13 +120,17 @@ impl Ledger {
     /// # Errors
     /// When there are not as many left; the promise then stays as it was.
     pub fn extend(&mut self, promise: &mut Promise, bytes: u64, free: u64) -> Result<(), NoSpace> {
-        let left = self.left(free);
+        let left = self.left_for(promise.owner, free);
         if bytes > left {
-            let wanted = bytes;
-            return Err(NoSpace { wanted, left });
+            return Err(NoSpace {
+                wanted: bytes,
+                left,
+                share: bytes <= self.left(free),
+            });
         }
         promise.bytes += bytes;
         self.promised += bytes;
+        self.gain(promise.owner, bytes);
         Ok(())
     }
 
@@ -106,16 +146,33 @@ impl Ledger {
     pub fn release(&mut self, promise: Promise) {
         self.promised -= promise.bytes;
         self.written -= promise.written;
+        self.lose(promise.owner, promise.bytes);
     }
 
-    /// Adds a file of `len` bytes.
-    pub fn store(&mut self, len: u64) {
+    /// Adds a file of `len` bytes of `owner`.
+    pub fn store(&mut self, owner: OwnerId, len: u64) {
         self.stored = self.stored.saturating_add(charge(len));
+        self.gain(owner, charge(len));
     }
 
-    /// Takes a file of `len` bytes out again.
-    pub fn remove(&mut self, len: u64) {
+    /// Takes a file of `len` bytes of `owner` out again.
+    pub fn remove(&mut self, owner: OwnerId, len: u64) {
         self.stored = self.stored.saturating_sub(charge(len));
+        self.lose(owner, charge(len));
+    }
+
+    fn gain(&mut self, owner: OwnerId, bytes: u64) {
+        let used = self.owners.entry(owner).or_default();
+        *used = used.saturating_add(bytes);
+    }
+
+    fn lose(&mut self, owner: OwnerId, bytes: u64) {
+        let left = self.used_by(owner).saturating_sub(bytes);
+        if left == 0 {
+            self.owners.remove(&owner);
+        } else {
+            self.owners.insert(owner, left);
+        }
     }
 }
 
@@ -130,24 +187,49 @@ impl Promise {
 mod tests {
     use super::*;
 
+    const ANN: OwnerId = OwnerId([1; 32]);
+    const BOB: OwnerId = OwnerId([2; 32]);
+
     #[test]
     fn a_promise_counts_until_it_is_released() {
         let mut ledger = Ledger::new(10_000);
-        let promise = ledger.promise(6_000, 1 << 40).unwrap();
+        let promise = ledger.promise(ANN, 6_000, 1 << 40).unwrap();
         assert_eq!(ledger.left(1 << 40), 4_000);
         let refused = NoSpace {
             wanted: 4_001,
             left: 4_000,
+            share: false,
         };
-        assert_eq!(ledger.promise(4_001, 1 << 40), Err(refused));
+        assert_eq!(ledger.promise(BOB, 4_001, 1 << 40), Err(refused));
         ledger.release(promise);
         assert_eq!(ledger.left(1 << 40), 10_000);
     }
 
     #[test]
+    fn nobody_gets_more_than_a_share() {
+        let mut ledger = Ledger::new(100 << 20);
+        ledger.lend(100 << 20, 10 << 20);
+        ledger.store(ANN, 6 << 20);
+        assert_eq!(ledger.left_for(ANN, u64::MAX), 4 << 20);
+        assert_eq!(ledger.left_for(BOB, u64::MAX), 10 << 20);
+        let refused = ledger.promise(ANN, 5 << 20, u64::MAX).unwrap_err();
+        assert!(
+            refused.share && refused.to_string().contains("share"),
+            "{refused}"
+        );
+        let promise = ledger.promise(ANN, 4 << 20, u64::MAX).unwrap();
+        assert_eq!(ledger.left_for(ANN, u64::MAX), 0);
+        assert!(ledger.promise(BOB, 10 << 20, u64::MAX).is_ok());
+        ledger.release(promise);
+        ledger.remove(ANN, 6 << 20);
+        assert_eq!(ledger.used_by(ANN), 0);
+        assert_eq!(ledger.left_for(ANN, u64::MAX), 10 << 20);
+    }
+
+    #[test]
     fn written_bytes_are_not_counted_twice() {
         let mut ledger = Ledger::new(u64::MAX);
-        let mut promise = ledger.promise(6_000, 10_000).unwrap();
+        let mut promise = ledger.promise(ANN, 6_000, 10_000).unwrap();
         assert_eq!(ledger.left(10_000), 4_000);
         ledger.note_written(&mut promise, 5_000);
         assert_eq!(ledger.left(5_000), 4_000, "the disk is 5,000 fuller");
@@ -158,10 +240,10 @@ mod tests {
     #[test]
     fn files_take_whole_blocks() {
         let mut ledger = Ledger::new(10_000);
-        ledger.store(1);
-        ledger.store(4096);
+        ledger.store(ANN, 1);
+        ledger.store(BOB, 4096);
         assert_eq!(ledger.used(), 8192);
-        ledger.remove(1);
+        ledger.remove(ANN, 1);
         assert_eq!(ledger.used(), 4096);
     }
 }

@@ -325,8 +325,8 @@ impl Exchange<'_> {
     }
 
     async fn status(&mut self) -> Result<(), Answer> {
-        let store = Arc::clone(&self.host.store);
-        let usage = blocking(move || Ok(store.usage())).await?;
+        let (store, owner) = (Arc::clone(&self.host.store), self.peer.id);
+        let usage = blocking(move || Ok(store.usage(Some(owner)))).await?;
         let status = HostStatus {
             name: self.host.name.clone(),
             software: env!("CARGO_PKG_VERSION").to_owned(),

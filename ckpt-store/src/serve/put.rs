@@ -68,13 +68,25 @@ struct Received {
     bytes: u64,
 }
 
-/// Reads and writes blocks until the end of the transfer.
+/// Reads and writes blocks until the end of the transfer. If it fails, nothing is left of the shard
+/// when this returns, so that a client which is told so can begin again at once.
 async fn receive(host: &Host, recv: &mut RecvStream, upload: Upload) -> Result<Received, Answer> {
+    let mut writer = Writer::new(upload);
+    let received = receive_into(host, recv, &mut writer).await;
+    if received.is_err() {
+        writer.discard().await;
+    }
+    received
+}
+
+async fn receive_into(
+    host: &Host,
+    recv: &mut RecvStream,
+    writer: &mut Writer,
+) -> Result<Received, Answer> {
     let mut bytes = 0;
     let mut parser = BlockParser::new();
     let mut filling = Batch::default();
-    // An empty batch to begin with: then there is always one to wait for.
-    let mut writing = write(Box::new(upload), Batch::default());
     let mut chunks: [Bytes; CHUNKS] = std::array::from_fn(|_| Bytes::new());
     loop {
         let count = next_chunks(recv, &mut chunks).await?;
@@ -89,12 +101,11 @@ async fn receive(host: &Host, recv: &mut RecvStream, upload: Upload) -> Result<R
                 match parser.feed(&mut rest, &mut filling)? {
                     Parsed::More => break,
                     Parsed::Full => {
-                        let (upload, spare) = written(writing).await?;
-                        writing = write(upload, std::mem::replace(&mut filling, spare));
+                        writer.write(&mut filling).await?;
                     }
                     Parsed::End(end) => {
-                        let (upload, _) = written(writing).await?;
-                        let (upload, _) = written(write(upload, filling)).await?;
+                        writer.write(&mut filling).await?;
+                        let (upload, _) = writer.written().await?;
                         return Ok(Received { upload, end, bytes });
                     }
                 }
@@ -103,7 +114,52 @@ async fn receive(host: &Host, recv: &mut RecvStream, upload: Upload) -> Result<R
     }
 }
 
-fn write(mut upload: Box<Upload>, mut batch: Batch) -> Writing {
+/// Writes one batch at a time in a thread of its own.
+struct Writer {
+    /// `None` only once a batch has failed or the upload was taken out.
+    writing: Option<Writing>,
+}
+
+impl Writer {
+    fn new(upload: Upload) -> Self {
+        // An empty batch to begin with: then there is always one to wait for.
+        Self {
+            writing: Some(start(Box::new(upload), Batch::default())),
+        }
+    }
+
+    /// Waits for the batch before, and leaves its empty buffers in `filled`.
+    async fn write(&mut self, filled: &mut Batch) -> Result<(), Answer> {
+        let (upload, spare) = self.written().await?;
+        self.writing = Some(start(upload, std::mem::replace(filled, spare)));
+        Ok(())
+    }
+
+    async fn written(&mut self) -> Result<(Box<Upload>, Batch), Answer> {
+        let Some(writing) = self.writing.as_mut() else {
+            return Err(Answer::Refused(Refusal::new(
+                Code::Internal,
+                "no shard is being written",
+            )));
+        };
+        let done = writing.await;
+        self.writing = None;
+        match done {
+            Ok(done) => Ok(done?),
+            Err(panicked) => Err(Answer::internal(&panicked)),
+        }
+    }
+
+    /// Waits for the thread, then removes what it wrote.
+    async fn discard(&mut self) {
+        if let Ok(unfinished) = self.written().await {
+            // Removing a file may wait for the disk. A panic there leaves the file to the start-up.
+            let _ = tokio::task::spawn_blocking(move || drop(unfinished)).await;
+        }
+    }
+}
+
+fn start(mut upload: Box<Upload>, mut batch: Batch) -> Writing {
     tokio::task::spawn_blocking(move || {
         if !batch.is_empty() {
             upload.write(&batch)?;
@@ -111,13 +167,6 @@ fn write(mut upload: Box<Upload>, mut batch: Batch) -> Writing {
         }
         Ok((upload, batch))
     })
-}
-
-async fn written(writing: Writing) -> Result<(Box<Upload>, Batch), Answer> {
-    match writing.await {
-        Ok(done) => Ok(done?),
-        Err(panicked) => Err(Answer::internal(&panicked)),
-    }
 }
 
 /// The next chunks of the stream; at least one.

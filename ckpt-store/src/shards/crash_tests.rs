@@ -8,7 +8,7 @@ use codec::CheckpointId;
 
 use super::sample::Sample;
 use super::tests::{NOW, NOW_UNIX, commit, found, open, open_at, owner, put, reads};
-use super::{Store, StoreError};
+use super::{Lent, Store, StoreError};
 use crate::core::ledger::charge;
 use crate::disk::Disk;
 use crate::disk::crash::{CrashDisk, Fault};
@@ -128,7 +128,7 @@ fn check_books(disk: &CrashDisk, store: &Store, context: &str) {
         other => bad.push(other),
     })
     .unwrap();
-    let usage = store.usage();
+    let usage = store.usage(None);
     assert!(bad.is_empty(), "{context}: {bad:?}");
     assert_eq!(
         (usage.counts.shards, usage.counts.committed),
@@ -200,7 +200,7 @@ fn power_can_be_lost_while_starting() {
         for seed in 0..12 {
             let disk = CrashDisk::new(Fault::PowerLoss(at), seed);
             let shared = std::sync::Arc::new(disk.clone());
-            assert!(Store::open(shared, None, NOW, NOW_UNIX).is_err());
+            assert!(Store::open(shared, Lent::default(), NOW, NOW_UNIX).is_err());
             restarts_well(&disk, &Client::new(), &format!("power lost at {at}"));
         }
     }

@@ -101,6 +101,15 @@ pub struct Store {
     is_poisoned: AtomicBool,
 }
 
+/// What a host lends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lent {
+    /// Bytes in all; what it holds and nine tenths of what is free when not given.
+    pub capacity: Option<u64>,
+    /// Bytes of these that one submitter may have; all when not given.
+    pub share: Option<u64>,
+}
+
 /// What a host has, for status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
@@ -116,14 +125,13 @@ pub struct Usage {
 
 impl Store {
     /// Reads what is on the disk: removes what is unfinished, enters what is whole. `unix_seconds`
-    /// is the time of day. When `capacity` is not given, the host lends what it holds and nine
-    /// tenths of what is free.
+    /// is the time of day.
     ///
     /// # Errors
     /// When the data directory can't be read or its directories can't be made.
     pub fn open(
         disk: Arc<dyn Disk>,
-        capacity: Option<u64>,
+        lent: Lent,
         now: Millis,
         unix_seconds: u64,
     ) -> Result<(Self, Loaded), StoreError> {
@@ -136,17 +144,17 @@ impl Store {
         }
         let failed = || StoreError::disk("reading the data directory");
         load::remove_incoming(&*disk).map_err(failed())?;
-        let (mut catalog, mut loaded) = (Catalog::new(), Loaded::default());
+        let (mut catalog, mut loaded) = (Catalog::default(), Loaded::default());
         let mut enter = |found| loaded.enter(&*disk, &mut catalog, found, now, unix_seconds);
         load::scan(&*disk, &mut enter).map_err(failed())?;
-        let capacity = match capacity {
+        let capacity = match lent.capacity {
             Some(capacity) => capacity,
             None => {
                 let free = disk.free_bytes().map_err(StoreError::disk("free space"))?;
                 catalog.ledger().used().saturating_add(free / 10 * 9)
             }
         };
-        catalog.lend(capacity);
+        catalog.lend(capacity, lent.share.unwrap_or(u64::MAX));
         let store = Self {
             disk,
             catalog: Mutex::new(catalog),
@@ -157,15 +165,15 @@ impl Store {
         Ok((store, loaded))
     }
 
-    /// What the host has.
-    pub fn usage(&self) -> Usage {
+    /// What the host has; with `owner`, what is free is free for that one.
+    pub fn usage(&self, owner: Option<OwnerId>) -> Usage {
         // A disk that does not answer has no room.
         let free = self.disk.free_bytes().unwrap_or(0);
         let catalog = self.catalog();
         Usage {
             capacity_bytes: catalog.ledger().capacity(),
             used_bytes: catalog.ledger().used(),
-            free_bytes: catalog.left(free),
+            free_bytes: catalog.left(owner, free),
             counts: catalog.counts(),
         }
     }

@@ -11,7 +11,7 @@ use protocol::wire::limits::UNCOMMITTED_LIFETIME;
 use protocol::wire::message::PutEnd;
 
 use super::sample::Sample;
-use super::{Batch, Loaded, Store, StoreError};
+use super::{Batch, Lent, Loaded, Store, StoreError};
 use crate::core::Millis;
 use crate::core::catalog::Claimed;
 use crate::disk::Disk;
@@ -31,7 +31,7 @@ pub(super) fn open(disk: &CrashDisk) -> Arc<Store> {
 
 pub(super) fn open_at(disk: &CrashDisk, unix_seconds: u64) -> (Arc<Store>, Loaded) {
     let disk = Arc::new(disk.clone());
-    let (store, loaded) = Store::open(disk, Some(1 << 30), NOW, unix_seconds).unwrap();
+    let (store, loaded) = Store::open(disk, lent(1 << 30), NOW, unix_seconds).unwrap();
     (Arc::new(store), loaded)
 }
 
@@ -78,6 +78,13 @@ pub(super) fn found(store: &Store, owner: OwnerId) -> Vec<Manifest> {
         .collect()
 }
 
+fn lent(capacity: u64) -> Lent {
+    Lent {
+        capacity: Some(capacity),
+        share: None,
+    }
+}
+
 fn code<T>(result: Result<T, StoreError>) -> Option<Code> {
     result.err().map(|refused| refused.code())
 }
@@ -100,7 +107,7 @@ fn a_committed_checkpoint_is_found_and_read_until_it_is_forgotten() {
     assert!(!store.forget(NOW, id, sample.id()).unwrap());
     assert!(found(&store, id).is_empty());
     assert_eq!(code(reads(&store, &sample, 0)), Some(Code::NotFound));
-    assert_eq!(store.usage().used_bytes, 0);
+    assert_eq!(store.usage(None).used_bytes, 0);
     assert!(disk.files().is_empty(), "{:?}", disk.files());
 }
 
@@ -158,7 +165,7 @@ fn what_was_not_promised_is_removed() {
         }
         assert_eq!(code(upload.finish(NOW, &end)), Some(Code::Mismatch));
         assert!(disk.files().is_empty(), "{:?}", disk.files());
-        assert_eq!(store.usage().used_bytes, 0);
+        assert_eq!(store.usage(None).used_bytes, 0);
     }
     let empty = store.begin_put(NOW, NOW_UNIX, id, &sample.put(0)).unwrap();
     assert_eq!(code(empty.finish(NOW, &good)), Some(Code::BadRequest));
@@ -239,7 +246,7 @@ fn only_what_is_here_and_right_is_committed() {
 fn space_is_reserved_before_bytes_flow_and_given_back() {
     let disk = CrashDisk::new(Fault::None, 0);
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
-    let (store, _) = Store::open(shared, Some(1 << 20), NOW, NOW_UNIX).unwrap();
+    let (store, _) = Store::open(shared, lent(1 << 20), NOW, NOW_UNIX).unwrap();
     let store = Arc::new(store);
     let id = owner(1).id();
     let begin = |seed, expected_bytes| {
@@ -264,7 +271,7 @@ fn space_is_reserved_before_bytes_flow_and_given_back() {
     );
     drop(first);
     drop(begin(4, 600 << 10).unwrap());
-    assert_eq!(store.usage().used_bytes, 0);
+    assert_eq!(store.usage(None).used_bytes, 0);
 
     // Of unknown length: it grows until there is no more.
     let mut upload = begin(5, 0).unwrap();
@@ -276,7 +283,7 @@ fn space_is_reserved_before_bytes_flow_and_given_back() {
     }
     assert_eq!(code(upload.write(&batch)), Some(Code::NoSpace));
     drop(upload);
-    assert_eq!(store.usage().free_bytes, 1 << 20);
+    assert_eq!(store.usage(None).free_bytes, 1 << 20);
     // The disk itself can be the limit.
     disk.set_free_bytes(1000);
     assert_eq!(code(begin(6, 5000)), Some(Code::NoSpace));

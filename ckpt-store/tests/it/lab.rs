@@ -68,6 +68,7 @@ impl Lab {
             data_dir: self.data(),
             listen: ([127, 0, 0, 1], 0).into(),
             capacity_bytes: Some(1 << 30),
+            share_bytes: None,
             reserve_bytes: Some(0),
             memory_bytes: 64 << 20,
             stand_back: false,

@@ -91,8 +91,8 @@ const LIFETIME: u64 = UNCOMMITTED_LIFETIME.as_millis() as u64;
 
 impl Pair {
     fn new() -> Self {
-        let mut catalog = Catalog::new();
-        catalog.lend(CAPACITY);
+        let mut catalog = Catalog::default();
+        catalog.lend(CAPACITY, u64::MAX);
         Self {
             now: 0,
             catalog,
@@ -236,7 +236,7 @@ impl Pair {
             expected_bytes,
         };
         let index = redundancy.shard(shard).unwrap();
-        let left = self.catalog.left(FREE);
+        let left = self.catalog.left(None, FREE);
         let begun = self
             .catalog
             .begin_put(Millis(self.now), who.owner, &put, index, FREE);
@@ -370,8 +370,8 @@ proptest! {
 
 #[test]
 fn one_owner_can_not_fill_the_books() {
-    let mut catalog = Catalog::new();
-    catalog.lend(CAPACITY);
+    let mut catalog = Catalog::default();
+    catalog.lend(CAPACITY, u64::MAX);
     let claim = |number: u64| {
         let mut id = [0; 16];
         id[..8].copy_from_slice(&number.to_le_bytes());
