@@ -1,0 +1,331 @@
+//! What a program in the grid can know: what hosts saw of themselves up to now and announce, and
+//! the rates of earlier transfers.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+
+use placement::bandwidth::{Measurement, RateForecast, RateHistory};
+use placement::bitmap::{Availability, SLOT_SECONDS, Slot};
+use placement::hazard::{HazardModel, HostSummary};
+use placement::history::{DAY_SECONDS, Timeline};
+use placement::joint::Member;
+use placement::objective::readable_within;
+use placement::state::{AvailabilityState, ModelState, Presence};
+use placement::{AvailabilityBitmap, Probability, SurvivalCurve};
+
+use crate::draw::{Purpose, draws, lognormal};
+use crate::network::{Network, Place};
+use crate::world::{Grid, Host, World};
+
+/// History that hosts keep.
+const HISTORY_SECONDS: u64 = 28 * DAY_SECONDS;
+
+/// Steps of announced curves: ten hours.
+const CURVE_STEP: NonZeroU32 = NonZeroU32::new(300).unwrap();
+const CURVE_STEPS: usize = 120;
+
+/// Slots in an hour.
+const SLOTS_PER_HOUR: u32 = 12;
+
+/// A host's view of itself through one set of states.
+#[derive(Clone, Debug)]
+struct View<S> {
+    summary: HostSummary<S>,
+    bitmap: AvailabilityBitmap,
+}
+
+/// What is known in a grid at some moment; it never looks beyond it.
+#[derive(Clone, Debug)]
+pub struct Knowledge<'a> {
+    pub(crate) world: &'a World,
+    pub(crate) grid: &'a Grid,
+    model: &'a HazardModel,
+    presence: Vec<View<Presence>>,
+    guest: BTreeMap<usize, View<AvailabilityState>>,
+    rates: BTreeMap<(usize, usize), RateHistory>,
+    /// Mean time to eviction in the grid before the jobs begin, seconds.
+    pooled_mean: f64,
+}
+
+impl<'a> Knowledge<'a> {
+    /// What is known when the jobs of `grid` begin. `model` turns a host's past into survival.
+    #[must_use]
+    pub fn at(world: &'a World, grid: &'a Grid, model: &'a HazardModel) -> Self {
+        let hosts = grid.hosts.iter().map(|host| &world.hosts[*host]);
+        let presence = hosts
+            .clone()
+            .map(|host| View::new(&host.presence, &[], 0, grid.start));
+        let window = grid.start.saturating_sub(HISTORY_SECONDS)..grid.start;
+        let sums = hosts.map(|host| host.usable_seconds_and_failures(window.clone()));
+        let (seconds, failures) = sums.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        Self {
+            world,
+            grid,
+            model,
+            presence: presence.collect(),
+            guest: BTreeMap::new(),
+            rates: BTreeMap::new(),
+            pooled_mean: (seconds as f64 / (failures + 1) as f64).max(3600.0),
+        }
+    }
+
+    pub(crate) fn host(&self, host: usize) -> &'a Host {
+        &self.world.hosts[self.grid.hosts[host]]
+    }
+
+    /// Where a host is; the one after the last is the dedicated server.
+    pub(crate) fn place(&self, host: usize) -> Place {
+        let Some(index) = self.grid.hosts.get(host) else {
+            return Place {
+                host: u64::MAX,
+                site: u64::MAX,
+            };
+        };
+        let host = *index as u64;
+        let site = self.world.hosts[*index].domains[0];
+        let site = site.map_or((1 << 40) + host, |site| u64::from(site.0));
+        Place { host, site }
+    }
+
+    /// Learns what the storage hosts have seen of themselves until `now`, Unix seconds.
+    pub(crate) fn advance(&mut self, now: u64) {
+        for (view, host) in self.presence.iter_mut().zip(&self.grid.hosts) {
+            view.advance(&self.world.hosts[*host].presence, &[], 0, now);
+        }
+    }
+
+    /// Learns the rate of a transfer that ended at `now`.
+    pub(crate) fn observe_rate(&mut self, near: usize, far: usize, now: u64, rate: f64) {
+        self.rates
+            .entry((near, far))
+            .or_default()
+            .observe(Measurement {
+                at: now,
+                bytes_per_second: rate,
+            });
+    }
+
+    /// The expected rate between two hosts; one that was never measured is probed now.
+    pub(crate) fn rate(
+        &mut self,
+        network: &Network,
+        (near, far): (usize, usize),
+        now: u64,
+    ) -> RateForecast {
+        if !self.rates.contains_key(&(near, far)) {
+            let (a, b) = (self.place(near), self.place(far));
+            let seed = self.grid.seed;
+            let mut rate = network.path(seed, a, b);
+            if a.site != b.site {
+                let links = network.access(seed, a).min(network.access(seed, b));
+                rate = rate.min(links);
+            }
+            let mut rng = draws(seed, Purpose::Probe, [a.host, b.host, 0]);
+            let noisy = lognormal(&mut rng, rate.min(network.interface), network.probe_noise);
+            self.observe_rate(near, far, now, noisy);
+        }
+        let known = self
+            .rates
+            .get(&(near, far))
+            .and_then(|rates| rates.forecast(now));
+        known.unwrap_or_else(|| RateForecast::saturating(network.path_median, 1.0))
+    }
+
+    /// Share of the last 28 days in which a host could be read.
+    pub(crate) fn long_run(&self, host: usize) -> Probability {
+        let bitmap = &self.presence[host].bitmap;
+        let hours = |slots: u32| u64::from(slots / SLOTS_PER_HOUR);
+        Probability::jeffreys(
+            hours(bitmap.usable().count()),
+            hours(bitmap.known().count()),
+        )
+    }
+
+    /// Probability that a host can be read at some moment within `horizon` seconds.
+    pub(crate) fn readable(&self, host: usize, horizon: f64) -> Probability {
+        let curve = self.curve(&self.presence[host]);
+        readable_within(&curve, self.long_run(host), horizon)
+    }
+
+    /// A storage host as a member of the pool.
+    pub(crate) fn member(&self, host: usize, readable: Probability) -> Member {
+        Member {
+            readable,
+            domains: self.host(host).domains,
+            past: Some(self.presence[host].bitmap.clone()),
+        }
+    }
+
+    /// Survival of a guest on a host, and when guests had to leave it in the past.
+    pub(crate) fn guest(&mut self, host: usize, now: u64) -> (SurvivalCurve, AvailabilityBitmap) {
+        let (of, load_seconds) = (self.host(host), self.world.load_seconds);
+        let view = self
+            .guest
+            .entry(host)
+            .or_insert_with(|| View::new(&of.guest, &of.loads, load_seconds, now));
+        view.advance(&of.guest, &of.loads, load_seconds, now);
+        let bitmap = view.bitmap.clone();
+        let summary = &view.summary;
+        let covariates = summary.covariates(self.model.pool());
+        (
+            self.model.curve(&covariates, CURVE_STEP, CURVE_STEPS),
+            bitmap,
+        )
+    }
+
+    /// Mean time for which guests stayed on a host in the last 28 days, with one stay of the mean of
+    /// all hosts added.
+    pub(crate) fn mean_stay(&self, host: usize, now: u64) -> f64 {
+        let window = now.saturating_sub(HISTORY_SECONDS)..now;
+        let (seconds, failures) = self.host(host).usable_seconds_and_failures(window);
+        (seconds as f64 + self.pooled_mean) / (failures + 1) as f64
+    }
+
+    fn curve<S: ModelState>(&self, view: &View<S>) -> SurvivalCurve {
+        let covariates = view.summary.covariates(self.model.pool());
+        self.model.curve(&covariates, CURVE_STEP, CURVE_STEPS)
+    }
+}
+
+impl<S: ModelState> View<S> {
+    fn new(timeline: &Timeline<S>, loads: &[(u64, f32)], load_seconds: u64, now: u64) -> Self {
+        let begin = now
+            .saturating_sub(HISTORY_SECONDS)
+            .max(timeline.start().min(now));
+        let mut view = Self {
+            summary: HostSummary::new(begin),
+            bitmap: timeline.bitmap(now, |state| !state.is_failure()),
+        };
+        view.feed(timeline, loads, load_seconds, now);
+        view
+    }
+
+    fn advance(
+        &mut self,
+        timeline: &Timeline<S>,
+        loads: &[(u64, f32)],
+        load_seconds: u64,
+        now: u64,
+    ) {
+        self.feed(timeline, loads, load_seconds, now);
+        for slot in self.bitmap.newest().0 + 1..Slot::containing(now).0 {
+            let slot = Slot(slot);
+            let start = slot.start_unix_seconds();
+            let mut availability = Availability::Unknown;
+            if start >= timeline.start() && start + SLOT_SECONDS <= timeline.end() {
+                availability = Availability::Usable;
+                for run in timeline.runs(start..start + SLOT_SECONDS) {
+                    match run.state {
+                        None => {
+                            availability = Availability::Unknown;
+                            break;
+                        }
+                        Some(state) if state.is_failure() => {
+                            availability = Availability::NotUsable;
+                        }
+                        Some(_) => {}
+                    }
+                }
+            }
+            self.bitmap.record(slot, availability);
+        }
+    }
+
+    /// Shows the summary what happened until `now`, and nothing of what comes after.
+    fn feed(&mut self, timeline: &Timeline<S>, loads: &[(u64, f32)], load_seconds: u64, now: u64) {
+        let from = self.summary.now();
+        if now <= from {
+            return;
+        }
+        if loads.is_empty() {
+            for run in timeline.runs(from..now) {
+                let span = run.span.start.max(from)..run.span.end.min(now);
+                self.summary.observe(span, run.state, None);
+            }
+            return;
+        }
+        let first = loads.partition_point(|(at, _)| at + load_seconds <= from);
+        for (at, load) in loads
+            .iter()
+            .skip(first)
+            .take_while(|(at, _)| at + load_seconds <= now)
+        {
+            let state = timeline.state_at(*at);
+            self.summary
+                .observe(*at..at + load_seconds, state, Some(f64::from(*load)));
+        }
+        // A state that set in after the last full sample.
+        let rest = self.summary.now().max(from);
+        for run in timeline.runs(rest..now) {
+            let span = run.span.start.max(rest)..run.span.end.min(now);
+            self.summary.observe(span, run.state, None);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_future_is_not_known() {
+        let host = |ends: AvailabilityState| {
+            let mut timeline = Timeline::new(0);
+            timeline.push(0..100_000, Some(AvailabilityState::Idle));
+            timeline.push(100_000..110_000, Some(AvailabilityState::Gone));
+            timeline.push(110_000..200_000, Some(AvailabilityState::Idle));
+            timeline.push(200_000..400_000, Some(ends));
+            Host::new(timeline, Vec::new(), None, None)
+        };
+        let model = HazardModel::pretrained();
+        let known = |ends| {
+            let world = World::new(vec![host(ends)], 0);
+            let grid = Grid {
+                hosts: vec![0],
+                start: 150_000,
+                seed: 0,
+            };
+            let mut knowledge = Knowledge::at(&world, &grid, &model);
+            knowledge.advance(200_000);
+            let (curve, bitmap) = knowledge.guest(0, 200_000);
+            (
+                knowledge.readable(0, 3600.0),
+                knowledge.long_run(0),
+                curve,
+                bitmap,
+            )
+        };
+        assert_eq!(
+            known(AvailabilityState::Gone),
+            known(AvailabilityState::Idle)
+        );
+    }
+
+    #[test]
+    fn knowledge_that_grew_is_that_made_at_once() {
+        let mut timeline = Timeline::new(0);
+        for i in 0..200_u64 {
+            let state = if i % 7 == 3 {
+                AvailabilityState::Gone
+            } else {
+                AvailabilityState::Idle
+            };
+            timeline.push(i * 5000..(i + 1) * 5000, Some(state));
+        }
+        let world = World::new(vec![Host::new(timeline, Vec::new(), None, None)], 0);
+        let model = HazardModel::pretrained();
+        let grid = |start| Grid {
+            hosts: vec![0],
+            start,
+            seed: 0,
+        };
+        let (early, late) = (grid(300_000), grid(620_100));
+        let mut grown = Knowledge::at(&world, &early, &model);
+        for now in [301_000, 400_000, 555_555, 620_100] {
+            grown.advance(now);
+        }
+        let fresh = Knowledge::at(&world, &late, &model);
+        assert_eq!(grown.long_run(0), fresh.long_run(0));
+        assert_eq!(grown.readable(0, 7200.0), fresh.readable(0, 7200.0));
+    }
+}

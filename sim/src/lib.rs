@@ -1,0 +1,40 @@
+//! Runs jobs over the availability traces of hosts and counts what each way of choosing hosts costs.
+//!
+//! Pure and repeatable: no clock, no file, and everything random follows from a seed. What happens
+//! to hosts comes from a [`World`]; [`Grid`] draws some of its hosts and a moment to begin; [`run`]
+//! lets jobs compute, checkpoint, be evicted and restart there under a [`Policy`], which knows only
+//! the past ([`Knowledge`]).
+//!
+//! ```
+//! use placement::hazard::HazardModel;
+//! use placement::schemes::Scheme;
+//! use sim::{Grid, Knowledge, Policy, Settings, grid5000, run};
+//!
+//! let world = grid5000::world(7, 40);
+//! let settings = Settings { work_seconds: 4.0 * 3600.0, ..Settings::default() };
+//! let grid = Grid { hosts: (0..30).collect(), start: grid5000::START + 20 * 86_400, seed: 1 };
+//! let knowledge = Knowledge::at(&world, &grid, &HazardModel::pretrained());
+//! let jobs = run(&knowledge, &settings, Policy::Hosts(Scheme::Correlated));
+//! assert_eq!(jobs.len(), settings.jobs);
+//! ```
+
+mod draw;
+mod flow;
+pub mod grid5000;
+mod job;
+mod knowledge;
+mod network;
+mod outcome;
+mod policy;
+mod run;
+mod server;
+mod settings;
+mod world;
+
+pub use knowledge::Knowledge;
+pub use network::Network;
+pub use outcome::JobOutcome;
+pub use policy::Policy;
+pub use run::run;
+pub use settings::{Rule, Settings};
+pub use world::{Grid, Host, World};

@@ -1,0 +1,155 @@
+//! Hosts with what really happens to them.
+
+use std::ops::Range;
+
+use placement::history::Timeline;
+use placement::joint::{DomainId, Domains};
+use placement::state::{AvailabilityState, ModelState, Presence};
+
+/// A host with its whole past and future.
+#[derive(Clone, Debug)]
+pub struct Host {
+    pub(crate) guest: Timeline<AvailabilityState>,
+    pub(crate) presence: Timeline<Presence>,
+    pub(crate) loads: Vec<(u64, f32)>,
+    pub(crate) domains: Domains,
+}
+
+/// All hosts of a trace.
+#[derive(Clone, Debug, Default)]
+pub struct World {
+    pub(crate) hosts: Vec<Host>,
+    pub(crate) load_seconds: u64,
+}
+
+/// Some hosts of a world that work together from a moment on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grid {
+    /// Indices into the world's hosts.
+    pub hosts: Vec<usize>,
+    /// When the jobs begin, Unix seconds.
+    pub start: u64,
+    /// Everything random in the grid follows from it.
+    pub seed: u64,
+}
+
+impl Host {
+    /// A host with these states, site and owner; `loads` are the load samples (beginning, load) if
+    /// there are any.
+    #[must_use]
+    pub fn new(
+        guest: Timeline<AvailabilityState>,
+        loads: Vec<(u64, f32)>,
+        site: Option<u32>,
+        owner: Option<u32>,
+    ) -> Self {
+        let mut presence = Timeline::new(guest.start());
+        for run in guest.runs(0..u64::MAX) {
+            let there = run.state.map(|state| match state {
+                AvailabilityState::Gone => Presence::Away,
+                _ => Presence::Here,
+            });
+            presence.push(run.span, there);
+        }
+        Self {
+            guest,
+            presence,
+            loads,
+            domains: [site.map(DomainId), owner.map(DomainId)],
+        }
+    }
+
+    /// Whether a guest can run there at `time`; `None` if that is unknown.
+    #[must_use]
+    pub fn usable(&self, time: u64) -> Option<bool> {
+        self.guest.state_at(time).map(|state| !state.is_failure())
+    }
+
+    /// Whether its disk can be read at `time`; `None` if that is unknown.
+    #[must_use]
+    pub fn here(&self, time: u64) -> Option<bool> {
+        self.presence
+            .state_at(time)
+            .map(|presence| presence == Presence::Here)
+    }
+
+    /// Seconds known to be usable by guests in `window`, and failures in it.
+    #[must_use]
+    pub fn usable_seconds_and_failures(&self, window: Range<u64>) -> (u64, u64) {
+        let (mut seconds, mut failures, mut was_usable) = (0, 0, false);
+        for run in self.guest.runs(window.clone()) {
+            let usable = run.state.is_some_and(|state| !state.is_failure());
+            if usable {
+                seconds += run.span.end.min(window.end) - run.span.start.max(window.start);
+            } else if was_usable && run.state.is_some() {
+                failures += 1;
+            }
+            was_usable = usable;
+        }
+        (seconds, failures)
+    }
+
+    /// The first moment from `time` on at which `ends` holds for the state.
+    pub(crate) fn first<S: ModelState>(
+        timeline: &Timeline<S>,
+        time: u64,
+        ends: impl Fn(S) -> bool,
+    ) -> Option<u64> {
+        timeline
+            .runs(time..u64::MAX)
+            .find(|run| run.state.is_some_and(&ends))
+            .map(|run| run.span.start.max(time))
+    }
+
+    /// Share of the known time in `window` in which its disk can be read; `None` if nothing is known.
+    pub(crate) fn share_here(&self, window: Range<u64>) -> Option<f64> {
+        let (mut here, mut known) = (0, 0);
+        for run in self.presence.runs(window.clone()) {
+            let seconds = run.span.end.min(window.end) - run.span.start.max(window.start);
+            known += if run.state.is_some() { seconds } else { 0 };
+            here += if run.state == Some(Presence::Here) {
+                seconds
+            } else {
+                0
+            };
+        }
+        (known > 0).then(|| here as f64 / known as f64)
+    }
+}
+
+impl World {
+    /// A world of these hosts, whose loads are means over `load_seconds`.
+    #[must_use]
+    pub const fn new(hosts: Vec<Host>, load_seconds: u64) -> Self {
+        Self {
+            hosts,
+            load_seconds,
+        }
+    }
+
+    /// The hosts.
+    #[must_use]
+    pub fn hosts(&self) -> &[Host] {
+        &self.hosts
+    }
+
+    /// From the first to the last moment of which anything is known.
+    #[must_use]
+    pub fn span(&self) -> Range<u64> {
+        let starts = self.hosts.iter().map(|host| host.guest.start());
+        let ends = self.hosts.iter().map(|host| host.guest.end());
+        starts.min().unwrap_or(0)..ends.max().unwrap_or(0)
+    }
+
+    /// Mean time for which a guest runs on a host before it has to leave, from all that is known in
+    /// `window`; one failure more than was seen.
+    #[must_use]
+    pub fn mean_time_to_eviction(&self, window: Range<u64>) -> f64 {
+        let sums = self
+            .hosts
+            .iter()
+            .map(|host| host.usable_seconds_and_failures(window.clone()));
+        let (seconds, failures) = sums.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        seconds as f64 / (failures + 1) as f64
+    }
+}

@@ -1,0 +1,225 @@
+//! The simulation as a whole.
+
+use placement::hazard::HazardModel;
+use placement::history::Timeline;
+use placement::objective::Width;
+use placement::schemes::Scheme;
+use placement::state::AvailabilityState;
+use proptest::prelude::*;
+use sim::{
+    Grid, Host, JobOutcome, Knowledge, Network, Policy, Rule, Settings, World, grid5000, run,
+};
+
+const HOUR: u64 = 3600;
+
+fn policies() -> impl Iterator<Item = Policy> {
+    let schemes = Scheme::ALL.into_iter().map(Policy::Hosts);
+    [Policy::Dedicated, Policy::Foresight]
+        .into_iter()
+        .chain(schemes)
+}
+
+fn outcomes(world: &World, grid: &Grid, settings: &Settings, policy: Policy) -> Vec<JobOutcome> {
+    let model = HazardModel::pretrained();
+    run(&Knowledge::at(world, grid, &model), settings, policy)
+}
+
+fn grid(hosts: usize, start: u64, seed: u64) -> Grid {
+    Grid {
+        hosts: (0..hosts).collect(),
+        start,
+        seed,
+    }
+}
+
+/// A host that is idle except in these spans, in which it is gone.
+fn host(gone: &[(u64, u64)], end: u64, site: u32) -> Host {
+    let mut timeline = Timeline::new(0);
+    for (from, to) in gone {
+        timeline.push(timeline.end()..*from, Some(AvailabilityState::Idle));
+        timeline.push(*from..*to, Some(AvailabilityState::Gone));
+    }
+    timeline.push(timeline.end()..end, Some(AvailabilityState::Idle));
+    Host::new(timeline, Vec::new(), Some(site), None)
+}
+
+/// One megabyte per second everywhere, no time to answer, nothing random.
+fn plain_network() -> Network {
+    Network {
+        path_median: 1e6,
+        path_spread: 0.0,
+        access_median: 1e9,
+        slow_share: 0.0,
+        access_spread: 0.0,
+        rtt_median: 0.0,
+        rtt_spread: 0.0,
+        noise: 0.0,
+        probe_noise: 0.0,
+        ..Network::default()
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_outcome() {
+    let world = grid5000::world(3, 60);
+    let grid = grid(40, grid5000::START + 30 * 24 * HOUR, 5);
+    let settings = Settings::default();
+    for policy in policies() {
+        let once = outcomes(&world, &grid, &settings, policy);
+        assert_eq!(
+            once,
+            outcomes(&world, &grid, &settings, policy),
+            "{policy:?}"
+        );
+    }
+    let other = Grid {
+        seed: 6,
+        ..grid.clone()
+    };
+    let random = Policy::Hosts(Scheme::Random);
+    assert_ne!(
+        outcomes(&world, &grid, &settings, random),
+        outcomes(&world, &other, &settings, random)
+    );
+}
+
+#[test]
+fn a_job_on_hosts_that_never_fail_takes_its_work_and_its_checkpoints() {
+    let hosts = (0..8).map(|i| host(&[], 1000 * HOUR, i)).collect();
+    let world = World::new(hosts, 0);
+    let settings = Settings {
+        jobs: 1,
+        work_seconds: 30_000.0,
+        image_bytes: 3_000_000,
+        network: plain_network(),
+        ..Settings::default()
+    };
+    let grid = grid(8, 672 * HOUR, 1);
+    for policy in policies() {
+        let [job] = &outcomes(&world, &grid, &settings, policy)[..] else {
+            panic!("one job")
+        };
+        assert!(job.finished && job.evictions == 0 && job.restores == 0);
+        // A megabyte for each shard at a megabyte per second, and a tenth of a second to begin;
+        // the server gets the whole image.
+        let each = if policy == Policy::Dedicated {
+            3.1
+        } else {
+            1.1
+        };
+        assert!(
+            (job.store_seconds - each * job.stored as f64).abs() < 1e-3,
+            "{policy:?} {job:?}"
+        );
+        let shards = match policy {
+            Policy::Dedicated => 3.0,
+            Policy::Hosts(Scheme::PessimisticWide) => 7.0,
+            _ => 5.0,
+        };
+        assert!((job.sent_bytes - shards * 1e6 * job.stored as f64).abs() < 10.0);
+        assert!((job.makespan_seconds - 30_000.0 - job.store_seconds).abs() < 1e-3);
+    }
+}
+
+#[test]
+fn a_checkpoint_on_hosts_that_go_is_waited_for_and_then_given_up() {
+    // The job can only compute on host 0, then on host 1: the others are there to store. All three
+    // storage hosts leave with host 0 and stay away.
+    let start = 700 * HOUR;
+    let evicted = start + 10 * HOUR;
+    let busy = |until: u64| {
+        let mut timeline = Timeline::new(0);
+        timeline.push(0..until, Some(AvailabilityState::CpuTaken));
+        timeline.push(until..2000 * HOUR, Some(AvailabilityState::Idle));
+        Host::new(timeline, Vec::new(), Some(1), None)
+    };
+    let mut hosts = vec![
+        host(&[(evicted, 2000 * HOUR)], 2000 * HOUR, 0),
+        busy(evicted),
+    ];
+    hosts.extend((2..5).map(|site| host(&[(evicted, 2000 * HOUR)], 2000 * HOUR, site)));
+    let world = World::new(hosts, 0);
+    let settings = Settings {
+        jobs: 1,
+        work_seconds: 20.0 * 3600.0,
+        image_bytes: 3_000_000,
+        width: Width::new(3, 0).unwrap(),
+        network: plain_network(),
+        ..Settings::default()
+    };
+    // The compute host is drawn: take a seed with which it is host 0.
+    let on_host_0 = (0..50).map(|seed| grid(5, start, seed)).find_map(|grid| {
+        let jobs = outcomes(&world, &grid, &settings, Policy::Hosts(Scheme::Random));
+        (jobs[0].stored > 0).then(|| jobs[0].clone())
+    });
+    let job = on_host_0.unwrap();
+    assert_eq!((job.evictions, job.restores, job.not_at_once), (1, 1, 1));
+    assert_eq!((job.lost_newest, job.from_scratch), (1, 1));
+    assert!(job.finished);
+    // It waits as long as the work in the checkpoint took, then begins again.
+    assert!(
+        (job.lost_seconds - job.waiting_seconds).abs() < job.lost_seconds,
+        "{job:?}"
+    );
+    assert!(job.waiting_seconds > 0.0 && job.waiting_seconds <= 10.0 * 3600.0);
+    let rest = job.waiting_seconds + job.store_seconds + settings.restart_seconds;
+    let expected = job.computing_seconds + rest + job.restore_seconds;
+    assert!((job.makespan_seconds - expected).abs() < 2.0, "{job:?}");
+}
+
+#[test]
+fn a_transfer_that_breaks_is_made_good_elsewhere() {
+    let hosts = (0..12).map(|i| host(&[], 1000 * HOUR, i)).collect();
+    let world = World::new(hosts, 0);
+    let settings = Settings {
+        jobs: 1,
+        work_seconds: 90_000.0,
+        image_bytes: 3_000_000,
+        breaks: 0.3,
+        network: plain_network(),
+        ..Settings::default()
+    };
+    let grid = grid(12, 672 * HOUR, 1);
+    let policy = Policy::Hosts(Scheme::Correlated);
+    let [job] = &outcomes(&world, &grid, &settings, policy)[..] else {
+        panic!("one job")
+    };
+    assert!(job.finished && job.not_stored == 0 && job.stored > 3);
+    assert!(job.store_seconds > 1.2 * job.stored as f64, "{job:?}");
+    assert!(job.sent_bytes > 5e6 * job.stored as f64, "{job:?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn work_done_is_work_asked_for_and_work_lost(
+        seed in any::<u64>(),
+        jobs in 1_usize..6,
+        hosts in 4_usize..40,
+        hours in 1_u64..40,
+        breaks in 0.0..0.5,
+        accumulator in any::<bool>(),
+        policy in 0_usize..9,
+    ) {
+        let world = grid5000::world(seed, 45);
+        let settings = Settings {
+            jobs,
+            work_seconds: (hours * HOUR) as f64,
+            breaks,
+            rule: if accumulator { Rule::Accumulator } else { Rule::Daly },
+            ..Settings::default()
+        };
+        let grid = grid(hosts, grid5000::START + 15 * 24 * HOUR, seed);
+        let policy = policies().nth(policy).unwrap();
+        for job in outcomes(&world, &grid, &settings, policy) {
+            prop_assert!(job.computing_seconds <= job.makespan_seconds + 1.0);
+            prop_assert!(job.lost_newest <= job.not_at_once && job.from_scratch <= job.lost_newest);
+            prop_assert!(job.looks_failed <= job.looks);
+            if job.finished {
+                let useful = job.computing_seconds - job.lost_seconds;
+                prop_assert!((useful - job.work_seconds).abs() < 0.1, "{job:?}");
+            }
+        }
+    }
+}
