@@ -30,6 +30,7 @@ pub mod hazard;
 pub mod history;
 pub mod interval;
 pub mod joint;
+pub mod levels;
 mod likelihood;
 mod linear;
 pub mod objective;

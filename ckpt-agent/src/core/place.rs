@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use placement::bandwidth::{RateForecast, UNKNOWN_SPREAD};
 use placement::hazard::{HazardModel, HostSummary};
 use placement::joint::{Compute, Correlated, DomainId, Domains, LEVELS, Member};
+use placement::levels::level;
 use placement::objective::{Candidate, Score, Stake, Width, readable_within};
 use placement::redundancy::cheapest;
 use placement::select::{Caps, Choice, choose, spares, with, without};
@@ -23,23 +24,8 @@ const FIRST_RATE: f64 = 12.5e6;
 /// Probability of being readable of a host that says nothing.
 const FIRST_READABLE: f64 = 0.9;
 
-/// Rates that differ by less than this factor are the same: measurements are no better, and hosts
-/// that are as good as equal should take turns.
-const RATE_STEP: f64 = 1.25;
-
-/// Spreads are rounded up to multiples of this.
-const SPREAD_STEP: f64 = 0.5;
-
-/// The same for the odds of being readable.
-const ODDS_STEP: f64 = 1.25;
-
-/// Hosts whose transfers take longer than those of the fastest ones by no more than this factor and
-/// these seconds are as fast as they: among them reliability decides.
-const SAME_TIME: (f64, f64) = (1.1, 0.1);
-
-/// Nobody is believed to be readable with more than this probability: one host in two hundred fails
-/// in a way that its past does not show.
-const MOST_READABLE: f64 = 0.995;
+/// Spread of the rate of a host that a probe has shown not to be slow.
+const PROBED_SPREAD: f64 = 0.5;
 
 /// Time to connect and begin, seconds.
 const LEAD_SECONDS: f64 = 0.1;
@@ -84,11 +70,11 @@ pub enum Wanted {
 }
 
 impl Wanted {
-    /// Shards that are sent at once, as far as that is known.
-    const fn shards(self) -> usize {
+    /// The width, as far as it is known.
+    const fn width(self) -> Width {
         match self {
-            Self::Width(width) => width.total(),
-            Self::Target(_) => Width::FALCON.total(),
+            Self::Width(width) => width,
+            Self::Target(_) => Width::FALCON,
         }
     }
 }
@@ -191,7 +177,7 @@ pub fn place(views: &[HostView], question: &Question, explain: bool) -> Option<P
         .iter()
         .map(|i| candidate(&views[*i], question, unknown))
         .collect();
-    let candidates = levelled(candidates, question);
+    let candidates = level(candidates, question.stored_bytes, question.wanted.width());
     let compute = compute(views, question);
     let need = compute.survives.complement();
     let joint = correlated(views, &ready, &candidates, compute);
@@ -297,7 +283,7 @@ fn rate(view: &HostView, unknown: RateForecast) -> RateForecast {
         .as_ref()
         .and_then(|claims| claims.receives_bytes_per_s);
     let spread = if view.passed_probe {
-        SPREAD_STEP
+        PROBED_SPREAD
     } else {
         unknown.spread()
     };
@@ -312,46 +298,15 @@ fn candidate(view: &HostView, question: &Question, unknown: RateForecast) -> Can
     // should take turns.
     let share = question
         .uplink
-        .map(|uplink| uplink / question.wanted.shards() as f64);
+        .map(|uplink| uplink / question.wanted.width().total() as f64);
     let rate = share.map_or(rate, |share| rate.limited_to(share));
-    let readable = readable(view, question);
-    let odds = readable.value() / readable.complement().value().max(1e-6);
-    let odds = stepped(odds, ODDS_STEP);
     Candidate {
-        rate: RateForecast::saturating(
-            stepped(rate.median(), RATE_STEP),
-            (rate.spread() / SPREAD_STEP).ceil() * SPREAD_STEP,
-        ),
+        rate,
         rtt_seconds: view.rtt_seconds,
-        readable: Probability::saturating((odds / (1.0 + odds)).min(MOST_READABLE)),
+        readable: readable(view, question),
         domains: view.domains,
         draw: draw(&question.seed, view.host),
     }
-}
-
-/// Makes hosts equal whose times differ by less than can be known beforehand: those that are about
-/// as fast as the slowest of the fastest ones that are needed.
-fn levelled(mut candidates: Vec<Candidate>, question: &Question) -> Vec<Candidate> {
-    let data = match question.wanted {
-        Wanted::Width(width) => width.data(),
-        Wanted::Target(_) => Width::FALCON.data(),
-    };
-    let shard_bytes = question.stored_bytes.max(1).div_ceil(data as u64);
-    let seconds = |host: &Candidate| host.rate.expected_seconds(shard_bytes) + host.rtt_seconds;
-    let mut times: Vec<f64> = candidates.iter().map(seconds).collect();
-    times.sort_by(f64::total_cmp);
-    let needed = question.wanted.shards().min(times.len());
-    let Some(&slowest) = needed.checked_sub(1).and_then(|last| times.get(last)) else {
-        return candidates;
-    };
-    let same = slowest * SAME_TIME.0 + SAME_TIME.1;
-    for host in &mut candidates {
-        if seconds(host) <= same {
-            host.rate = RateForecast::saturating(shard_bytes as f64 / slowest.max(1e-6), 0.0);
-            host.rtt_seconds = 0.0;
-        }
-    }
-    candidates
 }
 
 fn draw(seed: &[u8; 16], host: HostIndex) -> u64 {
@@ -360,12 +315,6 @@ fn draw(seed: &[u8; 16], host: HostIndex) -> u64 {
     let mut first = [0; 8];
     hasher.finalize_xof().fill(&mut first);
     u64::from_le_bytes(first)
-}
-
-/// The nearest power of `step`; zero and less become a very small one.
-fn stepped(value: f64, step: f64) -> f64 {
-    let steps = (value.max(1e-9).ln() / step.ln()).round();
-    step.powf(steps)
 }
 
 /// How likely a host can be read when it has to be: what it says, as far as it is trusted.
