@@ -187,16 +187,17 @@ impl<S: ModelState> Timeline<S> {
         let oldest = newest.0.saturating_sub(SLOTS as u64 - 1);
         let mut bitmap = AvailabilityBitmap::unknown(newest);
         for slot in (oldest..=newest.0).map(Slot) {
-            let start = slot.start_unix_seconds();
-            bitmap.record(
-                slot,
-                self.slot_availability(start..start + SLOT_SECONDS, &usable),
-            );
+            bitmap.record(slot, self.slot(slot, &usable));
         }
         bitmap
     }
 
-    fn slot_availability(&self, span: Range<u64>, usable: impl Fn(S) -> bool) -> Availability {
+    /// What a bitmap says of `slot`: usable if `usable` holds for every state in it, unknown if any
+    /// part of it is.
+    #[must_use]
+    pub fn slot(&self, slot: Slot, usable: impl Fn(S) -> bool) -> Availability {
+        let start = slot.start_unix_seconds();
+        let span = start..start + SLOT_SECONDS;
         if span.start < self.start() || span.end > self.end {
             return Availability::Unknown;
         }

@@ -13,6 +13,7 @@ pub(crate) enum Purpose {
     RoundTrip,
     Probe,
     Noise,
+    Wipe,
     Breaks,
     Compute,
     Tie,

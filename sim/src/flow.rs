@@ -15,8 +15,8 @@ pub(crate) enum End {
 }
 
 /// A transfer between a job's compute host and another.
-#[derive(Clone, Debug)]
-pub(crate) struct Flow {
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
     /// Whose.
     pub(crate) job: usize,
     /// The job's side.
@@ -25,8 +25,6 @@ pub(crate) struct Flow {
     pub(crate) far: usize,
     /// Bytes in all.
     pub(crate) bytes: f64,
-    /// Bytes still to be moved.
-    pub(crate) remaining: f64,
     /// Most that the path allows, bytes per second.
     pub(crate) path: f64,
     /// Whether it leaves the site.
@@ -37,71 +35,66 @@ pub(crate) struct Flow {
     pub(crate) breaks_with: Option<f64>,
     /// When the other side goes away.
     pub(crate) leaves: f64,
-    rate: f64,
 }
 
-/// What a transfer is, before it begins.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan {
-    pub(crate) job: usize,
-    pub(crate) near: usize,
-    pub(crate) far: usize,
-    pub(crate) bytes: f64,
-    pub(crate) path: f64,
-    pub(crate) outside: bool,
-    pub(crate) starts: f64,
-    pub(crate) breaks_with: Option<f64>,
-    pub(crate) leaves: f64,
+/// A transfer that has been begun.
+#[derive(Clone, Debug)]
+pub(crate) struct Flow {
+    pub(crate) plan: Plan,
+    /// Bytes still to be moved.
+    remaining: f64,
+    rate: f64,
 }
 
 impl Flow {
     pub(crate) const fn new(plan: Plan) -> Self {
         Self {
-            job: plan.job,
-            near: plan.near,
-            far: plan.far,
-            bytes: plan.bytes,
+            plan,
             remaining: plan.bytes,
-            path: plan.path,
-            outside: plan.outside,
-            starts: plan.starts,
-            breaks_with: plan.breaks_with,
-            leaves: plan.leaves,
             rate: 0.0,
         }
     }
 
     /// Bytes moved so far.
     pub(crate) const fn moved(&self) -> f64 {
-        self.bytes - self.remaining
+        self.plan.bytes - self.remaining
+    }
+
+    /// The links that it uses: the interfaces of both sides and their ways to the outside.
+    fn links(&self) -> impl Iterator<Item = usize> + use<> {
+        let outside = self.plan.outside;
+        [self.plan.near, self.plan.far]
+            .into_iter()
+            .flat_map(move |host| [Some(2 * host), outside.then_some(2 * host + 1)])
+            .flatten()
     }
 
     fn until(&self) -> f64 {
-        self.breaks_with.unwrap_or(0.0)
+        self.plan.breaks_with.unwrap_or(0.0)
     }
 
     fn end(&self, now: f64) -> Option<End> {
-        if self.leaves <= now {
+        if self.plan.leaves <= now {
             return Some(End::Left);
         }
         if self.remaining > self.until() + NOTHING {
             return None;
         }
-        Some(match self.breaks_with {
+        Some(match self.plan.breaks_with {
             Some(_) => End::Broken,
             None => End::Finished,
         })
     }
 
     fn next_event(&self, now: f64) -> f64 {
-        let own = if now < self.starts {
-            self.starts
+        let own = if now < self.plan.starts {
+            self.plan.starts
         } else if self.rate > 0.0 {
             now + (self.remaining - self.until()).max(0.0) / self.rate
         } else {
             f64::INFINITY
         };
-        own.min(self.leaves)
+        own.min(self.plan.leaves)
     }
 }
 
@@ -127,28 +120,41 @@ impl Flows {
         self.list.push(flow);
     }
 
-    /// Each link is divided evenly among the transfers on it.
+    /// Divides the links: rates rise together until a transfer reaches what its path allows or a
+    /// link is full, whose transfers stay at that, while those of the others rise on (max-min
+    /// fairness).
     pub(crate) fn share(&mut self, now: f64) {
-        let mut all = vec![0.0; self.access.len()];
-        let mut outside = vec![0.0; self.access.len()];
-        for flow in self.list.iter().filter(|flow| flow.starts <= now) {
-            for host in [flow.near, flow.far] {
-                all[host] += 1.0;
-                outside[host] += f64::from(u8::from(flow.outside));
+        let mut left: Vec<f64> = Vec::with_capacity(2 * self.access.len());
+        for access in &self.access {
+            left.extend([self.interface, *access]);
+        }
+        let mut users = vec![0_u32; left.len()];
+        let mut open: Vec<usize> = Vec::new();
+        for (index, flow) in self.list.iter_mut().enumerate() {
+            flow.rate = 0.0;
+            if flow.plan.starts <= now {
+                open.push(index);
+                flow.links().for_each(|link| users[link] += 1);
             }
         }
-        for flow in &mut self.list {
-            if flow.starts > now {
-                flow.rate = 0.0;
-                continue;
-            }
-            flow.rate = flow.path;
-            for host in [flow.near, flow.far] {
-                flow.rate = flow.rate.min(self.interface / all[host]);
-                if flow.outside {
-                    flow.rate = flow.rate.min(self.access[host] / outside[host]);
+        while !open.is_empty() {
+            let fair = |flow: &Flow| {
+                let shares = flow.links().map(|link| left[link] / f64::from(users[link]));
+                shares.fold(flow.plan.path, f64::min)
+            };
+            let rates: Vec<f64> = open.iter().map(|index| fair(&self.list[*index])).collect();
+            let least = rates.iter().copied().fold(f64::INFINITY, f64::min);
+            let full = |rate: f64| rate <= least * (1.0 + 1e-9);
+            for (index, _) in open.iter().zip(&rates).filter(|(_, rate)| full(**rate)) {
+                let flow = &mut self.list[*index];
+                flow.rate = least;
+                for link in flow.links() {
+                    left[link] = (left[link] - least).max(0.0);
+                    users[link] -= 1;
                 }
             }
+            let mut rates = rates.into_iter();
+            open.retain(|_| !rates.next().is_some_and(full));
         }
     }
 
@@ -176,15 +182,15 @@ impl Flows {
 
     /// Removes the transfers of a job; the bytes they had moved.
     pub(crate) fn cancel(&mut self, job: usize) -> f64 {
-        let mine = self.list.iter().filter(|flow| flow.job == job);
+        let mine = self.list.iter().filter(|flow| flow.plan.job == job);
         let moved = mine.map(Flow::moved).sum();
-        self.list.retain(|flow| flow.job != job);
+        self.list.retain(|flow| flow.plan.job != job);
         moved
     }
 
     /// Number of transfers of a job.
     pub(crate) fn count(&self, job: usize) -> usize {
-        self.list.iter().filter(|flow| flow.job == job).count()
+        self.list.iter().filter(|flow| flow.plan.job == job).count()
     }
 }
 
@@ -212,25 +218,25 @@ mod tests {
         flows.push(flow(0, 1, 60.0));
         flows.push(flow(0, 2, 60.0));
         flows.share(0.0);
-        // 12 / 2 = 6 for the first; the second is held up by its host.
-        assert_eq!(flows.next_event(0.0), 10.0);
-        flows.advance(10.0);
-        let (ended, end) = flows.take_ended(10.0).unwrap();
-        assert_eq!((ended.far, end), (1, End::Finished));
-        assert!(flows.take_ended(10.0).is_none());
-        flows.share(10.0);
-        assert_eq!(flows.next_event(10.0), 20.0);
-        assert_eq!(flows.cancel(0), 30.0);
-        assert_eq!(flows.next_event(10.0), f64::INFINITY);
+        // The second is held up by its host at 3 of the 12, the first gets the other 9.
+        assert!((flows.next_event(0.0) - 60.0 / 9.0).abs() < 1e-9);
+        flows.advance(7.0);
+        let (ended, end) = flows.take_ended(7.0).unwrap();
+        assert_eq!((ended.plan.far, end), (1, End::Finished));
+        assert!(flows.take_ended(7.0).is_none());
+        flows.share(7.0);
+        assert_eq!(flows.next_event(7.0), 20.0);
+        assert_eq!(flows.cancel(0), 21.0);
+        assert_eq!(flows.next_event(7.0), f64::INFINITY);
     }
 
     #[test]
     fn a_transfer_ends_early_when_it_breaks_or_its_host_leaves() {
         let mut flows = Flows::new(vec![100.0; 3], 1000.0);
         let mut breaking = flow(0, 1, 60.0);
-        breaking.breaks_with = Some(40.0);
+        breaking.plan.breaks_with = Some(40.0);
         let mut leaving = flow(1, 2, 60.0);
-        leaving.leaves = 3.0;
+        leaving.plan.leaves = 3.0;
         flows.push(breaking);
         flows.push(leaving);
         flows.share(0.0);

@@ -1,9 +1,13 @@
 //! A job and its checkpoints.
 
 use crate::outcome::JobOutcome;
+use crate::schedule::Stay;
 
 /// Looks at a checkpoint in each part of its life.
 const LOOKS: u32 = 4;
+
+/// Checkpoints that are kept.
+const KEPT: usize = 2;
 
 /// A checkpoint that was stored.
 #[derive(Clone, Debug)]
@@ -14,6 +18,8 @@ pub(crate) struct Generation {
     pub(crate) hosts: Vec<usize>,
     /// Shards needed to read it.
     pub(crate) data: usize,
+    /// When it was stored.
+    pub(crate) stored_at: f64,
     /// Until when it has been looked at.
     looked_until: f64,
 }
@@ -21,7 +27,6 @@ pub(crate) struct Generation {
 /// A checkpoint being stored.
 #[derive(Clone, Debug)]
 pub(crate) struct Store {
-    pub(crate) begun: f64,
     pub(crate) data: usize,
     pub(crate) shard_bytes: f64,
     pub(crate) stored: Vec<usize>,
@@ -32,7 +37,6 @@ pub(crate) struct Store {
 /// A checkpoint being read back.
 #[derive(Clone, Debug)]
 pub(crate) struct Restore {
-    pub(crate) begun: f64,
     /// Which of the generations.
     pub(crate) generation: usize,
     pub(crate) read: usize,
@@ -43,17 +47,12 @@ pub(crate) struct Restore {
 /// What a job is doing.
 #[derive(Clone, Debug)]
 pub(crate) enum Phase {
-    /// Looks for a host when its time comes.
+    /// Has no host.
     Queued,
-    /// Computes since then.
-    Working {
-        since: f64,
-    },
+    Working,
     Storing(Store),
-    /// Waits since then for storage hosts to come back.
-    Awaiting {
-        since: f64,
-    },
+    /// Waits for storage hosts to come back, since the time given.
+    Awaiting(f64),
     Restoring(Restore),
     Done,
 }
@@ -61,17 +60,20 @@ pub(crate) enum Phase {
 /// A job.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
-    pub(crate) phase: Phase,
-    /// When the next thing happens that is no transfer.
+    phase: Phase,
+    /// Since when it is in this phase.
+    since: f64,
+    /// When the next thing happens that is no transfer and no eviction.
     pub(crate) timer: f64,
-    pub(crate) compute: Option<usize>,
-    /// When the compute host fails.
-    pub(crate) fails_at: f64,
-    /// Work done when the phase began, seconds.
+    /// Its stays on hosts, the next one last.
+    stays: Vec<Stay>,
+    /// The host that it has.
+    pub(crate) stay: Option<Stay>,
+    /// Work done, seconds.
     pub(crate) progress: f64,
     /// Most work that was done before an eviction and is not yet restored or lost.
-    pub(crate) reached: f64,
-    /// Stored checkpoints, newest last; at most two.
+    reached: f64,
+    /// Stored checkpoints, newest last.
     pub(crate) generations: Vec<Generation>,
     /// Number of the next checkpoint.
     pub(crate) number: u64,
@@ -80,24 +82,27 @@ pub(crate) struct Job {
     /// What a checkpoint is expected to cost, seconds.
     pub(crate) expected_cost: f64,
     /// Whether the restore under way has been counted as failed.
-    pub(crate) counted: bool,
+    failed: bool,
     pub(crate) outcome: JobOutcome,
 }
 
 impl Job {
-    pub(crate) fn new(work_seconds: f64, first_cost: f64) -> Self {
+    /// A job that will have the hosts of `stays`, in order of time.
+    pub(crate) fn new(work_seconds: f64, first_cost: f64, mut stays: Vec<Stay>) -> Self {
+        stays.reverse();
         Self {
             phase: Phase::Queued,
-            timer: 0.0,
-            compute: None,
-            fails_at: f64::INFINITY,
+            since: 0.0,
+            timer: stays.last().map_or(f64::INFINITY, |stay| stay.from),
+            stays,
+            stay: None,
             progress: 0.0,
             reached: 0.0,
             generations: Vec::new(),
             number: 0,
             transfers: 0,
             expected_cost: first_cost,
-            counted: false,
+            failed: false,
             outcome: JobOutcome {
                 work_seconds,
                 ..JobOutcome::default()
@@ -105,17 +110,78 @@ impl Job {
         }
     }
 
-    /// When something happens to it that is no transfer.
-    pub(crate) const fn next_event(&self) -> f64 {
-        self.timer.min(self.fails_at)
+    pub(crate) const fn phase(&self) -> &Phase {
+        &self.phase
     }
 
-    /// Ends a time of computing.
-    pub(crate) fn stop_working(&mut self, now: f64) {
-        if let Phase::Working { since } = self.phase {
-            self.progress += now - since;
-            self.outcome.computing_seconds += now - since;
+    /// Changes what has been stored or read so far; nothing if it does neither.
+    pub(crate) const fn phase_mut(&mut self) -> &mut Phase {
+        &mut self.phase
+    }
+
+    /// Index of its host.
+    pub(crate) fn host(&self) -> Option<usize> {
+        self.stay.map(|stay| stay.host)
+    }
+
+    /// When it has to leave its host.
+    pub(crate) fn leaves(&self) -> f64 {
+        self.stay.map_or(f64::INFINITY, |stay| stay.until)
+    }
+
+    /// When something happens to it that is no transfer.
+    pub(crate) fn next_event(&self) -> f64 {
+        self.timer.min(self.leaves())
+    }
+
+    /// Begins `phase`, which ends by itself at `timer`, and accounts for the time of the last one.
+    pub(crate) fn enter(&mut self, now: f64, phase: Phase, timer: f64) {
+        let spent = now - self.since;
+        let outcome = &mut self.outcome;
+        match self.phase {
+            Phase::Queued => outcome.queued_seconds += spent,
+            Phase::Working => {
+                outcome.computing_seconds += spent;
+                self.progress += spent;
+            }
+            Phase::Storing(_) => outcome.storing_seconds += spent,
+            Phase::Awaiting(_) => outcome.waiting_seconds += spent,
+            Phase::Restoring(_) => outcome.restoring_seconds += spent,
+            Phase::Done => {}
         }
+        self.phase = phase;
+        self.since = now;
+        self.timer = timer;
+    }
+
+    /// Takes the next host.
+    pub(crate) fn arrive(&mut self) {
+        self.stay = self.stays.pop();
+        self.failed = false;
+        self.outcome.restores += u64::from(!self.generations.is_empty());
+    }
+
+    /// Loses its host.
+    pub(crate) fn evict(&mut self, now: f64) {
+        let next = self.stays.last().map_or(f64::INFINITY, |stay| stay.from);
+        self.enter(now, Phase::Queued, next);
+        self.reached = self.reached.max(self.progress);
+        self.outcome.evictions += 1;
+        self.stay = None;
+    }
+
+    /// Ends at `now`.
+    pub(crate) fn finish(&mut self, now: f64, finished: bool) {
+        self.enter(now, Phase::Done, f64::INFINITY);
+        self.stay = None;
+        self.outcome.finished = finished;
+        self.outcome.makespan_seconds = now;
+    }
+
+    /// Notes that the restore under way failed.
+    pub(crate) fn restore_fails(&mut self) {
+        self.outcome.failed += u64::from(!self.failed);
+        self.failed = true;
     }
 
     /// Notes that work beyond `progress` is lost.
@@ -125,41 +191,38 @@ impl Job {
         self.reached = progress;
     }
 
-    /// Adds a checkpoint; two are kept.
-    pub(crate) fn commit(&mut self, store: &Store, now: f64) {
-        if self.generations.len() == 2 {
+    /// Adds a checkpoint.
+    pub(crate) fn commit(&mut self, now: f64, hosts: Vec<usize>, data: usize) {
+        if self.generations.len() == KEPT {
             self.generations.remove(0);
         }
         self.generations.push(Generation {
             progress: self.progress,
-            hosts: store.stored.clone(),
-            data: store.data,
+            hosts,
+            data,
+            stored_at: now,
             looked_until: now,
         });
-        let seconds = now - store.begun;
+        let seconds = now - self.since;
         self.expected_cost = if self.outcome.stored == 0 {
             seconds
         } else {
             f64::midpoint(self.expected_cost, seconds)
         };
         self.outcome.stored += 1;
-        self.outcome.store_seconds += seconds;
+        self.outcome.stored_seconds += seconds;
     }
 
-    /// Looks at the newest checkpoint at moments between the last look and `now`.
-    pub(crate) fn look(&mut self, now: f64, readable: impl Fn(&Generation, f64) -> bool) {
+    /// Moments between the last look at the newest checkpoint and `now` at which to look again.
+    pub(crate) fn moments_to_look(&mut self, now: f64) -> Vec<f64> {
         let Some(newest) = self.generations.last_mut() else {
-            return;
+            return Vec::new();
         };
-        let from = newest.looked_until;
+        let from = std::mem::replace(&mut newest.looked_until, now);
         if now <= from {
-            return;
+            return Vec::new();
         }
-        for i in 0..LOOKS {
-            let at = from + (now - from) * (f64::from(i) + 0.5) / f64::from(LOOKS);
-            self.outcome.looks += 1;
-            self.outcome.looks_failed += u64::from(!readable(newest, at));
-        }
-        newest.looked_until = now;
+        let at = |i: u32| from + (now - from) * (f64::from(i) + 0.5) / f64::from(LOOKS);
+        (0..LOOKS).map(at).collect()
     }
 }

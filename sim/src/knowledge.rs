@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use placement::bandwidth::{Measurement, RateForecast, RateHistory};
-use placement::bitmap::{Availability, SLOT_SECONDS, Slot};
+use placement::bitmap::Slot;
 use placement::hazard::{HazardModel, HostSummary};
 use placement::history::{DAY_SECONDS, Timeline};
 use placement::joint::Member;
 use placement::objective::readable_within;
-use placement::state::{AvailabilityState, ModelState, Presence};
+use placement::state::{AvailabilityState, ModelState};
 use placement::{AvailabilityBitmap, Probability, SurvivalCurve};
 
 use crate::draw::{Purpose, draws, lognormal};
@@ -27,10 +27,18 @@ const CURVE_STEPS: usize = 120;
 /// Slots in an hour.
 const SLOTS_PER_HOUR: u32 = 12;
 
-/// A host's view of itself through one set of states.
+/// What a host sees of itself: states and, if there are any, load samples of a length.
+#[derive(Clone, Copy)]
+struct Observed<'a> {
+    states: &'a Timeline<AvailabilityState>,
+    loads: &'a [(u64, f32)],
+    load_seconds: u64,
+}
+
+/// What it makes of that.
 #[derive(Clone, Debug)]
-struct View<S> {
-    summary: HostSummary<S>,
+struct View {
+    summary: HostSummary<AvailabilityState>,
     bitmap: AvailabilityBitmap,
 }
 
@@ -40,8 +48,8 @@ pub struct Knowledge<'a> {
     pub(crate) world: &'a World,
     pub(crate) grid: &'a Grid,
     model: &'a HazardModel,
-    presence: Vec<View<Presence>>,
-    guest: BTreeMap<usize, View<AvailabilityState>>,
+    disks: Vec<View>,
+    guests: BTreeMap<usize, View>,
     rates: BTreeMap<(usize, usize), RateHistory>,
     /// Mean time to eviction in the grid before the jobs begin, seconds.
     pooled_mean: f64,
@@ -52,9 +60,9 @@ impl<'a> Knowledge<'a> {
     #[must_use]
     pub fn at(world: &'a World, grid: &'a Grid, model: &'a HazardModel) -> Self {
         let hosts = grid.hosts.iter().map(|host| &world.hosts[*host]);
-        let presence = hosts
+        let disks = hosts
             .clone()
-            .map(|host| View::new(&host.presence, &[], 0, grid.start));
+            .map(|host| View::new(host.disk_observed(world), grid.start));
         let window = grid.start.saturating_sub(HISTORY_SECONDS)..grid.start;
         let sums = hosts.map(|host| host.usable_seconds_and_failures(window.clone()));
         let (seconds, failures) = sums.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
@@ -62,8 +70,8 @@ impl<'a> Knowledge<'a> {
             world,
             grid,
             model,
-            presence: presence.collect(),
-            guest: BTreeMap::new(),
+            disks: disks.collect(),
+            guests: BTreeMap::new(),
             rates: BTreeMap::new(),
             pooled_mean: (seconds as f64 / (failures + 1) as f64).max(3600.0),
         }
@@ -89,8 +97,8 @@ impl<'a> Knowledge<'a> {
 
     /// Learns what the storage hosts have seen of themselves until `now`, Unix seconds.
     pub(crate) fn advance(&mut self, now: u64) {
-        for (view, host) in self.presence.iter_mut().zip(&self.grid.hosts) {
-            view.advance(&self.world.hosts[*host].presence, &[], 0, now);
+        for (view, host) in self.disks.iter_mut().zip(&self.grid.hosts) {
+            view.advance(self.world.hosts[*host].disk_observed(self.world), now);
         }
     }
 
@@ -133,7 +141,7 @@ impl<'a> Knowledge<'a> {
 
     /// Share of the last 28 days in which a host could be read.
     pub(crate) fn long_run(&self, host: usize) -> Probability {
-        let bitmap = &self.presence[host].bitmap;
+        let bitmap = &self.disks[host].bitmap;
         let hours = |slots: u32| u64::from(slots / SLOTS_PER_HOUR);
         Probability::jeffreys(
             hours(bitmap.usable().count()),
@@ -143,7 +151,7 @@ impl<'a> Knowledge<'a> {
 
     /// Probability that a host can be read at some moment within `horizon` seconds.
     pub(crate) fn readable(&self, host: usize, horizon: f64) -> Probability {
-        let curve = self.curve(&self.presence[host]);
+        let curve = self.curve(&self.disks[host]);
         readable_within(&curve, self.long_run(host), horizon)
     }
 
@@ -152,25 +160,24 @@ impl<'a> Knowledge<'a> {
         Member {
             readable,
             domains: self.host(host).domains,
-            past: Some(self.presence[host].bitmap.clone()),
+            past: Some(self.disks[host].bitmap.clone()),
         }
     }
 
     /// Survival of a guest on a host, and when guests had to leave it in the past.
     pub(crate) fn guest(&mut self, host: usize, now: u64) -> (SurvivalCurve, AvailabilityBitmap) {
-        let (of, load_seconds) = (self.host(host), self.world.load_seconds);
+        let of = Observed {
+            states: &self.host(host).guest,
+            loads: &self.host(host).loads,
+            load_seconds: self.world.load_seconds,
+        };
         let view = self
-            .guest
+            .guests
             .entry(host)
-            .or_insert_with(|| View::new(&of.guest, &of.loads, load_seconds, now));
-        view.advance(&of.guest, &of.loads, load_seconds, now);
+            .or_insert_with(|| View::new(of, now));
+        view.advance(of, now);
         let bitmap = view.bitmap.clone();
-        let summary = &view.summary;
-        let covariates = summary.covariates(self.model.pool());
-        (
-            self.model.curve(&covariates, CURVE_STEP, CURVE_STEPS),
-            bitmap,
-        )
+        (self.curve(&self.guests[&host]), bitmap)
     }
 
     /// Mean time for which guests stayed on a host in the last 28 days, with one stay of the mean of
@@ -181,83 +188,66 @@ impl<'a> Knowledge<'a> {
         (seconds as f64 + self.pooled_mean) / (failures + 1) as f64
     }
 
-    fn curve<S: ModelState>(&self, view: &View<S>) -> SurvivalCurve {
+    fn curve(&self, view: &View) -> SurvivalCurve {
         let covariates = view.summary.covariates(self.model.pool());
         self.model.curve(&covariates, CURVE_STEP, CURVE_STEPS)
     }
 }
 
-impl<S: ModelState> View<S> {
-    fn new(timeline: &Timeline<S>, loads: &[(u64, f32)], load_seconds: u64, now: u64) -> Self {
+impl Host {
+    fn disk_observed<'a>(&'a self, world: &World) -> Observed<'a> {
+        Observed {
+            states: &self.disk,
+            loads: &self.disk_loads,
+            load_seconds: world.load_seconds,
+        }
+    }
+}
+
+impl View {
+    fn new(of: Observed<'_>, now: u64) -> Self {
         let begin = now
             .saturating_sub(HISTORY_SECONDS)
-            .max(timeline.start().min(now));
+            .max(of.states.start().min(now));
         let mut view = Self {
             summary: HostSummary::new(begin),
-            bitmap: timeline.bitmap(now, |state| !state.is_failure()),
+            bitmap: of.states.bitmap(now, |state| !state.is_failure()),
         };
-        view.feed(timeline, loads, load_seconds, now);
+        view.feed(of, now);
         view
     }
 
-    fn advance(
-        &mut self,
-        timeline: &Timeline<S>,
-        loads: &[(u64, f32)],
-        load_seconds: u64,
-        now: u64,
-    ) {
-        self.feed(timeline, loads, load_seconds, now);
+    fn advance(&mut self, of: Observed<'_>, now: u64) {
+        self.feed(of, now);
         for slot in self.bitmap.newest().0 + 1..Slot::containing(now).0 {
             let slot = Slot(slot);
-            let start = slot.start_unix_seconds();
-            let mut availability = Availability::Unknown;
-            if start >= timeline.start() && start + SLOT_SECONDS <= timeline.end() {
-                availability = Availability::Usable;
-                for run in timeline.runs(start..start + SLOT_SECONDS) {
-                    match run.state {
-                        None => {
-                            availability = Availability::Unknown;
-                            break;
-                        }
-                        Some(state) if state.is_failure() => {
-                            availability = Availability::NotUsable;
-                        }
-                        Some(_) => {}
-                    }
-                }
-            }
+            let availability = of.states.slot(slot, |state| !state.is_failure());
             self.bitmap.record(slot, availability);
         }
     }
 
     /// Shows the summary what happened until `now`, and nothing of what comes after.
-    fn feed(&mut self, timeline: &Timeline<S>, loads: &[(u64, f32)], load_seconds: u64, now: u64) {
-        let from = self.summary.now();
-        if now <= from {
-            return;
-        }
-        if loads.is_empty() {
-            for run in timeline.runs(from..now) {
-                let span = run.span.start.max(from)..run.span.end.min(now);
-                self.summary.observe(span, run.state, None);
-            }
-            return;
-        }
-        let first = loads.partition_point(|(at, _)| at + load_seconds <= from);
-        for (at, load) in loads
-            .iter()
-            .skip(first)
-            .take_while(|(at, _)| at + load_seconds <= now)
-        {
-            let state = timeline.state_at(*at);
+    fn feed(&mut self, of: Observed<'_>, now: u64) {
+        let (from, length) = (self.summary.now(), of.load_seconds);
+        let first = of.loads.partition_point(|(at, _)| at + length <= from);
+        let loads = of.loads.iter().skip(first);
+        for (at, load) in loads.take_while(|(at, _)| at + length <= now) {
+            self.feed_states(of, *at);
+            let state = of.states.state_at(*at);
             self.summary
-                .observe(*at..at + load_seconds, state, Some(f64::from(*load)));
+                .observe(*at..at + length, state, Some(f64::from(*load)));
         }
-        // A state that set in after the last full sample.
-        let rest = self.summary.now().max(from);
-        for run in timeline.runs(rest..now) {
-            let span = run.span.start.max(rest)..run.span.end.min(now);
+        self.feed_states(of, now);
+    }
+
+    /// The same without loads: for times that no whole sample covers.
+    fn feed_states(&mut self, of: Observed<'_>, until: u64) {
+        let from = self.summary.now();
+        if from >= until {
+            return;
+        }
+        for run in of.states.runs(from..until) {
+            let span = run.span.start.max(from)..run.span.end.min(until);
             self.summary.observe(span, run.state, None);
         }
     }
@@ -266,6 +256,7 @@ impl<S: ModelState> View<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::world::Reading;
 
     #[test]
     fn the_future_is_not_known() {
@@ -275,7 +266,7 @@ mod tests {
             timeline.push(100_000..110_000, Some(AvailabilityState::Gone));
             timeline.push(110_000..200_000, Some(AvailabilityState::Idle));
             timeline.push(200_000..400_000, Some(ends));
-            Host::new(timeline, Vec::new(), None, None)
+            Host::new(timeline, Vec::new(), None, None, Reading::Gone)
         };
         let model = HazardModel::pretrained();
         let known = |ends| {
@@ -312,7 +303,10 @@ mod tests {
             };
             timeline.push(i * 5000..(i + 1) * 5000, Some(state));
         }
-        let world = World::new(vec![Host::new(timeline, Vec::new(), None, None)], 0);
+        let world = World::new(
+            vec![Host::new(timeline, Vec::new(), None, None, Reading::Gone)],
+            0,
+        );
         let model = HazardModel::pretrained();
         let grid = |start| Grid {
             hosts: vec![0],

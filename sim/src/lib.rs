@@ -27,8 +27,10 @@ mod network;
 mod outcome;
 mod policy;
 mod run;
+mod schedule;
 mod server;
 mod settings;
+mod wipes;
 mod world;
 
 pub use knowledge::Knowledge;
@@ -37,4 +39,4 @@ pub use outcome::JobOutcome;
 pub use policy::Policy;
 pub use run::run;
 pub use settings::{Rule, Settings};
-pub use world::{Grid, Host, World};
+pub use world::{Grid, Host, Reading, World};

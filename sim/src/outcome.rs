@@ -1,6 +1,6 @@
 //! What became of a job.
 
-/// Counts and sums over the life of one job.
+/// Counts and sums over the life of one job. The times add up to its makespan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobOutcome {
     /// Whether it was done before its trace ended.
@@ -9,37 +9,42 @@ pub struct JobOutcome {
     pub makespan_seconds: f64,
     /// Work that it had to do.
     pub work_seconds: f64,
+    /// Time in which it had no host.
+    pub queued_seconds: f64,
     /// Time in which it computed.
     pub computing_seconds: f64,
-    /// Work that was done and then lost.
+    /// Time for which checkpoints held it up, whether or not they were stored in the end.
+    pub storing_seconds: f64,
+    /// Time spent waiting for storage hosts to come back.
+    pub waiting_seconds: f64,
+    /// Time spent reading back.
+    pub restoring_seconds: f64,
+    /// Work that was done and then lost: part of the time in which it computed.
     pub lost_seconds: f64,
     /// Times it had to leave its host.
     pub evictions: u64,
     /// Checkpoints that were stored.
     pub stored: u64,
+    /// Time from beginning to commit, of these alone.
+    pub stored_seconds: f64,
     /// Checkpoints that could not be stored.
     pub not_stored: u64,
-    /// Time for which stored checkpoints held it up.
-    pub store_seconds: f64,
     /// Bytes sent to store, whether or not that ended well.
     pub sent_bytes: f64,
     /// Bytes read to restore.
     pub read_bytes: f64,
-    /// Restores tried: evictions with a checkpoint in store.
+    /// Restores tried: new hosts found with a checkpoint in store.
     pub restores: u64,
-    /// Of these, those at which the newest checkpoint could not be read at once or broke off.
-    pub not_at_once: u64,
-    /// Of these, those that went back to an older checkpoint or to the beginning.
+    /// Of these, those that failed: the newest checkpoint could not be read at once, or too few of
+    /// its hosts were left before the end.
+    pub failed: u64,
+    /// Of these, those that in spite of waiting went back to an older checkpoint or the beginning.
     pub lost_newest: u64,
     /// Those that went back to the beginning.
     pub from_scratch: u64,
     /// Restores of which the trace does not say whether they would have been possible; they are taken
     /// to be.
     pub unjudged: u64,
-    /// Time spent waiting for storage hosts to come back.
-    pub waiting_seconds: f64,
-    /// Time spent reading back.
-    pub restore_seconds: f64,
     /// Moments, spread evenly over the life of each checkpoint, at which it was looked whether it
     /// could be read.
     pub looks: u64,

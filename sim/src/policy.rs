@@ -1,8 +1,8 @@
 //! Where checkpoints go.
 
 use placement::Probability;
-use placement::bandwidth::RateForecast;
 use placement::joint::{Compute, Correlated, Independent};
+use placement::levels::level;
 use placement::objective::{Candidate, Stake, Width};
 use placement::schemes::Scheme;
 use rand::Rng;
@@ -10,9 +10,6 @@ use rand::Rng;
 use crate::draw::{Purpose, draws};
 use crate::knowledge::Knowledge;
 use crate::settings::Settings;
-
-/// Rates and odds that differ by less than this factor count as the same, as in the client.
-const STEP: f64 = 1.25;
 
 /// Time to connect and begin, seconds.
 pub(crate) const LEAD_SECONDS: f64 = 0.1;
@@ -87,6 +84,12 @@ impl Policy {
             .iter()
             .map(|host| self.candidate(knowledge, settings, question, *host))
             .collect();
+        let candidates = match self {
+            Self::Hosts(Scheme::Independent | Scheme::Correlated) => {
+                level(candidates, settings.image_bytes, width)
+            }
+            _ => candidates,
+        };
         let (guest, bitmap) = knowledge.guest(question.compute, question.now);
         let survives = guest.at(question.interval_seconds);
         let stake = Stake {
@@ -150,13 +153,11 @@ impl Policy {
             let share = knowledge.host(host).share_here(question.now..until);
             Probability::saturating(share.unwrap_or(0.5))
         } else {
-            let readable = knowledge.readable(host, question.interval_seconds);
-            let odds = stepped(readable.value() / readable.complement().value().max(1e-6));
-            Probability::saturating(odds / (1.0 + odds))
+            knowledge.readable(host, question.interval_seconds)
         };
         let keys = [question.job as u64, question.number, far.host];
         Candidate {
-            rate: RateForecast::saturating(stepped(rate.median()), rate.spread()),
+            rate,
             rtt_seconds: settings.network.round_trip(seed, near, far),
             readable,
             domains: knowledge.host(host).domains,
@@ -172,9 +173,4 @@ impl Policy {
             Self::Foresight => asked,
         }
     }
-}
-
-/// The nearest power of the step.
-fn stepped(value: f64) -> f64 {
-    STEP.powf((value.max(1e-9).ln() / STEP.ln()).round())
 }

@@ -31,6 +31,8 @@ pub struct Settings {
     pub restart_seconds: f64,
     /// Probability that a storage host breaks a transfer off while a shard is being stored.
     pub breaks: f64,
+    /// Mean time between losses of all that a storage host keeps, seconds; infinite for never.
+    pub wiped_every_seconds: f64,
     /// Time until a storage host that went away is given up, seconds.
     pub detect_seconds: f64,
     /// The links.
@@ -48,6 +50,7 @@ impl Default for Settings {
             rule: Rule::Daly,
             restart_seconds: 300.0,
             breaks: 0.0,
+            wiped_every_seconds: f64::INFINITY,
             detect_seconds: 10.0,
             network: Network::default(),
         }

@@ -4,13 +4,24 @@ use std::ops::Range;
 
 use placement::history::Timeline;
 use placement::joint::{DomainId, Domains};
-use placement::state::{AvailabilityState, ModelState, Presence};
+use placement::state::{AvailabilityState, ModelState};
+
+/// What keeps the disk of a host from being read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// Only that the host is gone: a busy processor takes no disk away.
+    Gone,
+    /// Whatever drives a guest away (S3, S4, S5): the states of the papers, taken to the letter.
+    GuestStates,
+}
 
 /// A host with its whole past and future.
 #[derive(Clone, Debug)]
 pub struct Host {
     pub(crate) guest: Timeline<AvailabilityState>,
-    pub(crate) presence: Timeline<Presence>,
+    pub(crate) disk: Timeline<AvailabilityState>,
+    /// Load samples, for predictions of when the disk can be read.
+    pub(crate) disk_loads: Vec<(u64, f32)>,
     pub(crate) loads: Vec<(u64, f32)>,
     pub(crate) domains: Domains,
 }
@@ -42,18 +53,26 @@ impl Host {
         loads: Vec<(u64, f32)>,
         site: Option<u32>,
         owner: Option<u32>,
+        reading: Reading,
     ) -> Self {
-        let mut presence = Timeline::new(guest.start());
-        for run in guest.runs(0..u64::MAX) {
-            let there = run.state.map(|state| match state {
-                AvailabilityState::Gone => Presence::Away,
-                _ => Presence::Here,
-            });
-            presence.push(run.span, there);
-        }
+        let (disk, disk_loads) = match reading {
+            Reading::GuestStates => (guest.clone(), loads.clone()),
+            Reading::Gone => {
+                let mut disk = Timeline::new(guest.start());
+                for run in guest.runs(0..u64::MAX) {
+                    let state = run.state.map(|state| match state {
+                        AvailabilityState::Gone => state,
+                        _ => AvailabilityState::Idle,
+                    });
+                    disk.push(run.span, state);
+                }
+                (disk, Vec::new())
+            }
+        };
         Self {
             guest,
-            presence,
+            disk,
+            disk_loads,
             loads,
             domains: [site.map(DomainId), owner.map(DomainId)],
         }
@@ -68,9 +87,7 @@ impl Host {
     /// Whether its disk can be read at `time`; `None` if that is unknown.
     #[must_use]
     pub fn here(&self, time: u64) -> Option<bool> {
-        self.presence
-            .state_at(time)
-            .map(|presence| presence == Presence::Here)
+        self.disk.state_at(time).map(|state| !state.is_failure())
     }
 
     /// Seconds known to be usable by guests in `window`, and failures in it.
@@ -89,29 +106,22 @@ impl Host {
         (seconds, failures)
     }
 
-    /// The first moment from `time` on at which `ends` holds for the state.
-    pub(crate) fn first<S: ModelState>(
-        timeline: &Timeline<S>,
-        time: u64,
-        ends: impl Fn(S) -> bool,
-    ) -> Option<u64> {
+    /// The first moment from `time` on that is known to be in a failure state.
+    pub(crate) fn first_failure(timeline: &Timeline<AvailabilityState>, time: u64) -> Option<u64> {
         timeline
             .runs(time..u64::MAX)
-            .find(|run| run.state.is_some_and(&ends))
+            .find(|run| run.state.is_some_and(ModelState::is_failure))
             .map(|run| run.span.start.max(time))
     }
 
     /// Share of the known time in `window` in which its disk can be read; `None` if nothing is known.
     pub(crate) fn share_here(&self, window: Range<u64>) -> Option<f64> {
         let (mut here, mut known) = (0, 0);
-        for run in self.presence.runs(window.clone()) {
+        for run in self.disk.runs(window.clone()) {
             let seconds = run.span.end.min(window.end) - run.span.start.max(window.start);
-            known += if run.state.is_some() { seconds } else { 0 };
-            here += if run.state == Some(Presence::Here) {
-                seconds
-            } else {
-                0
-            };
+            let Some(state) = run.state else { continue };
+            known += seconds;
+            here += if state.is_failure() { 0 } else { seconds };
         }
         (known > 0).then(|| here as f64 / known as f64)
     }

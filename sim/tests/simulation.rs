@@ -7,7 +7,8 @@ use placement::schemes::Scheme;
 use placement::state::AvailabilityState;
 use proptest::prelude::*;
 use sim::{
-    Grid, Host, JobOutcome, Knowledge, Network, Policy, Rule, Settings, World, grid5000, run,
+    Grid, Host, JobOutcome, Knowledge, Network, Policy, Reading, Rule, Settings, World, grid5000,
+    run,
 };
 
 const HOUR: u64 = 3600;
@@ -40,7 +41,7 @@ fn host(gone: &[(u64, u64)], end: u64, site: u32) -> Host {
         timeline.push(*from..*to, Some(AvailabilityState::Gone));
     }
     timeline.push(timeline.end()..end, Some(AvailabilityState::Idle));
-    Host::new(timeline, Vec::new(), Some(site), None)
+    Host::new(timeline, Vec::new(), Some(site), None, Reading::Gone)
 }
 
 /// One megabyte per second everywhere, no time to answer, nothing random.
@@ -108,7 +109,7 @@ fn a_job_on_hosts_that_never_fail_takes_its_work_and_its_checkpoints() {
             1.1
         };
         assert!(
-            (job.store_seconds - each * job.stored as f64).abs() < 1e-3,
+            (job.storing_seconds - each * job.stored as f64).abs() < 1e-3,
             "{policy:?} {job:?}"
         );
         let shards = match policy {
@@ -117,7 +118,7 @@ fn a_job_on_hosts_that_never_fail_takes_its_work_and_its_checkpoints() {
             _ => 5.0,
         };
         assert!((job.sent_bytes - shards * 1e6 * job.stored as f64).abs() < 10.0);
-        assert!((job.makespan_seconds - 30_000.0 - job.store_seconds).abs() < 1e-3);
+        assert!((job.makespan_seconds - 30_000.0 - job.storing_seconds).abs() < 1e-3);
     }
 }
 
@@ -131,7 +132,7 @@ fn a_checkpoint_on_hosts_that_go_is_waited_for_and_then_given_up() {
         let mut timeline = Timeline::new(0);
         timeline.push(0..until, Some(AvailabilityState::CpuTaken));
         timeline.push(until..2000 * HOUR, Some(AvailabilityState::Idle));
-        Host::new(timeline, Vec::new(), Some(1), None)
+        Host::new(timeline, Vec::new(), Some(1), None, Reading::Gone)
     };
     let mut hosts = vec![
         host(&[(evicted, 2000 * HOUR)], 2000 * HOUR, 0),
@@ -153,18 +154,15 @@ fn a_checkpoint_on_hosts_that_go_is_waited_for_and_then_given_up() {
         (jobs[0].stored > 0).then(|| jobs[0].clone())
     });
     let job = on_host_0.unwrap();
-    assert_eq!((job.evictions, job.restores, job.not_at_once), (1, 1, 1));
+    assert_eq!((job.evictions, job.restores, job.failed), (1, 1, 1));
     assert_eq!((job.lost_newest, job.from_scratch), (1, 1));
     assert!(job.finished);
-    // It waits as long as the work in the checkpoint took, then begins again.
-    assert!(
-        (job.lost_seconds - job.waiting_seconds).abs() < job.lost_seconds,
-        "{job:?}"
-    );
-    assert!(job.waiting_seconds > 0.0 && job.waiting_seconds <= 10.0 * 3600.0);
-    let rest = job.waiting_seconds + job.store_seconds + settings.restart_seconds;
-    let expected = job.computing_seconds + rest + job.restore_seconds;
-    assert!((job.makespan_seconds - expected).abs() < 2.0, "{job:?}");
+    // It waits as long as the work in the checkpoint took, then begins again. All that was done in the
+    // ten hours before is lost.
+    let before = job.computing_seconds - job.work_seconds;
+    assert!((job.lost_seconds - before).abs() < 1.0, "{job:?}");
+    assert!(job.waiting_seconds > 0.9 * before && job.waiting_seconds <= before);
+    assert_eq!(job.queued_seconds, settings.restart_seconds);
 }
 
 #[test]
@@ -185,8 +183,96 @@ fn a_transfer_that_breaks_is_made_good_elsewhere() {
         panic!("one job")
     };
     assert!(job.finished && job.not_stored == 0 && job.stored > 3);
-    assert!(job.store_seconds > 1.2 * job.stored as f64, "{job:?}");
+    assert!(job.storing_seconds > 1.2 * job.stored as f64, "{job:?}");
     assert!(job.sent_bytes > 5e6 * job.stored as f64, "{job:?}");
+}
+
+/// Hosts with random outages until `until`, and with others from there on.
+fn parted(seed: u64, other: u64, until: u64) -> World {
+    let outages = |seed: u64, i: u64| {
+        (0..200_u64).map(move |n| {
+            let spread = (seed ^ (i << 20) ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 44;
+            let from = n * 9 * HOUR + spread % (6 * HOUR);
+            (from, from + HOUR + spread % HOUR)
+        })
+    };
+    let hosts = (0..20_u64).map(|i| {
+        let before = outages(seed, i).filter(|(_, to)| *to < until);
+        let after = outages(other, i).filter(|(from, _)| *from > until);
+        let spans: Vec<(u64, u64)> = before.chain(after).collect();
+        host(&spans, 1800 * HOUR, (i / 2) as u32)
+    });
+    World::new(hosts.collect(), 0)
+}
+
+#[test]
+fn nothing_depends_on_what_happens_after_the_jobs_are_done() {
+    let start = 700 * HOUR;
+    let settings = Settings {
+        jobs: 3,
+        work_seconds: 20.0 * 3600.0,
+        ..Settings::default()
+    };
+    let schemes = policies().filter(|policy| *policy != Policy::Foresight);
+    for policy in schemes {
+        let grid = grid(20, start, 9);
+        let one = outcomes(&parted(1, 2, 1200 * HOUR), &grid, &settings, policy);
+        let done = one
+            .iter()
+            .map(|job| job.makespan_seconds)
+            .fold(0.0, f64::max);
+        assert!(one.iter().all(|job| job.finished && job.evictions > 0) && done < 500.0 * 3600.0);
+        let other = outcomes(&parted(1, 3, 1200 * HOUR), &grid, &settings, policy);
+        assert_eq!(one, other, "{policy:?}");
+    }
+}
+
+#[test]
+fn all_schemes_meet_the_same_evictions() {
+    let world = grid5000::world(11, 60);
+    let grid = Grid {
+        hosts: (0..40).map(|i| 30 * i).collect(),
+        start: grid5000::START + 30 * 24 * HOUR,
+        seed: 5,
+    };
+    // So much work that no job is ever done: all are evicted until the trace ends.
+    let settings = Settings {
+        work_seconds: 1e9,
+        ..Settings::default()
+    };
+    let evictions = |policy| -> Vec<u64> {
+        let jobs = outcomes(&world, &grid, &settings, policy);
+        jobs.iter().map(|job| job.evictions).collect()
+    };
+    let expected = evictions(Policy::Dedicated);
+    assert!(expected.iter().sum::<u64>() > 10);
+    for scheme in [Scheme::Random, Scheme::Fastest, Scheme::Correlated] {
+        assert_eq!(evictions(Policy::Hosts(scheme)), expected);
+    }
+}
+
+#[test]
+fn wiped_disks_and_clients_at_the_same_time_cost() {
+    let world = grid5000::world(3, 60);
+    let grid = grid(40, grid5000::START + 30 * 24 * HOUR, 5);
+    let random = Policy::Hosts(Scheme::Random);
+    let settings = Settings::default();
+    let wiped = Settings {
+        wiped_every_seconds: 3600.0,
+        ..settings
+    };
+    let failed = |settings: &Settings| -> u64 {
+        let jobs = outcomes(&world, &grid, settings, random);
+        jobs.iter().map(|job| job.looks_failed).sum()
+    };
+    assert!(failed(&wiped) > failed(&settings));
+    let each = |jobs: usize| {
+        let settings = Settings { jobs, ..settings };
+        let jobs = outcomes(&world, &grid, &settings, Policy::Dedicated);
+        let seconds: f64 = jobs.iter().map(|job| job.stored_seconds).sum();
+        seconds / jobs.iter().map(|job| job.stored).sum::<u64>() as f64
+    };
+    assert!(each(32) > each(1), "{} {}", each(32), each(1));
 }
 
 proptest! {
@@ -213,8 +299,15 @@ proptest! {
         let grid = grid(hosts, grid5000::START + 15 * 24 * HOUR, seed);
         let policy = policies().nth(policy).unwrap();
         for job in outcomes(&world, &grid, &settings, policy) {
-            prop_assert!(job.computing_seconds <= job.makespan_seconds + 1.0);
-            prop_assert!(job.lost_newest <= job.not_at_once && job.from_scratch <= job.lost_newest);
+            let spent = job.queued_seconds
+                + job.computing_seconds
+                + job.storing_seconds
+                + job.waiting_seconds
+                + job.restoring_seconds;
+            prop_assert!((spent - job.makespan_seconds).abs() < 1e-3, "{job:?}");
+            prop_assert!(job.stored_seconds <= job.storing_seconds + 1e-6);
+            prop_assert!(!job.finished || job.makespan_seconds >= job.work_seconds - 1e-3);
+            prop_assert!(job.lost_newest <= job.failed && job.from_scratch <= job.lost_newest);
             prop_assert!(job.looks_failed <= job.looks);
             if job.finished {
                 let useful = job.computing_seconds - job.lost_seconds;

@@ -1,0 +1,36 @@
+//! Storage hosts that lose what they keep.
+
+use crate::draw::{Purpose, draws, exponential};
+use crate::world::Grid;
+
+/// When each host's disk is wiped, seconds since the start.
+#[derive(Clone, Debug)]
+pub(crate) struct Wipes {
+    hosts: Vec<Vec<f64>>,
+}
+
+impl Wipes {
+    /// Wipes at random until `end`, of each host every `mean` seconds on average; none if that is
+    /// infinite. The dedicated server is never wiped.
+    pub(crate) fn new(grid: &Grid, mean: f64, end: f64) -> Self {
+        let of = |host: &usize| {
+            let mut rng = draws(grid.seed, Purpose::Wipe, [*host as u64, 0, 0]);
+            let mut times = Vec::new();
+            let mut now = 0.0;
+            while mean.is_finite() && now < end {
+                now += exponential(&mut rng, mean);
+                times.push(now);
+            }
+            times
+        };
+        Self {
+            hosts: grid.hosts.iter().map(of).collect(),
+        }
+    }
+
+    /// Whether a host was wiped after `from` and until `to`.
+    pub(crate) fn between(&self, host: usize, from: f64, to: f64) -> bool {
+        let times = self.hosts.get(host);
+        times.is_some_and(|times| times.iter().any(|at| (from..=to).contains(at)))
+    }
+}
