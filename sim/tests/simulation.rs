@@ -127,7 +127,7 @@ fn a_checkpoint_on_hosts_that_go_is_waited_for_and_then_given_up() {
     // The job can only compute on host 0, then on host 1: the others are there to store. All three
     // storage hosts leave with host 0 and stay away.
     let start = 700 * HOUR;
-    let evicted = start + 10 * HOUR;
+    let evicted = start + 30 * HOUR;
     let busy = |until: u64| {
         let mut timeline = Timeline::new(0);
         timeline.push(0..until, Some(AvailabilityState::CpuTaken));
@@ -142,7 +142,7 @@ fn a_checkpoint_on_hosts_that_go_is_waited_for_and_then_given_up() {
     let world = World::new(hosts, 0);
     let settings = Settings {
         jobs: 1,
-        work_seconds: 20.0 * 3600.0,
+        work_seconds: 60.0 * 3600.0,
         image_bytes: 3_000_000,
         width: Width::new(3, 0).unwrap(),
         network: plain_network(),
@@ -158,7 +158,7 @@ fn a_checkpoint_on_hosts_that_go_is_waited_for_and_then_given_up() {
     assert_eq!((job.lost_newest, job.from_scratch), (1, 1));
     assert!(job.finished);
     // It waits as long as the work in the checkpoint took, then begins again. All that was done in the
-    // ten hours before is lost.
+    // thirty hours before is lost.
     let before = job.computing_seconds - job.work_seconds;
     assert!((job.lost_seconds - before).abs() < 1.0, "{job:?}");
     assert!(job.waiting_seconds > 0.9 * before && job.waiting_seconds <= before);
@@ -171,7 +171,7 @@ fn a_transfer_that_breaks_is_made_good_elsewhere() {
     let world = World::new(hosts, 0);
     let settings = Settings {
         jobs: 1,
-        work_seconds: 90_000.0,
+        work_seconds: 200_000.0,
         image_bytes: 3_000_000,
         breaks: 0.3,
         network: plain_network(),
