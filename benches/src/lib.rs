@@ -1,5 +1,7 @@
-//! What the benchmarks and evaluations share: availability traces and the evaluation of predictors.
+//! What the benchmarks and evaluations share: availability traces and the evaluations of predictors and
+//! of placement.
 
+pub mod placement_sim;
 pub mod predict_eval;
 pub mod quic;
 pub mod traces;

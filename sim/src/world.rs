@@ -78,6 +78,30 @@ impl Host {
         }
     }
 
+    /// Number of its site.
+    #[must_use]
+    pub fn site(&self) -> Option<u32> {
+        self.domains[0].map(|domain| domain.0)
+    }
+
+    /// Seconds of `window` for which its state is known.
+    #[must_use]
+    pub fn known_seconds(&self, window: Range<u64>) -> u64 {
+        let known = self
+            .guest
+            .runs(window.clone())
+            .filter(|run| run.state.is_some());
+        known
+            .map(|run| run.span.end.min(window.end) - run.span.start.max(window.start))
+            .sum()
+    }
+
+    /// Whether its disk cannot be read at some time.
+    #[must_use]
+    pub fn away_at_some_time(&self) -> bool {
+        Self::first_failure(&self.disk, 0).is_some()
+    }
+
     /// Whether a guest can run there at `time`; `None` if that is unknown.
     #[must_use]
     pub fn usable(&self, time: u64) -> Option<bool> {

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use benches::predict_eval::{Evaluation, Limits, evaluate, report, speed, travelling_examples};
 use benches::traces::{Trace, TraceSet, format, import};
 use clap::Parser;
@@ -36,7 +36,7 @@ fn main() -> Result<()> {
     }
     let folder = args.traces.context("no folder of traces given")?;
     let limits = Limits::default();
-    let traces = traces_in(&folder)?
+    let traces = format::traces_in(&folder)?
         .iter()
         .map(|folder| read(folder))
         .collect::<Result<Vec<_>>>()?;
@@ -102,32 +102,6 @@ fn import_set(set: TraceSet, source: &Path, target: &Path) -> Result<()> {
         target.display()
     );
     Ok(())
-}
-
-/// The folder itself if it is a trace, else the traces in it by name.
-fn traces_in(folder: &Path) -> Result<Vec<PathBuf>> {
-    if format::is_trace(folder) {
-        return Ok(vec![folder.to_owned()]);
-    }
-    let mut traces = Vec::new();
-    for entry in folder
-        .read_dir()
-        .with_context(|| format!("reading {}", folder.display()))?
-    {
-        let path = entry?.path();
-        if format::is_trace(&path) {
-            traces.push(path);
-        }
-    }
-    traces.sort();
-    if traces.is_empty() {
-        bail!(
-            "no trace in {}: a trace is a folder with trace.csv, see docs/traces.md; \
-             --import makes one",
-            folder.display()
-        );
-    }
-    Ok(traces)
 }
 
 fn read(folder: &Path) -> Result<Trace> {

@@ -18,6 +18,35 @@ pub fn is_trace(folder: &Path) -> bool {
     folder.join("trace.csv").is_file()
 }
 
+/// The folder itself if it is a trace, else the traces in it by name.
+///
+/// # Errors
+/// If it cannot be read or there is no trace.
+pub fn traces_in(folder: &Path) -> Result<Vec<PathBuf>> {
+    if is_trace(folder) {
+        return Ok(vec![folder.to_owned()]);
+    }
+    let mut traces = Vec::new();
+    for entry in folder
+        .read_dir()
+        .with_context(|| format!("reading {}", folder.display()))?
+    {
+        let path = entry?.path();
+        if is_trace(&path) {
+            traces.push(path);
+        }
+    }
+    traces.sort();
+    if traces.is_empty() {
+        bail!(
+            "no trace in {}: a trace is a folder with trace.csv, see docs/traces.md; \
+             predict-eval --import makes one",
+            folder.display()
+        );
+    }
+    Ok(traces)
+}
+
 /// Reads the trace in `folder`.
 ///
 /// # Errors

@@ -1,0 +1,15 @@
+//! How well the ways of choosing storage hosts do for jobs on real and modelled hosts.
+//!
+//! A [`Case`] is a world of hosts with the jobs that run in it ([`case`]); [`trial`] runs them under
+//! every scheme in grids drawn from the world; [`score`] sums up and compares; [`report`] writes
+//! the document.
+
+pub mod case;
+// mod intervals;
+// mod report;
+pub mod score;
+// mod targets;
+pub mod trial;
+
+pub use case::Case;
+pub use trial::{Effort, Trial, evaluate};
