@@ -38,7 +38,12 @@ pub struct JobOutcome {
     /// Of these, those that failed: the newest checkpoint could not be read at once, or too few of
     /// its hosts were left before the end.
     pub failed: u64,
-    /// Of these, those that in spite of waiting went back to an older checkpoint or the beginning.
+    /// Restores at whose beginning just as many shards could be read as are needed, or fewer: with
+    /// one parity shard less they would have failed.
+    pub without_spare: u64,
+    /// The same with one to spare, or fewer: with two parity shards less they would have failed.
+    pub with_one_spare: u64,
+    /// Of those that failed, those that in spite of waiting went back to an older checkpoint or the beginning.
     pub lost_newest: u64,
     /// Those that went back to the beginning.
     pub from_scratch: u64,

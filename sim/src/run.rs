@@ -144,14 +144,24 @@ impl<'a> Simulation<'a> {
 
     fn timer(&mut self, job: usize) {
         match self.jobs[job].phase() {
-            Phase::Queued => {
-                self.jobs[job].arrive();
-                self.restore(job);
-            }
+            Phase::Queued => self.arrive(job),
             Phase::Working => self.work_stops(job),
             Phase::Awaiting(_) => self.restore(job),
             Phase::Storing(_) | Phase::Restoring(_) | Phase::Done => {}
         }
+    }
+
+    /// Takes the next host and goes on from the newest checkpoint.
+    fn arrive(&mut self, job: usize) {
+        self.jobs[job].arrive();
+        if let Some(newest) = self.jobs[job].generations.last() {
+            let state = self.readable(newest, self.now);
+            let found = state.here.len() + state.unknown.len();
+            let outcome = &mut self.jobs[job].outcome;
+            outcome.without_spare += u64::from(found <= state.needed);
+            outcome.with_one_spare += u64::from(found <= state.needed + 1);
+        }
+        self.restore(job);
     }
 
     /// The compute host is lost to the job.

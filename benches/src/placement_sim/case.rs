@@ -24,7 +24,7 @@ const WORK_SECONDS: (f64, f64) = (6.0 * HOUR, 120.0 * HOUR);
 /// The trace has to go on for so many times the work.
 const ROOM: f64 = 2.5;
 /// Share of that time for which something is known of every host.
-const KNOWN: f64 = 0.95;
+const KNOWN: f64 = 0.8;
 /// Least time before the start for which something is known of every host.
 const PAST_SECONDS: u64 = DAY_SECONDS;
 /// Tries to find a start with enough hosts.

@@ -43,7 +43,11 @@ pub struct Sums {
     pub restores: f64,
     /// Of these, failed.
     pub failed: f64,
-    /// Of these, back to an older checkpoint or the beginning.
+    /// Of all, those that would have failed with one parity shard less.
+    pub without_spare: f64,
+    /// And with two less.
+    pub with_one_spare: f64,
+    /// Of those that failed, back to an older checkpoint or the beginning.
     pub lost_newest: f64,
     /// Looks at checkpoints.
     pub looks: f64,
@@ -72,6 +76,8 @@ impl Sums {
             sent: sum(|job| job.sent_bytes),
             restores: sum(|job| job.restores as f64),
             failed: sum(|job| job.failed as f64),
+            without_spare: sum(|job| job.without_spare as f64),
+            with_one_spare: sum(|job| job.with_one_spare as f64),
             lost_newest: sum(|job| job.lost_newest as f64),
             looks: sum(|job| job.looks as f64),
             looks_failed: sum(|job| job.looks_failed as f64),
