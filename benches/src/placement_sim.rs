@@ -5,11 +5,11 @@
 //! the document.
 
 pub mod case;
-// mod intervals;
-// mod report;
+mod intervals;
+pub mod report;
 pub mod score;
-// mod targets;
+mod targets;
 pub mod trial;
 
 pub use case::Case;
-pub use trial::{Effort, Trial, evaluate};
+pub use trial::{Effort, Study, study};

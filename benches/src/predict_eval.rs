@@ -116,6 +116,20 @@ pub fn travelling_examples(trace: &Trace, limits: Limits) -> Vec<Example> {
     predictors::examples(trace, &HazardModel::default(), u64::MAX, stride)
 }
 
+/// A model fitted on the examples of all traces but the one with this index, of which it knows nothing.
+#[must_use]
+pub fn model_from_others(examples: &[Vec<Example>], index: usize) -> HazardModel {
+    let others = examples
+        .iter()
+        .enumerate()
+        .filter(|&(other, _)| other != index);
+    let others: Vec<Example> = others.flat_map(|(_, examples)| examples).cloned().collect();
+    if others.is_empty() {
+        return HazardModel::pretrained();
+    }
+    HazardModel::default().fit(&others)
+}
+
 /// Raw predictions at the landmarks of the given days, with what happened.
 fn records(trace: &Trace, fitted: &Fitted, days: &[u64], thinning: Thinning) -> Vec<Record<Raw>> {
     let mut records = Vec::new();

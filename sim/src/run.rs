@@ -253,7 +253,8 @@ impl<'a> Simulation<'a> {
             compute: this.host()?,
             now: self.unix(self.now),
             interval_seconds: interval + this.expected_cost,
-            work_seconds: this.progress - this.generations.last().map_or(0.0, |last| last.progress),
+            // Older checkpoints are on hosts that fail with these, so that all of it is at stake.
+            work_seconds: this.progress,
         };
         if self.policy == Policy::Dedicated {
             let free = self.server.is_up(self.now) && without.is_empty();

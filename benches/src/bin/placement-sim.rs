@@ -1,75 +1,77 @@
-//! Compares ways of choosing storage hosts by simulation over availability traces.
-use anyhow::{Context, Result};
-use benches::placement_sim::score::ratio;
-use benches::placement_sim::trial::policies;
-use benches::placement_sim::{Case, evaluate};
-use benches::traces::{Trace, format};
+//! Compares ways of choosing storage hosts by simulation over availability traces, and writes
+//! `docs/placement.md`.
+
 use std::path::PathBuf;
+use std::thread::available_parallelism;
+
+use anyhow::{Context, Result, ensure};
+use benches::placement_sim::{Case, Effort, report, study};
+use benches::predict_eval::{Limits, model_from_others, travelling_examples};
+use benches::traces::{Trace, format};
+use clap::Parser;
+
+/// Compare ways of choosing storage hosts by simulation over every trace in a folder and the model of
+/// Grid'5000.
+#[derive(Parser)]
+#[command(name = "placement-sim")]
+struct Args {
+    /// A trace, or a folder of traces
+    traces: PathBuf,
+    /// Only cases whose name contains this
+    #[arg(long)]
+    only: Option<String>,
+    /// Grids to draw from each case
+    #[arg(long, default_value_t = 300)]
+    grids: usize,
+    /// Of these, grids for the smaller tables
+    #[arg(long, default_value_t = 60)]
+    variant_grids: usize,
+    /// Folder for placement.md
+    #[arg(long, default_value = "docs")]
+    docs: PathBuf,
+}
 
 fn main() -> Result<()> {
-    let dir = PathBuf::from(std::env::args().nth(1).unwrap());
-    let n: usize = std::env::args().nth(2).unwrap().parse()?;
-    let only = std::env::args().nth(3);
-    let mut cases = vec![];
-    if only.as_deref().is_none_or(|o| "grid5000".contains(o)) {
-        cases.push(Case::of_grid5000());
+    let args = Args::parse();
+    let effort = Effort {
+        grids: args.grids,
+        variant_grids: args.variant_grids,
+        threads: available_parallelism().map_or(1, usize::from),
+    };
+    let mut cases = vec![Case::of_grid5000()];
+    let folders = format::traces_in(&args.traces)?;
+    let traces = folders.iter().map(|folder| {
+        let table =
+            format::read(folder).with_context(|| format!("reading {}", folder.display()))?;
+        Ok(Trace::new(table))
+    });
+    let traces = traces.collect::<Result<Vec<Trace>>>()?;
+    let examples = traces
+        .iter()
+        .map(|trace| travelling_examples(trace, Limits::default()));
+    let examples: Vec<_> = examples.collect();
+    for (index, trace) in traces.iter().enumerate() {
+        cases.extend(Case::of_trace(trace, &model_from_others(&examples, index)));
     }
-    for f in format::traces_in(&dir)? {
-        if !only
-            .as_deref()
-            .is_none_or(|o| f.display().to_string().contains(o))
-        {
-            continue;
-        }
-        let t = Trace::new(format::read(&f).context("x")?);
-        cases.extend(Case::of_trace(&t));
-    }
-    for case in &cases {
-        let t0 = std::time::Instant::now();
-        let grids = case.grids(n);
-        let trial = evaluate(case, &case.settings, &grids, &policies(), 2);
-        println!(
-            "\n== {} work {:.0}h grids {} hosts {} ({:.1}s)",
-            case.name,
-            case.settings.work_seconds / 3600.,
-            grids.len(),
-            grids.first().map_or(0, |g| g.hosts.len()),
-            t0.elapsed().as_secs_f64()
-        );
-        println!(
-            "{:24} {:>6} {:>7} {:>7} {:>7} {:>8} {:>7} {:>7} {:>6} {:>6} {:>6} {:>7} {:>5}",
-            "scheme",
-            "restor",
-            "failed%",
-            "lostN%",
-            "unrd%",
-            "s/ckpt",
-            "ovhd%",
-            "lost%",
-            "wait%",
-            "rest%",
-            "span/w",
-            "ckpts",
-            "unfin"
-        );
-        for (p, s) in policies().iter().zip(&trial.sums) {
-            println!(
-                "{:24} {:6} {:7.3} {:7.3} {:7.3} {:8.2} {:7.3} {:7.3} {:6.3} {:6.3} {:6.4} {:7} {:5}",
-                p.name(),
-                s.iter().map(|s| s.restores).sum::<f64>(),
-                100. * ratio(s, |s| s.failed, |s| s.restores),
-                100. * ratio(s, |s| s.lost_newest, |s| s.restores),
-                100. * ratio(s, |s| s.looks_failed, |s| s.looks),
-                ratio(s, |s| s.stored_seconds, |s| s.stored),
-                100. * ratio(s, |s| s.storing, |s| s.work),
-                100. * ratio(s, |s| s.lost, |s| s.work),
-                100. * ratio(s, |s| s.waiting, |s| s.work),
-                100. * ratio(s, |s| s.restoring, |s| s.work),
-                ratio(s, |s| s.makespan, |s| s.work),
-                s.iter().map(|s| s.stored).sum::<f64>(),
-                s.iter().map(|s| s.jobs - s.finished).sum::<f64>()
-            );
+    let wanted = |case: &Case| {
+        args.only
+            .as_ref()
+            .is_none_or(|name| case.name.contains(name))
+    };
+    let mut studies = Vec::new();
+    for case in cases.into_iter().filter(wanted) {
+        let name = case.name.clone();
+        eprintln!("{name} ...");
+        match study(case, effort) {
+            Some(study) => {
+                println!("{}", report::summary(&study));
+                studies.push(study);
+            }
+            None => eprintln!("{name}: no moment with enough hosts about which something is known"),
         }
     }
+    ensure!(!studies.is_empty(), "nothing to simulate");
+    report::write(&studies, &args.docs)?;
+    println!("written to {}", args.docs.join("placement.md").display());
     Ok(())
 }

@@ -4,7 +4,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use benches::predict_eval::{Evaluation, Limits, evaluate, report, speed, travelling_examples};
+use benches::predict_eval::{
+    Evaluation, Limits, evaluate, model_from_others, report, speed, travelling_examples,
+};
 use benches::traces::{Trace, TraceSet, format, import};
 use clap::Parser;
 use placement::hazard::{Example, HazardModel};
@@ -61,19 +63,6 @@ fn main() -> Result<()> {
     report::write(&evaluations, speed::measure(), &args.docs)?;
     println!("written to {}", args.docs.join("prediction.md").display());
     Ok(())
-}
-
-/// A model that knows nothing of the trace with this index.
-fn model_from_others(examples: &[Vec<Example>], index: usize) -> HazardModel {
-    let others = examples
-        .iter()
-        .enumerate()
-        .filter(|&(other, _)| other != index);
-    let others: Vec<Example> = others.flat_map(|(_, examples)| examples).cloned().collect();
-    if others.is_empty() {
-        return HazardModel::pretrained();
-    }
-    HazardModel::default().fit(&others)
 }
 
 /// The source file of the shipped weights.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use placement::hazard::HazardModel;
 use placement::history::DAY_SECONDS;
 use rand::rngs::SmallRng;
 use rand::seq::{IndexedRandom, SliceRandom};
@@ -45,18 +46,26 @@ pub struct Case {
     pub world: World,
     /// The jobs.
     pub settings: Settings,
+    /// Turns the past of a host into its chances; knows nothing of this world.
+    pub model: HazardModel,
 }
 
 impl Case {
     /// The cases that a trace can feed: with the disks of hosts readable while they are up, if it
-    /// says when they are not; and, if it has loads, with the states of guests applied to disks.
+    /// says when they are not; and, if it has loads, with the states of guests applied to disks. `model`
+    /// should not have seen the trace.
     #[must_use]
-    pub fn of_trace(trace: &Trace) -> Vec<Self> {
+    pub fn of_trace(trace: &Trace, model: &HazardModel) -> Vec<Self> {
         let mut cases = Vec::new();
         let gone = world(trace, Reading::Gone);
         if gone.hosts().iter().any(goes) {
             let description = format!("{}: disks are read while hosts are up", trace.description);
-            cases.push(Self::new(trace.name.clone(), description, gone));
+            cases.push(Self::new(
+                trace.name.clone(),
+                description,
+                gone,
+                model.clone(),
+            ));
         }
         if trace.hosts.iter().any(|host| !host.loads.is_empty()) {
             let description = format!(
@@ -68,6 +77,7 @@ impl Case {
                 format!("{}, guest states", trace.name),
                 description,
                 world,
+                model.clone(),
             ));
         }
         cases
@@ -78,10 +88,15 @@ impl Case {
     pub fn of_grid5000() -> Self {
         let description = "model after the published fits: 1,296 nodes in 15 clusters";
         let world = grid5000::world(MODEL_SEED, MODEL_DAYS);
-        Self::new("grid5000".into(), description.into(), world)
+        Self::new(
+            "grid5000".into(),
+            description.into(),
+            world,
+            HazardModel::pretrained(),
+        )
     }
 
-    fn new(name: String, description: String, world: World) -> Self {
+    fn new(name: String, description: String, world: World, model: HazardModel) -> Self {
         let span = world.span();
         let middle = span.start.midpoint(span.end);
         let stay = world.mean_time_to_eviction(span.start..middle);
@@ -95,6 +110,7 @@ impl Case {
             description,
             world,
             settings,
+            model,
         }
     }
 

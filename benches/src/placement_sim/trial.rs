@@ -3,12 +3,40 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use placement::hazard::HazardModel;
+use placement::objective::Width;
 use placement::schemes::Scheme;
-use sim::{Grid, JobOutcome, Knowledge, Policy, Settings, run};
+use sim::{Grid, JobOutcome, Knowledge, Policy, Rule, Settings, run};
 
 use super::Case;
 use super::score::Sums;
+
+/// What `ckpt` does.
+pub const OURS: Policy = Policy::Hosts(Scheme::Correlated);
+
+/// Policies of the smaller tables.
+pub const FEW: [Policy; 4] = [
+    Policy::Dedicated,
+    Policy::Hosts(Scheme::Random),
+    Policy::Hosts(Scheme::Fastest),
+    OURS,
+];
+
+/// Jobs at the same time, for the table of simultaneous clients.
+pub const CLIENTS: [usize; 4] = [1, 5, 10, 20];
+
+/// Parity shards for the table of redundancy.
+pub const PARITIES: [usize; 4] = [1, 2, 3, 4];
+
+/// Ways in which storage hosts fail beyond what their traces say: the name, the probability that
+/// one breaks off while it is sent a shard, and the days between losses of all that it keeps.
+pub const STORAGE_FAILURES: [(&str, f64, f64); 4] = [
+    ("none", 0.0, f64::INFINITY),
+    ("1 in 20 shards breaks off", 0.05, f64::INFINITY),
+    ("1 in 5 shards breaks off", 0.2, f64::INFINITY),
+    ("disks wiped every 5 days", 0.0, 5.0),
+];
+
+const DAY: f64 = 86_400.0;
 
 /// How much to simulate.
 #[derive(Clone, Copy, Debug)]
@@ -21,13 +49,30 @@ pub struct Effort {
     pub threads: usize,
 }
 
-/// What became of the jobs of some grids under every policy.
-#[derive(Clone, Debug)]
-pub struct Trial {
-    /// The grids.
+/// What became of jobs under some policies in the same grids, by policy and grid.
+pub type Outcomes = Vec<(Policy, Vec<Sums>)>;
+
+/// All that is found out about a case.
+#[derive(Debug)]
+pub struct Study {
+    /// The case.
+    pub case: Case,
+    /// Hosts in each grid, most.
+    pub hosts: usize,
+    /// Grids of the main table.
     pub grids: usize,
-    /// Sums for each grid, by policy as in [`policies`].
-    pub sums: Vec<Vec<Sums>>,
+    /// Grids of the others.
+    pub variant_grids: usize,
+    /// Every scheme.
+    pub main: Outcomes,
+    /// [`OURS`] in the grids of the main table, with every one of [`PARITIES`].
+    pub redundancy: Vec<(Width, Vec<Sums>)>,
+    /// [`FEW`] with every number of [`CLIENTS`].
+    pub clients: Vec<(usize, Outcomes)>,
+    /// [`FEW`] with every one of [`STORAGE_FAILURES`].
+    pub failures: Vec<(&'static str, Outcomes)>,
+    /// [`OURS`] with both rules for when to take a checkpoint.
+    pub rules: [Vec<Sums>; 2],
 }
 
 /// All that are compared, in the order of the tables.
@@ -40,48 +85,84 @@ pub fn policies() -> Vec<Policy> {
         .collect()
 }
 
-/// What `ckpt` does.
-pub const OURS: Policy = Policy::Hosts(Scheme::Correlated);
+/// Simulates everything about a case; `None` when its trace has no moment with enough hosts.
+#[must_use]
+pub fn study(case: Case, effort: Effort) -> Option<Study> {
+    let grids = case.grids(effort.grids);
+    let few: &[Grid] = grids.get(..effort.variant_grids).unwrap_or(&grids);
+    let threads = effort.threads;
+    let base = case.settings;
+    let of_ours = |grids: &[Grid], settings: Settings| {
+        let outcomes = evaluate(&case, &settings, grids, &[OURS], threads);
+        outcomes.into_iter().next().map(|(_, sums)| sums)
+    };
+    let redundancy = PARITIES.into_iter().filter_map(|parity| {
+        let width = Width::new(base.width.data(), parity)?;
+        Some((width, of_ours(&grids, Settings { width, ..base })?))
+    });
+    let clients = CLIENTS.into_iter().map(|jobs| {
+        let settings = Settings { jobs, ..base };
+        (jobs, evaluate(&case, &settings, few, &FEW, threads))
+    });
+    let failures = STORAGE_FAILURES.into_iter().map(|(name, breaks, days)| {
+        let settings = Settings {
+            breaks,
+            wiped_every_seconds: days * DAY,
+            ..base
+        };
+        (name, evaluate(&case, &settings, few, &FEW, threads))
+    });
+    let with_rule = |rule| of_ours(few, Settings { rule, ..base });
+    let rules = [with_rule(Rule::Daly)?, with_rule(Rule::Accumulator)?];
+    Some(Study {
+        hosts: grids.iter().map(|grid| grid.hosts.len()).max()?,
+        grids: grids.len(),
+        variant_grids: few.len(),
+        main: evaluate(&case, &base, &grids, &policies(), threads),
+        redundancy: redundancy.collect(),
+        clients: clients.collect(),
+        failures: failures.collect(),
+        rules,
+        case,
+    })
+}
 
 /// Runs the jobs of `settings` in `grids` of the case under every one of `policies`.
-#[must_use]
-pub fn evaluate(
+fn evaluate(
     case: &Case,
     settings: &Settings,
     grids: &[Grid],
     policies: &[Policy],
     threads: usize,
-) -> Trial {
-    let model = HazardModel::pretrained();
+) -> Outcomes {
     let next = AtomicUsize::new(0);
     let done: Mutex<Vec<(usize, Vec<Sums>)>> = Mutex::new(Vec::new());
+    let work = || {
+        while let Some((index, grid)) = {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            grids.get(index).map(|grid| (index, grid))
+        } {
+            let knowledge = Knowledge::at(&case.world, grid, &case.model);
+            let sums = policies.iter().map(|policy| {
+                let jobs: Vec<JobOutcome> = run(&knowledge, settings, *policy);
+                Sums::of(&jobs)
+            });
+            let sums = sums.collect();
+            let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+            done.push((index, sums));
+        }
+    };
     std::thread::scope(|scope| {
         for _ in 0..threads.max(1) {
-            scope.spawn(|| {
-                while let Some((index, grid)) = {
-                    let index = next.fetch_add(1, Ordering::Relaxed);
-                    grids.get(index).map(|grid| (index, grid))
-                } {
-                    let knowledge = Knowledge::at(&case.world, grid, &model);
-                    let sums = policies.iter().map(|policy| {
-                        let jobs: Vec<JobOutcome> = run(&knowledge, settings, *policy);
-                        Sums::of(&jobs)
-                    });
-                    let sums = sums.collect();
-                    let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
-                    done.push((index, sums));
-                }
-            });
+            scope.spawn(work);
         }
     });
     let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     done.sort_by_key(|(index, _)| *index);
-    let by_policy = |policy: usize| {
-        let of_grid = |(_, sums): &(usize, Vec<Sums>)| sums.get(policy).copied();
+    let by_policy = |index: usize| {
+        let of_grid = |(_, sums): &(usize, Vec<Sums>)| sums.get(index).copied();
         done.iter().filter_map(of_grid).collect()
     };
-    Trial {
-        grids: grids.len(),
-        sums: (0..policies.len()).map(by_policy).collect(),
-    }
+    let named = policies.iter().enumerate();
+    named.map(|(i, policy)| (*policy, by_policy(i))).collect()
 }

@@ -100,7 +100,9 @@ impl Agent {
         let question = Question {
             stored_bytes,
             wanted: wish.target.map_or(Wanted::Width(width), Wanted::Target),
-            work_seconds: interval,
+            // Older checkpoints are on hosts that fail together with these, so that all the work of the
+            // job is at stake; how much that is follows from the number of its checkpoints.
+            work_seconds: interval * newest.map_or(1.0, |newest| newest.version().0 as f64 + 1.0),
             interval_seconds: interval,
             compute,
             uplink: self.notebook.read(now).uplink(now),

@@ -86,7 +86,7 @@ pub struct Question {
     pub stored_bytes: u64,
     /// How many shards.
     pub wanted: Wanted,
-    /// Seconds of work that would be lost without this checkpoint.
+    /// Seconds of work that are lost if the job can't restart.
     pub work_seconds: f64,
     /// Seconds until the next one is expected.
     pub interval_seconds: f64,
