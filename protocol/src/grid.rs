@@ -1,20 +1,20 @@
 //! The grid file: who belongs to a grid and where they are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use codec::OwnerId;
 use rustls_pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
-use crate::identity::{GridId, HostId, certificate_from_pem, certificate_to_pem};
-
-/// Longest name of a grid or host.
-pub const NAME_BYTES_MAX: usize = 63;
+use crate::identity::{
+    GridId, HostId, NAME_BYTES_MAX, Revocations, certificate_from_pem, certificate_to_pem, is_name,
+    replace_public,
+};
 
 /// Largest grid file.
 const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -30,6 +30,8 @@ pub struct Grid {
     pub hosts: Vec<GridHost>,
     /// The submitter that `ckpt` acts for unless told otherwise.
     pub owner: Option<OwnerFiles>,
+    /// Keys that the authority took back.
+    pub revoked: Revocations,
 }
 
 /// A storage host.
@@ -89,8 +91,51 @@ struct FileText {
     authority: Spanned<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     owner: Option<OwnerText>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    revoked: Option<Spanned<RevokedText>>,
     #[serde(default)]
     hosts: Vec<HostText>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RevokedText {
+    number: u64,
+    keys: Vec<String>,
+    signature: String,
+}
+
+impl RevokedText {
+    fn write(revoked: &Revocations) -> Option<Self> {
+        Some(Self {
+            number: revoked.number(),
+            keys: revoked.keys().map(OwnerId::hex).collect(),
+            signature: hex(revoked.signature()?),
+        })
+    }
+
+    fn read(self, authority: &CertificateDer<'_>) -> Result<Revocations, String> {
+        let key = |text: &String| {
+            OwnerId::from_hex(text).ok_or_else(|| format!("{text:?} is not 64 hexadecimal digits"))
+        };
+        let keys = self.keys.iter().map(key).collect::<Result<BTreeSet<_>, _>>()?;
+        let signature = signature_from_hex(&self.signature)
+            .ok_or("signature is not 128 hexadecimal digits")?;
+        Revocations::check(authority, self.number, keys, signature)
+            .map_err(|cause| cause.to_string())
+    }
+}
+
+/// The two halves are as long as keys, which can be written and read.
+fn hex(signature: &[u8; 64]) -> String {
+    let (halves, _) = signature.as_chunks::<32>();
+    halves.iter().map(|half| OwnerId(*half).hex()).collect()
+}
+
+fn signature_from_hex(text: &str) -> Option<[u8; 64]> {
+    let (first, second) = text.split_at_checked(64)?;
+    let halves = [OwnerId::from_hex(first)?.0, OwnerId::from_hex(second)?.0];
+    halves.as_flattened().try_into().ok()
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -173,6 +218,14 @@ impl Grid {
             .map_err(|cause| format!("{}: {cause}", at(file.name.span())))?;
         let authority = certificate_from_pem(file.authority.as_ref())
             .map_err(|cause| format!("{}: authority: {cause}", at(file.authority.span())))?;
+        let revoked = match file.revoked {
+            None => Revocations::default(),
+            Some(text) => {
+                let line = at(text.span());
+                let read = text.into_inner().read(&authority);
+                read.map_err(|cause| format!("{line}: revoked: {cause}"))?
+            }
+        };
         let mut hosts = Vec::with_capacity(file.hosts.len());
         let mut names = BTreeMap::new();
         let mut ids = BTreeMap::new();
@@ -193,6 +246,7 @@ impl Grid {
             name: file.name.into_inner(),
             authority,
             hosts,
+            revoked,
             owner: file.owner.map(|owner| OwnerFiles {
                 key: base.join(owner.key),
                 certificate: base.join(owner.certificate),
@@ -213,6 +267,7 @@ impl Grid {
                 key: relative(&owner.key),
                 certificate: relative(&owner.certificate),
             }),
+            revoked: RevokedText::write(&self.revoked).map(|text| Spanned::new(0..0, text)),
             hosts: self
                 .hosts
                 .iter()
@@ -242,22 +297,8 @@ impl Grid {
             path: path.to_owned(),
             what,
         })?;
-        let directory = if base == Path::new("") {
-            Path::new(".")
-        } else {
-            base
-        };
         // Nothing in it is secret, and every submitter of the machine needs it.
-        let mut file = tempfile::Builder::new()
-            .permissions(fs::Permissions::from_mode(0o644))
-            .tempfile_in(directory)
-            .map_err(failed)?;
-        file.write_all(text.as_bytes()).map_err(failed)?;
-        file.as_file().sync_all().map_err(failed)?;
-        file.persist(path)
-            .map_err(|persist| failed(persist.error))?;
-        let synced = fs::File::open(directory).and_then(|directory| directory.sync_all());
-        synced.map_err(failed)
+        replace_public(path, text.as_bytes()).map_err(failed)
     }
 
     /// Which grid it is.
@@ -266,11 +307,8 @@ impl Grid {
     }
 }
 
-/// Names appear in paths and tables: letters, digits and `.`, `_`, `-`.
 fn check_name(what: &str, name: &str) -> Result<(), String> {
-    let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    let fits = (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.starts_with('.');
-    if fits && name.chars().all(allowed) {
+    if is_name(name) {
         return Ok(());
     }
     Err(format!(
@@ -280,6 +318,7 @@ fn check_name(what: &str, name: &str) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
     use std::time::Duration;
 
     use codec::seal::OwnerSecret;
@@ -307,6 +346,12 @@ mod tests {
                 key: "/grid/owner.key".into(),
                 certificate: "/elsewhere/owner.crt".into(),
             }),
+            revoked: authority
+                .revoke(
+                    &Revocations::default(),
+                    BTreeSet::from([OwnerSecret::new([3; 32]).id()]),
+                )
+                .unwrap(),
         }
     }
 
@@ -338,12 +383,16 @@ mod tests {
             ("site = ", "sight = ", "sight"),
             ("127.0.0.1:7000", "localhost", "address"),
             ("name = \"lab\"", "name = 7", "string"),
+            ("[revoked]\nnumber = 1", "[revoked]\nnumber = 2", "not signed"),
             ("BEGIN", "BEGUN", "authority"),
         ] {
             let wrong = Grid::parse(&text.replace(from, to), base).unwrap_err();
             assert!(wrong.contains(expected), "{wrong}");
             // A text of several lines is named by its first.
-            let from = if from == "BEGIN" { "authority" } else { from };
+            let from = match from {
+                "BEGIN" => "authority",
+                from => from.lines().next().unwrap(),
+            };
             let line = text.lines().position(|line| line.contains(from)).unwrap() + 1;
             assert!(wrong.starts_with(&format!("line {line}: ")), "{wrong}");
             assert!(!wrong.contains('\n'), "{wrong}");

@@ -1,17 +1,19 @@
 //! Secret keys on disk: one line of text, readable by their owner only.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use codec::seal::OwnerSecret;
 use zeroize::Zeroizing;
 
+use super::files::write_private;
+
 const PREFIX: &str = "ckpt-key-v1 ";
 
 /// Longer than any key file.
-const FILE_BYTES_MAX: usize = 256;
+pub const KEY_FILE_BYTES_MAX: usize = 256;
 
 /// Why a key file can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +40,21 @@ pub enum KeyFileError {
     Malformed(PathBuf),
 }
 
+/// The system gives no random numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the system has no random numbers")]
+pub struct RandomError;
+
+/// Makes a new secret key.
+///
+/// # Errors
+/// When the system gives no random numbers.
+pub fn new_key() -> Result<OwnerSecret, RandomError> {
+    let mut seed = Zeroizing::new([0; 32]);
+    aws_lc_rs::rand::fill(seed.as_mut()).map_err(|_| RandomError)?;
+    Ok(OwnerSecret::new(*seed))
+}
+
 /// Reads a secret key.
 ///
 /// # Errors
@@ -56,23 +73,22 @@ pub fn read_key(path: &Path) -> Result<OwnerSecret, KeyFileError> {
         });
     }
     // Room for all of it: a text that grows leaves copies of the secret behind.
-    let mut text = Zeroizing::new(String::with_capacity(FILE_BYTES_MAX));
-    file.take(FILE_BYTES_MAX as u64)
+    let mut text = Zeroizing::new(String::with_capacity(KEY_FILE_BYTES_MAX));
+    file.take(KEY_FILE_BYTES_MAX as u64)
         .read_to_string(&mut text)
         .map_err(failed)?;
-    text.trim_end()
-        .strip_prefix(PREFIX)
-        .and_then(seed_from_hex)
-        .map(|seed| OwnerSecret::new(*seed))
-        .ok_or_else(|| KeyFileError::Malformed(path.to_owned()))
+    key_from_text(&text).ok_or_else(|| KeyFileError::Malformed(path.to_owned()))
 }
 
-/// Writes a secret key to a new file.
-///
-/// # Errors
-/// When the file exists already or can't be written.
-pub fn write_key(path: &Path, secret: &OwnerSecret) -> Result<(), KeyFileError> {
-    let mut text = Zeroizing::new(String::with_capacity(FILE_BYTES_MAX));
+/// Reads the text of a key file; `None` when it is something else.
+pub fn key_from_text(text: &str) -> Option<OwnerSecret> {
+    let seed = text.trim_end().strip_prefix(PREFIX).and_then(seed_from_hex);
+    seed.map(|seed| OwnerSecret::new(*seed))
+}
+
+/// The text of a key file.
+pub fn key_to_text(secret: &OwnerSecret) -> Zeroizing<String> {
+    let mut text = Zeroizing::new(String::with_capacity(KEY_FILE_BYTES_MAX));
     text.push_str(PREFIX);
     for byte in secret.seed() {
         text.extend(
@@ -80,6 +96,15 @@ pub fn write_key(path: &Path, secret: &OwnerSecret) -> Result<(), KeyFileError> 
         );
     }
     text.push('\n');
+    text
+}
+
+/// Writes a secret key to a new file.
+///
+/// # Errors
+/// When the file exists already or can't be written.
+pub fn write_key(path: &Path, secret: &OwnerSecret) -> Result<(), KeyFileError> {
+    let text = key_to_text(secret);
     write_private(path, text.as_bytes()).map_err(|cause| KeyFileError::Io {
         path: path.to_owned(),
         cause,
@@ -100,35 +125,10 @@ fn seed_from_hex(text: &str) -> Option<Zeroizing<[u8; 32]>> {
     Some(seed)
 }
 
-/// Writes a new file that only its owner can read, and syncs it and its directory.
-///
-/// # Errors
-/// When the file exists already or can't be written.
-pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut options = OpenOptions::new();
-    let mut file = options
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)?;
-    let directory = match path.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
-    };
-    // What was saved with a key that a crash took away can't be read by anybody.
-    let written = file
-        .write_all(bytes)
-        .and_then(|()| file.sync_all())
-        .and_then(|()| File::open(directory)?.sync_all());
-    if written.is_err() {
-        // A half-written key would be taken for a broken one later.
-        let _ = fs::remove_file(path);
-    }
-    written
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -172,6 +172,11 @@ mod tests {
             text.contains("owner.key") && text.contains("0640"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn new_keys_differ() {
+        assert_ne!(new_key().unwrap().seed(), new_key().unwrap().seed());
     }
 
     #[test]

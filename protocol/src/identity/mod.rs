@@ -6,19 +6,40 @@
 //! read it.
 
 mod authority;
+mod files;
 mod keyfile;
 mod peer;
+mod public;
+mod revocation;
 
 pub use authority::{Authority, AuthorityError, GridId, Validity};
-pub use keyfile::{KeyFileError, read_key, write_key, write_private};
+pub use files::{replace_public, sync_directory_of, write_private};
+pub use keyfile::{
+    KEY_FILE_BYTES_MAX, KeyFileError, RandomError, key_from_text, key_to_text, new_key, read_key,
+    write_key,
+};
 pub use peer::{Peer, PeerError, certificate_from_pem, certificate_to_pem};
+pub use public::{PublicPart, PublicPartError};
+pub use revocation::{REVOKED_KEYS_MAX, RevocationError, Revocations};
 
 use codec::OwnerId;
 use codec::seal::OwnerSecret;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
+/// Longest name of a grid or a member.
+pub const NAME_BYTES_MAX: usize = 63;
+
+/// Whether `name` can name a grid or a member. Names appear in paths, tables and logs: letters,
+/// digits and `.`, `_`, `-`, not beginning with `.` or `-`.
+pub fn is_name(name: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    (1..=NAME_BYTES_MAX).contains(&name.len())
+        && !name.starts_with(['.', '-'])
+        && name.chars().all(allowed)
+}
+
 /// What a member may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
     /// Lends disk space.
     Donor,
@@ -34,6 +55,21 @@ impl Role {
     /// All roles.
     pub const ALL: [Self; 4] = [Self::Donor, Self::Submitter, Self::Registry, Self::Admin];
 
+    /// The role with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|role| role.name() == name)
+    }
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Donor => "donor",
+            Self::Submitter => "submitter",
+            Self::Registry => "registry",
+            Self::Admin => "admin",
+        }
+    }
+
     /// The DNS name that stands for this role in certificates. A client that asks for a server of
     /// this name has TLS itself check the role.
     pub const fn dns_name(self) -> &'static str {
@@ -48,12 +84,7 @@ impl Role {
 
 impl std::fmt::Display for Role {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Donor => "donor",
-            Self::Submitter => "submitter",
-            Self::Registry => "registry",
-            Self::Admin => "admin",
-        })
+        f.write_str(self.name())
     }
 }
 

@@ -18,6 +18,10 @@ pub struct Peer {
     pub name: String,
     /// What it may do.
     pub roles: Vec<Role>,
+    /// From when it may do that, Unix seconds.
+    pub not_before: u64,
+    /// Until when, Unix seconds.
+    pub not_after: u64,
 }
 
 /// A certificate that is none of ours.
@@ -73,10 +77,14 @@ impl Peer {
             .into_iter()
             .filter(|role| names.contains(&GeneralName::DNSName(role.dns_name())))
             .collect();
+        let validity = parsed.validity();
+        let seconds = |time: x509_parser::time::ASN1Time| u64::try_from(time.timestamp());
         Ok(Self {
             id: OwnerId(id),
             name,
             roles,
+            not_before: seconds(validity.not_before).unwrap_or(0),
+            not_after: seconds(validity.not_after).unwrap_or(0),
         })
     }
 
@@ -90,6 +98,11 @@ impl Peer {
             .downcast::<Vec<CertificateDer<'static>>>()
             .map_err(|_| PeerError::Missing)?;
         Self::from_certificate(chain.first().ok_or(PeerError::Missing)?)
+    }
+
+    /// Whether its certificate is valid at this time, Unix seconds.
+    pub const fn is_valid_at(&self, now: u64) -> bool {
+        self.not_before <= now && now <= self.not_after
     }
 
     /// Whether it may do what `role` says.
