@@ -118,9 +118,13 @@ impl RevokedText {
         let key = |text: &String| {
             OwnerId::from_hex(text).ok_or_else(|| format!("{text:?} is not 64 hexadecimal digits"))
         };
-        let keys = self.keys.iter().map(key).collect::<Result<BTreeSet<_>, _>>()?;
-        let signature = signature_from_hex(&self.signature)
-            .ok_or("signature is not 128 hexadecimal digits")?;
+        let keys = self
+            .keys
+            .iter()
+            .map(key)
+            .collect::<Result<BTreeSet<_>, _>>()?;
+        let signature =
+            signature_from_hex(&self.signature).ok_or("signature is not 128 hexadecimal digits")?;
         Revocations::check(authority, self.number, keys, signature)
             .map_err(|cause| cause.to_string())
     }
@@ -383,7 +387,11 @@ mod tests {
             ("site = ", "sight = ", "sight"),
             ("127.0.0.1:7000", "localhost", "address"),
             ("name = \"lab\"", "name = 7", "string"),
-            ("[revoked]\nnumber = 1", "[revoked]\nnumber = 2", "not signed"),
+            (
+                "[revoked]\nnumber = 1",
+                "[revoked]\nnumber = 2",
+                "not signed",
+            ),
             ("BEGIN", "BEGUN", "authority"),
         ] {
             let wrong = Grid::parse(&text.replace(from, to), base).unwrap_err();

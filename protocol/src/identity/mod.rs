@@ -24,7 +24,7 @@ pub use revocation::{REVOKED_KEYS_MAX, RevocationError, Revocations};
 
 use codec::OwnerId;
 use codec::seal::OwnerSecret;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls_pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 
 /// Longest name of a grid or a member.
 pub const NAME_BYTES_MAX: usize = 63;
@@ -156,14 +156,13 @@ impl Identity {
         Peer::from_certificate(&self.certificate)
     }
 
-    /// The key as TLS wants it.
-    pub(crate) fn private_key(&self) -> PrivateKeyDer<'static> {
+    /// The key as TLS wants it; to be erased by the caller.
+    pub(crate) fn private_key(&self) -> PrivatePkcs8KeyDer<'static> {
         /// PKCS #8 version 1 with algorithm Ed25519, up to the seed (RFC 8410, section 7).
         const PREFIX: [u8; 16] = [
             0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22,
             0x04, 0x20,
         ];
-        let der = [PREFIX.as_slice(), self.secret.seed()].concat();
-        PrivatePkcs8KeyDer::from(der).into()
+        PrivatePkcs8KeyDer::from([PREFIX.as_slice(), self.secret.seed()].concat())
     }
 }

@@ -15,13 +15,16 @@ use quinn::{ConnectionError, TransportErrorCode, VarInt};
 use quinn_proto::HashedConnectionIdGenerator;
 use rustls::client::{Resumption, WantsClientCert, WebPkiServerVerifier};
 use rustls::crypto::CryptoProvider;
+use rustls::crypto::aws_lc_rs::sign::any_eddsa_type;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ConfigBuilder, RootCertStore};
 use rustls_pki_types::CertificateDer;
 use socket2::{Domain, Protocol, Socket, Type};
-use zeroize::Zeroizing;
+use zeroize::{Zeroize, Zeroizing};
 
-use super::stream::{DONE, NOT_ALLOWED, STOPPING};
+use super::stream::{DONE, EXPIRED, NOT_ALLOWED, REVOKED, STOPPING};
 use super::trust::{CertificateFault, is_no_protocol};
 use crate::identity::{HostId, Identity, Peer, PeerError, Role};
 use crate::wire::limits::{ALPN, CONNECT_TIMEOUT};
@@ -145,13 +148,14 @@ pub enum EndpointError {
 }
 
 /// An endpoint that accepts members of the grid with any role; who may do what is decided request
-/// by request.
+/// by request. It knows nothing of revoked members: see [`super::Door`].
 ///
 /// # Errors
 /// When the socket or the identity can't be used.
 pub fn server(config: &EndpointConfig, addr: SocketAddr) -> Result<Endpoint, EndpointError> {
     let failed = |cause| EndpointError::Socket { addr, cause };
-    let server = server_config(config, server_tls(config)?)?;
+    let tls = server_tls(server_verifier(config)?, certified(&config.identity)?)?;
+    let server = server_config(config, tls)?;
     let mut settings = quinn::EndpointConfig::default();
     remember_connections(&mut settings, &config.identity);
     endpoint(settings, Some(server), socket(addr).map_err(failed)?).map_err(failed)
@@ -170,25 +174,41 @@ pub fn client(config: &EndpointConfig, addr: SocketAddr) -> Result<Endpoint, End
     Ok(endpoint)
 }
 
-/// Sessions are never resumed: a resumed one would skip the check of the certificate.
-fn server_tls(config: &EndpointConfig) -> Result<rustls::ServerConfig, EndpointError> {
-    let verifier = WebPkiClientVerifier::builder_with_provider(config.roots()?, provider())
+/// Checks that the authority signed a client's certificate, and when it is valid.
+pub(super) fn server_verifier(
+    config: &EndpointConfig,
+) -> Result<Arc<dyn ClientCertVerifier>, EndpointError> {
+    WebPkiClientVerifier::builder_with_provider(config.roots()?, provider())
         .build()
-        .map_err(|cause| EndpointError::Verifier(cause.to_string()))?;
+        .map_err(|cause| EndpointError::Verifier(cause.to_string()))
+}
+
+/// Certificate and key as TLS wants them.
+pub(super) fn certified(identity: &Identity) -> Result<Arc<SingleCertAndKey>, EndpointError> {
+    let mut der = identity.private_key();
+    let key = any_eddsa_type(&der);
+    der.zeroize();
+    let certified = CertifiedKey::new(vec![identity.certificate.clone()], key?);
+    certified.keys_match()?;
+    Ok(Arc::new(SingleCertAndKey::from(certified)))
+}
+
+/// Sessions are never resumed: a resumed one would skip the check of the certificate.
+pub(super) fn server_tls(
+    verifier: Arc<dyn ClientCertVerifier>,
+    certified: Arc<SingleCertAndKey>,
+) -> Result<rustls::ServerConfig, EndpointError> {
     let mut tls = rustls::ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_client_cert_verifier(verifier)
-        .with_single_cert(
-            vec![config.identity.certificate.clone()],
-            config.identity.private_key(),
-        )?;
+        .with_cert_resolver(certified);
     tls.alpn_protocols = vec![ALPN.to_vec()];
     tls.session_storage = Arc::new(NoServerSessionStorage {});
     tls.send_tls13_tickets = 0;
     Ok(tls)
 }
 
-fn server_config(
+pub(super) fn server_config(
     config: &EndpointConfig,
     tls: rustls::ServerConfig,
 ) -> Result<ServerConfig, EndpointError> {
@@ -204,10 +224,7 @@ fn server_config(
 }
 
 pub(super) fn client_tls(config: &EndpointConfig) -> Result<rustls::ClientConfig, EndpointError> {
-    let mut tls = client_trust(config)?.with_client_auth_cert(
-        vec![config.identity.certificate.clone()],
-        config.identity.private_key(),
-    )?;
+    let mut tls = client_trust(config)?.with_client_cert_resolver(certified(&config.identity)?);
     tls.alpn_protocols = vec![ALPN.to_vec()];
     tls.resumption = Resumption::disabled();
     Ok(tls)
@@ -379,6 +396,12 @@ pub fn connect_error(cause: &ConnectionError) -> ConnectError {
         ConnectionError::ApplicationClosed(close) if close.error_code == NOT_ALLOWED => {
             let reason = String::from_utf8_lossy(&close.reason);
             ConnectError::Rejected(CertificateFault::Other(reason.escape_debug().to_string()))
+        }
+        ConnectionError::ApplicationClosed(close) if close.error_code == REVOKED => {
+            ConnectError::Rejected(CertificateFault::Revoked)
+        }
+        ConnectionError::ApplicationClosed(close) if close.error_code == EXPIRED => {
+            ConnectError::Rejected(CertificateFault::Expired)
         }
         ConnectionError::ApplicationClosed(close) if close.error_code == STOPPING => {
             ConnectError::Stopping

@@ -1,12 +1,16 @@
 //! QUIC endpoints and what is exchanged on their streams.
 
+mod door;
 pub mod endpoint;
+mod members;
 pub mod stream;
 mod trust;
 
 #[cfg(test)]
 mod tests;
 
+pub use door::{Door, NotAdmitted};
 pub use endpoint::{ConnectError, EndpointConfig, client, connect, server};
+pub use members::Members;
 pub use stream::{ExchangeError, read_exact, read_frame, write_frame};
 pub use trust::CertificateFault;

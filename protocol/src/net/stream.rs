@@ -21,6 +21,12 @@ pub const NOT_ALLOWED: VarInt = VarInt::from_u32(2);
 /// Code of a connection whose host shuts down.
 pub const STOPPING: VarInt = VarInt::from_u32(3);
 
+/// Code of a connection whose client's key was revoked.
+pub const REVOKED: VarInt = VarInt::from_u32(4);
+
+/// Code of a connection whose client's certificate expired.
+pub const EXPIRED: VarInt = VarInt::from_u32(5);
+
 /// Why an exchange with the other side failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ExchangeError {

@@ -3,7 +3,10 @@
 //! TLS alerts travel as QUIC crypto errors (RFC 9001, section 4.8); the numbers are those of
 //! RFC 8446, section 6.2.
 
-use quinn::TransportErrorCode;
+use quinn::{TransportErrorCode, VarInt};
+use rustls::CertificateError;
+
+use super::stream::{EXPIRED, NOT_ALLOWED, REVOKED};
 
 /// Why a certificate is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -18,7 +21,7 @@ pub enum CertificateFault {
     #[error("expired or not valid yet; have it signed again, or set the clocks of both sides")]
     Expired,
     /// The authority took it back.
-    #[error("revoked")]
+    #[error("revoked by the grid's authority; ask its admin")]
     Revoked,
     /// There is none.
     #[error("none was shown")]
@@ -29,6 +32,34 @@ pub enum CertificateFault {
 }
 
 impl CertificateFault {
+    /// Why TLS did not accept a certificate.
+    pub(super) fn of_error(cause: &rustls::Error) -> Self {
+        let rustls::Error::InvalidCertificate(cause) = cause else {
+            return Self::Other(cause.to_string());
+        };
+        match cause {
+            CertificateError::Expired
+            | CertificateError::ExpiredContext { .. }
+            | CertificateError::NotValidYet
+            | CertificateError::NotValidYetContext { .. } => Self::Expired,
+            CertificateError::Revoked => Self::Revoked,
+            // An authority of the same name with another key made the signature.
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+                Self::OtherAuthority
+            }
+            other => Self::Other(other.to_string()),
+        }
+    }
+
+    /// With which code a connection is closed for this reason.
+    pub const fn close_code(&self) -> VarInt {
+        match self {
+            Self::Revoked => REVOKED,
+            Self::Expired => EXPIRED,
+            _ => NOT_ALLOWED,
+        }
+    }
+
     /// What a TLS alert says about a certificate; `None` when it is about something else.
     pub(super) fn of_alert(code: TransportErrorCode, reason: &str) -> Option<Self> {
         const CRYPTO_ERRORS: u64 = 0x100;

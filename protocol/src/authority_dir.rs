@@ -1,0 +1,427 @@
+//! The directory of a grid's authority: its key, the grid file, and a record of all certificates.
+//!
+//! ```text
+//! DIR/authority.key    the secret key, 0600; whoever has it decides who belongs to the grid
+//! DIR/authority.crt    its certificate
+//! DIR/grid.toml        the grid file that members get
+//! DIR/members.toml     every certificate that was signed
+//! ```
+//!
+//! One process at a time changes it. What is written first is what does no harm alone: the record
+//! before the certificate, the list of revoked keys before the record of it.
+
+mod members;
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use codec::OwnerId;
+use codec::seal::OwnerSecret;
+use rustls_pki_types::CertificateDer;
+
+use crate::grid::{Grid, GridError, GridHost};
+use crate::identity::{
+    Authority, AuthorityError, HostId, KeyFileError, NAME_BYTES_MAX, Peer, PeerError,
+    RevocationError, Revocations, Role, Validity, certificate_from_pem, certificate_to_pem,
+    is_name, read_key, replace_public, write_key,
+};
+
+pub use members::{Issued, MEMBERS_BYTES_MAX, parse_members};
+
+/// How long to wait for another process that changes the same directory.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why something can't be done with an authority's directory.
+#[derive(Debug, thiserror::Error)]
+pub enum AuthorityDirError {
+    /// A file.
+    #[error("{path}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// There is an authority already.
+    #[error("{0} has an authority already")]
+    Exists(PathBuf),
+    /// There is none.
+    #[error("{0} has no authority: authority.key is not there")]
+    Missing(PathBuf),
+    /// Another process changes it.
+    #[error("{0} is being changed by another process")]
+    Locked(PathBuf),
+    /// The key.
+    #[error(transparent)]
+    Key(#[from] KeyFileError),
+    /// The grid file.
+    #[error(transparent)]
+    Grid(#[from] GridError),
+    /// The authority's certificate.
+    #[error("authority's certificate: {0}")]
+    Certificate(#[from] PeerError),
+    /// The key is not that of the grid file's authority.
+    #[error("{0}: authority.key, authority.crt and grid.toml do not belong together")]
+    Mixed(PathBuf),
+    /// The record.
+    #[error("{path}: {what}")]
+    Members {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong and where.
+        what: String,
+    },
+    /// A certificate can't be made.
+    #[error(transparent)]
+    Authority(#[from] AuthorityError),
+    /// A list can't be made.
+    #[error(transparent)]
+    Revocation(#[from] RevocationError),
+    /// A name that is none.
+    #[error(
+        "name {0:?}: 1 to {NAME_BYTES_MAX} of A-Z a-z 0-9 . _ - are allowed, not beginning with . \
+         or -"
+    )]
+    Name(String),
+    /// A certificate for nothing.
+    #[error("{0}: no role")]
+    NoRole(String),
+    /// Somebody else is called so.
+    #[error(
+        "{name} is the name of another member, with key {key}; revoke that one first or choose another name"
+    )]
+    NameTaken {
+        /// The name.
+        name: String,
+        /// Whose it is.
+        key: OwnerId,
+    },
+    /// The key was taken back.
+    #[error("key {} was revoked: its holder has to make a new one", .0.hex())]
+    Revoked(OwnerId),
+    /// The key is the authority's own.
+    #[error("that is the authority's own key; members make keys of their own")]
+    OwnKey,
+    /// It would outlive the authority.
+    #[error("the certificate would outlive the authority, whose own ends in {} days", .0 / 86_400)]
+    Outlives(u64),
+    /// Nobody is called so.
+    #[error("no member {0}: neither a name nor a key (its first 8 digits or more) of one")]
+    Unknown(String),
+    /// More than one is.
+    #[error("{0} can be one of {1} members: give the key")]
+    Ambiguous(String, usize),
+    /// An address for what is no host.
+    #[error("{0} is no donor: only donors have an address in the grid file")]
+    NoDonor(String),
+}
+
+/// What is to be certified.
+#[derive(Clone, Debug)]
+pub struct Certify {
+    /// What the member may do.
+    pub roles: Vec<Role>,
+    /// Its name.
+    pub name: String,
+    /// Its public key.
+    pub key: OwnerId,
+    /// From when and for how long.
+    pub validity: Validity,
+    /// Entry in the grid file, for donors.
+    pub host: Option<HostEntry>,
+}
+
+/// Where a donor is.
+#[derive(Clone, Debug)]
+pub struct HostEntry {
+    /// Where it listens.
+    pub addr: SocketAddr,
+    /// What fails together: building, campus, cloud zone.
+    pub site: Option<String>,
+    /// Whose machine it is.
+    pub owner: Option<String>,
+}
+
+/// An authority's directory that this process alone may change.
+#[derive(Debug)]
+pub struct AuthorityDir {
+    dir: PathBuf,
+    authority: Authority,
+    expires: u64,
+    grid: Grid,
+    issued: Vec<Issued>,
+    _lock: File,
+}
+
+/// What everybody may know of an authority: read without its key.
+#[derive(Clone, Debug)]
+pub struct Roll {
+    /// The grid file.
+    pub grid: Grid,
+    /// All certificates that were signed, in that order.
+    pub issued: Vec<Issued>,
+}
+
+impl Roll {
+    /// Reads an authority's directory.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn load(dir: &Path) -> Result<Self, AuthorityDirError> {
+        Ok(Self {
+            grid: Grid::load(&grid_path(dir))?,
+            issued: members::load(&dir.join("members.toml"))?,
+        })
+    }
+}
+
+/// The grid file in an authority's directory.
+pub fn grid_path(dir: &Path) -> PathBuf {
+    dir.join("grid.toml")
+}
+
+impl AuthorityDir {
+    /// Makes an authority for a new grid, with a grid file that names no hosts.
+    ///
+    /// # Errors
+    /// When there is one already, or the directory can't be written.
+    pub fn create(
+        dir: &Path,
+        name: &str,
+        secret: OwnerSecret,
+        validity: Validity,
+    ) -> Result<Self, AuthorityDirError> {
+        if !is_name(name) {
+            return Err(AuthorityDirError::Name(name.to_owned()));
+        }
+        fs::create_dir_all(dir).map_err(at(dir))?;
+        let key = dir.join("authority.key");
+        if key.exists() || grid_path(dir).exists() {
+            return Err(AuthorityDirError::Exists(dir.to_owned()));
+        }
+        let authority = Authority::create(secret, name, validity)?;
+        write_key(&key, authority.secret())?;
+        let certificate = dir.join("authority.crt");
+        let pem = certificate_to_pem(authority.certificate());
+        replace_public(&certificate, pem.as_bytes()).map_err(at(&certificate))?;
+        let grid = Grid {
+            name: name.to_owned(),
+            authority: authority.certificate().clone(),
+            hosts: Vec::new(),
+            owner: None,
+            revoked: Revocations::default(),
+        };
+        grid.save(&grid_path(dir))?;
+        Self::open(dir)
+    }
+
+    /// Opens a directory for changes.
+    ///
+    /// # Errors
+    /// When it has no authority, or another process changes it and does not stop.
+    pub fn open(dir: &Path) -> Result<Self, AuthorityDirError> {
+        let key = dir.join("authority.key");
+        if !key.exists() {
+            return Err(AuthorityDirError::Missing(dir.to_owned()));
+        }
+        let lock = lock(&key, dir)?;
+        let secret = read_key(&key)?;
+        let path = dir.join("authority.crt");
+        let pem = fs::read_to_string(&path).map_err(at(&path))?;
+        let certificate = certificate_from_pem(&pem)?;
+        let own = Peer::from_certificate(&certificate)?;
+        let Roll { grid, issued } = Roll::load(dir)?;
+        if own.id != secret.id() || grid.authority != certificate {
+            return Err(AuthorityDirError::Mixed(dir.to_owned()));
+        }
+        Ok(Self {
+            dir: dir.to_owned(),
+            authority: Authority::load(secret, certificate),
+            expires: own.not_after,
+            grid,
+            issued,
+            _lock: lock,
+        })
+    }
+
+    /// The grid file as it is now.
+    pub const fn grid(&self) -> &Grid {
+        &self.grid
+    }
+
+    /// When the authority's certificate ends, Unix seconds.
+    pub const fn expires(&self) -> u64 {
+        self.expires
+    }
+
+    /// Signs a certificate, records it, and enters a donor with an address in the grid file.
+    ///
+    /// # Errors
+    /// When the wish can't be granted; the error says why.
+    pub fn certify(
+        &mut self,
+        wish: &Certify,
+    ) -> Result<CertificateDer<'static>, AuthorityDirError> {
+        self.check(wish)?;
+        let Certify {
+            roles,
+            name,
+            key,
+            validity,
+            host,
+        } = wish;
+        let certificate = self.authority.sign(roles, name, *key, *validity)?;
+        let peer = Peer::from_certificate(&certificate)?;
+        self.issued.push(Issued {
+            name: name.clone(),
+            key: *key,
+            roles: peer.roles,
+            issued: validity.from,
+            expires: peer.not_after,
+            revoked: None,
+        });
+        self.save_members()?;
+        if let Some(host) = host {
+            self.enter_host(name, *key, host);
+            self.grid.save(&grid_path(&self.dir))?;
+        }
+        Ok(certificate)
+    }
+
+    fn check(&self, wish: &Certify) -> Result<(), AuthorityDirError> {
+        let name = &wish.name;
+        if !is_name(name) {
+            return Err(AuthorityDirError::Name(name.clone()));
+        }
+        if wish.roles.is_empty() {
+            return Err(AuthorityDirError::NoRole(name.clone()));
+        }
+        if wish.key == self.authority.secret().id() {
+            return Err(AuthorityDirError::OwnKey);
+        }
+        if self.grid.revoked.contains(&wish.key) {
+            return Err(AuthorityDirError::Revoked(wish.key));
+        }
+        if wish.host.is_some() && !wish.roles.contains(&Role::Donor) {
+            return Err(AuthorityDirError::NoDonor(name.clone()));
+        }
+        let (from, lasting) = (wish.validity.from, wish.validity.lasting.as_secs());
+        if from.saturating_add(lasting) > self.expires {
+            return Err(AuthorityDirError::Outlives(
+                self.expires.saturating_sub(from),
+            ));
+        }
+        let taken = self.issued.iter().find(|other| {
+            other.name == *name
+                && other.key != wish.key
+                && other.expires >= from
+                && !self.grid.revoked.contains(&other.key)
+        });
+        let listed = self
+            .grid
+            .hosts
+            .iter()
+            .find(|host| wish.host.is_some() && host.name == *name && host.id.0 != wish.key);
+        let taken = taken.map(|other| other.key);
+        match taken.or(listed.map(|host| host.id.0)) {
+            None => Ok(()),
+            Some(key) => Err(AuthorityDirError::NameTaken {
+                name: name.clone(),
+                key,
+            }),
+        }
+    }
+
+    fn enter_host(&mut self, name: &str, key: OwnerId, entry: &HostEntry) {
+        let host = GridHost {
+            name: name.to_owned(),
+            addr: entry.addr,
+            id: HostId(key),
+            site: entry.site.clone(),
+            owner: entry.owner.clone(),
+        };
+        match self.grid.hosts.iter_mut().find(|host| host.id.0 == key) {
+            Some(known) => *known = host,
+            None => self.grid.hosts.push(host),
+        }
+    }
+
+    /// Takes back all that was certified for a member, which is named by name or key: its key goes
+    /// on the list of revoked keys, and its host out of the grid file. Returns the key.
+    ///
+    /// # Errors
+    /// When nobody, or more than one, is meant.
+    pub fn revoke(&mut self, who: &str, now: u64) -> Result<OwnerId, AuthorityDirError> {
+        let key = self.find(who)?;
+        let mut keys: BTreeSet<OwnerId> = self.grid.revoked.keys().copied().collect();
+        if keys.insert(key) {
+            self.grid.revoked = self.authority.revoke(&self.grid.revoked, keys)?;
+        }
+        self.grid.hosts.retain(|host| host.id.0 != key);
+        self.grid.save(&grid_path(&self.dir))?;
+        for issued in self.issued.iter_mut().filter(|issued| issued.key == key) {
+            issued.revoked = issued.revoked.or(Some(now));
+        }
+        self.save_members()?;
+        Ok(key)
+    }
+
+    /// Whom `who` means: somebody of that name who is not revoked, or any key that begins with
+    /// these digits. A whole key need not be in the record.
+    fn find(&self, who: &str) -> Result<OwnerId, AuthorityDirError> {
+        if let Some(key) = OwnerId::from_hex(who) {
+            return Ok(key);
+        }
+        let digits = who.to_ascii_lowercase();
+        let is_key = |key: &OwnerId| digits.len() >= 8 && key.hex().starts_with(&digits);
+        let of = |is_meant: &dyn Fn(&Issued) -> bool| -> BTreeSet<OwnerId> {
+            let meant = self.issued.iter().filter(|issued| is_meant(issued));
+            meant.map(|issued| issued.key).collect()
+        };
+        let mut found =
+            of(&|issued| issued.name == who && !self.grid.revoked.contains(&issued.key));
+        if found.is_empty() {
+            found = of(&|issued| is_key(&issued.key));
+        }
+        match (found.pop_first(), found.len()) {
+            (None, _) => Err(AuthorityDirError::Unknown(who.to_owned())),
+            (Some(key), 0) => Ok(key),
+            (Some(_), more) => Err(AuthorityDirError::Ambiguous(who.to_owned(), more + 1)),
+        }
+    }
+
+    fn save_members(&self) -> Result<(), AuthorityDirError> {
+        members::save(&self.dir.join("members.toml"), &self.issued)
+    }
+}
+
+fn at(path: &Path) -> impl FnOnce(io::Error) -> AuthorityDirError {
+    let path = path.to_owned();
+    move |cause| AuthorityDirError::Io { path, cause }
+}
+
+/// Waits until no other process changes the directory.
+fn lock(key: &Path, dir: &Path) -> Result<File, AuthorityDirError> {
+    let file = File::open(key).map_err(at(key))?;
+    let began = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) if began.elapsed() < LOCK_TIMEOUT => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Err(TryLockError::WouldBlock) => {
+                return Err(AuthorityDirError::Locked(dir.to_owned()));
+            }
+            Err(TryLockError::Error(cause)) => return Err(at(key)(cause)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,182 @@
+use super::*;
+
+const NOW: u64 = 1_800_000_000;
+
+fn lasting(seconds: u64) -> Validity {
+    Validity {
+        from: NOW,
+        lasting: Duration::from_secs(seconds),
+    }
+}
+
+fn lab() -> (tempfile::TempDir, AuthorityDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("lab");
+    let secret = OwnerSecret::new([1; 32]);
+    let lab = AuthorityDir::create(&path, "lab", secret, lasting(1_000_000)).unwrap();
+    (dir, lab)
+}
+
+fn key(seed: u8) -> OwnerId {
+    OwnerSecret::new([seed; 32]).id()
+}
+
+fn submitter(name: &str, seed: u8) -> Certify {
+    Certify {
+        roles: vec![Role::Submitter],
+        name: name.into(),
+        key: key(seed),
+        validity: lasting(1000),
+        host: None,
+    }
+}
+
+fn donor(name: &str, seed: u8, port: u16) -> Certify {
+    Certify {
+        roles: vec![Role::Donor],
+        host: Some(HostEntry {
+            addr: ([10, 0, 0, 1], port).into(),
+            site: Some("west".into()),
+            owner: None,
+        }),
+        ..submitter(name, seed)
+    }
+}
+
+#[test]
+fn what_was_signed_is_recorded_and_donors_are_entered() {
+    let (dir, mut lab) = lab();
+    let certificate = lab.certify(&submitter("ada", 2)).unwrap();
+    let peer = Peer::from_certificate(&certificate).unwrap();
+    assert_eq!((peer.name.as_str(), peer.id), ("ada", key(2)));
+    assert_eq!(peer.not_after, NOW + 1000);
+    lab.certify(&donor("h1", 3, 7)).unwrap();
+    lab.certify(&donor("h1", 3, 8)).unwrap();
+    drop(lab);
+
+    let roll = Roll::load(&dir.path().join("lab")).unwrap();
+    let names: Vec<_> = roll.issued.iter().map(|one| one.name.as_str()).collect();
+    assert_eq!(names, ["ada", "h1", "h1"]);
+    assert_eq!(roll.issued[0].roles, [Role::Submitter]);
+    assert_eq!(roll.issued[0].expires, NOW + 1000);
+    assert_eq!(roll.grid.hosts.len(), 1);
+    assert_eq!(roll.grid.hosts[0].addr.port(), 8);
+    let again = AuthorityDir::open(&dir.path().join("lab")).unwrap();
+    assert_eq!(again.issued, roll.issued);
+}
+
+#[test]
+fn a_revoked_member_is_listed_leaves_the_grid_file_and_is_not_signed_again() {
+    let (dir, mut lab) = lab();
+    lab.certify(&donor("h1", 3, 7)).unwrap();
+    lab.certify(&submitter("ada", 2)).unwrap();
+    lab.certify(&submitter("bob", 4)).unwrap();
+    assert_eq!(lab.revoke("ada", NOW + 5).unwrap(), key(2));
+    assert_eq!(
+        lab.revoke("ada", NOW + 6).unwrap_err().to_string(),
+        "no member ada: neither a name nor a key (its first 8 digits or more) of one"
+    );
+    let digits = key(3).hex()[..8].to_owned();
+    assert_eq!(lab.revoke(&digits, NOW + 7).unwrap(), key(3));
+    assert_eq!(lab.revoke(&key(3).hex(), NOW + 8).unwrap(), key(3));
+    let again = lab.certify(&submitter("eve", 2)).unwrap_err();
+    assert!(matches!(again, AuthorityDirError::Revoked(_)), "{again}");
+    // The name is free again, for another key.
+    lab.certify(&submitter("ada", 5)).unwrap();
+    drop(lab);
+
+    let roll = Roll::load(&dir.path().join("lab")).unwrap();
+    let revoked: Vec<_> = roll.issued.iter().map(|one| one.revoked).collect();
+    assert_eq!(revoked, [Some(NOW + 7), Some(NOW + 5), None, None]);
+    assert_eq!(roll.grid.hosts, []);
+    assert_eq!(roll.grid.revoked.number(), 2);
+    assert!(roll.grid.revoked.contains(&key(2)) && roll.grid.revoked.contains(&key(3)));
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let (dir, mut lab) = lab();
+    lab.certify(&submitter("ada", 2)).unwrap();
+    let address = donor("eve", 4, 7).host;
+    let refused = [
+        Certify {
+            key: key(3),
+            ..submitter("ada", 3)
+        },
+        submitter("../ada", 3),
+        submitter("eve", 1),
+        Certify {
+            roles: vec![],
+            ..submitter("eve", 4)
+        },
+        Certify {
+            host: address,
+            ..submitter("eve", 4)
+        },
+        Certify {
+            validity: lasting(1_000_001),
+            ..submitter("eve", 4)
+        },
+    ];
+    let expected = [
+        "another member",
+        "1 to 63",
+        "own key",
+        "no role",
+        "no donor",
+        "outlive",
+    ];
+    for (wish, expected) in refused.iter().zip(expected) {
+        let cause = lab.certify(wish).unwrap_err().to_string();
+        assert!(cause.contains(expected), "{cause}");
+    }
+    assert_eq!(lab.issued.len(), 1);
+    // The holder of the name may have it again.
+    lab.certify(&submitter("ada", 2)).unwrap();
+    let twice = AuthorityDir::create(
+        &dir.path().join("lab"),
+        "lab",
+        OwnerSecret::new([9; 32]),
+        lasting(10),
+    );
+    assert!(matches!(twice, Err(AuthorityDirError::Exists(_))));
+    let nothing = AuthorityDir::open(dir.path());
+    assert!(matches!(nothing, Err(AuthorityDirError::Missing(_))));
+}
+
+#[test]
+fn processes_that_sign_at_once_lose_nothing() {
+    let (dir, lab) = lab();
+    drop(lab);
+    let path = dir.path().join("lab");
+    std::thread::scope(|scope| {
+        for seed in 10..18 {
+            let path = &path;
+            scope.spawn(move || {
+                let mut lab = AuthorityDir::open(path).unwrap();
+                lab.certify(&donor(&format!("h{seed}"), seed, 1)).unwrap();
+            });
+        }
+    });
+    let roll = Roll::load(&path).unwrap();
+    assert_eq!((roll.issued.len(), roll.grid.hosts.len()), (8, 8));
+}
+
+#[test]
+fn a_record_that_is_none_is_named() {
+    let (dir, lab) = lab();
+    drop(lab);
+    let path = dir.path().join("lab");
+    fs::write(path.join("members.toml"), "[[certificates]]\nname = 7\n").unwrap();
+    let refused = AuthorityDir::open(&path).unwrap_err().to_string();
+    assert!(refused.contains("members.toml"), "{refused}");
+    let other = Authority::create(OwnerSecret::new([9; 32]), "lab", lasting(10)).unwrap();
+    fs::write(path.join("members.toml"), "").unwrap();
+    fs::write(
+        path.join("authority.crt"),
+        certificate_to_pem(other.certificate()),
+    )
+    .unwrap();
+    let mixed = AuthorityDir::open(&path);
+    assert!(matches!(mixed, Err(AuthorityDirError::Mixed(_))));
+}

@@ -1,0 +1,184 @@
+//! Lets members of the grid in, and can name those whom it does not.
+//!
+//! TLS checks a client's certificate, but an endpoint is told only that a handshake failed. Here
+//! every handshake has a verifier of its own that remembers what it was shown.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use quinn::crypto::rustls::QuicServerConfig;
+use quinn::{Connection, ConnectionError, Incoming, ServerConfig};
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::sign::SingleCertAndKey;
+use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, SignatureScheme};
+use rustls_pki_types::{CertificateDer, UnixTime};
+
+use super::endpoint::{
+    EndpointConfig, EndpointError, certified, server_config, server_tls, server_verifier,
+};
+use super::members::{Members, unix_seconds};
+use super::trust::CertificateFault;
+use crate::identity::{Peer, PeerError};
+
+/// Longest part of a name that a stranger claims which is told.
+const CLAIMED_CHARS_MAX: usize = 64;
+
+/// Lets members in.
+#[derive(Debug)]
+pub struct Door {
+    server: ServerConfig,
+    certified: Arc<SingleCertAndKey>,
+    verifier: Arc<dyn ClientCertVerifier>,
+    members: Members,
+}
+
+/// Who was not let in, and why.
+#[derive(Debug, thiserror::Error)]
+pub enum NotAdmitted {
+    /// A certificate that is not accepted.
+    #[error("certificate not accepted: {fault}")]
+    Refused {
+        /// Whom it names. Nothing of it is proved.
+        claims: Box<Peer>,
+        /// Why.
+        fault: CertificateFault,
+    },
+    /// The handshake failed before or for another reason.
+    #[error("handshake failed: {0}")]
+    Failed(#[from] ConnectionError),
+    /// The handshake can't be begun.
+    #[error(transparent)]
+    Settings(#[from] EndpointError),
+    /// What TLS accepted can't be read.
+    #[error(transparent)]
+    Peer(#[from] PeerError),
+}
+
+impl Door {
+    /// A door of the endpoint with these settings, for those who are `members`.
+    ///
+    /// # Errors
+    /// When the identity can't be used.
+    pub fn new(config: &EndpointConfig, members: Members) -> Result<Self, EndpointError> {
+        let (verifier, certified) = (server_verifier(config)?, certified(&config.identity)?);
+        let tls = server_tls(Arc::clone(&verifier), Arc::clone(&certified))?;
+        Ok(Self {
+            server: server_config(config, tls)?,
+            certified,
+            verifier,
+            members,
+        })
+    }
+
+    /// Who is let in.
+    pub const fn members(&self) -> &Members {
+        &self.members
+    }
+
+    /// Completes a handshake. How long to wait is up to the caller.
+    ///
+    /// # Errors
+    /// When the client is no member (any more).
+    pub async fn admit(&self, incoming: Incoming) -> Result<(Connection, Peer), NotAdmitted> {
+        let witness = Arc::new(Witness {
+            inner: Arc::clone(&self.verifier),
+            members: self.members.clone(),
+            refused: Mutex::new(None),
+        });
+        let tls = server_tls(Arc::clone(&witness) as _, Arc::clone(&self.certified))?;
+        let mut server = self.server.clone();
+        server.crypto = Arc::new(
+            QuicServerConfig::try_from(tls)
+                .map_err(|cause| EndpointError::Verifier(cause.to_string()))?,
+        );
+        let connected = incoming.accept_with(Arc::new(server))?.await;
+        match connected {
+            Ok(connection) => {
+                let peer = Peer::of(&connection)?;
+                Ok((connection, peer))
+            }
+            Err(cause) => Err(match witness.take() {
+                Some((claims, fault)) => NotAdmitted::Refused {
+                    claims: Box::new(claims),
+                    fault,
+                },
+                None => cause.into(),
+            }),
+        }
+    }
+}
+
+/// A verifier that remembers whom it refused.
+#[derive(Debug)]
+struct Witness {
+    inner: Arc<dyn ClientCertVerifier>,
+    members: Members,
+    refused: Mutex<Option<(Peer, CertificateFault)>>,
+}
+
+impl Witness {
+    fn take(&self) -> Option<(Peer, CertificateFault)> {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        refused.take()
+    }
+
+    fn refuse(&self, shown: &CertificateDer<'_>, fault: CertificateFault) {
+        let Ok(mut claims) = Peer::from_certificate(shown) else {
+            return;
+        };
+        claims.name = claims.name.chars().take(CLAIMED_CHARS_MAX).collect();
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        *refused = Some((claims, fault));
+    }
+}
+
+impl ClientCertVerifier for Witness {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.inner.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        let verified = self
+            .inner
+            .verify_client_cert(end_entity, intermediates, now)
+            .inspect_err(|cause| self.refuse(end_entity, CertificateFault::of_error(cause)))?;
+        let peer = Peer::from_certificate(end_entity)
+            .map_err(|_| rustls::Error::InvalidCertificate(CertificateError::BadEncoding))?;
+        self.members.check(&peer, unix_seconds()).map_err(|fault| {
+            let cause = match fault {
+                CertificateFault::Revoked => CertificateError::Revoked,
+                _ => CertificateError::Expired,
+            };
+            self.refuse(end_entity, fault);
+            rustls::Error::InvalidCertificate(cause)
+        })?;
+        Ok(verified)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.inner.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.inner.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.inner.supported_verify_schemes()
+    }
+}
