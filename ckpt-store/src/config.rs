@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use protocol::grid::Grid;
 use protocol::identity::Identity;
@@ -15,6 +16,9 @@ pub struct DaemonConfig {
     pub identity: Identity,
     /// Its name in logs and answers.
     pub name: String,
+    /// The grid file, to follow what it says of revoked members; what `grid` says holds for good
+    /// when not given.
+    pub grid_file: Option<PathBuf>,
     /// Where it keeps shards.
     pub data_dir: PathBuf,
     /// Where it listens.
@@ -28,9 +32,14 @@ pub struct DaemonConfig {
     pub reserve_bytes: Option<u64>,
     /// Memory that it may use.
     pub memory_bytes: u64,
+    /// Silence after which a shard that comes in gives way to one that waits for its place or space.
+    pub gives_way_after: Duration,
     /// Whether it refuses new shards and slows reads while the machine's owner needs the machine.
     pub stand_back: bool,
 }
+
+/// Silence after which a shard gives way unless another time is given.
+pub const GIVES_WAY_AFTER: Duration = Duration::from_secs(30);
 
 /// Most of a disk that stays free unless another number is given.
 pub const RESERVE_BYTES_MAX: u64 = 10 << 30;
@@ -66,6 +75,12 @@ const WRITER_BYTES: u64 = WRITER_WINDOW as u64 + (2 << 20);
 const READER_BYTES: u64 = SEND_WINDOW + (1 << 20);
 
 impl MemoryPlan {
+    /// Of a number of places, those that one member, or one address, may have: not all, so that
+    /// others get in.
+    pub const fn share_of(places: usize) -> usize {
+        if places < 2 { 1 } else { places * 3 / 4 }
+    }
+
     /// Divides `memory_bytes`.
     pub fn new(memory_bytes: u64) -> Self {
         let whole = memory_bytes.saturating_sub(BASE_BYTES);

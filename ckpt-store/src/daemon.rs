@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use protocol::net::endpoint::{self, EndpointConfig, EndpointError};
 use protocol::net::stream::STOPPING;
-use quinn::Endpoint;
+use protocol::net::{Door, Members, NotAdmitted};
+use quinn::{Endpoint, Incoming};
 use rustix::fs::{FlockOperation, flock};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
@@ -23,6 +24,7 @@ use crate::disk::RealDisk;
 use crate::monitor::preferences::DiskUse;
 use crate::monitor::proc::SystemPaths;
 use crate::monitor::{Monitor, MonitorError, SAMPLE_PERIOD};
+use crate::serve::shares::{Share, Shares};
 use crate::serve::{self, Clock, Host, STREAMS_MAX};
 use crate::shards::{Lent, Store, StoreError};
 
@@ -109,13 +111,35 @@ impl Daemon {
         settings.stream_window = WRITER_WINDOW;
         settings.send_window = SEND_WINDOW;
         settings.streams_max = STREAMS_MAX;
+        let members = match &config.grid_file {
+            Some(file) => Members::follow(file.clone(), &config.grid),
+            None => Members::fixed(config.grid.revoked.clone()),
+        };
+        let door = Door::new(&settings, members)?;
         let endpoint = endpoint::server(&settings, config.listen)?;
         let local_addr = endpoint.local_addr().map_err(failed)?;
         let (stop, stopping) = watch::channel(false);
         let name = config.name.clone();
         let watched = Arc::clone(&monitor);
-        let host = Host::new(Arc::clone(&store), watched, name, clock, &plan, stopping);
+        let silence = config.gives_way_after;
+        let host = Host::new(
+            Arc::clone(&store),
+            watched,
+            name,
+            clock,
+            &plan,
+            silence,
+            stopping,
+        );
         let places = Arc::new(Semaphore::new(plan.connections));
+        let reception = Reception {
+            endpoint: endpoint.clone(),
+            door,
+            host: Arc::new(host),
+            places: Arc::clone(&places),
+            handshakes: Arc::new(Semaphore::new(HANDSHAKES_BEFORE_RETRY)),
+            by_address: Shares::new(MemoryPlan::share_of(plan.connections)),
+        };
         let usage = store.usage(None);
         info!(
             name = config.name, grid = config.grid.name, addr = %local_addr,
@@ -124,11 +148,7 @@ impl Daemon {
             checkpoints = usage.counts.committed, "serving"
         );
         Ok(Self {
-            accepting: tokio::spawn(accept(
-                endpoint.clone(),
-                Arc::new(host),
-                Arc::clone(&places),
-            )),
+            accepting: tokio::spawn(Arc::new(reception).accept()),
             sweeping: tokio::spawn(sweep(Arc::clone(&store), clock)),
             watching: tokio::spawn(watch_machine(Arc::clone(&monitor), store, clock)),
             monitor,
@@ -233,34 +253,84 @@ fn lock(data_dir: &Path) -> Result<File, StartError> {
     Ok(file)
 }
 
-async fn accept(endpoint: Endpoint, host: Arc<Host>, places: Arc<Semaphore>) {
-    let handshakes = Arc::new(Semaphore::new(HANDSHAKES_BEFORE_RETRY));
-    while let Some(incoming) = endpoint.accept().await {
-        let from = incoming.remote_address();
-        let handshake = Arc::clone(&handshakes).try_acquire_owned().ok();
-        if handshake.is_none() && incoming.may_retry() {
-            // Fails never: it was asked whether it may.
-            let _ = incoming.retry();
-            continue;
-        }
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-            warn!(%from, "connection refused: too many");
-            incoming.refuse();
-            continue;
-        };
-        let host = Arc::clone(&host);
-        tokio::spawn(async move {
-            let connected = tokio::time::timeout(HANDSHAKE_TIMEOUT, async { incoming.await });
-            match connected.await {
-                Ok(Ok(connection)) => {
-                    drop(handshake);
-                    serve::connection(host, connection).await;
-                }
-                Ok(Err(cause)) => info!(%from, %cause, "handshake failed"),
-                Err(_) => info!(%from, "handshake not finished in time"),
+/// Lets clients in, within limits.
+struct Reception {
+    endpoint: Endpoint,
+    door: Door,
+    host: Arc<Host>,
+    places: Arc<Semaphore>,
+    handshakes: Arc<Semaphore>,
+    by_address: Arc<Shares<IpAddr>>,
+}
+
+/// What a client holds from its first datagram to its last.
+struct Seat {
+    _place: OwnedSemaphorePermit,
+    _share: Share<IpAddr>,
+}
+
+impl Reception {
+    async fn accept(self: Arc<Self>) {
+        while let Some(incoming) = self.endpoint.accept().await {
+            let handshake = Arc::clone(&self.handshakes).try_acquire_owned().ok();
+            let seat = self.seat(&incoming);
+            if (handshake.is_none() || seat.is_err()) && incoming.may_retry() {
+                // Fails never: it was asked whether it may.
+                let _ = incoming.retry();
+                continue;
             }
-            drop(place);
-        });
+            match seat {
+                Ok(seat) => {
+                    tokio::spawn(Arc::clone(&self).admit(incoming, handshake, seat));
+                }
+                Err(why) => {
+                    warn!(from = %incoming.remote_address(), "connection refused: {why}");
+                    incoming.refuse();
+                }
+            }
+        }
+    }
+
+    fn seat(&self, incoming: &Incoming) -> Result<Seat, &'static str> {
+        let place = Arc::clone(&self.places).try_acquire_owned();
+        let share = self
+            .by_address
+            .take(network_of(incoming.remote_address().ip()));
+        Ok(Seat {
+            _place: place.map_err(|_| "too many")?,
+            _share: share.ok_or("as many as one address may have")?,
+        })
+    }
+
+    async fn admit(
+        self: Arc<Self>,
+        incoming: Incoming,
+        handshake: Option<OwnedSemaphorePermit>,
+        seat: Seat,
+    ) {
+        let from = incoming.remote_address();
+        let admitted = tokio::time::timeout(HANDSHAKE_TIMEOUT, self.door.admit(incoming));
+        match admitted.await {
+            Ok(Ok((connection, peer))) => {
+                drop(handshake);
+                let members = self.door.members().clone();
+                serve::connection(Arc::clone(&self.host), connection, peer, members).await;
+            }
+            Ok(Err(NotAdmitted::Refused { claims, fault })) => {
+                warn!(%from, name = claims.name, id = %claims.id, %fault, "refused");
+            }
+            Ok(Err(cause)) => info!(%from, %cause, "handshake failed"),
+            Err(_) => info!(%from, "handshake not finished in time"),
+        }
+        drop(seat);
+    }
+}
+
+/// Whoever has one IPv6 address has the 2^64 of its network.
+fn network_of(addr: IpAddr) -> IpAddr {
+    match addr.to_canonical() {
+        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX)).into(),
+        v4 => v4,
     }
 }
 

@@ -10,7 +10,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, ensure};
 use codec::seal::OwnerSecret;
 use protocol::grid::{Grid, GridHost, OwnerFiles};
-use protocol::identity::{Authority, HostId, Role, Validity, certificate_to_pem, write_key};
+use protocol::identity::{
+    Authority, HostId, Revocations, Role, Validity, certificate_to_pem, write_key,
+};
 
 use crate::program::{Outcome, command, run, wait_until};
 
@@ -167,6 +169,7 @@ impl NetGrid {
             authority: authority.certificate().clone(),
             hosts,
             owner: Some(files),
+            revoked: Revocations::default(),
         };
         Ok(grid.save(&self.path("grid.toml"))?)
     }

@@ -18,8 +18,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use codec::seal::OwnerSecret;
 use protocol::grid::{Grid, GridHost, OwnerFiles};
 use protocol::identity::{
-    Authority, HostId, Role, Validity, certificate_from_pem, certificate_to_pem, read_key,
-    write_key,
+    Authority, HostId, Revocations, Role, Validity, certificate_from_pem, certificate_to_pem,
+    read_key, write_key,
 };
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
@@ -280,6 +280,7 @@ fn create(dir: &Path, hosts: u16) -> Result<Grid, Failure> {
         authority: authority.certificate().clone(),
         hosts: grid_hosts,
         owner: Some(owner_files),
+        revoked: Revocations::default(),
     };
     let file = dir.join("grid.toml");
     grid.save(&file).map_err(|e| failed(&file, &e))?;

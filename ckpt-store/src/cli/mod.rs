@@ -19,7 +19,7 @@ use protocol::identity::{Identity, Role, certificate_from_pem, read_key, write_k
 use tracing::warn;
 use tracing_subscriber::EnvFilter;
 
-use crate::config::DaemonConfig;
+use crate::config::{DaemonConfig, GIVES_WAY_AFTER};
 use crate::daemon::Daemon;
 use crate::monitor::guests;
 use crate::priority;
@@ -205,6 +205,8 @@ fn config(args: Serve) -> Result<DaemonConfig> {
     }
     Ok(DaemonConfig {
         grid,
+        grid_file: Some(args.grid),
+        gives_way_after: GIVES_WAY_AFTER,
         identity,
         name: args.name.unwrap_or(peer.name),
         data_dir: args.data,

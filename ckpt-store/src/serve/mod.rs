@@ -7,15 +7,19 @@ mod pace;
 mod probe;
 mod put;
 mod read;
+pub mod shares;
+pub mod uploads;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use codec::CheckpointId;
+use codec::OwnerId;
 use codec::serial::SerialError;
 use protocol::identity::{Peer, Role};
-use protocol::net::stream::{ExchangeError, GIVEN_UP, NOT_ALLOWED, read_frame, write_frame};
+use protocol::net::Members;
+use protocol::net::stream::{ExchangeError, GIVEN_UP, TOO_MANY, read_frame, write_frame};
 use protocol::wire::Code;
 use protocol::wire::limits::REQUEST_TIMEOUT;
 use protocol::wire::message::{Claim, HostStatus, Refusal, Request, Response};
@@ -32,6 +36,8 @@ use crate::monitor::stance::Stance;
 use crate::shards::{Store, StoreError};
 
 use pace::Pace;
+use shares::Shares;
+use uploads::Uploads;
 
 /// Requests that one connection may have open at once.
 pub const STREAMS_MAX: u32 = 32;
@@ -85,6 +91,9 @@ pub struct Host {
     name: String,
     clock: Clock,
     writers: Semaphore,
+    writer_shares: Arc<Shares<OwnerId>>,
+    connection_shares: Arc<Shares<OwnerId>>,
+    uploads: Uploads,
     readers: Semaphore,
     receiving: Pace,
     sending: Pace,
@@ -99,6 +108,7 @@ impl Host {
         name: String,
         clock: Clock,
         plan: &MemoryPlan,
+        gives_way_after: Duration,
         stopping: watch::Receiver<bool>,
     ) -> Self {
         Self {
@@ -107,6 +117,9 @@ impl Host {
             name,
             clock,
             writers: Semaphore::new(plan.writers),
+            writer_shares: Shares::new(MemoryPlan::share_of(plan.writers)),
+            connection_shares: Shares::new(MemoryPlan::share_of(plan.connections)),
+            uploads: Uploads::new(gives_way_after),
             readers: Semaphore::new(plan.readers),
             receiving: Pace::default(),
             sending: Pace::default(),
@@ -120,16 +133,16 @@ impl Host {
     }
 }
 
-/// Serves one connection until it ends, or until its last request ends when the daemon stops.
-pub async fn connection(host: Arc<Host>, connection: Connection) {
+/// Serves one connection until it ends, until `peer` is no member any more, or until its last request
+/// ends when the daemon stops.
+pub async fn connection(host: Arc<Host>, connection: Connection, peer: Peer, members: Members) {
     let from = connection.remote_address();
-    let peer = match Peer::of(&connection) {
-        Ok(peer) => Arc::new(peer),
-        Err(cause) => {
-            warn!(%from, %cause, "connection refused");
-            return connection.close(NOT_ALLOWED, cause.to_string().as_bytes());
-        }
+    let Some(_share) = host.connection_shares.take(peer.id) else {
+        warn!(%from, peer = peer.name, id = %peer.id, "connection refused: as many as one member may have");
+        return connection.close(TOO_MANY, b"too many connections of this member");
     };
+    let peer = Arc::new(peer);
+    let mut gone = std::pin::pin!(members.until_gone(&peer));
     debug!(%from, peer = peer.name, id = %peer.id, "connected");
     let shared = Arc::new(Shared {
         connection,
@@ -151,6 +164,10 @@ pub async fn connection(host: Arc<Host>, connection: Connection) {
                 }
             },
             Some(_) = requests.join_next() => {}
+            fault = &mut gone => {
+                warn!(%from, peer = peer.name, id = %peer.id, %fault, "connection ended");
+                return shared.connection.close(fault.close_code(), fault.to_string().as_bytes());
+            }
             _ = stopping.wait_for(|stop| *stop), if requests.is_empty() => return,
         }
     }
@@ -419,11 +436,16 @@ async fn place<'a>(
 ) -> Result<SemaphorePermit<'a>, Answer> {
     match tokio::time::timeout(PLACE_TIMEOUT, places.acquire()).await {
         Ok(Ok(place)) => Ok(place),
-        _ => Err(Answer::Refused(Refusal {
-            retry_after_ms: BUSY_RETRY_MS,
-            ..Refusal::new(Code::Busy, format!("as many {taken_by} as memory allows"))
-        })),
+        _ => Err(busy(format!("as many {taken_by} as memory allows"))),
     }
+}
+
+/// Come again soon.
+fn busy(why: impl Into<String>) -> Answer {
+    Answer::Refused(Refusal {
+        retry_after_ms: BUSY_RETRY_MS,
+        ..Refusal::new(Code::Busy, why)
+    })
 }
 
 /// Ends `grace` after the daemon was told to stop.

@@ -9,11 +9,13 @@ use protocol::wire::Code;
 use protocol::wire::limits::UNCOMMITTED_LIFETIME;
 use protocol::wire::message::{PutEnd, PutShard, Refusal, Response};
 use quinn::RecvStream;
+use tokio::sync::SemaphorePermit;
 use tokio::task::JoinHandle;
 use tracing::info;
 
 use super::blocks::{BlockParser, Parsed};
-use super::{Answer, Exchange, Host, blocking, pause, place, stopped};
+use super::uploads::Pulse;
+use super::{Answer, Exchange, Host, PLACE_TIMEOUT, blocking, busy, pause, place, stopped};
 use crate::shards::{Batch, StoreError, Upload};
 
 /// A client that sends nothing for this long has lost its shard. As long as an uncommitted shard
@@ -31,16 +33,20 @@ impl Exchange<'_> {
     /// Answers a `PutShard` request.
     pub(super) async fn put_shard(&mut self, put: PutShard) -> Result<(), Answer> {
         let host = Arc::clone(self.host);
-        let _place = place(&host.writers, "shards are being written").await?;
+        let Some(_share) = host.writer_shares.take(self.peer.id) else {
+            return Err(busy(
+                "as many shards come in as one submitter may send at once",
+            ));
+        };
+        let _place = writer_place(&host).await?;
+        let live = host.uploads.begin(host.clock.now());
         let _window = self.connection.open_window();
-        let (store, owner) = (Arc::clone(&host.store), self.peer.id);
-        let (now, unix_seconds) = (host.clock.now(), host.clock.unix_seconds());
-        let upload = blocking(move || store.begin_put(now, unix_seconds, owner, &put)).await?;
+        let upload = self.begin_put(&put).await?;
         self.respond(&Response::Accepted).await?;
 
         let begun = Instant::now();
         let received = tokio::select! {
-            received = receive(&host, self.recv, upload) => received?,
+            received = receive(&host, self.recv, upload, live.pulse()) => received?,
             () = stopped(host.stopping.clone(), STOP_PUTS_AFTER) => {
                 return Err(Answer::Refused(Refusal::new(Code::Stopping, "")));
             }
@@ -55,6 +61,30 @@ impl Exchange<'_> {
         );
         self.respond(&Response::Stored(stored)).await
     }
+
+    /// Reserves the space. Where there is none because of shards that are silent, one of these gives
+    /// way.
+    async fn begin_put(&self, put: &PutShard) -> Result<Upload, Answer> {
+        loop {
+            let (store, owner, put) = (Arc::clone(&self.host.store), self.peer.id, *put);
+            let (now, unix_seconds) = (self.host.clock.now(), self.host.clock.unix_seconds());
+            match blocking(move || store.begin_put(now, unix_seconds, owner, &put)).await {
+                Err(Answer::Refused(refusal))
+                    if refusal.code == Code::NoSpace
+                        && self.host.uploads.cleared(now, PLACE_TIMEOUT).await => {}
+                begun => return begun,
+            }
+        }
+    }
+}
+
+/// A place for a shard that comes in; one that was silent for long gives way.
+async fn writer_place(host: &Host) -> Result<SemaphorePermit<'_>, Answer> {
+    if let Ok(free) = host.writers.try_acquire() {
+        return Ok(free);
+    }
+    host.uploads.cleared(host.clock.now(), PLACE_TIMEOUT).await;
+    place(&host.writers, "shards are being written").await
 }
 
 /// A batch that is being written: what comes back is used again.
@@ -70,9 +100,17 @@ struct Received {
 
 /// Reads and writes blocks until the end of the transfer. If it fails, nothing is left of the shard
 /// when this returns, so that a client which is told so can begin again at once.
-async fn receive(host: &Host, recv: &mut RecvStream, upload: Upload) -> Result<Received, Answer> {
+async fn receive(
+    host: &Host,
+    recv: &mut RecvStream,
+    upload: Upload,
+    pulse: &Pulse,
+) -> Result<Received, Answer> {
     let mut writer = Writer::new(upload);
-    let received = receive_into(host, recv, &mut writer).await;
+    let received = tokio::select! {
+        received = receive_into(host, recv, &mut writer, pulse) => received,
+        () = pulse.gives_way() => Err(busy("silent for too long while others waited")),
+    };
     if received.is_err() {
         writer.discard().await;
     }
@@ -83,6 +121,7 @@ async fn receive_into(
     host: &Host,
     recv: &mut RecvStream,
     writer: &mut Writer,
+    pulse: &Pulse,
 ) -> Result<Received, Answer> {
     let mut bytes = 0;
     let mut parser = BlockParser::new();
@@ -90,6 +129,7 @@ async fn receive_into(
     let mut chunks: [Bytes; CHUNKS] = std::array::from_fn(|_| Bytes::new());
     loop {
         let count = next_chunks(recv, &mut chunks).await?;
+        pulse.beat(host.clock.now());
         let arrived = chunks[..count].iter().map(Bytes::len).sum();
         let allowed = host.monitor.rates().receive;
         host.receiving.pass(arrived, allowed).await;

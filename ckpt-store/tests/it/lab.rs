@@ -10,7 +10,7 @@ use ckpt_store::{Daemon, DaemonConfig};
 use codec::seal::OwnerSecret;
 use protocol::grid::Grid;
 use protocol::identity::{
-    Authority, HostId, Identity, Role, Validity, certificate_to_pem, write_key,
+    Authority, HostId, Identity, Revocations, Role, Validity, certificate_to_pem, write_key,
 };
 use tempfile::TempDir;
 
@@ -33,6 +33,7 @@ impl Lab {
             authority: authority.certificate().clone(),
             hosts: Vec::new(),
             owner: None,
+            revoked: Revocations::default(),
         };
         let host = member(&authority, 100, &[Role::Donor]);
         let dir = TempDir::new().unwrap();
@@ -63,6 +64,8 @@ impl Lab {
     pub(crate) fn config(&self) -> DaemonConfig {
         DaemonConfig {
             grid: self.grid.clone(),
+            grid_file: None,
+            gives_way_after: Duration::from_secs(30),
             identity: self.host.clone(),
             name: "h1".into(),
             data_dir: self.data(),

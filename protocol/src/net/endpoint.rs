@@ -24,7 +24,7 @@ use rustls_pki_types::CertificateDer;
 use socket2::{Domain, Protocol, Socket, Type};
 use zeroize::{Zeroize, Zeroizing};
 
-use super::stream::{DONE, EXPIRED, NOT_ALLOWED, REVOKED, STOPPING};
+use super::stream::{DONE, EXPIRED, NOT_ALLOWED, REVOKED, STOPPING, TOO_MANY};
 use super::trust::{CertificateFault, is_no_protocol};
 use crate::identity::{HostId, Identity, Peer, PeerError, Role};
 use crate::wire::limits::{ALPN, CONNECT_TIMEOUT};
@@ -405,6 +405,9 @@ pub fn connect_error(cause: &ConnectionError) -> ConnectError {
         }
         ConnectionError::ApplicationClosed(close) if close.error_code == STOPPING => {
             ConnectError::Stopping
+        }
+        ConnectionError::ApplicationClosed(close) if close.error_code == TOO_MANY => {
+            ConnectError::Busy
         }
         _ => other(),
     }

@@ -27,6 +27,9 @@ pub const REVOKED: VarInt = VarInt::from_u32(4);
 /// Code of a connection whose client's certificate expired.
 pub const EXPIRED: VarInt = VarInt::from_u32(5);
 
+/// Code of a connection of somebody who has as many as one may have.
+pub const TOO_MANY: VarInt = VarInt::from_u32(6);
+
 /// Why an exchange with the other side failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ExchangeError {
