@@ -244,7 +244,10 @@ impl Grid {
                     "{line}: host {name}: same name or id as host {other}"
                 ));
             }
-            hosts.push(host);
+            // Whoever reads the file is not to trust them any more.
+            if !revoked.contains(&host.id.0) {
+                hosts.push(host);
+            }
         }
         Ok(Self {
             name: file.name.into_inner(),

@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use codec::compress::Level;
 use codec::{JobId, Version};
 use placement::Probability;
+use protocol::identity::Role;
 
 use crate::agent::PlacementWish;
 use crate::report::ExitStatus;
@@ -33,6 +34,15 @@ pub struct Global {
     /// Owner's key file [default: the one that the grid file names].
     #[arg(long, global = true, env = "CKPT_KEY_FILE", value_name = "FILE")]
     pub key_file: Option<PathBuf>,
+    /// Command that prints the owner's key, such as of a password manager.
+    #[arg(
+        long,
+        global = true,
+        env = "CKPT_KEY_COMMAND",
+        value_name = "CMD",
+        conflicts_with = "key_file"
+    )]
+    pub key_command: Option<String>,
     /// Owner's certificate [default: the one that the grid file names].
     #[arg(long, global = true, env = "CKPT_CERT_FILE", value_name = "FILE")]
     pub cert_file: Option<PathBuf>,
@@ -116,7 +126,16 @@ pub enum Command {
         after_help = "Example:\n  ckpt advise --job-length 12h --job 42\n  ckpt advise --job-length 12h --cost 30s --mtbf 6h\n\nWithout --mtbf the failure rate is what the machine predicts of itself, if it is a host of the grid."
     )]
     Advise(Advise),
-    /// Run a grid on this machine.
+    /// Make your key, and the file of which the grid's admin makes your certificate.
+    Init {
+        /// Name to be certified [default: your login name].
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// Copy or replace your key.
+    #[command(subcommand)]
+    Key(KeyCommand),
+    /// Decide who belongs to a grid, or run a grid on this machine.
     #[command(subcommand)]
     Grid(GridCommand),
     /// Show it all: start six hosts, save, kill two, restore, compare.
@@ -299,9 +318,115 @@ pub struct ForgetChoice {
     pub all: bool,
 }
 
-/// Commands for a grid on this machine.
+/// Commands for the submitter's key.
+#[derive(Debug, Subcommand)]
+pub enum KeyCommand {
+    /// Write the key to a new file, as a copy to keep offline.
+    Export {
+        /// Where to; - for standard output.
+        #[arg(long, short, value_name = "FILE")]
+        output: PathBuf,
+    },
+    /// Replace the key: makes the next one; with its certificate, puts both in place.
+    ///
+    /// The present key is kept as a retired one, with which `ckpt restore` still reads what it saved
+    /// until its certificate ends or is revoked.
+    Rotate {
+        /// Name to be certified [default: your login name].
+        #[arg(long)]
+        name: Option<String>,
+        /// Certificate of the next key.
+        #[arg(long, value_name = "FILE")]
+        cert: Option<PathBuf>,
+    },
+}
+
+/// A role, as it is typed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RoleName {
+    /// Lends disk space.
+    Donor,
+    /// Saves and restores.
+    Submitter,
+    /// Tells members of each other.
+    Registry,
+    /// Looks after the grid.
+    Admin,
+}
+
+impl From<RoleName> for Role {
+    fn from(name: RoleName) -> Self {
+        match name {
+            RoleName::Donor => Self::Donor,
+            RoleName::Submitter => Self::Submitter,
+            RoleName::Registry => Self::Registry,
+            RoleName::Admin => Self::Admin,
+        }
+    }
+}
+
+/// Commands for a grid.
 #[derive(Debug, Subcommand)]
 pub enum GridCommand {
+    /// Make the authority of a new grid: a key that decides who belongs to it.
+    Init {
+        /// Directory of the authority, to be kept offline.
+        #[arg(long)]
+        dir: PathBuf,
+        /// Name of the grid.
+        #[arg(long)]
+        name: String,
+        /// For how long the authority is valid.
+        #[arg(long, default_value = "3650d", value_parser = parse_duration, value_name = "TIME")]
+        ttl: Duration,
+    },
+    /// Sign the certificate of a member, of the public part of its key.
+    #[command(
+        after_help = "Example:\n  ckpt grid sign --dir authority --role donor --pubkey h1.pub --addr 10.0.0.1:7600 --site lab\n  ckpt grid sign --dir authority --role submitter --pubkey ada.pub"
+    )]
+    Sign {
+        /// Directory of the authority.
+        #[arg(long)]
+        dir: PathBuf,
+        /// What the member may do; can be given more than once.
+        #[arg(long, value_enum, required = true, value_delimiter = ',')]
+        role: Vec<RoleName>,
+        /// The member's .pub file, or its public key in hexadecimal.
+        #[arg(long, value_name = "FILE")]
+        pubkey: String,
+        /// Name of the member [default: the one in the file].
+        #[arg(long)]
+        name: Option<String>,
+        /// For how long the certificate is valid.
+        #[arg(long, default_value = "365d", value_parser = parse_duration, value_name = "TIME")]
+        ttl: Duration,
+        /// Where a donor listens: lists it in the grid file.
+        #[arg(long)]
+        addr: Option<std::net::SocketAddr>,
+        /// What fails together with the donor: building, campus, cloud zone.
+        #[arg(long, requires = "addr")]
+        site: Option<String>,
+        /// Whose machine the donor is.
+        #[arg(long, requires = "addr")]
+        owner: Option<String>,
+        /// Where to write the certificate [default: NAME.crt, here].
+        #[arg(long, short, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// Take back all certificates of a member.
+    Revoke {
+        /// Directory of the authority.
+        #[arg(long)]
+        dir: PathBuf,
+        /// Name or key of the member, or the first 8 digits or more of its key.
+        member: String,
+    },
+    /// List the members of a grid.
+    Show {
+        /// Directory of the authority.
+        #[arg(long)]
+        dir: PathBuf,
+    },
     /// Start hosts in the background; what does not run is started again.
     Up {
         /// Directory of the grid.

@@ -13,20 +13,19 @@ use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use codec::seal::OwnerSecret;
-use protocol::grid::{Grid, GridHost, OwnerFiles};
-use protocol::identity::{
-    Authority, HostId, Revocations, Role, Validity, certificate_from_pem, certificate_to_pem,
-    read_key, write_key,
-};
+use codec::OwnerId;
+use protocol::authority_dir::{AuthorityDir, Certify, HostEntry};
+use protocol::grid::{Grid, OwnerFiles};
+use protocol::identity::{Role, certificate_to_pem, new_key, read_key, replace_public, write_key};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
+use rustls_pki_types::CertificateDer;
 use serde::Serialize;
 
 use super::render::{Report, Table, json_of_self};
-use super::{DaemonProgram, chain};
+use super::{DaemonProgram, authority, chain};
 use crate::report::{ExitStatus, Failure};
 
 /// How long certificates of a local grid are valid.
@@ -175,22 +174,15 @@ pub(super) fn add(
     data: &Path,
     listen: SocketAddr,
 ) -> Result<GridReport, Failure> {
-    let mut grid = load(dir)?;
-    let authority = load_authority(dir)?;
+    let grid = load(dir)?;
     if grid.hosts.iter().any(|host| host.name == name) {
         let message = format!("the grid has a host {name} already");
         return Err(Failure::new(ExitStatus::Usage, message));
     }
-    let id = make_host(&authority, name, data)?;
-    grid.hosts.push(GridHost {
-        name: name.to_owned(),
-        addr: listen,
-        id,
-        site: None,
-        owner: None,
-    });
+    let mut authority = AuthorityDir::open(dir).map_err(|e| authority::failure(&e))?;
+    make_host(&mut authority, name, data, listen)?;
+    let grid = authority.grid().clone();
     let file = dir.join("grid.toml");
-    grid.save(&file).map_err(|e| failed(&file, &e))?;
     let mut report = report(dir, &grid);
     report.advice = Some(format!(
         "ckpt-store serve --grid {} --data {} --listen {listen}",
@@ -241,97 +233,77 @@ fn create(dir: &Path, hosts: u16) -> Result<Grid, Failure> {
     } else {
         name
     };
-    let made = Authority::create(secret()?, &name, validity());
-    let authority = made.map_err(|e| failed(dir, &e))?;
-    write_key(&dir.join("authority.key"), authority.secret()).map_err(|e| failed(dir, &e))?;
-    write_certificate(&dir.join("authority.crt"), authority.certificate())?;
+    let secret = new_key().map_err(|e| failed(dir, &e))?;
+    let mut authority = AuthorityDir::create(dir, &name, secret, authority::validity(VALID))
+        .map_err(|e| authority::failure(&e))?;
 
-    let owner = secret()?;
+    let owner = new_key().map_err(|e| failed(dir, &e))?;
     let owner_files = OwnerFiles {
         key: dir.join("owner.key"),
         certificate: dir.join("owner.crt"),
     };
     write_key(&owner_files.key, &owner).map_err(|e| failed(dir, &e))?;
-    let certificate = authority
-        .sign(
-            &[Role::Submitter, Role::Admin],
-            "owner",
-            owner.id(),
-            validity(),
-        )
-        .map_err(|e| failed(dir, &e))?;
+    let roles = vec![Role::Submitter, Role::Admin];
+    let certificate = certify(&mut authority, roles, "owner", owner.id(), None)?;
     write_certificate(&owner_files.certificate, &certificate)?;
 
     let width = hosts.to_string().len().max(2);
-    let mut grid_hosts = Vec::new();
     for number in 1..=hosts {
         let name = format!("h{number:0width$}");
-        let id = make_host(&authority, &name, &data_dir(dir, &name))?;
-        grid_hosts.push(GridHost {
-            name,
-            addr: SocketAddr::from(([127, 0, 0, 1], 0)),
-            id,
-            site: None,
-            owner: None,
-        });
+        let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+        make_host(&mut authority, &name, &data_dir(dir, &name), listen)?;
     }
-    let grid = Grid {
-        name,
-        authority: authority.certificate().clone(),
-        hosts: grid_hosts,
-        owner: Some(owner_files),
-        revoked: Revocations::default(),
-    };
+    let mut grid = authority.grid().clone();
+    grid.owner = Some(owner_files);
     let file = dir.join("grid.toml");
     grid.save(&file).map_err(|e| failed(&file, &e))?;
     Ok(grid)
 }
 
-/// Makes key and certificate of a host in its data directory; a key that is there is kept.
-fn make_host(authority: &Authority, name: &str, data: &Path) -> Result<HostId, Failure> {
+/// Makes key and certificate of a host in its data directory, and lists it; a key that is there is
+/// kept.
+fn make_host(
+    authority: &mut AuthorityDir,
+    name: &str,
+    data: &Path,
+    listen: SocketAddr,
+) -> Result<(), Failure> {
     fs::create_dir_all(data).map_err(|e| failed(data, &e))?;
     let key = data.join("identity.key");
     if !key.exists() {
-        write_key(&key, &secret()?).map_err(|e| failed(&key, &e))?;
+        let secret = new_key().map_err(|e| failed(&key, &e))?;
+        write_key(&key, &secret).map_err(|e| failed(&key, &e))?;
     }
     let id = read_key(&key).map_err(|e| failed(&key, &e))?.id();
-    let certificate = authority
-        .sign(&[Role::Donor], name, id, validity())
-        .map_err(|e| failed(data, &e))?;
-    write_certificate(&data.join("identity.crt"), &certificate)?;
-    Ok(HostId(id))
+    let certificate = certify(authority, vec![Role::Donor], name, id, Some(listen))?;
+    write_certificate(&data.join("identity.crt"), &certificate)
 }
 
-fn load_authority(dir: &Path) -> Result<Authority, Failure> {
-    let key = dir.join("authority.key");
-    let secret = read_key(&key).map_err(|e| failed(&key, &e))?;
-    let path = dir.join("authority.crt");
-    let pem = fs::read_to_string(&path).map_err(|e| failed(&path, &e))?;
-    let certificate = certificate_from_pem(&pem).map_err(|e| failed(&path, &e))?;
-    Ok(Authority::load(secret, certificate))
+fn certify(
+    authority: &mut AuthorityDir,
+    roles: Vec<Role>,
+    name: &str,
+    key: OwnerId,
+    listen: Option<SocketAddr>,
+) -> Result<CertificateDer<'static>, Failure> {
+    // A little shorter than the authority's, which began a moment ago.
+    let lasting = VALID - Duration::from_secs(86_400);
+    let wish = Certify {
+        roles,
+        name: name.to_owned(),
+        key,
+        validity: authority::validity(lasting),
+        host: listen.map(|addr| HostEntry {
+            addr,
+            site: None,
+            owner: None,
+        }),
+    };
+    authority.certify(&wish).map_err(|e| authority::failure(&e))
 }
 
-fn write_certificate(
-    path: &Path,
-    certificate: &rustls_pki_types::CertificateDer<'_>,
-) -> Result<(), Failure> {
-    fs::write(path, certificate_to_pem(certificate)).map_err(|e| failed(path, &e))
-}
-
-fn secret() -> Result<OwnerSecret, Failure> {
-    let mut seed = [0; 32];
-    aws_lc_rs::rand::fill(&mut seed)
-        .map_err(|_| Failure::new(ExitStatus::Failed, "the system has no random numbers"))?;
-    Ok(OwnerSecret::new(seed))
-}
-
-fn validity() -> Validity {
-    Validity {
-        from: SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| since.as_secs()),
-        lasting: VALID,
-    }
+fn write_certificate(path: &Path, certificate: &CertificateDer<'_>) -> Result<(), Failure> {
+    replace_public(path, certificate_to_pem(certificate).as_bytes()).map_err(|e| failed(path, &e))
 }
 
 /// Starts a daemon that outlives us and our terminal.

@@ -1,14 +1,15 @@
 //! The command line: one function for each command, one place for output and exit codes.
 
 pub mod args;
+mod authority;
 mod demo;
+mod identity;
 mod local;
 mod progress;
 mod render;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -17,7 +18,7 @@ use clap::{CommandFactory, Parser};
 use codec::seal::Cipher;
 use codec::{OwnerId, Redundancy};
 use protocol::grid::{Grid, GridError};
-use protocol::identity::{Identity, certificate_from_pem, read_key};
+use protocol::identity::Identity;
 use serde::Serialize;
 
 use crate::agent::{
@@ -26,8 +27,8 @@ use crate::agent::{
 };
 use crate::cancel::{Cancel, canceller};
 use crate::knowledge::{self, Notebook};
-use crate::report::{ExitStatus, Failure, Observer, VerifyReport};
-use args::{Cli, Command, Global, GridCommand};
+use crate::report::{ExitStatus, Failure, Observer, RestoreReport, VerifyReport};
+use args::{Cli, Command, Global, GridCommand, KeyCommand};
 use render::Report;
 
 /// How to start a daemon: this program, under another name.
@@ -144,6 +145,8 @@ fn run(cli: Cli, daemon: &DaemonProgram) -> Result<Said, Failure> {
             done(render::Text(Vec::new()))
         }
         Command::Grid(command) => grid(command, daemon),
+        Command::Init { name } => done(identity::init(&cli.global, name.as_deref())?),
+        Command::Key(command) => key(&cli.global, command),
         command => runtime()?.block_on(with_signals(cli.global, command, daemon)),
     }
 }
@@ -159,8 +162,49 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
         .map_err(|cause| Failure::new(ExitStatus::Failed, format!("starting threads: {cause}")))
 }
 
+fn key(global: &Global, command: KeyCommand) -> Result<Said, Failure> {
+    match command {
+        KeyCommand::Export { output } => {
+            let report = identity::export(global, &output)?;
+            if report.is_on_stdout() {
+                return done(render::Text(Vec::new()));
+            }
+            done(report)
+        }
+        KeyCommand::Rotate { name, cert } => {
+            done(identity::rotate(global, name.as_deref(), cert.as_deref())?)
+        }
+    }
+}
+
 fn grid(command: GridCommand, daemon: &DaemonProgram) -> Result<Said, Failure> {
     match command {
+        GridCommand::Init { dir, name, ttl } => done(authority::init(&dir, &name, ttl)?),
+        GridCommand::Sign {
+            dir,
+            role,
+            pubkey,
+            name,
+            ttl,
+            addr,
+            site,
+            owner,
+            output,
+        } => {
+            let wish = authority::Wish {
+                roles: role.into_iter().map(Into::into).collect(),
+                name,
+                public: &pubkey,
+                ttl,
+                addr,
+                site,
+                owner,
+                output,
+            };
+            done(authority::sign(&dir, wish)?)
+        }
+        GridCommand::Revoke { dir, member } => done(authority::revoke(&dir, &member)?),
+        GridCommand::Show { dir } => done(authority::show(&dir)?),
         GridCommand::Up {
             dir,
             hosts,
@@ -247,11 +291,51 @@ async fn execute(
         }
         command => command,
     };
-    let agent = connect(&global)?;
+    let connected = connect(&global)?;
     let observer = progress::observer(global.progress, title(&command));
-    let said = with_agent(&agent, command, observer, cancel).await;
-    agent.close().await;
+    let said = match command {
+        Command::Restore(restore) => {
+            let request = restore_request(restore);
+            restore_with_any_key(&global, &connected, &request, &observer, &cancel).await
+        }
+        command => with_agent(&connected.agent, command, observer, cancel).await,
+    };
+    connected.agent.close().await;
     said
+}
+
+/// Restores what the present key saved or, if that is nothing, what a retired one did.
+async fn restore_with_any_key(
+    global: &Global,
+    connected: &Connected,
+    request: &RestoreRequest,
+    observer: &Arc<dyn Observer>,
+    cancel: &Cancel,
+) -> Result<Said, Failure> {
+    let again = || (request.clone(), Arc::clone(observer), cancel.clone());
+    let (asked, watching, cancelled) = again();
+    let first = connected.agent.restore(asked, watching, cancelled).await;
+    if !is_missing(&first) || global.key_command.is_some() {
+        return done(first?);
+    }
+    for identity in identity::retired(&connected.files) {
+        let agent = agent_for(global, &connected.grid, &identity)?;
+        let (asked, watching, cancelled) = again();
+        let restored = agent.restore(asked, watching, cancelled).await;
+        agent.close().await;
+        if !is_missing(&restored) {
+            return done(restored?);
+        }
+    }
+    done(first?)
+}
+
+/// Whether there was nothing to restore.
+fn is_missing(restored: &Result<RestoreReport, Failure>) -> bool {
+    match restored {
+        Ok(report) => report.version.is_none(),
+        Err(failure) => failure.status == ExitStatus::NotFound,
+    }
 }
 
 const fn title(command: &Command) -> &'static str {
@@ -264,35 +348,39 @@ const fn title(command: &Command) -> &'static str {
 }
 
 /// The agent for the grid and identity that options and environment name.
-fn connect(global: &Global) -> Result<Agent, Failure> {
-    let path = global.grid.as_deref().ok_or_else(|| {
+fn connect(global: &Global) -> Result<Connected, Failure> {
+    let named = global
+        .grid
+        .as_deref()
+        .filter(|path| !path.as_os_str().is_empty());
+    let path = named.ok_or_else(|| {
         Failure::new(ExitStatus::Usage, "no grid file")
             .next("--grid FILE, or CKPT_GRID=FILE; a grid on this machine: ckpt grid up --dir DIR")
     })?;
     let grid = Grid::load(path).map_err(|cause| grid_failure(&cause))?;
-    let owner = grid.owner.as_ref();
-    let key = global
-        .key_file
-        .as_deref()
-        .or(owner.map(|o| o.key.as_path()));
-    let certificate = global
-        .cert_file
-        .as_deref()
-        .or(owner.map(|o| o.certificate.as_path()));
-    let (Some(key), Some(certificate)) = (key, certificate) else {
-        return Err(Failure::new(
-            ExitStatus::Usage,
-            format!("grid file {} names no owner", path.display()),
-        )
-        .next("--key-file and --cert-file, or CKPT_KEY_FILE and CKPT_CERT_FILE"));
-    };
-    let identity = load_identity(key, certificate)?;
+    let files = identity::files(global, Some(&grid))?;
+    let identity = identity::load(global, &files)?;
+    Ok(Connected {
+        agent: agent_for(global, &grid, &identity)?,
+        grid,
+        files,
+    })
+}
+
+/// An agent, and what others could be made of.
+struct Connected {
+    agent: Agent,
+    grid: Grid,
+    files: identity::Files,
+}
+
+fn agent_for(global: &Global, grid: &Grid, identity: &Identity) -> Result<Agent, Failure> {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let resources = Resources {
         memory_bytes: global.memory,
         cpus: global.cpus.unwrap_or(cpus).max(1),
     };
-    Agent::new(&grid, &identity, resources, notebook(&grid))
+    Agent::new(grid, identity, resources, notebook(grid))
 }
 
 /// Where what is learnt of the hosts of this grid is kept.
@@ -305,16 +393,6 @@ fn notebook(grid: &Grid) -> Notebook {
 
 fn grid_failure(cause: &GridError) -> Failure {
     Failure::new(ExitStatus::Usage, chain(cause))
-}
-
-fn load_identity(key: &Path, certificate: &Path) -> Result<Identity, Failure> {
-    let denied = |message: String| Failure::new(ExitStatus::Denied, message);
-    let secret = read_key(key).map_err(|cause| denied(chain(&cause)))?;
-    let pem = std::fs::read_to_string(certificate)
-        .map_err(|cause| denied(format!("certificate {}: {cause}", certificate.display())))?;
-    certificate_from_pem(&pem)
-        .and_then(|certificate| Identity::new(secret, certificate))
-        .map_err(|cause| denied(format!("{}: {cause}", certificate.display())))
 }
 
 /// An error and its causes, in one line.
@@ -346,10 +424,11 @@ async fn with_agent(
             };
             Ok((Box::new(report), status))
         }
-        Command::Restore(restore) => {
-            let request = restore_request(restore);
-            done(agent.restore(request, observer, cancel).await?)
-        }
+        Command::Restore(restore) => done(
+            agent
+                .restore(restore_request(restore), observer, cancel)
+                .await?,
+        ),
         Command::List { job } => done(agent.list(job.as_ref()).await?),
         Command::Show { job, version } => done(agent.show(&job, which(version)).await?),
         Command::Verify {
@@ -384,6 +463,8 @@ async fn with_agent(
         }
         Command::Advise(advise) => done(agent.advise(&advise_request(advise)).await?),
         Command::Grid(_)
+        | Command::Init { .. }
+        | Command::Key(_)
         | Command::Demo { .. }
         | Command::Completions { .. }
         | Command::Man { .. } => Err(Failure::new(ExitStatus::Usage, "not a grid command")),

@@ -394,7 +394,7 @@ pub(super) fn ratio(from: u64, to: u64) -> String {
 }
 
 /// `2026-11-20 23:14:05Z`; the calendar by days since 1970 (H. Hinnant, civil_from_days).
-fn time(unix_seconds: u64) -> String {
+pub(super) fn time(unix_seconds: u64) -> String {
     let (days, second) = (unix_seconds / 86_400, unix_seconds % 86_400);
     let shifted = days + 719_468;
     let era = shifted / 146_097;

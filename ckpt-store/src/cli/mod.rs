@@ -13,9 +13,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
 use clap::{Parser, Subcommand, ValueEnum};
-use codec::seal::OwnerSecret;
 use protocol::grid::Grid;
-use protocol::identity::{Identity, Role, certificate_from_pem, read_key, write_key};
+use protocol::identity::{
+    Identity, PublicPart, Role, certificate_from_pem, is_name, new_key, read_key, write_key,
+};
 use tracing::warn;
 use tracing_subscriber::EnvFilter;
 
@@ -34,11 +35,14 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Make this machine's key and print its public half, to be certified by the grid's authority.
+    /// Make this machine's key and the file of which the grid's admin makes its certificate.
     Init {
         /// Data directory.
         #[arg(long)]
         data: PathBuf,
+        /// Name to be certified [default: the machine's].
+        #[arg(long)]
+        name: Option<String>,
     },
     /// Run the daemon until SIGTERM or SIGINT.
     Serve(Serve),
@@ -134,7 +138,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
     };
     let done = match args.command {
-        Command::Init { data } => init(&data),
+        Command::Init { data, name } => init(&data, name),
         Command::Serve(serve) => run(serve),
         Command::Calibrate(args) => calibrate::calibrate(&args),
         Command::CalibrateGuest(args) => calibrate::guest(&args),
@@ -153,23 +157,39 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn init(data: &Path) -> Result<ExitCode> {
+fn init(data: &Path, name: Option<String>) -> Result<ExitCode> {
     fs::create_dir_all(data).with_context(|| format!("data directory {}", data.display()))?;
     let path = data.join("identity.key");
     if !path.exists() {
-        let mut seed = [0; 32];
-        random(&mut seed)?;
-        write_key(&path, &OwnerSecret::new(seed))?;
+        write_key(&path, &new_key()?)?;
     }
-    let id = read_key(&path)?.id();
-    writeln!(std::io::stdout(), "{}", id.hex())?;
+    let key = read_key(&path)?.id();
+    let name = name.unwrap_or_else(machine_name);
+    if !is_name(&name) {
+        bail!("name {name:?}: letters, digits, . _ - are allowed; --name NAME");
+    }
+    let public = data.join("identity.pub");
+    let part = PublicPart { key, name };
+    part.write(&public)?;
+    writeln!(std::io::stdout(), "{}", key.hex())?;
+    // For people only: scripts read the key.
+    let _ = writeln!(
+        std::io::stderr(),
+        "next: give {} to the grid's admin (ckpt grid sign --role donor --pubkey {}.pub --addr ADDRESS:PORT); put the certificate that comes back at {}",
+        public.display(),
+        part.name,
+        data.join("identity.crt").display()
+    );
     Ok(ExitCode::SUCCESS)
 }
 
-fn random(bytes: &mut [u8]) -> Result<()> {
-    use std::io::Read;
-    let mut source = fs::File::open("/dev/urandom").context("/dev/urandom")?;
-    source.read_exact(bytes).context("/dev/urandom")
+fn machine_name() -> String {
+    let node = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
+    let name: String = node.split('.').next().unwrap_or_default().into();
+    if is_name(&name) { name } else { "host".into() }
 }
 
 fn run(args: Serve) -> Result<ExitCode> {

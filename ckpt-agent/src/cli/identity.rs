@@ -1,0 +1,372 @@
+//! The submitter's key: made, found, copied, replaced.
+//!
+//! ```text
+//! KEY               the secret key, 0600        (default: $XDG_CONFIG_HOME/ckpt/owner.key)
+//! KEY.pub           its public part, for the grid's admin
+//! owner.crt         the certificate, beside it
+//! KEY.next(.pub)    a new key that waits for its certificate
+//! KEY.retired-N, owner.crt.retired-N            earlier ones: what they saved can still be restored
+//! ```
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use codec::seal::OwnerSecret;
+use protocol::grid::Grid;
+use protocol::identity::{
+    Identity, KEY_FILE_BYTES_MAX, PublicPart, certificate_from_pem, is_name, key_from_text,
+    key_to_text, new_key, read_key, write_key, write_private,
+};
+use serde::Serialize;
+use zeroize::Zeroizing;
+
+use super::args::Global;
+use super::chain;
+use super::render::{Report, json_of_self};
+use crate::report::{ExitStatus, Failure};
+
+/// How long a key command may take: somebody may have to type a passphrase.
+const KEY_COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Retired keys that are tried.
+const RETIRED_MAX: u32 = 100;
+
+/// Where key and certificate are.
+#[derive(Clone, Debug)]
+pub(super) struct Files {
+    pub(super) key: PathBuf,
+    pub(super) certificate: PathBuf,
+}
+
+/// Where key and certificate are unless options or the grid file say otherwise.
+pub(super) fn default_dir(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let set = |name| {
+        variable(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
+    let config = set("XDG_CONFIG_HOME").filter(|path| path.is_absolute());
+    let config = config.or_else(|| Some(set("HOME")?.join(".config")));
+    Some(config?.join("ckpt"))
+}
+
+/// The files that options, environment, grid file or custom name, in this order.
+pub(super) fn files(global: &Global, grid: Option<&Grid>) -> Result<Files, Failure> {
+    let owner = grid.and_then(|grid| grid.owner.as_ref());
+    let default = default_dir(|name| std::env::var_os(name));
+    let default = |name: &str| default.as_ref().map(|dir| dir.join(name));
+    let key = global.key_file.clone();
+    let certificate = global.cert_file.clone().or_else(|| {
+        let beside = key.as_ref().map(|key| key.with_extension("crt"));
+        beside.filter(|path| path.exists())
+    });
+    let key = key
+        .or_else(|| owner.map(|owner| owner.key.clone()))
+        .or_else(|| default("owner.key"));
+    let certificate = certificate
+        .or_else(|| owner.map(|owner| owner.certificate.clone()))
+        .or_else(|| default("owner.crt"));
+    match (key, certificate) {
+        (Some(key), Some(certificate)) => Ok(Files { key, certificate }),
+        _ => Err(
+            Failure::new(ExitStatus::Usage, "no key file, and no home directory")
+                .next("--key-file and --cert-file, or CKPT_KEY_FILE and CKPT_CERT_FILE"),
+        ),
+    }
+}
+
+/// Who acts: key and certificate.
+pub(super) fn load(global: &Global, files: &Files) -> Result<Identity, Failure> {
+    let secret = match &global.key_command {
+        Some(command) => key_of_command(command)?,
+        None => read_key(&files.key).map_err(|cause| {
+            let failure = denied(chain(&cause));
+            if files.key.exists() {
+                failure
+            } else {
+                failure.next("ckpt init, and have its .pub file signed by the grid's admin")
+            }
+        })?,
+    };
+    with_certificate(secret, &files.certificate)
+}
+
+fn with_certificate(secret: OwnerSecret, path: &Path) -> Result<Identity, Failure> {
+    let pem = fs::read_to_string(path).map_err(|cause| {
+        denied(format!("certificate {}: {cause}", path.display()))
+            .next("the grid's admin makes it of your .pub file: ckpt grid sign")
+    })?;
+    certificate_from_pem(&pem)
+        .and_then(|certificate| Identity::new(secret, certificate))
+        .map_err(|cause| denied(format!("{}: {cause}", path.display())))
+}
+
+/// Earlier identities, newest first; those that can't be read any more are left out.
+pub(super) fn retired(files: &Files) -> Vec<Identity> {
+    let of = |number| {
+        let key = suffixed(&files.key, &format!("retired-{number}"));
+        let certificate = suffixed(&files.certificate, &format!("retired-{number}"));
+        with_certificate(read_key(&key).ok()?, &certificate).ok()
+    };
+    (1..=RETIRED_MAX).rev().filter_map(of).collect()
+}
+
+/// Asks a command for the key: what it prints is the text of a key file.
+fn key_of_command(command: &str) -> Result<OwnerSecret, Failure> {
+    let failed = |what: String| denied(format!("key command: {what}"));
+    let mut child = Command::new("sh")
+        .args(["-c", command])
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|cause| failed(cause.to_string()))?;
+    let Some(out) = child.stdout.take() else {
+        return Err(failed("no output".into()));
+    };
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        // Room for all of it: a text that grows leaves copies of the secret behind.
+        let mut text = Zeroizing::new(String::with_capacity(KEY_FILE_BYTES_MAX + 1));
+        let read = out
+            .take(KEY_FILE_BYTES_MAX as u64)
+            .read_to_string(&mut text);
+        // Fails when nobody waits any more.
+        let _ = sender.send(read.map(|_| text));
+    });
+    let Ok(text) = receiver.recv_timeout(KEY_COMMAND_TIMEOUT) else {
+        // It may have ended just now.
+        let _ = child.kill();
+        let _ = child.wait();
+        let limit = KEY_COMMAND_TIMEOUT.as_secs();
+        return Err(failed(format!("prints nothing for {limit} s")));
+    };
+    let ended = child.wait().map_err(|cause| failed(cause.to_string()))?;
+    if !ended.success() {
+        return Err(failed(format!("ended with {ended}")));
+    }
+    let text = text.map_err(|cause| failed(cause.to_string()))?;
+    key_from_text(&text).ok_or_else(|| {
+        failed("what it prints is not a key, which is what `ckpt key export -o -` prints".into())
+    })
+}
+
+fn denied(message: String) -> Failure {
+    Failure::new(ExitStatus::Denied, message)
+}
+
+fn failed(path: &Path, cause: &dyn std::error::Error) -> Failure {
+    let message = format!("{}: {}", path.display(), chain(cause));
+    Failure::new(ExitStatus::LocalIo, message)
+}
+
+fn suffixed(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".");
+    name.push(suffix);
+    name.into()
+}
+
+/// Answer of `init`, `key export` and `key rotate`.
+#[derive(Debug, Serialize)]
+pub(super) struct KeyReport {
+    /// The public key.
+    id: String,
+    /// The secret key's file.
+    key: PathBuf,
+    /// The file for the admin, if one was written.
+    public: Option<PathBuf>,
+    /// Where the certificate goes.
+    certificate: PathBuf,
+    /// Whether a key was there already.
+    existed: bool,
+    next: Option<String>,
+}
+
+impl Report for KeyReport {
+    fn human(&self, out: &mut dyn Write) -> io::Result<()> {
+        let was = if self.existed { ", there already" } else { "" };
+        writeln!(out, "key {} ({}{was})", self.id, self.key.display())?;
+        if let Some(public) = &self.public {
+            writeln!(out, "public part {}", public.display())?;
+        }
+        if let Some(next) = &self.next {
+            writeln!(out, "next: {next}")?;
+        }
+        Ok(())
+    }
+
+    json_of_self!();
+}
+
+/// Makes a key, unless there is one, and its public part.
+pub(super) fn init(global: &Global, name: Option<&str>) -> Result<KeyReport, Failure> {
+    let files = files(global, None)?;
+    make_key(&files.key, &files.certificate, name)
+}
+
+fn make_key(key: &Path, certificate: &Path, name: Option<&str>) -> Result<KeyReport, Failure> {
+    let name = name.map_or_else(user_name, str::to_owned);
+    if !is_name(&name) {
+        let message = format!("name {name:?}: letters, digits, . _ - are allowed");
+        return Err(Failure::new(ExitStatus::Usage, message).next("--name NAME"));
+    }
+    if let Some(dir) = key.parent().filter(|dir| *dir != Path::new("")) {
+        fs::create_dir_all(dir).map_err(|cause| failed(dir, &cause))?;
+    }
+    let existed = key.exists();
+    if !existed {
+        let secret = new_key().map_err(|cause| failed(key, &cause))?;
+        write_key(key, &secret).map_err(|cause| failed(key, &cause))?;
+    }
+    let id = read_key(key).map_err(|cause| failed(key, &cause))?.id();
+    let public = suffixed(key, "pub");
+    let part = PublicPart {
+        key: id,
+        name: name.clone(),
+    };
+    part.write(&public)
+        .map_err(|cause| failed(&public, &cause))?;
+    Ok(KeyReport {
+        id: id.hex(),
+        key: key.to_owned(),
+        next: Some(format!(
+            "give {} to the grid's admin (ckpt grid sign --role submitter --pubkey {name}.pub); put the certificate that comes back at {}",
+            public.display(),
+            certificate.display()
+        )),
+        public: Some(public),
+        certificate: certificate.to_owned(),
+        existed,
+    })
+}
+
+fn user_name() -> String {
+    let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME"));
+    user.ok()
+        .filter(|name| is_name(name))
+        .unwrap_or_else(|| "submitter".into())
+}
+
+/// Writes the key to a new file, or to standard output for `-`.
+pub(super) fn export(global: &Global, output: &Path) -> Result<KeyReport, Failure> {
+    let files = files(global, None)?;
+    let secret = read_key(&files.key).map_err(|cause| denied(chain(&cause)))?;
+    let text = key_to_text(&secret);
+    if output.as_os_str() == "-" {
+        io::stdout()
+            .write_all(text.as_bytes())
+            .map_err(|cause| failed(output, &cause))?;
+    } else {
+        write_private(output, text.as_bytes()).map_err(|cause| failed(output, &cause))?;
+    }
+    Ok(KeyReport {
+        id: secret.id().hex(),
+        key: output.to_owned(),
+        public: None,
+        certificate: files.certificate,
+        existed: false,
+        next: Some("keep it offline: whoever has it can read all that the key saved, and without it nobody can".into()),
+    })
+}
+
+impl KeyReport {
+    /// Whether the key itself is on standard output.
+    pub(super) fn is_on_stdout(&self) -> bool {
+        self.key.as_os_str() == "-"
+    }
+}
+
+/// Replaces the key in two steps: without a certificate, makes the next key; with one, puts both in
+/// place and retires the present ones.
+pub(super) fn rotate(
+    global: &Global,
+    name: Option<&str>,
+    certificate: Option<&Path>,
+) -> Result<KeyReport, Failure> {
+    let files = files(global, None)?;
+    let next = suffixed(&files.key, "next");
+    let Some(certificate) = certificate else {
+        let present = read_key(&files.key).map_err(|cause| denied(chain(&cause)))?;
+        drop(present);
+        let mut report = make_key(&next, &files.certificate, name)?;
+        report.next = report.public.as_ref().map(|public| {
+            format!(
+                "have {} signed, then: ckpt key rotate --cert CERTIFICATE",
+                public.display()
+            )
+        });
+        return Ok(report);
+    };
+    let secret = read_key(&next)
+        .map_err(|cause| denied(chain(&cause)).next("ckpt key rotate, without --cert, first"))?;
+    let id = secret.id().hex();
+    with_certificate(secret, certificate)?;
+    let number = (1..=RETIRED_MAX)
+        .find(|number| !suffixed(&files.key, &format!("retired-{number}")).exists())
+        .ok_or_else(|| Failure::new(ExitStatus::Failed, "too many retired keys"))?;
+    let retired = format!("retired-{number}");
+    let moves = [
+        // Copies first: a crash in between leaves the present key and certificate as they are.
+        (&files.certificate, suffixed(&files.certificate, &retired)),
+        (&files.key, suffixed(&files.key, &retired)),
+    ];
+    for (from, to) in &moves {
+        fs::hard_link(from, to).map_err(|cause| failed(to, &cause))?;
+    }
+    let pem = fs::read(certificate).map_err(|cause| failed(certificate, &cause))?;
+    protocol::identity::replace_public(&files.certificate, &pem)
+        .map_err(|cause| failed(&files.certificate, &cause))?;
+    fs::rename(&next, &files.key).map_err(|cause| failed(&files.key, &cause))?;
+    let public = suffixed(&files.key, "pub");
+    fs::rename(suffixed(&next, "pub"), &public).map_err(|cause| failed(&public, &cause))?;
+    Ok(KeyReport {
+        id,
+        key: files.key.clone(),
+        public: Some(public),
+        certificate: files.certificate.clone(),
+        existed: false,
+        next: Some(format!(
+            "save running jobs anew; what the old key saved is restored with {}",
+            suffixed(&files.key, &retired).display()
+        )),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(variables: &'static [(&str, &str)]) -> Option<PathBuf> {
+        default_dir(move |name| {
+            let found = variables.iter().find(|(key, _)| *key == name);
+            found.map(|(_, value)| (*value).into())
+        })
+    }
+
+    #[test]
+    fn the_default_follows_the_users_settings() {
+        let dir = with(&[("XDG_CONFIG_HOME", "/x"), ("HOME", "/h")]);
+        assert_eq!(dir, Some("/x/ckpt".into()));
+        let dir = with(&[("XDG_CONFIG_HOME", "x"), ("HOME", "/h")]);
+        assert_eq!(dir, Some("/h/.config/ckpt".into()));
+        assert_eq!(with(&[]), None);
+    }
+
+    #[test]
+    fn a_command_gives_the_key_or_says_why_not() {
+        let text = key_to_text(&OwnerSecret::new([3; 32]));
+        let secret = key_of_command(&format!("printf '%s' '{}'", text.trim_end())).unwrap();
+        assert_eq!(secret.seed(), &[3; 32]);
+        let refused = key_of_command("echo nothing").unwrap_err();
+        assert_eq!(refused.status, ExitStatus::Denied);
+        assert!(!refused.message.contains("nothing "), "{}", refused.message);
+        let refused = key_of_command("exit 3").unwrap_err();
+        assert!(refused.message.contains('3'), "{}", refused.message);
+        // More than a key is not read to its end, and does not hang.
+        assert!(key_of_command("yes").is_err());
+    }
+}
