@@ -114,6 +114,7 @@ pub fn command<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Result<Com
         .env_remove("CKPT_GRID")
         .env_remove("CKPT_KEY_FILE")
         .env_remove("CKPT_CERT_FILE")
+        .env_remove("CKPT_KEY_COMMAND")
         .env_remove("CKPT_COMPUTE_HOST")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -3,6 +3,7 @@
 mod bad_input;
 mod crash;
 mod docs;
+mod enrolment;
 mod everyday;
 mod faults;
 mod placement;

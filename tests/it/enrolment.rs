@@ -1,0 +1,423 @@
+//! A grid that is set up by hand: keys made where they are used, certificates signed apart from them,
+//! members that come and go.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use tests::Outcome;
+use tests::program::{command, run, wait_until};
+
+const HOSTS: usize = 5;
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// A directory for every party: `authority`, `hN`, and one for each submitter.
+struct Campus {
+    dir: tempfile::TempDir,
+    daemons: Vec<(String, Child)>,
+}
+
+impl Drop for Campus {
+    fn drop(&mut self) {
+        for (_, daemon) in &mut self.daemons {
+            // May have ended.
+            let _ = daemon.kill();
+            let _ = daemon.wait();
+        }
+    }
+}
+
+impl Campus {
+    /// An authority and hosts that run.
+    fn open() -> Result<Self> {
+        let dir = tempfile::tempdir()?;
+        let mut campus = Self {
+            dir,
+            daemons: Vec::new(),
+        };
+        let authority = campus.path("authority");
+        campus.authority(&["init", "--name", "campus"])?.expect(0)?;
+        ensure!(authority.join("grid.toml").exists());
+        for number in 1..=HOSTS {
+            campus.enrol_host(&format!("h{number}"))?;
+        }
+        for number in 1..=HOSTS {
+            campus.start(&format!("h{number}"))?;
+        }
+        Ok(campus)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn grid(&self) -> PathBuf {
+        self.path("authority").join("grid.toml")
+    }
+
+    /// `ckpt grid COMMAND --dir AUTHORITY ...`
+    fn authority(&self, args: &[&str]) -> Result<Outcome> {
+        let (first, rest) = args.split_first().context("no command")?;
+        let mut asked = command(["grid", first, "--dir"])?;
+        asked.arg(self.path("authority")).args(rest);
+        run(&mut asked)
+    }
+
+    fn store(&self, args: &[&str]) -> Result<Command> {
+        let mut program = Command::new(tests::ckpt()?);
+        program.arg0("ckpt-store");
+        program
+            .args(args)
+            .env_remove("CKPT_GRID")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        Ok(program)
+    }
+
+    fn enrol_host(&self, name: &str) -> Result<()> {
+        let data = self.path(name);
+        let made = self
+            .store(&["init", "--name", name, "--data"])?
+            .arg(&data)
+            .output()?;
+        let made = Outcome::from(made).expect(0)?;
+        ensure!(made.stderr.contains("grid sign"), "{made}");
+        let addr = free_address()?.to_string();
+        let public = data.join("identity.pub");
+        let certificate = data.join("identity.crt");
+        let (public, certificate) = (text(&public)?, text(&certificate)?);
+        let args = [
+            "sign",
+            "--role",
+            "donor",
+            "--pubkey",
+            public,
+            "--addr",
+            &addr,
+            "-o",
+            certificate,
+        ];
+        self.authority(&args)?.expect(0)?;
+        Ok(())
+    }
+
+    fn addr(&self, name: &str) -> Result<String> {
+        let show = self.authority(&["show", "--json"])?.expect(0)?.json()?;
+        let members = show["members"].as_array().context("members")?;
+        let member = members.iter().find(|member| member["name"] == name);
+        let addr = member.and_then(|member| member["addr"].as_str());
+        Ok(addr.context("no address")?.to_owned())
+    }
+
+    fn start(&mut self, name: &str) -> Result<()> {
+        let data = self.path(name);
+        let log = std::fs::File::create(data.join("log"))?;
+        let ready = data.join("ready");
+        let addr = self.addr(name)?;
+        let mut daemon = self.store(&[
+            "serve",
+            "--normal-priority",
+            "--no-stand-back",
+            "--reserve",
+            "0",
+            "--listen",
+            &addr,
+            "--grid",
+        ])?;
+        daemon
+            .arg(self.grid())
+            .arg("--data")
+            .arg(&data)
+            .arg("--ready-file")
+            .arg(&ready)
+            .stdout(Stdio::null())
+            .stderr(log);
+        self.daemons.push((name.to_owned(), daemon.spawn()?));
+        wait_until("the daemon is ready", LIMIT, || Ok(ready.exists()))
+    }
+
+    fn log(&self, host: &str) -> Result<String> {
+        Ok(std::fs::read_to_string(self.path(host).join("log"))?)
+    }
+
+    /// `ckpt` as this submitter, whose home is a directory of its own.
+    fn ckpt(&self, who: &str, args: &[&str]) -> Result<Command> {
+        let mut program = command(args)?;
+        program
+            .env("HOME", self.path(who))
+            .env_remove("XDG_CONFIG_HOME")
+            .env_remove("XDG_STATE_HOME")
+            .env("CKPT_GRID", self.grid())
+            .current_dir(self.dir.path());
+        Ok(program)
+    }
+
+    fn as_user(&self, who: &str, args: &[&str]) -> Result<Outcome> {
+        run(&mut self.ckpt(who, args)?)
+    }
+
+    fn key(&self, who: &str) -> PathBuf {
+        self.path(who).join(".config/ckpt/owner.key")
+    }
+
+    fn sign_submitter(&self, who: &str, public: &Path, to: &Path, ttl: &str) -> Result<Outcome> {
+        let (public, to) = (text(public)?, text(to)?);
+        self.authority(&[
+            "sign",
+            "--role",
+            "submitter",
+            "--name",
+            who,
+            "--pubkey",
+            public,
+            "--ttl",
+            ttl,
+            "-o",
+            to,
+        ])
+    }
+
+    fn enrol_submitter(&self, who: &str) -> Result<()> {
+        std::fs::create_dir_all(self.path(who))?;
+        let made = self.as_user(who, &["init", "--name", who])?.expect(0)?;
+        ensure!(
+            String::from_utf8_lossy(&made.stdout).contains("owner.key.pub"),
+            "{made}"
+        );
+        let key = self.key(who);
+        let (public, to) = (with(&key, ".pub"), key.with_extension("crt"));
+        self.sign_submitter(who, &public, &to, "1d")?.expect(0)?;
+        Ok(())
+    }
+
+    fn save(&self, who: &str, job: &str) -> Result<Outcome> {
+        self.as_user(who, &["save", "--job", job, "--", "echo", job])
+    }
+
+    fn restore(&self, who: &str, job: &str) -> Result<Outcome> {
+        self.as_user(who, &["restore", "--job", job, "-o", "-"])
+    }
+}
+
+fn text(path: &Path) -> Result<&str> {
+    path.to_str().context("path")
+}
+
+fn with(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// An address that was free a moment ago.
+fn free_address() -> Result<SocketAddr> {
+    Ok(UdpSocket::bind("127.0.0.1:0")?.local_addr()?)
+}
+
+#[test]
+fn members_are_enrolled_by_hand_and_taken_back() -> Result<()> {
+    let campus = Campus::open()?;
+    std::fs::create_dir_all(campus.path("ada"))?;
+    let unsigned = campus.save("ada", "42")?.expect(6)?;
+    ensure!(unsigned.stderr.contains("ckpt init"), "{unsigned}");
+    campus.enrol_submitter("ada")?;
+    campus.enrol_submitter("bob")?;
+    let saved = campus.save("ada", "42")?.expect(0)?;
+    ensure!(
+        String::from_utf8_lossy(&saved.stdout).contains("h1"),
+        "{saved}"
+    );
+
+    // Another submitter neither reads nor sees it, and has the same name for a job of its own.
+    campus.restore("bob", "42")?.expect(4)?;
+    campus.save("bob", "42")?.expect(0)?;
+    let restored = campus.restore("ada", "42")?.expect(0)?;
+    ensure!(restored.stdout == b"42\n", "{restored}");
+
+    campus.authority(&["revoke", "ada"])?.expect(0)?;
+    campus.authority(&["revoke", "nobody"])?.expect(4)?;
+    // The daemons read the grid file again by themselves.
+    wait_until("a revoked member is refused", LIMIT, || {
+        Ok(campus.restore("ada", "42")?.code == Some(6))
+    })?;
+    let refused = campus.save("ada", "42")?.expect(6)?;
+    ensure!(refused.stderr.contains("revoked"), "{refused}");
+    let log = campus.log("h1")?;
+    let named = |line: &str| {
+        line.contains("refused") && line.contains("name=\"ada\"") && line.contains("revoked")
+    };
+    ensure!(log.lines().any(named), "{log}");
+    campus.restore("bob", "42")?.expect(0)?;
+
+    let show = campus.authority(&["show", "--json"])?.expect(0)?.json()?;
+    let members = show["members"].as_array().context("members")?;
+    let state = |name: &str| {
+        members
+            .iter()
+            .find(|member| member["name"] == name)
+            .map(|member| member["state"].clone())
+    };
+    ensure!(
+        state("ada") == Some("revoked".into()) && state("bob") == Some("valid".into()),
+        "{show}"
+    );
+    // The key that was taken back is not signed again, a new one under the same name is.
+    let key = campus.key("ada");
+    let certificate = key.with_extension("crt");
+    let again = campus
+        .sign_submitter("ada", &with(&key, ".pub"), &certificate, "1d")?
+        .expect(2)?;
+    ensure!(again.stderr.contains("revoked"), "{again}");
+    Ok(())
+}
+
+#[test]
+fn a_donor_that_was_taken_back_is_not_used() -> Result<()> {
+    let campus = Campus::open()?;
+    campus.enrol_submitter("ada")?;
+    campus.save("ada", "42")?.expect(0)?;
+    campus.authority(&["revoke", "h3"])?.expect(0)?;
+    let hosts = campus
+        .as_user("ada", &["hosts", "--json"])?
+        .expect(0)?
+        .json()?;
+    let named = hosts["hosts"].to_string();
+    ensure!(
+        !named.contains("\"h3\"") && named.contains("\"h4\""),
+        "{named}"
+    );
+    let restored = campus.restore("ada", "42")?.expect(0)?;
+    ensure!(restored.stdout == b"42\n", "{restored}");
+    // Four are left: fewer than were asked for.
+    campus.save("ada", "42")?.expect(5)?;
+    campus
+        .as_user(
+            "ada",
+            &["save", "--job", "42", "--parity", "1", "--", "echo", "43"],
+        )?
+        .expect(0)?;
+    Ok(())
+}
+
+#[test]
+fn certificates_end() -> Result<()> {
+    let campus = Campus::open()?;
+    campus.enrol_submitter("ada")?;
+    campus.save("ada", "42")?.expect(0)?;
+    let key = campus.key("ada");
+    let certificate = key.with_extension("crt");
+    campus
+        .sign_submitter("ada", &with(&key, ".pub"), &certificate, "1s")?
+        .expect(0)?;
+    wait_until("the certificate has ended", LIMIT, || {
+        Ok(campus.restore("ada", "42")?.code == Some(6))
+    })?;
+    let refused = campus.save("ada", "42")?.expect(6)?;
+    ensure!(refused.stderr.contains("expired"), "{refused}");
+    let named =
+        |line: &str| line.contains("refused") && line.contains("ada") && line.contains("expired");
+    let log = campus.log("h2")?;
+    ensure!(log.lines().any(named), "{log}");
+    campus
+        .sign_submitter("ada", &with(&key, ".pub"), &certificate, "1d")?
+        .expect(0)?;
+    campus.restore("ada", "42")?.expect(0)?;
+    Ok(())
+}
+
+#[test]
+fn a_role_is_not_enough_for_another() -> Result<()> {
+    let campus = Campus::open()?;
+    // A donor's certificate in a submitter's hands.
+    let data = campus.path("h1");
+    let mut save = campus.ckpt("h1", &["save", "--job", "1", "--", "echo", "1"])?;
+    save.env("CKPT_KEY_FILE", data.join("identity.key"));
+    save.env("CKPT_CERT_FILE", data.join("identity.crt"));
+    let refused = run(&mut save)?.expect(6)?;
+    ensure!(refused.stderr.contains("submitter"), "{refused}");
+    Ok(())
+}
+
+#[test]
+fn keys_are_replaced_and_what_the_old_one_saved_is_restored() -> Result<()> {
+    let campus = Campus::open()?;
+    campus.enrol_submitter("ada")?;
+    campus.save("ada", "old")?.expect(0)?;
+    let key = campus.key("ada");
+    let before = std::fs::read(&key)?;
+
+    let early = campus
+        .as_user("ada", &["key", "rotate", "--cert", "none.crt"])?
+        .expect(6)?;
+    ensure!(early.stderr.contains("without --cert"), "{early}");
+    campus
+        .as_user("ada", &["key", "rotate", "--name", "ada2"])?
+        .expect(0)?;
+    // Nothing changes until the certificate is there.
+    ensure!(std::fs::read(&key)? == before);
+    campus.restore("ada", "old")?.expect(0)?;
+    let certificate = campus.path("next.crt");
+    campus
+        .sign_submitter("ada2", &with(&key, ".next.pub"), &certificate, "1d")?
+        .expect(0)?;
+    let other = key.with_extension("crt");
+    campus
+        .as_user("ada", &["key", "rotate", "--cert", text(&other)?])?
+        .expect(6)?;
+    campus
+        .as_user("ada", &["key", "rotate", "--cert", text(&certificate)?])?
+        .expect(0)?;
+    ensure!(std::fs::read(&key)? != before);
+
+    campus.save("ada", "new")?.expect(0)?;
+    ensure!(campus.restore("ada", "new")?.expect(0)?.stdout == b"new\n");
+    ensure!(campus.restore("ada", "old")?.expect(0)?.stdout == b"old\n");
+    campus.restore("ada", "never")?.expect(4)?;
+    let mut missing = campus.ckpt(
+        "ada",
+        &["restore", "--job", "never", "--if-exists", "-o", "-"],
+    )?;
+    run(&mut missing)?.expect(0)?;
+    Ok(())
+}
+
+#[test]
+fn a_key_comes_from_a_command_and_goes_to_a_copy() -> Result<()> {
+    let campus = Campus::open()?;
+    campus.enrol_submitter("ada")?;
+    campus.save("ada", "42")?.expect(0)?;
+    let copy = campus.path("copy");
+    campus
+        .as_user("ada", &["key", "export", "-o", text(&copy)?])?
+        .expect(0)?;
+    campus
+        .as_user("ada", &["key", "export", "-o", text(&copy)?])?
+        .expect(8)?;
+    ensure!(copy.metadata()?.permissions().mode() & 0o777 == 0o600);
+    let key = campus.key("ada");
+    ensure!(std::fs::read(&copy)? == std::fs::read(&key)?);
+    let piped = campus
+        .as_user("ada", &["key", "export", "-o", "-"])?
+        .expect(0)?;
+    ensure!(piped.stdout == std::fs::read(&key)?, "{piped}");
+
+    std::fs::remove_file(&key)?;
+    campus.restore("ada", "42")?.expect(6)?;
+    let mut restore = campus.ckpt("ada", &["restore", "--job", "42", "-o", "-"])?;
+    restore.env("CKPT_KEY_COMMAND", format!("cat {}", copy.display()));
+    ensure!(run(&mut restore)?.expect(0)?.stdout == b"42\n");
+    let mut restore = campus.ckpt("ada", &["restore", "--job", "42", "-o", "-"])?;
+    restore.env("CKPT_KEY_COMMAND", "false");
+    run(&mut restore)?.expect(6)?;
+    // A key that others can read is not used.
+    std::fs::copy(&copy, &key)?;
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644))?;
+    let open = campus.restore("ada", "42")?.expect(6)?;
+    ensure!(open.stderr.contains("chmod 600"), "{open}");
+    Ok(())
+}
