@@ -188,11 +188,13 @@ impl Agent {
         if !gathered.answered.is_empty() {
             return Ok(());
         }
-        let mut failure = Failure::new(
-            ExitStatus::TooFewHosts,
-            format!("{doing}: none of {} hosts answers", self.hosts.count()),
-        )
-        .next("ckpt hosts");
+        let mut forbidden = gathered.silent.iter().filter(|(_, f)| f.is_forbidden());
+        let mut failure = if let Some((_, fault)) = forbidden.next() {
+            Failure::new(ExitStatus::Denied, format!("{doing}: {fault}"))
+        } else {
+            let message = format!("{doing}: none of {} hosts answers", self.hosts.count());
+            Failure::new(ExitStatus::TooFewHosts, message).next("ckpt hosts")
+        };
         failure.hosts = self.silent_notes(gathered);
         Err(failure)
     }

@@ -64,6 +64,17 @@ impl Fault {
         )
     }
 
+    /// Whether the host does not let us in, or not do this.
+    pub const fn is_forbidden(&self) -> bool {
+        matches!(
+            self,
+            Self::Refused {
+                code: Code::Forbidden,
+                ..
+            }
+        )
+    }
+
     /// Whether the host answered, and what it has (or says) will not change by asking again.
     pub const fn is_final(&self) -> bool {
         match self {
@@ -76,7 +87,14 @@ impl Fault {
 
 impl From<ConnectError> for Fault {
     fn from(cause: ConnectError) -> Self {
-        Self::Gone(cause.to_string())
+        match cause {
+            ConnectError::Rejected(_) => Self::Refused {
+                code: Code::Forbidden,
+                detail: cause.to_string(),
+                retry_after_ms: 0,
+            },
+            _ => Self::Gone(cause.to_string()),
+        }
     }
 }
 
