@@ -6,6 +6,7 @@
 )]
 
 mod client;
+mod hostile;
 mod lab;
 mod owner;
 mod process;

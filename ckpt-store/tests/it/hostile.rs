@@ -1,0 +1,386 @@
+//! Members and strangers that want the daemon's memory, places or time. Its memory stays within its
+//! bound, and others are served meanwhile.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use ckpt_store::Daemon;
+use protocol::identity::{Identity, Role};
+use protocol::net::stream::ExchangeError;
+use protocol::net::{ConnectError, EndpointConfig, client, connect};
+use protocol::wire::Code;
+use protocol::wire::message::{PutShard, Request};
+use quinn::{Connection, Endpoint};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use tokio::task::JoinSet;
+
+use crate::client::{Client, LIMIT, code};
+use crate::lab::{Lab, Process};
+use crate::sample::Sample;
+
+/// Memory that the daemon was told to use, and what a debug build needs beyond.
+const MEMORY_BYTES: u64 = 64 << 20;
+const SLACK_BYTES: u64 = 32 << 20;
+
+/// Longest time that an honest client is to need while others are hostile.
+const SERVED_WITHIN: Duration = Duration::from_secs(20);
+
+/// The most memory that a process has ever had.
+fn peak_bytes(daemon: &Process) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.child.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
+    kib.unwrap().trim().parse::<u64>().unwrap() << 10
+}
+
+/// An endpoint of a member at a loopback address.
+fn endpoint(lab: &Lab, who: &Identity, addr: [u8; 4]) -> Endpoint {
+    let config = EndpointConfig::new(who.clone(), lab.grid.authority.clone());
+    client(&config, (addr, 0).into()).unwrap()
+}
+
+/// Stores and reads a shard as an honest member, from an address of its own.
+async fn honest(lab: &Lab, who: &Identity, daemon: SocketAddr, version: u64) {
+    let served = async {
+        let endpoint = endpoint(lab, who, [127, 0, 0, 9]);
+        let connection = connect(&endpoint, daemon, lab.host_id()).await.unwrap();
+        let client = Client { connection };
+        let sample = Sample::new(&who.secret, "honest", version, version);
+        while let Err(ExchangeError::Refused(refusal)) = client.put(&sample, 0).await {
+            // No space, either: a shard has to be silent for some time before it gives way.
+            assert!(
+                matches!(refusal.code, Code::Busy | Code::NoSpace),
+                "{refusal:?}"
+            );
+            let wait = refusal.retry_after_ms.max(20);
+            tokio::time::sleep(Duration::from_millis(wait.into())).await;
+        }
+        assert!(client.holds(&sample, 0).await.unwrap());
+    };
+    let in_time = tokio::time::timeout(SERVED_WITHIN, served).await;
+    assert!(in_time.is_ok(), "an honest client is not served");
+}
+
+/// As many connections of one member as it gets.
+async fn connections(
+    lab: &Lab,
+    who: &Identity,
+    daemon: SocketAddr,
+    wanted: usize,
+) -> Vec<Connection> {
+    let endpoint = endpoint(lab, who, [127, 0, 0, 1]);
+    let mut got = Vec::new();
+    for _ in 0..wanted {
+        match connect(&endpoint, daemon, lab.host_id()).await {
+            Ok(connection) => got.push(connection),
+            Err(ConnectError::Busy) => break,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    got
+}
+
+#[tokio::test]
+async fn ten_thousand_half_open_streams_cost_little() {
+    let lab = Lab::new();
+    let daemon = lab.spawn(&lab.data(), &[]);
+    let (bad, good) = (lab.member(Role::Submitter), lab.member(Role::Submitter));
+    let open = connections(&lab, &bad, daemon.addr, 40).await;
+    assert!(open.len() >= 10, "{} connections", open.len());
+    let mut opening = JoinSet::new();
+    for connection in &open {
+        let connection = connection.clone();
+        opening.spawn(async move {
+            let mut half = Vec::new();
+            let until = Instant::now() + Duration::from_secs(4);
+            let mut opened = 0;
+            while Instant::now() < until && opened < 1000 {
+                let next = tokio::time::timeout(Duration::from_millis(200), connection.open_bi());
+                match next.await {
+                    Ok(Ok((mut send, recv))) => {
+                        opened += 1;
+                        // The beginning of a frame that never ends.
+                        if send.write_all(&[100, 0]).await.is_err() {
+                            break;
+                        }
+                        half.push((send, recv));
+                    }
+                    // As many as one connection may have: give some up for others.
+                    Err(_) => {
+                        half.drain(..half.len() / 2);
+                    }
+                    Ok(Err(_)) => break,
+                }
+            }
+            (opened, half)
+        });
+    }
+    honest(&lab, &good, daemon.addr, 1).await;
+    let opened = opening.join_all().await;
+    let count: usize = opened.iter().map(|(opened, _)| opened).sum();
+    eprintln!("{count} streams on {} connections", open.len());
+    honest(&lab, &good, daemon.addr, 2).await;
+    assert!(
+        peak_bytes(&daemon) < MEMORY_BYTES + SLACK_BYTES,
+        "{}",
+        peak_bytes(&daemon)
+    );
+    assert!(count > 1000, "{count}");
+}
+
+#[tokio::test]
+async fn a_flood_of_handshakes_shuts_nobody_out() {
+    let lab = Lab::new();
+    let daemon = lab.spawn(&lab.data(), &[]);
+    let good = lab.member(Role::Submitter);
+    let stranger = {
+        let mut elsewhere = Lab::new();
+        let stranger = elsewhere.member(Role::Submitter);
+        elsewhere.grid = lab.grid.clone();
+        stranger
+    };
+    let addr = daemon.addr;
+    let mut flood = JoinSet::new();
+    for sender in 0..8 {
+        let endpoint = endpoint(&lab, &stranger, [127, 0, 0, 1]);
+        let id = lab.host_id();
+        flood.spawn(async move {
+            let mut rng = SmallRng::seed_from_u64(sender);
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let until = Instant::now() + Duration::from_secs(4);
+            let mut begun: u64 = 0;
+            while Instant::now() < until {
+                // Some that break off in the middle, some that end with the wrong certificate.
+                let patience = Duration::from_millis(rng.random_range(0..20));
+                let _ = tokio::time::timeout(patience, connect(&endpoint, addr, id)).await;
+                let mut packet = vec![0; 1200];
+                rng.fill(packet.as_mut_slice());
+                // The form of an Initial packet of QUIC 1 (RFC 9000, section 17.2.2).
+                packet[..6].copy_from_slice(&[0xc3, 0, 0, 0, 1, 8]);
+                socket.send_to(&packet, addr).unwrap();
+                begun += 1;
+            }
+            begun
+        });
+    }
+    honest(&lab, &good, addr, 1).await;
+    let begun: u64 = flood.join_all().await.into_iter().sum();
+    eprintln!("{begun} handshakes");
+    honest(&lab, &good, addr, 2).await;
+    assert!(begun > 100, "{begun}");
+    assert!(
+        peak_bytes(&daemon) < MEMORY_BYTES + SLACK_BYTES,
+        "{}",
+        peak_bytes(&daemon)
+    );
+}
+
+#[tokio::test]
+async fn four_gib_for_a_small_message_are_not_taken() {
+    let lab = Lab::new();
+    let daemon = lab.spawn(&lab.data(), &[]);
+    let (bad, good) = (lab.member(Role::Submitter), lab.member(Role::Submitter));
+    let mut senders = JoinSet::new();
+    for connection in connections(&lab, &bad, daemon.addr, 16).await {
+        senders.spawn(async move {
+            let (mut send, mut recv) = connection.open_bi().await.unwrap();
+            let mut sent: u64 = 0;
+            // A length of 4 GiB less one byte, and then as many bytes as are taken.
+            send.write_all(&u32::MAX.to_le_bytes()).await.unwrap();
+            while send.write_all(&[0; 64 << 10]).await.is_ok() {
+                sent += 64 << 10;
+                assert!(sent < 4 << 20, "{sent} bytes were taken");
+            }
+            let answer = protocol::net::read_frame(&mut recv, LIMIT).await;
+            matches!(answer, Ok(protocol::wire::message::Response::Refused(refusal)) if refusal.code == Code::BadRequest)
+        });
+    }
+    honest(&lab, &good, daemon.addr, 1).await;
+    let refused = senders.join_all().await;
+    assert!(refused.len() >= 8 && refused.into_iter().all(|refused| refused));
+    assert!(
+        peak_bytes(&daemon) < MEMORY_BYTES + SLACK_BYTES,
+        "{}",
+        peak_bytes(&daemon)
+    );
+}
+
+#[tokio::test]
+async fn one_member_and_one_address_leave_room_for_others() {
+    let lab = Lab::new();
+    let mut config = lab.config();
+    config.memory_bytes = 0;
+    let daemon = Daemon::start(&config).await.unwrap();
+    let (bad, good) = (lab.member(Role::Submitter), lab.member(Role::Submitter));
+    let addr = daemon.local_addr();
+    // Handshakes succeed before the host counts; it says no right after.
+    let mut held = connections(&lab, &bad, addr, 100).await;
+    let closed = async {
+        while held.iter().filter(|c| c.close_reason().is_none()).count() > 12 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(LIMIT, closed)
+        .await
+        .expect("a member has at most its share");
+    held.retain(|connection| connection.close_reason().is_none());
+    assert!((8..=12).contains(&held.len()), "{}", held.len());
+    honest(&lab, &good, addr, 1).await;
+    daemon.stop().await;
+}
+
+/// Begins a shard, sends one block, and goes silent.
+async fn silent(client: &Client, sample: &Sample, shard: u8) -> crate::client::Put {
+    let mut put = client.begin(sample.put(shard)).await.unwrap();
+    put.block(&sample.blocks[0][0]).await.unwrap();
+    put
+}
+
+#[tokio::test]
+async fn silent_shards_give_way_to_those_that_wait_for_a_place() {
+    let lab = Lab::new();
+    let mut config = lab.config();
+    config.memory_bytes = 0;
+    config.gives_way_after = Duration::from_millis(200);
+    let daemon = Daemon::start(&config).await.unwrap();
+    let (bad, good) = (lab.member(Role::Submitter), lab.member(Role::Submitter));
+    let loris = Client::connect(&lab, &bad, daemon.local_addr()).await;
+    let kept = Sample::new(&bad.secret, "loris", 1, 1);
+    let mut held = silent(&loris, &kept, 0).await;
+    // There is one place, and it is taken by one who does nothing.
+    honest(&lab, &good, daemon.local_addr(), 1).await;
+    assert_eq!(code(held.answer().await), Code::Busy);
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn silent_shards_give_way_to_those_that_wait_for_space() {
+    let lab = Lab::new();
+    let mut config = lab.config();
+    config.gives_way_after = Duration::from_millis(200);
+    // A shard, and what its hashes and its entry take beside it.
+    config.capacity_bytes = Some((3 << 20) + (10 << 10));
+    let daemon = Daemon::start(&config).await.unwrap();
+    let (bad, good) = (lab.member(Role::Submitter), lab.member(Role::Submitter));
+    let loris = Client::connect(&lab, &bad, daemon.local_addr()).await;
+    let kept = Sample::new(&bad.secret, "loris", 1, 1);
+    let greedy = PutShard {
+        expected_bytes: 3 << 20,
+        ..kept.put(0)
+    };
+    let mut held = loris.begin(greedy).await.unwrap();
+    held.block(&kept.blocks[0][0]).await.unwrap();
+    assert_eq!(loris.status().await.free_bytes, 0);
+    honest(&lab, &good, daemon.local_addr(), 1).await;
+    assert_eq!(code(held.answer().await), Code::Busy);
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_submitter_stays_within_its_share_whatever_it_leaves_unfinished() {
+    let lab = Lab::new();
+    let mut config = lab.config();
+    config.capacity_bytes = Some(64 << 20);
+    config.share_bytes = Some(5 << 20);
+    let daemon = Daemon::start(&config).await.unwrap();
+    let (bad, good) = (lab.member(Role::Submitter), lab.member(Role::Submitter));
+    let greedy = Client::connect(&lab, &bad, daemon.local_addr()).await;
+    let mut unfinished = Vec::new();
+    let refused = loop {
+        let version = unfinished.len() as u64 + 1;
+        let sample = Sample::new(&bad.secret, "greedy", version, version);
+        let put = PutShard {
+            expected_bytes: 2 << 20,
+            ..sample.put(0)
+        };
+        match greedy.begin(put).await {
+            Ok(put) => unfinished.push(put),
+            Err(cause) => break cause,
+        }
+        assert!(unfinished.len() < 10, "never refused");
+    };
+    assert_eq!(code::<()>(Err(refused)), Code::NoSpace);
+    assert_eq!(unfinished.len(), 2);
+    honest(&lab, &good, daemon.local_addr(), 1).await;
+    let usage = |client: &Client| {
+        let connection = client.connection.clone();
+        async move { Client { connection }.status().await.free_bytes }
+    };
+    let told = usage(&greedy).await;
+    assert!(told < 1 << 20, "its own share is what it is told of");
+    drop(unfinished);
+    greedy.connection.close(0_u32.into(), b"");
+    let again = Client::connect(&lab, &bad, daemon.local_addr()).await;
+    let deadline = Instant::now() + LIMIT;
+    while usage(&again).await < 5 << 20 {
+        assert!(Instant::now() < deadline, "space is not given back");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_slow_loris_is_cut_off_and_others_are_served() {
+    let lab = Lab::new();
+    let daemon = lab.spawn(&lab.data(), &[]);
+    let (bad, good) = (lab.member(Role::Submitter), lab.member(Role::Submitter));
+    let open = connections(&lab, &bad, daemon.addr, 24).await;
+    let mut lorises = JoinSet::new();
+    for connection in open {
+        lorises.spawn(async move {
+            let (mut send, mut recv) = connection.open_bi().await.unwrap();
+            let frame = [100, 0, 0, 0];
+            let mut at = 0;
+            // A byte now and then, for ever; the host has had enough some time.
+            loop {
+                let byte = frame.get(at).copied().unwrap_or(0);
+                at += 1;
+                if send.write_all(&[byte]).await.is_err() {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(500)).await;
+                assert!(at < 100, "never cut off");
+            }
+            let mut rest = [0; 1];
+            let _ = recv.read(&mut rest).await;
+        });
+    }
+    honest(&lab, &good, daemon.addr, 1).await;
+    lorises.join_all().await;
+    honest(&lab, &good, daemon.addr, 2).await;
+    assert!(
+        peak_bytes(&daemon) < MEMORY_BYTES + SLACK_BYTES,
+        "{}",
+        peak_bytes(&daemon)
+    );
+}
+
+#[tokio::test]
+async fn answers_are_as_large_as_their_question_is_small_but_bounded() {
+    let lab = Lab::new();
+    let daemon = lab.spawn(&lab.data(), &[]);
+    let who = lab.member(Role::Submitter);
+    let client = Client::connect(&lab, &who, daemon.addr).await;
+    let sample = Sample::new(&who.secret, "42", 1, 1);
+    client.put(&sample, 0).await.unwrap();
+    // Everything is asked for at once, and nothing is read.
+    let mut unread = Vec::new();
+    for _ in 0..30 {
+        let (mut send, recv) = client.connection.open_bi().await.unwrap();
+        let asked = Request::Rows {
+            shard: sample.name(0),
+            first: 0,
+            count: u32::MAX,
+        };
+        protocol::net::write_frame(&mut send, &asked).await.unwrap();
+        unread.push((send, recv));
+    }
+    let good = lab.member(Role::Submitter);
+    honest(&lab, &good, daemon.addr, 1).await;
+    assert!(
+        peak_bytes(&daemon) < MEMORY_BYTES + SLACK_BYTES,
+        "{}",
+        peak_bytes(&daemon)
+    );
+}
