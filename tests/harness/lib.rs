@@ -3,6 +3,8 @@
 pub mod damage;
 pub mod grid;
 pub mod image;
+pub mod liar;
+pub mod mixed;
 pub mod net;
 pub mod program;
 pub mod skip;

@@ -6,6 +6,7 @@ mod docs;
 mod enrolment;
 mod everyday;
 mod faults;
+mod liars;
 mod placement;
 mod signals;
 

@@ -16,6 +16,7 @@ use super::gather::{Gathered, Patience};
 use super::rebuild::Rebuild;
 use super::{Agent, SaveInput, SaveRequest, chain, random, unix_seconds};
 use crate::cancel::Cancel;
+use crate::core::claims::ClaimDoubts;
 use crate::core::place::Placed;
 use crate::core::save::{
     AttemptId, SaveAction, SaveEvent, SaveFailure, SaveLimits, SaveOutcome, SavePlan, SaveSession,
@@ -171,6 +172,7 @@ impl Agent {
         first: Version,
     ) -> Result<Version, Failure> {
         let mut version = first;
+        let mut doubts = ClaimDoubts::default();
         for round in 0..CLAIMS_MAX {
             let mut asking = JoinSet::new();
             for host in gathered.hosts() {
@@ -180,15 +182,18 @@ impl Agent {
                     version,
                     checkpoint,
                 };
-                asking.spawn(async move { hosts.claim(host, claim).await });
+                asking.spawn(async move { (host, hosts.claim(host, claim).await) });
             }
-            let mut taken = None;
+            let (mut granted, mut denied) = (0, Vec::new());
             while let Some(answer) = asking.join_next().await {
-                // A host that fails now is replaced in the session, if it is needed at all.
-                if let Ok(Ok(Claimed::Taken { next })) = answer {
-                    taken = taken.max(Some(next));
+                match answer {
+                    Ok((_, Ok(Claimed::Yes))) => granted += 1,
+                    Ok((host, Ok(Claimed::Taken { next }))) => denied.push((host, next)),
+                    // A host that fails now is replaced in the session, if it is needed at all.
+                    Ok((_, Err(_))) | Err(_) => {}
                 }
             }
+            let taken = doubts.believed(version, granted, denied);
             let Some(next) = taken else {
                 return Ok(version);
             };

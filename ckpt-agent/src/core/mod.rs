@@ -4,6 +4,7 @@
 //! says what to do, `next_deadline` when to call again at the latest. So every fault at every
 //! moment can be tested without a socket.
 
+pub mod claims;
 pub mod fault;
 pub mod place;
 pub mod restore;

@@ -1,0 +1,604 @@
+//! A storage host that keeps shards in memory, speaks the protocol as it should, and lies as it is
+//! told to.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use codec::hash::ShardRoot;
+use codec::shard_file::{BlockEntry, Outline, ShardIdentity, TableBuilder};
+use codec::{CheckpointId, JobTag, OwnerId, Version};
+use protocol::identity::{Identity, Peer};
+use protocol::net::stream::{read_exact, read_frame, write_frame};
+use protocol::net::{EndpointConfig, server};
+use protocol::wire::Code;
+use protocol::wire::message::{
+    HostStatus, PutEnd, PutShard, Record, Refusal, Request, Response, ShardName, StoredShard,
+};
+use quinn::{Connection, Endpoint, RecvStream, SendStream};
+
+/// Longest wait for a client.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Ways to be wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lie {
+    /// It does as it should.
+    None,
+    /// One bit of every answer with blocks is flipped.
+    FlipsBits,
+    /// Blocks come in another order.
+    SwapsBlocks,
+    /// Answers with blocks end too early.
+    Truncates,
+    /// Blocks of another shard, or of another checkpoint.
+    ServesAnotherShard,
+    /// Only the oldest checkpoint of a job is shown.
+    HidesNewVersions,
+    /// It says that it has nothing.
+    HidesEverything,
+    /// It shows a manifest with a changed byte.
+    ForgesManifests,
+    /// It shows manifests of other jobs as those of the job that was asked for.
+    MixesJobsUp,
+    /// It claims to hold shards that it never got.
+    ClaimsShards,
+    /// It acknowledges what it throws away.
+    StoresNothing,
+    /// It acknowledges another root than that of what it got.
+    AcknowledgesAnotherRoot,
+    /// Blocks come a byte at a time.
+    Drips,
+    /// It announces and sends far more than was asked for.
+    AnswersTooMuch,
+    /// It sends frames that say to be as long as can be.
+    SendsHugeFrames,
+    /// It sends noise.
+    SendsNoise,
+    /// It says that the version is taken, and the next free one is the last there is.
+    TakesAllVersions,
+    /// It never answers.
+    IsSilent,
+    /// It ends the connection when it gets a request of this kind.
+    HangsUpAt(Kind),
+}
+
+/// Kinds of requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `Status`.
+    Status,
+    /// `Claim`.
+    Claim,
+    /// `PutShard`, after the first block.
+    Put,
+    /// `PutShard`, instead of the acknowledgement.
+    Stored,
+    /// `Commit`.
+    Commit,
+    /// `Find`.
+    Find,
+    /// `Outline`.
+    Outline,
+    /// `Page`.
+    Page,
+    /// `Rows`, in the middle of the answer.
+    Rows,
+}
+
+impl Lie {
+    /// All of them.
+    pub const ALL: [Self; 26] = [
+        Self::FlipsBits,
+        Self::SwapsBlocks,
+        Self::Truncates,
+        Self::ServesAnotherShard,
+        Self::HidesNewVersions,
+        Self::HidesEverything,
+        Self::ForgesManifests,
+        Self::MixesJobsUp,
+        Self::ClaimsShards,
+        Self::StoresNothing,
+        Self::AcknowledgesAnotherRoot,
+        Self::Drips,
+        Self::AnswersTooMuch,
+        Self::SendsHugeFrames,
+        Self::SendsNoise,
+        Self::TakesAllVersions,
+        Self::IsSilent,
+        Self::HangsUpAt(Kind::Status),
+        Self::HangsUpAt(Kind::Claim),
+        Self::HangsUpAt(Kind::Put),
+        Self::HangsUpAt(Kind::Stored),
+        Self::HangsUpAt(Kind::Commit),
+        Self::HangsUpAt(Kind::Find),
+        Self::HangsUpAt(Kind::Outline),
+        Self::HangsUpAt(Kind::Page),
+        Self::HangsUpAt(Kind::Rows),
+    ];
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    blocks: Vec<Vec<u8>>,
+    pages: Vec<Vec<u8>>,
+    outline: Option<Outline>,
+}
+
+#[derive(Debug)]
+struct Held {
+    owner: OwnerId,
+    job: JobTag,
+    version: Version,
+    manifest: Option<Vec<u8>>,
+    shards: BTreeMap<u8, Shard>,
+}
+
+#[derive(Debug)]
+struct State {
+    name: String,
+    lie: Mutex<Lie>,
+    held: Mutex<BTreeMap<CheckpointId, Held>>,
+}
+
+/// A host that can lie. Stops when dropped.
+#[derive(Debug)]
+pub struct Liar {
+    state: Arc<State>,
+    endpoint: Endpoint,
+    addr: SocketAddr,
+}
+
+impl Drop for Liar {
+    fn drop(&mut self) {
+        self.endpoint.close(0_u32.into(), b"");
+    }
+}
+
+impl Liar {
+    /// Starts an honest host; within a tokio runtime.
+    ///
+    /// # Errors
+    /// When it can't listen.
+    pub fn start(
+        name: &str,
+        identity: Identity,
+        authority: rustls_pki_types::CertificateDer<'static>,
+    ) -> Result<Self> {
+        let mut config = EndpointConfig::new(identity, authority);
+        config.streams_max = 64;
+        config.receive_window = 8 << 20;
+        config.stream_window = 2 << 20;
+        let endpoint = server(&config, ([127, 0, 0, 1], 0).into())?;
+        let state = Arc::new(State {
+            name: name.to_owned(),
+            lie: Mutex::new(Lie::None),
+            held: Mutex::default(),
+        });
+        let addr = endpoint.local_addr()?;
+        tokio::spawn(accept(endpoint.clone(), Arc::clone(&state)));
+        Ok(Self {
+            state,
+            endpoint,
+            addr,
+        })
+    }
+
+    /// Where it listens.
+    pub const fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Lies from now on.
+    pub fn lie(&self, lie: Lie) {
+        *self
+            .state
+            .lie
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = lie;
+    }
+}
+
+async fn accept(endpoint: Endpoint, state: Arc<State>) {
+    while let Some(incoming) = endpoint.accept().await {
+        let state = Arc::clone(&state);
+        tokio::spawn(async move {
+            let Ok(connection) = incoming.await else {
+                return;
+            };
+            let Ok(peer) = Peer::of(&connection) else {
+                return;
+            };
+            while let Ok((send, recv)) = connection.accept_bi().await {
+                let serving = Serving {
+                    state: Arc::clone(&state),
+                    connection: connection.clone(),
+                    owner: peer.id,
+                    lie: *state.lie.lock().unwrap_or_else(PoisonError::into_inner),
+                    send,
+                    recv,
+                };
+                // However it ends, the client has to cope with it.
+                tokio::spawn(async move { drop(serving.serve().await) });
+            }
+        });
+    }
+}
+
+struct Serving {
+    state: Arc<State>,
+    connection: Connection,
+    owner: OwnerId,
+    lie: Lie,
+    send: SendStream,
+    recv: RecvStream,
+}
+
+impl Serving {
+    async fn serve(mut self) -> Result<()> {
+        let asked: Request = read_frame(&mut self.recv, LIMIT).await?;
+        match self.lie {
+            Lie::IsSilent => {
+                tokio::time::sleep(LIMIT).await;
+                return Ok(());
+            }
+            Lie::SendsHugeFrames => {
+                self.send.write_all(&u32::MAX.to_le_bytes()).await?;
+                for _ in 0..1024 {
+                    self.send.write_all(&[0; 64 << 10]).await?;
+                }
+                return Ok(());
+            }
+            Lie::SendsNoise => {
+                let noise: Vec<u8> = (0..997_u32).map(|i| (i * 167 % 251) as u8).collect();
+                self.send.write_all(&100_u32.to_le_bytes()).await?;
+                self.send.write_all(&noise).await?;
+                self.send.finish()?;
+                return Ok(());
+            }
+            _ => {}
+        }
+        self.hang_up_at(kind(&asked))?;
+        match asked {
+            Request::Status => self.status().await,
+            Request::Claim(claim) => {
+                let response = if self.lie == Lie::TakesAllVersions {
+                    Response::Taken {
+                        next: Version(u64::MAX),
+                    }
+                } else {
+                    let next = self.next_version(claim.job_tag);
+                    if claim.version < next {
+                        Response::Taken { next }
+                    } else {
+                        Response::Claimed
+                    }
+                };
+                self.say(&response).await
+            }
+            Request::PutShard(put) => self.put(put).await,
+            Request::Commit { manifest } => self.commit(manifest).await,
+            Request::Find { job_tag, after } => self.find(job_tag, after).await,
+            Request::Outline(shard) => self.outline(shard).await,
+            Request::Page { shard, page } => self.page(shard, page).await,
+            Request::Rows {
+                shard,
+                first,
+                count,
+            } => self.rows(shard, first, count).await,
+            Request::Forget { checkpoint } => {
+                let existed = self.with_held(|held| held.remove(&checkpoint).is_some());
+                self.say(&Response::Forgotten { existed }).await
+            }
+            Request::Probe { bytes } => {
+                read_exact(&mut self.recv, bytes as usize).await?;
+                self.say(&Response::Probed).await
+            }
+            _ => {
+                let refusal = Refusal::new(Code::BadRequest, "");
+                self.say(&Response::Refused(refusal)).await
+            }
+        }
+    }
+
+    fn hang_up_at(&self, kind: Option<Kind>) -> Result<()> {
+        if kind.is_some_and(|kind| self.lie == Lie::HangsUpAt(kind)) {
+            self.connection.close(1_u32.into(), b"");
+            bail!("hung up");
+        }
+        Ok(())
+    }
+
+    fn with_held<T>(&self, look: impl FnOnce(&mut BTreeMap<CheckpointId, Held>) -> T) -> T {
+        look(
+            &mut self
+                .state
+                .held
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        )
+    }
+
+    async fn say(&mut self, response: &Response) -> Result<()> {
+        write_frame(&mut self.send, response).await?;
+        // Fails when it is finished already.
+        let _ = self.send.finish();
+        let _ = tokio::time::timeout(Duration::from_secs(1), self.send.stopped()).await;
+        Ok(())
+    }
+
+    async fn refuse(&mut self) -> Result<()> {
+        self.say(&Response::Refused(Refusal::new(Code::NotFound, "")))
+            .await
+    }
+
+    async fn status(&mut self) -> Result<()> {
+        let status = HostStatus {
+            name: self.state.name.clone(),
+            software: "liar".into(),
+            capacity_bytes: 1 << 40,
+            used_bytes: 0,
+            free_bytes: 1 << 40,
+            shards: 0,
+            checkpoints: 0,
+            uptime_s: 1,
+        };
+        self.say(&Response::Status(status)).await
+    }
+
+    fn next_version(&self, job: JobTag) -> Version {
+        let owner = self.owner;
+        let newest = self.with_held(|held| {
+            let of_job = held
+                .values()
+                .filter(|one| one.owner == owner && one.job == job);
+            of_job.map(|one| one.version.0).max()
+        });
+        Version(newest.unwrap_or(0) + 1)
+    }
+
+    async fn put(&mut self, put: PutShard) -> Result<()> {
+        write_frame(&mut self.send, &Response::Accepted).await?;
+        let (mut shard, mut table) = (Shard::default(), TableBuilder::default());
+        let end = loop {
+            let len = u32::from_le_bytes(self.take().await?);
+            if len == 0 {
+                break PutEnd::decode(&self.take().await?);
+            }
+            let block = read_exact(&mut self.recv, len as usize).await?.to_vec();
+            shard.pages.extend(table.push(BlockEntry::of(&block)));
+            shard.blocks.push(block);
+            self.hang_up_at(Some(Kind::Put))?;
+        };
+        self.hang_up_at(Some(Kind::Stored))?;
+        let (last, outline) = table.finish();
+        shard.pages.extend(last);
+        let index = put.shard().context("shard")?;
+        let mut root = outline.root(&ShardIdentity {
+            checkpoint: put.claim.checkpoint,
+            redundancy: put.redundancy,
+            shard: index,
+        });
+        if self.lie == Lie::AcknowledgesAnotherRoot {
+            root = ShardRoot([7; 32]);
+        }
+        shard.outline = Some(outline);
+        if self.lie != Lie::StoresNothing {
+            let owner = self.owner;
+            self.with_held(|held| {
+                let checkpoint = held.entry(put.claim.checkpoint).or_insert_with(|| Held {
+                    owner,
+                    job: put.claim.job_tag,
+                    version: put.claim.version,
+                    manifest: None,
+                    shards: BTreeMap::new(),
+                });
+                checkpoint.shards.insert(put.shard, shard);
+            });
+        }
+        let rows = end.rows;
+        self.say(&Response::Stored(StoredShard { rows, root }))
+            .await
+    }
+
+    async fn take<const N: usize>(&mut self) -> Result<[u8; N]> {
+        let bytes = read_exact(&mut self.recv, N).await?;
+        Ok(bytes.as_ref().try_into()?)
+    }
+
+    async fn commit(&mut self, manifest: Vec<u8>) -> Result<()> {
+        let parsed = codec::manifest::Manifest::parse(manifest.clone())?;
+        let checkpoint = parsed.public().checkpoint;
+        self.with_held(|held| {
+            if let Some(held) = held.get_mut(&checkpoint) {
+                held.manifest = Some(manifest);
+            }
+        });
+        self.say(&Response::Committed).await
+    }
+
+    fn records(&self, job: Option<JobTag>, after: Option<CheckpointId>) -> Vec<Record> {
+        let (owner, lie) = (self.owner, self.lie);
+        let job = job.filter(|_| lie != Lie::MixesJobsUp);
+        self.with_held(|held| {
+            let mine = |one: &&Held| {
+                one.owner == owner && one.manifest.is_some() && job.is_none_or(|job| one.job == job)
+            };
+            let oldest = |one: &Held| {
+                let same = held.values().filter(|other| other.job == one.job);
+                same.map(|other| other.version).min() == Some(one.version)
+            };
+            let shown = held
+                .iter()
+                .filter(|(id, one)| after.is_none_or(|after| **id > after) && mine(one))
+                .filter(|(_, one)| match lie {
+                    Lie::HidesEverything => false,
+                    Lie::HidesNewVersions => oldest(one),
+                    _ => true,
+                });
+            let record = |one: &Held| {
+                let mut manifest = one.manifest.clone().unwrap_or_default();
+                if lie == Lie::ForgesManifests
+                    && let Some(byte) = manifest.get_mut(60)
+                {
+                    *byte ^= 1;
+                }
+                let shards = match lie {
+                    Lie::ClaimsShards => (0..5).collect(),
+                    _ => one.shards.keys().copied().collect(),
+                };
+                Record { manifest, shards }
+            };
+            shown.map(|(_, one)| record(one)).collect()
+        })
+    }
+
+    async fn find(&mut self, job: Option<JobTag>, after: Option<CheckpointId>) -> Result<()> {
+        if self.lie == Lie::AnswersTooMuch {
+            let count = u32::MAX;
+            write_frame(&mut self.send, &Response::Found { count, more: true }).await?;
+            return self.too_much().await;
+        }
+        let records = self.records(job, after);
+        let count = records.len() as u32;
+        write_frame(&mut self.send, &Response::Found { count, more: false }).await?;
+        for record in &records {
+            write_frame(&mut self.send, record).await?;
+        }
+        self.end().await
+    }
+
+    async fn too_much(&mut self) -> Result<()> {
+        for _ in 0..1024 {
+            self.send.write_all(&[0; 64 << 10]).await?;
+        }
+        self.end().await
+    }
+
+    async fn end(&mut self) -> Result<()> {
+        let _ = self.send.finish();
+        let _ = tokio::time::timeout(Duration::from_secs(1), self.send.stopped()).await;
+        Ok(())
+    }
+
+    fn shard<T>(&self, name: ShardName, look: impl FnOnce(&Shard) -> T) -> Option<T> {
+        let owner = self.owner;
+        let lie = self.lie;
+        self.with_held(|held| {
+            let mut found = held
+                .get(&name.checkpoint)
+                .filter(|one| one.owner == owner)
+                .and_then(|one| one.shards.get(&name.shard));
+            if lie == Lie::ServesAnotherShard || (found.is_none() && lie == Lie::ClaimsShards) {
+                let others = held.iter().flat_map(|(id, one)| {
+                    one.shards
+                        .iter()
+                        .map(move |(number, shard)| (*id, *number, shard))
+                });
+                let other = others
+                    .filter(|(id, number, _)| (*id, *number) != (name.checkpoint, name.shard))
+                    .map(|(_, _, shard)| shard)
+                    .next();
+                found = other.or(found);
+            }
+            found.map(look)
+        })
+    }
+
+    async fn outline(&mut self, name: ShardName) -> Result<()> {
+        let Some(Some(outline)) = self.shard(name, |shard| shard.outline.clone()) else {
+            return self.refuse().await;
+        };
+        let response = Response::Outline {
+            rows: outline.rows,
+            block_bytes: outline.block_bytes,
+            pages: outline.pages.len() as u64,
+        };
+        write_frame(&mut self.send, &response).await?;
+        for page in &outline.pages {
+            self.send.write_all(&page.0).await?;
+        }
+        self.end().await
+    }
+
+    async fn page(&mut self, name: ShardName, page: u64) -> Result<()> {
+        let found = self.shard(name, |shard| shard.pages.get(page as usize).cloned());
+        let Some(Some(page)) = found else {
+            return self.refuse().await;
+        };
+        let bytes = page.len() as u32;
+        write_frame(&mut self.send, &Response::Page { bytes }).await?;
+        self.send.write_all(&page).await?;
+        self.end().await
+    }
+
+    async fn rows(&mut self, name: ShardName, first: u64, count: u32) -> Result<()> {
+        let found = self.shard(name, |shard| {
+            let blocks = shard
+                .blocks
+                .iter()
+                .skip(first as usize)
+                .take(count as usize);
+            blocks.cloned().collect::<Vec<_>>()
+        });
+        let Some(mut blocks) = found else {
+            return self.refuse().await;
+        };
+        if self.lie == Lie::SwapsBlocks {
+            blocks.reverse();
+            // A single one is turned round itself.
+            if let [only] = blocks.as_mut_slice() {
+                only.reverse();
+            }
+        }
+        let mut bytes = blocks.concat();
+        let len = bytes.len() as u64;
+        match self.lie {
+            Lie::FlipsBits => {
+                let middle = bytes.len() / 2;
+                if let Some(byte) = bytes.get_mut(middle) {
+                    *byte ^= 0x10;
+                }
+            }
+            Lie::Truncates => bytes.truncate(bytes.len() / 2),
+            Lie::AnswersTooMuch => {
+                let bytes = u64::MAX;
+                write_frame(&mut self.send, &Response::Rows { bytes }).await?;
+                return self.too_much().await;
+            }
+            _ => {}
+        }
+        write_frame(&mut self.send, &Response::Rows { bytes: len }).await?;
+        match self.lie {
+            Lie::Drips => {
+                for byte in bytes {
+                    self.send.write_all(&[byte]).await?;
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+            Lie::HangsUpAt(Kind::Rows) => {
+                let middle = bytes.len() / 2;
+                self.send
+                    .write_all(bytes.get(..middle).unwrap_or_default())
+                    .await?;
+                self.connection.close(1_u32.into(), b"");
+            }
+            _ => self.send.write_all(&bytes).await?,
+        }
+        self.end().await
+    }
+}
+
+const fn kind(request: &Request) -> Option<Kind> {
+    match request {
+        Request::Status => Some(Kind::Status),
+        Request::Claim(_) => Some(Kind::Claim),
+        Request::Commit { .. } => Some(Kind::Commit),
+        Request::Find { .. } => Some(Kind::Find),
+        Request::Outline(_) => Some(Kind::Outline),
+        Request::Page { .. } => Some(Kind::Page),
+        _ => None,
+    }
+}

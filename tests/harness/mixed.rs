@@ -1,0 +1,165 @@
+//! A grid of honest daemons and of hosts that can lie, all within the test's process.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::Result;
+use ckpt_store::{Daemon, DaemonConfig};
+use codec::seal::OwnerSecret;
+use protocol::grid::{Grid, GridHost, OwnerFiles};
+use protocol::identity::{
+    Authority, HostId, Identity, Revocations, Role, Validity, certificate_to_pem, write_key,
+};
+use tokio::runtime::Runtime;
+
+use crate::liar::{Liar, Lie};
+use crate::program::{Outcome, command, run};
+
+/// The grid.
+#[derive(Debug)]
+pub struct MixedGrid {
+    dir: tempfile::TempDir,
+    liars: Vec<Liar>,
+    daemons: Vec<Daemon>,
+    runtime: Option<Runtime>,
+}
+
+impl Drop for MixedGrid {
+    fn drop(&mut self) {
+        let daemons = std::mem::take(&mut self.daemons);
+        if let Some(runtime) = self.runtime.take() {
+            runtime.block_on(async {
+                self.liars.clear();
+                for daemon in daemons {
+                    daemon.stop().await;
+                }
+            });
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl MixedGrid {
+    /// Starts so many hosts of both kinds; the others do not lie yet.
+    ///
+    /// # Errors
+    /// When one does not start.
+    pub fn up(honest: u8, others: u8) -> Result<Self> {
+        let dir = tempfile::tempdir()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()?;
+        let authority = Authority::create(OwnerSecret::new([250; 32]), "mixed", validity()?)?;
+        let mut grid = Grid {
+            name: "mixed".into(),
+            authority: authority.certificate().clone(),
+            hosts: Vec::new(),
+            owner: None,
+            revoked: Revocations::default(),
+        };
+        let (mut daemons, mut liars) = (Vec::new(), Vec::new());
+        for number in 1..=honest + others {
+            let name = format!("h{number:02}");
+            let secret = OwnerSecret::new([number; 32]);
+            let id = secret.id();
+            let certificate = authority.sign(&[Role::Donor], &name, id, validity()?)?;
+            let identity = Identity::new(secret, certificate)?;
+            let addr = if number <= honest {
+                let config = daemon_config(&grid, identity, &name, dir.path().join(&name));
+                let daemon = runtime.block_on(Daemon::start(&config))?;
+                let addr = daemon.local_addr();
+                daemons.push(daemon);
+                addr
+            } else {
+                let _inside = runtime.enter();
+                let liar = Liar::start(&name, identity, grid.authority.clone())?;
+                let addr = liar.addr();
+                liars.push(liar);
+                addr
+            };
+            grid.hosts.push(GridHost {
+                name,
+                addr,
+                id: HostId(id),
+                site: None,
+                owner: None,
+            });
+        }
+        let owner = OwnerSecret::new([255; 32]);
+        let certificate = authority.sign(&[Role::Submitter], "owner", owner.id(), validity()?)?;
+        let files = OwnerFiles {
+            key: dir.path().join("owner.key"),
+            certificate: dir.path().join("owner.crt"),
+        };
+        write_key(&files.key, &owner)?;
+        std::fs::write(&files.certificate, certificate_to_pem(&certificate))?;
+        grid.owner = Some(files);
+        grid.save(&dir.path().join("grid.toml"))?;
+        Ok(Self {
+            dir,
+            liars,
+            daemons,
+            runtime: Some(runtime),
+        })
+    }
+
+    /// Has all hosts that can lie do so.
+    pub fn lie(&self, lie: Lie) {
+        for liar in &self.liars {
+            liar.lie(lie);
+        }
+    }
+
+    /// A path in the directory of the grid.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// `ckpt` for this grid.
+    ///
+    /// # Errors
+    /// When the program does not build.
+    pub fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Result<Command> {
+        let mut program = command(args)?;
+        program
+            .env("CKPT_GRID", self.path("grid.toml"))
+            .env("CKPT_STATE_DIR", self.path("state"))
+            .current_dir(self.dir.path());
+        Ok(program)
+    }
+
+    /// Runs `ckpt` for this grid.
+    ///
+    /// # Errors
+    /// When it can't be run.
+    pub fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Result<Outcome> {
+        run(&mut self.command(args)?)
+    }
+}
+
+fn validity() -> Result<Validity> {
+    Ok(Validity {
+        from: SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs(),
+        lasting: Duration::from_secs(86_400),
+    })
+}
+
+fn daemon_config(grid: &Grid, identity: Identity, name: &str, data_dir: PathBuf) -> DaemonConfig {
+    DaemonConfig {
+        grid: grid.clone(),
+        grid_file: None,
+        identity,
+        name: name.to_owned(),
+        data_dir,
+        listen: ([127, 0, 0, 1], 0).into(),
+        capacity_bytes: Some(1 << 30),
+        share_bytes: None,
+        reserve_bytes: Some(0),
+        memory_bytes: 64 << 20,
+        gives_way_after: Duration::from_secs(30),
+        stand_back: false,
+    }
+}
