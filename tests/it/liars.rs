@@ -152,7 +152,8 @@ fn three_liars_of_five_are_an_error_or_do_no_harm() -> Result<()> {
 
 #[test]
 fn three_of_five_that_break_off_or_hold_up_are_an_error() -> Result<()> {
-    each(about_time(), three_of_five)
+    // Hosts that drip are borne for minutes when there are no others: slow is better than nothing.
+    each(about_time().filter(|lie| *lie != Lie::Drips), three_of_five)
 }
 
 #[test]
