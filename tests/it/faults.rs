@@ -279,7 +279,7 @@ fn strangers_get_nothing() -> Result<()> {
     let mut list = ours.command(["list"])?;
     list.env("CKPT_KEY_FILE", dir.join("owner.key"))
         .env("CKPT_CERT_FILE", dir.join("owner.crt"));
-    let refused = tests::program::run(&mut list)?.expect(5)?;
+    let refused = tests::program::run(&mut list)?.expect(6)?;
     assert!(
         refused.stderr.contains("does not accept our certificate"),
         "{refused}"
