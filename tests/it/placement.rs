@@ -142,7 +142,10 @@ fn the_table_behind_a_choice_says_what_hosts_are_worth() -> Result<()> {
         "0.99999",
         "x.img",
     ];
-    let saved = grid.run(auto)?.expect(0)?.json()?;
+    // If even all hosts do not suffice, it says so and takes as many as help.
+    let saved = grid.run(auto)?;
+    assert!(matches!(saved.code, Some(0 | 3)), "{saved}");
+    let saved = saved.json()?;
     let many = saved["holders"].as_array().context("no holders")?.len();
     assert!(few < many, "{few} hosts for 0.9, {many} for 0.99999");
     Ok(())
