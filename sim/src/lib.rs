@@ -13,7 +13,8 @@
 //! let world = grid5000::world(7, 40);
 //! let settings = Settings { work_seconds: 4.0 * 3600.0, ..Settings::default() };
 //! let grid = Grid { hosts: (0..30).collect(), start: grid5000::START + 20 * 86_400, seed: 1 };
-//! let knowledge = Knowledge::at(&world, &grid, &HazardModel::pretrained());
+//! let model = HazardModel::pretrained();
+//! let knowledge = Knowledge::at(&world, &grid, &model);
 //! let jobs = run(&knowledge, &settings, Policy::Hosts(Scheme::Correlated));
 //! assert_eq!(jobs.len(), settings.jobs);
 //! ```
