@@ -275,6 +275,12 @@ pub struct SkippedVersion {
     pub reason: String,
 }
 
+impl fmt::Display for SkippedVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "version {}: {}", self.version, self.reason)
+    }
+}
+
 /// Answer of `ckpt list`.
 #[derive(Clone, Debug, Serialize)]
 pub struct ListReport {
@@ -359,8 +365,12 @@ pub struct VerifyReport {
     pub checkpoints: Vec<VerifiedCheckpoint>,
     /// Whether every block was read.
     pub read_data: bool,
+    /// Blocks of each shard that were read, if they were chosen at random.
+    pub sampled_blocks: Option<u32>,
     /// Bytes of blocks that were read and checked.
     pub read_bytes: u64,
+    /// Versions that should be there and that no host shows.
+    pub gaps: Vec<String>,
     /// Hosts that did not answer.
     pub silent: Vec<HostNote>,
 }

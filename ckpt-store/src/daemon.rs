@@ -24,8 +24,9 @@ use crate::disk::RealDisk;
 use crate::monitor::preferences::DiskUse;
 use crate::monitor::proc::SystemPaths;
 use crate::monitor::{Monitor, MonitorError, SAMPLE_PERIOD};
+use crate::serve::auditing::Auditing;
 use crate::serve::shares::{Share, Shares};
-use crate::serve::{self, Clock, Host, STREAMS_MAX};
+use crate::serve::{self, Clock, Host, HostParts, STREAMS_MAX};
 use crate::shards::{Lent, Store, StoreError};
 
 /// How often what was never committed is looked for.
@@ -82,6 +83,7 @@ pub struct Daemon {
     sweeping: JoinHandle<()>,
     watching: JoinHandle<()>,
     monitor: Arc<Monitor>,
+    auditing: Arc<Auditing>,
     places: Arc<Semaphore>,
     connections: usize,
     _lock: File,
@@ -119,18 +121,16 @@ impl Daemon {
         let endpoint = endpoint::server(&settings, config.listen)?;
         let local_addr = endpoint.local_addr().map_err(failed)?;
         let (stop, stopping) = watch::channel(false);
-        let name = config.name.clone();
-        let watched = Arc::clone(&monitor);
-        let silence = config.gives_way_after;
-        let host = Host::new(
-            Arc::clone(&store),
-            watched,
-            name,
+        let auditing = Arc::new(Auditing::open(config.data_dir.clone()));
+        let parts = HostParts {
+            store: Arc::clone(&store),
+            monitor: Arc::clone(&monitor),
+            auditing: Arc::clone(&auditing),
+            name: config.name.clone(),
             clock,
-            &plan,
-            silence,
             stopping,
-        );
+        };
+        let host = Host::new(parts, &plan, config.gives_way_after);
         let places = Arc::new(Semaphore::new(plan.connections));
         let reception = Reception {
             endpoint: endpoint.clone(),
@@ -150,8 +150,14 @@ impl Daemon {
         Ok(Self {
             accepting: tokio::spawn(Arc::new(reception).accept()),
             sweeping: tokio::spawn(sweep(Arc::clone(&store), clock)),
-            watching: tokio::spawn(watch_machine(Arc::clone(&monitor), store, clock)),
+            watching: tokio::spawn(watch_machine(
+                Arc::clone(&monitor),
+                store,
+                Arc::clone(&auditing),
+                clock,
+            )),
             monitor,
+            auditing,
             endpoint,
             local_addr,
             stop,
@@ -184,6 +190,7 @@ impl Daemon {
         self.sweeping.abort();
         self.watching.abort();
         self.monitor.close();
+        self.auditing.write();
         info!("stopped");
     }
 }
@@ -334,13 +341,20 @@ fn network_of(addr: IpAddr) -> IpAddr {
     }
 }
 
-async fn watch_machine(monitor: Arc<Monitor>, store: Arc<Store>, clock: Clock) {
+async fn watch_machine(
+    monitor: Arc<Monitor>,
+    store: Arc<Store>,
+    auditing: Arc<Auditing>,
+    clock: Clock,
+) {
     let mut period = tokio::time::interval(SAMPLE_PERIOD);
     period.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         period.tick().await;
         let (monitor, store) = (Arc::clone(&monitor), Arc::clone(&store));
+        let auditing = Arc::clone(&auditing);
         let sampled = tokio::task::spawn_blocking(move || {
+            auditing.write();
             monitor.sample(clock.unix_seconds(), store.usage(None).free_bytes);
         });
         if let Err(panicked) = sampled.await {

@@ -9,6 +9,7 @@ mod faults;
 mod liars;
 mod placement;
 mod signals;
+mod trust;
 
 use anyhow::Result;
 use tests::Grid;

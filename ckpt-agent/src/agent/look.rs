@@ -1,20 +1,25 @@
 //! What changes nothing, or only removes: list, show, verify, forget, hosts.
 
+use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use codec::index::{FileEntry, FileKind, SegmentEntry};
-use codec::manifest::{ImageKind, Summary};
+use codec::manifest::{ImageKind, Public, Summary};
 use codec::seal::Cipher;
-use codec::{JobId, ShardIndex, Version};
+use codec::{CheckpointId, JobId, ShardIndex, Version};
 use placement::AvailabilityBitmap;
+use protocol::wire::Code;
+use protocol::wire::message::{Audit, AuditFault};
 use tokio::task::JoinSet;
 
 use super::gather::{Gathered, Patience};
 use super::restore::Stop;
-use super::{Agent, ForgetWhich, Which};
+use super::{Agent, ForgetWhich, Which, random};
 use crate::cancel::Cancel;
 use crate::core::{Fault, HostIndex};
 use crate::inventory::{KnownCheckpoint, OpenedCheckpoint};
+use crate::knowledge::{Contact, Observation};
 use crate::report::{
     BadShard, ExitStatus, Failure, ForgetReport, Holder, HostReport, HostsReport, ListReport,
     ListedCheckpoint, Observer, Progress, ProgressEvent, ShowReport, ShownFile, VerifiedCheckpoint,
@@ -119,7 +124,7 @@ impl Agent {
         &self,
         job: Option<&JobId>,
         version: Option<Version>,
-        read_data: bool,
+        depth: Depth,
         observer: Arc<dyn Observer>,
         mut cancel: Cancel,
     ) -> Result<VerifyReport, Failure> {
@@ -137,9 +142,10 @@ impl Agent {
             .map(|one| one.known.manifest.public().block_bytes * one.known.holders.len() as u64);
         let mut verifier = Verifier {
             agent: self,
-            read_data,
+            depth,
+            seed: random::<16>()?,
             progress: Progress {
-                total_bytes: read_data.then(|| total.sum()),
+                total_bytes: (depth == Depth::All).then(|| total.sum()),
                 ..Progress::default()
             },
             observer,
@@ -157,8 +163,13 @@ impl Agent {
         }
         Ok(VerifyReport {
             checkpoints,
-            read_data,
+            read_data: depth == Depth::All,
+            sampled_blocks: match depth {
+                Depth::Sample(blocks) => Some(blocks),
+                Depth::Tables | Depth::All => None,
+            },
             read_bytes: verifier.progress.done_bytes,
+            gaps: gaps(&opened),
             silent: self.silent_notes(&gathered),
         })
     }
@@ -205,6 +216,12 @@ impl Agent {
                 }
             }
         }
+        let left = gathered.inventory.newest_first().into_iter().find(|known| {
+            let id = known.manifest.public().checkpoint;
+            chosen.iter().all(|(_, removed)| *removed != id)
+        });
+        let left = left.map(KnownCheckpoint::version);
+        self.notebook.note(Observation::Removed(job_tag, left));
         Ok(ForgetReport {
             job: job.clone(),
             removed: chosen.into_iter().map(|(version, _)| version).collect(),
@@ -338,9 +355,57 @@ fn printable(name: &[u8]) -> String {
         .collect()
 }
 
+/// Checkpoints that were made after one that no host shows any more, although an older one is there:
+/// it was forgotten, lost, or is hidden. `opened` is ordered by job and version.
+fn gaps(opened: &[OpenedCheckpoint]) -> Vec<String> {
+    let manifest = |one: &OpenedCheckpoint| one.known.manifest.hash();
+    let pairs = opened.iter().zip(opened.iter().skip(1));
+    let of_job = pairs.filter(|(older, newer)| older.summary.job == newer.summary.job);
+    let gap = of_job.filter(|(_, newer)| {
+        let previous = newer.known.manifest.public().previous;
+        previous.is_some_and(|previous| opened.iter().all(|one| manifest(one) != previous))
+    });
+    let told = gap.map(|(older, newer)| {
+        format!(
+            "job {}: between version {} and {} there was another, which no host shows",
+            newer.summary.job,
+            older.known.version(),
+            newer.known.version()
+        )
+    });
+    told.collect()
+}
+
+/// How much of each shard is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depth {
+    /// The hashes of its blocks, against the manifest.
+    Tables,
+    /// These, and so many of its blocks, chosen at random.
+    Sample(u32),
+    /// These, and every block.
+    All,
+}
+
+/// So many different rows of `rows`, in ascending order; `number` gives a random number for each draw.
+fn sample(rows: u64, blocks: u32, mut number: impl FnMut(u64) -> u64) -> BTreeSet<u64> {
+    let wanted = rows.min(blocks.into());
+    let mut chosen = BTreeSet::new();
+    // Floyd's way: as many draws as rows.
+    for last in rows - wanted..rows {
+        let row = number(last) % (last + 1);
+        if !chosen.insert(row) {
+            chosen.insert(last);
+        }
+    }
+    chosen
+}
+
 struct Verifier<'a> {
     agent: &'a Agent,
-    read_data: bool,
+    depth: Depth,
+    /// Of the choice of blocks: no host can foresee it.
+    seed: [u8; 16],
     progress: Progress,
     observer: Arc<dyn Observer>,
 }
@@ -352,8 +417,11 @@ impl Verifier<'_> {
         let (mut good, mut bad) = (Vec::new(), Vec::new());
         for (shard, host) in &known.holders {
             let name = self.agent.hosts.name(*host).to_owned();
-            match self.shard(known, *shard, *host).await {
-                Ok(()) => good.push(Holder {
+            let checked = self.shard(known, *shard, *host).await;
+            self.report(public.checkpoint, *shard, *host, &checked)
+                .await;
+            match checked {
+                Ok(_) => good.push(Holder {
                     shard: shard.number(),
                     host: Some(name),
                 }),
@@ -384,26 +452,91 @@ impl Verifier<'_> {
         }
     }
 
+    /// Notes what was found, and tells the host, so that its owner can see why it loses its place.
+    async fn report(
+        &self,
+        checkpoint: CheckpointId,
+        shard: ShardIndex,
+        host: HostIndex,
+        checked: &Result<u32, Fault>,
+    ) {
+        let fault = match checked {
+            Ok(_) => None,
+            Err(Fault::Lied(_)) => Some(AuditFault::Damaged),
+            Err(Fault::Refused {
+                code: Code::NotFound,
+                ..
+            }) => Some(AuditFault::Missing),
+            // It says itself that it can't read it.
+            Err(Fault::Refused {
+                code: Code::DiskFailed | Code::Mismatch | Code::Internal,
+                ..
+            }) => Some(AuditFault::Damaged),
+            // It comes back, or its owner needs it now.
+            Err(Fault::Refused { .. } | Fault::Slow { .. } | Fault::Starved) => return,
+            Err(Fault::Gone(_) | Fault::Stalled(_)) => Some(AuditFault::BrokenOff),
+        };
+        let contact = match fault {
+            None => Contact::Answered,
+            Some(AuditFault::BrokenOff) => Contact::Silent,
+            Some(AuditFault::Missing | AuditFault::Damaged) => Contact::Lied,
+        };
+        self.agent.saw(host, contact);
+        let audit = Audit {
+            checkpoint,
+            shard: shard.number(),
+            blocks: *checked.as_ref().unwrap_or(&0),
+            fault,
+        };
+        self.agent.hosts.audited(host, audit).await;
+    }
+
+    /// Checks a shard and returns the number of blocks that were read.
     async fn shard(
         &mut self,
         known: &KnownCheckpoint,
         shard: ShardIndex,
         host: HostIndex,
-    ) -> Result<(), Fault> {
+    ) -> Result<u32, Fault> {
         let public = known.manifest.public();
         let reader = BlockReader::new(self.agent.hosts.clone(), public.clone());
         reader.fetch_outline(shard, host).await?;
-        let mut first = 0;
-        while self.read_data && first < public.rows {
-            let end = public.rows.min(first + VERIFY_ROWS);
+        let mut blocks = 0_u32;
+        for rows in self.rows(public, shard, host) {
+            let count = u32::try_from(rows.end - rows.start).unwrap_or(u32::MAX);
             let mut bytes = 0;
-            let count = |_, block: bytes::Bytes| bytes += block.len() as u64;
-            reader.blocks(shard, host, first..end, count).await?;
+            let tally = |_, block: bytes::Bytes| bytes += block.len() as u64;
+            reader.blocks(shard, host, rows, tally).await?;
+            blocks = blocks.saturating_add(count);
             self.progress.done_bytes += bytes;
             self.progress.network_bytes += bytes;
             self.observer.event(ProgressEvent::Progress(self.progress));
-            first = end;
         }
-        Ok(())
+        Ok(blocks)
+    }
+
+    /// The rows to read of a shard, a few at a time.
+    fn rows(&self, public: &Public, shard: ShardIndex, host: HostIndex) -> Vec<Range<u64>> {
+        let rows = public.rows;
+        match self.depth {
+            Depth::Tables => Vec::new(),
+            Depth::All => (0..rows.div_ceil(VERIFY_ROWS))
+                .map(|part| part * VERIFY_ROWS..rows.min((part + 1) * VERIFY_ROWS))
+                .collect(),
+            Depth::Sample(blocks) => {
+                let chosen = sample(rows, blocks, |draw| {
+                    let mut hasher = blake3::Hasher::new_derive_key("ckpt v1 audit sample");
+                    hasher.update(&self.seed);
+                    hasher.update(&public.checkpoint.0);
+                    hasher.update(&[shard.number()]);
+                    hasher.update(&(host.0 as u64).to_le_bytes());
+                    hasher.update(&draw.to_le_bytes());
+                    let mut number = [0; 8];
+                    hasher.finalize_xof().fill(&mut number);
+                    u64::from_le_bytes(number)
+                });
+                chosen.into_iter().map(|row| row..row + 1).collect()
+            }
+        }
     }
 }

@@ -23,6 +23,7 @@ use crate::report::{ExitStatus, Failure, Holder, HostNote};
 use crate::transfer::Hosts;
 
 pub use advise::{AdviseRequest, advise};
+pub use look::Depth;
 pub use place::PlacementWish;
 
 /// What to save.

@@ -6,18 +6,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use codec::ShardIndex;
 use codec::decode::{DecodeError, RowDecoder};
 use codec::encode::row_bytes_max;
 use codec::geometry::SEGMENT_BYTES;
 use codec::index::Index;
 use codec::manifest::{ImageKind, Summary};
+use codec::{JobTag, ShardIndex};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Duration, Instant};
 
 use super::gather::{Gathered, Patience};
-use super::{Agent, RestoreRequest, RestoreTarget, Which, chain};
+use super::{Agent, RestoreRequest, RestoreTarget, Which, chain, unix_seconds};
 use crate::cancel::Cancel;
 use crate::core::restore::{
     FetchId, RestoreAction, RestoreEvent, RestoreLimits, RestoreOutcome, RestorePlan,
@@ -26,6 +26,7 @@ use crate::core::restore::{
 use crate::core::{Fault, HostIndex, Millis};
 use crate::image::{Sink, SinkError, SinkOptions, Target};
 use crate::inventory::KnownCheckpoint;
+use crate::knowledge::Observation;
 use crate::pipeline::decode::{self, Decoded, RowBlocks};
 use crate::report::{
     ExitStatus, Failure, HostNote, Observer, Progress, ProgressEvent, RestoreReport,
@@ -69,10 +70,18 @@ impl Agent {
         let gathered = self.gather(Some(job_tag), patience).await;
         self.somebody(&gathered, &doing)?;
         let choices = choose(&gathered, request.which);
+        let hidden = self.hidden(job_tag, &choices, request.which);
         if choices.is_empty() {
-            return self.nothing(&request, &gathered, &doing, started);
+            let mut report = self.nothing(&request, &gathered, &doing, started)?;
+            report
+                .warnings
+                .extend(hidden.map(|hidden| hidden.to_string()));
+            return Ok(report);
         }
-        let mut skipped: Vec<SkippedVersion> = Vec::new();
+        let mut skipped: Vec<SkippedVersion> = hidden.into_iter().collect();
+        for skip in &skipped {
+            observer.event(ProgressEvent::VersionSkipped(skip.clone()));
+        }
         let mut hosts = Vec::new();
         for known in choices {
             let attempt = Attempt {
@@ -85,6 +94,8 @@ impl Agent {
             match attempt.run(cancel.clone()).await {
                 Ok(mut report) => {
                     report.skipped = skipped;
+                    self.notebook
+                        .note(Observation::Version(job_tag, known.version()));
                     return Ok(report);
                 }
                 Err(Stop::Fatal(failure)) => return Err(failure),
@@ -99,6 +110,22 @@ impl Agent {
         }
         hosts.extend(self.silent_notes(&gathered));
         Err(lost(&doing, &skipped, hosts, &gathered))
+    }
+
+    /// The newest version that this machine knows of, if the hosts show only older ones.
+    fn hidden(
+        &self,
+        job_tag: JobTag,
+        choices: &[KnownCheckpoint],
+        which: Which,
+    ) -> Option<SkippedVersion> {
+        let seen = self.notebook.read(unix_seconds()).newest(job_tag)?;
+        let shown = choices.iter().map(KnownCheckpoint::version).max();
+        let is_hidden = which == Which::Newest && shown.is_none_or(|shown| shown < seen);
+        is_hidden.then(|| SkippedVersion {
+            version: seen,
+            reason: "this machine knows of it, but no host that answers shows it: removed from elsewhere, lost, or hidden".into(),
+        })
     }
 
     fn nothing(

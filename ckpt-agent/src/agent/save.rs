@@ -71,9 +71,10 @@ impl Agent {
         self.somebody(&gathered, &doing)?;
         let checkpoint = CheckpointId(random()?);
         let newest = gathered.inventory.newest_first().first().copied().cloned();
-        let first = newest
-            .as_ref()
-            .map_or(Version::FIRST, |n| n.version().next());
+        // Hosts may hide the newest: its number is not given twice all the same.
+        let seen = self.notebook.read(unix_seconds()).newest(job_tag);
+        let newest_seen = newest.as_ref().map(|newest| newest.version()).max(seen);
+        let first = newest_seen.map_or(Version::FIRST, Version::next);
         let version = self.claim(&gathered, job_tag, checkpoint, first).await?;
         let placed = self
             .place(
@@ -116,6 +117,7 @@ impl Agent {
         if let Ok(report) = &mut saved {
             self.notebook
                 .note(Observation::Save(job_tag, report.seconds));
+            self.notebook.note(Observation::Version(job_tag, version));
             // The time of a small save is that of its round trips.
             if report.shard_bytes >= UPLINK_TELLS {
                 let rate = report.shard_bytes as f64 / report.seconds.max(1e-3);

@@ -105,6 +105,9 @@ pub enum Command {
         version: Option<Version>,
     },
     /// Check that shards are where they should be.
+    #[command(
+        after_help = "Example:\n  ckpt verify --sample 4      now and then: finds hosts that lost or damaged what they took\n  ckpt verify --read-data     everything\n\nExit status: see ckpt --help"
+    )]
     Verify {
         /// Only this job.
         #[arg(long)]
@@ -113,8 +116,11 @@ pub enum Command {
         #[arg(long, value_parser = parse_version)]
         version: Option<Version>,
         /// Read and check every block.
-        #[arg(long)]
+        #[arg(long, conflicts_with = "sample")]
         read_data: bool,
+        /// Read and check so many blocks of each shard, chosen at random.
+        #[arg(long, value_name = "BLOCKS", num_args = 0..=1, default_missing_value = "4", value_parser = clap::value_parser!(u32).range(1..))]
+        sample: Option<u32>,
     },
     /// Remove checkpoints.
     Forget(Forget),

@@ -22,8 +22,8 @@ use protocol::identity::Identity;
 use serde::Serialize;
 
 use crate::agent::{
-    self, AdviseRequest, Agent, ForgetWhich, Resources, RestoreRequest, RestoreTarget, SaveInput,
-    SaveRequest, Which,
+    self, AdviseRequest, Agent, Depth, ForgetWhich, Resources, RestoreRequest, RestoreTarget,
+    SaveInput, SaveRequest, Which,
 };
 use crate::cancel::{Cancel, canceller};
 use crate::knowledge::{self, Notebook};
@@ -435,8 +435,14 @@ async fn with_agent(
             job,
             version,
             read_data,
+            sample,
         } => {
-            let verify = agent.verify(job.as_ref(), version, read_data, observer, cancel);
+            let depth = match (read_data, sample) {
+                (true, _) => Depth::All,
+                (false, Some(blocks)) => Depth::Sample(blocks),
+                (false, None) => Depth::Tables,
+            };
+            let verify = agent.verify(job.as_ref(), version, depth, observer, cancel);
             let report = verify.await?;
             let status = verify_status(&report);
             Ok((Box::new(report), status))

@@ -256,10 +256,13 @@ impl Report for VerifyReport {
                 writeln!(out, "  shard {} on {host}: {}", bad.shard, bad.what)?;
             }
         }
+        for gap in &self.gaps {
+            writeln!(out, "{gap}")?;
+        }
         if self.checkpoints.is_empty() {
             writeln!(out, "no checkpoints")?;
         }
-        if self.read_data {
+        if self.read_data || self.sampled_blocks.is_some() {
             writeln!(out, "{} read and checked", bytes(self.read_bytes))?;
         }
         write_silent(out, &self.silent)

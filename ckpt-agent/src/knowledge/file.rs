@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use codec::JobTag;
+use codec::{JobTag, Version};
 use placement::bandwidth::{Measurement, RateHistory};
 use protocol::identity::HostId;
 use rustix::fs::{FlockOperation, flock};
@@ -54,6 +54,8 @@ struct FileText {
     hosts: Vec<HostText>,
     #[serde(default)]
     saves: Vec<SaveText>,
+    #[serde(default)]
+    newest: Vec<NewestText>,
     /// Unix seconds and bytes per second.
     #[serde(default)]
     uplink: Vec<(u64, f64)>,
@@ -76,6 +78,13 @@ struct SaveText {
     job_tag: String,
     at: u64,
     seconds: f64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct NewestText {
+    job_tag: String,
+    at: u64,
+    version: u64,
 }
 
 const VERSION: u32 = 1;
@@ -156,6 +165,15 @@ impl Knowledge {
                 known.saves.insert(tag, (save.at, save.seconds));
             }
         }
+        for newest in file.newest {
+            let tag = JobTag::from_hex(&newest.job_tag)
+                .ok_or_else(|| format!("job tag {:?}", newest.job_tag))?;
+            // One that large is no version: the next one could not be counted.
+            if newest.version < u64::MAX / 2 {
+                let seen = (newest.at, Version(newest.version));
+                known.newest.insert(tag, seen);
+            }
+        }
         Ok(known)
     }
 
@@ -167,8 +185,19 @@ impl Knowledge {
         let mut saves: Vec<_> = self.saves.iter().collect();
         saves.sort_by_key(|(_, (at, _))| std::cmp::Reverse(*at));
         saves.truncate(KEPT_MAX);
+        let mut newest: Vec<_> = self.newest.iter().collect();
+        newest.sort_by_key(|(_, (at, _))| std::cmp::Reverse(*at));
+        newest.truncate(KEPT_MAX);
         let file = FileText {
             version: VERSION,
+            newest: newest
+                .into_iter()
+                .map(|(tag, (at, version))| NewestText {
+                    job_tag: tag.hex(),
+                    at: *at,
+                    version: version.0,
+                })
+                .collect(),
             uplink: rates_text(&self.uplink),
             hosts: hosts
                 .into_iter()
@@ -274,6 +303,7 @@ mod tests {
         notebook.note(Observation::Rate(HOST, 5e7));
         notebook.note(Observation::Contact(HOST, Contact::Answered));
         notebook.note(Observation::Save(JobTag([4; 32]), 2.5));
+        notebook.note(Observation::Version(JobTag([4; 32]), Version(7)));
         let now = notebook.read(1000);
         notebook.write(1000);
         let later = Notebook::at(path.clone()).read(1000);

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use codec::JobTag;
+use codec::{JobTag, Version};
 use placement::Probability;
 use placement::bandwidth::{Measurement, RateForecast, RateHistory};
 use protocol::identity::HostId;
@@ -51,6 +51,10 @@ pub enum Observation {
     Probed(HostId),
     /// Seconds that a save of a job took.
     Save(JobTag, f64),
+    /// A version of a job exists.
+    Version(JobTag, Version),
+    /// Versions of a job were removed on purpose; the newest that is left, if one is.
+    Removed(JobTag, Option<Version>),
     /// Bytes per second that this machine sent to all hosts together.
     Uplink(f64),
 }
@@ -72,6 +76,8 @@ pub struct Knowledge {
     hosts: BTreeMap<HostId, KnownHost>,
     /// When each job was last saved, and how many seconds that took.
     saves: BTreeMap<JobTag, (u64, f64)>,
+    /// The newest version of each job that was ever seen, and when.
+    newest: BTreeMap<JobTag, (u64, Version)>,
     /// What this machine sent to all hosts together.
     uplink: RateHistory,
 }
@@ -163,6 +169,12 @@ impl Knowledge {
         self.saves.get(&job).map(|(_, seconds)| *seconds)
     }
 
+    /// The newest version of a job that this machine ever saw: hosts that show only older ones have
+    /// lost it, or hide it.
+    pub fn newest(&self, job: JobTag) -> Option<Version> {
+        self.newest.get(&job).map(|(_, version)| *version)
+    }
+
     /// Learns.
     pub fn observe(&mut self, observation: &Observation, now: u64) {
         match observation {
@@ -187,6 +199,16 @@ impl Knowledge {
             }),
             Observation::Save(job, seconds) => {
                 self.saves.insert(*job, (now, *seconds));
+            }
+            Observation::Version(job, version) => {
+                let (at, newest) = self.newest.entry(*job).or_insert((now, *version));
+                (*at, *newest) = (now, (*newest).max(*version));
+            }
+            Observation::Removed(job, None) => {
+                self.newest.remove(job);
+            }
+            Observation::Removed(job, Some(left)) => {
+                self.newest.insert(*job, (now, *left));
             }
         }
     }
@@ -331,5 +353,20 @@ mod tests {
         let known = notebook.read(5);
         assert!(known.host(HOST).unwrap().forecast(5).is_some());
         notebook.write(5);
+    }
+
+    #[test]
+    fn the_newest_version_is_remembered_until_it_is_removed() {
+        let job = JobTag([1; 32]);
+        let mut known = Knowledge::default();
+        assert_eq!(known.newest(job), None);
+        for version in [3, 7, 5] {
+            known.observe(&Observation::Version(job, Version(version)), DAY);
+        }
+        assert_eq!(known.newest(job), Some(Version(7)));
+        known.observe(&Observation::Removed(job, Some(Version(5))), DAY);
+        assert_eq!(known.newest(job), Some(Version(5)));
+        known.observe(&Observation::Removed(job, None), DAY);
+        assert_eq!(known.newest(job), None);
     }
 }

@@ -11,7 +11,7 @@ use protocol::net::endpoint::{self, EndpointConfig, EndpointError};
 use protocol::net::stream::{Exchange, ExchangeError, read_frame, request, write_frame};
 use protocol::wire::announcement::Announced;
 use protocol::wire::limits::{RECORDS_MAX, REQUEST_TIMEOUT};
-use protocol::wire::message::{Claim, HostStatus, Record, Request, Response};
+use protocol::wire::message::{Audit, Claim, HostStatus, Record, Request, Response};
 use quinn::{Connection, Endpoint, VarInt};
 use tokio::sync::Mutex;
 
@@ -243,6 +243,15 @@ impl Hosts {
         let on_the_way = took.saturating_sub(rtt);
         let is_slow = took > PROBE_RTTS * rtt.min(connection.rtt()) && took > PROBE_TELLS;
         Ok(is_slow.then(|| f64::from(bytes) / on_the_way.as_secs_f64().max(1e-6)))
+    }
+
+    /// Tells a host what a check of a shard found. Whoever does not want to know need not: an older
+    /// host does not know the question.
+    pub async fn audited(&self, host: HostIndex, audit: Audit) {
+        let found = Request::Audited(audit);
+        if let Err(fault) = self.request(host, &found, REQUEST_TIMEOUT).await {
+            tracing::debug!(host = self.name(host), %fault, "does not want to know");
+        }
     }
 
     /// Reserves a version.

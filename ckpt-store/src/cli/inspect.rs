@@ -13,11 +13,15 @@ use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 
 use super::size;
+use crate::audit_file::{self, FailureText};
 use crate::core::Key;
 use crate::disk::RealDisk;
 use crate::monitor::history::{self, States};
 use crate::monitor::outlook::Outlook;
 use crate::shards::{self, Found, layout};
+
+/// Failed checks that are shown to people; `--json` has all.
+const FAILURES_SHOWN: usize = 5;
 
 /// What is held of one checkpoint.
 #[derive(Debug, Default, Serialize)]
@@ -45,10 +49,62 @@ struct Report {
     daemon: Option<u32>,
     /// What the monitor saw, when there ever was one.
     monitor: Option<Seen>,
+    /// What submitters found when they checked shards here.
+    audits: Checked,
     checkpoints: Vec<Held>,
     shards: u64,
     bytes: u64,
     bad: Vec<BadFile>,
+}
+
+/// What submitters found.
+#[derive(Debug, Default, Serialize)]
+struct Checked {
+    passed: u64,
+    failed: u64,
+    /// The latest failures, newest first.
+    failures: Vec<FailureText>,
+}
+
+impl Checked {
+    fn read(data: &Path) -> Result<Self> {
+        let audits = audit_file::load(data).context("audits.json")?;
+        let counts = audits.counts();
+        Ok(Self {
+            passed: counts.passed,
+            failed: counts.failed,
+            failures: audits.failures().rev().map(FailureText::from).collect(),
+        })
+    }
+
+    fn print(&self, out: &mut impl Write) -> Result<()> {
+        if self.passed + self.failed == 0 {
+            return Ok(());
+        }
+        writeln!(
+            out,
+            "checks by submitters: {} passed, {} failed",
+            self.passed, self.failed
+        )?;
+        for failure in self.failures.iter().take(FAILURES_SHOWN) {
+            writeln!(
+                out,
+                "  {} s ago: shard {} of {} {}, says {}",
+                now().saturating_sub(failure.at),
+                failure.shard,
+                &failure.checkpoint[..8],
+                failure.fault.replace('_', " "),
+                &failure.by[..8],
+            )?;
+        }
+        Ok(())
+    }
+}
+
+fn now() -> u64 {
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
 }
 
 /// What the monitor has seen of the machine, up to its last heartbeat.
@@ -138,6 +194,7 @@ pub(super) fn status(data: &Path, json: bool) -> Result<ExitCode> {
     if let Some(seen) = &report.monitor {
         seen.print(&mut out)?;
     }
+    report.audits.print(&mut out)?;
     let committed = report.checkpoints.iter().filter(|c| c.committed).count();
     writeln!(
         out,
@@ -201,6 +258,7 @@ impl Report {
         let mut report = Self {
             daemon: daemon(data),
             monitor: Seen::read(data)?,
+            audits: Checked::read(data)?,
             ..Self::default()
         };
         let mut held = BTreeMap::new();

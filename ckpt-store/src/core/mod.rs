@@ -2,6 +2,7 @@
 //!
 //! Pure: no I/O, no clock, no async. Time and the disk's free space are arguments.
 
+pub mod audits;
 pub mod catalog;
 pub mod ledger;
 

@@ -2,6 +2,7 @@
 //!
 //! A request waits for a place before it takes memory; every wait for a client has a bound.
 
+pub mod auditing;
 mod blocks;
 mod pace;
 mod probe;
@@ -22,7 +23,7 @@ use protocol::net::Members;
 use protocol::net::stream::{ExchangeError, GIVEN_UP, TOO_MANY, read_frame, write_frame};
 use protocol::wire::Code;
 use protocol::wire::limits::REQUEST_TIMEOUT;
-use protocol::wire::message::{Claim, HostStatus, Refusal, Request, Response};
+use protocol::wire::message::{Audit, Claim, HostStatus, Refusal, Request, Response};
 use quinn::{Connection, RecvStream, SendStream};
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::task::{JoinError, JoinSet};
@@ -35,6 +36,7 @@ use crate::monitor::Monitor;
 use crate::monitor::stance::Stance;
 use crate::shards::{Store, StoreError};
 
+use auditing::Auditing;
 use pace::Pace;
 use shares::Shares;
 use uploads::Uploads;
@@ -83,6 +85,23 @@ impl Clock {
     }
 }
 
+/// What a host is made of.
+#[derive(Debug)]
+pub struct HostParts {
+    /// The shards.
+    pub store: Arc<Store>,
+    /// The machine and its owner.
+    pub monitor: Arc<Monitor>,
+    /// What submitters found.
+    pub auditing: Arc<Auditing>,
+    /// Its name in answers.
+    pub name: String,
+    /// Its clocks.
+    pub clock: Clock,
+    /// Turns true when the daemon ends.
+    pub stopping: watch::Receiver<bool>,
+}
+
 /// What all requests share.
 #[derive(Debug)]
 pub struct Host {
@@ -97,20 +116,21 @@ pub struct Host {
     readers: Semaphore,
     receiving: Pace,
     sending: Pace,
+    auditing: Arc<Auditing>,
     stopping: watch::Receiver<bool>,
 }
 
 impl Host {
-    /// A host with places as `plan` says; `stopping` turns true when the daemon ends.
-    pub fn new(
-        store: Arc<Store>,
-        monitor: Arc<Monitor>,
-        name: String,
-        clock: Clock,
-        plan: &MemoryPlan,
-        gives_way_after: Duration,
-        stopping: watch::Receiver<bool>,
-    ) -> Self {
+    /// A host with places as `plan` says.
+    pub fn new(parts: HostParts, plan: &MemoryPlan, gives_way_after: Duration) -> Self {
+        let HostParts {
+            store,
+            monitor,
+            auditing,
+            name,
+            clock,
+            stopping,
+        } = parts;
         Self {
             store,
             monitor,
@@ -123,6 +143,7 @@ impl Host {
             readers: Semaphore::new(plan.readers),
             receiving: Pace::default(),
             sending: Pace::default(),
+            auditing,
             stopping,
         }
     }
@@ -319,6 +340,7 @@ impl Exchange<'_> {
             Request::Forget { checkpoint } => self.forget(checkpoint).await,
             Request::Probe { bytes } => self.probe(bytes).await,
             Request::Announcement => self.announcement().await,
+            Request::Audited(audit) => self.audited(audit).await,
         }
     }
 
@@ -381,6 +403,16 @@ impl Exchange<'_> {
         self.respond(&Response::Forgotten { existed }).await
     }
 
+    async fn audited(&mut self, audit: Audit) -> Result<(), Answer> {
+        if let Some(fault) = audit.fault {
+            let (peer, fault) = (&self.peer.name, fault.name());
+            warn!(peer, id = %self.peer.id, checkpoint = %audit.checkpoint, shard = audit.shard, fault, "a check of a shard failed");
+        }
+        let now = self.host.clock.unix_seconds();
+        self.host.auditing.enter(self.peer.id, audit, now);
+        self.respond(&Response::Noted).await
+    }
+
     async fn respond(&mut self, response: &Response) -> Result<(), Answer> {
         Ok(write_frame(self.send, response).await?)
     }
@@ -393,7 +425,10 @@ const fn brings_bytes(request: &Request) -> bool {
 
 /// Whether the request asks how the host is, which it always says.
 const fn is_question(request: &Request) -> bool {
-    matches!(request, Request::Status | Request::Announcement)
+    matches!(
+        request,
+        Request::Status | Request::Announcement | Request::Audited(_)
+    )
 }
 
 const fn kind(request: &Request) -> &'static str {
@@ -409,6 +444,7 @@ const fn kind(request: &Request) -> &'static str {
         Request::Forget { .. } => "forget",
         Request::Announcement => "announcement",
         Request::Probe { .. } => "probe",
+        Request::Audited(_) => "audited",
     }
 }
 

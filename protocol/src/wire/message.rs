@@ -62,6 +62,8 @@ pub enum Request {
         /// How many, at most [`super::limits::PROBE_BYTES_MAX`].
         bytes: u32,
     },
+    /// This is what I found when I checked a shard of mine that you should have.
+    Audited(Audit),
 }
 
 /// Reservation of a version number.
@@ -153,6 +155,51 @@ pub enum Response {
     Announcement(Announcement),
     /// The bytes of a probe have arrived.
     Probed,
+    /// The host has heard it.
+    Noted,
+}
+
+/// What a check of a shard found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Audit {
+    /// The checkpoint.
+    pub checkpoint: CheckpointId,
+    /// Number of the shard.
+    pub shard: u8,
+    /// Blocks that were read and right.
+    pub blocks: u32,
+    /// What was wrong, if anything.
+    pub fault: Option<AuditFault>,
+}
+
+/// What a check of a shard found wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AuditFault {
+    /// The host does not have what it acknowledged.
+    Missing,
+    /// What it sent is not what was stored.
+    Damaged,
+    /// It broke off, or took too long.
+    BrokenOff,
+}
+
+impl AuditFault {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Missing, Self::Damaged, Self::BrokenOff];
+
+    /// Its name in files and reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Damaged => "damaged",
+            Self::BrokenOff => "broken_off",
+        }
+    }
+
+    /// The fault with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|fault| fault.name() == name)
+    }
 }
 
 /// A refusal.

@@ -8,8 +8,8 @@ use super::Code;
 use super::announcement::Announcement;
 use super::limits::TEXT_BYTES_MAX;
 use super::message::{
-    Claim, HostStatus, Message, PutEnd, PutShard, Record, Refusal, Request, Response, ShardName,
-    StoredShard,
+    Audit, AuditFault, Claim, HostStatus, Message, PutEnd, PutShard, Record, Refusal, Request,
+    Response, ShardName, StoredShard,
 };
 
 fn hex(bytes: &[u8]) -> String {
@@ -87,6 +87,16 @@ fn requests_are_as_they_were() {
     check(&Request::Forget { checkpoint: ID }, "08 ID");
     check(&Request::Announcement, "09");
     check(&Request::Probe { bytes: 250 }, "0a fa");
+    let audit = |fault| {
+        Request::Audited(Audit {
+            checkpoint: ID,
+            shard: 4,
+            blocks: 16,
+            fault,
+        })
+    };
+    check(&audit(None), "0b ID 04 10 00");
+    check(&audit(Some(AuditFault::Damaged)), "0b ID 04 10 01 01");
 }
 
 #[test]
@@ -148,6 +158,7 @@ fn responses_are_as_they_were() {
         "0c 01 02 03 04 05 06 01 07 02 08 09 01 aa 01 bb",
     );
     check(&Response::Probed, "0d");
+    check(&Response::Noted, "0e");
 }
 
 #[test]
@@ -190,8 +201,8 @@ fn codes_have_the_numbers_that_they_had() {
 
 #[test]
 fn unknown_messages_are_refused() {
-    assert!(Request::from_frame(&[11]).is_err());
-    assert!(Response::from_frame(&[14]).is_err());
+    assert!(Request::from_frame(&[12]).is_err());
+    assert!(Response::from_frame(&[15]).is_err());
 }
 
 #[test]

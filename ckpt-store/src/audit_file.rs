@@ -1,0 +1,150 @@
+//! `audits.json` in the data directory: what submitters found when they checked shards.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use codec::{CheckpointId, OwnerId};
+use protocol::wire::message::{Audit, AuditFault};
+use serde::{Deserialize, Serialize};
+
+use crate::core::audits::{AuditCounts, Audits, Failure};
+
+/// Larger than any such file.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct FileText {
+    submitters: Vec<SubmitterText>,
+    failures: Vec<FailureText>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct SubmitterText {
+    key: String,
+    passed: u64,
+    failed: u64,
+}
+
+/// A check that failed, as it is written and shown.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FailureText {
+    /// Unix seconds.
+    pub at: u64,
+    /// Public key of the submitter who says so.
+    pub by: String,
+    /// Which checkpoint.
+    pub checkpoint: String,
+    /// Which shard.
+    pub shard: u8,
+    /// `missing`, `damaged` or `broken_off`.
+    pub fault: String,
+}
+
+impl From<&Failure> for FailureText {
+    fn from(failure: &Failure) -> Self {
+        Self {
+            at: failure.at,
+            by: failure.by.hex(),
+            checkpoint: failure.audit.checkpoint.hex(),
+            shard: failure.audit.shard,
+            fault: failure.fault.name().to_owned(),
+        }
+    }
+}
+
+impl FailureText {
+    fn read(&self) -> Option<Failure> {
+        let fault = AuditFault::from_name(&self.fault)?;
+        Some(Failure {
+            at: self.at,
+            by: OwnerId::from_hex(&self.by)?,
+            audit: Audit {
+                checkpoint: CheckpointId::from_hex(&self.checkpoint)?,
+                shard: self.shard,
+                blocks: 0,
+                fault: Some(fault),
+            },
+            fault,
+        })
+    }
+}
+
+/// The file in a data directory.
+pub fn path(data: &Path) -> PathBuf {
+    data.join("audits.json")
+}
+
+/// Reads the file; nothing was found when there is none.
+///
+/// # Errors
+/// When it can't be read. Entries that make no sense are left out.
+pub fn load(data: &Path) -> io::Result<Audits> {
+    let path = path(data);
+    match fs::metadata(&path) {
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(Audits::default()),
+        Err(cause) => return Err(cause),
+        Ok(found) if found.len() > FILE_BYTES_MAX => {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "too large"));
+        }
+        Ok(_) => {}
+    }
+    let text: FileText = serde_json::from_slice(&fs::read(&path)?)?;
+    let counted = text.submitters.iter().filter_map(|one| {
+        let counts = AuditCounts {
+            passed: one.passed,
+            failed: one.failed,
+        };
+        Some((OwnerId::from_hex(&one.key)?, counts))
+    });
+    let by: BTreeMap<OwnerId, AuditCounts> = counted.collect();
+    let failures = text.failures.iter().filter_map(FailureText::read);
+    Ok(Audits::new(by, failures.collect()))
+}
+
+/// Writes the file, in one step.
+///
+/// # Errors
+/// When it can't be written; then the old one stands.
+pub fn save(data: &Path, audits: &Audits) -> io::Result<()> {
+    let submitters = audits.by().iter().map(|(key, counts)| SubmitterText {
+        key: key.hex(),
+        passed: counts.passed,
+        failed: counts.failed,
+    });
+    let text = FileText {
+        submitters: submitters.collect(),
+        failures: audits.failures().map(FailureText::from).collect(),
+    };
+    let mut file = tempfile::NamedTempFile::new_in(data)?;
+    file.write_all(&serde_json::to_vec(&text)?)?;
+    // A crash may lose the latest counts, but leaves a file that can be read.
+    file.as_file().sync_data()?;
+    file.persist(path(data)).map_err(|persist| persist.error)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_found_comes_back() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(load(dir.path()).unwrap(), Audits::default());
+        let mut audits = Audits::default();
+        let audit = |fault| Audit {
+            checkpoint: CheckpointId([5; 16]),
+            shard: 1,
+            blocks: 0,
+            fault,
+        };
+        audits.enter(OwnerId([1; 32]), audit(None), 7);
+        audits.enter(OwnerId([2; 32]), audit(Some(AuditFault::Missing)), 8);
+        save(dir.path(), &audits).unwrap();
+        assert_eq!(load(dir.path()).unwrap(), audits);
+        fs::write(path(dir.path()), "{").unwrap();
+        assert!(load(dir.path()).is_err());
+    }
+}

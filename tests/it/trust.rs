@@ -1,0 +1,194 @@
+//! What hosts lost, damaged or hide is found out, told, and remembered.
+
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+use tests::liar::Lie;
+use tests::mixed::MixedGrid;
+use tests::{Grid, damage, image};
+
+fn save(grid: &Grid, job: &str, bytes: usize) -> Result<()> {
+    fs::write(grid.path("image"), image::memory(bytes, 1))?;
+    grid.run(["save", "--job", job, "image"])?.expect(0)?;
+    Ok(())
+}
+
+/// What a daemon says of itself while it runs.
+fn host_status(grid: &Grid, host: &str) -> Result<serde_json::Value> {
+    use std::os::unix::process::CommandExt;
+    let mut status = std::process::Command::new(tests::ckpt()?);
+    status
+        .arg0("ckpt-store")
+        .args(["status", "--json", "--data"]);
+    let said = status.arg(grid.data_dir(host)).output()?;
+    tests::Outcome::from(said).expect(0)?.json()
+}
+
+#[test]
+fn a_sample_finds_what_was_damaged_and_the_host_is_told() -> Result<()> {
+    let grid = Grid::up(5)?;
+    save(&grid, "42", 4 << 20)?;
+    let sample = ["--json", "verify", "--sample", "1"];
+    let fine = grid.run(sample)?.expect(0)?.json()?;
+    ensure!(fine["sampled_blocks"] == 1, "{fine}");
+    ensure!(fine["read_bytes"].as_u64() > Some(1000), "{fine}");
+
+    let holders = grid.holders("42")?;
+    let (damaged, lost) = (&holders[0], &holders[1]);
+    // Every block: whichever is chosen is wrong.
+    for file in grid.shard_files(damaged)? {
+        let len = fs::metadata(&file)?.len();
+        for offset in (4096..len / 2).step_by(512) {
+            damage::flip(&file, offset)?;
+        }
+    }
+    for file in grid.shard_files(lost)? {
+        fs::remove_file(file)?;
+    }
+    let found = grid
+        .run(["--json", "verify", "--sample", "8"])?
+        .expect(3)?
+        .json()?;
+    let bad = found["checkpoints"][0]["bad"].as_array().context("bad")?;
+    let named: Vec<_> = bad.iter().filter_map(|one| one["host"].as_str()).collect();
+    ensure!(
+        named.contains(&damaged.as_str()) && named.contains(&lost.as_str()),
+        "{found}"
+    );
+
+    // A daemon that knows of a shard and can not open its file says so itself.
+    for (host, fault) in [(damaged, "damaged"), (lost, "damaged")] {
+        tests::program::wait_until(
+            "the daemon has written it down",
+            std::time::Duration::from_secs(30),
+            || Ok(host_status(&grid, host)?["audits"]["failed"] == 1),
+        )?;
+        let audits = &host_status(&grid, host)?["audits"];
+        ensure!(audits["failures"][0]["fault"] == fault, "{audits}");
+        ensure!(audits["passed"] == 1, "{audits}");
+    }
+    // The others passed twice, and keep what they know over a restart.
+    grid.restart()?;
+    let fine = host_status(&grid, &holders[2])?;
+    ensure!(
+        fine["audits"]["passed"] == 2 && fine["audits"]["failed"] == 0,
+        "{fine}"
+    );
+    Ok(())
+}
+
+#[test]
+fn who_failed_a_check_is_not_chosen_while_others_are_there() -> Result<()> {
+    let grid = Grid::up(8)?;
+    save(&grid, "42", 1 << 20)?;
+    let holders = grid.holders("42")?;
+    for file in grid.shard_files(&holders[0])? {
+        fs::remove_file(file)?;
+    }
+    grid.run(["verify"])?.expect(3)?;
+    for number in 0..6 {
+        let job = format!("later-{number}");
+        save(&grid, &job, 1 << 20)?;
+        let chosen = grid.holders(&job)?;
+        ensure!(!chosen.contains(&holders[0]), "{job}: {chosen:?}");
+    }
+    // On probation, not in exile: when it is needed, it is asked.
+    for host in ["h01", "h02", "h03", "h04"]
+        .iter()
+        .filter(|host| **host != holders[0])
+        .take(3)
+    {
+        grid.kill(host)?;
+    }
+    save(&grid, "needed", 1 << 20)?;
+    ensure!(grid.holders("needed")?.contains(&holders[0]));
+    Ok(())
+}
+
+#[test]
+fn a_version_that_all_hosts_hide_is_missed_by_the_machine_that_saved_it() -> Result<()> {
+    let grid = MixedGrid::up(0, 5)?;
+    for number in 1..=2 {
+        fs::write(grid.path("image"), image::memory(100_000, number))?;
+        grid.run(["save", "--job", "42", "image"])?.expect(0)?;
+    }
+    grid.lie(Lie::HidesNewVersions);
+    let restored = grid
+        .run(["--json", "restore", "--job", "42", "-o", "out"])?
+        .expect(0)?
+        .json()?;
+    ensure!(
+        restored["version"] == 1 && restored["skipped"][0]["version"] == 2,
+        "{restored}"
+    );
+    ensure!(fs::read(grid.path("out"))? == image::memory(100_000, 1));
+    // A number is not given twice.
+    let saved = grid
+        .run(["--json", "save", "--job", "42", "image"])?
+        .expect(0)?
+        .json()?;
+    ensure!(saved["version"] == 3, "{saved}");
+
+    grid.lie(Lie::HidesEverything);
+    let nothing = [
+        "--json",
+        "restore",
+        "--job",
+        "42",
+        "--if-exists",
+        "-o",
+        "out",
+    ];
+    let nothing = grid.run(nothing)?.expect(0)?.json()?;
+    ensure!(nothing["version"].is_null(), "{nothing}");
+    let warning = nothing["warnings"][0].as_str().context("no warning")?;
+    ensure!(warning.contains("version 3"), "{warning}");
+    // Without lies it is as it was, and what is removed on purpose is not missed.
+    grid.lie(Lie::None);
+    grid.run(["forget", "--job", "42", "--all"])?.expect(0)?;
+    let nothing = [
+        "--json",
+        "restore",
+        "--job",
+        "42",
+        "--if-exists",
+        "-o",
+        "out",
+    ];
+    let nothing = grid.run(nothing)?.expect(0)?.json()?;
+    ensure!(
+        nothing["warnings"].as_array().is_some_and(Vec::is_empty),
+        "{nothing}"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_gap_in_the_chain_of_versions_is_told() -> Result<()> {
+    let grid = Grid::up(5)?;
+    for _ in 0..4 {
+        fs::write(grid.path("image"), b"image")?;
+        grid.run(["save", "--job", "42", "--keep", "9", "image"])?
+            .expect(0)?;
+    }
+    let whole = grid.run(["--json", "verify"])?.expect(0)?.json()?;
+    ensure!(
+        whole["gaps"].as_array().is_some_and(Vec::is_empty),
+        "{whole}"
+    );
+    // The oldest goes whenever it is not kept any more; one in the middle does not go by itself.
+    grid.run(["forget", "--job", "42", "--version", "1"])?
+        .expect(0)?;
+    grid.run(["forget", "--job", "42", "--version", "3"])?
+        .expect(0)?;
+    let torn = grid.run(["--json", "verify"])?.expect(0)?.json()?;
+    let gaps = torn["gaps"].as_array().context("gaps")?;
+    ensure!(gaps.len() == 1, "{torn}");
+    ensure!(
+        gaps[0]
+            .as_str()
+            .is_some_and(|gap| gap.contains("between version 2 and 4")),
+        "{torn}"
+    );
+    Ok(())
+}
