@@ -100,3 +100,37 @@ fn completions_and_man_pages_name_every_command() -> Result<()> {
     }
     Ok(())
 }
+
+/// The unit is for a program at its installed place, which is not here.
+#[test]
+fn the_systemd_unit_is_sound_and_tight() -> Result<()> {
+    const UNIT: &str = include_str!("../../packaging/ckpt-store.service");
+    /// Of 10; a unit without any settings has 9.6.
+    const EXPOSURE_MAX: f64 = 1.5;
+    let analyze = |args: &[&str], unit: &std::path::Path| {
+        std::process::Command::new("systemd-analyze")
+            .args(args)
+            .arg(unit)
+            .output()
+    };
+    let dir = tempfile::tempdir()?;
+    let unit = dir.path().join("ckpt-store.service");
+    let program = tests::ckpt()?.display().to_string();
+    std::fs::write(&unit, UNIT.replace("/usr/bin/ckpt-store", &program))?;
+    let Ok(verified) = analyze(&["verify"], &unit) else {
+        return tests::skip::not_checked("the systemd unit", "systemd-analyze is not installed");
+    };
+    let said = String::from_utf8_lossy(&verified.stderr).into_owned();
+    assert!(
+        verified.status.success() && !said.contains("ckpt-store"),
+        "{said}"
+    );
+    let rated = analyze(&["security", "--offline=true", "--no-pager"], &unit)?;
+    let rated = String::from_utf8_lossy(&rated.stdout).into_owned();
+    let level = rated.lines().find_map(|line| {
+        let (_, level) = line.split_once("exposure level for ckpt-store.service: ")?;
+        level.split_whitespace().next()?.parse::<f64>().ok()
+    });
+    assert!(level.is_some_and(|level| level <= EXPOSURE_MAX), "{rated}");
+    Ok(())
+}
