@@ -23,6 +23,12 @@ pub struct DaemonConfig {
     pub data_dir: PathBuf,
     /// Where it listens.
     pub listen: SocketAddr,
+    /// Where registries say that it listens; `listen` when not given.
+    pub announce: Option<SocketAddr>,
+    /// What fails together with it: building, campus, cloud zone.
+    pub site: Option<String>,
+    /// Whose machine it is.
+    pub owner: Option<String>,
     /// Bytes that it lends; what it holds and nine tenths of what is free when not given.
     pub capacity_bytes: Option<u64>,
     /// Bytes of these that one submitter may have; all when not given.

@@ -2,18 +2,19 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use protocol::grid::GridRegistry;
 use protocol::net::endpoint::{self, EndpointConfig, EndpointError};
 use protocol::net::stream::STOPPING;
-use protocol::net::{Door, Members, NotAdmitted};
-use quinn::{Endpoint, Incoming};
+use protocol::net::{Door, Members};
+use quinn::Endpoint;
 use rustix::fs::{FlockOperation, flock};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
@@ -24,8 +25,9 @@ use crate::disk::RealDisk;
 use crate::monitor::preferences::DiskUse;
 use crate::monitor::proc::SystemPaths;
 use crate::monitor::{Monitor, MonitorError, SAMPLE_PERIOD};
+use crate::registry::announcer::{Announcer, Card};
 use crate::serve::auditing::Auditing;
-use crate::serve::shares::{Share, Shares};
+use crate::serve::reception::{Reception, Visitor};
 use crate::serve::{self, Clock, Host, HostParts, STREAMS_MAX};
 use crate::shards::{Lent, Store, StoreError};
 
@@ -34,12 +36,6 @@ const SWEEP_PERIOD: Duration = Duration::from_secs(60);
 
 /// How long requests that are under way at a stop may go on.
 const STOP_GRACE: Duration = Duration::from_secs(8);
-
-/// How long a handshake may take.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Handshakes under way from which on a client has to show first that its address is its own.
-const HANDSHAKES_BEFORE_RETRY: usize = 16;
 
 /// Why a daemon does not start.
 #[derive(Debug, thiserror::Error)]
@@ -80,6 +76,7 @@ pub struct Daemon {
     local_addr: SocketAddr,
     stop: watch::Sender<bool>,
     accepting: JoinHandle<()>,
+    announcing: JoinHandle<()>,
     sweeping: JoinHandle<()>,
     watching: JoinHandle<()>,
     monitor: Arc<Monitor>,
@@ -131,15 +128,9 @@ impl Daemon {
             stopping,
         };
         let host = Host::new(parts, &plan, config.gives_way_after);
-        let places = Arc::new(Semaphore::new(plan.connections));
-        let reception = Reception {
-            endpoint: endpoint.clone(),
-            door,
-            host: Arc::new(host),
-            places: Arc::clone(&places),
-            handshakes: Arc::new(Semaphore::new(HANDSHAKES_BEFORE_RETRY)),
-            by_address: Shares::new(MemoryPlan::share_of(plan.connections)),
-        };
+        let reception = Reception::new(endpoint.clone(), door, plan.connections);
+        let places = reception.places();
+        let host = Arc::new(host);
         let usage = store.usage(None);
         info!(
             name = config.name, grid = config.grid.name, addr = %local_addr,
@@ -147,8 +138,41 @@ impl Daemon {
             free_bytes = usage.free_bytes, shards = usage.counts.shards,
             checkpoints = usage.counts.committed, "serving"
         );
+        let mut addr = config.announce.unwrap_or(local_addr);
+        if addr.port() == 0 {
+            addr.set_port(local_addr.port());
+        }
+        let announcer = Announcer {
+            card: Card {
+                name: config.name.clone(),
+                addr,
+                site: config.site.clone(),
+                owner: config.owner.clone(),
+            },
+            store: Arc::clone(&store),
+            monitor: Arc::clone(&monitor),
+            clock,
+        };
         Ok(Self {
-            accepting: tokio::spawn(Arc::new(reception).accept()),
+            announcing: tokio::spawn(announce(
+                announcer,
+                settings,
+                config.grid.registries.clone(),
+            )),
+            accepting: tokio::spawn(reception.accept(move |visitor| {
+                let host = Arc::clone(&host);
+                async move {
+                    let Visitor {
+                        connection,
+                        peer,
+                        members,
+                    } = visitor;
+                    // Always there: strangers are not let in here.
+                    if let Some(peer) = peer {
+                        serve::connection(host, connection, peer, members).await;
+                    }
+                }
+            })),
             sweeping: tokio::spawn(sweep(Arc::clone(&store), clock)),
             watching: tokio::spawn(watch_machine(
                 Arc::clone(&monitor),
@@ -187,6 +211,7 @@ impl Daemon {
         self.endpoint.close(STOPPING, b"shutting down");
         let _ = tokio::time::timeout(Duration::from_secs(1), self.endpoint.wait_idle()).await;
         self.accepting.abort();
+        self.announcing.abort();
         self.sweeping.abort();
         self.watching.abort();
         self.monitor.close();
@@ -260,84 +285,9 @@ fn lock(data_dir: &Path) -> Result<File, StartError> {
     Ok(file)
 }
 
-/// Lets clients in, within limits.
-struct Reception {
-    endpoint: Endpoint,
-    door: Door,
-    host: Arc<Host>,
-    places: Arc<Semaphore>,
-    handshakes: Arc<Semaphore>,
-    by_address: Arc<Shares<IpAddr>>,
-}
-
-/// What a client holds from its first datagram to its last.
-struct Seat {
-    _place: OwnedSemaphorePermit,
-    _share: Share<IpAddr>,
-}
-
-impl Reception {
-    async fn accept(self: Arc<Self>) {
-        while let Some(incoming) = self.endpoint.accept().await {
-            let handshake = Arc::clone(&self.handshakes).try_acquire_owned().ok();
-            let seat = self.seat(&incoming);
-            if (handshake.is_none() || seat.is_err()) && incoming.may_retry() {
-                // Fails never: it was asked whether it may.
-                let _ = incoming.retry();
-                continue;
-            }
-            match seat {
-                Ok(seat) => {
-                    tokio::spawn(Arc::clone(&self).admit(incoming, handshake, seat));
-                }
-                Err(why) => {
-                    warn!(from = %incoming.remote_address(), "connection refused: {why}");
-                    incoming.refuse();
-                }
-            }
-        }
-    }
-
-    fn seat(&self, incoming: &Incoming) -> Result<Seat, &'static str> {
-        let place = Arc::clone(&self.places).try_acquire_owned();
-        let share = self
-            .by_address
-            .take(network_of(incoming.remote_address().ip()));
-        Ok(Seat {
-            _place: place.map_err(|_| "too many")?,
-            _share: share.ok_or("as many as one address may have")?,
-        })
-    }
-
-    async fn admit(
-        self: Arc<Self>,
-        incoming: Incoming,
-        handshake: Option<OwnedSemaphorePermit>,
-        seat: Seat,
-    ) {
-        let from = incoming.remote_address();
-        let admitted = tokio::time::timeout(HANDSHAKE_TIMEOUT, self.door.admit(incoming));
-        match admitted.await {
-            Ok(Ok((connection, peer))) => {
-                drop(handshake);
-                let members = self.door.members().clone();
-                serve::connection(Arc::clone(&self.host), connection, peer, members).await;
-            }
-            Ok(Err(NotAdmitted::Refused { claims, fault })) => {
-                warn!(%from, name = claims.name, id = %claims.id, %fault, "refused");
-            }
-            Ok(Err(cause)) => info!(%from, %cause, "handshake failed"),
-            Err(_) => info!(%from, "handshake not finished in time"),
-        }
-        drop(seat);
-    }
-}
-
-/// Whoever has one IPv6 address has the 2^64 of its network.
-fn network_of(addr: IpAddr) -> IpAddr {
-    match addr.to_canonical() {
-        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX)).into(),
-        v4 => v4,
+async fn announce(announcer: Announcer, settings: EndpointConfig, registries: Vec<GridRegistry>) {
+    if let Err(cause) = announcer.run(settings, registries).await {
+        error!(%cause, "registries are not told");
     }
 }
 

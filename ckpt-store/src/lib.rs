@@ -15,6 +15,7 @@ pub mod daemon;
 pub mod disk;
 pub mod monitor;
 pub mod priority;
+pub mod registry;
 pub mod serve;
 pub mod shards;
 

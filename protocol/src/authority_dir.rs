@@ -23,9 +23,9 @@ use codec::OwnerId;
 use codec::seal::OwnerSecret;
 use rustls_pki_types::CertificateDer;
 
-use crate::grid::{Grid, GridError, GridHost};
+use crate::grid::{Grid, GridError, GridHost, GridRegistry};
 use crate::identity::{
-    Authority, AuthorityError, HostId, KeyFileError, NAME_BYTES_MAX, Peer, PeerError,
+    Authority, AuthorityError, HostId, JoinToken, KeyFileError, NAME_BYTES_MAX, Peer, PeerError,
     RevocationError, Revocations, Role, Validity, certificate_from_pem, certificate_to_pem,
     is_name, read_key, replace_public, write_key,
 };
@@ -116,8 +116,14 @@ pub enum AuthorityDirError {
     /// More than one is.
     #[error("{0} can be one of {1} members: give the key")]
     Ambiguous(String, usize),
+    /// A registry that is not there.
+    #[error("{0} is no registry of the grid file; ckpt grid sign --role registry --addr makes one")]
+    NoRegistry(String),
+    /// An authority whose certificate does not let it delegate.
+    #[error("this authority can't let registries sign: it was made before there were join tokens")]
+    NoDelegation,
     /// An address for what is no host.
-    #[error("{0} is no donor: only donors have an address in the grid file")]
+    #[error("{0} is no donor or registry: only these have an address in the grid file")]
     NoDonor(String),
 }
 
@@ -213,6 +219,7 @@ impl AuthorityDir {
             name: name.to_owned(),
             authority: authority.certificate().clone(),
             hosts: Vec::new(),
+            registries: Vec::new(),
             owner: None,
             revoked: Revocations::default(),
         };
@@ -287,7 +294,12 @@ impl AuthorityDir {
         });
         self.save_members()?;
         if let Some(host) = host {
-            self.enter_host(name, *key, host);
+            if roles.contains(&Role::Registry) {
+                self.enter_registry(name, *key, host.addr);
+            }
+            if roles.contains(&Role::Donor) {
+                self.enter_host(name, *key, host);
+            }
             self.grid.save(&grid_path(&self.dir))?;
         }
         Ok(certificate)
@@ -307,7 +319,8 @@ impl AuthorityDir {
         if self.grid.revoked.contains(&wish.key) {
             return Err(AuthorityDirError::Revoked(wish.key));
         }
-        if wish.host.is_some() && !wish.roles.contains(&Role::Donor) {
+        let listens = |role| wish.roles.contains(&role);
+        if wish.host.is_some() && !listens(Role::Donor) && !listens(Role::Registry) {
             return Err(AuthorityDirError::NoDonor(name.clone()));
         }
         let (from, lasting) = (wish.validity.from, wish.validity.lasting.as_secs());
@@ -351,6 +364,57 @@ impl AuthorityDir {
         }
     }
 
+    fn enter_registry(&mut self, name: &str, key: OwnerId, addr: SocketAddr) {
+        let registry = GridRegistry {
+            name: name.to_owned(),
+            addr,
+            id: HostId(key),
+        };
+        let known = self.grid.registries.iter_mut().find(|one| one.id.0 == key);
+        match known {
+            Some(known) => *known = registry,
+            None => self.grid.registries.push(registry),
+        }
+    }
+
+    /// Certifies that a registry of the grid file may itself sign donors that join with a token, for
+    /// as long as `validity` says.
+    ///
+    /// # Errors
+    /// When there is no such registry, or the authority was made before there were tokens.
+    pub fn delegate(
+        &self,
+        registry: &str,
+        validity: Validity,
+    ) -> Result<CertificateDer<'static>, AuthorityDirError> {
+        let registry = self.registry(registry)?;
+        if !Peer::may_delegate(self.authority.certificate())? {
+            return Err(AuthorityDirError::NoDelegation);
+        }
+        let key = registry.id.0;
+        Ok(self.authority.delegate(&registry.name, key, validity)?)
+    }
+
+    /// Makes a token with which one machine can join through a registry of the grid file.
+    ///
+    /// # Errors
+    /// When there is no such registry.
+    pub fn invite(
+        &self,
+        registry: &str,
+        expires: u64,
+        nonce: [u8; 16],
+    ) -> Result<JoinToken, AuthorityDirError> {
+        let registry = self.registry(registry)?;
+        let (id, addr) = (registry.id, registry.addr);
+        Ok(JoinToken::sign(&self.authority, id, addr, expires, nonce))
+    }
+
+    fn registry(&self, name: &str) -> Result<&GridRegistry, AuthorityDirError> {
+        let found = self.grid.registries.iter().find(|one| one.name == name);
+        found.ok_or_else(|| AuthorityDirError::NoRegistry(name.to_owned()))
+    }
+
     /// Takes back all that was certified for a member, which is named by name or key: its key goes
     /// on the list of revoked keys, and its host out of the grid file. Returns the key.
     ///
@@ -363,6 +427,7 @@ impl AuthorityDir {
             self.grid.revoked = self.authority.revoke(&self.grid.revoked, keys)?;
         }
         self.grid.hosts.retain(|host| host.id.0 != key);
+        self.grid.registries.retain(|one| one.id.0 != key);
         self.grid.save(&grid_path(&self.dir))?;
         for issued in self.issued.iter_mut().filter(|issued| issued.key == key) {
             issued.revoked = issued.revoked.or(Some(now));

@@ -28,6 +28,8 @@ pub struct Grid {
     pub authority: CertificateDer<'static>,
     /// Its storage hosts.
     pub hosts: Vec<GridHost>,
+    /// Its registries.
+    pub registries: Vec<GridRegistry>,
     /// The submitter that `ckpt` acts for unless told otherwise.
     pub owner: Option<OwnerFiles>,
     /// Keys that the authority took back.
@@ -47,6 +49,17 @@ pub struct GridHost {
     pub site: Option<String>,
     /// Whose machine it is.
     pub owner: Option<String>,
+}
+
+/// A registry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GridRegistry {
+    /// Its name.
+    pub name: String,
+    /// Where it listens.
+    pub addr: SocketAddr,
+    /// Its public key.
+    pub id: HostId,
 }
 
 /// Where a submitter's key and certificate are.
@@ -93,6 +106,8 @@ struct FileText {
     owner: Option<OwnerText>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     revoked: Option<Spanned<RevokedText>>,
+    #[serde(default)]
+    registries: Vec<RegistryText>,
     #[serde(default)]
     hosts: Vec<HostText>,
 }
@@ -159,6 +174,28 @@ struct HostText {
     site: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     owner: Option<String>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RegistryText {
+    name: Spanned<String>,
+    addr: SocketAddr,
+    id: String,
+}
+
+impl RegistryText {
+    fn read(self) -> Result<GridRegistry, String> {
+        let name = self.name.into_inner();
+        check_name("registry", &name)?;
+        let id = HostId::from_hex(&self.id)
+            .ok_or_else(|| format!("registry {name}: id is not 64 hexadecimal digits"))?;
+        Ok(GridRegistry {
+            name,
+            addr: self.addr,
+            id,
+        })
+    }
 }
 
 impl HostText {
@@ -249,10 +286,21 @@ impl Grid {
                 hosts.push(host);
             }
         }
+        let mut registries = Vec::with_capacity(file.registries.len());
+        for registry in file.registries {
+            let line = at(registry.name.span());
+            let registry = registry
+                .read()
+                .map_err(|cause| format!("{line}: {cause}"))?;
+            if !revoked.contains(&registry.id.0) {
+                registries.push(registry);
+            }
+        }
         Ok(Self {
             name: file.name.into_inner(),
             authority,
             hosts,
+            registries,
             revoked,
             owner: file.owner.map(|owner| OwnerFiles {
                 key: base.join(owner.key),
@@ -275,6 +323,15 @@ impl Grid {
                 certificate: relative(&owner.certificate),
             }),
             revoked: RevokedText::write(&self.revoked).map(|text| Spanned::new(0..0, text)),
+            registries: self
+                .registries
+                .iter()
+                .map(|registry| RegistryText {
+                    name: unplaced(registry.name.clone()),
+                    addr: registry.addr,
+                    id: registry.id.hex(),
+                })
+                .collect(),
             hosts: self
                 .hosts
                 .iter()
@@ -342,6 +399,7 @@ mod tests {
         Grid {
             name: "lab".into(),
             authority: authority.certificate().clone(),
+            registries: Vec::new(),
             hosts: vec![GridHost {
                 name: "h1".into(),
                 addr: "127.0.0.1:7000".parse().unwrap(),

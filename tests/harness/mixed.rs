@@ -57,6 +57,7 @@ impl MixedGrid {
             name: "mixed".into(),
             authority: authority.certificate().clone(),
             hosts: Vec::new(),
+            registries: Vec::new(),
             owner: None,
             revoked: Revocations::default(),
         };
@@ -155,6 +156,9 @@ fn daemon_config(grid: &Grid, identity: Identity, name: &str, data_dir: PathBuf)
         name: name.to_owned(),
         data_dir,
         listen: ([127, 0, 0, 1], 0).into(),
+        announce: None,
+        site: None,
+        owner: None,
         capacity_bytes: Some(1 << 30),
         share_bytes: None,
         reserve_bytes: Some(0),

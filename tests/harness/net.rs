@@ -168,6 +168,7 @@ impl NetGrid {
             name: "net".into(),
             authority: authority.certificate().clone(),
             hosts,
+            registries: Vec::new(),
             owner: Some(files),
             revoked: Revocations::default(),
         };

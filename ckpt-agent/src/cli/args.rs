@@ -406,7 +406,7 @@ pub enum GridCommand {
         /// For how long the certificate is valid.
         #[arg(long, default_value = "365d", value_parser = parse_duration, value_name = "TIME")]
         ttl: Duration,
-        /// Where a donor listens: lists it in the grid file.
+        /// Where a donor or registry listens: lists it in the grid file.
         #[arg(long)]
         addr: Option<std::net::SocketAddr>,
         /// What fails together with the donor: building, campus, cloud zone.
@@ -418,6 +418,38 @@ pub enum GridCommand {
         /// Where to write the certificate [default: NAME.crt, here].
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
+    },
+    /// Let a registry sign certificates of donors that come with a token, and of nobody else.
+    Delegate {
+        /// Directory of the authority.
+        #[arg(long)]
+        dir: PathBuf,
+        /// Name of the registry, as in the grid file.
+        registry: String,
+        /// For how long it may.
+        #[arg(long, default_value = "365d", value_parser = parse_duration, value_name = "TIME")]
+        ttl: Duration,
+        /// Where to write the certificate [default: REGISTRY.enrol.crt, here].
+        #[arg(long, short, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// Make tokens, each of which lets one machine join as a donor.
+    #[command(
+        after_help = "Example:\n  ckpt grid invite --dir authority --registry r1 --count 20 --ttl 2d\n\nOn each machine: ckpt-store join TOKEN --data /var/lib/ckpt"
+    )]
+    Invite {
+        /// Directory of the authority.
+        #[arg(long)]
+        dir: PathBuf,
+        /// Name of the registry that redeems them.
+        #[arg(long)]
+        registry: String,
+        /// How many.
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
+        count: u16,
+        /// For how long they are good.
+        #[arg(long, default_value = "1d", value_parser = parse_duration, value_name = "TIME")]
+        ttl: Duration,
     },
     /// Take back all certificates of a member.
     Revoke {

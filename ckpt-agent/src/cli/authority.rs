@@ -10,6 +10,7 @@ use protocol::authority_dir::{
     AuthorityDir, AuthorityDirError, Certify, HostEntry, Roll, grid_path,
 };
 use protocol::identity::{PublicPart, Role, Validity, certificate_to_pem, new_key, replace_public};
+use rustls_pki_types::CertificateDer;
 use serde::Serialize;
 
 use super::chain;
@@ -84,6 +85,12 @@ impl Report for SignReport {
                 writeln!(out, "without --addr it is not listed in {grid}")?;
             }
             return Ok(());
+        }
+        if self.roles.contains(&"registry") {
+            return writeln!(
+                out,
+                "next: put {certificate} on that machine as DATA/identity.crt, with {grid}"
+            );
         }
         writeln!(
             out,
@@ -219,10 +226,7 @@ pub(super) fn sign(dir: &Path, wish: Wish<'_>) -> Result<SignReport, Failure> {
     let path = wish
         .output
         .unwrap_or_else(|| PathBuf::from(format!("{name}.crt")));
-    replace_public(&path, certificate_to_pem(&certificate).as_bytes()).map_err(|cause| {
-        let message = format!("certificate {}: {cause}", path.display());
-        Failure::new(ExitStatus::LocalIo, message)
-    })?;
+    write_public(&path, &certificate)?;
     Ok(SignReport {
         name,
         key: part.key.hex(),
@@ -231,6 +235,98 @@ pub(super) fn sign(dir: &Path, wish: Wish<'_>) -> Result<SignReport, Failure> {
         certificate: path,
         grid_file: grid_path(dir),
         listed: certify.host.is_some(),
+    })
+}
+
+/// Answer of `grid delegate`.
+#[derive(Debug, Serialize)]
+pub(super) struct DelegateReport {
+    registry: String,
+    expires: u64,
+    certificate: PathBuf,
+}
+
+impl Report for DelegateReport {
+    fn human(&self, out: &mut dyn Write) -> io::Result<()> {
+        let (registry, until) = (&self.registry, time(self.expires));
+        writeln!(
+            out,
+            "{registry} may sign donors that have a token, until {until}"
+        )?;
+        let certificate = self.certificate.display();
+        writeln!(
+            out,
+            "next: put {certificate} on that machine as DATA/enrol.crt"
+        )
+    }
+
+    json_of_self!();
+}
+
+/// Lets a registry sign donors.
+pub(super) fn delegate(
+    dir: &Path,
+    registry: &str,
+    ttl: Duration,
+    output: Option<PathBuf>,
+) -> Result<DelegateReport, Failure> {
+    let authority = AuthorityDir::open(dir).map_err(|e| failure(&e))?;
+    let validity = validity(ttl);
+    let certificate = authority.delegate(registry, validity);
+    let certificate = certificate.map_err(|e| failure(&e))?;
+    let path = output.unwrap_or_else(|| PathBuf::from(format!("{registry}.enrol.crt")));
+    write_public(&path, &certificate)?;
+    Ok(DelegateReport {
+        registry: registry.to_owned(),
+        expires: validity.from + validity.lasting.as_secs(),
+        certificate: path,
+    })
+}
+
+/// Answer of `grid invite`.
+#[derive(Debug, Serialize)]
+pub(super) struct InviteReport {
+    expires: u64,
+    tokens: Vec<String>,
+}
+
+impl Report for InviteReport {
+    fn human(&self, out: &mut dyn Write) -> io::Result<()> {
+        for token in &self.tokens {
+            writeln!(out, "{token}")?;
+        }
+        Ok(())
+    }
+
+    json_of_self!();
+}
+
+/// Makes tokens.
+pub(super) fn invite(
+    dir: &Path,
+    registry: &str,
+    count: u16,
+    ttl: Duration,
+) -> Result<InviteReport, Failure> {
+    let authority = AuthorityDir::open(dir).map_err(|e| failure(&e))?;
+    let expires = now().saturating_add(ttl.as_secs());
+    let tokens = (0..count).map(|_| {
+        let mut nonce = [0; 16];
+        aws_lc_rs::rand::fill(&mut nonce)
+            .map_err(|_| Failure::new(ExitStatus::Failed, "the system has no random numbers"))?;
+        let token = authority.invite(registry, expires, nonce);
+        Ok(token.map_err(|e| failure(&e))?.to_text())
+    });
+    Ok(InviteReport {
+        expires,
+        tokens: tokens.collect::<Result<_, Failure>>()?,
+    })
+}
+
+fn write_public(path: &Path, certificate: &CertificateDer<'_>) -> Result<(), Failure> {
+    replace_public(path, certificate_to_pem(certificate).as_bytes()).map_err(|cause| {
+        let message = format!("certificate {}: {cause}", path.display());
+        Failure::new(ExitStatus::LocalIo, message)
     })
 }
 

@@ -19,8 +19,8 @@ use std::time::Duration;
 use codec::seal::OwnerSecret;
 use protocol::grid::Grid;
 use protocol::identity::{
-    Identity, KEY_FILE_BYTES_MAX, PublicPart, certificate_from_pem, is_name, key_from_text,
-    key_to_text, new_key, read_key, write_key, write_private,
+    Identity, KEY_FILE_BYTES_MAX, PublicPart, is_name, key_from_text, key_to_text, new_key,
+    read_key, write_key, write_private,
 };
 use serde::Serialize;
 use zeroize::Zeroizing;
@@ -101,9 +101,7 @@ fn with_certificate(secret: OwnerSecret, path: &Path) -> Result<Identity, Failur
         denied(format!("certificate {}: {cause}", path.display()))
             .next("the grid's admin makes it of your .pub file: ckpt grid sign")
     })?;
-    certificate_from_pem(&pem)
-        .and_then(|certificate| Identity::new(secret, certificate))
-        .map_err(|cause| denied(format!("{}: {cause}", path.display())))
+    Identity::from_pem(secret, &pem).map_err(|cause| denied(format!("{}: {cause}", path.display())))
 }
 
 /// Earlier identities, newest first; those that can't be read any more are left out.

@@ -203,6 +203,18 @@ fn grid(command: GridCommand, daemon: &DaemonProgram) -> Result<Said, Failure> {
             };
             done(authority::sign(&dir, wish)?)
         }
+        GridCommand::Delegate {
+            dir,
+            registry,
+            ttl,
+            output,
+        } => done(authority::delegate(&dir, &registry, ttl, output)?),
+        GridCommand::Invite {
+            dir,
+            registry,
+            count,
+            ttl,
+        } => done(authority::invite(&dir, &registry, count, ttl)?),
         GridCommand::Revoke { dir, member } => done(authority::revoke(&dir, &member)?),
         GridCommand::Show { dir } => done(authority::show(&dir)?),
         GridCommand::Up {

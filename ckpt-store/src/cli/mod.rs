@@ -13,9 +13,11 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
 use clap::{Parser, Subcommand, ValueEnum};
+use codec::seal::OwnerSecret;
 use protocol::grid::Grid;
 use protocol::identity::{
-    Identity, PublicPart, Role, certificate_from_pem, is_name, new_key, read_key, write_key,
+    Identity, JoinToken, PublicPart, Role, certificate_to_pem, is_name, new_key, read_key,
+    replace_public, write_key,
 };
 use tracing::warn;
 use tracing_subscriber::EnvFilter;
@@ -24,6 +26,7 @@ use crate::config::{DaemonConfig, GIVES_WAY_AFTER};
 use crate::daemon::Daemon;
 use crate::monitor::guests;
 use crate::priority;
+use crate::registry::{RegistryConfig, RegistryServer};
 
 /// Keeps shards of checkpoints on this machine's disk.
 #[derive(Debug, Parser)]
@@ -44,8 +47,29 @@ enum Command {
         #[arg(long)]
         name: Option<String>,
     },
+    /// Join a grid with a token from its admin: makes this machine's key, has it certified by the
+    /// registry that the token names, and fetches the grid file.
+    #[command(
+        after_help = "Example:\n  ckpt-store join ckpt-join-v1/... --data /var/lib/ckpt --name h1\n  ckpt-store serve --grid /var/lib/ckpt/grid.toml --data /var/lib/ckpt --listen 10.0.0.1:7600"
+    )]
+    Join {
+        /// The token: as secret as a password, good once.
+        #[arg(env = "CKPT_JOIN_TOKEN", hide_env_values = true)]
+        token: String,
+        /// Data directory.
+        #[arg(long)]
+        data: PathBuf,
+        /// Name to be certified [default: the machine's].
+        #[arg(long)]
+        name: Option<String>,
+    },
     /// Run the daemon until SIGTERM or SIGINT.
     Serve(Serve),
+    /// Run a registry until SIGTERM or SIGINT: tells donors and clients of each other.
+    #[command(
+        after_help = "It needs a certificate with the role registry, as DATA/identity.crt. With DATA/enrol.crt, which `ckpt grid delegate` makes, it redeems join tokens."
+    )]
+    Registry(RegistryArgs),
     /// Say what is stored (the daemon need not run).
     Status {
         /// Data directory.
@@ -91,6 +115,16 @@ struct Serve {
     /// Address and port to listen on; port 0 takes a free one.
     #[arg(long)]
     listen: SocketAddr,
+    /// Where others reach it, as registries say [default: --listen].
+    #[arg(long, value_name = "ADDR")]
+    announce: Option<SocketAddr>,
+    /// What fails together with this machine: building, campus, cloud zone [default: as in the grid
+    /// file].
+    #[arg(long)]
+    site: Option<String>,
+    /// Whose machine it is [default: as in the grid file].
+    #[arg(long)]
+    owner: Option<String>,
     /// Name in logs and answers [default: the one in the certificate].
     #[arg(long)]
     name: Option<String>,
@@ -121,6 +155,25 @@ struct Serve {
     log_format: LogFormat,
 }
 
+#[derive(Debug, clap::Args)]
+struct RegistryArgs {
+    /// Grid file.
+    #[arg(long, env = "CKPT_GRID")]
+    grid: PathBuf,
+    /// Data directory with identity.key and identity.crt.
+    #[arg(long)]
+    data: PathBuf,
+    /// Address and port to listen on; port 0 takes a free one.
+    #[arg(long)]
+    listen: SocketAddr,
+    /// File to write the address to once the registry answers.
+    #[arg(long)]
+    ready_file: Option<PathBuf>,
+    /// Form of the log on standard error; RUST_LOG sets the level.
+    #[arg(long, value_enum, default_value = "text")]
+    log_format: LogFormat,
+}
+
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum LogFormat {
     Text,
@@ -139,7 +192,9 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let done = match args.command {
         Command::Init { data, name } => init(&data, name),
+        Command::Join { token, data, name } => join(&token, &data, name),
         Command::Serve(serve) => run(serve),
+        Command::Registry(args) => run_registry(args),
         Command::Calibrate(args) => calibrate::calibrate(&args),
         Command::CalibrateGuest(args) => calibrate::guest(&args),
         Command::Guest { data, pid } => guests::register(&data, Path::new("/proc"), pid)
@@ -158,16 +213,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn init(data: &Path, name: Option<String>) -> Result<ExitCode> {
-    fs::create_dir_all(data).with_context(|| format!("data directory {}", data.display()))?;
-    let path = data.join("identity.key");
-    if !path.exists() {
-        write_key(&path, &new_key()?)?;
-    }
-    let key = read_key(&path)?.id();
-    let name = name.unwrap_or_else(machine_name);
-    if !is_name(&name) {
-        bail!("name {name:?}: letters, digits, . _ - are allowed; --name NAME");
-    }
+    let key = make_key(data)?.id();
+    let name = checked_name(name)?;
     let public = data.join("identity.pub");
     let part = PublicPart { key, name };
     part.write(&public)?;
@@ -179,6 +226,64 @@ fn init(data: &Path, name: Option<String>) -> Result<ExitCode> {
         public.display(),
         part.name,
         data.join("identity.crt").display()
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+fn make_key(data: &Path) -> Result<OwnerSecret> {
+    fs::create_dir_all(data).with_context(|| format!("data directory {}", data.display()))?;
+    let path = data.join("identity.key");
+    if !path.exists() {
+        write_key(&path, &new_key()?)?;
+    }
+    Ok(read_key(&path)?)
+}
+
+fn checked_name(name: Option<String>) -> Result<String> {
+    let name = name.unwrap_or_else(machine_name);
+    if !is_name(&name) {
+        bail!("name {name:?}: letters, digits, . _ - are allowed; --name NAME");
+    }
+    Ok(name)
+}
+
+fn join(token: &str, data: &Path, name: Option<String>) -> Result<ExitCode> {
+    let token = JoinToken::parse(token)?;
+    let name = checked_name(name)?;
+    let certificate = data.join("identity.crt");
+    if certificate.exists() {
+        bail!(
+            "{} is there already: this machine belongs to a grid",
+            certificate.display()
+        );
+    }
+    let secret = make_key(data)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let (identity, grid) = runtime.block_on(protocol::net::join::join(&token, secret, &name))?;
+    let grid_file = data.join("grid.toml");
+    let write = |path: &Path, text: &str| {
+        replace_public(path, text.as_bytes()).with_context(|| path.display().to_string())
+    };
+    write(&grid_file, &grid)?;
+    let chain = std::iter::once(&identity.certificate).chain(&identity.issuer);
+    // Last: a machine that has it has all.
+    write(
+        &certificate,
+        &chain.map(certificate_to_pem).collect::<String>(),
+    )?;
+    writeln!(
+        std::io::stdout(),
+        "{name} joined; key {}",
+        identity.secret.id().hex()
+    )?;
+    // For people only.
+    let _ = writeln!(
+        std::io::stderr(),
+        "next: ckpt-store serve --grid {} --data {} --listen ADDRESS:PORT",
+        grid_file.display(),
+        data.display()
     );
     Ok(ExitCode::SUCCESS)
 }
@@ -216,6 +321,39 @@ fn run(args: Serve) -> Result<ExitCode> {
     })
 }
 
+fn run_registry(args: RegistryArgs) -> Result<ExitCode> {
+    log_to_stderr(args.log_format);
+    let grid = Grid::load(&args.grid)?;
+    let identity = load_identity(&args.data)?;
+    let peer = identity.peer()?;
+    if !peer.has(Role::Registry) {
+        bail!(
+            "the certificate of {:?} is not that of a registry",
+            peer.name
+        );
+    }
+    let config = RegistryConfig {
+        grid,
+        grid_file: args.grid,
+        identity,
+        data_dir: args.data,
+        listen: args.listen,
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let registry = RegistryServer::start(config)?;
+        if let Some(path) = &args.ready_file {
+            write_ready(path, registry.local_addr())?;
+        }
+        stop_signal().await?;
+        registry.stop().await;
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
 fn config(args: Serve) -> Result<DaemonConfig> {
     let grid = Grid::load(&args.grid)?;
     let identity = load_identity(&args.data)?;
@@ -223,7 +361,12 @@ fn config(args: Serve) -> Result<DaemonConfig> {
     if !peer.has(Role::Donor) {
         bail!("the certificate of {:?} is not that of a donor", peer.name);
     }
+    let listed = grid.hosts.iter().find(|host| host.id.0 == peer.id);
+    let (site, owner) = listed.map_or((None, None), |host| (host.site.clone(), host.owner.clone()));
     Ok(DaemonConfig {
+        announce: args.announce,
+        site: args.site.or(site),
+        owner: args.owner.or(owner),
         grid,
         grid_file: Some(args.grid),
         gives_way_after: GIVES_WAY_AFTER,
@@ -249,7 +392,7 @@ fn load_identity(data: &Path) -> Result<Identity> {
             path.display()
         )
     })?;
-    Ok(Identity::new(secret, certificate_from_pem(&pem)?)?)
+    Ok(Identity::from_pem(secret, &pem)?)
 }
 
 /// In one step: whoever waits for the file sees nothing or the whole address.

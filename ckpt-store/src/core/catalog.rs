@@ -414,6 +414,16 @@ impl Catalog {
             .ok_or(Denied::NotFound)
     }
 
+    /// All shards of committed checkpoints.
+    pub fn held(&self) -> impl Iterator<Item = (CheckpointId, ShardIndex)> {
+        let committed = self.checkpoints.iter();
+        let committed = committed.filter(|(_, one)| one.manifest_bytes.is_some());
+        committed.flat_map(|(key, one)| {
+            let shards = one.shards.iter();
+            shards.map(|shard| (key.checkpoint, shard.identity.shard))
+        })
+    }
+
     /// All whole shards of a checkpoint.
     pub fn shards(&self, key: Key) -> &[Shard] {
         self.checkpoints

@@ -5,6 +5,8 @@
 pub mod audits;
 pub mod catalog;
 pub mod ledger;
+pub mod registry;
+pub mod rhythm;
 
 pub use catalog::{Catalog, Denied, Key, PutId, Shard};
 pub use ledger::Ledger;

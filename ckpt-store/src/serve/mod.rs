@@ -8,6 +8,7 @@ mod pace;
 mod probe;
 mod put;
 mod read;
+pub mod reception;
 pub mod shares;
 pub mod uploads;
 
@@ -341,6 +342,15 @@ impl Exchange<'_> {
             Request::Probe { bytes } => self.probe(bytes).await,
             Request::Announcement => self.announcement().await,
             Request::Audited(audit) => self.audited(audit).await,
+            Request::Announce(_)
+            | Request::Heartbeat { .. }
+            | Request::Holds(_)
+            | Request::Members { .. }
+            | Request::Holders { .. }
+            | Request::Join(_) => {
+                let refusal = Refusal::new(Code::BadRequest, "this is a donor, not a registry");
+                Err(Answer::Refused(refusal))
+            }
         }
     }
 
@@ -445,6 +455,12 @@ const fn kind(request: &Request) -> &'static str {
         Request::Announcement => "announcement",
         Request::Probe { .. } => "probe",
         Request::Audited(_) => "audited",
+        Request::Announce(_) => "announce",
+        Request::Heartbeat { .. } => "heartbeat",
+        Request::Holds(_) => "holds",
+        Request::Members { .. } => "members",
+        Request::Holders { .. } => "holders",
+        Request::Join(_) => "join",
     }
 }
 

@@ -178,6 +178,17 @@ impl Store {
         }
     }
 
+    /// All shards of committed checkpoints.
+    pub fn held(&self) -> Vec<ShardName> {
+        let catalog = self.catalog();
+        let held = catalog.held();
+        held.map(|(checkpoint, shard)| ShardName {
+            checkpoint,
+            shard: shard.number(),
+        })
+        .collect()
+    }
+
     /// Reserves a version of a job.
     ///
     /// # Errors

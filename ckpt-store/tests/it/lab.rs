@@ -32,6 +32,7 @@ impl Lab {
             name: "lab".into(),
             authority: authority.certificate().clone(),
             hosts: Vec::new(),
+            registries: Vec::new(),
             owner: None,
             revoked: Revocations::default(),
         };
@@ -70,6 +71,9 @@ impl Lab {
             name: "h1".into(),
             data_dir: self.data(),
             listen: ([127, 0, 0, 1], 0).into(),
+            announce: None,
+            site: None,
+            owner: None,
             capacity_bytes: Some(1 << 30),
             share_bytes: None,
             reserve_bytes: Some(0),

@@ -5,8 +5,9 @@ use std::time::Duration;
 use codec::OwnerId;
 use codec::seal::OwnerSecret;
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyUsagePurpose, PKCS_ED25519, PublicKeyData, SignatureAlgorithm, SigningKey,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
+    GeneralSubtree, IsCa, Issuer, KeyUsagePurpose, NameConstraints, PKCS_ED25519, PublicKeyData,
+    SignatureAlgorithm, SigningKey,
 };
 use rustls_pki_types::CertificateDer;
 use time::OffsetDateTime;
@@ -84,7 +85,8 @@ impl Authority {
         validity: Validity,
     ) -> Result<Self, AuthorityError> {
         let mut params = params(name, validity);
-        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        // A registry may sign donors that join with a token.
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(1));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let certificate = params.self_signed(&Signer::new(&secret))?;
         Ok(Self {
@@ -122,22 +124,92 @@ impl Authority {
         key: OwnerId,
         validity: Validity,
     ) -> Result<CertificateDer<'static>, AuthorityError> {
+        let issuer = Issuer::from_ca_cert_der(&self.certificate, Signer::new(&self.secret))?;
+        member(&issuer, roles, name, key, validity)
+    }
+
+    /// Certifies that the registry with this public key may itself sign certificates of donors, and
+    /// of nobody else (RFC 5280, section 4.2.1.10: its name constraint has the donor's name alone).
+    ///
+    /// # Errors
+    /// When the name can't be put into a certificate.
+    pub fn delegate(
+        &self,
+        name: &str,
+        key: OwnerId,
+        validity: Validity,
+    ) -> Result<CertificateDer<'static>, AuthorityError> {
         let mut params = params(name, validity);
-        params.is_ca = IsCa::ExplicitNoCa;
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![
-            ExtendedKeyUsagePurpose::ServerAuth,
-            ExtendedKeyUsagePurpose::ClientAuth,
-        ];
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
         params.use_authority_key_identifier_extension = true;
-        for role in roles {
-            let name = role.dns_name().try_into()?;
-            params.subject_alt_names.push(rcgen::SanType::DnsName(name));
-        }
+        params.name_constraints = Some(NameConstraints {
+            permitted_subtrees: vec![GeneralSubtree::DnsName(Role::Donor.dns_name().into())],
+            excluded_subtrees: Vec::new(),
+        });
         let issuer = Issuer::from_ca_cert_der(&self.certificate, Signer::new(&self.secret))?;
         let certificate = params.signed_by(&PublicKey(key), &issuer)?;
         Ok(certificate.der().clone())
     }
+}
+
+/// A registry that may sign certificates of donors.
+#[derive(Debug)]
+pub struct Enroller {
+    secret: OwnerSecret,
+    certificate: CertificateDer<'static>,
+}
+
+impl Enroller {
+    /// A registry's key, and the certificate that [`Authority::delegate`] made for it.
+    pub const fn new(secret: OwnerSecret, certificate: CertificateDer<'static>) -> Self {
+        Self {
+            secret,
+            certificate,
+        }
+    }
+
+    /// The certificate that says that it may.
+    pub const fn certificate(&self) -> &CertificateDer<'static> {
+        &self.certificate
+    }
+
+    /// Certifies a donor.
+    ///
+    /// # Errors
+    /// When the name can't be put into a certificate.
+    pub fn sign(
+        &self,
+        name: &str,
+        key: OwnerId,
+        validity: Validity,
+    ) -> Result<CertificateDer<'static>, AuthorityError> {
+        let issuer = Issuer::from_ca_cert_der(&self.certificate, Signer::new(&self.secret))?;
+        member(&issuer, &[Role::Donor], name, key, validity)
+    }
+}
+
+fn member(
+    issuer: &Issuer<'_, Signer<'_>>,
+    roles: &[Role],
+    name: &str,
+    key: OwnerId,
+    validity: Validity,
+) -> Result<CertificateDer<'static>, AuthorityError> {
+    let mut params = params(name, validity);
+    params.is_ca = IsCa::ExplicitNoCa;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![
+        ExtendedKeyUsagePurpose::ServerAuth,
+        ExtendedKeyUsagePurpose::ClientAuth,
+    ];
+    params.use_authority_key_identifier_extension = true;
+    for role in roles {
+        let name = role.dns_name().try_into()?;
+        params.subject_alt_names.push(rcgen::SanType::DnsName(name));
+    }
+    let certificate = params.signed_by(&PublicKey(key), issuer)?;
+    Ok(certificate.der().clone())
 }
 
 fn params(name: &str, validity: Validity) -> CertificateParams {

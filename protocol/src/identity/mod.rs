@@ -7,18 +7,20 @@
 
 mod authority;
 mod files;
+mod join;
 mod keyfile;
 mod peer;
 mod public;
 mod revocation;
 
-pub use authority::{Authority, AuthorityError, GridId, Validity};
+pub use authority::{Authority, AuthorityError, Enroller, GridId, Validity};
 pub use files::{replace_public, sync_directory_of, write_private};
+pub use join::{JoinToken, JoinTokenError};
 pub use keyfile::{
     KEY_FILE_BYTES_MAX, KeyFileError, RandomError, key_from_text, key_to_text, new_key, read_key,
     write_key,
 };
-pub use peer::{Peer, PeerError, certificate_from_pem, certificate_to_pem};
+pub use peer::{Peer, PeerError, certificate_from_pem, certificate_to_pem, certificates_from_pem};
 pub use public::{PublicPart, PublicPartError};
 pub use revocation::{REVOKED_KEYS_MAX, RevocationError, Revocations};
 
@@ -123,6 +125,8 @@ pub struct Identity {
     pub secret: OwnerSecret,
     /// The certificate.
     pub certificate: CertificateDer<'static>,
+    /// That of whoever signed it, if that was not the authority itself.
+    pub issuer: Option<CertificateDer<'static>>,
 }
 
 impl Identity {
@@ -145,7 +149,31 @@ impl Identity {
         Ok(Self {
             secret,
             certificate,
+            issuer: None,
         })
+    }
+
+    /// Puts a key and the text of a certificate file together: the member's certificate and, if a
+    /// registry signed it, that registry's.
+    ///
+    /// # Errors
+    /// When the certificate is for another key, or is none of ours.
+    pub fn from_pem(secret: OwnerSecret, pem: &str) -> Result<Self, PeerError> {
+        let mut chain = certificates_from_pem(pem)?.into_iter();
+        let first = chain.next().ok_or(PeerError::Missing)?;
+        let issuer = chain.next();
+        Ok(Self {
+            issuer,
+            ..Self::new(secret, first)?
+        })
+    }
+
+    /// The certificates that the other side is shown.
+    pub(crate) fn chain(&self) -> Vec<CertificateDer<'static>> {
+        let issuer = self.issuer.iter().cloned();
+        std::iter::once(self.certificate.clone())
+            .chain(issuer)
+            .collect()
     }
 
     /// Who this is.

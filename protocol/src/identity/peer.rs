@@ -100,9 +100,33 @@ impl Peer {
         Self::from_certificate(chain.first().ok_or(PeerError::Missing)?)
     }
 
+    /// Who signed the certificate of whoever is at the other end of `connection`, if that was not the
+    /// authority itself. TLS has checked that they might.
+    pub fn issuers_of(connection: &quinn::Connection) -> Vec<OwnerId> {
+        let identity = connection.peer_identity();
+        let chain = identity.and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
+        let issuers = chain.iter().flat_map(|chain| chain.iter().skip(1));
+        issuers
+            .filter_map(|issuer| Some(Self::from_certificate(issuer).ok()?.id))
+            .collect()
+    }
+
     /// Whether its certificate is valid at this time, Unix seconds.
     pub const fn is_valid_at(&self, now: u64) -> bool {
         self.not_before <= now && now <= self.not_after
+    }
+
+    /// Whether an authority's certificate lets it delegate: whether certificates may be signed by
+    /// somebody whom it certified.
+    ///
+    /// # Errors
+    /// When it can't be read.
+    pub fn may_delegate(authority: &CertificateDer<'_>) -> Result<bool, PeerError> {
+        let malformed = |cause: &dyn std::fmt::Display| PeerError::Malformed(cause.to_string());
+        let (_, parsed) = X509Certificate::from_der(authority).map_err(|e| malformed(&e))?;
+        let constraints = parsed.basic_constraints().map_err(|e| malformed(&e))?;
+        let length = constraints.and_then(|found| found.value.path_len_constraint);
+        Ok(length.is_none_or(|length| length > 0))
     }
 
     /// Whether it may do what `role` says.
@@ -117,6 +141,16 @@ impl Peer {
 /// When there is none.
 pub fn certificate_from_pem(pem: &str) -> Result<CertificateDer<'static>, PeerError> {
     CertificateDer::from_pem_slice(pem.as_bytes())
+        .map_err(|cause| PeerError::Malformed(cause.to_string()))
+}
+
+/// Reads all certificates of a PEM text, in order.
+///
+/// # Errors
+/// When there is something else.
+pub fn certificates_from_pem(pem: &str) -> Result<Vec<CertificateDer<'static>>, PeerError> {
+    CertificateDer::pem_slice_iter(pem.as_bytes())
+        .collect::<Result<_, _>>()
         .map_err(|cause| PeerError::Malformed(cause.to_string()))
 }
 

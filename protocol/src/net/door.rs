@@ -30,6 +30,7 @@ pub struct Door {
     certified: Arc<SingleCertAndKey>,
     verifier: Arc<dyn ClientCertVerifier>,
     members: Members,
+    strangers: bool,
 }
 
 /// Who was not let in, and why.
@@ -67,7 +68,15 @@ impl Door {
             certified,
             verifier,
             members,
+            strangers: false,
         })
+    }
+
+    /// Also lets in who shows no certificate: to join.
+    #[must_use]
+    pub fn with_strangers(mut self) -> Self {
+        self.strangers = true;
+        self
     }
 
     /// Who is let in.
@@ -80,9 +89,32 @@ impl Door {
     /// # Errors
     /// When the client is no member (any more).
     pub async fn admit(&self, incoming: Incoming) -> Result<(Connection, Peer), NotAdmitted> {
+        let connection = self.handshake(incoming).await?;
+        let peer = Peer::of(&connection)?;
+        Ok((connection, peer))
+    }
+
+    /// The same; without a peer for somebody who shows no certificate, if such are let in.
+    ///
+    /// # Errors
+    /// When the client is no member any more.
+    pub async fn admit_anybody(
+        &self,
+        incoming: Incoming,
+    ) -> Result<(Connection, Option<Peer>), NotAdmitted> {
+        let connection = self.handshake(incoming).await?;
+        let peer = match connection.peer_identity() {
+            None => None,
+            Some(_) => Some(Peer::of(&connection)?),
+        };
+        Ok((connection, peer))
+    }
+
+    async fn handshake(&self, incoming: Incoming) -> Result<Connection, NotAdmitted> {
         let witness = Arc::new(Witness {
             inner: Arc::clone(&self.verifier),
             members: self.members.clone(),
+            strangers: self.strangers,
             refused: Mutex::new(None),
         });
         let tls = server_tls(Arc::clone(&witness) as _, Arc::clone(&self.certified))?;
@@ -93,10 +125,7 @@ impl Door {
         );
         let connected = incoming.accept_with(Arc::new(server))?.await;
         match connected {
-            Ok(connection) => {
-                let peer = Peer::of(&connection)?;
-                Ok((connection, peer))
-            }
+            Ok(connection) => Ok(connection),
             Err(cause) => Err(match witness.take() {
                 Some((claims, fault)) => NotAdmitted::Refused {
                     claims: Box::new(claims),
@@ -113,6 +142,7 @@ impl Door {
 struct Witness {
     inner: Arc<dyn ClientCertVerifier>,
     members: Members,
+    strangers: bool,
     refused: Mutex<Option<(Peer, CertificateFault)>>,
 }
 
@@ -133,6 +163,10 @@ impl Witness {
 }
 
 impl ClientCertVerifier for Witness {
+    fn client_auth_mandatory(&self) -> bool {
+        !self.strangers
+    }
+
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         self.inner.root_hint_subjects()
     }
@@ -147,8 +181,17 @@ impl ClientCertVerifier for Witness {
             .inner
             .verify_client_cert(end_entity, intermediates, now)
             .inspect_err(|cause| self.refuse(end_entity, CertificateFault::of_error(cause)))?;
-        let peer = Peer::from_certificate(end_entity)
-            .map_err(|_| rustls::Error::InvalidCertificate(CertificateError::BadEncoding))?;
+        let read = |certificate| {
+            Peer::from_certificate(certificate)
+                .map_err(|_| rustls::Error::InvalidCertificate(CertificateError::BadEncoding))
+        };
+        let peer = read(end_entity)?;
+        for issuer in intermediates {
+            if self.members.is_revoked(&read(issuer)?.id) {
+                self.refuse(end_entity, CertificateFault::Revoked);
+                return Err(rustls::Error::InvalidCertificate(CertificateError::Revoked));
+            }
+        }
         self.members.check(&peer, unix_seconds()).map_err(|fault| {
             let cause = match fault {
                 CertificateFault::Revoked => CertificateError::Revoked,

@@ -188,7 +188,7 @@ pub(super) fn certified(identity: &Identity) -> Result<Arc<SingleCertAndKey>, En
     let mut der = identity.private_key();
     let key = any_eddsa_type(&der);
     der.zeroize();
-    let certified = CertifiedKey::new(vec![identity.certificate.clone()], key?);
+    let certified = CertifiedKey::new(identity.chain(), key?);
     certified.keys_match()?;
     Ok(Arc::new(SingleCertAndKey::from(certified)))
 }
@@ -286,7 +286,7 @@ fn socket(addr: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-fn provider() -> Arc<CryptoProvider> {
+pub(super) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
 
@@ -348,8 +348,21 @@ pub async fn connect(
     addr: SocketAddr,
     id: HostId,
 ) -> Result<Connection, ConnectError> {
+    connect_as(endpoint, addr, id, Role::Donor).await
+}
+
+/// Connects to the member `id` at `addr`, whose certificate has to give it this role.
+///
+/// # Errors
+/// As [`connect`].
+pub async fn connect_as(
+    endpoint: &Endpoint,
+    addr: SocketAddr,
+    id: HostId,
+    role: Role,
+) -> Result<Connection, ConnectError> {
     let connecting = endpoint
-        .connect(addr, Role::Donor.dns_name())
+        .connect(addr, role.dns_name())
         .map_err(|cause| ConnectError::Other(cause.to_string()))?;
     let connection = tokio::time::timeout(CONNECT_TIMEOUT, connecting)
         .await

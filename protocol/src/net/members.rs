@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use codec::OwnerId;
 use rustls_pki_types::CertificateDer;
 use tokio::sync::watch;
 use tracing::{info, warn};
@@ -50,6 +51,11 @@ impl Members {
             return Err(CertificateFault::Expired);
         }
         Ok(())
+    }
+
+    /// Whether the authority took this key back.
+    pub fn is_revoked(&self, key: &OwnerId) -> bool {
+        self.0.borrow().contains(key)
     }
 
     /// Waits until the certificate of `peer` is not good any more, and says why.
@@ -172,6 +178,7 @@ mod tests {
             name: "lab".into(),
             authority: authority.certificate().clone(),
             hosts: Vec::new(),
+            registries: Vec::new(),
             owner: None,
             revoked,
         }

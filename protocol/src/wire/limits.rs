@@ -18,6 +18,15 @@ pub const TEXT_BYTES_MAX: usize = 256;
 /// Most records in the answer to one `Find`.
 pub const RECORDS_MAX: u32 = 1024;
 
+/// Most records in the answer to one `Members`.
+pub const MEMBERS_MAX: u32 = 256;
+
+/// Most holders in the answer to one `Holders`.
+pub const HOLDERS_MAX: usize = 1024;
+
+/// Most shards in one `Holds`.
+pub const HOLDS_MAX: usize = 4096;
+
 /// Most rows in the answer to one `Rows`.
 pub const ROWS_PER_READ_MAX: u32 = 64;
 

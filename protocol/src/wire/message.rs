@@ -1,9 +1,11 @@
 //! Requests and responses. What is here never changes under the present [`super::limits::ALPN`]; new
 //! variants are added at the end, and a peer that does not know one refuses it as malformed.
 
+use std::net::SocketAddr;
+
 use codec::hash::ShardRoot;
 use codec::serial::{self, SerialError};
-use codec::{CheckpointId, JobTag, Redundancy, ShardIndex, Version};
+use codec::{CheckpointId, JobTag, OwnerId, Redundancy, ShardIndex, Version};
 use serde::{Deserialize, Serialize};
 
 use super::Code;
@@ -64,6 +66,29 @@ pub enum Request {
     },
     /// This is what I found when I checked a shard of mine that you should have.
     Audited(Audit),
+    /// I am a donor, and this is how I am; asked of a registry.
+    Announce(Box<Presence>),
+    /// I am still as I said; asked of a registry.
+    Heartbeat {
+        /// Number of the announcement that I made last.
+        epoch: u64,
+        /// Number of the list of shards that I sent last.
+        holdings: u64,
+    },
+    /// These are shards that I hold; asked of a registry.
+    Holds(HoldsPage),
+    /// Which donors are there? Asked of a registry.
+    Members {
+        /// Only those with a larger key, in ascending order (to continue an earlier answer).
+        after: Option<OwnerId>,
+    },
+    /// Who holds shards of this checkpoint? Asked of a registry.
+    Holders {
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+    },
+    /// Certify me; asked of a registry by a machine that is no member yet.
+    Join(JoinRequest),
 }
 
 /// Reservation of a version number.
@@ -157,6 +182,27 @@ pub enum Response {
     Probed,
     /// The host has heard it.
     Noted,
+    /// The registry has heard it, and says what it still wants to hear.
+    Heard {
+        /// An announcement.
+        announce: bool,
+        /// The list of shards.
+        holdings: bool,
+    },
+    /// So many [`MemberRecord`]s follow.
+    Members {
+        /// How many, at most [`super::limits::MEMBERS_MAX`].
+        count: u32,
+        /// Whether there are more after the last of these.
+        more: bool,
+    },
+    /// Donors that said that they hold shards of the checkpoint, and which.
+    Holders {
+        /// At most [`super::limits::HOLDERS_MAX`].
+        holders: Vec<(OwnerId, u8)>,
+    },
+    /// Welcome.
+    Joined(Box<Joined>),
 }
 
 /// What a check of a shard found.
@@ -200,6 +246,87 @@ impl AuditFault {
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|fault| fault.name() == name)
     }
+}
+
+/// How a donor is, as it tells registries.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Presence {
+    /// Its name, at most [`TEXT_BYTES_MAX`] bytes as all texts.
+    pub name: String,
+    /// Where it listens.
+    pub addr: SocketAddr,
+    /// What fails together with it.
+    pub site: Option<String>,
+    /// Whose machine it is.
+    pub owner: Option<String>,
+    /// Bytes that it lends.
+    pub capacity_bytes: u64,
+    /// Bytes that can still be stored.
+    pub free_bytes: u64,
+    /// Larger with each announcement that says something new.
+    pub epoch: u64,
+    /// What it says of its availability.
+    pub announcement: Announcement,
+}
+
+/// A part of the list of shards that a donor holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HoldsPage {
+    /// Number of the list: larger than that of any earlier one.
+    pub epoch: u64,
+    /// Whether it is the first part; the list before is dropped when the last one is there.
+    pub first: bool,
+    /// Whether it is the last part.
+    pub last: bool,
+    /// At most [`super::limits::HOLDS_MAX`].
+    pub shards: Vec<ShardName>,
+}
+
+/// A donor, as a registry tells of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberRecord {
+    /// Its public key.
+    pub id: OwnerId,
+    /// Milliseconds since it was heard of.
+    pub silent_ms: u64,
+    /// Whether it was heard of as lately as its rhythm lets expect.
+    pub alive: bool,
+    /// What it said of itself.
+    pub presence: Presence,
+}
+
+/// A machine that wants to become a donor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinRequest {
+    /// Text of the token.
+    pub token: String,
+    /// Name that it would like to have.
+    pub name: String,
+    /// Its public key.
+    pub key: OwnerId,
+    /// Its signature of [`JoinRequest::signed`]: it has the key.
+    #[serde(with = "serde_bytes")]
+    pub signature: Vec<u8>,
+}
+
+impl JoinRequest {
+    /// What is signed.
+    pub fn signed(token: &str, name: &str) -> Vec<u8> {
+        format!("ckpt v1 join\0{token}\0{name}").into_bytes()
+    }
+}
+
+/// What a new donor needs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Joined {
+    /// Its certificate, DER.
+    #[serde(with = "serde_bytes")]
+    pub certificate: Vec<u8>,
+    /// That of the registry, which signed it, DER.
+    #[serde(with = "serde_bytes")]
+    pub issuer: Vec<u8>,
+    /// Text of the grid file.
+    pub grid: String,
 }
 
 /// A refusal.
@@ -351,4 +478,4 @@ macro_rules! message {
         }
     )*};
 }
-message!(Request, Response, Record);
+message!(Request, Response, Record, MemberRecord);

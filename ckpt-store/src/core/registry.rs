@@ -1,0 +1,396 @@
+//! What a registry knows: who is there, and who holds which shard. All of it is soft: donors say it
+//! again when the registry does not know it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+use std::time::Duration;
+
+use codec::{CheckpointId, OwnerId};
+use protocol::wire::limits::{HOLDERS_MAX, HOLDS_MAX, TEXT_BYTES_MAX};
+use protocol::wire::message::{HoldsPage, MemberRecord, Presence, ShardName};
+
+use super::Millis;
+use super::rhythm::Rhythm;
+
+/// How often donors say that they are there.
+pub const HEARTBEAT: Duration = Duration::from_secs(10);
+
+/// A donor that is silent for so long is forgotten.
+pub const FORGET_AFTER: Duration = Duration::from_secs(86_400);
+
+/// Most donors.
+pub const HOSTS_MAX: usize = 100_000;
+
+/// Most shards of one donor.
+pub const SHARDS_PER_HOST_MAX: usize = 1 << 20;
+
+/// Something that a donor must not say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotHeard {
+    /// Too many donors.
+    #[error("the registry knows as many donors as it can")]
+    Full,
+    /// Too long.
+    #[error("a text is longer than {TEXT_BYTES_MAX} bytes, or a list than it may be")]
+    TooLong,
+    /// A part of a list without its beginning.
+    #[error("a part of a list without the one before")]
+    OutOfOrder,
+    /// Who has not announced itself.
+    #[error("announce yourself first")]
+    Unknown,
+}
+
+/// What a donor still has to say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// An announcement.
+    pub announce: bool,
+    /// The list of its shards.
+    pub holdings: bool,
+}
+
+/// What a registry knows.
+#[derive(Debug, Default)]
+pub struct Registry {
+    hosts: BTreeMap<OwnerId, Host>,
+    holders: HashMap<CheckpointId, Vec<(OwnerId, u8)>>,
+}
+
+#[derive(Debug)]
+struct Host {
+    presence: Presence,
+    rhythm: Rhythm,
+    /// Number of the list, and the list.
+    held: Option<(u64, Vec<ShardName>)>,
+    coming: Option<(u64, Vec<ShardName>)>,
+}
+
+impl Registry {
+    /// Number of donors, and of shards that they hold.
+    pub fn counts(&self) -> (usize, usize) {
+        let shards = self.holders.values().map(Vec::len).sum();
+        (self.hosts.len(), shards)
+    }
+
+    /// A donor says how it is.
+    ///
+    /// # Errors
+    /// When it says what it must not.
+    pub fn announce(
+        &mut self,
+        now: Millis,
+        id: OwnerId,
+        presence: Presence,
+    ) -> Result<Wanted, NotHeard> {
+        let texts = [
+            Some(&presence.name),
+            presence.site.as_ref(),
+            presence.owner.as_ref(),
+        ];
+        if texts
+            .into_iter()
+            .flatten()
+            .any(|text| text.len() > TEXT_BYTES_MAX)
+        {
+            return Err(NotHeard::TooLong);
+        }
+        let count = self.hosts.len();
+        match self.hosts.get_mut(&id) {
+            Some(host) => {
+                host.presence = presence;
+                host.rhythm.beat(now);
+            }
+            None if count >= HOSTS_MAX => return Err(NotHeard::Full),
+            None => {
+                let host = Host {
+                    presence,
+                    rhythm: Rhythm::new(now, HEARTBEAT),
+                    held: None,
+                    coming: None,
+                };
+                self.hosts.insert(id, host);
+            }
+        }
+        Ok(Wanted {
+            announce: false,
+            holdings: self.hosts.get(&id).is_some_and(|host| host.held.is_none()),
+        })
+    }
+
+    /// A donor says that it is there, with the numbers of what it said before.
+    pub fn heartbeat(&mut self, now: Millis, id: OwnerId, epoch: u64, holdings: u64) -> Wanted {
+        let Some(host) = self.hosts.get_mut(&id) else {
+            return Wanted {
+                announce: true,
+                holdings: true,
+            };
+        };
+        host.rhythm.beat(now);
+        Wanted {
+            announce: host.presence.epoch != epoch,
+            holdings: host
+                .held
+                .as_ref()
+                .is_none_or(|(known, _)| *known != holdings),
+        }
+    }
+
+    /// A donor says what it holds, in parts.
+    ///
+    /// # Errors
+    /// When it says what it must not.
+    pub fn holds(&mut self, id: OwnerId, page: HoldsPage) -> Result<(), NotHeard> {
+        let host = self.hosts.get_mut(&id).ok_or(NotHeard::Unknown)?;
+        if page.first {
+            host.coming = Some((page.epoch, Vec::new()));
+        }
+        let Some((epoch, list)) = host
+            .coming
+            .as_mut()
+            .filter(|(epoch, _)| *epoch == page.epoch)
+        else {
+            return Err(NotHeard::OutOfOrder);
+        };
+        if page.shards.len() > HOLDS_MAX || list.len() + page.shards.len() > SHARDS_PER_HOST_MAX {
+            host.coming = None;
+            return Err(NotHeard::TooLong);
+        }
+        list.extend(page.shards);
+        if page.last {
+            let complete = (*epoch, std::mem::take(list));
+            host.coming = None;
+            let before = host.held.replace(complete.clone());
+            self.unlist(id, before.map(|(_, list)| list).unwrap_or_default());
+            for shard in complete.1 {
+                let holders = self.holders.entry(shard.checkpoint).or_default();
+                holders.push((id, shard.shard));
+            }
+        }
+        Ok(())
+    }
+
+    fn unlist(&mut self, id: OwnerId, shards: Vec<ShardName>) {
+        for shard in shards {
+            if let Some(holders) = self.holders.get_mut(&shard.checkpoint) {
+                holders.retain(|holder| *holder != (id, shard.shard));
+                if holders.is_empty() {
+                    self.holders.remove(&shard.checkpoint);
+                }
+            }
+        }
+    }
+
+    /// Up to `most` donors with keys above `after`, in ascending order, and whether there are more.
+    pub fn members(
+        &self,
+        now: Millis,
+        after: Option<OwnerId>,
+        most: usize,
+    ) -> (Vec<MemberRecord>, bool) {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut rest = self.hosts.range((from, Bound::Unbounded));
+        let records = rest.by_ref().take(most).map(|(id, host)| MemberRecord {
+            id: *id,
+            silent_ms: now.0.saturating_sub(host.rhythm.last().0),
+            alive: host.rhythm.is_alive(now),
+            presence: host.presence.clone(),
+        });
+        let records = records.collect();
+        (records, rest.next().is_some())
+    }
+
+    /// Who holds shards of a checkpoint, and which.
+    pub fn holders(&self, checkpoint: CheckpointId) -> Vec<(OwnerId, u8)> {
+        let found = self.holders.get(&checkpoint);
+        found.map_or_else(Vec::new, |found| {
+            found.iter().copied().take(HOLDERS_MAX).collect()
+        })
+    }
+
+    /// Whether a donor of this name with another key is there.
+    pub fn has_name(&self, name: &str, other_than: OwnerId) -> bool {
+        let mut hosts = self.hosts.iter();
+        hosts.any(|(id, host)| host.presence.name == name && *id != other_than)
+    }
+
+    /// Forgets donors that are gone for long; returns how many.
+    pub fn expire(&mut self, now: Millis) -> usize {
+        let limit = u64::try_from(FORGET_AFTER.as_millis()).unwrap_or(u64::MAX);
+        let gone = |host: &Host| now.0.saturating_sub(host.rhythm.last().0) > limit;
+        let ids: Vec<OwnerId> = self
+            .hosts
+            .iter()
+            .filter(|(_, host)| gone(host))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in &ids {
+            let held = self.hosts.remove(id).and_then(|host| host.held);
+            self.unlist(*id, held.map(|(_, list)| list).unwrap_or_default());
+        }
+        ids.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use protocol::wire::announcement::Announcement;
+
+    use super::*;
+
+    fn presence(name: &str, epoch: u64) -> Presence {
+        Presence {
+            name: name.into(),
+            addr: ([10, 0, 0, 1], 7600).into(),
+            site: None,
+            owner: None,
+            capacity_bytes: 10,
+            free_bytes: 5,
+            epoch,
+            announcement: Announcement::default(),
+        }
+    }
+
+    fn id(number: u8) -> OwnerId {
+        OwnerId([number; 32])
+    }
+
+    fn page(epoch: u64, first: bool, last: bool, shards: &[(u8, u8)]) -> HoldsPage {
+        let name = |(checkpoint, shard): &(u8, u8)| ShardName {
+            checkpoint: CheckpointId([*checkpoint; 16]),
+            shard: *shard,
+        };
+        HoldsPage {
+            epoch,
+            first,
+            last,
+            shards: shards.iter().map(name).collect(),
+        }
+    }
+
+    fn holders(registry: &Registry, checkpoint: u8) -> Vec<(OwnerId, u8)> {
+        registry.holders(CheckpointId([checkpoint; 16]))
+    }
+
+    #[test]
+    fn a_registry_that_forgot_is_told_everything_again() {
+        let mut registry = Registry::default();
+        let wanted = registry.heartbeat(Millis(0), id(1), 7, 3);
+        assert!(wanted.announce && wanted.holdings);
+        let wanted = registry
+            .announce(Millis(1), id(1), presence("h1", 7))
+            .unwrap();
+        assert!(!wanted.announce && wanted.holdings);
+        registry
+            .holds(id(1), page(3, true, false, &[(5, 0)]))
+            .unwrap();
+        assert_eq!(holders(&registry, 5), [], "only a whole list counts");
+        registry
+            .holds(id(1), page(3, false, true, &[(6, 1)]))
+            .unwrap();
+        assert_eq!(holders(&registry, 5), [(id(1), 0)]);
+        let wanted = registry.heartbeat(Millis(2), id(1), 7, 3);
+        assert_eq!(wanted, Wanted::default());
+        assert!(registry.heartbeat(Millis(3), id(1), 8, 3).announce);
+        assert!(registry.heartbeat(Millis(4), id(1), 7, 4).holdings);
+        registry
+            .holds(id(1), page(4, true, true, &[(6, 1), (7, 2)]))
+            .unwrap();
+        assert_eq!(
+            (holders(&registry, 5), holders(&registry, 7)),
+            (vec![], vec![(id(1), 2)])
+        );
+        assert_eq!(registry.counts(), (1, 2));
+    }
+
+    #[test]
+    fn who_is_silent_is_dead_and_then_forgotten() {
+        let mut registry = Registry::default();
+        registry
+            .announce(Millis(0), id(1), presence("h1", 1))
+            .unwrap();
+        registry
+            .holds(id(1), page(1, true, true, &[(5, 0)]))
+            .unwrap();
+        let alive = |registry: &Registry, now| registry.members(Millis(now), None, 10).0[0].alive;
+        assert!(alive(&registry, 20_000) && !alive(&registry, 200_000));
+        assert_eq!(registry.expire(Millis(200_000)), 0);
+        assert_eq!(
+            holders(&registry, 5).len(),
+            1,
+            "it may come back with its shards"
+        );
+        assert_eq!(registry.expire(Millis(90_000_000)), 1);
+        assert_eq!((registry.counts(), registry.holders.len()), ((0, 0), 0));
+    }
+
+    #[test]
+    fn what_must_not_be_said_is_not_heard() {
+        let mut registry = Registry::default();
+        let holds = registry.holds(id(1), page(1, true, true, &[]));
+        assert_eq!(holds, Err(NotHeard::Unknown));
+        let long = presence(&"x".repeat(TEXT_BYTES_MAX + 1), 1);
+        assert_eq!(
+            registry.announce(Millis(0), id(1), long),
+            Err(NotHeard::TooLong)
+        );
+        registry
+            .announce(Millis(0), id(1), presence("h1", 1))
+            .unwrap();
+        let holds = registry.holds(id(1), page(1, false, true, &[(1, 1)]));
+        assert_eq!(holds, Err(NotHeard::OutOfOrder));
+        let many = vec![(1, 1); HOLDS_MAX + 1];
+        let holds = registry.holds(id(1), page(1, true, true, &many));
+        assert_eq!(holds, Err(NotHeard::TooLong));
+        assert!(registry.has_name("h1", id(2)) && !registry.has_name("h1", id(1)));
+    }
+
+    #[test]
+    fn members_come_in_pages() {
+        let mut registry = Registry::default();
+        for number in 1..=5 {
+            registry
+                .announce(Millis(0), id(number), presence("h", 1))
+                .unwrap();
+        }
+        let (mut seen, mut after) = (Vec::new(), None);
+        loop {
+            let (page, more) = registry.members(Millis(0), after, 2);
+            seen.extend(page.iter().map(|record| record.id));
+            after = seen.last().copied();
+            if !more {
+                break;
+            }
+        }
+        assert_eq!(seen, (1..=5).map(id).collect::<Vec<_>>());
+    }
+
+    proptest! {
+        /// Whatever donors say in whatever order, the index is that of their latest whole lists.
+        #[test]
+        fn the_index_follows_the_lists(said in prop::collection::vec(
+            (1..4_u8, 0..3_u64, any::<bool>(), any::<bool>(), prop::collection::vec((0..3_u8, 0..3_u8), 0..4)), 0..40,
+        )) {
+            let mut registry = Registry::default();
+            for number in 1..4 {
+                registry.announce(Millis(0), id(number), presence("h", 1)).unwrap();
+            }
+            for (number, epoch, first, last, shards) in said {
+                let _ = registry.holds(id(number), page(epoch, first, last, &shards));
+            }
+            let mut expected: Vec<_> = registry.hosts.iter().flat_map(|(id, host)| {
+                let list = host.held.iter().flat_map(|(_, list)| list);
+                list.map(|shard| (shard.checkpoint, *id, shard.shard))
+            }).collect();
+            let mut actual: Vec<_> = registry.holders.iter().flat_map(|(checkpoint, holders)| {
+                holders.iter().map(|(id, shard)| (*checkpoint, *id, *shard))
+            }).collect();
+            expected.sort_unstable();
+            actual.sort_unstable();
+            expected.dedup();
+            actual.dedup();
+            prop_assert_eq!(expected, actual);
+        }
+    }
+}

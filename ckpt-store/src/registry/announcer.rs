@@ -1,0 +1,207 @@
+//! Tells the registries of a grid that this host is there, how it is, and what it holds.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use protocol::grid::GridRegistry;
+use protocol::identity::Role;
+use protocol::net::endpoint::{EndpointConfig, EndpointError};
+use protocol::net::stream::{ExchangeError, request};
+use protocol::net::{ConnectError, client, connect_as};
+use protocol::wire::limits::{HOLDS_MAX, REQUEST_TIMEOUT};
+use protocol::wire::message::{HoldsPage, Presence, Request, Response, ShardName};
+use quinn::{Connection, Endpoint};
+use tokio::task::JoinSet;
+use tracing::{info, warn};
+
+use crate::core::registry::HEARTBEAT;
+use crate::monitor::Monitor;
+use crate::serve::Clock;
+use crate::shards::Store;
+
+/// Seconds after which an announcement is made anew, whatever has changed.
+const ANNOUNCEMENT_SECONDS: u64 = 300;
+
+/// Free space is announced anew when it has changed by so many bytes.
+const FREE_STEP_BYTES: u64 = 1 << 30;
+
+/// What does not change while the daemon runs.
+#[derive(Clone, Debug)]
+pub struct Card {
+    /// The host's name.
+    pub name: String,
+    /// Where it can be reached.
+    pub addr: SocketAddr,
+    /// What fails together with it.
+    pub site: Option<String>,
+    /// Whose machine it is.
+    pub owner: Option<String>,
+}
+
+/// Tells registries of a host.
+#[derive(Debug)]
+pub struct Announcer {
+    /// Where and who it is.
+    pub card: Card,
+    /// What it holds.
+    pub store: Arc<Store>,
+    /// How it is.
+    pub monitor: Arc<Monitor>,
+    /// Its clocks.
+    pub clock: Clock,
+}
+
+/// Why a registry was not told.
+#[derive(Debug, thiserror::Error)]
+enum Untold {
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error(transparent)]
+    Exchange(#[from] ExchangeError),
+    #[error("another answer")]
+    Answer,
+}
+
+impl Announcer {
+    /// Tells all of `registries` again and again; ends never.
+    ///
+    /// # Errors
+    /// When no socket can be had.
+    pub async fn run(
+        self,
+        settings: EndpointConfig,
+        registries: Vec<GridRegistry>,
+    ) -> Result<(), EndpointError> {
+        let this = Arc::new(self);
+        let mut telling = JoinSet::new();
+        for registry in registries {
+            let any: SocketAddr = match registry.addr {
+                SocketAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
+                SocketAddr::V6(_) => ([0; 8], 0).into(),
+            };
+            let endpoint = client(&settings, any)?;
+            let this = Arc::clone(&this);
+            telling.spawn(async move { this.tell(&endpoint, &registry).await });
+        }
+        telling.join_all().await;
+        Ok(())
+    }
+
+    async fn tell(&self, endpoint: &Endpoint, registry: &GridRegistry) {
+        let mut period = tokio::time::interval(HEARTBEAT);
+        period.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut connection: Option<Connection> = None;
+        let mut heard = true;
+        loop {
+            period.tick().await;
+            let told = self.beat(endpoint, registry, &mut connection).await;
+            // One line when it begins, one when it ends: a registry may be down for days.
+            match (&told, heard) {
+                (Err(cause), true) => warn!(registry = registry.name, %cause, "registry not told"),
+                (Ok(()), false) => info!(registry = registry.name, "registry told again"),
+                _ => {}
+            }
+            heard = told.is_ok();
+            if !heard {
+                connection = None;
+            }
+        }
+    }
+
+    async fn beat(
+        &self,
+        endpoint: &Endpoint,
+        registry: &GridRegistry,
+        slot: &mut Option<Connection>,
+    ) -> Result<(), Untold> {
+        let connection = match slot.take().filter(|one| one.close_reason().is_none()) {
+            Some(connection) => connection,
+            None => connect_as(endpoint, registry.addr, registry.id, Role::Registry).await?,
+        };
+        let connection = slot.insert(connection);
+        let (held, holdings) = self.held();
+        let epoch = self.epoch();
+        let beat = Request::Heartbeat { epoch, holdings };
+        let mut wanted = ask(connection, &beat).await?;
+        if wanted.0 {
+            let presence = Box::new(self.presence(epoch));
+            let still = ask(connection, &Request::Announce(presence)).await?;
+            wanted.1 |= still.1;
+        }
+        if wanted.1 {
+            for page in pages(held, holdings) {
+                match request(connection, &Request::Holds(page), REQUEST_TIMEOUT).await? {
+                    (Response::Noted, _) => {}
+                    _ => return Err(Untold::Answer),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What is held, and a number for exactly this.
+    fn held(&self) -> (Vec<ShardName>, u64) {
+        let held = self.store.held();
+        let mut hasher = DefaultHasher::new();
+        for shard in &held {
+            (shard.checkpoint, shard.shard).hash(&mut hasher);
+        }
+        (held, hasher.finish())
+    }
+
+    /// A number for how it is, which changes when that is worth telling.
+    fn epoch(&self) -> u64 {
+        let now = self.clock.unix_seconds();
+        let announced = self.monitor.announced(now);
+        let mut hasher = DefaultHasher::new();
+        (
+            now / ANNOUNCEMENT_SECONDS,
+            self.store.usage(None).free_bytes / FREE_STEP_BYTES,
+            announced.storage_state.to_string(),
+            announced.guest_state.to_string(),
+            announced.refuses_for_s > 0,
+        )
+            .hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn presence(&self, epoch: u64) -> Presence {
+        let usage = self.store.usage(None);
+        Presence {
+            name: self.card.name.clone(),
+            addr: self.card.addr,
+            site: self.card.site.clone(),
+            owner: self.card.owner.clone(),
+            capacity_bytes: usage.capacity_bytes,
+            free_bytes: usage.free_bytes,
+            epoch,
+            announcement: self.monitor.announced(self.clock.unix_seconds()).to_wire(),
+        }
+    }
+}
+
+/// What the registry still wants: an announcement, the list of shards.
+async fn ask(connection: &Connection, asked: &Request) -> Result<(bool, bool), Untold> {
+    match request(connection, asked, REQUEST_TIMEOUT).await? {
+        (Response::Heard { announce, holdings }, _) => Ok((announce, holdings)),
+        _ => Err(Untold::Answer),
+    }
+}
+
+fn pages(held: Vec<ShardName>, epoch: u64) -> Vec<HoldsPage> {
+    let parts = held.len().div_ceil(HOLDS_MAX).max(1);
+    (0..parts)
+        .map(|part| HoldsPage {
+            epoch,
+            first: part == 0,
+            last: part + 1 == parts,
+            shards: held
+                .iter()
+                .skip(part * HOLDS_MAX)
+                .take(HOLDS_MAX)
+                .copied()
+                .collect(),
+        })
+        .collect()
+}

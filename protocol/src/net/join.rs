@@ -1,0 +1,196 @@
+//! How a machine that is no member yet speaks to a registry: it shows no certificate, and believes
+//! only who has the key that its token names.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use codec::OwnerId;
+use codec::seal::OwnerSecret;
+use quinn::crypto::rustls::QuicClientConfig;
+use quinn::{ClientConfig, Endpoint, TransportConfig};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls13_signature};
+use rustls::{CertificateError, DigitallySignedStruct, SignatureScheme};
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+
+use super::endpoint::{ConnectError, EndpointError, connect_error, provider};
+use super::stream::{ExchangeError, request};
+use crate::grid::Grid;
+use crate::identity::{GridId, Identity, JoinToken, Peer, PeerError, Role};
+use crate::wire::limits::{ALPN, CONNECT_TIMEOUT, REQUEST_TIMEOUT};
+use crate::wire::message::{JoinRequest, Joined, Request, Response};
+
+/// Why a machine could not join.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// This machine.
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    /// The way to the registry.
+    #[error("registry {addr}: {cause}")]
+    Connect {
+        /// Where it should be.
+        addr: SocketAddr,
+        /// Why.
+        #[source]
+        cause: ConnectError,
+    },
+    /// The registry said no, or broke off.
+    #[error("registry {addr}: {cause}")]
+    Exchange {
+        /// Where it is.
+        addr: SocketAddr,
+        /// Why.
+        #[source]
+        cause: ExchangeError,
+    },
+    /// What it sent is not what the token promises.
+    #[error("registry {addr} sent {what}")]
+    Wrong {
+        /// Where it is.
+        addr: SocketAddr,
+        /// What.
+        what: String,
+    },
+}
+
+/// Redeems a token: returns the new member and the text of the grid file.
+///
+/// # Errors
+/// When the registry can't be reached or does not want us, or is not the one of the token.
+pub async fn join(
+    token: &JoinToken,
+    secret: OwnerSecret,
+    name: &str,
+) -> Result<(Identity, String), JoinError> {
+    let addr = token.addr;
+    let any: SocketAddr = match addr {
+        SocketAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
+        SocketAddr::V6(_) => ([0; 8], 0).into(),
+    };
+    let mut endpoint =
+        Endpoint::client(any).map_err(|cause| EndpointError::Socket { addr: any, cause })?;
+    endpoint.set_default_client_config(client_config(token.registry.0)?);
+    let failed = |cause| JoinError::Connect { addr, cause };
+    let connecting = endpoint
+        .connect(addr, Role::Registry.dns_name())
+        .map_err(|cause| failed(ConnectError::Other(cause.to_string())))?;
+    let connection = tokio::time::timeout(CONNECT_TIMEOUT, connecting)
+        .await
+        .map_err(|_| failed(ConnectError::NoAnswer))?
+        .map_err(|cause| failed(connect_error(&cause)))?;
+    let text = token.to_text();
+    let asked = Request::Join(JoinRequest {
+        signature: secret.sign(&JoinRequest::signed(&text, name)).to_vec(),
+        token: text,
+        name: name.to_owned(),
+        key: secret.id(),
+    });
+    let answered = request(&connection, &asked, REQUEST_TIMEOUT).await;
+    connection.close(0_u32.into(), b"");
+    // The last datagram says that we are done.
+    let _ = tokio::time::timeout(Duration::from_secs(1), endpoint.wait_idle()).await;
+    match answered {
+        Ok((Response::Joined(joined), _)) => {
+            read(token, secret, *joined).map_err(|what| JoinError::Wrong { addr, what })
+        }
+        Ok(_) => Err(JoinError::Wrong {
+            addr,
+            what: "another answer".into(),
+        }),
+        Err(cause) => Err(JoinError::Exchange { addr, cause }),
+    }
+}
+
+fn read(
+    token: &JoinToken,
+    secret: OwnerSecret,
+    joined: Joined,
+) -> Result<(Identity, String), String> {
+    let grid = Grid::parse(&joined.grid, std::path::Path::new(""))
+        .map_err(|cause| format!("a grid file that is none: {cause}"))?;
+    if GridId::of(&grid.authority) != token.grid {
+        return Err("the file of another grid".into());
+    }
+    let mut identity = Identity::new(secret, CertificateDer::from(joined.certificate))
+        .map_err(|cause: PeerError| cause.to_string())?;
+    identity.issuer = Some(CertificateDer::from(joined.issuer));
+    Ok((identity, joined.grid))
+}
+
+fn client_config(registry: OwnerId) -> Result<ClientConfig, EndpointError> {
+    let verifier = Arc::new(Pinned {
+        registry,
+        provider: provider(),
+    });
+    let mut tls = rustls::ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .dangerous()
+        .with_custom_certificate_verifier(verifier)
+        .with_no_client_auth();
+    tls.alpn_protocols = vec![ALPN.to_vec()];
+    let quic = QuicClientConfig::try_from(tls)
+        .map_err(|cause| EndpointError::Verifier(cause.to_string()))?;
+    let mut config = ClientConfig::new(Arc::new(quic));
+    let mut transport = TransportConfig::default();
+    transport
+        .max_concurrent_bidi_streams(0_u32.into())
+        .max_concurrent_uni_streams(0_u32.into());
+    config.transport_config(Arc::new(transport));
+    Ok(config)
+}
+
+/// Accepts one key and no other. That its holder belongs to the grid follows from the authority's
+/// signature of the token that names it.
+#[derive(Debug)]
+struct Pinned {
+    registry: OwnerId,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for Pinned {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let refused = |cause| Err(rustls::Error::InvalidCertificate(cause));
+        match Peer::from_certificate(end_entity) {
+            Ok(peer) if peer.id != self.registry || !peer.has(Role::Registry) => {
+                refused(CertificateError::ApplicationVerificationFailure)
+            }
+            Ok(peer) if !peer.is_valid_at(now.as_secs()) => refused(CertificateError::Expired),
+            Ok(_) => Ok(ServerCertVerified::assertion()),
+            Err(_) => refused(CertificateError::BadEncoding),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _cert: &CertificateDer<'_>,
+        _dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(rustls::Error::General("TLS 1.3 only".into()))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, cert, dss, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
+    }
+}
