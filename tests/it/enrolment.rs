@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use tests::Outcome;
@@ -32,16 +32,20 @@ impl Drop for Campus {
 }
 
 impl Campus {
-    /// An authority and hosts that run.
-    fn open() -> Result<Self> {
-        let dir = tempfile::tempdir()?;
-        let mut campus = Self {
-            dir,
+    /// An authority alone.
+    fn empty() -> Result<Self> {
+        let campus = Self {
+            dir: tempfile::tempdir()?,
             daemons: Vec::new(),
         };
-        let authority = campus.path("authority");
         campus.authority(&["init", "--name", "campus"])?.expect(0)?;
-        ensure!(authority.join("grid.toml").exists());
+        ensure!(campus.grid().exists());
+        Ok(campus)
+    }
+
+    /// An authority and hosts that run.
+    fn open() -> Result<Self> {
+        let mut campus = Self::empty()?;
         for number in 1..=HOSTS {
             campus.enrol_host(&format!("h{number}"))?;
         }
@@ -217,6 +221,219 @@ fn with(path: &Path, suffix: &str) -> PathBuf {
 /// An address that was free a moment ago.
 fn free_address() -> Result<SocketAddr> {
     Ok(UdpSocket::bind("127.0.0.1:0")?.local_addr()?)
+}
+
+/// A registry of the campus, and a daemon that is only known to it.
+impl Campus {
+    fn registry(&mut self, addr: &str) -> Result<()> {
+        let data = self.path("r1");
+        let made = self.store(&["init", "--name", "r1", "--data"])?;
+        let made = { made }.arg(&data).output()?;
+        Outcome::from(made).expect(0)?;
+        let (public, certificate) = (data.join("identity.pub"), data.join("identity.crt"));
+        let (public, certificate) = (text(&public)?, text(&certificate)?);
+        let sign = [
+            "sign", "--role", "registry", "--pubkey", public, "--addr", addr, "-o",
+        ];
+        self.authority(&[&sign[..], &[certificate]].concat())?
+            .expect(0)?;
+        let enrol = data.join("enrol.crt");
+        self.authority(&["delegate", "r1", "-o", text(&enrol)?])?
+            .expect(0)?;
+        self.start_registry(addr)
+    }
+
+    fn start_registry(&mut self, addr: &str) -> Result<()> {
+        let data = self.path("r1");
+        let ready = data.join("ready");
+        // One of an earlier start.
+        let _ = std::fs::remove_file(&ready);
+        let mut registry = self.store(&["registry", "--listen", addr, "--grid"])?;
+        registry
+            .arg(self.grid())
+            .arg("--data")
+            .arg(&data)
+            .arg("--ready-file")
+            .arg(&ready)
+            .stdout(Stdio::null())
+            .stderr(std::fs::File::create(data.join("log"))?);
+        self.daemons.push(("r1".into(), registry.spawn()?));
+        wait_until("the registry is ready", LIMIT, || Ok(ready.exists()))
+    }
+
+    fn stop(&mut self, name: &str) -> Result<()> {
+        let at = self.daemons.iter().position(|(running, _)| running == name);
+        let (_, mut process) = self.daemons.remove(at.context("not running")?);
+        process.kill()?;
+        process.wait()?;
+        Ok(())
+    }
+
+    fn join(&self, name: &str, token: &str) -> Result<Outcome> {
+        let mut join = self.store(&["join", token, "--name", name, "--data"])?;
+        Ok(join.arg(self.path(name)).output()?.into())
+    }
+
+    /// Starts a host that joined: with the grid file that it was given, on any port.
+    fn start_joined(&mut self, name: &str) -> Result<()> {
+        let data = self.path(name);
+        let ready = data.join("ready");
+        let mut daemon = self.store(&[
+            "serve",
+            "--normal-priority",
+            "--no-stand-back",
+            "--reserve",
+            "0",
+            "--site",
+            "annex",
+            "--listen",
+            "127.0.0.1:0",
+            "--grid",
+        ])?;
+        daemon
+            .arg(data.join("grid.toml"))
+            .arg("--data")
+            .arg(&data)
+            .arg("--ready-file")
+            .arg(&ready)
+            .stdout(Stdio::null())
+            .stderr(std::fs::File::create(data.join("log"))?);
+        self.daemons.push((name.to_owned(), daemon.spawn()?));
+        wait_until("the daemon is ready", LIMIT, || Ok(ready.exists()))
+    }
+
+    fn invite(&self) -> Result<String> {
+        let made = self.authority(&["invite", "--registry", "r1", "--json"])?;
+        let made = made.expect(0)?.json()?;
+        Ok(made["tokens"][0].as_str().context("token")?.to_owned())
+    }
+
+    /// Hosts that answer `who`.
+    fn hosts_up(&self, who: &str) -> Result<Vec<String>> {
+        let hosts = self.as_user(who, &["hosts", "--json"])?.expect(0)?.json()?;
+        let hosts = hosts["hosts"].as_array().context("hosts")?.clone();
+        let up = hosts.iter().filter(|host| host["up"] == true);
+        Ok(up
+            .filter_map(|host| Some(host["name"].as_str()?.to_owned()))
+            .collect())
+    }
+}
+
+#[test]
+fn machines_join_with_a_token_and_are_found_through_the_registry() -> Result<()> {
+    let mut campus = Campus::empty()?;
+    let addr = free_address()?.to_string();
+    campus.registry(&addr)?;
+    campus.enrol_submitter("ada")?;
+    for number in 1..=5 {
+        let name = format!("j{number}");
+        let token = campus.invite()?;
+        let joined = campus.join(&name, &token)?.expect(0)?;
+        ensure!(
+            !joined.stderr.contains(&token),
+            "a token is not printed: {joined}"
+        );
+        // The same token does not let in another machine.
+        let again = campus.join(&format!("x{number}"), &token)?.expect(1)?;
+        ensure!(again.stderr.contains("redeemed already"), "{again}");
+        campus.start_joined(&name)?;
+    }
+    wait_until("all are announced", LIMIT, || {
+        Ok(campus.hosts_up("ada")?.len() == 5)
+    })?;
+    campus.save("ada", "42")?.expect(0)?;
+    ensure!(campus.restore("ada", "42")?.expect(0)?.stdout == b"42\n");
+
+    // A forged, a wrong, an expired token; a name that is taken.
+    let token = campus.invite()?;
+    let forged = token.replace("/127.0.0.1", "/127.0.0.2");
+    for (wrong, why) in [
+        ("nonsense", "no join token"),
+        (forged.as_str(), "registry 127.0.0.2"),
+    ] {
+        let refused = campus.join("y", wrong)?.expect(1)?;
+        ensure!(refused.stderr.contains(why), "{refused}");
+    }
+    let taken = campus.join("j1", &token)?.expect(1)?;
+    ensure!(taken.stderr.contains("belongs to a grid"), "{taken}");
+    let late = campus.authority(&["invite", "--registry", "r1", "--ttl", "1s", "--json"])?;
+    let late = late.expect(0)?.json()?;
+    let expires = late["expires"].as_u64().context("expires")?;
+    wait_until("the token has expired", LIMIT, || {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
+        Ok(now.as_secs() > expires)
+    })?;
+    let late = campus.join("z", late["tokens"][0].as_str().context("token")?)?;
+    ensure!(
+        late.code == Some(1) && late.stderr.contains("expired"),
+        "{late}"
+    );
+
+    // The registry forgets everything and knows it again within a heartbeat.
+    campus.stop("r1")?;
+    let without = campus.hosts_up("ada")?;
+    ensure!(
+        without.len() == 5,
+        "with no registry, those that are known: {without:?}"
+    );
+    ensure!(campus.restore("ada", "42")?.expect(0)?.stdout == b"42\n");
+    campus.start_registry(&addr)?;
+    campus.enrol_submitter("bob")?;
+    wait_until("all are known again", LIMIT, || {
+        Ok(campus.hosts_up("bob")?.len() == 5)
+    })?;
+
+    // What the registry's key signed is worth nothing once that key is revoked.
+    campus.authority(&["revoke", "r1"])?.expect(0)?;
+    let hosts = campus
+        .as_user("ada", &["hosts", "--json"])?
+        .expect(0)?
+        .json()?;
+    ensure!(
+        hosts["hosts"]
+            .as_array()
+            .is_some_and(|hosts| hosts.iter().all(|host| host["up"] == false)),
+        "{hosts}"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_registry_may_sign_donors_and_nobody_else() -> Result<()> {
+    use codec::seal::OwnerSecret;
+    use protocol::identity::{
+        Authority, Enroller, Identity, Role, Validity, certificate_to_pem, write_key,
+    };
+    let campus = Campus::open()?;
+    // The registry's key in wrong hands: a certificate of a submitter, signed by it.
+    let authority = campus.path("authority");
+    let secret = protocol::identity::read_key(&authority.join("authority.key"))?;
+    let pem = std::fs::read_to_string(authority.join("authority.crt"))?;
+    let authority = Authority::load(secret, protocol::identity::certificate_from_pem(&pem)?);
+    let validity = Validity {
+        from: SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs(),
+        lasting: Duration::from_secs(3600),
+    };
+    let registry = OwnerSecret::new([9; 32]);
+    let enrol = authority.delegate("r1", registry.id(), validity)?;
+    // `Enroller` signs donors only, so an authority is made of its key.
+    let rogue = Authority::load(registry.clone(), enrol.clone());
+    let key = OwnerSecret::new([8; 32]);
+    for (role, code) in [(Role::Submitter, 6), (Role::Admin, 6)] {
+        let certificate = rogue.sign(&[role, Role::Submitter], "mallory", key.id(), validity)?;
+        let dir = campus.path(role.name());
+        std::fs::create_dir_all(&dir)?;
+        write_key(&dir.join("key"), &key)?;
+        let chain = certificate_to_pem(&certificate) + &certificate_to_pem(&enrol);
+        std::fs::write(dir.join("key.crt"), chain)?;
+        let mut save = campus.ckpt("mallory", &["save", "--job", "1", "--", "echo", "1"])?;
+        save.env("CKPT_KEY_FILE", dir.join("key"));
+        save.env("CKPT_CERT_FILE", dir.join("key.crt"));
+        run(&mut save)?.expect(code)?;
+    }
+    let donor = Enroller::new(registry, enrol).sign("h9", key.id(), validity)?;
+    Identity::new(key, donor)?;
+    Ok(())
 }
 
 #[test]

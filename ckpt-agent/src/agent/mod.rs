@@ -14,13 +14,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use codec::compress::Level;
 use codec::seal::{Cipher, OwnerSecret};
 use codec::{JobId, Redundancy, ShardIndex, Version};
-use protocol::grid::Grid;
+use protocol::grid::{Grid, GridHost};
 use protocol::identity::{Identity, Role};
 
-use crate::core::{Fault, HostIndex};
-use crate::knowledge::Notebook;
+use crate::core::{Fault, HostIndex, roster};
+use crate::knowledge::{Notebook, Observation};
 use crate::report::{ExitStatus, Failure, Holder, HostNote};
-use crate::transfer::Hosts;
+use crate::transfer::{Hosts, registry};
 
 pub use advise::{AdviseRequest, advise};
 pub use look::Depth;
@@ -120,6 +120,22 @@ pub enum ForgetWhich {
     Version(Version),
     /// All but the newest so many.
     Keep(u32),
+}
+
+/// The grid with all hosts that its registries know, or knew when one last answered.
+pub async fn discover(grid: &Grid, identity: &Identity, notebook: &Notebook) -> Grid {
+    let told = registry::members(grid, identity).await;
+    let known = notebook.read(unix_seconds());
+    let hosts = roster::merge(&grid.hosts, &told, known.roster(), &grid.revoked);
+    if !told.is_empty() {
+        let is_listed = |host: &GridHost| grid.hosts.iter().any(|listed| listed.id == host.id);
+        let found = hosts.iter().filter(|host| !is_listed(host)).cloned();
+        notebook.note(Observation::Roster(found.collect()));
+    }
+    Grid {
+        hosts,
+        ..grid.clone()
+    }
 }
 
 /// A client of one grid with one identity.

@@ -143,7 +143,7 @@ pub(super) async fn run(
         cert_file: None,
         ..global.clone()
     };
-    let agent = connect(&global)?.agent;
+    let agent = connect(&global).await?.agent;
     say("saving, 3 data + 2 parity shards");
     let request = save_request(&image)?;
     let observer = progress::observer(global.progress, "saving");
@@ -161,7 +161,7 @@ pub(super) async fn run(
     agent.close().await;
 
     say("restoring from the others");
-    let agent = connect(&global)?.agent;
+    let agent = connect(&global).await?.agent;
     let target = dir.path().join("restored");
     let request = RestoreRequest {
         job: save.job.clone(),

@@ -303,7 +303,7 @@ async fn execute(
         }
         command => command,
     };
-    let connected = connect(&global)?;
+    let connected = connect(&global).await?;
     let observer = progress::observer(global.progress, title(&command));
     let said = match command {
         Command::Restore(restore) => {
@@ -331,7 +331,7 @@ async fn restore_with_any_key(
         return done(first?);
     }
     for identity in identity::retired(&connected.files) {
-        let agent = agent_for(global, &connected.grid, &identity)?;
+        let agent = agent_for(global, &connected.grid, &identity).await?;
         let (asked, watching, cancelled) = again();
         let restored = agent.restore(asked, watching, cancelled).await;
         agent.close().await;
@@ -360,7 +360,7 @@ const fn title(command: &Command) -> &'static str {
 }
 
 /// The agent for the grid and identity that options and environment name.
-fn connect(global: &Global) -> Result<Connected, Failure> {
+async fn connect(global: &Global) -> Result<Connected, Failure> {
     let named = global
         .grid
         .as_deref()
@@ -373,7 +373,7 @@ fn connect(global: &Global) -> Result<Connected, Failure> {
     let files = identity::files(global, Some(&grid))?;
     let identity = identity::load(global, &files)?;
     Ok(Connected {
-        agent: agent_for(global, &grid, &identity)?,
+        agent: agent_for(global, &grid, &identity).await?,
         grid,
         files,
     })
@@ -386,13 +386,18 @@ struct Connected {
     files: identity::Files,
 }
 
-fn agent_for(global: &Global, grid: &Grid, identity: &Identity) -> Result<Agent, Failure> {
+async fn agent_for(global: &Global, grid: &Grid, identity: &Identity) -> Result<Agent, Failure> {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let resources = Resources {
         memory_bytes: global.memory,
         cpus: global.cpus.unwrap_or(cpus).max(1),
     };
-    Agent::new(grid, identity, resources, notebook(grid))
+    let notebook = notebook(grid);
+    if grid.registries.is_empty() {
+        return Agent::new(grid, identity, resources, notebook);
+    }
+    let grid = agent::discover(grid, identity, &notebook).await;
+    Agent::new(&grid, identity, resources, notebook)
 }
 
 /// Where what is learnt of the hosts of this grid is kept.

@@ -8,6 +8,7 @@ pub mod claims;
 pub mod fault;
 pub mod place;
 pub mod restore;
+pub mod roster;
 pub mod save;
 #[cfg(test)]
 mod sim;

@@ -2,12 +2,14 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use codec::{JobTag, Version};
 use placement::bandwidth::{Measurement, RateHistory};
+use protocol::grid::GridHost;
 use protocol::identity::HostId;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
@@ -56,6 +58,8 @@ struct FileText {
     saves: Vec<SaveText>,
     #[serde(default)]
     newest: Vec<NewestText>,
+    #[serde(default)]
+    roster: Vec<RosterText>,
     /// Unix seconds and bytes per second.
     #[serde(default)]
     uplink: Vec<(u64, f64)>,
@@ -78,6 +82,17 @@ struct SaveText {
     job_tag: String,
     at: u64,
     seconds: f64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct RosterText {
+    id: String,
+    name: String,
+    addr: SocketAddr,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    site: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    owner: Option<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -165,6 +180,16 @@ impl Knowledge {
                 known.saves.insert(tag, (save.at, save.seconds));
             }
         }
+        for host in file.roster {
+            let id = HostId::from_hex(&host.id).ok_or_else(|| format!("host {:?}", host.id))?;
+            known.roster.push(GridHost {
+                name: host.name,
+                addr: host.addr,
+                id,
+                site: host.site,
+                owner: host.owner,
+            });
+        }
         for newest in file.newest {
             let tag = JobTag::from_hex(&newest.job_tag)
                 .ok_or_else(|| format!("job tag {:?}", newest.job_tag))?;
@@ -190,6 +215,18 @@ impl Knowledge {
         newest.truncate(KEPT_MAX);
         let file = FileText {
             version: VERSION,
+            roster: self
+                .roster
+                .iter()
+                .take(KEPT_MAX)
+                .map(|host| RosterText {
+                    id: host.id.hex(),
+                    name: host.name.clone(),
+                    addr: host.addr,
+                    site: host.site.clone(),
+                    owner: host.owner.clone(),
+                })
+                .collect(),
             newest: newest
                 .into_iter()
                 .map(|(tag, (at, version))| NewestText {

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use codec::{JobTag, Version};
 use placement::Probability;
 use placement::bandwidth::{Measurement, RateForecast, RateHistory};
+use protocol::grid::GridHost;
 use protocol::identity::HostId;
 
 pub use file::{KnowledgeError, default_dir};
@@ -51,6 +52,8 @@ pub enum Observation {
     Probed(HostId),
     /// Seconds that a save of a job took.
     Save(JobTag, f64),
+    /// Hosts that registries told of.
+    Roster(Vec<GridHost>),
     /// A version of a job exists.
     Version(JobTag, Version),
     /// Versions of a job were removed on purpose; the newest that is left, if one is.
@@ -80,6 +83,8 @@ pub struct Knowledge {
     newest: BTreeMap<JobTag, (u64, Version)>,
     /// What this machine sent to all hosts together.
     uplink: RateHistory,
+    /// Hosts that registries told of last.
+    roster: Vec<GridHost>,
 }
 
 impl KnownHost {
@@ -169,6 +174,11 @@ impl Knowledge {
         self.saves.get(&job).map(|(_, seconds)| *seconds)
     }
 
+    /// Hosts that registries told of last: known, should all registries be gone.
+    pub fn roster(&self) -> &[GridHost] {
+        &self.roster
+    }
+
     /// The newest version of a job that this machine ever saw: hosts that show only older ones have
     /// lost it, or hide it.
     pub fn newest(&self, job: JobTag) -> Option<Version> {
@@ -200,6 +210,7 @@ impl Knowledge {
             Observation::Save(job, seconds) => {
                 self.saves.insert(*job, (now, *seconds));
             }
+            Observation::Roster(hosts) => self.roster.clone_from(hosts),
             Observation::Version(job, version) => {
                 let (at, newest) = self.newest.entry(*job).or_insert((now, *version));
                 (*at, *newest) = (now, (*newest).max(*version));

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use codec::{CheckpointId, JobTag};
 use protocol::grid::{Grid, GridHost};
-use protocol::identity::Identity;
+use protocol::identity::{Identity, Peer, Revocations};
 use protocol::net::endpoint::{self, EndpointConfig, EndpointError};
 use protocol::net::stream::{Exchange, ExchangeError, read_frame, request, write_frame};
 use protocol::wire::announcement::Announced;
@@ -33,6 +33,7 @@ pub struct Hosts(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     hosts: Vec<GridHost>,
+    revoked: Revocations,
     v4: Option<Endpoint>,
     v6: Option<Endpoint>,
     window: u32,
@@ -76,6 +77,7 @@ impl Hosts {
         Ok(Self(Arc::new(Inner {
             connections: grid.hosts.iter().map(|_| Mutex::new(None)).collect(),
             hosts: grid.hosts.clone(),
+            revoked: grid.revoked.clone(),
             v4: v4?,
             v6: v6?,
             window,
@@ -130,6 +132,12 @@ impl Hosts {
             .as_ref()
             .ok_or_else(|| Fault::Gone("no socket".into()))?;
         let connection = endpoint::connect(endpoint, entry.addr, entry.id).await?;
+        let mut issuers = Peer::issuers_of(&connection).into_iter();
+        if let Some(issuer) = issuers.find(|issuer| inner.revoked.contains(issuer)) {
+            connection.close(VarInt::from_u32(0), b"");
+            let why = format!("its certificate is from registry {issuer}, whose key was revoked");
+            return Err(Fault::Gone(why));
+        }
         Ok(slot.insert(connection).clone())
     }
 

@@ -3,6 +3,7 @@
 pub mod get;
 pub mod hosts;
 pub mod put;
+pub mod registry;
 pub mod sources;
 
 pub use hosts::Hosts;
