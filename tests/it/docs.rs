@@ -134,3 +134,59 @@ fn the_systemd_unit_is_sound_and_tight() -> Result<()> {
     assert!(level.is_some_and(|level| level <= EXPOSURE_MAX), "{rated}");
     Ok(())
 }
+
+/// Names of all test functions in a folder, as `module::function`.
+fn tests_below(dir: &std::path::Path, found: &mut BTreeSet<String>) -> Result<()> {
+    for entry in std::fs::read_dir(dir)? {
+        let path = entry?.path();
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        if path.is_dir() && name != "target" && !name.starts_with('.') {
+            tests_below(&path, found)?;
+        } else if let Some(stem) = name.strip_suffix(".rs") {
+            let folder = path
+                .parent()
+                .and_then(|dir| dir.file_name())
+                .unwrap_or_default();
+            let folder = folder.to_string_lossy();
+            let module = if stem == "mod" { &*folder } else { stem };
+            let text = std::fs::read_to_string(&path)?;
+            let mut is_test = false;
+            for line in text.lines().map(str::trim) {
+                is_test |= line == "#[test]" || line == "#[tokio::test]";
+                if let Some(rest) = line
+                    .strip_prefix("async ")
+                    .unwrap_or(line)
+                    .strip_prefix("fn ")
+                    && std::mem::take(&mut is_test)
+                {
+                    let function = rest.split('(').next().unwrap_or_default();
+                    found.insert(format!("{module}::{function}"));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn the_tests_that_security_rests_on_exist() -> Result<()> {
+    const SECURITY: &str = include_str!("../../docs/security.md");
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut found = BTreeSet::new();
+    tests_below(&root, &mut found)?;
+    let quoted = SECURITY.split('`').skip(1).step_by(2);
+    let named: BTreeSet<&str> = quoted
+        .filter(|name| name.contains("::") && *name != "module::test")
+        .collect();
+    assert!(named.len() > 40, "{}", named.len());
+    let missing: Vec<_> = named
+        .iter()
+        .filter(|name| !found.contains(**name))
+        .collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    Ok(())
+}

@@ -1,15 +1,15 @@
 //! The bytes of messages: what was fixed once stays, and no bytes do harm.
 
 use codec::hash::ShardRoot;
-use codec::{CheckpointId, JobTag, Redundancy, Version};
+use codec::{CheckpointId, JobTag, OwnerId, Redundancy, Version};
 use proptest::prelude::*;
 
 use super::Code;
 use super::announcement::Announcement;
 use super::limits::TEXT_BYTES_MAX;
 use super::message::{
-    Audit, AuditFault, Claim, HostStatus, Message, PutEnd, PutShard, Record, Refusal, Request,
-    Response, ShardName, StoredShard,
+    Audit, AuditFault, Claim, HoldsPage, HostStatus, JoinRequest, Joined, Message, Presence,
+    PutEnd, PutShard, Record, Refusal, Request, Response, ShardName, StoredShard,
 };
 
 fn hex(bytes: &[u8]) -> String {
@@ -97,6 +97,41 @@ fn requests_are_as_they_were() {
     };
     check(&audit(None), "0b ID 04 10 00");
     check(&audit(Some(AuditFault::Damaged)), "0b ID 04 10 01 01");
+    let presence = Presence {
+        name: "h1".into(),
+        addr: ([10, 0, 0, 1], 7600).into(),
+        site: Some("lab".into()),
+        owner: None,
+        capacity_bytes: 3,
+        free_bytes: 2,
+        epoch: 1,
+        announcement: Announcement::default(),
+    };
+    check(
+        &Request::Announce(Box::new(presence)),
+        "0c 026831 00 0a000001 fbb01d 01036c6162 00 03 02 01 00 00 00 00 00 00 00 00 00 00",
+    );
+    let beat = Request::Heartbeat {
+        epoch: 1,
+        holdings: 2,
+    };
+    check(&beat, "0d 01 02");
+    let page = HoldsPage {
+        epoch: 2,
+        first: true,
+        last: false,
+        shards: vec![shard()],
+    };
+    check(&Request::Holds(page), "0e 02 01 00 01 ID 04");
+    check(&Request::Members { after: None }, "0f 00");
+    check(&Request::Holders { checkpoint: ID }, "10 ID");
+    let join = JoinRequest {
+        token: "t".into(),
+        name: "h1".into(),
+        key: OwnerId([0x22; 32]),
+        signature: vec![1, 2],
+    };
+    check(&Request::Join(join), "11 0174 026831 TAG 020102");
 }
 
 #[test]
@@ -159,6 +194,24 @@ fn responses_are_as_they_were() {
     );
     check(&Response::Probed, "0d");
     check(&Response::Noted, "0e");
+    let heard = Response::Heard {
+        announce: true,
+        holdings: false,
+    };
+    check(&heard, "0f 01 00");
+    let members = Response::Members {
+        count: 3,
+        more: true,
+    };
+    check(&members, "10 03 01");
+    let holders = vec![(OwnerId([0x22; 32]), 4)];
+    check(&Response::Holders { holders }, "11 01 TAG 04");
+    let joined = Joined {
+        certificate: vec![1],
+        issuer: vec![2, 3],
+        grid: "g".into(),
+    };
+    check(&Response::Joined(Box::new(joined)), "12 0101 020203 0167");
 }
 
 #[test]
@@ -201,8 +254,8 @@ fn codes_have_the_numbers_that_they_had() {
 
 #[test]
 fn unknown_messages_are_refused() {
-    assert!(Request::from_frame(&[12]).is_err());
-    assert!(Response::from_frame(&[15]).is_err());
+    assert!(Request::from_frame(&[18]).is_err());
+    assert!(Response::from_frame(&[19]).is_err());
 }
 
 #[test]
