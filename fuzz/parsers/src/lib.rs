@@ -19,7 +19,8 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 16] = [
+pub const TARGETS: [Target; 19] = [
+    target("certificate", messages::certificate),
     target("decompress", image::decompress),
     target("footer", shard::footer),
     target("grid", messages::grid),
@@ -27,9 +28,11 @@ pub const TARGETS: [Target; 16] = [
     target("history", state::history),
     target("index", image::index),
     target("job_id", messages::job_id),
+    target("join_token", messages::join_token),
     target("knowledge", state::knowledge),
     target("manifest", image::manifest),
     target("manifest_body", image::manifest_body),
+    target("member", messages::member),
     target("page", shard::page),
     target("preferences", state::preferences),
     target("put_end", messages::put_end),

@@ -5,7 +5,9 @@ use std::path::Path;
 
 use codec::JobId;
 use protocol::grid::Grid;
-use protocol::wire::message::{Message, PutEnd, Record, Request, Response};
+use protocol::identity::{JoinToken, Peer};
+use protocol::wire::message::{MemberRecord, Message, PutEnd, Record, Request, Response};
+use rustls_pki_types::CertificateDer;
 
 fn check<M: Message + PartialEq + Debug>(input: &[u8]) -> Option<M> {
     let message = M::from_frame(input).ok()?;
@@ -46,6 +48,32 @@ pub(crate) fn response(input: &[u8]) -> bool {
 
 pub(crate) fn record(input: &[u8]) -> bool {
     check::<Record>(input).is_some()
+}
+
+pub(crate) fn member(input: &[u8]) -> bool {
+    check::<MemberRecord>(input).is_some()
+}
+
+/// What a stranger shows is read for the log before anything of it is proved.
+pub(crate) fn certificate(input: &[u8]) -> bool {
+    let certificate = CertificateDer::from(input);
+    let delegates = Peer::may_delegate(&certificate);
+    let Ok(peer) = Peer::from_certificate(&certificate) else {
+        return false;
+    };
+    assert!(delegates.is_ok() || peer.roles.len() <= 4);
+    true
+}
+
+pub(crate) fn join_token(input: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(input) else {
+        return false;
+    };
+    let Ok(token) = JoinToken::parse(text) else {
+        return false;
+    };
+    assert_eq!(token.to_text(), text.trim());
+    true
 }
 
 pub(crate) fn put_end(input: &[u8]) -> bool {

@@ -158,6 +158,7 @@ macro_rules! smoke_tests {
     };
 }
 smoke_tests!(
+    certificate,
     decompress,
     footer,
     grid,
@@ -165,9 +166,11 @@ smoke_tests!(
     history,
     index,
     job_id,
+    join_token,
     knowledge,
     manifest,
     manifest_body,
+    member,
     page,
     preferences,
     put_end,
