@@ -4,7 +4,6 @@ mod advise;
 mod gather;
 mod look;
 mod place;
-mod rebuild;
 mod restore;
 mod save;
 
@@ -17,10 +16,11 @@ use codec::{JobId, Redundancy, ShardIndex, Version};
 use protocol::grid::{Grid, GridHost};
 use protocol::identity::{Identity, Role};
 
-use crate::core::{Fault, HostIndex, roster};
+use crate::core::{Fault, HostIndex};
 use crate::knowledge::{Notebook, Observation};
 use crate::report::{ExitStatus, Failure, Holder, HostNote};
 use crate::transfer::{Hosts, registry};
+use transfer::roster;
 
 pub use advise::{AdviseRequest, advise};
 pub use look::Depth;

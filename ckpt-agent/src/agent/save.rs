@@ -13,7 +13,6 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Duration, Instant};
 
 use super::gather::{Gathered, Patience};
-use super::rebuild::Rebuild;
 use super::{Agent, SaveInput, SaveRequest, chain, random, unix_seconds};
 use crate::cancel::Cancel;
 use crate::core::claims::ClaimDoubts;
@@ -31,6 +30,7 @@ use crate::pipeline::encode::{
 use crate::report::{ExitStatus, Failure, Observer, Progress, ProgressEvent, SaveReport};
 use crate::transfer::hosts::Claimed;
 use crate::transfer::put::{Meter, OPEN_TIMEOUT, PutCommand, PutProgress, put_shard};
+use transfer::rebuild::Rebuild;
 
 /// Versions that are tried when others save the same job at the same time.
 const CLAIMS_MAX: u32 = 16;

@@ -5,19 +5,13 @@
 //! moment can be tested without a socket.
 
 pub mod claims;
-pub mod fault;
 pub mod place;
 pub mod restore;
-pub mod roster;
 pub mod save;
 #[cfg(test)]
 mod sim;
 
-pub use fault::Fault;
-
-/// Position of a host in the list of the grid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct HostIndex(pub usize);
+pub use transfer::{Fault, HostIndex};
 
 /// Milliseconds since some fixed moment; never goes back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

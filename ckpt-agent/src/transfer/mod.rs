@@ -1,9 +1,5 @@
-//! The network shell: connections to hosts, shards out and blocks in. Decides nothing.
+//! What the network shell is made of, and how fast sources are.
 
-pub mod get;
-pub mod hosts;
-pub mod put;
-pub mod registry;
 pub mod sources;
 
-pub use hosts::Hosts;
+pub use ::transfer::{Hosts, get, hosts, put, rebuild, registry};

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::put::MeasuredRate;
 use crate::core::HostIndex;
+use transfer::put::MeasuredRate;
 
 /// Fewer bytes from a host tell nothing of its rate.
 const TELLING_BYTES: u64 = 4 << 20;

@@ -409,7 +409,7 @@ fn a_busy_host_is_asked_again_a_bounded_number_of_times() {
         let busy = SaveEvent::Failed(AttemptId(tries), refused(Code::Busy, u32::MAX));
         rig.tell(busy);
         let at = rig.session.next_deadline().unwrap();
-        assert!(at <= rig.now.plus(crate::core::fault::RETRY_AFTER_MAX_MS));
+        assert!(at <= rig.now.plus(transfer::fault::RETRY_AFTER_MAX_MS));
         assert_eq!(opened(&rig.at(at.0, SaveEvent::Tick)), [(0, 0)]);
     }
     rig.tell(SaveEvent::Failed(

@@ -11,10 +11,9 @@ use protocol::wire::limits::STALL_TIMEOUT;
 use protocol::wire::message::PutEnd;
 use tokio::sync::{mpsc, watch};
 
-use crate::core::{Fault, HostIndex};
-use crate::transfer::Hosts;
-use crate::transfer::get::BlockReader;
-use crate::transfer::put::PutCommand;
+use crate::get::BlockReader;
+use crate::put::PutCommand;
+use crate::{Fault, HostIndex, Hosts};
 
 /// Rows that are read at once.
 const BATCH_ROWS: u64 = 8;
@@ -24,14 +23,19 @@ const WAITING_ROWS: u64 = 16;
 
 /// What is rebuilt from what.
 #[derive(Debug)]
-pub(super) struct Rebuild {
-    pub(super) hosts: Hosts,
-    pub(super) public: Public,
-    pub(super) shard: ShardIndex,
-    pub(super) sources: Vec<(ShardIndex, HostIndex)>,
-    /// The sender of the shard, and how many rows it has sent.
-    pub(super) commands: mpsc::UnboundedSender<PutCommand>,
-    pub(super) sent: watch::Receiver<u64>,
+pub struct Rebuild {
+    /// The hosts.
+    pub hosts: Hosts,
+    /// The checkpoint.
+    pub public: Public,
+    /// The shard that is missing.
+    pub shard: ShardIndex,
+    /// Who holds which other shards.
+    pub sources: Vec<(ShardIndex, HostIndex)>,
+    /// To the sender of the shard.
+    pub commands: mpsc::UnboundedSender<PutCommand>,
+    /// How many rows it has sent.
+    pub sent: watch::Receiver<u64>,
 }
 
 impl Rebuild {
@@ -39,7 +43,7 @@ impl Rebuild {
     ///
     /// # Errors
     /// When too few sources can be read, or the host takes no more.
-    pub(super) async fn run(mut self) -> Result<(), Fault> {
+    pub async fn run(mut self) -> Result<(), Fault> {
         let reader = BlockReader::new(self.hosts.clone(), self.public.clone());
         let mut coder = Coder::new(self.public.redundancy);
         let mut first = 0;

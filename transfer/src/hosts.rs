@@ -15,7 +15,7 @@ use protocol::wire::message::{Audit, Claim, HostStatus, Record, Request, Respons
 use quinn::{Connection, Endpoint, VarInt};
 use tokio::sync::Mutex;
 
-use crate::core::{Fault, HostIndex};
+use crate::{Fault, HostIndex};
 
 /// Records that one host may tell of one owner; beyond, it is making them up.
 const RECORDS_PER_HOST_MAX: usize = 1 << 20;

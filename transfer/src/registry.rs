@@ -12,7 +12,7 @@ use protocol::wire::limits::{MEMBERS_MAX, REQUEST_TIMEOUT};
 use protocol::wire::message::{MemberRecord, Request, Response};
 use tokio::task::JoinSet;
 
-use crate::core::roster::HOSTS_MAX;
+use crate::roster::HOSTS_MAX;
 
 /// How long registries are waited for: those that answer later are not needed.
 const PATIENCE: Duration = Duration::from_secs(3);

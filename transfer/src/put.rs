@@ -11,7 +11,7 @@ use protocol::wire::message::{PutEnd, PutShard, Request, Response};
 use tokio::sync::mpsc;
 
 use super::hosts::{Hosts, unexpected};
-use crate::core::{Fault, HostIndex};
+use crate::{Fault, HostIndex};
 
 /// Longest wait for a host to accept a shard.
 pub const OPEN_TIMEOUT: Duration =

@@ -15,7 +15,7 @@ use protocol::wire::limits::REQUEST_TIMEOUT;
 use protocol::wire::message::{Request, Response, ShardName};
 
 use super::hosts::{Hosts, unexpected};
-use crate::core::{Fault, HostIndex};
+use crate::{Fault, HostIndex};
 
 /// Pages that are kept for each shard; a restore goes forward through them.
 const PAGES_KEPT: usize = 2;

@@ -1,0 +1,17 @@
+//! The client's side of the protocol: connections to hosts, shards out and blocks in, one shard
+//! rebuilt from others, registries asked. Decides nothing.
+
+pub mod fault;
+pub mod get;
+pub mod hosts;
+pub mod put;
+pub mod rebuild;
+pub mod registry;
+pub mod roster;
+
+pub use fault::Fault;
+pub use hosts::Hosts;
+
+/// Position of a host in the list of the grid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostIndex(pub usize);
