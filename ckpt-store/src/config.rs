@@ -7,6 +7,8 @@ use std::time::Duration;
 use protocol::grid::Grid;
 use protocol::identity::Identity;
 
+use crate::repair::RepairSettings;
+
 /// All that a daemon needs to run.
 #[derive(Clone, Debug)]
 pub struct DaemonConfig {
@@ -40,6 +42,8 @@ pub struct DaemonConfig {
     pub memory_bytes: u64,
     /// Silence after which a shard that comes in gives way to one that waits for its place or space.
     pub gives_way_after: Duration,
+    /// How it rebuilds what others lost; not at all when not given.
+    pub repair: Option<RepairSettings>,
     /// Whether it refuses new shards and slows reads while the machine's owner needs the machine.
     pub stand_back: bool,
 }

@@ -26,6 +26,7 @@ use crate::monitor::preferences::DiskUse;
 use crate::monitor::proc::SystemPaths;
 use crate::monitor::{Monitor, MonitorError, SAMPLE_PERIOD};
 use crate::registry::announcer::{Announcer, Card};
+use crate::repair::Repairer;
 use crate::serve::auditing::Auditing;
 use crate::serve::reception::{Reception, Visitor};
 use crate::serve::{self, Clock, Host, HostParts, STREAMS_MAX};
@@ -77,6 +78,7 @@ pub struct Daemon {
     stop: watch::Sender<bool>,
     accepting: JoinHandle<()>,
     announcing: JoinHandle<()>,
+    repairing: Option<JoinHandle<()>>,
     sweeping: JoinHandle<()>,
     watching: JoinHandle<()>,
     monitor: Arc<Monitor>,
@@ -138,6 +140,18 @@ impl Daemon {
             free_bytes = usage.free_bytes, shards = usage.counts.shards,
             checkpoints = usage.counts.committed, "serving"
         );
+        let repairing = config.repair.map(|settings| {
+            let repairer = Repairer {
+                grid: config.grid.clone(),
+                grid_file: config.grid_file.clone(),
+                identity: config.identity.clone(),
+                store: Arc::clone(&store),
+                monitor: Arc::clone(&monitor),
+                clock,
+                settings,
+            };
+            tokio::spawn(repairer.run())
+        });
         let mut addr = config.announce.unwrap_or(local_addr);
         if addr.port() == 0 {
             addr.set_port(local_addr.port());
@@ -154,6 +168,7 @@ impl Daemon {
             clock,
         };
         Ok(Self {
+            repairing,
             announcing: tokio::spawn(announce(
                 announcer,
                 settings,
@@ -212,6 +227,9 @@ impl Daemon {
         let _ = tokio::time::timeout(Duration::from_secs(1), self.endpoint.wait_idle()).await;
         self.accepting.abort();
         self.announcing.abort();
+        if let Some(repairing) = &self.repairing {
+            repairing.abort();
+        }
         self.sweeping.abort();
         self.watching.abort();
         self.monitor.close();

@@ -16,6 +16,7 @@ pub mod disk;
 pub mod monitor;
 pub mod priority;
 pub mod registry;
+pub mod repair;
 pub mod serve;
 pub mod shards;
 

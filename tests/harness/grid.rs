@@ -15,6 +15,7 @@ use crate::program::{Outcome, command, run, run_with_input, wait_until};
 #[derive(Debug)]
 pub struct Grid {
     dir: tempfile::TempDir,
+    env: Vec<(String, String)>,
 }
 
 impl Grid {
@@ -31,13 +32,27 @@ impl Grid {
     /// # Errors
     /// When one does not start.
     pub fn up_with(hosts: usize, args: &[&str]) -> Result<Self> {
+        Self::start(hosts, args, &[])
+    }
+
+    /// Starts `hosts` daemons with these environment variables, now and at every restart.
+    ///
+    /// # Errors
+    /// When one does not start.
+    pub fn up_in(hosts: usize, env: &[(&str, &str)]) -> Result<Self> {
+        Self::start(hosts, &[], env)
+    }
+
+    fn start(hosts: usize, args: &[&str], env: &[(&str, &str)]) -> Result<Self> {
+        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         let grid = Self {
             dir: tempfile::Builder::new().prefix("ckpt-test-").tempdir()?,
+            env: env.iter().map(owned).collect(),
         };
         let mut up = command(["grid", "up", "--dir"])?;
         up.arg(grid.grid_dir())
             .args(["--hosts", &hosts.to_string()]);
-        run(up.args(args))?.expect(0)?;
+        run(up.args(args).envs(grid.env.iter().cloned()))?.expect(0)?;
         Ok(grid)
     }
 
@@ -47,7 +62,7 @@ impl Grid {
     /// When a daemon does not start.
     pub fn restart(&self) -> Result<()> {
         let mut up = command(["grid", "up", "--dir"])?;
-        run(up.arg(self.grid_dir()))?.expect(0)?;
+        run(up.arg(self.grid_dir()).envs(self.env.iter().cloned()))?.expect(0)?;
         Ok(())
     }
 

@@ -164,6 +164,7 @@ fn daemon_config(grid: &Grid, identity: Identity, name: &str, data_dir: PathBuf)
         reserve_bytes: Some(0),
         memory_bytes: 64 << 20,
         gives_way_after: Duration::from_secs(30),
+        repair: None,
         stand_back: false,
     }
 }

@@ -16,7 +16,7 @@ use codec::seal::{Cipher, DataKey, OwnerSecret};
 use codec::{CheckpointId, Redundancy, Version};
 use protocol::grid::Grid as GridFile;
 use protocol::identity::{Identity, certificate_from_pem, read_key};
-use protocol::wire::message::{Claim, PutEnd, PutShard};
+use protocol::wire::message::{Claim, PutEnd, PutShard, Request};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tests::Grid;
@@ -104,7 +104,14 @@ async fn write(hosts: &Hosts, manifest: &Manifest, rows: &[EncodedRow]) -> bool 
     let mut stored = false;
     let tell = |progress| stored |= matches!(progress, PutProgress::Stored);
     let meter = Meter::default();
-    let put = put_shard(hosts.clone(), HOST, put, queue, &meter, tell);
+    let put = put_shard(
+        hosts.clone(),
+        HOST,
+        Request::PutShard(put),
+        queue,
+        &meter,
+        tell,
+    );
     let done = tokio::time::timeout(Duration::from_secs(60), put).await;
     matches!(done, Ok(Ok(()))) && stored
 }

@@ -8,6 +8,7 @@ mod everyday;
 mod faults;
 mod liars;
 mod placement;
+mod repair;
 mod signals;
 mod trust;
 

@@ -10,8 +10,8 @@ use protocol::identity::{Identity, Peer, Revocations};
 use protocol::net::endpoint::{self, EndpointConfig, EndpointError};
 use protocol::net::stream::{Exchange, ExchangeError, read_frame, request, write_frame};
 use protocol::wire::announcement::Announced;
-use protocol::wire::limits::{RECORDS_MAX, REQUEST_TIMEOUT};
-use protocol::wire::message::{Audit, Claim, HostStatus, Record, Request, Response};
+use protocol::wire::limits::{PEER_ASKED_MAX, RECORDS_MAX, REQUEST_TIMEOUT};
+use protocol::wire::message::{Audit, Claim, HostStatus, Record, Request, Response, ShardName};
 use quinn::{Connection, Endpoint, VarInt};
 use tokio::sync::Mutex;
 
@@ -260,6 +260,27 @@ impl Hosts {
         if let Err(fault) = self.request(host, &found, REQUEST_TIMEOUT).await {
             tracing::debug!(host = self.name(host), %fault, "does not want to know");
         }
+    }
+
+    /// Asks a host, as a donor, which shards of some checkpoints it holds.
+    ///
+    /// # Errors
+    /// When the host does not answer as it should.
+    pub async fn peer_held(
+        &self,
+        host: HostIndex,
+        checkpoints: &[CheckpointId],
+    ) -> Result<Vec<ShardName>, Fault> {
+        let mut held = Vec::new();
+        for some in checkpoints.chunks(PEER_ASKED_MAX) {
+            let checkpoints = some.to_vec();
+            let asked = Request::PeerHeld { checkpoints };
+            match self.request(host, &asked, REQUEST_TIMEOUT).await? {
+                (Response::PeerHeld { shards }, _) => held.extend(shards),
+                _ => return Err(unexpected("peer held")),
+            }
+        }
+        Ok(held)
     }
 
     /// Reserves a version.

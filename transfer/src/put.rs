@@ -7,7 +7,7 @@ use bytes::Bytes;
 use codec::hash::ShardRoot;
 use protocol::net::stream::{Exchange, GIVEN_UP, read_frame};
 use protocol::wire::limits::{CONNECT_TIMEOUT, REQUEST_TIMEOUT, SYNC_TIMEOUT};
-use protocol::wire::message::{PutEnd, PutShard, Request, Response};
+use protocol::wire::message::{PutEnd, Request, Response};
 use tokio::sync::mpsc;
 
 use super::hosts::{Hosts, unexpected};
@@ -112,22 +112,20 @@ impl Meter {
     }
 }
 
-/// Offers a shard to `host`, sends what `commands` say, and waits for the host to sync it. Ends
-/// early, and has the host drop the shard, when `commands` closes.
+/// Offers a shard to `host` with `put`, a `PutShard` or `PutRebuilt`, sends what `commands` say, and
+/// waits for the host to sync it. Ends early, and has the host drop the shard, when `commands` closes.
 ///
 /// # Errors
 /// When the host refuses, is lost, or has stored something else than was sent.
 pub async fn put_shard(
     hosts: Hosts,
     host: HostIndex,
-    put: PutShard,
+    put: Request,
     mut commands: mpsc::UnboundedReceiver<PutCommand>,
     meter: &Meter,
     mut tell: impl FnMut(PutProgress),
 ) -> Result<(), Fault> {
-    let (response, mut exchange) = hosts
-        .request(host, &Request::PutShard(put), REQUEST_TIMEOUT)
-        .await?;
+    let (response, mut exchange) = hosts.request(host, &put, REQUEST_TIMEOUT).await?;
     if response != Response::Accepted {
         return Err(unexpected("put"));
     }

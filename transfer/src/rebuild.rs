@@ -36,6 +36,8 @@ pub struct Rebuild {
     pub commands: mpsc::UnboundedSender<PutCommand>,
     /// How many rows it has sent.
     pub sent: watch::Receiver<u64>,
+    /// Bytes per second to read, at most.
+    pub bytes_per_second: Option<u64>,
 }
 
 impl Rebuild {
@@ -50,7 +52,9 @@ impl Rebuild {
         while first < self.public.rows {
             let rows = first..self.public.rows.min(first + BATCH_ROWS);
             self.wait_for_room(rows.start).await?;
-            for (row, blocks) in rows.clone().zip(self.read(&reader, rows.clone()).await?) {
+            let table = self.read(&reader, rows.clone()).await?;
+            self.pace(&table).await;
+            for (row, blocks) in rows.clone().zip(table) {
                 let blocks: Vec<_> = blocks.iter().map(|(s, b)| (*s, &**b)).collect();
                 let mut block = Vec::new();
                 coder
@@ -65,6 +69,15 @@ impl Rebuild {
             rows: self.public.rows,
             root: root.ok_or(Fault::Starved)?,
         }))
+    }
+
+    /// Waits for as long as what was read may take.
+    async fn pace(&self, table: &[Vec<(ShardIndex, Bytes)>]) {
+        if let Some(rate) = self.bytes_per_second {
+            let bytes: usize = table.iter().flatten().map(|(_, block)| block.len()).sum();
+            let seconds = bytes as f64 / rate.max(1) as f64;
+            tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
+        }
     }
 
     fn pass(&self, command: PutCommand) -> Result<(), Fault> {

@@ -7,7 +7,7 @@ use codec::encode::{CheckpointPlan, row_bytes_max};
 use codec::manifest::Manifest;
 use codec::seal::{Cipher, DataKey};
 use codec::{CheckpointId, JobTag, Redundancy, ShardIndex, Version};
-use protocol::wire::message::{Claim, PutEnd, PutShard};
+use protocol::wire::message::{Claim, PutEnd, PutShard, Request};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Duration, Instant};
@@ -556,7 +556,9 @@ impl<'a> Shell<'a> {
                 };
                 let _ = sender.send(Event::Session(event));
             };
-            if let Err(fault) = put_shard(hosts, host, put, queue, &measuring, tell).await {
+            if let Err(fault) =
+                put_shard(hosts, host, Request::PutShard(put), queue, &measuring, tell).await
+            {
                 let _ = sender.send(Event::Session(SaveEvent::Failed(attempt, fault)));
             }
         });
@@ -606,6 +608,7 @@ impl<'a> Shell<'a> {
             sources,
             commands: transfer.commands.clone(),
             sent: transfer.sent.clone(),
+            bytes_per_second: None,
         };
         let sender = self.sender.clone();
         tokio::spawn(async move {

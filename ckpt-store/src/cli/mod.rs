@@ -3,6 +3,7 @@
 mod calibrate;
 mod inspect;
 mod size;
+mod time;
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,6 +11,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use clap::{Parser, Subcommand, ValueEnum};
@@ -23,10 +25,12 @@ use tracing::warn;
 use tracing_subscriber::EnvFilter;
 
 use crate::config::{DaemonConfig, GIVES_WAY_AFTER};
+use crate::core::repair::Patience;
 use crate::daemon::Daemon;
 use crate::monitor::guests;
 use crate::priority;
 use crate::registry::{RegistryConfig, RegistryServer};
+use crate::repair::RepairSettings;
 
 /// Keeps shards of checkpoints on this machine's disk.
 #[derive(Debug, Parser)]
@@ -147,6 +151,19 @@ struct Serve {
     /// Run at normal priority instead of nice 19 and idle I/O.
     #[arg(long)]
     normal_priority: bool,
+    /// Rebuild no shards that others lost.
+    #[arg(long)]
+    no_repair: bool,
+    /// Time after which a missing shard is rebuilt, such as 2h [default: what the past of its holder
+    /// makes likely, 15min to 24h].
+    #[arg(long, value_parser = time::parse, value_name = "TIME", env = "CKPT_REPAIR_AFTER")]
+    repair_after: Option<Duration>,
+    /// Time between two looks for missing shards.
+    #[arg(long, value_parser = time::parse, value_name = "TIME", default_value = "5min", env = "CKPT_REPAIR_PERIOD")]
+    repair_period: Duration,
+    /// Bytes per second that repair may read and send.
+    #[arg(long, value_parser = size::parse, value_name = "SIZE", default_value = "4MiB")]
+    repair_rate: u64,
     /// Take shards and send at full speed however much the machine's owner needs it; for tests.
     #[arg(long)]
     no_stand_back: bool,
@@ -363,7 +380,20 @@ fn config(args: Serve) -> Result<DaemonConfig> {
     }
     let listed = grid.hosts.iter().find(|host| host.id.0 == peer.id);
     let (site, owner) = listed.map_or((None, None), |host| (host.site.clone(), host.owner.clone()));
+    let patience = args
+        .repair_after
+        .map_or_else(Patience::default, |time| Patience {
+            least: time,
+            usual: time,
+            most: time,
+        });
+    let repair = RepairSettings {
+        period: args.repair_period,
+        patience,
+        bytes_per_second: args.repair_rate,
+    };
     Ok(DaemonConfig {
+        repair: (!args.no_repair).then_some(repair),
         announce: args.announce,
         site: args.site.or(site),
         owner: args.owner.or(owner),

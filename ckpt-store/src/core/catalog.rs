@@ -414,6 +414,21 @@ impl Catalog {
             .ok_or(Denied::NotFound)
     }
 
+    /// All committed checkpoints.
+    pub fn committed_keys(&self) -> Vec<Key> {
+        let committed = self.checkpoints.iter();
+        let committed = committed.filter(|(_, one)| one.manifest_bytes.is_some());
+        committed.map(|(key, _)| *key).collect()
+    }
+
+    /// Whose this checkpoint is, if it is committed.
+    pub fn owner_of(&self, checkpoint: CheckpointId) -> Option<OwnerId> {
+        let mut committed = self.checkpoints.iter();
+        let found = committed
+            .find(|(key, one)| key.checkpoint == checkpoint && one.manifest_bytes.is_some());
+        found.map(|(key, _)| key.owner)
+    }
+
     /// All shards of committed checkpoints.
     pub fn held(&self) -> impl Iterator<Item = (CheckpointId, ShardIndex)> {
         let committed = self.checkpoints.iter();

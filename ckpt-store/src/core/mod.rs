@@ -6,6 +6,7 @@ pub mod audits;
 pub mod catalog;
 pub mod ledger;
 pub mod registry;
+pub mod repair;
 pub mod rhythm;
 
 pub use catalog::{Catalog, Denied, Key, PutId, Shard};

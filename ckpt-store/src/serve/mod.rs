@@ -23,7 +23,7 @@ use protocol::identity::{Peer, Role};
 use protocol::net::Members;
 use protocol::net::stream::{ExchangeError, GIVEN_UP, TOO_MANY, read_frame, write_frame};
 use protocol::wire::Code;
-use protocol::wire::limits::REQUEST_TIMEOUT;
+use protocol::wire::limits::{PEER_ASKED_MAX, REQUEST_TIMEOUT};
 use protocol::wire::message::{Audit, Claim, HostStatus, Refusal, Request, Response};
 use quinn::{Connection, RecvStream, SendStream};
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
@@ -320,8 +320,8 @@ impl Exchange<'_> {
         if *self.host.stopping.borrow() {
             return Err(Answer::Refused(Refusal::new(Code::Stopping, "")));
         }
-        if !matches!(request, Request::Status) && !self.peer.has(Role::Submitter) {
-            let refusal = Refusal::new(Code::Forbidden, "needs the role submitter");
+        if let Err(needed) = self.may(&request) {
+            let refusal = Refusal::new(Code::Forbidden, format!("needs the role {needed}"));
             return Err(Answer::Refused(refusal));
         }
         self.check_stance(&request)?;
@@ -342,6 +342,8 @@ impl Exchange<'_> {
             Request::Probe { bytes } => self.probe(bytes).await,
             Request::Announcement => self.announcement().await,
             Request::Audited(audit) => self.audited(audit).await,
+            Request::PeerHeld { checkpoints } => self.peer_held(&checkpoints).await,
+            Request::PutRebuilt(put) => self.put_rebuilt(*put).await,
             Request::Announce(_)
             | Request::Heartbeat { .. }
             | Request::Holds(_)
@@ -352,6 +354,34 @@ impl Exchange<'_> {
                 Err(Answer::Refused(refusal))
             }
         }
+    }
+
+    /// Whether the peer has a role for this; the role that it would need if not. Donors repair: they
+    /// read ciphertext and store what an owner signed.
+    fn may(&self, request: &Request) -> Result<(), Role> {
+        let needed: &[Role] = match request {
+            Request::Status => return Ok(()),
+            Request::PeerHeld { .. } | Request::PutRebuilt(_) => &[Role::Donor],
+            Request::Outline(_)
+            | Request::Page { .. }
+            | Request::Rows { .. }
+            | Request::Announcement => &[Role::Submitter, Role::Donor],
+            _ => &[Role::Submitter],
+        };
+        if needed.iter().any(|role| self.peer.has(*role)) {
+            return Ok(());
+        }
+        Err(needed.first().copied().unwrap_or(Role::Submitter))
+    }
+
+    /// Whose shards of this checkpoint the peer may read: a submitter its own, a donor anybody's, as
+    /// ciphertext.
+    fn owner_for(&self, checkpoint: CheckpointId) -> Result<OwnerId, Answer> {
+        if self.peer.has(Role::Submitter) {
+            return Ok(self.peer.id);
+        }
+        let owner = self.host.store.owner_of(checkpoint);
+        owner.ok_or_else(|| Answer::Refused(Refusal::new(Code::NotFound, "")))
     }
 
     /// The owner of the machine comes first.
@@ -413,6 +443,15 @@ impl Exchange<'_> {
         self.respond(&Response::Forgotten { existed }).await
     }
 
+    async fn peer_held(&mut self, checkpoints: &[CheckpointId]) -> Result<(), Answer> {
+        if checkpoints.len() > PEER_ASKED_MAX {
+            let refusal = Refusal::new(Code::BadRequest, "too many checkpoints");
+            return Err(Answer::Refused(refusal));
+        }
+        let shards = self.host.store.held_of(checkpoints);
+        self.respond(&Response::PeerHeld { shards }).await
+    }
+
     async fn audited(&mut self, audit: Audit) -> Result<(), Answer> {
         if let Some(fault) = audit.fault {
             let (peer, fault) = (&self.peer.name, fault.name());
@@ -430,7 +469,10 @@ impl Exchange<'_> {
 
 /// Whether the request is followed by a shard, or by as much as one.
 const fn brings_bytes(request: &Request) -> bool {
-    matches!(request, Request::PutShard(_) | Request::Probe { .. })
+    matches!(
+        request,
+        Request::PutShard(_) | Request::PutRebuilt(_) | Request::Probe { .. }
+    )
 }
 
 /// Whether the request asks how the host is, which it always says.
@@ -461,6 +503,8 @@ const fn kind(request: &Request) -> &'static str {
         Request::Members { .. } => "members",
         Request::Holders { .. } => "holders",
         Request::Join(_) => "join",
+        Request::PeerHeld { .. } => "peer held",
+        Request::PutRebuilt(_) => "put rebuilt",
     }
 }
 

@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use codec::OwnerId;
+use codec::manifest::Manifest;
 use protocol::net::stream::ExchangeError;
 use protocol::wire::Code;
 use protocol::wire::limits::UNCOMMITTED_LIFETIME;
-use protocol::wire::message::{PutEnd, PutShard, Refusal, Response};
+use protocol::wire::message::{PutEnd, PutRebuilt, PutShard, Refusal, Response, StoredShard};
 use quinn::RecvStream;
 use tokio::sync::SemaphorePermit;
 use tokio::task::JoinHandle;
@@ -32,6 +34,42 @@ const CHUNKS: usize = 32;
 impl Exchange<'_> {
     /// Answers a `PutShard` request.
     pub(super) async fn put_shard(&mut self, put: PutShard) -> Result<(), Answer> {
+        let owner = self.peer.id;
+        let stored = self.take_shard(owner, &put).await?;
+        self.respond(&Response::Stored(stored)).await
+    }
+
+    /// Answers a `PutRebuilt` request. Nothing is believed of who asks: the shard has to be what the
+    /// owner signed.
+    pub(super) async fn put_rebuilt(&mut self, rebuilt: PutRebuilt) -> Result<(), Answer> {
+        let PutRebuilt { put, manifest } = rebuilt;
+        let parsed = Manifest::parse(manifest).map_err(StoreError::from)?;
+        let public = parsed.public();
+        let is_of_manifest = public.checkpoint == put.claim.checkpoint
+            && public.job_tag == put.claim.job_tag
+            && public.version == put.claim.version
+            && public.redundancy == put.redundancy;
+        let root = put.shard().and_then(|shard| public.roots.get(shard.at()));
+        let (true, Some(root)) = (is_of_manifest, root) else {
+            return Err(StoreError::Mismatch("manifest").into());
+        };
+        let (owner, store) = (public.owner, Arc::clone(&self.host.store));
+        let stored = self.take_shard(owner, &put).await?;
+        if stored.root != *root {
+            // Not what the owner signed; it goes within the hour, as it is never committed.
+            return Err(StoreError::Mismatch("root of the rebuilt shard").into());
+        }
+        let manifest = parsed.bytes().to_vec();
+        blocking(move || store.commit(owner, manifest)).await?;
+        info!(
+            peer = self.peer.name, checkpoint = %put.claim.checkpoint, shard = put.shard,
+            "rebuilt shard committed"
+        );
+        self.respond(&Response::Stored(stored)).await
+    }
+
+    /// Receives and syncs a shard that will be `owner`'s.
+    async fn take_shard(&mut self, owner: OwnerId, put: &PutShard) -> Result<StoredShard, Answer> {
         let host = Arc::clone(self.host);
         let Some(_share) = host.writer_shares.take(self.peer.id) else {
             return Err(busy(
@@ -41,7 +79,7 @@ impl Exchange<'_> {
         let _place = writer_place(&host).await?;
         let live = host.uploads.begin(host.clock.now());
         let _window = self.connection.open_window();
-        let upload = self.begin_put(&put).await?;
+        let upload = self.begin_put(owner, put).await?;
         self.respond(&Response::Accepted).await?;
 
         let begun = Instant::now();
@@ -59,14 +97,14 @@ impl Exchange<'_> {
             peer = self.peer.name, checkpoint = %put.claim.checkpoint, version = %put.claim.version,
             shard = put.shard, rows = stored.rows, root = %stored.root, "stored"
         );
-        self.respond(&Response::Stored(stored)).await
+        Ok(stored)
     }
 
     /// Reserves the space. Where there is none because of shards that are silent, one of these gives
     /// way.
-    async fn begin_put(&self, put: &PutShard) -> Result<Upload, Answer> {
+    async fn begin_put(&self, owner: OwnerId, put: &PutShard) -> Result<Upload, Answer> {
         loop {
-            let (store, owner, put) = (Arc::clone(&self.host.store), self.peer.id, *put);
+            let (store, put) = (Arc::clone(&self.host.store), *put);
             let (now, unix_seconds) = (self.host.clock.now(), self.host.clock.unix_seconds());
             match blocking(move || store.begin_put(now, unix_seconds, owner, &put)).await {
                 Err(Answer::Refused(refusal))

@@ -42,7 +42,8 @@ impl Exchange<'_> {
     pub(super) async fn outline(&mut self, shard: ShardName) -> Result<(), Answer> {
         let host = Arc::clone(self.host);
         let _place = place(&host.readers, "reads are under way").await?;
-        let (store, owner) = (Arc::clone(&host.store), self.peer.id);
+        let owner = self.owner_for(shard.checkpoint)?;
+        let store = Arc::clone(&host.store);
         let reader = blocking(move || store.open_shard(owner, &shard)).await?;
         let outline = &reader.footer().outline;
         let response = Response::Outline {
@@ -60,7 +61,8 @@ impl Exchange<'_> {
     pub(super) async fn page(&mut self, shard: ShardName, page: u64) -> Result<(), Answer> {
         let host = Arc::clone(self.host);
         let _place = place(&host.readers, "reads are under way").await?;
-        let (store, owner) = (Arc::clone(&host.store), self.peer.id);
+        let owner = self.owner_for(shard.checkpoint)?;
+        let store = Arc::clone(&host.store);
         let page = blocking(move || store.page(owner, &shard, page)).await?;
         // A page has at most PAGE_BYTES_MAX bytes.
         let bytes = page.len() as u32;
@@ -77,7 +79,8 @@ impl Exchange<'_> {
     ) -> Result<(), Answer> {
         let host = Arc::clone(self.host);
         let _place = place(&host.readers, "reads are under way").await?;
-        let (store, owner) = (Arc::clone(&host.store), self.peer.id);
+        let owner = self.owner_for(shard.checkpoint)?;
+        let store = Arc::clone(&host.store);
         let rows = blocking(move || store.rows(owner, &shard, first, count)).await?;
         let bytes = rows.bytes();
         self.respond(&Response::Rows { bytes }).await?;

@@ -1,5 +1,6 @@
 //! What a host does for an owner, as blocking calls.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -176,6 +177,43 @@ impl Store {
             free_bytes: catalog.left(owner, free),
             counts: catalog.counts(),
         }
+    }
+
+    /// Whose this checkpoint is, if it is committed here.
+    pub fn owner_of(&self, checkpoint: CheckpointId) -> Option<OwnerId> {
+        self.catalog().owner_of(checkpoint)
+    }
+
+    /// Shards of these checkpoints that are here and committed.
+    pub fn held_of(&self, checkpoints: &[CheckpointId]) -> Vec<ShardName> {
+        let wanted: BTreeSet<&CheckpointId> = checkpoints.iter().collect();
+        let mut held = self.held();
+        held.retain(|shard| wanted.contains(&shard.checkpoint));
+        held
+    }
+
+    /// Manifests of all committed checkpoints with the shards that are here. Reads the disk.
+    ///
+    /// # Errors
+    /// Never for one that can't be read: it is left out, with a line in the log.
+    pub fn manifests(&self) -> Vec<(Manifest, Vec<u8>)> {
+        let keys = self.catalog().committed_keys();
+        let mut found = Vec::with_capacity(keys.len());
+        for key in keys {
+            match self.manifest(key) {
+                Ok(manifest) => {
+                    let catalog = self.catalog();
+                    let shards = catalog.shards(key).iter();
+                    let shards = shards.map(|shard| shard.identity.shard.number()).collect();
+                    found.push((manifest, shards));
+                }
+                Err(_) if !self.catalog().is_committed(key) => {}
+                Err(cause) => {
+                    tracing::error!(checkpoint = %key.checkpoint, %cause, "manifest left out");
+                }
+            }
+        }
+        found
     }
 
     /// All shards of committed checkpoints.

@@ -78,6 +78,7 @@ impl Lab {
             share_bytes: None,
             reserve_bytes: Some(0),
             memory_bytes: 64 << 20,
+            repair: None,
             stand_back: false,
         }
     }

@@ -4,8 +4,9 @@ use codec::shard_file::{Outline, Page};
 use codec::{PageHash, Version};
 use protocol::identity::Role;
 use protocol::net::read_exact;
+use protocol::net::stream::ExchangeError;
 use protocol::wire::Code;
-use protocol::wire::message::{Claim, PutShard, Request, Response};
+use protocol::wire::message::{Claim, PutRebuilt, PutShard, Request, Response};
 
 use crate::client::{Client, code};
 use crate::lab::{Lab, MIB};
@@ -131,6 +132,78 @@ async fn a_stranger_learns_nothing_and_changes_nothing() {
     daemon.stop().await;
 }
 
+/// Sends shard 0 of `sample` as a repairer would, with this manifest.
+async fn put_rebuilt(
+    client: &Client,
+    sample: &Sample,
+    manifest: Vec<u8>,
+) -> Result<(), ExchangeError> {
+    let put = sample.put(0);
+    let asked = Request::PutRebuilt(Box::new(PutRebuilt { put, manifest }));
+    let (response, exchange) = client.ask(&asked).await?;
+    assert_eq!(response, Response::Accepted);
+    let mut put = crate::client::Put { exchange };
+    put.blocks(sample, 0).await?;
+    put.end(sample, 0).await
+}
+
+#[tokio::test]
+async fn a_rebuilt_shard_has_to_be_what_the_owner_signed() {
+    let lab = Lab::new();
+    let daemon = lab.start().await;
+    let (owner, donor) = (lab.member(Role::Submitter), lab.member(Role::Donor));
+    let client = Client::connect(&lab, &donor, daemon.local_addr()).await;
+    let sample = Sample::new(&owner.secret, "42", 1, 1);
+    let manifest = sample.manifest.bytes().to_vec();
+
+    let mut forged = manifest.clone();
+    let middle = forged.len() / 2;
+    forged[middle] ^= 1;
+    assert_eq!(
+        code(put_rebuilt(&client, &sample, forged).await),
+        Code::Mismatch
+    );
+    let other = Sample::new(&owner.secret, "42", 2, 2);
+    let of_other = other.manifest.bytes().to_vec();
+    assert_eq!(
+        code(put_rebuilt(&client, &sample, of_other).await),
+        Code::Mismatch
+    );
+    // Blocks that are not those of the manifest, however well they agree with themselves.
+    let mut wrong = sample.clone();
+    wrong.blocks[0][0][0] ^= 1;
+    assert_eq!(
+        code(put_rebuilt(&client, &wrong, manifest.clone()).await),
+        Code::Mismatch
+    );
+    assert!(
+        client
+            .ask(&Request::PeerHeld {
+                checkpoints: vec![sample.id()]
+            })
+            .await
+            .is_ok()
+    );
+
+    put_rebuilt(&client, &sample, manifest.clone())
+        .await
+        .unwrap();
+    // It is the owner's, and there without any commit; the donor reads it as ciphertext.
+    let reader = Client::connect(&lab, &owner, daemon.local_addr()).await;
+    assert!(reader.holds(&sample, 0).await.unwrap());
+    assert_eq!(reader.find().await.unwrap().len(), 1);
+    assert!(client.holds(&sample, 0).await.unwrap());
+    // Another submitter does not, and no submitter may repair.
+    let stranger = lab.member(Role::Submitter);
+    let stranger = Client::connect(&lab, &stranger, daemon.local_addr()).await;
+    assert_eq!(code(stranger.holds(&sample, 0).await), Code::NotFound);
+    assert_eq!(
+        code(put_rebuilt(&stranger, &other, other.manifest.bytes().to_vec()).await),
+        Code::Forbidden
+    );
+    daemon.stop().await;
+}
+
 #[tokio::test]
 async fn only_submitters_store_and_read() {
     let lab = Lab::new();
@@ -157,7 +230,7 @@ async fn what_does_not_fit_is_refused_before_bytes_flow() {
         ..sample.put(0)
     };
     match client.begin(put).await.err() {
-        Some(protocol::net::ExchangeError::Refused(refusal)) => {
+        Some(ExchangeError::Refused(refusal)) => {
             assert_eq!(refusal.code, Code::NoSpace);
             assert!(refusal.detail.contains("1073741824 left"), "{refusal}");
         }

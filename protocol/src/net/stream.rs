@@ -185,7 +185,7 @@ pub async fn request(
         let (send, recv) = connection.open_bi().await?;
         let mut exchange = Exchange { send, recv };
         write_frame(&mut exchange.send, request).await?;
-        if !matches!(request, Request::PutShard(_)) {
+        if !matches!(request, Request::PutShard(_) | Request::PutRebuilt(_)) {
             // Fails only when the stream is closed already, which the answer will tell.
             let _ = exchange.send.finish();
         }

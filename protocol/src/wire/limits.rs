@@ -27,6 +27,9 @@ pub const HOLDERS_MAX: usize = 1024;
 /// Most shards in one `Holds`.
 pub const HOLDS_MAX: usize = 4096;
 
+/// Most checkpoints in one `PeerHeld`.
+pub const PEER_ASKED_MAX: usize = 1024;
+
 /// Most rows in the answer to one `Rows`.
 pub const ROWS_PER_READ_MAX: u32 = 64;
 

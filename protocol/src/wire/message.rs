@@ -89,6 +89,15 @@ pub enum Request {
     },
     /// Certify me; asked of a registry by a machine that is no member yet.
     Join(JoinRequest),
+    /// Which shards of these checkpoints do you hold? Asked by a donor, who can know their names only
+    /// if it holds shards of them.
+    PeerHeld {
+        /// At most [`super::limits::PEER_ASKED_MAX`].
+        checkpoints: Vec<CheckpointId>,
+    },
+    /// Take a shard that was rebuilt, and commit it; its blocks follow as those of `PutShard` do. Asked
+    /// by a donor.
+    PutRebuilt(Box<PutRebuilt>),
 }
 
 /// Reservation of a version number.
@@ -203,6 +212,11 @@ pub enum Response {
     },
     /// Welcome.
     Joined(Box<Joined>),
+    /// Those are here.
+    PeerHeld {
+        /// Shards of committed checkpoints.
+        shards: Vec<ShardName>,
+    },
 }
 
 /// What a check of a shard found.
@@ -246,6 +260,16 @@ impl AuditFault {
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|fault| fault.name() == name)
     }
+}
+
+/// Head of the transfer of a shard that was rebuilt from others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PutRebuilt {
+    /// The shard.
+    pub put: PutShard,
+    /// The manifest that the owner signed: what the shard has to be.
+    #[serde(with = "serde_bytes")]
+    pub manifest: Vec<u8>,
 }
 
 /// How a donor is, as it tells registries.

@@ -9,7 +9,7 @@ use super::announcement::Announcement;
 use super::limits::TEXT_BYTES_MAX;
 use super::message::{
     Audit, AuditFault, Claim, HoldsPage, HostStatus, JoinRequest, Joined, Message, Presence,
-    PutEnd, PutShard, Record, Refusal, Request, Response, ShardName, StoredShard,
+    PutEnd, PutRebuilt, PutShard, Record, Refusal, Request, Response, ShardName, StoredShard,
 };
 
 fn hex(bytes: &[u8]) -> String {
@@ -132,6 +132,22 @@ fn requests_are_as_they_were() {
         signature: vec![1, 2],
     };
     check(&Request::Join(join), "11 0174 026831 TAG 020102");
+    let checkpoints = vec![ID];
+    check(&Request::PeerHeld { checkpoints }, "12 01 ID");
+    let put = PutShard {
+        claim: claim(),
+        redundancy: Redundancy::new(3, 2).unwrap(),
+        shard: 4,
+        expected_bytes: 9,
+    };
+    let rebuilt = PutRebuilt {
+        put,
+        manifest: vec![1, 2],
+    };
+    check(
+        &Request::PutRebuilt(Box::new(rebuilt)),
+        "13 TAG fb2c01 ID 03 02 04 09 020102",
+    );
 }
 
 #[test]
@@ -212,6 +228,8 @@ fn responses_are_as_they_were() {
         grid: "g".into(),
     };
     check(&Response::Joined(Box::new(joined)), "12 0101 020203 0167");
+    let shards = vec![shard()];
+    check(&Response::PeerHeld { shards }, "13 01 ID 04");
 }
 
 #[test]
@@ -254,8 +272,8 @@ fn codes_have_the_numbers_that_they_had() {
 
 #[test]
 fn unknown_messages_are_refused() {
-    assert!(Request::from_frame(&[18]).is_err());
-    assert!(Response::from_frame(&[19]).is_err());
+    assert!(Request::from_frame(&[20]).is_err());
+    assert!(Response::from_frame(&[20]).is_err());
 }
 
 #[test]

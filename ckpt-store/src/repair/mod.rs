@@ -1,0 +1,333 @@
+//! Rebuilds shards that others lost. A holder asks the other holders what they have, and what is
+//! missing for long it rebuilds from theirs and its own, without any key: ciphertext in, ciphertext
+//! out, checked against the manifest that the owner signed.
+
+mod target;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use codec::manifest::Public;
+use codec::{CheckpointId, OwnerId, ShardIndex};
+use placement::AvailabilityBitmap;
+use protocol::grid::Grid;
+use protocol::identity::{HostId, Identity};
+use protocol::wire::message::{Claim, MemberRecord, PutRebuilt, PutShard, Request};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tracing::{debug, info, warn};
+use transfer::put::{Meter, PutProgress, put_shard};
+use transfer::rebuild::Rebuild;
+use transfer::{Fault, HostIndex, Hosts, registry, roster};
+
+use crate::core::repair::{Patience, Repair, Situation, Watch};
+use crate::monitor::Monitor;
+use crate::monitor::stance::Stance;
+use crate::serve::Clock;
+use crate::shards::Store;
+
+/// Bytes in flight to or from each host: repair is not in a hurry.
+const WINDOW: u32 = 1 << 20;
+
+/// Shards that are rebuilt in one round, at most; the next round comes soon.
+const REPAIRS_PER_ROUND: usize = 16;
+
+/// How long one shard may take.
+const REPAIR_TIMEOUT: Duration = Duration::from_secs(4 * 3600);
+
+/// How repair is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RepairSettings {
+    /// Time between two looks.
+    pub period: Duration,
+    /// How long shards are waited for.
+    pub patience: Patience,
+    /// Bytes per second that a repair reads and sends, at most.
+    pub bytes_per_second: u64,
+}
+
+impl Default for RepairSettings {
+    fn default() -> Self {
+        Self {
+            period: Duration::from_secs(300),
+            patience: Patience::default(),
+            bytes_per_second: 4 << 20,
+        }
+    }
+}
+
+/// Looks after the checkpoints of which this host holds shards.
+#[derive(Debug)]
+pub struct Repairer {
+    /// The grid, as its file said at the start.
+    pub grid: Grid,
+    /// The file, which may say something else by now.
+    pub grid_file: Option<PathBuf>,
+    /// Who this host is.
+    pub identity: Identity,
+    /// What it holds.
+    pub store: Arc<Store>,
+    /// Whether its owner needs it.
+    pub monitor: Arc<Monitor>,
+    /// Its clocks.
+    pub clock: Clock,
+    /// How it is done.
+    pub settings: RepairSettings,
+}
+
+/// What was found out in one round.
+struct Round {
+    hosts: Hosts,
+    /// Manifests of what is held here.
+    manifests: BTreeMap<CheckpointId, Vec<u8>>,
+    publics: BTreeMap<CheckpointId, Public>,
+    situations: Vec<Situation>,
+    /// Where each shard is.
+    places: BTreeMap<CheckpointId, Vec<(ShardIndex, HostIndex)>>,
+    /// Hosts that answered.
+    alive: Vec<HostIndex>,
+}
+
+impl Repairer {
+    /// Looks again and again; ends never.
+    pub async fn run(self) {
+        let mut watch = Watch::default();
+        let mut past: BTreeMap<(CheckpointId, ShardIndex), OwnerId> = BTreeMap::new();
+        loop {
+            tokio::time::sleep(self.settings.period).await;
+            if !matches!(self.monitor.stance(), Stance::Open) {
+                continue;
+            }
+            match self.round(&mut watch, &mut past).await {
+                Ok(rebuilt) if rebuilt > 0 => info!(rebuilt, "repaired"),
+                Ok(_) => debug!("looked after what is held"),
+                Err(why) => warn!(why, "not looked after what is held"),
+            }
+        }
+    }
+
+    fn own(&self) -> OwnerId {
+        self.identity.secret.id()
+    }
+
+    /// The grid as its file says now; as it said at the start when the file can't be read.
+    async fn grid_now(&self) -> Grid {
+        let Some(file) = self.grid_file.clone() else {
+            return self.grid.clone();
+        };
+        let read = tokio::task::spawn_blocking(move || Grid::load(&file)).await;
+        match read {
+            Ok(Ok(grid)) if grid.authority == self.grid.authority => grid,
+            _ => self.grid.clone(),
+        }
+    }
+
+    /// Returns how many shards were rebuilt. `past` remembers who held a shard last.
+    async fn round(
+        &self,
+        watch: &mut Watch,
+        past: &mut BTreeMap<(CheckpointId, ShardIndex), OwnerId>,
+    ) -> Result<usize, String> {
+        let store = Arc::clone(&self.store);
+        let manifests = tokio::task::spawn_blocking(move || store.manifests());
+        let manifests = manifests.await.map_err(|cause| cause.to_string())?;
+        if manifests.is_empty() {
+            return Ok(0);
+        }
+        let grid = self.grid_now().await;
+        let told = registry::members(&grid, &self.identity).await;
+        let round = self.find(grid, &told, manifests).await?;
+        for situation in &round.situations {
+            for (shard, holders) in &situation.held {
+                let last = holders.iter().next_back().copied();
+                past.extend(last.map(|holder| ((situation.checkpoint, *shard), holder)));
+            }
+        }
+        past.retain(|(checkpoint, _), _| round.publics.contains_key(checkpoint));
+        let histories = histories(&told);
+        let now = self.clock.now();
+        let patience = self.settings.patience;
+        let repairs = watch.look(now, self.own(), &round.situations, |checkpoint, shard| {
+            let holder = past.get(&(checkpoint, shard));
+            patience.with(holder.and_then(|holder| histories.get(holder)))
+        });
+        let mut rebuilt = 0;
+        for repair in repairs.iter().take(REPAIRS_PER_ROUND) {
+            if !matches!(self.monitor.stance(), Stance::Open) {
+                break;
+            }
+            let done = tokio::time::timeout(REPAIR_TIMEOUT, self.repair(&round, repair)).await;
+            let (checkpoint, shard) = (repair.checkpoint, repair.shard.number());
+            match done {
+                Ok(Ok(host)) => {
+                    info!(%checkpoint, shard, host = round.hosts.name(host), "shard rebuilt");
+                    rebuilt += 1;
+                }
+                Ok(Err(why)) => warn!(%checkpoint, shard, why, "shard not rebuilt"),
+                Err(_) => warn!(%checkpoint, shard, "shard not rebuilt in time"),
+            }
+        }
+        Ok(rebuilt)
+    }
+
+    /// Asks all hosts what they hold of the checkpoints that are held here.
+    async fn find(
+        &self,
+        grid: Grid,
+        told: &[Vec<MemberRecord>],
+        manifests: Vec<(codec::manifest::Manifest, Vec<u8>)>,
+    ) -> Result<Round, String> {
+        let grid = Grid {
+            hosts: roster::merge(&grid.hosts, told, &[], &grid.revoked),
+            ..grid
+        };
+        let hosts = Hosts::new(&grid, &self.identity, WINDOW).map_err(|cause| cause.to_string())?;
+        let asked: Vec<CheckpointId> = manifests
+            .iter()
+            .map(|(manifest, _)| manifest.public().checkpoint)
+            .collect();
+        let asked = Arc::new(asked);
+        let mut asking = JoinSet::new();
+        for host in hosts.all() {
+            let (hosts, asked) = (hosts.clone(), Arc::clone(&asked));
+            asking.spawn(async move { (host, hosts.peer_held(host, &asked).await) });
+        }
+        let mut alive = Vec::new();
+        let mut found: BTreeMap<CheckpointId, Vec<(u8, HostIndex)>> = BTreeMap::new();
+        for (host, answer) in asking.join_all().await {
+            match answer {
+                Ok(held) => {
+                    alive.push(host);
+                    for shard in held {
+                        found
+                            .entry(shard.checkpoint)
+                            .or_default()
+                            .push((shard.shard, host));
+                    }
+                }
+                Err(fault) => debug!(host = hosts.name(host), %fault, "does not say what it holds"),
+            }
+        }
+        alive.sort_unstable();
+        let mut round = Round {
+            hosts,
+            manifests: BTreeMap::new(),
+            publics: BTreeMap::new(),
+            situations: Vec::new(),
+            places: BTreeMap::new(),
+            alive,
+        };
+        for (manifest, _) in manifests {
+            let public = manifest.public().clone();
+            let places = found.remove(&public.checkpoint).unwrap_or_default();
+            round.enter(public, manifest.bytes().to_vec(), places);
+        }
+        Ok(round)
+    }
+
+    /// Rebuilds a shard on another host; returns which.
+    async fn repair(&self, round: &Round, repair: &Repair) -> Result<HostIndex, String> {
+        let public = round.publics.get(&repair.checkpoint).ok_or("forgotten")?;
+        let manifest = round.manifests.get(&repair.checkpoint).ok_or("forgotten")?;
+        let places = round.places.get(&repair.checkpoint).ok_or("forgotten")?;
+        let targets = target::choose(&round.hosts, &round.alive, places, public).await;
+        if targets.is_empty() {
+            return Err("no other host has room for it".into());
+        }
+        let mut last = String::new();
+        for target in targets {
+            match self
+                .rebuild(round, repair, public, manifest, places, target)
+                .await
+            {
+                Ok(()) => return Ok(target),
+                Err(fault) => last = format!("{}: {fault}", round.hosts.name(target)),
+            }
+        }
+        Err(last)
+    }
+
+    async fn rebuild(
+        &self,
+        round: &Round,
+        repair: &Repair,
+        public: &Public,
+        manifest: &[u8],
+        places: &[(ShardIndex, HostIndex)],
+        target: HostIndex,
+    ) -> Result<(), Fault> {
+        let (commands, queue) = mpsc::unbounded_channel();
+        let (sent, watching) = watch::channel(0);
+        let sources = places.iter().copied();
+        let sources = sources.filter(|(shard, host)| *shard != repair.shard && *host != target);
+        let rebuild = Rebuild {
+            hosts: round.hosts.clone(),
+            public: public.clone(),
+            shard: repair.shard,
+            sources: sources.collect(),
+            commands,
+            sent: watching,
+            bytes_per_second: Some(self.settings.bytes_per_second),
+        };
+        let put = PutShard {
+            claim: Claim {
+                job_tag: public.job_tag,
+                version: public.version,
+                checkpoint: public.checkpoint,
+            },
+            redundancy: public.redundancy,
+            shard: repair.shard.number(),
+            expected_bytes: public.block_bytes,
+        };
+        let request = Request::PutRebuilt(Box::new(PutRebuilt {
+            put,
+            manifest: manifest.to_vec(),
+        }));
+        let meter = Meter::default();
+        let tell = |progress| {
+            if let PutProgress::Sent(row) = progress {
+                sent.send_replace(row + 1);
+            }
+        };
+        let putting = put_shard(round.hosts.clone(), target, request, queue, &meter, tell);
+        // Both have to end well; when one fails, the other is dropped.
+        tokio::try_join!(rebuild.run(), putting).map(|_| ())
+    }
+}
+
+impl Round {
+    fn enter(&mut self, public: Public, manifest: Vec<u8>, found: Vec<(u8, HostIndex)>) {
+        let mut held: BTreeMap<ShardIndex, BTreeSet<OwnerId>> = BTreeMap::new();
+        let mut places = Vec::new();
+        for (number, host) in found {
+            let id = self.hosts.entry(host).map(|entry| entry.id);
+            let (Some(shard), Some(HostId(id))) = (public.redundancy.shard(number), id) else {
+                continue;
+            };
+            held.entry(shard).or_default().insert(id);
+            places.push((shard, host));
+        }
+        places.sort_unstable();
+        self.situations.push(Situation {
+            checkpoint: public.checkpoint,
+            redundancy: public.redundancy,
+            held,
+        });
+        self.places.insert(public.checkpoint, places);
+        self.manifests.insert(public.checkpoint, manifest);
+        self.publics.insert(public.checkpoint, public);
+    }
+}
+
+/// The pasts that hosts announced.
+fn histories(told: &[Vec<MemberRecord>]) -> BTreeMap<OwnerId, AvailabilityBitmap> {
+    let records = told.iter().flatten();
+    records
+        .filter_map(|record| {
+            let said = record.presence.announcement.check().ok()?;
+            Some((record.id, said.presence_bitmap))
+        })
+        .collect()
+}

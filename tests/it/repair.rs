@@ -1,0 +1,111 @@
+//! Shards that are lost are rebuilt by those who hold the others, without any key.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use tests::program::wait_until;
+use tests::{Grid, image};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A grid whose hosts rebuild what is missing for a second.
+fn grid(hosts: usize) -> Result<Grid> {
+    let env = [("CKPT_REPAIR_AFTER", "1s"), ("CKPT_REPAIR_PERIOD", "300ms")];
+    Grid::up_in(hosts, &env)
+}
+
+fn save(grid: &Grid, job: &str, seed: u64) -> Result<Vec<u8>> {
+    let bytes = image::memory(3 << 20, seed);
+    fs::write(grid.path("image"), &bytes)?;
+    grid.run(["save", "--job", job, "image"])?.expect(0)?;
+    Ok(bytes)
+}
+
+/// Shards of the newest version that answer, and who has them.
+fn good(grid: &Grid, job: &str) -> Result<Vec<(u64, String)>> {
+    let verified = grid.run(["--json", "verify", "--job", job])?.json()?;
+    let good = verified["checkpoints"][0]["good"]
+        .as_array()
+        .context("good")?
+        .clone();
+    let one = |one: &Value| Some((one["shard"].as_u64()?, one["host"].as_str()?.to_owned()));
+    Ok(good.iter().filter_map(one).collect())
+}
+
+fn shards(good: &[(u64, String)]) -> BTreeSet<u64> {
+    good.iter().map(|(shard, _)| *shard).collect()
+}
+
+#[test]
+fn what_dies_is_rebuilt_elsewhere_again_and_again() -> Result<()> {
+    let grid = grid(9)?;
+    let bytes = save(&grid, "42", 1)?;
+    // One more in all than there are parity shards.
+    for round in 0..3 {
+        let holders = good(&grid, "42")?;
+        let (_, victim) = holders.get(round % holders.len()).context("no holder")?;
+        grid.kill(victim)?;
+        wait_until("all shards are there again", LIMIT, || {
+            Ok(shards(&good(&grid, "42")?).len() == 5)
+        })?;
+    }
+    grid.run(["verify", "--read-data", "--job", "42"])?
+        .expect(0)?;
+    let restored = grid.run(["restore", "--job", "42", "-o", "-"])?.expect(0)?;
+    ensure!(restored.stdout == bytes);
+    Ok(())
+}
+
+#[test]
+fn a_shard_that_is_lost_for_good_is_rebuilt_and_the_old_copies_do_no_harm() -> Result<()> {
+    let grid = grid(7)?;
+    let bytes = save(&grid, "42", 2)?;
+    let first = good(&grid, "42")?;
+    let victim = &first[0].1;
+    grid.kill(victim)?;
+    wait_until("the shard is rebuilt", LIMIT, || {
+        Ok(shards(&good(&grid, "42")?).len() == 5)
+    })?;
+    // It comes back with its copy: both are right, and one removal takes both.
+    grid.restart()?;
+    wait_until("it is back", LIMIT, || Ok(good(&grid, "42")?.len() >= 6))?;
+    let restored = grid.run(["restore", "--job", "42", "-o", "-"])?.expect(0)?;
+    ensure!(restored.stdout == bytes);
+    grid.run(["forget", "--job", "42", "--all"])?.expect(0)?;
+    grid.run(["list", "--job", "42"])?;
+    for number in 1..=7 {
+        let left = grid.shard_files(&format!("h{number:02}"))?;
+        ensure!(left.is_empty(), "{left:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn nothing_is_rebuilt_that_comes_back_soon_or_that_is_not_lost() -> Result<()> {
+    let env = [
+        ("CKPT_REPAIR_AFTER", "1h"),
+        ("CKPT_REPAIR_PERIOD", "200ms"),
+        ("RUST_LOG", "info,ckpt_store=debug"),
+    ];
+    let grid = Grid::up_in(7, &env)?;
+    save(&grid, "42", 3)?;
+    let holders = good(&grid, "42")?;
+    grid.kill(&holders[0].1)?;
+    let log = grid.data_dir(&holders[1].1).join("log");
+    let looks = || -> Result<usize> {
+        Ok(fs::read_to_string(&log)?
+            .matches("looked after what is held")
+            .count())
+    };
+    let before: usize = looks()?;
+    wait_until("it was looked several times", LIMIT, || {
+        Ok(looks()? >= before + 3)
+    })?;
+    ensure!(good(&grid, "42")?.len() == 4);
+    grid.restart()?;
+    ensure!(good(&grid, "42")? == holders);
+    Ok(())
+}
