@@ -8,6 +8,7 @@ use protocol::grid::Grid;
 use protocol::identity::Identity;
 
 use crate::repair::RepairSettings;
+use crate::scrub::ScrubSettings;
 
 /// All that a daemon needs to run.
 #[derive(Clone, Debug)]
@@ -44,6 +45,8 @@ pub struct DaemonConfig {
     pub gives_way_after: Duration,
     /// How it rebuilds what others lost; not at all when not given.
     pub repair: Option<RepairSettings>,
+    /// How it reads its shards to find what has rotted; not at all when not given.
+    pub scrub: Option<ScrubSettings>,
     /// Whether it refuses new shards and slows reads while the machine's owner needs the machine.
     pub stand_back: bool,
 }

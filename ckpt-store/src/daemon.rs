@@ -27,6 +27,7 @@ use crate::monitor::proc::SystemPaths;
 use crate::monitor::{Monitor, MonitorError, SAMPLE_PERIOD};
 use crate::registry::announcer::{Announcer, Card};
 use crate::repair::Repairer;
+use crate::scrub;
 use crate::serve::auditing::Auditing;
 use crate::serve::reception::{Reception, Visitor};
 use crate::serve::{self, Clock, Host, HostParts, STREAMS_MAX};
@@ -79,6 +80,7 @@ pub struct Daemon {
     accepting: JoinHandle<()>,
     announcing: JoinHandle<()>,
     repairing: Option<JoinHandle<()>>,
+    scrubbing: Option<JoinHandle<()>>,
     sweeping: JoinHandle<()>,
     watching: JoinHandle<()>,
     monitor: Arc<Monitor>,
@@ -152,6 +154,10 @@ impl Daemon {
             };
             tokio::spawn(repairer.run())
         });
+        let scrubbing = config.scrub.map(|settings| {
+            let (store, monitor) = (Arc::clone(&store), Arc::clone(&monitor));
+            tokio::spawn(scrub::run(store, monitor, settings))
+        });
         let mut addr = config.announce.unwrap_or(local_addr);
         if addr.port() == 0 {
             addr.set_port(local_addr.port());
@@ -169,6 +175,7 @@ impl Daemon {
         };
         Ok(Self {
             repairing,
+            scrubbing,
             announcing: tokio::spawn(announce(
                 announcer,
                 settings,
@@ -227,8 +234,8 @@ impl Daemon {
         let _ = tokio::time::timeout(Duration::from_secs(1), self.endpoint.wait_idle()).await;
         self.accepting.abort();
         self.announcing.abort();
-        if let Some(repairing) = &self.repairing {
-            repairing.abort();
+        for task in [&self.repairing, &self.scrubbing].into_iter().flatten() {
+            task.abort();
         }
         self.sweeping.abort();
         self.watching.abort();

@@ -17,6 +17,7 @@ pub mod monitor;
 pub mod priority;
 pub mod registry;
 pub mod repair;
+pub mod scrub;
 pub mod serve;
 pub mod shards;
 

@@ -165,6 +165,7 @@ fn daemon_config(grid: &Grid, identity: Identity, name: &str, data_dir: PathBuf)
         memory_bytes: 64 << 20,
         gives_way_after: Duration::from_secs(30),
         repair: None,
+        scrub: None,
         stand_back: false,
     }
 }

@@ -109,3 +109,40 @@ fn nothing_is_rebuilt_that_comes_back_soon_or_that_is_not_lost() -> Result<()> {
     ensure!(good(&grid, "42")? == holders);
     Ok(())
 }
+
+#[test]
+fn what_rots_on_a_disk_is_found_and_rebuilt_before_anybody_asks() -> Result<()> {
+    let env = [
+        ("CKPT_REPAIR_AFTER", "1h"),
+        ("CKPT_REPAIR_PERIOD", "300ms"),
+        ("CKPT_SCRUB_PASS", "200ms"),
+        ("RUST_LOG", "info,ckpt_store=debug"),
+    ];
+    let grid = Grid::up_in(7, &env)?;
+    let bytes = save(&grid, "42", 5)?;
+    let holders = good(&grid, "42")?;
+    let victim = &holders[2].1;
+    // The others have to have seen it with its shard, or it would be waited for.
+    let log = |host: &str| fs::read_to_string(grid.data_dir(host).join("log"));
+    for (_, holder) in &holders {
+        wait_until("the holders have looked", LIMIT, || {
+            Ok(log(holder)?.contains("looked after what is held"))
+        })?;
+    }
+    let file = grid.shard_files(victim)?.pop().context("no shard")?;
+    tests::damage::flip(&file, 20_000)?;
+    wait_until("the damaged file is gone", LIMIT, || Ok(!file.exists()))?;
+    ensure!(log(victim)?.contains("shard damaged, dropped"));
+    wait_until("the shard is rebuilt", LIMIT, || {
+        Ok(shards(&good(&grid, "42")?).len() == 5)
+    })?;
+    grid.run(["verify", "--read-data", "--job", "42"])?
+        .expect(0)?;
+    ensure!(
+        grid.run(["restore", "--job", "42", "-o", "-"])?
+            .expect(0)?
+            .stdout
+            == bytes
+    );
+    Ok(())
+}

@@ -31,6 +31,7 @@ use crate::monitor::guests;
 use crate::priority;
 use crate::registry::{RegistryConfig, RegistryServer};
 use crate::repair::RepairSettings;
+use crate::scrub::ScrubSettings;
 
 /// Keeps shards of checkpoints on this machine's disk.
 #[derive(Debug, Parser)]
@@ -68,7 +69,7 @@ enum Command {
         name: Option<String>,
     },
     /// Run the daemon until SIGTERM or SIGINT.
-    Serve(Serve),
+    Serve(Box<Serve>),
     /// Run a registry until SIGTERM or SIGINT: tells donors and clients of each other.
     #[command(
         after_help = "It needs a certificate with the role registry, as DATA/identity.crt. With DATA/enrol.crt, which `ckpt grid delegate` makes, it redeems join tokens."
@@ -164,6 +165,12 @@ struct Serve {
     /// Bytes per second that repair may read and send.
     #[arg(long, value_parser = size::parse, value_name = "SIZE", default_value = "4MiB")]
     repair_rate: u64,
+    /// Read no shards to find what has rotted.
+    #[arg(long)]
+    no_scrub: bool,
+    /// Time in which all shards are read once, while the owner does not need the machine.
+    #[arg(long, value_parser = time::parse, value_name = "TIME", default_value = "14d", env = "CKPT_SCRUB_PASS")]
+    scrub_pass: Duration,
     /// Take shards and send at full speed however much the machine's owner needs it; for tests.
     #[arg(long)]
     no_stand_back: bool,
@@ -210,7 +217,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let done = match args.command {
         Command::Init { data, name } => init(&data, name),
         Command::Join { token, data, name } => join(&token, &data, name),
-        Command::Serve(serve) => run(serve),
+        Command::Serve(serve) => run(*serve),
         Command::Registry(args) => run_registry(args),
         Command::Calibrate(args) => calibrate::calibrate(&args),
         Command::CalibrateGuest(args) => calibrate::guest(&args),
@@ -394,6 +401,10 @@ fn config(args: Serve) -> Result<DaemonConfig> {
     };
     Ok(DaemonConfig {
         repair: (!args.no_repair).then_some(repair),
+        scrub: (!args.no_scrub).then_some(ScrubSettings {
+            pass: args.scrub_pass,
+            ..ScrubSettings::default()
+        }),
         announce: args.announce,
         site: args.site.or(site),
         owner: args.owner.or(owner),

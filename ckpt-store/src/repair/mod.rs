@@ -151,6 +151,10 @@ impl Repairer {
         let patience = self.settings.patience;
         let repairs = watch.look(now, self.own(), &round.situations, |checkpoint, shard| {
             let holder = past.get(&(checkpoint, shard));
+            // One that is there without its shard has lost it for good.
+            if holder.is_some_and(|holder| round.answers(*holder)) {
+                return Duration::ZERO;
+            }
             patience.with(holder.and_then(|holder| histories.get(holder)))
         });
         let mut rebuilt = 0;
@@ -298,6 +302,15 @@ impl Repairer {
 }
 
 impl Round {
+    fn answers(&self, id: OwnerId) -> bool {
+        let mut alive = self.alive.iter();
+        alive.any(|host| {
+            self.hosts
+                .entry(*host)
+                .is_some_and(|entry| entry.id.0 == id)
+        })
+    }
+
     fn enter(&mut self, public: Public, manifest: Vec<u8>, found: Vec<(u8, HostIndex)>) {
         let mut held: BTreeMap<ShardIndex, BTreeSet<OwnerId>> = BTreeMap::new();
         let mut places = Vec::new();

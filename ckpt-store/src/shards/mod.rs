@@ -18,5 +18,5 @@ mod tests;
 
 pub use load::{Found, Loaded, check, scan};
 pub use reader::{ReadError, RowBytes, ShardReader};
-pub use store::{Lent, Store, StoreError, Usage};
+pub use store::{Lent, Scrubbed, Store, StoreError, Usage};
 pub use upload::{Batch, Upload};

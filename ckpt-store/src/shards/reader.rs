@@ -155,6 +155,14 @@ impl ShardReader {
     /// # Errors
     /// When something can't be read or is damaged.
     pub fn check(&self) -> Result<(), ReadError> {
+        self.check_slowly(|_| {})
+    }
+
+    /// The same; `after` is told the bytes of each block, and may wait.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub fn check_slowly(&self, mut after: impl FnMut(usize)) -> Result<(), ReadError> {
         let mut block = Vec::new();
         let mut row = 0;
         for page in 0..self.footer.outline.pages.len() as u64 {
@@ -169,6 +177,7 @@ impl ShardReader {
                 if !entry.matches(&block) {
                     return Err(ReadError::Block(row));
                 }
+                after(block.len());
                 offset += u64::from(entry.len);
                 row += 1;
             }

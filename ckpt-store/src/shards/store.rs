@@ -5,10 +5,11 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use codec::manifest::{MANIFEST_BYTES_MAX, Manifest, Public};
 use codec::shard_file::{Header, ShardIdentity};
-use codec::{CheckpointId, JobTag, OwnerId};
+use codec::{CheckpointId, JobTag, OwnerId, ShardIndex};
 use protocol::wire::Code;
 use protocol::wire::limits::{RECORDS_MAX, ROWS_PER_READ_MAX};
 use protocol::wire::message::{Claim, PutShard, Record, ShardName};
@@ -26,7 +27,7 @@ use crate::disk::{ChangeError, Disk};
 const FOUND_BYTES_MAX: usize = 1 << 20;
 
 /// How long to wait before what could not be removed is tried again.
-const SWEEP_RETRY: std::time::Duration = std::time::Duration::from_secs(60);
+const SWEEP_RETRY: Duration = Duration::from_secs(60);
 
 /// Why something was not done.
 #[derive(Debug, thiserror::Error)]
@@ -89,6 +90,17 @@ fn is_full(cause: &io::Error) -> bool {
         cause.kind(),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
     )
+}
+
+/// What reading a shard whole showed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scrubbed {
+    /// All is right.
+    Good,
+    /// It was forgotten meanwhile.
+    Gone,
+    /// It was damaged and is dropped.
+    Dropped(String),
 }
 
 /// A host's shards and manifests.
@@ -177,6 +189,65 @@ impl Store {
             free_bytes: catalog.left(owner, free),
             counts: catalog.counts(),
         }
+    }
+
+    /// All shards of committed checkpoints, with their owners.
+    pub fn held_keys(&self) -> Vec<(Key, ShardIndex)> {
+        let catalog = self.catalog();
+        let keys = catalog.committed_keys().into_iter();
+        keys.flat_map(|key| {
+            let shards = catalog.shards(key).iter();
+            let shards = shards.map(move |shard| (key, shard.identity.shard));
+            shards.collect::<Vec<_>>()
+        })
+        .collect()
+    }
+
+    /// Reads a shard whole, at most so many bytes per second, and drops it when it is damaged. What
+    /// can't be read is read a second time first: a fault of the cable is no fault of the disk.
+    ///
+    /// # Errors
+    /// When a damaged shard can't be removed.
+    pub fn scrub(
+        &self,
+        key: Key,
+        shard: ShardIndex,
+        bytes_per_second: u64,
+    ) -> Result<Scrubbed, StoreError> {
+        let mut why = String::new();
+        for _ in 0..2 {
+            match self.read_whole(key, shard, bytes_per_second) {
+                Ok(()) => return Ok(Scrubbed::Good),
+                Err(cause) => why = cause.to_string(),
+            }
+            if self.catalog().shard(key, shard.number()).is_err() {
+                return Ok(Scrubbed::Gone);
+            }
+        }
+        let _changes = self.change()?;
+        if self.catalog().shard(key, shard.number()).is_err() {
+            return Ok(Scrubbed::Gone);
+        }
+        match self.remove(&shard_path(key, shard)) {
+            // A file that is not there is dropped already.
+            Err(StoreError::Disk { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => {}
+            removed => removed?,
+        }
+        self.catalog().shard_removed(key, shard);
+        Ok(Scrubbed::Dropped(why))
+    }
+
+    fn read_whole(&self, key: Key, shard: ShardIndex, rate: u64) -> Result<(), StoreError> {
+        let name = ShardName {
+            checkpoint: key.checkpoint,
+            shard: shard.number(),
+        };
+        let reader = self.open_shard(key.owner, &name)?;
+        let checked = reader.check_slowly(|bytes| {
+            let seconds = bytes as f64 / rate.max(1) as f64;
+            std::thread::sleep(Duration::from_secs_f64(seconds));
+        });
+        checked.map_err(StoreError::Damaged)
     }
 
     /// Whose this checkpoint is, if it is committed here.

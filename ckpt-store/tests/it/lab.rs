@@ -79,6 +79,7 @@ impl Lab {
             reserve_bytes: Some(0),
             memory_bytes: 64 << 20,
             repair: None,
+            scrub: None,
             stand_back: false,
         }
     }
