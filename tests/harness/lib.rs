@@ -1,5 +1,6 @@
 //! What end-to-end tests need: the real programs, a grid of real daemons, images, and damage.
 
+pub mod chaos;
 pub mod damage;
 pub mod grid;
 pub mod image;

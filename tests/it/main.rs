@@ -1,6 +1,7 @@
 //! End-to-end tests: the real program, real daemons, real sockets, real kills.
 
 mod bad_input;
+mod chaos;
 mod crash;
 mod docs;
 mod enrolment;

@@ -1,0 +1,32 @@
+//! Disturbs a grid of daemons on this machine for as long as is asked, and says what happened.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use tests::chaos::{Chaos, run};
+
+const USAGE: &str = "usage: chaos [--minutes N | --hours N] [--seed N] [--hosts N] [--jobs N]";
+
+fn main() -> Result<()> {
+    let mut chaos = Chaos {
+        seed: std::process::id().into(),
+        time: Duration::from_secs(180),
+        hosts: 12,
+        jobs: 4,
+    };
+    let mut args = std::env::args().skip(1);
+    while let Some(name) = args.next() {
+        let value: u64 = args.next().context(USAGE)?.parse().context(USAGE)?;
+        match name.as_str() {
+            "--minutes" => chaos.time = Duration::from_secs(60 * value),
+            "--hours" => chaos.time = Duration::from_secs(3600 * value),
+            "--seed" => chaos.seed = value,
+            "--hosts" => chaos.hosts = value.try_into()?,
+            "--jobs" => chaos.jobs = value.try_into()?,
+            _ => bail!(USAGE),
+        }
+    }
+    eprintln!("{chaos:?}");
+    println!("{}", run(&chaos)?);
+    Ok(())
+}

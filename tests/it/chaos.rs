@@ -1,0 +1,23 @@
+//! A minute of faults of all kinds; `cargo run -p tests --bin chaos -- --hours 1` for more.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use tests::chaos::{Chaos, run};
+
+#[test]
+fn nothing_acknowledged_is_lost_in_a_minute_of_faults() -> Result<()> {
+    let chaos = Chaos {
+        seed: std::process::id().into(),
+        time: Duration::from_secs(60),
+        hosts: 9,
+        jobs: 2,
+    };
+    let tally = run(&chaos).with_context(|| format!("{chaos:?}"))?;
+    eprintln!("{chaos:?}: {tally}");
+    ensure!(
+        tally.saved > 3 && tally.restored > 3 && !tally.faults.is_empty(),
+        "{tally}"
+    );
+    Ok(())
+}
