@@ -26,7 +26,7 @@ use crate::monitor::preferences::DiskUse;
 use crate::monitor::proc::SystemPaths;
 use crate::monitor::{Monitor, MonitorError, SAMPLE_PERIOD};
 use crate::registry::announcer::{Announcer, Card};
-use crate::repair::Repairer;
+use crate::repair::{RepairSettings, Repairer};
 use crate::scrub;
 use crate::serve::auditing::Auditing;
 use crate::serve::reception::{Reception, Visitor};
@@ -79,6 +79,7 @@ pub struct Daemon {
     stop: watch::Sender<bool>,
     accepting: JoinHandle<()>,
     announcing: JoinHandle<()>,
+    leaver: Repairer,
     repairing: Option<JoinHandle<()>>,
     scrubbing: Option<JoinHandle<()>>,
     sweeping: JoinHandle<()>,
@@ -142,17 +143,22 @@ impl Daemon {
             free_bytes = usage.free_bytes, shards = usage.counts.shards,
             checkpoints = usage.counts.committed, "serving"
         );
-        let repairing = config.repair.map(|settings| {
-            let repairer = Repairer {
-                grid: config.grid.clone(),
-                grid_file: config.grid_file.clone(),
-                identity: config.identity.clone(),
-                store: Arc::clone(&store),
-                monitor: Arc::clone(&monitor),
-                clock,
-                settings,
-            };
-            tokio::spawn(repairer.run())
+        let repairer = |settings| Repairer {
+            grid: config.grid.clone(),
+            grid_file: config.grid_file.clone(),
+            identity: config.identity.clone(),
+            store: Arc::clone(&store),
+            monitor: Arc::clone(&monitor),
+            clock,
+            settings,
+        };
+        let repairing = config
+            .repair
+            .map(|settings| tokio::spawn(repairer(settings).run()));
+        // Whoever leaves is in a hurry.
+        let leaver = repairer(RepairSettings {
+            bytes_per_second: u64::MAX,
+            ..RepairSettings::default()
         });
         let scrubbing = config.scrub.map(|settings| {
             let (store, monitor) = (Arc::clone(&store), Arc::clone(&monitor));
@@ -174,6 +180,7 @@ impl Daemon {
             clock,
         };
         Ok(Self {
+            leaver,
             repairing,
             scrubbing,
             announcing: tokio::spawn(announce(
@@ -216,6 +223,14 @@ impl Daemon {
     /// Where it listens.
     pub const fn local_addr(&self) -> SocketAddr {
         self.local_addr
+    }
+
+    /// Takes no more shards and hands those that are here over to other hosts, within a time limit.
+    /// Returns how many were handed over, and how many were not.
+    pub async fn drain(&self, limit: Duration) -> (usize, usize) {
+        info!(limit_s = limit.as_secs(), "handing shards over");
+        self.monitor.leave();
+        self.leaver.drain(limit).await
     }
 
     /// Refuses new requests, lets those under way end within a bound, and stops. What was

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -144,5 +145,48 @@ fn what_rots_on_a_disk_is_found_and_rebuilt_before_anybody_asks() -> Result<()> 
             .stdout
             == bytes
     );
+    Ok(())
+}
+
+/// `ckpt-store drain` on a host.
+fn drain(grid: &Grid, host: &str, within: &str) -> Result<tests::Outcome> {
+    let mut drain = std::process::Command::new(tests::ckpt()?);
+    drain
+        .arg0("ckpt-store")
+        .args(["drain", "--within", within, "--data"]);
+    Ok(drain.arg(grid.data_dir(host)).output()?.into())
+}
+
+#[test]
+fn a_host_that_leaves_hands_its_shards_over() -> Result<()> {
+    let grid = Grid::up(8)?;
+    let images: Vec<_> = (0..3)
+        .map(|job| save(&grid, &format!("job-{job}"), job))
+        .collect::<Result<_>>()?;
+    let holders = good(&grid, "job-0")?;
+    for (_, host) in &holders[..3] {
+        let left = drain(&grid, host, "60s")?.expect(0)?;
+        ensure!(
+            String::from_utf8_lossy(&left.stdout).contains("can go"),
+            "{left}"
+        );
+        fs::remove_dir_all(grid.data_dir(host).join("shards"))?;
+    }
+    for (job, bytes) in images.iter().enumerate() {
+        let name = format!("job-{job}");
+        ensure!(shards(&good(&grid, &name)?).len() == 5, "{name}");
+        let restored = grid
+            .run(["restore", "--job", &name, "-o", "-"])?
+            .expect(0)?;
+        ensure!(&restored.stdout == bytes, "{name}");
+    }
+    // Five are left, and all of them hold a shard: nobody can take any.
+    let (_, host) = &good(&grid, "job-0")?[0];
+    let stays = drain(&grid, host, "60s")?.expect(1)?;
+    ensure!(
+        String::from_utf8_lossy(&stays.stdout).contains("keep the data directory"),
+        "{stays}"
+    );
+    drain(&grid, host, "1s")?.expect(1)?;
     Ok(())
 }

@@ -30,7 +30,7 @@ pub struct Rebuild {
     pub public: Public,
     /// The shard that is missing.
     pub shard: ShardIndex,
-    /// Who holds which other shards.
+    /// Who holds which shards: the shard itself, which is then copied, or others.
     pub sources: Vec<(ShardIndex, HostIndex)>,
     /// To the sender of the shard.
     pub commands: mpsc::UnboundedSender<PutCommand>,
@@ -52,15 +52,12 @@ impl Rebuild {
         while first < self.public.rows {
             let rows = first..self.public.rows.min(first + BATCH_ROWS);
             self.wait_for_room(rows.start).await?;
-            let table = self.read(&reader, rows.clone()).await?;
-            self.pace(&table).await;
-            for (row, blocks) in rows.clone().zip(table) {
-                let blocks: Vec<_> = blocks.iter().map(|(s, b)| (*s, &**b)).collect();
-                let mut block = Vec::new();
-                coder
-                    .rebuild(&blocks, self.shard, &mut block)
-                    .map_err(|cause| Fault::Lied(cause.to_string()))?;
-                self.pass(PutCommand::Block(row, block.into()))?;
+            let table = match self.copies(&reader, rows.clone()).await {
+                Some(blocks) => blocks,
+                None => self.compute(&reader, &mut coder, rows.clone()).await?,
+            };
+            for (row, block) in rows.clone().zip(table) {
+                self.pass(PutCommand::Block(row, block))?;
             }
             first = rows.end;
         }
@@ -71,10 +68,45 @@ impl Rebuild {
         }))
     }
 
-    /// Waits for as long as what was read may take.
-    async fn pace(&self, table: &[Vec<(ShardIndex, Bytes)>]) {
+    /// The blocks themselves, from somebody who has the shard, if there is one.
+    async fn copies(&mut self, reader: &BlockReader, rows: Range<u64>) -> Option<Vec<Bytes>> {
+        while let Some(at) = self.sources.iter().position(|(of, _)| *of == self.shard) {
+            let (shard, host) = self.sources.get(at).copied()?;
+            let mut blocks = Vec::new();
+            let read = reader.blocks(shard, host, rows.clone(), |_, block| blocks.push(block));
+            if read.await.is_ok() {
+                self.pace(blocks.iter().map(Bytes::len).sum()).await;
+                return Some(blocks);
+            }
+            self.sources.remove(at);
+        }
+        None
+    }
+
+    /// The blocks, computed from those of other shards.
+    async fn compute(
+        &mut self,
+        reader: &BlockReader,
+        coder: &mut Coder,
+        rows: Range<u64>,
+    ) -> Result<Vec<Bytes>, Fault> {
+        let table = self.read(reader, rows).await?;
+        let read = table.iter().flatten().map(|(_, block)| block.len());
+        self.pace(read.sum()).await;
+        let rebuilt = table.into_iter().map(|blocks| {
+            let blocks: Vec<_> = blocks.iter().map(|(s, b)| (*s, &**b)).collect();
+            let mut block = Vec::new();
+            coder
+                .rebuild(&blocks, self.shard, &mut block)
+                .map_err(|cause| Fault::Lied(cause.to_string()))?;
+            Ok(block.into())
+        });
+        rebuilt.collect()
+    }
+
+    /// Waits for as long as so many bytes may take.
+    async fn pace(&self, bytes: usize) {
         if let Some(rate) = self.bytes_per_second {
-            let bytes: usize = table.iter().flatten().map(|(_, block)| block.len()).sum();
             let seconds = bytes as f64 / rate.max(1) as f64;
             tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
         }

@@ -309,6 +309,17 @@ impl Report {
     }
 }
 
+/// The daemon that runs on a data directory, by its process id.
+///
+/// # Errors
+/// When there is no such directory.
+pub(super) fn running(data: &Path) -> Result<Option<u32>> {
+    if !data.is_dir() {
+        bail!("{} is no directory", data.display());
+    }
+    Ok(daemon(data))
+}
+
 /// The process that holds the data directory's lock.
 fn daemon(data: &Path) -> Option<u32> {
     let path = data.join("lock");

@@ -98,6 +98,15 @@ enum Command {
         /// Process id.
         pid: i32,
     },
+    /// Hand all shards over to other hosts and end the daemon: before the machine leaves for good.
+    Drain {
+        /// Data directory.
+        #[arg(long)]
+        data: PathBuf,
+        /// Time that it may take.
+        #[arg(long, value_parser = time::parse, value_name = "TIME", default_value = "10min")]
+        within: Duration,
+    },
     /// Read every block of every shard and report what is damaged (the daemon need not run).
     Check {
         /// Data directory.
@@ -165,6 +174,9 @@ struct Serve {
     /// Bytes per second that repair may read and send.
     #[arg(long, value_parser = size::parse, value_name = "SIZE", default_value = "4MiB")]
     repair_rate: u64,
+    /// Hand shards over to other hosts when told to stop, within this time.
+    #[arg(long, value_parser = time::parse, value_name = "TIME", env = "CKPT_DRAIN_ON_EXIT")]
+    drain_on_exit: Option<Duration>,
     /// Read no shards to find what has rotted.
     #[arg(long)]
     no_scrub: bool,
@@ -224,6 +236,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Guest { data, pid } => guests::register(&data, Path::new("/proc"), pid)
             .with_context(|| format!("registering process {pid} as a guest"))
             .map(|()| ExitCode::SUCCESS),
+        Command::Drain { data, within } => drain(&data, within),
         Command::Status { data, json } => inspect::status(&data, json),
         Command::Check { data, json } => inspect::check(&data, json),
     };
@@ -323,7 +336,10 @@ fn machine_name() -> String {
 
 fn run(args: Serve) -> Result<ExitCode> {
     log_to_stderr(args.log_format);
-    let ready_file = args.ready_file.clone();
+    let (ready_file, drain) = (args.ready_file.clone(), args.drain_on_exit);
+    let request = args.data.join("drain");
+    // One of an earlier run.
+    let _ = fs::remove_file(&request);
     if !args.normal_priority
         && let Err(cause) = priority::stand_back()
     {
@@ -340,9 +356,66 @@ fn run(args: Serve) -> Result<ExitCode> {
             write_ready(&path, daemon.local_addr())?;
         }
         stop_signal().await?;
+        let mut left = 0;
+        if let Some(limit) = drain_request(&request).or(drain) {
+            tokio::select! {
+                (_, not_moved) = daemon.drain(limit) => left = not_moved,
+                // Told a second time: at once.
+                _ = stop_signal() => {}
+            }
+            let _ = fs::write(&request, format!("left {left}"));
+        }
         daemon.stop().await;
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// What `ckpt-store drain` asked for.
+fn drain_request(path: &Path) -> Option<Duration> {
+    let text = fs::read_to_string(path).ok()?;
+    Some(Duration::from_secs(
+        text.strip_prefix("within ")?.parse().ok()?,
+    ))
+}
+
+/// Has the daemon hand its shards over and end, and waits for that.
+fn drain(data: &Path, within: Duration) -> Result<ExitCode> {
+    let pid =
+        inspect::running(data)?.context("no daemon runs on it: nothing can be handed over")?;
+    let request = data.join("drain");
+    fs::write(&request, format!("within {}", within.as_secs()))
+        .with_context(|| request.display().to_string())?;
+    let process = rustix::process::Pid::from_raw(i32::try_from(pid)?).context("process id")?;
+    rustix::process::kill_process(process, rustix::process::Signal::TERM)?;
+    let until = std::time::Instant::now() + within + Duration::from_secs(30);
+    while inspect::running(data)?.is_some() {
+        if std::time::Instant::now() > until {
+            bail!("the daemon does not end; its log says why");
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let said = fs::read_to_string(&request).unwrap_or_default();
+    fs::remove_file(&request)?;
+    match said
+        .strip_prefix("left ")
+        .and_then(|left| left.parse::<usize>().ok())
+    {
+        Some(0) => {
+            writeln!(
+                std::io::stdout(),
+                "all shards are on other hosts; the data directory can go"
+            )?;
+            Ok(ExitCode::SUCCESS)
+        }
+        left => {
+            let left = left.map_or("an unknown number of".into(), |left| left.to_string());
+            writeln!(
+                std::io::stdout(),
+                "{left} shards are on no other host: keep the data directory, and come back"
+            )?;
+            Ok(ExitCode::FAILURE)
+        }
+    }
 }
 
 fn run_registry(args: RegistryArgs) -> Result<ExitCode> {

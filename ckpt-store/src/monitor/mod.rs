@@ -16,6 +16,7 @@ pub mod watch;
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -50,6 +51,12 @@ pub enum MonitorError {
     Preferences(#[from] PreferencesError),
 }
 
+/// Of a host that hands its shards over.
+const LEAVING: Reason = Reason {
+    why: "it is leaving",
+    retry_after_s: 3600,
+};
+
 /// Watches one machine.
 #[derive(Debug)]
 pub struct Monitor {
@@ -57,6 +64,7 @@ pub struct Monitor {
     sampler: Sampler,
     paths: SystemPaths,
     stand_back: bool,
+    leaving: AtomicBool,
     inner: Mutex<Inner>,
 }
 
@@ -119,6 +127,7 @@ impl Monitor {
             sampler: Sampler::new(paths.clone(), data_dir),
             paths,
             stand_back,
+            leaving: AtomicBool::new(false),
             inner: Mutex::new(inner),
         })
     }
@@ -164,7 +173,15 @@ impl Monitor {
 
     /// What may be asked of the host now.
     pub fn stance(&self) -> Stance {
-        self.inner().stance
+        match self.inner().stance {
+            Stance::Open if self.leaving.load(Ordering::Relaxed) => Stance::StandBack(LEAVING),
+            stance => stance,
+        }
+    }
+
+    /// From now on it takes no shards: it is about to end.
+    pub fn leave(&self) {
+        self.leaving.store(true, Ordering::Relaxed);
     }
 
     /// How fast it may be asked: the owner's limits, and slow reads while the host stands back.

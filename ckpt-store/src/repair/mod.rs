@@ -231,6 +231,46 @@ impl Repairer {
         Ok(round)
     }
 
+    /// Hands the shards that are here over to other hosts, most endangered first, until all are or the
+    /// time is up. Returns how many were handed over, and how many were not.
+    pub async fn drain(&self, limit: Duration) -> (usize, usize) {
+        let until = tokio::time::Instant::now() + limit;
+        let store = Arc::clone(&self.store);
+        let manifests = tokio::task::spawn_blocking(move || store.manifests()).await;
+        let manifests = manifests.unwrap_or_default();
+        let shards: usize = manifests.iter().map(|(_, shards)| shards.len()).sum();
+        if shards == 0 {
+            return (0, 0);
+        }
+        let own = self.own();
+        let grid = self.grid_now().await;
+        let told = registry::members(&grid, &self.identity).await;
+        let round = match self.find(grid, &told, manifests).await {
+            Ok(round) => round,
+            Err(why) => {
+                warn!(why, "nothing is handed over");
+                return (0, shards);
+            }
+        };
+        let moves = moves(&round.situations, own);
+        let elsewhere = shards.saturating_sub(moves.len());
+        let mut moved = elsewhere;
+        for shard in &moves {
+            let moving = tokio::time::timeout_at(until, self.repair(&round, shard)).await;
+            let (checkpoint, number) = (shard.checkpoint, shard.shard.number());
+            match moving {
+                Ok(Ok(host)) => {
+                    let host = round.hosts.name(host);
+                    info!(%checkpoint, shard = number, host, "shard handed over");
+                    moved += 1;
+                }
+                Ok(Err(why)) => warn!(%checkpoint, shard = number, why, "shard not handed over"),
+                Err(_) => break,
+            }
+        }
+        (moved, shards - moved)
+    }
+
     /// Rebuilds a shard on another host; returns which.
     async fn repair(&self, round: &Round, repair: &Repair) -> Result<HostIndex, String> {
         let public = round.publics.get(&repair.checkpoint).ok_or("forgotten")?;
@@ -265,7 +305,7 @@ impl Repairer {
         let (commands, queue) = mpsc::unbounded_channel();
         let (sent, watching) = watch::channel(0);
         let sources = places.iter().copied();
-        let sources = sources.filter(|(shard, host)| *shard != repair.shard && *host != target);
+        let sources = sources.filter(|(_, host)| *host != target);
         let rebuild = Rebuild {
             hosts: round.hosts.clone(),
             public: public.clone(),
@@ -332,6 +372,27 @@ impl Round {
         self.manifests.insert(public.checkpoint, manifest);
         self.publics.insert(public.checkpoint, public);
     }
+}
+
+/// Shards that nobody but `own` has, most endangered first.
+fn moves(situations: &[Situation], own: OwnerId) -> Vec<Repair> {
+    let mut moves: Vec<Repair> = situations
+        .iter()
+        .flat_map(|situation| {
+            let alone = situation.held.iter();
+            let alone = alone.filter(|(_, holders)| holders.iter().all(|holder| *holder == own));
+            alone.map(|(shard, _)| Repair {
+                checkpoint: situation.checkpoint,
+                shard: *shard,
+                spare: situation
+                    .held
+                    .len()
+                    .saturating_sub(situation.redundancy.data()),
+            })
+        })
+        .collect();
+    moves.sort_by_key(|one| (one.spare, one.checkpoint, one.shard));
+    moves
 }
 
 /// The pasts that hosts announced.
