@@ -43,6 +43,20 @@ impl Grid {
         Self::start(hosts, &[], env)
     }
 
+    /// Starts the daemons of a grid whose directory `make` fills.
+    ///
+    /// # Errors
+    /// When that fails, or one does not start.
+    pub fn of(make: impl FnOnce(&Path) -> Result<()>) -> Result<Self> {
+        let grid = Self {
+            dir: tempfile::Builder::new().prefix("ckpt-test-").tempdir()?,
+            env: Vec::new(),
+        };
+        make(&grid.grid_dir())?;
+        grid.restart()?;
+        Ok(grid)
+    }
+
     fn start(hosts: usize, args: &[&str], env: &[(&str, &str)]) -> Result<Self> {
         let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         let grid = Self {

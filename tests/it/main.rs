@@ -12,6 +12,7 @@ mod placement;
 mod repair;
 mod signals;
 mod trust;
+mod upgrade;
 
 use anyhow::Result;
 use tests::Grid;
