@@ -1,0 +1,320 @@
+//! What a registry takes with many hosts.
+//!
+//! `registry-scale PROGRAM [HOSTS...]` starts `PROGRAM registry`, lets simulated hosts connect, announce
+//! themselves with a full history and a hundred shards each, and send heartbeats, and prints for each
+//! number of hosts the memory and CPU time of the registry, and how long a client needs for the whole
+//! list of members. Needs as many open files as hosts.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+use codec::seal::OwnerSecret;
+use codec::{CheckpointId, OwnerId};
+use placement::bitmap::Slot;
+use placement::{AvailabilityBitmap, SurvivalCurve};
+use protocol::grid::{Grid, GridRegistry};
+use protocol::identity::{
+    Authority, HostId, Identity, Revocations, Role, Validity, certificate_to_pem, write_key,
+};
+use protocol::net::endpoint::EndpointConfig;
+use protocol::net::stream::{read_frame, request};
+use protocol::net::{client, connect_as};
+use protocol::wire::announcement::Announcement;
+use protocol::wire::message::{HoldsPage, MemberRecord, Presence, Request, Response, ShardName};
+use quinn::{Connection, Endpoint};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+/// Hosts that connect at the same time.
+const AT_ONCE: usize = 12;
+
+/// Shards of each host.
+const SHARDS: u64 = 100;
+
+/// How long heartbeats are measured.
+const MEASURED: Duration = Duration::from_secs(30);
+
+const HEARTBEAT: Duration = Duration::from_secs(10);
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Clock ticks per second of `/proc/PID/stat` (`sysconf(_SC_CLK_TCK)`), 100 on every Linux.
+const TICKS: f64 = 100.0;
+
+fn main() -> Result<()> {
+    let mut args = std::env::args().skip(1);
+    let program = args.next().context("the program ckpt-store")?;
+    let sizes: Vec<u64> = args.map(|size| Ok(size.parse()?)).collect::<Result<_>>()?;
+    let sizes = if sizes.is_empty() {
+        vec![1_000, 3_000, 10_000]
+    } else {
+        sizes
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(run(Path::new(&program), &sizes))
+}
+
+struct Site {
+    dir: tempfile::TempDir,
+    authority: Authority,
+    registry: GridRegistry,
+    process: Child,
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        // May have ended.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn validity() -> Result<Validity> {
+    Ok(Validity {
+        from: SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs(),
+        lasting: Duration::from_secs(86_400),
+    })
+}
+
+impl Site {
+    fn open(program: &Path) -> Result<Self> {
+        let dir = tempfile::tempdir()?;
+        let authority = Authority::create(OwnerSecret::new([250; 32]), "scale", validity()?)?;
+        let secret = OwnerSecret::new([251; 32]);
+        let id = HostId(secret.id());
+        let certificate = authority.sign(&[Role::Registry], "r1", id.0, validity()?)?;
+        write_key(&dir.path().join("identity.key"), &secret)?;
+        std::fs::write(
+            dir.path().join("identity.crt"),
+            certificate_to_pem(&certificate),
+        )?;
+        let grid = Grid {
+            name: "scale".into(),
+            authority: authority.certificate().clone(),
+            hosts: Vec::new(),
+            registries: Vec::new(),
+            owner: None,
+            revoked: Revocations::default(),
+        };
+        let file = dir.path().join("grid.toml");
+        grid.save(&file)?;
+        let ready = dir.path().join("ready");
+        let process = Command::new(program)
+            .args(["registry", "--listen", "127.0.0.1:0", "--grid"])
+            .arg(&file)
+            .arg("--data")
+            .arg(dir.path())
+            .arg("--ready-file")
+            .arg(&ready)
+            .env("RUST_LOG", "error")
+            .stdout(Stdio::null())
+            .spawn()?;
+        let began = Instant::now();
+        let addr: SocketAddr = loop {
+            if let Ok(addr) = std::fs::read_to_string(&ready).unwrap_or_default().parse() {
+                break addr;
+            }
+            if began.elapsed() > LIMIT {
+                bail!("the registry does not start");
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        let registry = GridRegistry {
+            name: "r1".into(),
+            addr,
+            id,
+        };
+        Ok(Self {
+            dir,
+            authority,
+            registry,
+            process,
+        })
+    }
+
+    fn member(&self, number: u64, role: Role) -> Result<EndpointConfig> {
+        let mut seed = [1; 32];
+        seed[..8].copy_from_slice(&number.to_le_bytes());
+        let secret = OwnerSecret::new(seed);
+        let name = format!("h{number}");
+        let certificate = self
+            .authority
+            .sign(&[role], &name, secret.id(), validity()?)?;
+        let identity = Identity::new(secret, certificate)?;
+        let mut config = EndpointConfig::new(identity, self.authority.certificate().clone());
+        config.receive_window = 64 << 10;
+        config.stream_window = 64 << 10;
+        Ok(config)
+    }
+
+    /// Memory in MiB, CPU seconds.
+    fn used(&self) -> Result<(f64, f64)> {
+        let pid = self.process.id();
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+        let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib: f64 = rss
+            .context("VmRSS")?
+            .trim()
+            .trim_end_matches(" kB")
+            .trim()
+            .parse()?;
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        let fields: Vec<&str> = stat
+            .rsplit(')')
+            .next()
+            .unwrap_or_default()
+            .split_whitespace()
+            .collect();
+        let tick = |at: usize| -> Result<f64> { Ok(fields.get(at).context("stat")?.parse()?) };
+        Ok((kib / 1024.0, (tick(11)? + tick(12)?) / TICKS))
+    }
+}
+
+async fn run(program: &Path, sizes: &[u64]) -> Result<()> {
+    let site = Arc::new(Site::open(program)?);
+    println!("files of the registry in {}", site.dir.path().display());
+    let mut hosts: Vec<(Endpoint, Connection)> = Vec::new();
+    for size in sizes {
+        let began = Instant::now();
+        let places = Arc::new(Semaphore::new(AT_ONCE));
+        let mut coming = JoinSet::new();
+        for number in hosts.len() as u64..*size {
+            let (site, places) = (Arc::clone(&site), Arc::clone(&places));
+            coming.spawn(async move {
+                let _place = places.acquire().await?;
+                arrive(&site, number).await
+            });
+        }
+        while let Some(host) = coming.join_next().await {
+            hosts.push(host??);
+        }
+        let arrived = began.elapsed().as_secs_f64();
+        let (_, before) = site.used()?;
+        let began = Instant::now();
+        while began.elapsed() < MEASURED {
+            let round = Instant::now();
+            let mut beating = JoinSet::new();
+            for (number, (_, connection)) in hosts.iter().enumerate() {
+                let connection = connection.clone();
+                let at = HEARTBEAT.mul_f64(number as f64 / hosts.len() as f64);
+                beating.spawn(async move {
+                    tokio::time::sleep(at).await;
+                    let beat = Request::Heartbeat {
+                        epoch: 1,
+                        holdings: 1,
+                    };
+                    request(&connection, &beat, LIMIT)
+                        .await
+                        .map(|(answer, _)| answer)
+                });
+            }
+            while let Some(beat) = beating.join_next().await {
+                match beat?? {
+                    Response::Heard {
+                        announce: false,
+                        holdings: false,
+                    } => {}
+                    other => bail!("{other:?}"),
+                }
+            }
+            tokio::time::sleep(HEARTBEAT.saturating_sub(round.elapsed())).await;
+        }
+        let (mib, after) = site.used()?;
+        let share = (after - before) / began.elapsed().as_secs_f64();
+        let (listed, took) = list(&site).await?;
+        println!(
+            "{size} hosts: {mib:.0} MiB ({:.1} KiB each), {:.1}% of one CPU for heartbeats, list of {listed} in {took:.2} s; they came within {arrived:.0} s",
+            mib * 1024.0 / *size as f64,
+            100.0 * share,
+        );
+    }
+    Ok(())
+}
+
+/// A host connects, announces itself and says what it holds.
+async fn arrive(site: &Site, number: u64) -> Result<(Endpoint, Connection)> {
+    let config = site.member(number, Role::Donor)?;
+    let endpoint = client(&config, ([127, 0, 0, 1], 0).into())?;
+    let registry = &site.registry;
+    let connection = connect_as(&endpoint, registry.addr, registry.id, Role::Registry).await?;
+    let presence = Presence {
+        name: format!("h{number}"),
+        addr: ([10, 0, 0, 1], 7600).into(),
+        site: Some(format!("site-{}", number % 50)),
+        owner: None,
+        capacity_bytes: 1 << 40,
+        free_bytes: 1 << 39,
+        epoch: 1,
+        announcement: announcement(),
+    };
+    request(&connection, &Request::Announce(Box::new(presence)), LIMIT).await?;
+    let shards = (0..SHARDS).map(|shard| {
+        let mut id = [0; 16];
+        // Five holders each.
+        id[..8].copy_from_slice(&((number / 5) * SHARDS + shard).to_le_bytes());
+        ShardName {
+            checkpoint: CheckpointId(id),
+            shard: (number % 5) as u8,
+        }
+    });
+    let page = HoldsPage {
+        epoch: 1,
+        first: true,
+        last: true,
+        shards: shards.collect(),
+    };
+    request(&connection, &Request::Holds(page), LIMIT).await?;
+    Ok((endpoint, connection))
+}
+
+/// As large as they get: curves of ten hours, bitmaps of 28 days.
+fn announcement() -> Announcement {
+    let step = std::num::NonZeroU32::new(300).unwrap_or(std::num::NonZeroU32::MIN);
+    let curve = SurvivalCurve::exponential(step, 120, 1e-5);
+    let bitmap = AvailabilityBitmap::unknown(Slot(10_000)).to_bytes();
+    let values = |curve: &SurvivalCurve| {
+        curve
+            .values()
+            .iter()
+            .map(|value| (value * 65535.0) as u16)
+            .collect()
+    };
+    Announcement {
+        at: 1,
+        curve_step_s: 300,
+        presence: values(&curve),
+        guest: values(&curve),
+        presence_bitmap: bitmap.clone(),
+        guest_bitmap: bitmap,
+        ..Announcement::default()
+    }
+}
+
+/// Asks for all members; how many there are, and how long that takes.
+async fn list(site: &Site) -> Result<(usize, f64)> {
+    let config = site.member(u64::MAX, Role::Submitter)?;
+    let endpoint = client(&config, ([127, 0, 0, 1], 0).into())?;
+    let registry = &site.registry;
+    let connection = connect_as(&endpoint, registry.addr, registry.id, Role::Registry).await?;
+    let began = Instant::now();
+    let (mut count, mut after): (usize, Option<OwnerId>) = (0, None);
+    loop {
+        let asked = request(&connection, &Request::Members { after }, LIMIT).await?;
+        let (Response::Members { count: some, more }, mut exchange) = asked else {
+            bail!("another answer");
+        };
+        for _ in 0..some {
+            let record: MemberRecord = read_frame(&mut exchange.recv, LIMIT).await?;
+            after = Some(record.id);
+            count += 1;
+        }
+        if !more {
+            return Ok((count, began.elapsed().as_secs_f64()));
+        }
+    }
+}
