@@ -151,6 +151,10 @@ fn wrong_usage_is_told_apart() -> Result<()> {
     let mut lost = tests::program::command(["list"])?;
     let lost = tests::program::run(&mut lost)?.expect(2)?;
     assert!(lost.stderr.contains("CKPT_GRID"), "{lost}");
+    // Set to nothing is not set.
+    let mut empty = tests::program::command(["list"])?;
+    let empty = tests::program::run(empty.env("CKPT_GRID", ""))?.expect(2)?;
+    assert_eq!(empty.stderr, lost.stderr);
     let key = grid.file().parent().unwrap().join("owner.key");
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o644);
     fs::set_permissions(&key, open)?;

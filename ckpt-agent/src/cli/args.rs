@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use codec::compress::Level;
 use codec::{JobId, Version};
@@ -29,7 +30,7 @@ pub struct Cli {
 #[derive(Clone, Debug, Args)]
 pub struct Global {
     /// Grid file.
-    #[arg(long, global = true, env = "CKPT_GRID", value_name = "FILE")]
+    #[arg(long, global = true, env = "CKPT_GRID", value_name = "FILE", value_parser = any_path())]
     pub grid: Option<PathBuf>,
     /// Owner's key file [default: the one that the grid file names].
     #[arg(long, global = true, env = "CKPT_KEY_FILE", value_name = "FILE")]
@@ -511,6 +512,11 @@ fn exit_table() -> String {
         .iter()
         .map(|(status, meaning)| format!("  {:>3}  {meaning}\n", *status as u8));
     format!("Exit status:\n{}", rows.collect::<String>())
+}
+
+/// A path that may be empty: a variable that is set to nothing is as good as not set.
+fn any_path() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().map(PathBuf::from)
 }
 
 fn parse_version(text: &str) -> Result<Version, String> {

@@ -12,7 +12,7 @@ use codec::seal::Cipher;
 use serde::Serialize;
 
 use super::args::Global;
-use super::render::{Report, Table, bytes, json_of_self, ratio};
+use super::render::{Report, Table, bytes, count, json_of_self, ratio};
 use super::{DaemonProgram, connect, local, progress};
 use crate::agent::{PlacementWish, RestoreRequest, RestoreTarget, SaveInput, SaveRequest, Which};
 use crate::cancel::Cancel;
@@ -41,9 +41,9 @@ impl Report for DemoReport {
             |seconds: f64| format!("{}/s", bytes((save.image_bytes as f64 / seconds) as u64));
         writeln!(
             out,
-            "image    {} in {} files; {} zero, {} stored (ratio {})",
+            "image    {} in {}; {} zero, {} stored (ratio {})",
             bytes(save.image_bytes),
-            save.files,
+            count(save.files as usize, "file"),
             bytes(save.zero_bytes),
             bytes(save.stored_bytes),
             ratio(save.read_bytes, save.stored_bytes),

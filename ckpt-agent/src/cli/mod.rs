@@ -10,6 +10,7 @@ mod render;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -298,7 +299,7 @@ async fn execute(
         return done(demo::run(path.as_deref(), &global, daemon, cancel).await?);
     }
     let command = match command {
-        Command::Advise(advise) if global.grid.is_none() => {
+        Command::Advise(advise) if grid_file(&global).is_none() => {
             return done(agent::advise(&advise_request(advise)));
         }
         command => command,
@@ -359,13 +360,15 @@ const fn title(command: &Command) -> &'static str {
     }
 }
 
+/// The grid file; a variable that is set to nothing names none.
+fn grid_file(global: &Global) -> Option<&Path> {
+    let named = global.grid.as_deref();
+    named.filter(|path| !path.as_os_str().is_empty())
+}
+
 /// The agent for the grid and identity that options and environment name.
 async fn connect(global: &Global) -> Result<Connected, Failure> {
-    let named = global
-        .grid
-        .as_deref()
-        .filter(|path| !path.as_os_str().is_empty());
-    let path = named.ok_or_else(|| {
+    let path = grid_file(global).ok_or_else(|| {
         Failure::new(ExitStatus::Usage, "no grid file")
             .next("--grid FILE, or CKPT_GRID=FILE; a grid on this machine: ckpt grid up --dir DIR")
     })?;

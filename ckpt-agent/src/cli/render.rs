@@ -368,7 +368,7 @@ impl Table {
 }
 
 /// `1 file`, `2 files`.
-fn count(number: usize, what: &str) -> String {
+pub(super) fn count(number: usize, what: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {what}{plural}")
 }
