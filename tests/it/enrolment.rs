@@ -13,7 +13,7 @@ use tests::Outcome;
 use tests::program::{command, run, wait_until};
 
 const HOSTS: usize = 5;
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// A directory for every party: `authority`, `hN`, and one for each submitter.
 struct Campus {

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tests::program::wait_until;
 use tests::{Grid, image};
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(180);
 
 /// A grid whose hosts rebuild what is missing for a second.
 fn grid(hosts: usize) -> Result<Grid> {

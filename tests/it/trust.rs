@@ -60,7 +60,7 @@ fn a_sample_finds_what_was_damaged_and_the_host_is_told() -> Result<()> {
     for (host, fault) in [(damaged, "damaged"), (lost, "damaged")] {
         tests::program::wait_until(
             "the daemon has written it down",
-            std::time::Duration::from_secs(30),
+            std::time::Duration::from_secs(120),
             || Ok(host_status(&grid, host)?["audits"]["failed"] == 1),
         )?;
         let audits = &host_status(&grid, host)?["audits"];

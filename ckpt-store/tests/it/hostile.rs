@@ -24,7 +24,7 @@ const MEMORY_BYTES: u64 = 64 << 20;
 const SLACK_BYTES: u64 = 32 << 20;
 
 /// Longest time that an honest client is to need while others are hostile.
-const SERVED_WITHIN: Duration = Duration::from_secs(20);
+const SERVED_WITHIN: Duration = Duration::from_secs(60);
 
 /// The most memory that a process has ever had.
 fn peak_bytes(daemon: &Process) -> u64 {
