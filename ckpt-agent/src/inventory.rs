@@ -96,6 +96,13 @@ impl Inventory {
         Ok(())
     }
 
+    /// Leaves out what its owner deleted.
+    pub fn drop_gone(&mut self, gone: &[CheckpointId]) {
+        for checkpoint in gone {
+            self.checkpoints.remove(checkpoint);
+        }
+    }
+
     /// All checkpoints, newest first: by version, then time, then id, so that every client agrees
     /// on which is the newest even when two have the same version.
     pub fn newest_first(&self) -> Vec<&KnownCheckpoint> {

@@ -159,6 +159,8 @@ pub struct SaveReport {
     pub replaced: Vec<HostNote>,
     /// Versions that `--keep` removed.
     pub removed: Vec<Version>,
+    /// Until when the job's checkpoints are kept, Unix seconds; for ever when not given.
+    pub kept_until: Option<u64>,
     /// What is as well as it can be here, and could be better elsewhere.
     pub notes: Vec<String>,
     /// The table behind the choice of hosts, when `--explain` asked for it.
@@ -410,6 +412,45 @@ pub struct ForgetReport {
     pub removed: Vec<Version>,
     /// Hosts that could not be told: they may still hold shards.
     pub silent: Vec<HostNote>,
+}
+
+/// Answer of `ckpt touch`.
+#[derive(Clone, Debug, Serialize)]
+pub struct TouchReport {
+    /// The job.
+    pub job: JobId,
+    /// Until when its checkpoints are kept, Unix seconds; for ever when not given.
+    pub kept_until: Option<u64>,
+    /// Hosts that could not be told: others will tell them.
+    pub silent: Vec<HostNote>,
+}
+
+/// Answer of `ckpt gc`.
+#[derive(Clone, Debug, Serialize)]
+pub struct GcReport {
+    /// Whether it was only looked for.
+    pub dry_run: bool,
+    /// What is (or was) kept for nothing.
+    pub garbage: Vec<GarbageItem>,
+    /// Hosts that did not answer, or could not be told.
+    pub silent: Vec<HostNote>,
+}
+
+/// A checkpoint that is kept for nothing.
+#[derive(Clone, Debug, Serialize)]
+pub struct GarbageItem {
+    /// Its job.
+    pub job: JobId,
+    /// Its version.
+    pub version: Version,
+    /// Its id.
+    pub checkpoint: CheckpointId,
+    /// Why.
+    pub why: &'static str,
+    /// Shards that were found.
+    pub shards: usize,
+    /// Bytes that they take together.
+    pub bytes: u64,
 }
 
 /// Answer of `ckpt hosts`.

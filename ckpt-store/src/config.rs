@@ -44,7 +44,7 @@ pub struct DaemonConfig {
     /// Silence after which a shard that comes in gives way to one that waits for its place or space.
     pub gives_way_after: Duration,
     /// How it rebuilds what others lost; not at all when not given.
-    pub repair: Option<RepairSettings>,
+    pub repair: RepairSettings,
     /// How it reads its shards to find what has rotted; not at all when not given.
     pub scrub: Option<ScrubSettings>,
     /// Whether it refuses new shards and slows reads while the machine's owner needs the machine.

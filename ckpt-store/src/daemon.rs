@@ -80,7 +80,7 @@ pub struct Daemon {
     accepting: JoinHandle<()>,
     announcing: JoinHandle<()>,
     leaver: Repairer,
-    repairing: Option<JoinHandle<()>>,
+    repairing: JoinHandle<()>,
     scrubbing: Option<JoinHandle<()>>,
     sweeping: JoinHandle<()>,
     watching: JoinHandle<()>,
@@ -107,7 +107,8 @@ impl Daemon {
         let paths = SystemPaths::default();
         let (data_dir, now) = (&config.data_dir, clock.unix_seconds());
         let monitor = Arc::new(Monitor::open(data_dir, paths, config.stand_back, now)?);
-        let store = Arc::new(open_store(config, monitor.disk_use(), clock).await?);
+        let (store, lender) = open_store(config, monitor.disk_use(), clock).await?;
+        let store = Arc::new(store);
         let plan = MemoryPlan::new(config.memory_bytes);
         let mut settings =
             EndpointConfig::new(config.identity.clone(), config.grid.authority.clone());
@@ -152,9 +153,7 @@ impl Daemon {
             clock,
             settings,
         };
-        let repairing = config
-            .repair
-            .map(|settings| tokio::spawn(repairer(settings).run()));
+        let repairing = tokio::spawn(repairer(config.repair).run());
         // Whoever leaves is in a hurry.
         let leaver = repairer(RepairSettings {
             bytes_per_second: u64::MAX,
@@ -207,6 +206,7 @@ impl Daemon {
                 Arc::clone(&monitor),
                 store,
                 Arc::clone(&auditing),
+                lender,
                 clock,
             )),
             monitor,
@@ -249,8 +249,9 @@ impl Daemon {
         let _ = tokio::time::timeout(Duration::from_secs(1), self.endpoint.wait_idle()).await;
         self.accepting.abort();
         self.announcing.abort();
-        for task in [&self.repairing, &self.scrubbing].into_iter().flatten() {
-            task.abort();
+        self.repairing.abort();
+        if let Some(scrubbing) = &self.scrubbing {
+            scrubbing.abort();
         }
         self.sweeping.abort();
         self.watching.abort();
@@ -266,7 +267,7 @@ async fn open_store(
     config: &DaemonConfig,
     disk_use: DiskUse,
     clock: Clock,
-) -> Result<Store, StartError> {
+) -> Result<(Store, Lender), StartError> {
     let path = config.data_dir.clone();
     let failed = |cause| StartError::Data {
         path: config.data_dir.clone(),
@@ -274,20 +275,44 @@ async fn open_store(
     };
     let disk_bytes = RealDisk::size_bytes(&path).map_err(failed)?;
     let default_reserve = (disk_bytes / 20).min(RESERVE_BYTES_MAX);
-    let reserve = config.reserve_bytes.unwrap_or(default_reserve);
-    let reserve = reserve.max(disk_use.least_free_bytes.unwrap_or(0));
-    let allowed = disk_use.most(disk_bytes);
-    let lent = Lent {
-        capacity: config.capacity_bytes.into_iter().chain(allowed).min(),
+    let disk = Arc::new(RealDisk::new(path.clone(), 0));
+    let lender = Lender {
+        disk: Arc::clone(&disk),
+        disk_bytes,
+        least_reserve: config.reserve_bytes.unwrap_or(default_reserve),
+        capacity: config.capacity_bytes,
         share: config.share_bytes,
     };
-    let disk = Arc::new(RealDisk::new(path.clone(), reserve));
+    let lent = lender.lend(disk_use);
     let (now, unix_seconds) = (clock.now(), clock.unix_seconds());
     let opening = tokio::task::spawn_blocking(move || Store::open(disk, lent, now, unix_seconds));
     let opened = opening.await.map_err(|e| failed(io::Error::other(e)))?;
     let (store, loaded) = opened.map_err(|cause| StartError::Store { path, cause })?;
     info!(?loaded, "data directory read");
-    Ok(store)
+    Ok((store, lender))
+}
+
+/// How much is lent: the stricter of what the owner's preferences and the command line say.
+#[derive(Debug)]
+struct Lender {
+    disk: Arc<RealDisk>,
+    disk_bytes: u64,
+    least_reserve: u64,
+    capacity: Option<u64>,
+    share: Option<u64>,
+}
+
+impl Lender {
+    /// Sets the reserve of the disk and says what is lent.
+    fn lend(&self, disk_use: DiskUse) -> Lent {
+        let wanted_free = disk_use.least_free_bytes.unwrap_or(0);
+        self.disk.set_reserve(self.least_reserve.max(wanted_free));
+        let allowed = disk_use.most(self.disk_bytes);
+        Lent {
+            capacity: self.capacity.into_iter().chain(allowed).min(),
+            share: self.share,
+        }
+    }
 }
 
 fn make_private_dir(path: &Path) -> io::Result<()> {
@@ -335,12 +360,19 @@ async fn watch_machine(
     monitor: Arc<Monitor>,
     store: Arc<Store>,
     auditing: Arc<Auditing>,
+    lender: Lender,
     clock: Clock,
 ) {
+    let mut disk_use = monitor.disk_use();
     let mut period = tokio::time::interval(SAMPLE_PERIOD);
     period.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         period.tick().await;
+        if monitor.disk_use() != disk_use {
+            disk_use = monitor.disk_use();
+            store.lend(lender.lend(disk_use));
+            info!(?disk_use, "lends as the owner says now");
+        }
         let (monitor, store) = (Arc::clone(&monitor), Arc::clone(&store));
         let auditing = Arc::clone(&auditing);
         let sampled = tokio::task::spawn_blocking(move || {

@@ -17,6 +17,7 @@ pub mod hash;
 pub mod id;
 pub mod index;
 pub mod manifest;
+pub mod notice;
 pub mod rs;
 pub mod seal;
 pub mod segment;

@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
+use ckpt_store::repair::RepairSettings;
 use ckpt_store::{Daemon, DaemonConfig};
 use codec::seal::OwnerSecret;
 use protocol::grid::{Grid, GridHost, OwnerFiles};
@@ -164,7 +165,10 @@ fn daemon_config(grid: &Grid, identity: Identity, name: &str, data_dir: PathBuf)
         reserve_bytes: Some(0),
         memory_bytes: 64 << 20,
         gives_way_after: Duration::from_secs(30),
-        repair: None,
+        repair: RepairSettings {
+            rebuilds: false,
+            ..RepairSettings::default()
+        },
         scrub: None,
         stand_back: false,
     }

@@ -8,6 +8,7 @@ mod enrolment;
 mod everyday;
 mod faults;
 mod liars;
+mod lifetime;
 mod placement;
 mod repair;
 mod signals;

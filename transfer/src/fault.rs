@@ -64,6 +64,11 @@ impl Fault {
         )
     }
 
+    /// Whether the host refused, with this reason.
+    pub fn is_refused_as(&self, reason: Code) -> bool {
+        matches!(self, Self::Refused { code, .. } if *code == reason)
+    }
+
     /// Whether the host does not let us in, or not do this.
     pub const fn is_forbidden(&self) -> bool {
         matches!(

@@ -4,14 +4,17 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use codec::{CheckpointId, JobTag};
+use codec::notice::Notice;
+use codec::{CheckpointId, JobTag, OwnerId};
 use protocol::grid::{Grid, GridHost};
 use protocol::identity::{Identity, Peer, Revocations};
 use protocol::net::endpoint::{self, EndpointConfig, EndpointError};
 use protocol::net::stream::{Exchange, ExchangeError, read_frame, request, write_frame};
 use protocol::wire::announcement::Announced;
-use protocol::wire::limits::{PEER_ASKED_MAX, RECORDS_MAX, REQUEST_TIMEOUT};
-use protocol::wire::message::{Audit, Claim, HostStatus, Record, Request, Response, ShardName};
+use protocol::wire::limits::{NOTICES_ASKED_MAX, PEER_ASKED_MAX, RECORDS_MAX, REQUEST_TIMEOUT};
+use protocol::wire::message::{
+    Audit, Claim, HostStatus, NoticeRecord, Record, Request, Response, ShardName,
+};
 use quinn::{Connection, Endpoint, VarInt};
 use tokio::sync::Mutex;
 
@@ -281,6 +284,56 @@ impl Hosts {
             }
         }
         Ok(held)
+    }
+
+    /// Tells a host what was said of a job.
+    ///
+    /// # Errors
+    /// When the host does not say that it heard.
+    pub async fn notice(&self, host: HostIndex, notice: &Notice) -> Result<(), Fault> {
+        let notice = notice.bytes().to_vec();
+        let said = Request::Notice { notice };
+        match self.request(host, &said, REQUEST_TIMEOUT).await? {
+            (Response::Noted, _) => Ok(()),
+            _ => Err(unexpected("notice")),
+        }
+    }
+
+    /// Asks a host what it heard last of some jobs. Returns its clock (Unix seconds) and what it
+    /// heard, which their owners have signed.
+    ///
+    /// # Errors
+    /// When the host does not answer as it should.
+    pub async fn notices(
+        &self,
+        host: HostIndex,
+        jobs: &[(OwnerId, JobTag)],
+    ) -> Result<(u64, Vec<Notice>), Fault> {
+        let (mut clock, mut heard) = (0, Vec::new());
+        for some in jobs.chunks(NOTICES_ASKED_MAX) {
+            let asked = Request::Notices {
+                jobs: some.to_vec(),
+            };
+            let (response, mut exchange) = self.request(host, &asked, REQUEST_TIMEOUT).await?;
+            let Response::Notices { clock: now, count } = response else {
+                return Err(unexpected("notices"));
+            };
+            if count as usize > some.len() {
+                return Err(unexpected("notices"));
+            }
+            clock = now;
+            for _ in 0..count {
+                let record: NoticeRecord = read_frame(&mut exchange.recv, REQUEST_TIMEOUT).await?;
+                let notice =
+                    Notice::parse(record.notice).map_err(|cause| Fault::Lied(cause.to_string()))?;
+                let words = notice.words();
+                if !some.contains(&(words.owner, words.job_tag)) {
+                    return Err(unexpected("notices"));
+                }
+                heard.push(notice);
+            }
+        }
+        Ok((clock, heard))
     }
 
     /// Reserves a version.

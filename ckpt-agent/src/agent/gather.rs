@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use codec::JobTag;
+use codec::notice::Notice;
 use protocol::wire::announcement::Announced;
 use protocol::wire::message::{HostStatus, Record};
 use tokio::task::JoinSet;
@@ -68,11 +69,20 @@ pub(super) struct Gathered {
     pub(super) answered: Vec<(HostIndex, Told)>,
     /// Hosts that did not, and why.
     pub(super) silent: Vec<(HostIndex, Fault)>,
+    /// What the owner said last of the job, if one job was asked for.
+    pub(super) notice: Option<Notice>,
 }
 
 impl Gathered {
     pub(super) fn hosts(&self) -> impl Iterator<Item = HostIndex> {
         self.answered.iter().map(|(host, _)| *host)
+    }
+
+    fn hear(&mut self, notice: Option<Notice>) {
+        let number = |notice: &Notice| notice.words().number;
+        if notice.as_ref().map(number) > self.notice.as_ref().map(number) {
+            self.notice = notice;
+        }
     }
 }
 
@@ -83,6 +93,7 @@ impl Agent {
             inventory: Inventory::default(),
             answered: Vec::new(),
             silent: Vec::new(),
+            notice: None,
         };
         let mut asking = JoinSet::new();
         let mut waiting: Vec<HostIndex> = self.hosts.all().collect();
@@ -97,11 +108,12 @@ impl Agent {
             let next = tokio::time::timeout_at(until, asking.join_next()).await;
             match next {
                 Ok(None) => break,
-                Ok(Some(Ok((host, Ok((told, records)))))) => {
+                Ok(Some(Ok((host, Ok((told, records, notice)))))) => {
                     waiting.retain(|waited| *waited != host);
                     self.saw(host, Contact::Answered);
                     gathered.answered.push((host, told));
                     self.enter(&mut gathered, host, records);
+                    gathered.hear(notice);
                 }
                 Ok(Some(Ok((host, Err(fault))))) => {
                     waiting.retain(|waited| *waited != host);
@@ -122,6 +134,10 @@ impl Agent {
             .map(|host| (host, Fault::Gone("no answer yet".into())));
         gathered.silent.extend(slow);
         gathered.answered.sort_by_key(|(host, _)| *host);
+        if let Some(notice) = &gathered.notice {
+            // A host that was away may not know yet.
+            gathered.inventory.drop_gone(&notice.words().gone);
+        }
         gathered
     }
 
@@ -130,7 +146,7 @@ impl Agent {
         host: HostIndex,
         job_tag: Option<JobTag>,
         to_place: bool,
-    ) -> Result<(Told, Vec<Record>), Fault> {
+    ) -> Result<(Told, Vec<Record>, Option<Notice>), Fault> {
         let announced = async {
             if to_place {
                 self.hosts.announcement(host).await
@@ -138,10 +154,17 @@ impl Agent {
                 Ok(None)
             }
         };
-        let (status, records, announced) = tokio::join!(
+        let notice = async {
+            let job = (self.owner.id(), job_tag?);
+            // An earlier program does not know the question.
+            let heard = self.hosts.notices(host, &[job]).await;
+            heard.ok().and_then(|(_, mut heard)| heard.pop())
+        };
+        let (status, records, announced, notice) = tokio::join!(
             self.hosts.status(host),
             self.hosts.find(host, job_tag),
-            announced
+            announced,
+            notice
         );
         let (status, rtt) = status?;
         // A host that announces nonsense is one that announces nothing.
@@ -154,7 +177,7 @@ impl Agent {
             rtt,
             announced,
         };
-        Ok((told, records?))
+        Ok((told, records?, notice))
     }
 
     /// Notes how a contact with a host went.

@@ -47,7 +47,7 @@ impl Agent {
     }
 
     /// All checkpoints, or those of a job, whose summaries open.
-    async fn find_all(
+    pub(super) async fn find_all(
         &self,
         doing: &str,
         job: Option<&JobId>,
@@ -204,17 +204,12 @@ impl Agent {
             ));
         }
         let hosts: Vec<HostIndex> = gathered.hosts().collect();
-        for (_, checkpoint) in &chosen {
-            let mut asking = JoinSet::new();
-            for host in &hosts {
-                let (agent, host, checkpoint) = (self.clone(), *host, *checkpoint);
-                asking.spawn(async move { (host, agent.hosts.forget(host, checkpoint).await) });
-            }
-            for (host, answer) in asking.join_all().await {
-                if let Err(fault) = answer {
-                    gathered.silent.push((host, fault));
-                }
-            }
+        let ids: Vec<CheckpointId> = chosen.iter().map(|(_, id)| *id).collect();
+        if !ids.is_empty() {
+            let last = gathered.notice.clone();
+            let lease = last.as_ref().and_then(|last| last.words().lease);
+            let deaf = self.tell(hosts, job_tag, last.as_ref(), lease, &ids).await;
+            gathered.silent.extend(deaf);
         }
         let left = gathered.inventory.newest_first().into_iter().find(|known| {
             let id = known.manifest.public().checkpoint;

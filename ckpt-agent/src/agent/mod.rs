@@ -3,6 +3,7 @@
 mod advise;
 mod gather;
 mod look;
+mod notices;
 mod place;
 mod restore;
 mod save;
@@ -24,6 +25,7 @@ use transfer::roster;
 
 pub use advise::{AdviseRequest, advise};
 pub use look::Depth;
+pub use notices::Tenure;
 pub use place::PlacementWish;
 
 /// What to save.
@@ -50,6 +52,8 @@ pub struct SaveRequest {
     pub allow_degraded: Option<u8>,
     /// Versions to keep, this one included; at least 1.
     pub keep: u32,
+    /// For how long the job's checkpoints are to be kept. `None`: as long as was said last.
+    pub tenure: Option<Tenure>,
     /// Finish within this time or leave the old version standing.
     pub deadline: Option<Duration>,
     /// Effort of compression.
@@ -227,9 +231,14 @@ fn random<const N: usize>() -> Result<[u8; N], Failure> {
 }
 
 fn unix_seconds() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs())
+    unix_millis() / 1000
+}
+
+fn unix_millis() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |since| {
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    })
 }
 
 /// An error and its causes, in one line.

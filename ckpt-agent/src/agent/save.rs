@@ -13,7 +13,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Duration, Instant};
 
 use super::gather::{Gathered, Patience};
-use super::{Agent, SaveInput, SaveRequest, chain, random, unix_seconds};
+use super::{Agent, SaveInput, SaveRequest, chain, notices, random, unix_seconds};
 use crate::cancel::Cancel;
 use crate::core::claims::ClaimDoubts;
 use crate::core::place::Placed;
@@ -127,7 +127,7 @@ impl Agent {
             if let Some(placed) = &placed {
                 self.add_placement(report, placed, &request, &gathered);
             }
-            report.removed = self.remove_old(&gathered, version, request.keep).await;
+            self.remove_old(&gathered, report, &request, job_tag).await;
         } else {
             self.retract_claims(&gathered, checkpoint).await;
         }
@@ -221,27 +221,43 @@ impl Agent {
         let _ = tokio::time::timeout(RETRACT_TIMEOUT, asking.join_all()).await;
     }
 
-    /// Removes what `--keep` does not keep.
-    async fn remove_old(&self, gathered: &Gathered, new: Version, keep: u32) -> Vec<Version> {
-        let older = gathered.inventory.newest_first();
-        let kept = usize::try_from(keep.max(1) - 1).unwrap_or(usize::MAX);
-        let mut removed = Vec::new();
-        for known in older
-            .into_iter()
-            .filter(|known| known.version() < new)
+    /// Removes what `--keep` does not keep, and renews the lease. Who can't be told now is told by
+    /// another host, or by the next save.
+    async fn remove_old(
+        &self,
+        gathered: &Gathered,
+        report: &mut SaveReport,
+        request: &SaveRequest,
+        job_tag: JobTag,
+    ) {
+        let older = gathered.inventory.newest_first().into_iter();
+        let older = older.filter(|known| known.version() < report.version);
+        let kept = usize::try_from(request.keep.max(1) - 1).unwrap_or(usize::MAX);
+        let (removed, gone): (Vec<Version>, Vec<CheckpointId>) = older
             .skip(kept)
-        {
-            let id = known.manifest.public().checkpoint;
-            let mut asking = JoinSet::new();
-            for host in gathered.hosts() {
-                let hosts = self.hosts.clone();
-                asking.spawn(async move { hosts.forget(host, id).await });
-            }
-            // Who can't be told now is told by the next save.
-            asking.join_all().await;
-            removed.push(known.version());
+            .map(|known| (known.version(), known.manifest.public().checkpoint))
+            .unzip();
+        let last = gathered.notice.as_ref();
+        let lease = notices::renewed(last, request.tenure);
+        let had_lease = last.is_some_and(|last| last.words().lease.is_some());
+        if gone.is_empty() && lease.is_none() && !had_lease {
+            return;
         }
-        removed
+        let names = report.holders.iter().filter_map(|one| one.host.as_ref());
+        let holders: Vec<HostIndex> = names
+            .filter_map(|name| self.hosts.all().find(|host| self.hosts.name(*host) == name))
+            .collect();
+        let hosts = gathered.hosts().chain(holders.iter().copied());
+        let deaf = self.tell(hosts, job_tag, last, lease, &gone).await;
+        for (host, fault) in deaf.iter().filter(|(host, _)| holders.contains(host)) {
+            if lease.is_some() || had_lease {
+                let name = self.hosts.name(*host);
+                let note = format!("{name} does not know of the lease yet: {fault}");
+                report.notes.push(note);
+            }
+        }
+        report.removed = removed;
+        report.kept_until = lease.map(|lease| lease.until);
     }
 }
 
@@ -710,6 +726,7 @@ impl<'a> Shell<'a> {
             holders: self.agent.holders(public.redundancy, holders),
             replaced: self.agent.notes(self.session.faults()),
             removed: Vec::new(),
+            kept_until: None,
             notes: Vec::new(),
             placement: None,
             warnings: image.warnings.iter().map(|w| w.0.clone()).collect(),

@@ -11,7 +11,7 @@ use codec::{JobId, Version};
 use placement::Probability;
 use protocol::identity::Role;
 
-use crate::agent::PlacementWish;
+use crate::agent::{PlacementWish, Tenure};
 use crate::report::ExitStatus;
 
 /// Keeps checkpoints of long jobs on the disks of machines that can vanish at any minute.
@@ -125,6 +125,31 @@ pub enum Command {
     },
     /// Remove checkpoints.
     Forget(Forget),
+    /// Renew the lease of a job's checkpoints, or change it.
+    #[command(
+        after_help = "Example:\n  ckpt touch --job 42              as long as the last save said, from now on\n  ckpt touch --job 42 --ttl 30d\n\nExit status: see ckpt --help"
+    )]
+    Touch {
+        /// The job.
+        #[arg(long)]
+        job: JobId,
+        /// For how long to keep its checkpoints, such as 7d; or forever.
+        #[arg(long, value_parser = parse_tenure, value_name = "TIME")]
+        ttl: Option<Tenure>,
+    },
+    /// Find what is kept for nothing, and remove it: leases that are over, checkpoints that were deleted
+    /// while a host was away or of which too little is left.
+    #[command(
+        after_help = "Example:\n  ckpt gc --dry-run\n  ckpt gc --keep 2     of each job all but the newest two, too\n\nExit status: see ckpt --help"
+    )]
+    Gc {
+        /// Only say what would be removed.
+        #[arg(long)]
+        dry_run: bool,
+        /// Remove of each job all but the newest so many, too.
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+        keep: Option<u32>,
+    },
     /// Ask all hosts how they are.
     #[command(after_help = "Example:\n  ckpt hosts\n  ckpt hosts --for-job 42")]
     Hosts(HostsArgs),
@@ -179,6 +204,10 @@ pub struct Save {
     /// Versions to keep, this one included.
     #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub keep: u32,
+    /// Keep the job's checkpoints this long after its last save, such as 7d; or forever [default: as
+    /// the last save said, forever at first].
+    #[arg(long, value_parser = parse_tenure, value_name = "TIME")]
+    pub ttl: Option<Tenure>,
     /// Finish within this time or leave the old version standing, such as 240s or 10m.
     #[arg(long, value_parser = parse_duration, value_name = "TIME")]
     pub deadline: Option<Duration>,
@@ -534,6 +563,13 @@ fn parse_target(text: &str) -> Result<Probability, String> {
 fn parse_level(text: &str) -> Result<Level, String> {
     let level = text.parse().map_err(|_| "not a number".to_owned())?;
     Level::new(level).map_err(|cause| cause.to_string())
+}
+
+fn parse_tenure(text: &str) -> Result<Tenure, String> {
+    if text == "forever" {
+        return Ok(Tenure::Forever);
+    }
+    parse_duration(text).map(Tenure::For)
 }
 
 /// Reads times such as `240s`, `4m`, `1h`, `500ms`.

@@ -200,6 +200,7 @@ fn save_request(image: &Path) -> Result<SaveRequest, Failure> {
         redundancy: Redundancy::DEFAULT,
         allow_degraded: None,
         keep: 1,
+        tenure: None,
         deadline: None,
         level: Level::DEFAULT,
         cipher: Cipher::Aes256Gcm,

@@ -477,6 +477,8 @@ async fn with_agent(
             };
             done(agent.forget(&forget.job, which).await?)
         }
+        Command::Touch { job, ttl } => done(agent.touch(&job, ttl).await?),
+        Command::Gc { dry_run, keep } => done(agent.gc(keep, dry_run).await?),
         Command::Hosts(args::HostsArgs { for_job: None, .. }) => done(agent.hosts().await?),
         Command::Hosts(hosts) => {
             let redundancy = Redundancy::new(hosts.data, hosts.parity)
@@ -531,6 +533,7 @@ fn save_request(save: args::Save) -> Result<SaveRequest, Failure> {
         redundancy,
         allow_degraded: save.allow_degraded,
         keep: save.keep,
+        tenure: save.ttl,
         deadline: save.deadline,
         level: save.level,
         cipher: if save.no_encryption {

@@ -7,8 +7,8 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use crate::report::{
-    ForgetReport, Holder, HostNote, HostsReport, ListReport, RestoreReport, SaveReport, ShowReport,
-    VerifyReport,
+    ForgetReport, GarbageItem, GcReport, Holder, HostNote, HostsReport, ListReport, RestoreReport,
+    SaveReport, ShowReport, TouchReport, VerifyReport,
 };
 
 /// Something that a command says in the end.
@@ -76,6 +76,9 @@ impl Report for SaveReport {
         }
         if let Some(placement) = &self.placement {
             placement.human(out)?;
+        }
+        if let Some(until) = self.kept_until {
+            writeln!(out, "kept until {}", time(until))?;
         }
         let missing = self.holders.iter().filter(|h| h.host.is_none()).count();
         if missing > 0 {
@@ -285,6 +288,56 @@ impl Report for ForgetReport {
                 "{} could not be told ({}): it may still hold shards",
                 note.host, note.what
             )?;
+        }
+        Ok(())
+    }
+
+    json_of_self!();
+}
+
+impl Report for TouchReport {
+    fn human(&self, out: &mut dyn Write) -> io::Result<()> {
+        match self.kept_until {
+            Some(until) => writeln!(out, "job {}: kept until {}", self.job, time(until))?,
+            None => writeln!(out, "job {}: kept until it is removed", self.job)?,
+        }
+        for note in &self.silent {
+            writeln!(
+                out,
+                "{} could not be told ({}): it hears of it from others",
+                note.host, note.what
+            )?;
+        }
+        Ok(())
+    }
+
+    json_of_self!();
+}
+
+impl Report for GcReport {
+    fn human(&self, out: &mut dyn Write) -> io::Result<()> {
+        for item in &self.garbage {
+            let GarbageItem {
+                job,
+                version,
+                why,
+                shards,
+                ..
+            } = item;
+            writeln!(
+                out,
+                "job {job} version {version}: {} in {shards} shards: {why}",
+                bytes(item.bytes)
+            )?;
+        }
+        let total = self.garbage.iter().map(|item| item.bytes).sum();
+        match (self.garbage.is_empty(), self.dry_run) {
+            (true, _) => writeln!(out, "nothing is kept for nothing")?,
+            (false, true) => writeln!(out, "{} would be freed", bytes(total))?,
+            (false, false) => writeln!(out, "{} freed", bytes(total))?,
+        }
+        for note in &self.silent {
+            writeln!(out, "{} was not asked: {}", note.host, note.what)?;
         }
         Ok(())
     }

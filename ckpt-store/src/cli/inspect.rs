@@ -274,6 +274,7 @@ impl Report {
             Found::Manifest { owner, claim, .. } | Found::Shard { owner, claim, .. } => {
                 (*owner, *claim)
             }
+            Found::Notice(_) => return,
             Found::Damaged { path, why } | Found::Unreadable { path, why } => {
                 let path = path.display().to_string();
                 let why = why.clone();

@@ -468,12 +468,13 @@ fn config(args: Serve) -> Result<DaemonConfig> {
             most: time,
         });
     let repair = RepairSettings {
+        rebuilds: !args.no_repair,
         period: args.repair_period,
         patience,
         bytes_per_second: args.repair_rate,
     };
     Ok(DaemonConfig {
-        repair: (!args.no_repair).then_some(repair),
+        repair,
         scrub: (!args.no_scrub).then_some(ScrubSettings {
             pass: args.scrub_pass,
             ..ScrubSettings::default()

@@ -16,6 +16,8 @@ use protocol::wire::message::{Claim, PutShard};
 
 use super::Millis;
 use super::ledger::{Ledger, NoSpace, Promise};
+use super::notices::{Job, KEPT_MS, Notices};
+use codec::notice::Words;
 
 /// Most checkpoints that a host knows, claims included. Each takes some 300 bytes of memory.
 pub const CHECKPOINTS_MAX: usize = 1 << 16;
@@ -60,6 +62,12 @@ pub enum Denied {
     /// Nothing of that name, or not the asker's.
     #[error("no such checkpoint or shard")]
     NotFound,
+    /// Its owner said that it is gone.
+    #[error("the checkpoint was deleted by its owner")]
+    Gone,
+    /// As many notices as the host keeps.
+    #[error("{0} notices, no more are taken")]
+    TooManyNotices(usize),
     /// The shard is here, or being written.
     #[error("shard {0} is here or being written")]
     Exists(ShardIndex),
@@ -96,10 +104,10 @@ impl Denied {
     /// The number that goes over the wire.
     pub const fn code(&self) -> Code {
         match self {
-            Self::NotFound => Code::NotFound,
+            Self::NotFound | Self::Gone => Code::NotFound,
             Self::Exists(_) => Code::Exists,
             Self::VersionTaken { .. } => Code::VersionTaken,
-            Self::NoSpace(_) | Self::TooMany(_) => Code::NoSpace,
+            Self::NoSpace(_) | Self::TooMany(_) | Self::TooManyNotices(_) => Code::NoSpace,
             Self::TooManyUncommitted(_) => Code::Busy,
             Self::Contradiction(_) => Code::Mismatch,
         }
@@ -173,6 +181,7 @@ pub struct Catalog {
     next_put: u64,
     counts: Counts,
     ledger: Ledger,
+    notices: Notices,
 }
 
 impl Catalog {
@@ -218,6 +227,123 @@ impl Catalog {
         };
         self.enter(key, claim, Millis::default());
         self.committed(key, bytes);
+    }
+
+    /// Enters a notice that was found on the disk.
+    pub fn load_notice(&mut self, words: Words) {
+        self.notices.enter(words);
+    }
+
+    /// What owners said of their jobs.
+    pub const fn notices(&self) -> &Notices {
+        &self.notices
+    }
+
+    /// Whether a notice is to be kept: it is news, and of a job of which something is or was here.
+    ///
+    /// # Errors
+    /// When there are too many.
+    pub fn check_notice(&self, words: &Words) -> Result<bool, Denied> {
+        let job = (words.owner, words.job_tag);
+        let concerns = self.has_job(job) || self.notices.get(job).is_some();
+        if !concerns || !self.notices.is_news(words) {
+            return Ok(false);
+        }
+        if !self.notices.has_room_for(words) {
+            return Err(Denied::TooManyNotices(self.notices.iter().count()));
+        }
+        Ok(true)
+    }
+
+    /// Enters a notice that is on the disk.
+    pub fn noted(&mut self, words: Words) {
+        self.notices.enter(words);
+    }
+
+    /// Strikes a notice that is not on the disk any more.
+    pub fn notice_removed(&mut self, job: Job) {
+        self.notices.remove(job);
+    }
+
+    /// Checkpoints that are here although their owners said that they are gone.
+    pub fn gone_keys(&self) -> Vec<Key> {
+        let is_gone = |(key, one): &(&Key, &Checkpoint)| {
+            let job = (key.owner, one.job_tag);
+            self.notices.is_gone(job, key.checkpoint)
+        };
+        let gone = self.checkpoints.iter().filter(is_gone);
+        gone.map(|(key, _)| *key).collect()
+    }
+
+    /// Checkpoints that are here although this says that they are gone.
+    pub fn gone_keys_of(&self, words: &Words) -> Vec<Key> {
+        let owner = words.owner;
+        let keys = words.gone.iter().map(|checkpoint| Key {
+            owner,
+            checkpoint: *checkpoint,
+        });
+        let is_here = |key: &Key| {
+            let here = self.checkpoints.get(key);
+            here.is_some_and(|one| one.job_tag == words.job_tag)
+        };
+        keys.filter(is_here).collect()
+    }
+
+    /// Checkpoints whose lease is over when it is `clock`, Unix seconds.
+    pub fn outlived_keys(&self, clock: u64) -> Vec<Key> {
+        let is_over = |(key, one): &(&Key, &Checkpoint)| {
+            let lease = self.notices.lease((key.owner, one.job_tag));
+            one.manifest_bytes.is_some() && lease.is_some_and(|lease| lease.until <= clock)
+        };
+        let outlived = self.checkpoints.iter().filter(is_over);
+        outlived.map(|(key, _)| *key).collect()
+    }
+
+    /// Notices of jobs of which nothing is here, so old at `clock` (Unix seconds) that nobody needs
+    /// them.
+    pub fn old_notices(&self, clock: u64) -> Vec<Job> {
+        let before = clock.saturating_mul(1000).saturating_sub(KEPT_MS);
+        let old = self.notices.iter();
+        let old = old.filter(|(job, words)| words.number < before && !self.has_job(**job));
+        old.map(|(job, _)| *job).collect()
+    }
+
+    /// Jobs of which a committed checkpoint is here.
+    pub fn committed_jobs(&self) -> BTreeSet<Job> {
+        let committed = self.checkpoints.iter();
+        let committed = committed.filter(|(_, one)| one.manifest_bytes.is_some());
+        committed
+            .map(|(key, one)| (key.owner, one.job_tag))
+            .collect()
+    }
+
+    /// Committed checkpoints with their jobs' later versions here: superseded, oldest first.
+    pub fn superseded_keys(&self) -> Vec<Key> {
+        let mut newest: BTreeMap<Job, Version> = BTreeMap::new();
+        let committed = || {
+            let all = self.checkpoints.iter();
+            all.filter(|(_, one)| one.manifest_bytes.is_some())
+        };
+        for (key, one) in committed() {
+            let known = newest
+                .entry((key.owner, one.job_tag))
+                .or_insert(one.version);
+            *known = (*known).max(one.version);
+        }
+        let mut superseded: Vec<_> = committed()
+            .filter(|(key, one)| newest.get(&(key.owner, one.job_tag)) > Some(&one.version))
+            .map(|(key, one)| (one.version, *key))
+            .collect();
+        superseded.sort_unstable();
+        superseded.into_iter().map(|(_, key)| key).collect()
+    }
+
+    fn has_job(&self, (owner, tag): Job) -> bool {
+        let entry = |version, id| (owner, tag, Version(version), CheckpointId(id));
+        let mut of_job = self
+            .versions
+            .range(entry(0, [0; 16])..=entry(u64::MAX, [u8::MAX; 16]));
+        of_job.next().is_some()
     }
 
     /// Reserves a version for a checkpoint. The same claim again renews it.
@@ -349,6 +475,12 @@ impl Catalog {
             owner,
             checkpoint: claim.checkpoint,
         };
+        if self
+            .notices
+            .is_gone((owner, claim.job_tag), claim.checkpoint)
+        {
+            return Err(Denied::Gone);
+        }
         let checkpoint = self.checkpoints.get(&key).ok_or(Denied::NotFound)?;
         if checkpoint.shards.is_empty() {
             return Err(Denied::NotFound);
@@ -585,6 +717,12 @@ impl Catalog {
             checkpoint: claim.checkpoint,
         };
         let expires = now.after(UNCOMMITTED_LIFETIME);
+        if self
+            .notices
+            .is_gone((owner, claim.job_tag), claim.checkpoint)
+        {
+            return Err(Denied::Gone);
+        }
         if let Some(known) = self.checkpoints.get(&key) {
             if (known.job_tag, known.version) == (claim.job_tag, claim.version) {
                 self.renew(key, expires);

@@ -5,7 +5,9 @@
 pub mod audits;
 pub mod catalog;
 pub mod ledger;
+pub mod notices;
 pub mod registry;
+pub mod release;
 pub mod repair;
 pub mod rhythm;
 

@@ -96,7 +96,7 @@ impl Situation {
     }
 
     /// How many shards can still be lost; `None` when there are too few already.
-    fn spare(&self) -> Option<usize> {
+    pub fn spare(&self) -> Option<usize> {
         self.held.len().checked_sub(self.redundancy.data())
     }
 }

@@ -320,6 +320,10 @@ impl Disk for CrashDisk {
     fn free_bytes(&self) -> io::Result<u64> {
         Ok(self.state().free_bytes)
     }
+
+    fn short_bytes(&self) -> io::Result<u64> {
+        Ok(0)
+    }
 }
 
 #[derive(Debug)]

@@ -64,6 +64,12 @@ pub trait Disk: Debug + Send + Sync + 'static {
     /// # Errors
     /// When the file system does not say.
     fn free_bytes(&self) -> io::Result<u64>;
+
+    /// Bytes that are missing to the free space that the owner of the machine wants to keep.
+    ///
+    /// # Errors
+    /// When the file system does not say.
+    fn short_bytes(&self) -> io::Result<u64>;
 }
 
 /// A file that is being written.

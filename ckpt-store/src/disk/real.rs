@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::OFlags;
 
@@ -23,7 +24,7 @@ const WRITE_BYTES: usize = 512 << 10;
 #[derive(Debug)]
 pub struct RealDisk {
     root: PathBuf,
-    reserve_bytes: u64,
+    reserve_bytes: AtomicU64,
 }
 
 impl RealDisk {
@@ -31,8 +32,23 @@ impl RealDisk {
     pub const fn new(root: PathBuf, reserve_bytes: u64) -> Self {
         Self {
             root,
-            reserve_bytes,
+            reserve_bytes: AtomicU64::new(reserve_bytes),
         }
+    }
+
+    /// Changes how many bytes stay free.
+    pub fn set_reserve(&self, reserve_bytes: u64) {
+        self.reserve_bytes.store(reserve_bytes, Ordering::Relaxed);
+    }
+
+    fn reserve(&self) -> u64 {
+        self.reserve_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Free space of the file system.
+    fn available(&self) -> io::Result<u64> {
+        let stat = rustix::fs::statvfs(&self.root)?;
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
     }
 
     /// Size of the file system that `path` is on.
@@ -114,9 +130,11 @@ impl Disk for RealDisk {
     }
 
     fn free_bytes(&self) -> io::Result<u64> {
-        let stat = rustix::fs::statvfs(&self.root)?;
-        let free = stat.f_bavail.saturating_mul(stat.f_frsize);
-        Ok(free.saturating_sub(self.reserve_bytes))
+        Ok(self.available()?.saturating_sub(self.reserve()))
+    }
+
+    fn short_bytes(&self) -> io::Result<u64> {
+        Ok(self.reserve().saturating_sub(self.available()?))
     }
 }
 

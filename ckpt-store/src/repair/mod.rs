@@ -22,11 +22,13 @@ use transfer::put::{Meter, PutProgress, put_shard};
 use transfer::rebuild::Rebuild;
 use transfer::{Fault, HostIndex, Hosts, registry, roster};
 
+use crate::core::Key;
+use crate::core::release::{self, Burden, agreed_clock};
 use crate::core::repair::{Patience, Repair, Situation, Watch};
 use crate::monitor::Monitor;
 use crate::monitor::stance::Stance;
 use crate::serve::Clock;
-use crate::shards::Store;
+use crate::shards::{Store, StoreError};
 
 /// Bytes in flight to or from each host: repair is not in a hurry.
 const WINDOW: u32 = 1 << 20;
@@ -34,12 +36,17 @@ const WINDOW: u32 = 1 << 20;
 /// Shards that are rebuilt in one round, at most; the next round comes soon.
 const REPAIRS_PER_ROUND: usize = 16;
 
+/// When a daemon looks for the first time.
+const FIRST_LOOK: Duration = Duration::from_secs(10);
+
 /// How long one shard may take.
 const REPAIR_TIMEOUT: Duration = Duration::from_secs(4 * 3600);
 
 /// How repair is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RepairSettings {
+    /// Whether shards that others lost are rebuilt. What owners said is heard of all the same.
+    pub rebuilds: bool,
     /// Time between two looks.
     pub period: Duration,
     /// How long shards are waited for.
@@ -51,6 +58,7 @@ pub struct RepairSettings {
 impl Default for RepairSettings {
     fn default() -> Self {
         Self {
+            rebuilds: true,
             period: Duration::from_secs(300),
             patience: Patience::default(),
             bytes_per_second: 4 << 20,
@@ -95,8 +103,10 @@ impl Repairer {
     pub async fn run(self) {
         let mut watch = Watch::default();
         let mut past: BTreeMap<(CheckpointId, ShardIndex), OwnerId> = BTreeMap::new();
+        // One that was away may hold what was deleted meanwhile: it looks soon.
+        let mut wait = self.settings.period.min(FIRST_LOOK);
         loop {
-            tokio::time::sleep(self.settings.period).await;
+            tokio::time::sleep(std::mem::replace(&mut wait, self.settings.period)).await;
             if !matches!(self.monitor.stance(), Stance::Open) {
                 continue;
             }
@@ -139,6 +149,11 @@ impl Repairer {
         let grid = self.grid_now().await;
         let told = registry::members(&grid, &self.identity).await;
         let round = self.find(grid, &told, manifests).await?;
+        self.hear(&round).await;
+        self.give_back(&round).await;
+        if !self.settings.rebuilds {
+            return Ok(0);
+        }
         for situation in &round.situations {
             for (shard, holders) in &situation.held {
                 let last = holders.iter().next_back().copied();
@@ -269,6 +284,127 @@ impl Repairer {
             }
         }
         (moved, shards - moved)
+    }
+
+    /// Hears from the other hosts what owners said while this one was away, and ends leases.
+    async fn hear(&self, round: &Round) {
+        let own = self.own();
+        let jobs = Arc::new(self.store.jobs());
+        let mut asking = JoinSet::new();
+        for host in &round.alive {
+            let entry = round.hosts.entry(*host);
+            if entry.is_none_or(|entry| entry.id.0 == own) {
+                continue;
+            }
+            let (hosts, host, jobs) = (round.hosts.clone(), *host, Arc::clone(&jobs));
+            asking.spawn(async move { (host, hosts.notices(host, &jobs).await) });
+        }
+        let (mut clocks, mut heard) = (Vec::new(), Vec::new());
+        for (host, answer) in asking.join_all().await {
+            match answer {
+                Ok((clock, notices)) => {
+                    clocks.push(clock);
+                    heard.extend(notices);
+                }
+                // An earlier program does not know the question.
+                Err(fault) => debug!(host = round.hosts.name(host), %fault, "tells no notices"),
+            }
+        }
+        let clock = agreed_clock(self.clock.unix_seconds(), clocks);
+        let (store, now) = (Arc::clone(&self.store), self.clock.now());
+        let hearing = tokio::task::spawn_blocking(move || -> Result<usize, StoreError> {
+            let mut removed = 0;
+            for notice in &heard {
+                removed += store.notice(now, notice)?;
+            }
+            if let Some(clock) = clock {
+                removed += store.end_leases(now, clock)?;
+            }
+            Ok(removed)
+        });
+        match hearing.await {
+            Ok(Ok(0)) => {}
+            Ok(Ok(removed)) => info!(removed, "what is not wanted any more is removed"),
+            Ok(Err(cause)) => warn!(%cause, "what is not wanted any more is still here"),
+            Err(panicked) => warn!(%panicked, "a thread ended"),
+        }
+    }
+
+    /// When more is here than is lent: gives back superseded versions, then hands shards over.
+    async fn give_back(&self, round: &Round) {
+        if self.store.excess_bytes() == 0 {
+            return;
+        }
+        let (store, now) = (Arc::clone(&self.store), self.clock.now());
+        let releasing = tokio::task::spawn_blocking(move || {
+            let released = store.release_superseded(now);
+            (store.excess_bytes(), released)
+        });
+        let over = match releasing.await {
+            Ok((over, Ok(released))) => {
+                info!(released, over, "more is held than is lent");
+                over
+            }
+            Ok((over, Err(cause))) => {
+                warn!(%cause, "superseded versions are not given back");
+                over
+            }
+            Err(panicked) => return warn!(%panicked, "a thread ended"),
+        };
+        for burden in release::choose(over, self.burdens(round)) {
+            if self.store.excess_bytes() == 0 {
+                break;
+            }
+            let (checkpoint, number) = (burden.key.checkpoint, burden.shard.number());
+            match self.release(round, burden).await {
+                Ok(()) => info!(%checkpoint, shard = number, "shard given back"),
+                Err(why) => warn!(%checkpoint, shard = number, why, "shard not given back"),
+            }
+        }
+    }
+
+    fn burdens(&self, round: &Round) -> Vec<Burden> {
+        let own = self.own();
+        let mut burdens = Vec::new();
+        for situation in &round.situations {
+            let Some(public) = round.publics.get(&situation.checkpoint) else {
+                continue;
+            };
+            let key = Key {
+                owner: public.owner,
+                checkpoint: situation.checkpoint,
+            };
+            let mine = situation.held.iter();
+            for (shard, holders) in mine.filter(|(_, holders)| holders.contains(&own)) {
+                burdens.push(Burden {
+                    key,
+                    shard: *shard,
+                    bytes: self.store.shard_bytes(key, *shard),
+                    is_elsewhere: holders.len() > 1,
+                    spare: situation.spare(),
+                });
+            }
+        }
+        burdens.retain(|burden| burden.bytes > 0);
+        burdens
+    }
+
+    /// Hands a shard over unless another host has it, and removes it here.
+    async fn release(&self, round: &Round, burden: Burden) -> Result<(), String> {
+        let Burden { key, shard, .. } = burden;
+        if !burden.is_elsewhere {
+            let repair = Repair {
+                checkpoint: key.checkpoint,
+                shard,
+                spare: burden.spare.unwrap_or(0),
+            };
+            let moving = tokio::time::timeout(REPAIR_TIMEOUT, self.repair(round, &repair));
+            moving.await.map_err(|_| "not in time".to_owned())??;
+        }
+        let (store, now) = (Arc::clone(&self.store), self.clock.now());
+        let releasing = tokio::task::spawn_blocking(move || store.release(now, key, shard));
+        let released = releasing.await.map_err(|cause| cause.to_string())?;
+        released.map_err(|cause| cause.to_string())
     }
 
     /// Rebuilds a shard on another host; returns which.

@@ -16,15 +16,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use codec::CheckpointId;
-use codec::OwnerId;
+use codec::notice::Notice;
 use codec::serial::SerialError;
+use codec::{CheckpointId, JobTag, OwnerId};
 use protocol::identity::{Peer, Role};
 use protocol::net::Members;
 use protocol::net::stream::{ExchangeError, GIVEN_UP, TOO_MANY, read_frame, write_frame};
 use protocol::wire::Code;
-use protocol::wire::limits::{PEER_ASKED_MAX, REQUEST_TIMEOUT};
-use protocol::wire::message::{Audit, Claim, HostStatus, Refusal, Request, Response};
+use protocol::wire::limits::{NOTICES_ASKED_MAX, PEER_ASKED_MAX, REQUEST_TIMEOUT};
+use protocol::wire::message::{Audit, Claim, HostStatus, NoticeRecord, Refusal, Request, Response};
 use quinn::{Connection, RecvStream, SendStream};
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::task::{JoinError, JoinSet};
@@ -344,6 +344,8 @@ impl Exchange<'_> {
             Request::Audited(audit) => self.audited(audit).await,
             Request::PeerHeld { checkpoints } => self.peer_held(&checkpoints).await,
             Request::PutRebuilt(put) => self.put_rebuilt(*put).await,
+            Request::Notice { notice } => self.notice(notice).await,
+            Request::Notices { jobs } => self.notices(&jobs).await,
             Request::Announce(_)
             | Request::Heartbeat { .. }
             | Request::Holds(_)
@@ -365,6 +367,8 @@ impl Exchange<'_> {
             Request::Outline(_)
             | Request::Page { .. }
             | Request::Rows { .. }
+            | Request::Notice { .. }
+            | Request::Notices { .. }
             | Request::Announcement => &[Role::Submitter, Role::Donor],
             _ => &[Role::Submitter],
         };
@@ -452,6 +456,41 @@ impl Exchange<'_> {
         self.respond(&Response::PeerHeld { shards }).await
     }
 
+    /// Whoever brings it, its owner has signed it; a submitter brings its own.
+    async fn notice(&mut self, notice: Vec<u8>) -> Result<(), Answer> {
+        let notice = Notice::parse(notice).map_err(StoreError::from)?;
+        if !self.peer.has(Role::Donor) && notice.words().owner != self.peer.id {
+            return Err(StoreError::Mismatch("owner").into());
+        }
+        let (store, now) = (Arc::clone(&self.host.store), self.host.clock.now());
+        let removed = blocking(move || store.notice(now, &notice)).await?;
+        debug!(peer = self.peer.name, removed, "notice heard");
+        self.respond(&Response::Noted).await
+    }
+
+    async fn notices(&mut self, jobs: &[(OwnerId, JobTag)]) -> Result<(), Answer> {
+        if jobs.len() > NOTICES_ASKED_MAX {
+            let refusal = Refusal::new(Code::BadRequest, "too many jobs");
+            return Err(Answer::Refused(refusal));
+        }
+        let is_donor = self.peer.has(Role::Donor);
+        let may = |job: &&(OwnerId, JobTag)| is_donor || job.0 == self.peer.id;
+        let jobs: Vec<_> = jobs.iter().filter(may).copied().collect();
+        let store = Arc::clone(&self.host.store);
+        let notices = blocking(move || Ok(store.notices(&jobs))).await?;
+        let count = u32::try_from(notices.len()).unwrap_or(u32::MAX);
+        let clock = self.host.clock.unix_seconds();
+        self.respond(&Response::Notices { clock, count }).await?;
+        for notice in &notices {
+            let record = NoticeRecord {
+                notice: notice.bytes().to_vec(),
+            };
+            let write = write_frame(self.send, &record);
+            pause(REQUEST_TIMEOUT, write).await??;
+        }
+        Ok(())
+    }
+
     async fn audited(&mut self, audit: Audit) -> Result<(), Answer> {
         if let Some(fault) = audit.fault {
             let (peer, fault) = (&self.peer.name, fault.name());
@@ -505,6 +544,8 @@ const fn kind(request: &Request) -> &'static str {
         Request::Join(_) => "join",
         Request::PeerHeld { .. } => "peer held",
         Request::PutRebuilt(_) => "put rebuilt",
+        Request::Notice { .. } => "notice",
+        Request::Notices { .. } => "notices",
     }
 }
 

@@ -4,14 +4,15 @@
 //! incoming/<number>                            being written; removed at start
 //! shards/<owner>/<checkpoint>-<index>.shard    whole shards (docs/format.md)
 //! manifests/<owner>/<checkpoint>.manifest      manifests of committed checkpoints
+//! notices/<owner>/<job>.notice                 what owners said of their jobs
 //! ```
 //!
-//! Owners and checkpoints are written in hexadecimal. Ids of checkpoints are chosen by owners, so
+//! Owners, checkpoints and jobs are written in hexadecimal. Ids of checkpoints are chosen by owners, so
 //! each owner has directories of its own.
 
 use std::path::{Path, PathBuf};
 
-use codec::{CheckpointId, OwnerId, ShardIndex};
+use codec::{CheckpointId, JobTag, OwnerId, ShardIndex};
 
 use crate::core::Key;
 
@@ -24,7 +25,10 @@ pub const SHARDS: &str = "shards";
 /// Where manifests are.
 pub const MANIFESTS: &str = "manifests";
 
-/// The owner's directory in [`SHARDS`] or [`MANIFESTS`].
+/// Where notices are.
+pub const NOTICES: &str = "notices";
+
+/// The owner's directory in [`SHARDS`], [`MANIFESTS`] or [`NOTICES`].
 pub fn owner_dir(kind: &str, owner: OwnerId) -> PathBuf {
     Path::new(kind).join(owner.hex())
 }
@@ -37,6 +41,11 @@ pub fn shard_path(key: Key, shard: ShardIndex) -> PathBuf {
 /// A manifest's file.
 pub fn manifest_path(key: Key) -> PathBuf {
     owner_dir(MANIFESTS, key.owner).join(format!("{}.manifest", key.checkpoint.hex()))
+}
+
+/// A notice's file.
+pub fn notice_path(owner: OwnerId, job_tag: JobTag) -> PathBuf {
+    owner_dir(NOTICES, owner).join(format!("{}.notice", job_tag.hex()))
 }
 
 /// A file that is being written.
@@ -53,6 +62,11 @@ pub fn parse_shard_name(name: &str) -> Option<(CheckpointId, u8)> {
 /// Checkpoint of a name that [`manifest_path`] made.
 pub fn parse_manifest_name(name: &str) -> Option<CheckpointId> {
     CheckpointId::from_hex(name.strip_suffix(".manifest")?)
+}
+
+/// Job of a name that [`notice_path`] made.
+pub fn parse_notice_name(name: &str) -> Option<JobTag> {
+    JobTag::from_hex(name.strip_suffix(".notice")?)
 }
 
 #[cfg(test)]

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use codec::OwnerId;
 use codec::manifest::{MANIFEST_BYTES_MAX, Manifest};
+use codec::notice::{NOTICE_BYTES_MAX, Notice};
 use codec::shard_file::Header;
 use protocol::wire::message::Claim;
 
-use super::layout::{self, INCOMING, MANIFESTS, SHARDS};
+use super::layout::{self, INCOMING, MANIFESTS, NOTICES, SHARDS};
 use super::reader::{ReadError, ShardReader, read_header};
 use super::store::{StoreError, of_manifest};
 use crate::core::{Catalog, Key, Millis, Shard};
@@ -39,6 +40,8 @@ pub enum Found {
         /// When it was begun, Unix seconds.
         created: u64,
     },
+    /// What an owner said of a job.
+    Notice(Box<Notice>),
     /// A file that is not whole, or not what its name says.
     Damaged {
         /// The file.
@@ -62,6 +65,8 @@ pub struct Loaded {
     pub shards: u64,
     /// Manifests.
     pub manifests: u64,
+    /// Notices.
+    pub notices: u64,
     /// Files that were not whole: removed.
     pub damaged: u64,
     /// Files that could not be read: neither used nor removed.
@@ -97,6 +102,10 @@ impl Loaded {
                 catalog.load_shard(now, age, &claim, owner, shard);
                 self.shards += 1;
             }
+            Found::Notice(notice) => {
+                catalog.load_notice(notice.words().clone());
+                self.notices += 1;
+            }
             Found::Damaged { path, why } => {
                 self.damaged += 1;
                 let removed = disk.remove(&path).is_ok();
@@ -126,6 +135,9 @@ pub fn scan(disk: &dyn Disk, found: &mut dyn FnMut(Found)) -> io::Result<()> {
     walk(disk, MANIFESTS, |owner, path, name| {
         found(load_manifest(disk, owner, path, name).unwrap_or_else(|wrong| wrong.of(path)));
     })?;
+    walk(disk, NOTICES, |owner, path, name| {
+        found(load_notice(disk, owner, path, name).unwrap_or_else(|wrong| wrong.of(path)));
+    })?;
     walk(disk, SHARDS, |owner, path, name| {
         let loaded = load_shard(disk, owner, path, name).map(|(found, _)| found);
         found(loaded.unwrap_or_else(|wrong| wrong.of(path)));
@@ -140,6 +152,15 @@ pub fn check(disk: &dyn Disk, found: &mut dyn FnMut(Found)) -> io::Result<()> {
     walk(disk, MANIFESTS, |owner, path, name| {
         found(load_manifest(disk, owner, path, name).unwrap_or_else(|wrong| wrong.of(path)));
     })?;
+    // A data directory of an earlier program has none.
+    if disk
+        .list(Path::new(""))
+        .is_ok_and(|names| names.iter().any(|name| name == NOTICES))
+    {
+        walk(disk, NOTICES, |owner, path, name| {
+            found(load_notice(disk, owner, path, name).unwrap_or_else(|wrong| wrong.of(path)));
+        })?;
+    }
     walk(disk, SHARDS, |owner, path, name| {
         let checked = load_shard(disk, owner, path, name).and_then(|(found, reader)| {
             reader.check()?;
@@ -262,6 +283,34 @@ fn load_manifest(disk: &dyn Disk, owner: OwnerId, path: &Path, name: &str) -> Re
         claim,
         bytes: manifest.bytes().len() as u64,
     })
+}
+
+fn load_notice(disk: &dyn Disk, owner: OwnerId, path: &Path, name: &str) -> Result<Found, Wrong> {
+    let Some(job_tag) = layout::parse_notice_name(name) else {
+        return Err(Wrong::Unreadable("not the name of a notice".into()));
+    };
+    let notice = match read_notice(disk, path) {
+        Ok(notice) => notice,
+        Err(StoreError::Disk { cause, .. }) => return Err(cause.into()),
+        Err(other) => return Err(Wrong::Damaged(other.to_string())),
+    };
+    let words = notice.words();
+    if (words.owner, words.job_tag) != (owner, job_tag) {
+        return Err(Wrong::Damaged("another notice than its name says".into()));
+    }
+    Ok(Found::Notice(Box::new(notice)))
+}
+
+/// Reads a notice and checks its signature.
+pub(super) fn read_notice(disk: &dyn Disk, path: &Path) -> Result<Notice, StoreError> {
+    let failed = || StoreError::disk("reading a notice");
+    let file = disk.open(path).map_err(failed())?;
+    if file.size() > NOTICE_BYTES_MAX as u64 {
+        return Err(StoreError::Mismatch("length of a notice"));
+    }
+    let mut bytes = vec![0; file.size() as usize];
+    file.read_exact_at(&mut bytes, 0).map_err(failed())?;
+    Ok(Notice::parse(bytes)?)
 }
 
 /// Reads a manifest and checks its signature.

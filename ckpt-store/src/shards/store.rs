@@ -8,18 +8,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use codec::manifest::{MANIFEST_BYTES_MAX, Manifest, Public};
+use codec::notice::Notice;
 use codec::shard_file::{Header, ShardIdentity};
 use codec::{CheckpointId, JobTag, OwnerId, ShardIndex};
 use protocol::wire::Code;
 use protocol::wire::limits::{RECORDS_MAX, ROWS_PER_READ_MAX};
 use protocol::wire::message::{Claim, PutShard, Record, ShardName};
 
-use super::layout::{self, MANIFESTS, SHARDS, manifest_path, shard_path};
+use super::layout::{self, MANIFESTS, NOTICES, SHARDS, manifest_path, notice_path, shard_path};
 use super::load::{self, Loaded};
 use super::reader::{ReadError, RowBytes, ShardReader};
 use super::upload::Upload;
 use super::writer::{ShardWriter, TempFile};
 use crate::core::catalog::{Claimed, CommitStep, Counts};
+use crate::core::notices::Job;
 use crate::core::{Catalog, Denied, Key, Millis, PutId, Shard};
 use crate::disk::{ChangeError, Disk};
 
@@ -44,6 +46,9 @@ pub enum StoreError {
     /// What came is no manifest to be believed.
     #[error(transparent)]
     Manifest(#[from] codec::manifest::ManifestError),
+    /// What came is no notice to be believed.
+    #[error(transparent)]
+    Notice(#[from] codec::notice::NoticeError),
     /// The disk failed.
     #[error("{what}: {cause}")]
     Disk {
@@ -69,7 +74,7 @@ impl StoreError {
         match self {
             Self::Denied(denied) => denied.code(),
             Self::BadRequest(_) | Self::Closed => Code::BadRequest,
-            Self::Mismatch(_) | Self::Manifest(_) => Code::Mismatch,
+            Self::Mismatch(_) | Self::Manifest(_) | Self::Notice(_) => Code::Mismatch,
             Self::Disk { cause, .. } if is_full(cause) => Code::NoSpace,
             Self::Disk { .. } | Self::Damaged(_) | Self::Poisoned => Code::DiskFailed,
         }
@@ -148,7 +153,7 @@ impl Store {
         now: Millis,
         unix_seconds: u64,
     ) -> Result<(Self, Loaded), StoreError> {
-        for dir in [layout::INCOMING, SHARDS, MANIFESTS] {
+        for dir in [layout::INCOMING, SHARDS, MANIFESTS, NOTICES] {
             disk.create_dir(Path::new(dir))
                 .map_err(|failed| StoreError::Disk {
                     what: "making a directory",
@@ -175,6 +180,9 @@ impl Store {
             next_incoming: AtomicU64::new(0),
             is_poisoned: AtomicBool::new(false),
         };
+        // The daemon may have ended between hearing that they are gone and removing them.
+        let gone = store.catalog().gone_keys();
+        store.remove_gone(now, &gone)?;
         Ok((store, loaded))
     }
 
@@ -201,6 +209,69 @@ impl Store {
             shards.collect::<Vec<_>>()
         })
         .collect()
+    }
+
+    /// Changes what the host lends; a capacity that is not given stays.
+    pub fn lend(&self, lent: Lent) {
+        let mut catalog = self.catalog();
+        let capacity = lent.capacity.unwrap_or(catalog.ledger().capacity());
+        catalog.lend(capacity, lent.share.unwrap_or(u64::MAX));
+    }
+
+    /// Bytes that the host holds and should not: beyond what it lends, or of the owner's reserve.
+    pub fn excess_bytes(&self) -> u64 {
+        let short = self.disk.short_bytes().unwrap_or(0);
+        let catalog = self.catalog();
+        let ledger = catalog.ledger();
+        ledger.used().saturating_sub(ledger.capacity()).max(short)
+    }
+
+    /// Removes superseded versions, oldest first, until nothing is beyond what is lent. Returns how
+    /// many checkpoints.
+    ///
+    /// # Errors
+    /// When the disk fails; asking again goes on.
+    pub fn release_superseded(&self, now: Millis) -> Result<usize, StoreError> {
+        let _changes = self.change()?;
+        let superseded = self.catalog().superseded_keys();
+        let mut removed = 0;
+        for key in superseded {
+            if self.excess_bytes() == 0 {
+                break;
+            }
+            self.catalog().begin_forget(key);
+            self.remove_all(now, key)?;
+            tracing::info!(checkpoint = %key.checkpoint, owner = %key.owner, "superseded, given back");
+            removed += 1;
+        }
+        Ok(removed)
+    }
+
+    /// Removes a shard that other hosts have, and its checkpoint when it was the last here.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub fn release(&self, now: Millis, key: Key, shard: ShardIndex) -> Result<(), StoreError> {
+        let _changes = self.change()?;
+        let is_last = {
+            let catalog = self.catalog();
+            let shards = catalog.shards(key);
+            shards.iter().all(|one| one.identity.shard == shard)
+        };
+        if is_last {
+            self.catalog().begin_forget(key);
+            return self.remove_all(now, key);
+        }
+        self.remove(&shard_path(key, shard))?;
+        self.catalog().shard_removed(key, shard);
+        Ok(())
+    }
+
+    /// Bytes of a shard's file; 0 when it is not here.
+    pub fn shard_bytes(&self, key: Key, shard: ShardIndex) -> u64 {
+        let catalog = self.catalog();
+        let shard = catalog.shard(key, shard.number());
+        shard.map_or(0, |shard| shard.file_bytes)
     }
 
     /// Reads a shard whole, at most so many bytes per second, and drops it when it is damaged. What
@@ -560,16 +631,89 @@ impl Store {
         Ok(())
     }
 
+    /// Hears what an owner says of a job: what is gone is removed. Returns how many checkpoints that
+    /// were.
+    ///
+    /// # Errors
+    /// When the owner has not signed it, there are too many, or the disk fails; asking again goes on.
+    pub fn notice(&self, now: Millis, notice: &Notice) -> Result<usize, StoreError> {
+        let words = notice.words();
+        let _changes = self.change()?;
+        if self.catalog().check_notice(words)? {
+            let path = notice_path(words.owner, words.job_tag);
+            self.write(NOTICES, words.owner, &path, notice.bytes())?;
+            self.catalog().noted(words.clone());
+        }
+        let gone = self.catalog().gone_keys_of(words);
+        self.remove_gone(now, &gone)?;
+        Ok(gone.len())
+    }
+
+    fn remove_gone(&self, now: Millis, gone: &[Key]) -> Result<(), StoreError> {
+        for key in gone {
+            self.catalog().begin_forget(*key);
+            self.remove_all(now, *key)?;
+            tracing::info!(checkpoint = %key.checkpoint, owner = %key.owner, "deleted by its owner");
+        }
+        Ok(())
+    }
+
+    /// What was said last of jobs, of those of which something was said.
+    pub fn notices(&self, jobs: &[Job]) -> Vec<Notice> {
+        let known = |job: &&Job| self.catalog().notices().get(**job).is_some();
+        let read = |&(owner, job_tag): &Job| {
+            load::read_notice(&*self.disk, &notice_path(owner, job_tag)).ok()
+        };
+        jobs.iter().filter(known).filter_map(read).collect()
+    }
+
+    /// Jobs of which a committed checkpoint is here.
+    pub fn jobs(&self) -> Vec<Job> {
+        self.catalog().committed_jobs().into_iter().collect()
+    }
+
+    /// Removes checkpoints whose lease is over when it is `clock`, Unix seconds, and notices that
+    /// nobody needs any more. Returns how many checkpoints.
+    ///
+    /// # Errors
+    /// When the disk fails; asking again goes on.
+    pub fn end_leases(&self, now: Millis, clock: u64) -> Result<usize, StoreError> {
+        let _changes = self.change()?;
+        let outlived = self.catalog().outlived_keys(clock);
+        for key in &outlived {
+            self.catalog().begin_forget(*key);
+            self.remove_all(now, *key)?;
+            tracing::info!(checkpoint = %key.checkpoint, owner = %key.owner, "its lease is over");
+        }
+        let old = self.catalog().old_notices(clock);
+        for (owner, job_tag) in old {
+            self.remove(&notice_path(owner, job_tag))?;
+            self.catalog().notice_removed((owner, job_tag));
+        }
+        Ok(outlived.len())
+    }
+
     fn write_manifest(&self, key: Key, bytes: &[u8]) -> Result<(), StoreError> {
+        self.write(MANIFESTS, key.owner, &manifest_path(key), bytes)
+    }
+
+    /// Writes a small file of an owner, in the place of one with this name if there is one.
+    fn write(
+        &self,
+        kind: &'static str,
+        owner: OwnerId,
+        to: &Path,
+        bytes: &[u8],
+    ) -> Result<(), StoreError> {
         let path = self.incoming();
-        let failed = || StoreError::disk("writing a manifest");
+        let failed = || StoreError::disk("writing a small file");
         let mut file = self.disk.create(&path).map_err(failed())?;
         let temp = TempFile::new(Arc::clone(&self.disk), path);
         file.append(bytes).map_err(failed())?;
         file.sync().map_err(failed())?;
-        self.make_owner_dir(MANIFESTS, key.owner)?;
-        temp.publish(&manifest_path(key))
-            .map_err(|failed| self.changed("naming a manifest", failed))
+        self.make_owner_dir(kind, owner)?;
+        temp.publish(to)
+            .map_err(|failed| self.changed("naming a small file", failed))
     }
 
     fn manifest(&self, key: Key) -> Result<Manifest, StoreError> {

@@ -78,7 +78,10 @@ impl Lab {
             share_bytes: None,
             reserve_bytes: Some(0),
             memory_bytes: 64 << 20,
-            repair: None,
+            repair: ckpt_store::repair::RepairSettings {
+                rebuilds: false,
+                ..Default::default()
+            },
             scrub: None,
             stand_back: false,
         }

@@ -30,6 +30,9 @@ pub const HOLDS_MAX: usize = 4096;
 /// Most checkpoints in one `PeerHeld`.
 pub const PEER_ASKED_MAX: usize = 1024;
 
+/// Most jobs in one `Notices`.
+pub const NOTICES_ASKED_MAX: usize = 512;
+
 /// Most rows in the answer to one `Rows`.
 pub const ROWS_PER_READ_MAX: u32 = 64;
 

@@ -98,6 +98,18 @@ pub enum Request {
     /// Take a shard that was rebuilt, and commit it; its blocks follow as those of `PutShard` do. Asked
     /// by a donor.
     PutRebuilt(Box<PutRebuilt>),
+    /// This is what I say of a job; or, from a donor, what its owner said.
+    Notice {
+        /// The signed notice ([`codec::notice::Notice`]).
+        #[serde(with = "serde_bytes")]
+        notice: Vec<u8>,
+    },
+    /// What was said last of these jobs? A submitter asks of its own, a donor of those of which it
+    /// holds shards.
+    Notices {
+        /// At most [`super::limits::NOTICES_ASKED_MAX`].
+        jobs: Vec<(OwnerId, JobTag)>,
+    },
 }
 
 /// Reservation of a version number.
@@ -217,6 +229,21 @@ pub enum Response {
         /// Shards of committed checkpoints.
         shards: Vec<ShardName>,
     },
+    /// So many [`NoticeRecord`]s follow.
+    Notices {
+        /// The host's clock, Unix seconds.
+        clock: u64,
+        /// How many, at most as many as jobs were asked for.
+        count: u32,
+    },
+}
+
+/// A notice, as a host tells of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NoticeRecord {
+    /// The signed notice.
+    #[serde(with = "serde_bytes")]
+    pub notice: Vec<u8>,
 }
 
 /// What a check of a shard found.
@@ -502,4 +529,4 @@ macro_rules! message {
         }
     )*};
 }
-message!(Request, Response, Record, MemberRecord);
+message!(Request, Response, Record, MemberRecord, NoticeRecord);

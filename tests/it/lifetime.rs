@@ -1,0 +1,147 @@
+//! How long checkpoints are kept: leases, what was deleted, what a host gives back.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use tests::program::wait_until;
+use tests::{Grid, image};
+
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// A grid whose hosts hear of each other's news often.
+fn grid(hosts: usize) -> Result<Grid> {
+    Grid::up_in(hosts, &[("CKPT_REPAIR_PERIOD", "300ms")])
+}
+
+fn save(grid: &Grid, job: &str, seed: u64, more: &[&str]) -> Result<Value> {
+    fs::write(grid.path("image"), image::memory(3 << 20, seed))?;
+    let save = ["--json", "save", "--job", job, "image"];
+    let saved = grid.run(save.iter().chain(more))?;
+    saved.expect(0)?.json()
+}
+
+fn versions(grid: &Grid, job: &str) -> Result<Vec<u64>> {
+    let listed = grid.run(["--json", "list", "--job", job])?.json()?;
+    let all = listed["checkpoints"].as_array().context("list")?.clone();
+    Ok(all.iter().filter_map(|c| c["version"].as_u64()).collect())
+}
+
+fn files(grid: &Grid, hosts: usize) -> Result<usize> {
+    let mut count = 0;
+    for number in 1..=hosts {
+        count += grid.shard_files(&format!("h{number:02}"))?.len();
+    }
+    Ok(count)
+}
+
+#[test]
+fn leases_end_unless_they_are_renewed() -> Result<()> {
+    let grid = grid(6)?;
+    let short = save(&grid, "short", 1, &["--ttl", "3s"])?;
+    ensure!(short["kept_until"].is_u64(), "{short}");
+    let long = save(&grid, "long", 2, &["--ttl", "1h"])?;
+    let plain = save(&grid, "plain", 3, &[])?;
+    ensure!(plain["kept_until"].is_null(), "{plain}");
+    wait_until("the short lease has ended", LIMIT, || {
+        Ok(versions(&grid, "short")?.is_empty())
+    })?;
+    wait_until("its shards are gone", LIMIT, || Ok(files(&grid, 6)? == 10))?;
+    ensure!(versions(&grid, "long")? == [1] && versions(&grid, "plain")? == [1]);
+    // A save renews what it was told before.
+    let again = save(&grid, "long", 4, &[])?;
+    ensure!(
+        again["kept_until"].as_u64() >= long["kept_until"].as_u64(),
+        "{again}"
+    );
+    let touch = |more: &[&str]| -> Result<Value> {
+        let touch = ["--json", "touch", "--job", "long"];
+        grid.run(touch.iter().chain(more))?.expect(0)?.json()
+    };
+    let day = touch(&["--ttl", "1d"])?["kept_until"].as_u64();
+    ensure!(day > again["kept_until"].as_u64().map(|until| until + 3600));
+    ensure!(touch(&["--ttl", "forever"])?["kept_until"].is_null());
+    ensure!(touch(&[])?["kept_until"].is_null());
+    grid.run(["touch", "--job", "nothing"])?.expect(4)?;
+    Ok(())
+}
+
+#[test]
+fn what_was_deleted_while_a_host_was_away_is_not_brought_back() -> Result<()> {
+    let grid = grid(7)?;
+    save(&grid, "42", 1, &[])?;
+    save(&grid, "kept", 2, &[])?;
+    let away = grid.holders("42")?;
+    // More than can restore it alone.
+    for host in away.iter().take(3) {
+        grid.kill(host)?;
+    }
+    grid.run(["forget", "--job", "42", "--all"])?.expect(0)?;
+    grid.restart()?;
+    ensure!(versions(&grid, "42")?.is_empty(), "shown at once");
+    grid.run(["restore", "--job", "42", "-o", "back"])?
+        .expect(4)?;
+    wait_until("the shards are gone", LIMIT, || Ok(files(&grid, 7)? == 5))?;
+    ensure!(versions(&grid, "kept")? == [1]);
+    // The number is not given a second time, and what is new is kept.
+    save(&grid, "42", 3, &[])?;
+    ensure!(files(&grid, 7)? == 10);
+    Ok(())
+}
+
+#[test]
+fn garbage_is_shown_and_then_removed() -> Result<()> {
+    let grid = grid(6)?;
+    for seed in 0..3 {
+        save(&grid, "42", seed, &["--keep", "9"])?;
+    }
+    let gc = |more: &[&str]| -> Result<Value> {
+        let gc = ["--json", "gc"];
+        grid.run(gc.iter().chain(more))?.expect(0)?.json()
+    };
+    ensure!(gc(&["--dry-run"])?["garbage"] == serde_json::json!([]));
+    let found = gc(&["--dry-run", "--keep", "2"])?;
+    ensure!(found["garbage"][0]["version"] == 1 && found["garbage"][0]["why"] == "superseded");
+    ensure!(versions(&grid, "42")? == [1, 2, 3], "only shown");
+    gc(&["--keep", "2"])?;
+    ensure!(versions(&grid, "42")? == [2, 3]);
+    ensure!(files(&grid, 6)? == 10);
+    Ok(())
+}
+
+#[test]
+fn a_host_that_lends_less_gives_back_old_versions_then_hands_shards_over() -> Result<()> {
+    let grid = grid(8)?;
+    for seed in 0..2 {
+        save(&grid, "42", seed, &[])?;
+    }
+    save(&grid, "43", 7, &[])?;
+    let held = |host: &str| grid.shard_files(host);
+    let mut victim = None;
+    for number in 1..=8 {
+        let host = format!("h{number:02}");
+        if held(&host)?.len() >= 2 {
+            victim = Some(host);
+        }
+    }
+    let victim = victim.context("no host with two shards")?;
+    // 100 KB: not one shard.
+    let preferences = grid.data_dir(&victim).join("preferences.toml");
+    fs::write(preferences, "disk_max_used_gb = 0.0001\n")?;
+    wait_until("it holds no shard", LIMIT, || Ok(held(&victim)?.is_empty()))?;
+    for job in ["42", "43"] {
+        let verify = ["--json", "verify", "--read-data", "--job", job];
+        let verified = grid.run(verify)?.json()?;
+        let all = verified["checkpoints"]
+            .as_array()
+            .context("verify")?
+            .clone();
+        let newest = all.iter().max_by_key(|one| one["version"].as_u64());
+        let newest = newest.context("no version")?;
+        ensure!(newest["can_lose"] == 2, "{verified}");
+    }
+    let log = fs::read_to_string(grid.data_dir(&victim).join("log"))?;
+    ensure!(log.contains("shard given back"), "{log}");
+    Ok(())
+}
