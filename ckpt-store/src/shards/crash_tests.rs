@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use std::io;
 
 use codec::CheckpointId;
+use codec::notice::Notice;
 
 use super::sample::Sample;
 use super::tests::{NOW, NOW_UNIX, commit, found, open, open_at, owner, put, reads};
 use super::{Lent, Store, StoreError};
+use crate::core::Key;
 use crate::core::ledger::charge;
 use crate::disk::Disk;
 use crate::disk::crash::{CrashDisk, Fault};
@@ -28,10 +30,16 @@ enum Op {
     Put(usize),
     Commit(usize),
     Forget(usize),
+    /// What another host rebuilt: stored and committed in one request.
+    Rebuild(usize),
+    /// Deleted by a notice of its owner.
+    Delete(usize),
+    /// Given back, as others have it.
+    Release(usize),
 }
 
 /// Everything that a host does, and everything next to everything else.
-const SCRIPT: [Op; 11] = [
+const SCRIPT: [Op; 17] = [
     Op::Put(0),
     Op::Commit(0),
     Op::Put(1),
@@ -43,6 +51,12 @@ const SCRIPT: [Op; 11] = [
     Op::Put(0),
     Op::Commit(0),
     Op::Forget(1),
+    Op::Rebuild(4),
+    Op::Delete(4),
+    Op::Rebuild(5),
+    Op::Release(5),
+    Op::Rebuild(6),
+    Op::Rebuild(5),
 ];
 
 struct Client {
@@ -54,13 +68,15 @@ impl Client {
     fn new() -> Self {
         let sample = |n| Sample::new(&owner(1), "42", n + 1, n);
         Self {
-            samples: (0..4).map(sample).collect(),
+            samples: (0..7).map(sample).collect(),
             told: BTreeMap::new(),
         }
     }
 
     fn run(&mut self, store: &std::sync::Arc<Store>, op: Op) -> Result<(), StoreError> {
-        let (Op::Put(at) | Op::Commit(at) | Op::Forget(at)) = op;
+        let (Op::Put(at) | Op::Commit(at) | Op::Forget(at)) = op else {
+            return self.run_repair(store, op);
+        };
         let sample = self.samples[at].clone();
         let told = self.told.entry(sample.id()).or_default();
         match op {
@@ -76,9 +92,48 @@ impl Client {
                 commit(store, &sample)?;
                 told.committed = true;
             }
-            Op::Forget(_) => {
+            _ => {
                 told.forgetting = true;
                 store.forget(NOW, owner(1).id(), sample.id())?;
+                told.forgotten = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// What repair and its opposite do.
+    fn run_repair(&mut self, store: &std::sync::Arc<Store>, op: Op) -> Result<(), StoreError> {
+        let (Op::Put(at)
+        | Op::Commit(at)
+        | Op::Forget(at)
+        | Op::Rebuild(at)
+        | Op::Delete(at)
+        | Op::Release(at)) = op;
+        let sample = self.samples[at].clone();
+        let told = self.told.entry(sample.id()).or_default();
+        match op {
+            Op::Rebuild(_) => {
+                told.forgotten = false;
+                put(store, &sample, 0)?;
+                commit(store, &sample)?;
+                *told = Told {
+                    stored: true,
+                    committed: true,
+                    ..Told::default()
+                };
+            }
+            Op::Delete(_) => {
+                told.forgetting = true;
+                let tag = sample.claim().job_tag;
+                let notice = Notice::sign(&owner(1), tag, None, 1, None, &[sample.id()])?;
+                store.notice(NOW, &notice)?;
+                told.forgotten = true;
+            }
+            _ => {
+                told.forgetting = true;
+                let shard = sample.put(0).shard().ok_or(StoreError::Closed)?;
+                let (owner, checkpoint) = (owner(1).id(), sample.id());
+                store.release(NOW, Key { owner, checkpoint }, shard)?;
                 told.forgotten = true;
             }
         }
@@ -125,6 +180,7 @@ fn check_books(disk: &CrashDisk, store: &Store, context: &str) {
             manifests += 1;
             bytes += charge(len);
         }
+        Found::Notice(_) => {}
         other => bad.push(other),
     })
     .unwrap();
@@ -167,17 +223,19 @@ fn operations() -> u64 {
     disk.operations()
 }
 
+/// Operations that make the directories of an empty store.
+fn opening() -> u64 {
+    let disk = CrashDisk::new(Fault::None, 0);
+    open(&disk);
+    disk.operations()
+}
+
 #[test]
 fn power_can_be_lost_at_any_step() {
     let operations = operations();
     assert!(operations > 60, "{operations}");
     // Before the directories are made, there is no store to lose.
-    let first = {
-        let disk = CrashDisk::new(Fault::None, 0);
-        open(&disk);
-        disk.operations()
-    };
-    for at in first..operations {
+    for at in opening()..operations {
         for seed in 0..12 {
             let context = format!("power lost at {at}, seed {seed}");
             let disk = CrashDisk::new(Fault::PowerLoss(at), seed);
@@ -196,7 +254,7 @@ fn power_can_be_lost_at_any_step() {
 
 #[test]
 fn power_can_be_lost_while_starting() {
-    for at in 0..6 {
+    for at in 0..opening() {
         for seed in 0..12 {
             let disk = CrashDisk::new(Fault::PowerLoss(at), seed);
             let shared = std::sync::Arc::new(disk.clone());
@@ -210,7 +268,7 @@ fn power_can_be_lost_while_starting() {
 fn the_disk_can_fail_at_any_step() {
     let operations = operations();
     for kind in [io::ErrorKind::Other, io::ErrorKind::StorageFull] {
-        for at in 6..operations {
+        for at in opening()..operations {
             for seed in 0..4 {
                 let context = format!("{kind:?} at {at}, seed {seed}");
                 let disk = CrashDisk::new(Fault::Error(at, kind), seed);
@@ -241,7 +299,7 @@ fn a_full_disk_is_told_from_a_broken_one() {
         (io::ErrorKind::Other, Code::DiskFailed),
     ] {
         // The second operation of the put: its first write.
-        let disk = CrashDisk::new(Fault::Error(7, kind), 0);
+        let disk = CrashDisk::new(Fault::Error(opening() + 1, kind), 0);
         let store = open(&disk);
         let refused = put(&store, &sample, 0).unwrap_err();
         assert_eq!(refused.code(), code, "{refused}");

@@ -4,6 +4,7 @@ use codec::compress::{Decompressor, Method};
 use codec::geometry::SEGMENT_BYTES;
 use codec::index::{FileKind, Index};
 use codec::manifest::Manifest;
+use codec::notice::{GONE_MAX, Notice};
 use codec::seal::OwnerSecret;
 
 /// Owner of the manifests in `seeds`.
@@ -29,6 +30,21 @@ pub(crate) fn manifest(input: &[u8]) -> bool {
         }
     }
     true
+}
+
+/// The input is a notice, and then what is signed of one.
+pub(crate) fn notice(input: &[u8]) -> bool {
+    let mut signed = input.to_vec();
+    signed.extend(owner().sign(input));
+    let mut accepted = false;
+    for bytes in [input.to_vec(), signed] {
+        if let Ok(notice) = Notice::parse(bytes.clone()) {
+            assert_eq!(notice.bytes(), bytes);
+            assert!(notice.words().gone.len() <= GONE_MAX);
+            accepted = true;
+        }
+    }
+    accepted
 }
 
 /// The input is a body, which is signed: what a mad client of this owner could write.

@@ -19,7 +19,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 19] = [
+pub const TARGETS: [Target; 20] = [
     target("certificate", messages::certificate),
     target("decompress", image::decompress),
     target("footer", shard::footer),
@@ -33,6 +33,7 @@ pub const TARGETS: [Target; 19] = [
     target("manifest", image::manifest),
     target("manifest_body", image::manifest_body),
     target("member", messages::member),
+    target("notice", image::notice),
     target("page", shard::page),
     target("preferences", state::preferences),
     target("put_end", messages::put_end),

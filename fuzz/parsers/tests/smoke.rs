@@ -171,6 +171,7 @@ smoke_tests!(
     manifest,
     manifest_body,
     member,
+    notice,
     page,
     preferences,
     put_end,

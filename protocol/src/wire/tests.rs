@@ -148,6 +148,10 @@ fn requests_are_as_they_were() {
         &Request::PutRebuilt(Box::new(rebuilt)),
         "13 TAG fb2c01 ID 03 02 04 09 020102",
     );
+    let notice = vec![1, 2];
+    check(&Request::Notice { notice }, "14 020102");
+    let jobs = vec![(OwnerId([0x22; 32]), JobTag([0x22; 32]))];
+    check(&Request::Notices { jobs }, "15 01 TAG TAG");
 }
 
 #[test]
@@ -230,6 +234,11 @@ fn responses_are_as_they_were() {
     check(&Response::Joined(Box::new(joined)), "12 0101 020203 0167");
     let shards = vec![shard()];
     check(&Response::PeerHeld { shards }, "13 01 ID 04");
+    let notices = Response::Notices {
+        clock: 250,
+        count: 2,
+    };
+    check(&notices, "14 fa 02");
 }
 
 #[test]
