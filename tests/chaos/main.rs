@@ -5,7 +5,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use tests::chaos::{Chaos, run};
 
-const USAGE: &str = "usage: chaos [--minutes N | --hours N] [--seed N] [--hosts N] [--jobs N]";
+const USAGE: &str =
+    "usage: chaos [--minutes N | --hours N] [--seed N] [--hosts N] [--jobs N] [--registries N]";
 
 fn main() -> Result<()> {
     let mut chaos = Chaos {
@@ -13,6 +14,7 @@ fn main() -> Result<()> {
         time: Duration::from_secs(180),
         hosts: 12,
         jobs: 4,
+        registries: 2,
     };
     let mut args = std::env::args().skip(1);
     while let Some(name) = args.next() {
@@ -22,6 +24,7 @@ fn main() -> Result<()> {
             "--hours" => chaos.time = Duration::from_secs(3600 * value),
             "--seed" => chaos.seed = value,
             "--hosts" => chaos.hosts = value.try_into()?,
+            "--registries" => chaos.registries = value.try_into()?,
             "--jobs" => chaos.jobs = value.try_into()?,
             _ => bail!(USAGE),
         }

@@ -1,11 +1,12 @@
 //! A grid that is disturbed all the time while jobs save and restore.
 //!
-//! At any moment at most as many hosts are bad as there are parity shards: killed, stopped, or with a
-//! shard lost or damaged that was not rebuilt yet. Then every restore has to succeed, with the right
-//! bytes, of the newest acknowledged version or a later one. Everything random follows from a seed;
-//! what daemons and the system make of it does not.
+//! At any moment at most as many hosts are bad as there are parity shards: killed, stopped, cut off, or
+//! with a shard lost or damaged that was not rebuilt yet. Meanwhile networks lose, delay and throttle,
+//! disks are full, clocks are wrong and registries come and go. Every restore has to succeed, with the
+//! right bytes, of the newest acknowledged version or a later one; the version before it has to be
+//! there, too. Everything random follows from a seed; what daemons and the system make of it does not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -15,10 +16,12 @@ use anyhow::{Context, Result, bail, ensure};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rustix::process::Signal;
+use serde_json::Value;
 
+use crate::cluster::{Cluster, Node};
 use crate::damage::flip;
-use crate::grid::Grid;
 use crate::image;
+use crate::skip::not_checked;
 
 /// What is disturbed, and for how long.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +34,8 @@ pub struct Chaos {
     pub hosts: usize,
     /// Jobs, each with an agent of its own.
     pub jobs: usize,
+    /// Registries.
+    pub registries: usize,
 }
 
 /// Hosts that may be bad at once: the parity of the checkpoints.
@@ -38,6 +43,13 @@ const BAD_MAX: usize = 2;
 
 /// Largest image.
 const IMAGE_BYTES_MAX: usize = 2 << 20;
+
+/// Memory that no daemon or registry may exceed: its own bound, and as much again for code, stacks and
+/// what the allocator does not give back.
+const MEMORY_MAX: u64 = 128 << 20;
+
+/// How often the state of a long run is told.
+const TELL_PERIOD: Duration = Duration::from_secs(60);
 
 /// How long full redundancy may take to come back once faults have stopped.
 const HEAL_TIMEOUT: Duration = Duration::from_secs(180);
@@ -53,6 +65,10 @@ pub struct Tally {
     pub not_saved: u64,
     /// Restores that were right.
     pub restored: u64,
+    /// Of these, restores of the version before the newest.
+    pub restored_older: u64,
+    /// Most memory that any daemon ever had, in bytes.
+    pub peak_memory: u64,
     /// Seconds until all shards were there again in the end.
     pub healed_after: f64,
 }
@@ -66,11 +82,13 @@ impl std::fmt::Display for Tally {
             .collect();
         write!(
             f,
-            "faults: {}; saves: {} acknowledged, {} failed; restores: {} right, 0 wrong, 0 lost; whole again after {:.0} s",
+            "faults: {}; saves: {} acknowledged, {} failed; restores: {} right ({} of older versions), 0 wrong, 0 lost; peak memory {} MiB; whole again after {:.0} s",
             faults.join(", "),
             self.saved,
             self.not_saved,
             self.restored,
+            self.restored_older,
+            self.peak_memory >> 20,
             self.healed_after
         )
     }
@@ -86,14 +104,24 @@ pub fn run(chaos: &Chaos) -> Result<Tally> {
         ("CKPT_REPAIR_PERIOD", "1s"),
         ("CKPT_SCRUB_PASS", "5s"),
     ];
-    let grid = Grid::up_in(chaos.hosts, &env)?;
+    let cluster = Cluster::start(chaos.hosts, chaos.registries, &env)?;
+    if !cluster.powers.disks {
+        not_checked(
+            "full disks in chaos",
+            "no file system can be mounted (needs root)",
+        )?;
+    }
+    if !cluster.powers.clocks {
+        not_checked("wrong clocks in chaos", "libfaketime is not installed")?;
+    }
     let stage = Stage {
-        grid: &grid,
+        cluster: &cluster,
         tally: Mutex::default(),
         over: AtomicBool::new(false),
         jobs: (0..chaos.jobs)
             .map(|_| Mutex::new(Job::default()))
             .collect(),
+        starting: Mutex::default(),
     };
     let ended = std::thread::scope(|scope| {
         let agents: Vec<_> = (0..chaos.jobs)
@@ -102,10 +130,11 @@ pub fn run(chaos: &Chaos) -> Result<Tally> {
                 scope.spawn(move || stage.whole(stage.work(job, seed)))
             })
             .collect();
+        let weather = scope.spawn(|| stage.whole(stage.weather(chaos.seed)));
         let disturbed = stage.whole(stage.disturb(chaos));
         stage.over.store(true, Ordering::SeqCst);
         let mut ended = vec![disturbed];
-        for agent in agents {
+        for agent in agents.into_iter().chain([weather]) {
             ended.push(agent.join().unwrap_or_else(|_| bail!("an agent panicked")));
         }
         ended
@@ -124,13 +153,19 @@ struct Job {
     tried: Vec<u64>,
     /// Number of the last that was acknowledged.
     acknowledged: Option<usize>,
+    /// Acknowledged versions, and the numbers of their images. A save that failed may have been
+    /// committed all the same and count among those that are kept, so it ends the list.
+    kept: Vec<(u64, usize)>,
+    /// The last acknowledged version.
+    newest: u64,
 }
 
 struct Stage<'a> {
-    grid: &'a Grid,
+    cluster: &'a Cluster,
     tally: Mutex<Tally>,
     over: AtomicBool,
     jobs: Vec<Mutex<Job>>,
+    starting: Mutex<()>,
 }
 
 /// An image that follows from its seed.
@@ -165,17 +200,17 @@ impl Stage<'_> {
     fn work(&self, job: usize, seed: u64) -> Result<()> {
         let mut rng = SmallRng::seed_from_u64(seed);
         while !self.is_over() {
-            if rng.random_bool(0.6) {
-                self.save(job, rng.random())?;
-            } else {
-                self.restore(job)?;
+            match rng.random_range(0..10) {
+                0..6 => self.save(job, rng.random())?,
+                6..9 => self.restore(job)?,
+                _ => self.restore_older(job)?,
             }
         }
         Ok(())
     }
 
     fn save(&self, job: usize, picture_seed: u64) -> Result<()> {
-        let file = self.grid.path(&format!("image-{job}"));
+        let file = self.cluster.path(&format!("image-{job}"));
         fs::write(&file, picture(picture_seed))?;
         let number = {
             let mut job = self.job(job)?;
@@ -183,14 +218,20 @@ impl Stage<'_> {
             job.tried.len() - 1
         };
         let name = format!("job-{job}");
-        let saved = self
-            .grid
-            .run(["save", "--job", &name, &format!("image-{job}")])?;
+        let image = format!("image-{job}");
+        let save = ["--json", "save", "--job", &name, "--ttl", "1h", &image];
+        let saved = self.cluster.run(save)?;
+        let mut job = self.job(job)?;
         if saved.code == Some(0) {
-            self.job(job)?.acknowledged = Some(number);
+            let version = saved.json()?["version"].as_u64().context("version")?;
+            ensure!(version > job.newest, "versions go backwards: {saved}");
+            job.newest = version;
+            job.acknowledged = Some(number);
+            job.kept.push((version, number));
             self.tally().saved += 1;
         } else {
             ensure!(matches!(saved.code, Some(1 | 5)), "{name}: {saved}");
+            job.kept.clear();
             self.tally().not_saved += 1;
         }
         Ok(())
@@ -209,7 +250,7 @@ impl Stage<'_> {
             "-o",
             &out,
         ];
-        let restored = self.grid.run(restore)?;
+        let restored = self.cluster.run(restore)?;
         let Some(acknowledged) = acknowledged else {
             return Ok(());
         };
@@ -217,7 +258,7 @@ impl Stage<'_> {
             restored.code == Some(0),
             "{name} has an acknowledged version and is not restored: {restored}"
         );
-        let bytes = fs::read(self.grid.path(&out))?;
+        let bytes = fs::read(self.cluster.path(&out))?;
         let newer = {
             let job = self.job(job)?;
             job.tried
@@ -236,6 +277,144 @@ impl Stage<'_> {
         Ok(())
     }
 
+    /// Restores the version before the newest, which `--keep 2` keeps.
+    fn restore_older(&self, job: usize) -> Result<()> {
+        let (name, out) = (format!("job-{job}"), format!("out-{job}"));
+        let (version, seed) = {
+            let job = self.job(job)?;
+            let Some([(version, number), _]) = job.kept.last_chunk::<2>() else {
+                return Ok(());
+            };
+            (*version, *job.tried.get(*number).context("no such image")?)
+        };
+        let number = version.to_string();
+        let restore = [
+            "restore",
+            "--job",
+            &name,
+            "--force",
+            "--version",
+            &number,
+            "-o",
+            &out,
+        ];
+        let restored = self.cluster.run(restore)?;
+        ensure!(
+            restored.code == Some(0),
+            "{name}: version {version} was acknowledged, is kept, and is not restored: {restored}"
+        );
+        let bytes = fs::read(self.cluster.path(&out))?;
+        ensure!(picture(seed) == bytes, "{name}: wrong bytes: {restored}");
+        let mut tally = self.tally();
+        tally.restored += 1;
+        tally.restored_older += 1;
+        Ok(())
+    }
+
+    /// Changes what does not make hosts bad: networks, full disks, clocks, registries.
+    fn weather(&self, seed: u64) -> Result<()> {
+        let mut rng = SmallRng::seed_from_u64(seed ^ 0x5eed);
+        while !self.is_over() {
+            let lasting = Duration::from_millis(rng.random_range(500..10_000));
+            let mut hosts: Vec<&Node> = self.cluster.hosts.iter().collect();
+            let count = rng.random_range(1..=3);
+            hosts.rotate_left(rng.random_range(0..self.cluster.hosts.len()));
+            hosts.truncate(count);
+            let kind = self.a_kind(&mut rng);
+            if !kind.is_empty() {
+                let many = if kind.starts_with("registry") {
+                    1
+                } else {
+                    count
+                };
+                *self.tally().faults.entry(kind).or_default() += many as u64;
+            }
+            self.change(kind, &hosts, &mut rng, true)?;
+            self.wait(lasting);
+            self.change(kind, &hosts, &mut rng, false)?;
+        }
+        Ok(())
+    }
+
+    fn a_kind(&self, rng: &mut SmallRng) -> &'static str {
+        let kinds = [
+            "packets lost",
+            "packets delayed",
+            "slowed",
+            "disk full",
+            "clock set",
+            "registry killed",
+            "registry stopped",
+            "registry cut off",
+        ];
+        let powers = self.cluster.powers;
+        match kinds[rng.random_range(0..kinds.len())] {
+            "disk full" if !powers.disks => "",
+            "clock set" if !powers.clocks => "",
+            kind if kind.starts_with("registry") && self.cluster.registries.is_empty() => "",
+            kind => kind,
+        }
+    }
+
+    /// Begins or ends a fault.
+    fn change(&self, kind: &str, hosts: &[&Node], rng: &mut SmallRng, begin: bool) -> Result<()> {
+        let registries = &self.cluster.registries;
+        for host in hosts {
+            match (kind, begin) {
+                ("packets lost", true) => host.relay.weather(rng.random_range(5..80), 0, 0),
+                ("packets delayed", true) => host.relay.weather(0, rng.random_range(5..100), 0),
+                ("slowed", true) => {
+                    let rate = rng.random_range(200_000..2_000_000);
+                    host.relay.weather(0, 2, rate);
+                }
+                ("packets lost" | "packets delayed" | "slowed", false) => {
+                    host.relay.weather(0, 0, 0)
+                }
+                ("disk full", begin) => host.fill_disk(begin)?,
+                ("clock set", true) => host.set_clock(rng.random_range(-300_000..300_000))?,
+                ("clock set", false) => host.set_clock(0)?,
+                _ => {}
+            }
+        }
+        if !kind.starts_with("registry") {
+            return Ok(());
+        }
+        // One of them, or all.
+        let one = rng.random_range(0..=registries.len());
+        for (at, registry) in registries.iter().enumerate() {
+            if begin && one < registries.len() && at != one {
+                continue;
+            }
+            match (kind, begin) {
+                ("registry killed", true) => registry.kill()?,
+                ("registry stopped", true) => registry.signal(Signal::STOP)?,
+                ("registry stopped", false) => registry.signal(Signal::CONT)?,
+                ("registry cut off", begin) => registry.relay.cut(begin),
+                _ => {}
+            }
+        }
+        if kind == "registry killed" && !begin {
+            self.restart()?;
+        }
+        Ok(())
+    }
+
+    /// Starts what was killed; one thread at a time, and none that is to stay dead for now.
+    fn restart(&self) -> Result<()> {
+        let _starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        self.cluster.start_stopped()
+    }
+
+    fn watch_memory(&self) -> Result<()> {
+        for node in self.cluster.nodes() {
+            let peak = node.peak_memory().unwrap_or(0);
+            let mut tally = self.tally();
+            tally.peak_memory = tally.peak_memory.max(peak);
+            ensure!(peak <= MEMORY_MAX, "{} used {peak} bytes", node.name);
+        }
+        Ok(())
+    }
+
     /// Injects faults until the time is up, then undoes those that can be undone.
     fn disturb(&self, chaos: &Chaos) -> Result<()> {
         let mut rng = SmallRng::seed_from_u64(chaos.seed);
@@ -244,42 +423,66 @@ impl Stage<'_> {
         while self.tally().saved == 0 && !self.is_over() && started.elapsed() < HEAL_TIMEOUT {
             std::thread::sleep(Duration::from_millis(50));
         }
+        let mut told = Instant::now();
         while started.elapsed() < chaos.time && !self.is_over() {
-            self.fault(&mut rng, chaos.hosts)?;
+            self.fault(&mut rng)?;
+            self.watch_memory()?;
+            if told.elapsed() > TELL_PERIOD {
+                told = Instant::now();
+                eprintln!("{} s: {}", started.elapsed().as_secs(), self.tally());
+            }
         }
         Ok(())
     }
 
-    fn fault(&self, rng: &mut SmallRng, hosts: usize) -> Result<()> {
-        let mut names: Vec<String> = (1..=hosts).map(|number| format!("h{number:02}")).collect();
-        let count = rng.random_range(1..=BAD_MAX);
-        let mut chosen = Vec::new();
-        for _ in 0..count {
-            chosen.push(names.swap_remove(rng.random_range(0..names.len())));
+    fn fault(&self, rng: &mut SmallRng) -> Result<()> {
+        let mut chosen: Vec<&Node> = self.cluster.hosts.iter().collect();
+        for at in 0..chosen.len() {
+            chosen.swap(at, rng.random_range(at..self.cluster.hosts.len()));
         }
+        chosen.truncate(rng.random_range(1..=BAD_MAX));
         let lasting = Duration::from_millis(rng.random_range(200..8000));
-        let kind = ["killed", "stopped", "shards damaged", "shards lost"][rng.random_range(0..4)];
+        let kinds = [
+            "killed",
+            "stopped",
+            "cut off",
+            "shards damaged",
+            "shards lost",
+        ];
+        let kind = kinds[rng.random_range(0..kinds.len())];
         *self.tally().faults.entry(kind).or_default() += chosen.len() as u64;
         match kind {
             "killed" => {
+                // A registry that is started meanwhile must not start these.
+                let starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
                 for host in &chosen {
-                    self.grid.kill(host)?;
+                    host.kill()?;
                 }
                 self.wait(lasting);
-                self.grid.restart()?;
+                drop(starting);
+                self.restart()?;
             }
             "stopped" => {
                 for host in &chosen {
-                    self.grid.signal(host, Signal::STOP)?;
+                    host.signal(Signal::STOP)?;
                 }
                 self.wait(lasting);
                 for host in &chosen {
-                    self.grid.signal(host, Signal::CONT)?;
+                    host.signal(Signal::CONT)?;
+                }
+            }
+            "cut off" => {
+                for host in &chosen {
+                    host.relay.cut(true);
+                }
+                self.wait(lasting);
+                for host in &chosen {
+                    host.relay.cut(false);
                 }
             }
             kind => {
                 for host in &chosen {
-                    for file in self.grid.shard_files(host)? {
+                    for file in host.shard_files()? {
                         // It may have been superseded and removed meanwhile.
                         let _ = if kind == "shards lost" {
                             fs::remove_file(&file).map_err(Into::into)
@@ -323,41 +526,45 @@ impl Stage<'_> {
         }
     }
 
+    /// Whether all shards of the job's last versions are there: of the two that are kept or, when it
+    /// is not known which these are, of the newest.
     fn is_whole(&self, job: usize) -> Result<bool> {
         let name = format!("job-{job}");
-        let verified = self
-            .grid
-            .run(["--json", "verify", "--read-data", "--job", &name])?;
-        if verified.code == Some(0) {
-            return Ok(true);
-        }
-        let Ok(report) = verified.json() else {
+        let oldest = {
+            let job = self.job(job)?;
+            let kept = job.kept.iter().rev().nth(1);
+            kept.map_or(job.newest, |(version, _)| *version)
+        };
+        let verify = ["--json", "verify", "--read-data", "--job", &name];
+        let Ok(report) = self.cluster.run(verify)?.json() else {
             return Ok(false);
         };
-        // Older versions are removed while this one looks.
-        let checkpoints = report["checkpoints"]
-            .as_array()
-            .cloned()
-            .unwrap_or_default();
-        let newest = checkpoints.iter().max_by_key(|one| one["version"].as_u64());
-        let shards = newest
-            .and_then(|one| one["good"].as_array().cloned())
-            .unwrap_or_default();
-        let mut numbers: Vec<_> = shards
-            .iter()
-            .filter_map(|one| one["shard"].as_u64())
-            .collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        Ok(numbers.len() == 5)
+        let Some(checkpoints) = report["checkpoints"].as_array() else {
+            return Ok(false);
+        };
+        let of_interest = |one: &&Value| one["version"].as_u64() >= Some(oldest);
+        let mut newest = 0;
+        for one in checkpoints.iter().filter(of_interest) {
+            let good = one["good"].as_array().cloned().unwrap_or_default();
+            let shards: BTreeSet<_> = good
+                .iter()
+                .filter_map(|one| one["shard"].as_u64())
+                .collect();
+            if shards.len() != 5 {
+                return Ok(false);
+            }
+            newest = newest.max(one["version"].as_u64().unwrap_or(0));
+        }
+        Ok(newest >= oldest)
     }
 
     /// Everything is undone: waits until all is whole and restores it all.
     fn heal(&self) -> Result<Duration> {
-        self.grid.restart()?;
+        self.restart()?;
         let took = self.heal_for(HEAL_TIMEOUT)?;
         for job in 0..self.jobs.len() {
             self.restore(job)?;
+            self.restore_older(job)?;
         }
         Ok(took)
     }

@@ -228,7 +228,7 @@ fn is_zombie(pid: Pid) -> bool {
 }
 
 /// Each owner has a directory; none of it exists before the daemon ran.
-fn files_of_owners(dir: &Path) -> Result<Vec<PathBuf>> {
+pub(crate) fn files_of_owners(dir: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     if !dir.exists() {
         return Ok(files);

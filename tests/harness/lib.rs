@@ -1,6 +1,7 @@
 //! What end-to-end tests need: the real programs, a grid of real daemons, images, and damage.
 
 pub mod chaos;
+pub mod cluster;
 pub mod damage;
 pub mod grid;
 pub mod image;
@@ -8,6 +9,7 @@ pub mod liar;
 pub mod mixed;
 pub mod net;
 pub mod program;
+pub mod relay;
 pub mod skip;
 
 pub use grid::Grid;

@@ -12,6 +12,7 @@ fn nothing_acknowledged_is_lost_in_a_minute_of_faults() -> Result<()> {
         time: Duration::from_secs(60),
         hosts: 9,
         jobs: 2,
+        registries: 2,
     };
     let tally = run(&chaos).with_context(|| format!("{chaos:?}"))?;
     eprintln!("{chaos:?}: {tally}");

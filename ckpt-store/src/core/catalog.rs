@@ -317,8 +317,8 @@ impl Catalog {
             .collect()
     }
 
-    /// Committed checkpoints with their jobs' later versions here: superseded, oldest first.
-    pub fn superseded_keys(&self) -> Vec<Key> {
+    /// Committed checkpoints of whose jobs later versions are committed here.
+    pub fn superseded_keys(&self) -> BTreeSet<Key> {
         let mut newest: BTreeMap<Job, Version> = BTreeMap::new();
         let committed = || {
             let all = self.checkpoints.iter();
@@ -330,12 +330,10 @@ impl Catalog {
                 .or_insert(one.version);
             *known = (*known).max(one.version);
         }
-        let mut superseded: Vec<_> = committed()
-            .filter(|(key, one)| newest.get(&(key.owner, one.job_tag)) > Some(&one.version))
-            .map(|(key, one)| (one.version, *key))
-            .collect();
-        superseded.sort_unstable();
-        superseded.into_iter().map(|(_, key)| key).collect()
+        let is_old = |(key, one): &(&Key, &Checkpoint)| {
+            newest.get(&(key.owner, one.job_tag)) > Some(&one.version)
+        };
+        committed().filter(is_old).map(|(key, _)| *key).collect()
     }
 
     fn has_job(&self, (owner, tag): Job) -> bool {

@@ -15,6 +15,8 @@ pub struct Burden {
     pub shard: ShardIndex,
     /// What its file takes.
     pub bytes: u64,
+    /// Whether a later version of its job is here.
+    pub is_superseded: bool,
     /// Whether another host that answers has it, too.
     pub is_elsewhere: bool,
     /// How many shards of the checkpoint can still be lost; `None` when there are too few already.
@@ -22,13 +24,14 @@ pub struct Burden {
 }
 
 /// Which shards to give back so that `over` bytes become free: those that others have first, for they
-/// need not be moved, then those whose checkpoints are least endangered, and of these the largest.
+/// need not be moved, then those of superseded versions, then those whose checkpoints are least endangered, and of these the largest.
 /// Shards of checkpoints that can't be rebuilt stay.
 pub fn choose(over: u64, mut burdens: Vec<Burden>) -> Vec<Burden> {
     burdens.retain(|one| one.is_elsewhere || one.spare.is_some());
     burdens.sort_by_key(|one| {
         (
             !one.is_elsewhere,
+            !one.is_superseded,
             Reverse(one.spare),
             Reverse(one.bytes),
             one.key,
@@ -72,6 +75,7 @@ mod tests {
             },
             shard: Redundancy::DEFAULT.shard(0).unwrap(),
             bytes,
+            is_superseded: false,
             is_elsewhere,
             spare,
         }
@@ -95,6 +99,15 @@ mod tests {
         assert_eq!(numbers(30, &all), [4, 3]);
         assert_eq!(numbers(5, &all), [4]);
         assert!(numbers(0, &all).is_empty());
+    }
+
+    #[test]
+    fn superseded_versions_go_before_the_newest() {
+        let old = Burden {
+            is_superseded: true,
+            ..burden(1, 10, false, Some(0))
+        };
+        assert_eq!(numbers(10, &[burden(2, 10, false, Some(2)), old]), [1]);
     }
 
     #[test]

@@ -330,27 +330,13 @@ impl Repairer {
         }
     }
 
-    /// When more is here than is lent: gives back superseded versions, then hands shards over.
+    /// When more is here than is lent: hands shards over.
     async fn give_back(&self, round: &Round) {
-        if self.store.excess_bytes() == 0 {
+        let over = self.store.excess_bytes();
+        if over == 0 {
             return;
         }
-        let (store, now) = (Arc::clone(&self.store), self.clock.now());
-        let releasing = tokio::task::spawn_blocking(move || {
-            let released = store.release_superseded(now);
-            (store.excess_bytes(), released)
-        });
-        let over = match releasing.await {
-            Ok((over, Ok(released))) => {
-                info!(released, over, "more is held than is lent");
-                over
-            }
-            Ok((over, Err(cause))) => {
-                warn!(%cause, "superseded versions are not given back");
-                over
-            }
-            Err(panicked) => return warn!(%panicked, "a thread ended"),
-        };
+        info!(over, "more is held than is lent");
         for burden in release::choose(over, self.burdens(round)) {
             if self.store.excess_bytes() == 0 {
                 break;
@@ -365,6 +351,7 @@ impl Repairer {
 
     fn burdens(&self, round: &Round) -> Vec<Burden> {
         let own = self.own();
+        let superseded = self.store.superseded();
         let mut burdens = Vec::new();
         for situation in &round.situations {
             let Some(public) = round.publics.get(&situation.checkpoint) else {
@@ -380,6 +367,7 @@ impl Repairer {
                     key,
                     shard: *shard,
                     bytes: self.store.shard_bytes(key, *shard),
+                    is_superseded: superseded.contains(&key),
                     is_elsewhere: holders.len() > 1,
                     spare: situation.spare(),
                 });
@@ -399,7 +387,14 @@ impl Repairer {
                 spare: burden.spare.unwrap_or(0),
             };
             let moving = tokio::time::timeout(REPAIR_TIMEOUT, self.repair(round, &repair));
-            moving.await.map_err(|_| "not in time".to_owned())??;
+            let moved = moving.await.map_err(|_| "not in time".to_owned());
+            if let Err(why) = moved.and_then(|moved| moved) {
+                // The owner of the machine needs the space, and nobody else has any: an old version
+                // can miss a shard.
+                if !burden.is_superseded || burden.spare.unwrap_or(0) == 0 {
+                    return Err(why);
+                }
+            }
         }
         let (store, now) = (Arc::clone(&self.store), self.clock.now());
         let releasing = tokio::task::spawn_blocking(move || store.release(now, key, shard));

@@ -226,25 +226,9 @@ impl Store {
         ledger.used().saturating_sub(ledger.capacity()).max(short)
     }
 
-    /// Removes superseded versions, oldest first, until nothing is beyond what is lent. Returns how
-    /// many checkpoints.
-    ///
-    /// # Errors
-    /// When the disk fails; asking again goes on.
-    pub fn release_superseded(&self, now: Millis) -> Result<usize, StoreError> {
-        let _changes = self.change()?;
-        let superseded = self.catalog().superseded_keys();
-        let mut removed = 0;
-        for key in superseded {
-            if self.excess_bytes() == 0 {
-                break;
-            }
-            self.catalog().begin_forget(key);
-            self.remove_all(now, key)?;
-            tracing::info!(checkpoint = %key.checkpoint, owner = %key.owner, "superseded, given back");
-            removed += 1;
-        }
-        Ok(removed)
+    /// Committed checkpoints of whose jobs later ones are here.
+    pub fn superseded(&self) -> BTreeSet<Key> {
+        self.catalog().superseded_keys()
     }
 
     /// Removes a shard that other hosts have, and its checkpoint when it was the last here.

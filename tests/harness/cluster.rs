@@ -1,0 +1,392 @@
+//! Daemons and registries whose network, disks and clocks can be disturbed: each behind a relay, with
+//! a small file system of its own where that can be made, and with a clock that can be set.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, ensure};
+use codec::seal::OwnerSecret;
+use protocol::grid::{Grid, GridHost, GridRegistry, OwnerFiles};
+use protocol::identity::{
+    Authority, HostId, Revocations, Role, Validity, certificate_to_pem, write_key,
+};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::program::{Outcome, command, run, wait_until};
+use crate::relay::Relay;
+
+/// Size of a host's file system.
+const DISK_MB: u32 = 96;
+
+/// Clocks may be set wrong by less than this.
+const CLOCK_SLACK: Duration = Duration::from_secs(30 * 86_400);
+
+/// What is preloaded so that a program sees another time of day.
+const FAKETIME: [&str; 2] = [
+    "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1",
+    "/usr/lib/aarch64-linux-gnu/faketime/libfaketimeMT.so.1",
+];
+
+/// A daemon or a registry.
+#[derive(Debug)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// The network in front of it.
+    pub relay: Relay,
+    verb: &'static str,
+    dir: PathBuf,
+    listen: SocketAddr,
+    child: Mutex<Option<Child>>,
+}
+
+/// What can be disturbed here besides processes and networks.
+#[derive(Clone, Copy, Debug)]
+pub struct Powers {
+    /// Hosts have file systems that can be filled.
+    pub disks: bool,
+    /// Hosts have clocks that can be set.
+    pub clocks: bool,
+}
+
+/// Hosts, registries, and a submitter.
+#[derive(Debug)]
+pub struct Cluster {
+    dir: tempfile::TempDir,
+    env: Vec<(String, String)>,
+    /// Donors.
+    pub hosts: Vec<Node>,
+    /// Registries.
+    pub registries: Vec<Node>,
+    /// What can be disturbed.
+    pub powers: Powers,
+    _runtime: tokio::runtime::Runtime,
+}
+
+impl Node {
+    fn child(&self) -> MutexGuard<'_, Option<Child>> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its data directory.
+    pub fn data(&self) -> PathBuf {
+        self.dir.join("data")
+    }
+
+    /// Kills it and waits until it is gone.
+    ///
+    /// # Errors
+    /// When it can't be killed.
+    pub fn kill(&self) -> Result<()> {
+        if let Some(mut child) = self.child().take() {
+            child.kill()?;
+            child.wait()?;
+        }
+        Ok(())
+    }
+
+    /// Sends a signal, if it runs.
+    ///
+    /// # Errors
+    /// When that fails.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        if let Some(pid) = self.pid() {
+            kill_process(pid, signal)?;
+        }
+        Ok(())
+    }
+
+    fn pid(&self) -> Option<Pid> {
+        let child = self.child();
+        Pid::from_raw(i32::try_from(child.as_ref()?.id()).ok()?)
+    }
+
+    /// Most memory that it ever had since it started, in bytes.
+    pub fn peak_memory(&self) -> Option<u64> {
+        let status = format!("/proc/{}/status", self.pid()?.as_raw_nonzero());
+        let status = fs::read_to_string(status).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib: u64 = line?.trim().trim_end_matches(" kB").parse().ok()?;
+        Some(kib << 10)
+    }
+
+    /// Sets its clock so many seconds off.
+    ///
+    /// # Errors
+    /// When the file from which it reads its time can't be written.
+    pub fn set_clock(&self, off_s: i64) -> Result<()> {
+        let file = self.dir.join("clock");
+        fs::write(&file, format!("{off_s:+}\n"))?;
+        Ok(())
+    }
+
+    /// Leaves no room on its disk, or makes room again.
+    ///
+    /// # Errors
+    /// When the room can't be made.
+    pub fn fill_disk(&self, fill: bool) -> Result<()> {
+        let filler = self.data().join("filler");
+        if fill {
+            // Fails when there is no room left, which is the purpose.
+            let _ = fs::write(&filler, vec![1; (DISK_MB as usize) << 20]);
+        } else {
+            fs::remove_file(&filler)?;
+        }
+        Ok(())
+    }
+
+    /// Its shard files.
+    ///
+    /// # Errors
+    /// When its directory can't be read.
+    pub fn shard_files(&self) -> Result<Vec<PathBuf>> {
+        crate::grid::files_of_owners(&self.data().join("shards"))
+    }
+}
+
+impl Cluster {
+    /// Starts hosts and registries, with these environment variables.
+    ///
+    /// # Errors
+    /// When one does not start.
+    pub fn start(hosts: usize, registries: usize, env: &[(&str, &str)]) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()?;
+        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let mut cluster = Self {
+            dir: tempfile::Builder::new().prefix("ckpt-cluster-").tempdir()?,
+            env: env.iter().map(owned).collect(),
+            hosts: Vec::new(),
+            registries: Vec::new(),
+            powers: Powers {
+                disks: true,
+                clocks: faketime().is_some(),
+            },
+            _runtime: runtime,
+        };
+        for number in 1..=hosts {
+            let node = cluster.node(&format!("h{number:02}"), "serve")?;
+            cluster.powers.disks &= mount(&node.data());
+            cluster.hosts.push(node);
+        }
+        for number in 1..=registries {
+            let node = cluster.node(&format!("r{number}"), "registry")?;
+            cluster.registries.push(node);
+        }
+        cluster.write_files()?;
+        cluster.start_stopped()?;
+        Ok(cluster)
+    }
+
+    fn node(&self, name: &str, verb: &'static str) -> Result<Node> {
+        let dir = self.dir.path().join(name);
+        fs::create_dir_all(dir.join("data"))?;
+        // Free now; whoever takes it before the daemon does makes the test fail, not lie.
+        let listen = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
+        let node = Node {
+            name: name.to_owned(),
+            relay: self._runtime.block_on(Relay::to(listen))?,
+            verb,
+            dir,
+            listen,
+            child: Mutex::new(None),
+        };
+        node.set_clock(0)?;
+        Ok(node)
+    }
+
+    fn write_files(&self) -> Result<()> {
+        let authority = Authority::create(secret(0), "cluster", validity()?)?;
+        let mut keys = 1..=u8::MAX;
+        let mut certify = |node: &Node, role: Role| -> Result<HostId> {
+            let key = secret(keys.next().context("too many nodes")?);
+            let certificate = authority.sign(&[role], &node.name, key.id(), validity()?)?;
+            write_key(&node.data().join("identity.key"), &key)?;
+            let pem = certificate_to_pem(&certificate);
+            fs::write(node.data().join("identity.crt"), pem)?;
+            Ok(HostId(key.id()))
+        };
+        let (mut hosts, mut registries) = (Vec::new(), Vec::new());
+        for node in &self.hosts {
+            hosts.push(GridHost {
+                name: node.name.clone(),
+                addr: node.relay.addr,
+                id: certify(node, Role::Donor)?,
+                site: None,
+                owner: None,
+            });
+        }
+        for node in &self.registries {
+            registries.push(GridRegistry {
+                name: node.name.clone(),
+                addr: node.relay.addr,
+                id: certify(node, Role::Registry)?,
+            });
+        }
+        let owner = secret(0xee);
+        let certificate = authority.sign(&[Role::Submitter], "owner", owner.id(), validity()?)?;
+        let files = OwnerFiles {
+            key: self.path("owner.key"),
+            certificate: self.path("owner.crt"),
+        };
+        write_key(&files.key, &owner)?;
+        fs::write(&files.certificate, certificate_to_pem(&certificate))?;
+        let grid = Grid {
+            name: "cluster".into(),
+            authority: authority.certificate().clone(),
+            hosts,
+            registries,
+            owner: Some(files),
+            revoked: Revocations::default(),
+        };
+        Ok(grid.save(&self.path("grid.toml"))?)
+    }
+
+    /// Starts what does not run, and waits until it is ready.
+    ///
+    /// # Errors
+    /// When one does not start.
+    pub fn start_stopped(&self) -> Result<()> {
+        for node in self.nodes() {
+            if node.child().is_none() {
+                self.start_node(node)?;
+            }
+        }
+        for node in self.nodes() {
+            let ready = node.dir.join("ready");
+            wait_until("a daemon is ready", Duration::from_secs(60), || {
+                if let Some(status) = node.child().as_mut().and_then(|c| c.try_wait().ok()?) {
+                    let log = fs::read_to_string(node.dir.join("log")).unwrap_or_default();
+                    anyhow::bail!("{} ended ({status}): {log}", node.name);
+                }
+                Ok(ready.exists())
+            })?;
+        }
+        Ok(())
+    }
+
+    fn start_node(&self, node: &Node) -> Result<()> {
+        let ready = node.dir.join("ready");
+        if ready.exists() {
+            fs::remove_file(&ready)?;
+        }
+        let log = fs::File::options()
+            .create(true)
+            .append(true)
+            .open(node.dir.join("log"))?;
+        let mut daemon = Command::new(crate::ckpt()?);
+        daemon
+            .arg0("ckpt-store")
+            .args([node.verb, "--grid"])
+            .arg(self.path("grid.toml"))
+            .arg("--data")
+            .arg(node.data())
+            .args(["--listen", &node.listen.to_string()])
+            .arg("--ready-file")
+            .arg(&ready)
+            .envs(self.env.iter().cloned())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log);
+        if node.verb == "serve" {
+            let announced = node.relay.addr.to_string();
+            daemon.args([
+                "--normal-priority",
+                "--no-stand-back",
+                "--reserve",
+                "1MiB",
+                "--announce",
+                &announced,
+            ]);
+        }
+        if let Some(library) = faketime() {
+            daemon
+                .env("LD_PRELOAD", library)
+                .env("FAKETIME_TIMESTAMP_FILE", node.dir.join("clock"))
+                .env("FAKETIME_CACHE_DURATION", "1")
+                .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        }
+        *node.child() = Some(daemon.spawn().context("starting a daemon")?);
+        Ok(())
+    }
+
+    /// Hosts and registries.
+    pub fn nodes(&self) -> impl Iterator<Item = &Node> {
+        self.hosts.iter().chain(&self.registries)
+    }
+
+    /// A path for the test's own files.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Runs a `ckpt` command.
+    ///
+    /// # Errors
+    /// When it can't be run or does not end.
+    pub fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Result<Outcome> {
+        let mut command = command(args)?;
+        command
+            .env("CKPT_GRID", self.path("grid.toml"))
+            .env("CKPT_STATE_DIR", self.path("state"))
+            .current_dir(self.dir.path());
+        run(&mut command)
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for node in self.nodes() {
+            // A stopped process dies of SIGKILL, too.
+            let _ = node.kill();
+        }
+        for node in &self.hosts {
+            // Fails where none was mounted.
+            let _ = Command::new("umount")
+                .arg("--lazy")
+                .arg(node.data())
+                .stderr(Stdio::null())
+                .status();
+        }
+    }
+}
+
+/// The library that sets clocks, if it is installed.
+fn faketime() -> Option<&'static str> {
+    FAKETIME.into_iter().find(|path| Path::new(path).exists())
+}
+
+/// Mounts a small file system; says whether it could.
+fn mount(dir: &Path) -> bool {
+    let mut mount = Command::new("mount");
+    mount
+        .args(["-t", "tmpfs", "-o"])
+        .arg(format!("size={DISK_MB}m"))
+        .arg("ckpt-test")
+        .arg(dir)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null());
+    mount.status().is_ok_and(|status| status.success())
+}
+
+fn secret(number: u8) -> OwnerSecret {
+    OwnerSecret::new([number; 32])
+}
+
+/// From long ago, so that a clock that is set back does not end it.
+fn validity() -> Result<Validity> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
+    ensure!(now > CLOCK_SLACK, "the clock of this machine is not set");
+    Ok(Validity {
+        from: (now - CLOCK_SLACK).as_secs(),
+        lasting: 2 * CLOCK_SLACK,
+    })
+}
