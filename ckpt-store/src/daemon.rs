@@ -26,7 +26,7 @@ use crate::monitor::preferences::DiskUse;
 use crate::monitor::proc::SystemPaths;
 use crate::monitor::{Monitor, MonitorError, SAMPLE_PERIOD};
 use crate::registry::announcer::{Announcer, Card};
-use crate::repair::{RepairSettings, Repairer};
+use crate::repair::{Links, RepairSettings, Repairer};
 use crate::scrub;
 use crate::serve::auditing::Auditing;
 use crate::serve::reception::{Reception, Visitor};
@@ -152,6 +152,7 @@ impl Daemon {
             monitor: Arc::clone(&monitor),
             clock,
             settings,
+            links: Links::new(&config.identity, &config.grid),
         };
         let repairing = tokio::spawn(repairer(config.repair).run());
         // Whoever leaves is in a hurry.

@@ -44,9 +44,8 @@ const BAD_MAX: usize = 2;
 /// Largest image.
 const IMAGE_BYTES_MAX: usize = 2 << 20;
 
-/// Memory that no daemon or registry may exceed: its own bound, and as much again for code, stacks and
-/// what the allocator does not give back.
-const MEMORY_MAX: u64 = 128 << 20;
+/// Memory that no daemon or registry may exceed: the bound that daemons are given.
+const MEMORY_MAX: u64 = 64 << 20;
 
 /// How often the state of a long run is told.
 const TELL_PERIOD: Duration = Duration::from_secs(60);

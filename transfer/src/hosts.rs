@@ -8,7 +8,7 @@ use codec::notice::Notice;
 use codec::{CheckpointId, JobTag, OwnerId};
 use protocol::grid::{Grid, GridHost};
 use protocol::identity::{Identity, Peer, Revocations};
-use protocol::net::endpoint::{self, EndpointConfig, EndpointError};
+use protocol::net::endpoint::{self, EndpointConfig, EndpointError, MTU_SMALL};
 use protocol::net::stream::{Exchange, ExchangeError, read_frame, request, write_frame};
 use protocol::wire::announcement::Announced;
 use protocol::wire::limits::{NOTICES_ASKED_MAX, PEER_ASKED_MAX, RECORDS_MAX, REQUEST_TIMEOUT};
@@ -22,6 +22,9 @@ use crate::{Fault, HostIndex};
 
 /// Records that one host may tell of one owner; beyond, it is making them up.
 const RECORDS_PER_HOST_MAX: usize = 1 << 20;
+
+/// Whoever lets so little be in flight is in no hurry, or has little memory.
+const LITTLE: u32 = 1 << 20;
 
 /// Round trips that a probe takes on any way while the connection finds its rate.
 const PROBE_RTTS: u32 = 8;
@@ -66,6 +69,9 @@ impl Hosts {
         config.receive_window = window;
         config.stream_window = window;
         config.send_window = window.into();
+        if window <= LITTLE {
+            config.mtu_max = MTU_SMALL;
+        }
         let any: [SocketAddr; 2] = [
             (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0).into(),
             (IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0).into(),

@@ -1,15 +1,20 @@
 //! Asks registries which hosts there are.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use protocol::grid::{Grid, GridRegistry};
+use codec::{CheckpointId, OwnerId};
+use protocol::grid::Grid;
 use protocol::identity::{Identity, Role};
-use protocol::net::endpoint::{EndpointConfig, EndpointError};
+use protocol::net::endpoint::{EndpointConfig, EndpointError, MTU_SMALL};
 use protocol::net::stream::{ExchangeError, read_frame, request};
 use protocol::net::{ConnectError, client, connect_as};
-use protocol::wire::limits::{MEMBERS_MAX, REQUEST_TIMEOUT};
+use protocol::wire::limits::{HOLDERS_MAX, MEMBERS_MAX, REQUEST_TIMEOUT};
 use protocol::wire::message::{MemberRecord, Request, Response};
+use quinn::{Connection, Endpoint};
+use rustls_pki_types::CertificateDer;
 use tokio::task::JoinSet;
 
 use crate::roster::HOSTS_MAX;
@@ -35,45 +40,123 @@ enum Silent {
     Late,
 }
 
-/// What each registry of the grid says that answers.
-pub async fn members(grid: &Grid, identity: &Identity) -> Vec<Vec<MemberRecord>> {
-    let mut asking = JoinSet::new();
-    for registry in &grid.registries {
+/// What registries are asked.
+#[derive(Clone, Debug)]
+enum Question {
+    Members,
+    Holders(Arc<Vec<CheckpointId>>),
+}
+
+/// What a registry answered.
+#[derive(Debug, Default)]
+struct Told {
+    members: Vec<MemberRecord>,
+    holders: BTreeSet<OwnerId>,
+}
+
+impl Question {
+    async fn ask(&self, connection: &Connection) -> Result<Told, Silent> {
+        Ok(match self {
+            Self::Members => Told {
+                members: members(connection).await?,
+                ..Told::default()
+            },
+            Self::Holders(checkpoints) => Told {
+                holders: holders(connection, checkpoints).await?,
+                ..Told::default()
+            },
+        })
+    }
+}
+
+/// A client of registries; its sockets are made once.
+#[derive(Debug)]
+pub struct Registries {
+    config: EndpointConfig,
+    v4: Mutex<Option<Endpoint>>,
+    v6: Mutex<Option<Endpoint>>,
+}
+
+impl Registries {
+    /// Somebody with this identity, who asks registries of the grid with this authority.
+    pub fn new(identity: &Identity, authority: CertificateDer<'static>) -> Self {
         let config = EndpointConfig {
             receive_window: WINDOW,
             stream_window: WINDOW,
-            ..EndpointConfig::new(identity.clone(), grid.authority.clone())
+            mtu_max: MTU_SMALL,
+            ..EndpointConfig::new(identity.clone(), authority)
         };
-        let registry = registry.clone();
-        asking.spawn(async move {
-            let asked = tokio::time::timeout(PATIENCE, ask(&config, &registry)).await;
-            (registry.name, asked.unwrap_or(Err(Silent::Late)))
-        });
-    }
-    let mut told = Vec::new();
-    for (registry, answer) in asking.join_all().await {
-        match answer {
-            Ok(records) => told.push(records),
-            Err(cause) => tracing::warn!(registry, %cause, "registry left out"),
+        Self {
+            config,
+            v4: Mutex::default(),
+            v6: Mutex::default(),
         }
     }
-    told
+
+    /// Which donors there are, as each registry of `grid` says that answers.
+    pub async fn members(&self, grid: &Grid) -> Vec<Vec<MemberRecord>> {
+        let told = self.ask_all(grid, &Question::Members).await.into_iter();
+        told.map(|told| told.members).collect()
+    }
+
+    /// Who holds shards of any of these checkpoints, as all registries of `grid` together say. `None`
+    /// when none answers.
+    pub async fn holders(
+        &self,
+        grid: &Grid,
+        checkpoints: Arc<Vec<CheckpointId>>,
+    ) -> Option<BTreeSet<OwnerId>> {
+        let told = self.ask_all(grid, &Question::Holders(checkpoints)).await;
+        let holders = || told.iter().flat_map(|told| told.holders.iter().copied());
+        (!told.is_empty()).then(|| holders().collect())
+    }
+
+    async fn ask_all(&self, grid: &Grid, question: &Question) -> Vec<Told> {
+        let mut asking = JoinSet::new();
+        for registry in &grid.registries {
+            let endpoint = self.endpoint(registry.addr);
+            let (registry, question) = (registry.clone(), question.clone());
+            asking.spawn(async move {
+                let asked = async {
+                    let endpoint = endpoint?;
+                    let (addr, id) = (registry.addr, registry.id);
+                    let connection = connect_as(&endpoint, addr, id, Role::Registry).await?;
+                    let told = question.ask(&connection).await;
+                    connection.close(0_u32.into(), b"");
+                    told
+                };
+                let asked = tokio::time::timeout(PATIENCE, asked).await;
+                (registry.name, asked.unwrap_or(Err(Silent::Late)))
+            });
+        }
+        let mut all = Vec::new();
+        for (registry, answer) in asking.join_all().await {
+            match answer {
+                Ok(told) => all.push(told),
+                Err(cause) => tracing::warn!(registry, %cause, "registry left out"),
+            }
+        }
+        all
+    }
+
+    fn endpoint(&self, to: SocketAddr) -> Result<Endpoint, EndpointError> {
+        let (slot, any): (_, SocketAddr) = match to {
+            SocketAddr::V4(_) => (&self.v4, ([0, 0, 0, 0], 0).into()),
+            SocketAddr::V6(_) => (&self.v6, ([0; 8], 0).into()),
+        };
+        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(endpoint) = slot.as_ref() {
+            return Ok(endpoint.clone());
+        }
+        Ok(slot.insert(client(&self.config, any)?).clone())
+    }
 }
 
-async fn ask(
-    config: &EndpointConfig,
-    registry: &GridRegistry,
-) -> Result<Vec<MemberRecord>, Silent> {
-    let any: SocketAddr = match registry.addr {
-        SocketAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
-        SocketAddr::V6(_) => ([0; 8], 0).into(),
-    };
-    let endpoint = client(config, any)?;
-    let connection = connect_as(&endpoint, registry.addr, registry.id, Role::Registry).await?;
+async fn members(connection: &Connection) -> Result<Vec<MemberRecord>, Silent> {
     let mut records: Vec<MemberRecord> = Vec::new();
     loop {
         let after = records.last().map(|record| record.id);
-        let asked = request(&connection, &Request::Members { after }, REQUEST_TIMEOUT).await?;
+        let asked = request(connection, &Request::Members { after }, REQUEST_TIMEOUT).await?;
         let (Response::Members { count, more }, mut exchange) = asked else {
             return Err(Silent::Answer);
         };
@@ -90,8 +173,26 @@ async fn ask(
             records.push(record);
         }
         if !more {
-            connection.close(0_u32.into(), b"");
             return Ok(records);
         }
     }
+}
+
+async fn holders(
+    connection: &Connection,
+    checkpoints: &[CheckpointId],
+) -> Result<BTreeSet<OwnerId>, Silent> {
+    let mut all = BTreeSet::new();
+    for checkpoint in checkpoints {
+        let asked = Request::Holders {
+            checkpoint: *checkpoint,
+        };
+        match request(connection, &asked, REQUEST_TIMEOUT).await? {
+            (Response::Holders { holders }, _) if holders.len() <= HOLDERS_MAX => {
+                all.extend(holders.into_iter().map(|(id, _)| id));
+            }
+            _ => return Err(Silent::Answer),
+        }
+    }
+    Ok(all)
 }

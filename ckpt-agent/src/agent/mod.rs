@@ -20,7 +20,8 @@ use protocol::identity::{Identity, Role};
 use crate::core::{Fault, HostIndex};
 use crate::knowledge::{Notebook, Observation};
 use crate::report::{ExitStatus, Failure, Holder, HostNote};
-use crate::transfer::{Hosts, registry};
+use crate::transfer::Hosts;
+use transfer::registry::Registries;
 use transfer::roster;
 
 pub use advise::{AdviseRequest, advise};
@@ -128,7 +129,8 @@ pub enum ForgetWhich {
 
 /// The grid with all hosts that its registries know, or knew when one last answered.
 pub async fn discover(grid: &Grid, identity: &Identity, notebook: &Notebook) -> Grid {
-    let told = registry::members(grid, identity).await;
+    let registries = Registries::new(identity, grid.authority.clone());
+    let told = registries.members(grid).await;
     let known = notebook.read(unix_seconds());
     let hosts = roster::merge(&grid.hosts, &told, known.roster(), &grid.revoked);
     if !told.is_empty() {

@@ -2,4 +2,4 @@
 
 pub mod sources;
 
-pub use ::transfer::{Hosts, get, hosts, put, rebuild, registry};
+pub use ::transfer::{Hosts, get, hosts, put, rebuild};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use protocol::grid::GridRegistry;
 use protocol::identity::Role;
-use protocol::net::endpoint::{EndpointConfig, EndpointError};
+use protocol::net::endpoint::{EndpointConfig, EndpointError, MTU_SMALL};
 use protocol::net::stream::{ExchangeError, request};
 use protocol::net::{ConnectError, client, connect_as};
 use protocol::wire::limits::{HOLDS_MAX, REQUEST_TIMEOUT};
@@ -73,6 +73,10 @@ impl Announcer {
         settings: EndpointConfig,
         registries: Vec<GridRegistry>,
     ) -> Result<(), EndpointError> {
+        let settings = EndpointConfig {
+            mtu_max: MTU_SMALL,
+            ..settings
+        };
         let this = Arc::new(self);
         let mut telling = JoinSet::new();
         for registry in registries {

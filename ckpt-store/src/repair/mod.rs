@@ -6,21 +6,23 @@ mod target;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use codec::manifest::Public;
+use codec::manifest::{Manifest, Public};
 use codec::{CheckpointId, OwnerId, ShardIndex};
 use placement::AvailabilityBitmap;
-use protocol::grid::Grid;
-use protocol::identity::{HostId, Identity};
+use protocol::grid::{Grid, GridHost};
+use protocol::identity::{HostId, Identity, Revocations};
+use protocol::net::endpoint::EndpointError;
 use protocol::wire::message::{Claim, MemberRecord, PutRebuilt, PutShard, Request};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 use transfer::put::{Meter, PutProgress, put_shard};
 use transfer::rebuild::Rebuild;
-use transfer::{Fault, HostIndex, Hosts, registry, roster};
+use transfer::registry::Registries;
+use transfer::{Fault, HostIndex, Hosts, roster};
 
 use crate::core::Key;
 use crate::core::release::{self, Burden, agreed_clock};
@@ -83,6 +85,39 @@ pub struct Repairer {
     pub clock: Clock,
     /// How it is done.
     pub settings: RepairSettings,
+    /// Ways to the others.
+    pub links: Links,
+}
+
+/// Ways to other hosts and to registries: made once, not in every round.
+#[derive(Debug)]
+pub struct Links {
+    registries: Registries,
+    hosts: Mutex<Option<(Vec<GridHost>, Revocations, Hosts)>>,
+}
+
+impl Links {
+    /// Links of a member of a grid with this authority.
+    pub fn new(identity: &Identity, grid: &Grid) -> Self {
+        Self {
+            registries: Registries::new(identity, grid.authority.clone()),
+            hosts: Mutex::default(),
+        }
+    }
+
+    /// The hosts of `grid`; the same as last time as long as they are the same.
+    fn hosts(&self, grid: &Grid, identity: &Identity) -> Result<Hosts, EndpointError> {
+        let mut known = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = known
+            .as_ref()
+            .filter(|(hosts, revoked, _)| *hosts == grid.hosts && *revoked == grid.revoked);
+        if let Some((_, _, hosts)) = same {
+            return Ok(hosts.clone());
+        }
+        let hosts = Hosts::new(grid, identity, WINDOW)?;
+        *known = Some((grid.hosts.clone(), grid.revoked.clone(), hosts.clone()));
+        Ok(hosts)
+    }
 }
 
 /// What was found out in one round.
@@ -147,9 +182,19 @@ impl Repairer {
             return Ok(0);
         }
         let grid = self.grid_now().await;
-        let told = registry::members(&grid, &self.identity).await;
-        let round = self.find(grid, &told, manifests).await?;
+        let told = self.links.registries.members(&grid).await;
+        let asked = self.worth_asking(&grid, &manifests, past).await;
+        let is_partial = asked.is_some();
+        let mut round = self
+            .find(grid.clone(), &told, manifests.clone(), asked)
+            .await?;
         self.hear(&round).await;
+        if is_partial && self.store.excess_bytes() > 0 {
+            // Whoever has room is wanted now.
+            round = self
+                .find(grid.clone(), &told, manifests.clone(), None)
+                .await?;
+        }
         self.give_back(&round).await;
         if !self.settings.rebuilds {
             return Ok(0);
@@ -164,14 +209,22 @@ impl Repairer {
         let histories = histories(&told);
         let now = self.clock.now();
         let patience = self.settings.patience;
-        let repairs = watch.look(now, self.own(), &round.situations, |checkpoint, shard| {
-            let holder = past.get(&(checkpoint, shard));
-            // One that is there without its shard has lost it for good.
-            if holder.is_some_and(|holder| round.answers(*holder)) {
-                return Duration::ZERO;
-            }
-            patience.with(holder.and_then(|holder| histories.get(holder)))
-        });
+        let mut look = |round: &Round| {
+            watch.look(now, self.own(), &round.situations, |checkpoint, shard| {
+                let holder = past.get(&(checkpoint, shard));
+                // One that is there without its shard has lost it for good.
+                if holder.is_some_and(|holder| round.answers(*holder)) {
+                    return Duration::ZERO;
+                }
+                patience.with(holder.and_then(|holder| histories.get(holder)))
+            })
+        };
+        let mut repairs = look(&round);
+        if is_partial && !repairs.is_empty() {
+            // Before anything is rebuilt, everybody is asked: a registry may not know all.
+            round = self.find(grid, &told, manifests, None).await?;
+            repairs = look(&round);
+        }
         let mut rebuilt = 0;
         for repair in repairs.iter().take(REPAIRS_PER_ROUND) {
             if !matches!(self.monitor.stance(), Stance::Open) {
@@ -191,25 +244,56 @@ impl Repairer {
         Ok(rebuilt)
     }
 
-    /// Asks all hosts what they hold of the checkpoints that are held here.
+    /// Whom to ask: those who hold something of what is held here, as registries say, and those who
+    /// did last. In a large pool that is a small part. `None`, which is everybody, when no registry
+    /// answers.
+    async fn worth_asking(
+        &self,
+        grid: &Grid,
+        manifests: &[(Manifest, Vec<u8>)],
+        past: &BTreeMap<(CheckpointId, ShardIndex), OwnerId>,
+    ) -> Option<BTreeSet<OwnerId>> {
+        // The first time everybody is asked: who held what was deleted meanwhile knows of it, and
+        // does not hold it any more.
+        if past.is_empty() {
+            return None;
+        }
+        let ids = manifests
+            .iter()
+            .map(|(manifest, _)| manifest.public().checkpoint);
+        let ids = Arc::new(ids.collect());
+        let mut worth = self.links.registries.holders(grid, ids).await?;
+        worth.extend(past.values().copied());
+        worth.insert(self.own());
+        Some(worth)
+    }
+
+    /// Asks hosts, all of them or `only` some, what they hold of the checkpoints that are held here.
     async fn find(
         &self,
         grid: Grid,
         told: &[Vec<MemberRecord>],
-        manifests: Vec<(codec::manifest::Manifest, Vec<u8>)>,
+        manifests: Vec<(Manifest, Vec<u8>)>,
+        only: Option<BTreeSet<OwnerId>>,
     ) -> Result<Round, String> {
         let grid = Grid {
             hosts: roster::merge(&grid.hosts, told, &[], &grid.revoked),
             ..grid
         };
-        let hosts = Hosts::new(&grid, &self.identity, WINDOW).map_err(|cause| cause.to_string())?;
+        let hosts = self.links.hosts(&grid, &self.identity);
+        let hosts = hosts.map_err(|cause| cause.to_string())?;
         let asked: Vec<CheckpointId> = manifests
             .iter()
             .map(|(manifest, _)| manifest.public().checkpoint)
             .collect();
         let asked = Arc::new(asked);
         let mut asking = JoinSet::new();
-        for host in hosts.all() {
+        let is_asked = |host: &HostIndex| {
+            let entry = hosts.entry(*host);
+            let ids = only.as_ref().zip(entry);
+            ids.is_none_or(|(only, entry)| only.contains(&entry.id.0))
+        };
+        for host in hosts.all().filter(is_asked) {
             let (hosts, asked) = (hosts.clone(), Arc::clone(&asked));
             asking.spawn(async move { (host, hosts.peer_held(host, &asked).await) });
         }
@@ -259,8 +343,8 @@ impl Repairer {
         }
         let own = self.own();
         let grid = self.grid_now().await;
-        let told = registry::members(&grid, &self.identity).await;
-        let round = match self.find(grid, &told, manifests).await {
+        let told = self.links.registries.members(&grid).await;
+        let round = match self.find(grid, &told, manifests, None).await {
             Ok(round) => round,
             Err(why) => {
                 warn!(why, "nothing is handed over");

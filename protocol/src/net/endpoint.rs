@@ -66,6 +66,10 @@ pub struct EndpointConfig {
 /// shrink to 1,200 bytes.
 pub const MTU_MAX: u16 = 6_500;
 
+/// Largest datagram of endpoints that move little: it passes everywhere, and the buffer that quinn
+/// receives into, which is for 2,048 of the largest datagrams, takes 3 MiB and not 13.
+pub const MTU_SMALL: u16 = 1_452;
+
 /// A connection on which nothing is heard for this long is dead. Living peers send something four
 /// times as often.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
@@ -158,7 +162,8 @@ pub fn server(config: &EndpointConfig, addr: SocketAddr) -> Result<Endpoint, End
     let server = server_config(config, tls)?;
     let mut settings = quinn::EndpointConfig::default();
     remember_connections(&mut settings, &config.identity);
-    endpoint(settings, Some(server), socket(addr).map_err(failed)?).map_err(failed)
+    let socket = socket(addr).map_err(failed)?;
+    endpoint(settings, config.mtu_max, Some(server), socket).map_err(failed)
 }
 
 /// An endpoint that connects to donors.
@@ -169,7 +174,8 @@ pub fn client(config: &EndpointConfig, addr: SocketAddr) -> Result<Endpoint, End
     let failed = |cause| EndpointError::Socket { addr, cause };
     let client = client_config(config, client_tls(config)?)?;
     let settings = quinn::EndpointConfig::default();
-    let mut endpoint = endpoint(settings, None, socket(addr).map_err(failed)?).map_err(failed)?;
+    let socket = socket(addr).map_err(failed)?;
+    let mut endpoint = endpoint(settings, config.mtu_max, None, socket).map_err(failed)?;
     endpoint.set_default_client_config(client);
     Ok(endpoint)
 }
@@ -266,11 +272,12 @@ fn remember_connections(settings: &mut quinn::EndpointConfig, identity: &Identit
 
 fn endpoint(
     mut settings: quinn::EndpointConfig,
+    mtu_max: u16,
     server: Option<ServerConfig>,
     socket: UdpSocket,
 ) -> io::Result<Endpoint> {
     settings
-        .max_udp_payload_size(MTU_MAX)
+        .max_udp_payload_size(mtu_max.min(MTU_MAX))
         .map_err(io::Error::other)?;
     Endpoint::new(settings, server, socket, Arc::new(quinn::TokioRuntime))
 }
