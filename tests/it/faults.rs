@@ -6,8 +6,9 @@ use std::net::UdpSocket;
 use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
+use tests::cluster::Cluster;
 use tests::program::wait_until;
 use tests::{Grid, damage, image};
 
@@ -316,5 +317,36 @@ fn garbage_on_a_port_is_no_host() -> Result<()> {
     assert_eq!(restore_bytes(&grid, "42")?, b"image");
     let hosts = grid.run(["--json", "hosts"])?.expect(0)?.json()?;
     assert_eq!(hosts["hosts"][5]["up"], false);
+    Ok(())
+}
+
+#[test]
+fn hosts_that_are_slow_to_answer_are_waited_for_when_they_are_needed() -> Result<()> {
+    let cluster = Cluster::start(6, 0, &[("CKPT_REPAIR_PERIOD", "1h")])?;
+    let bytes = image::memory(2 << 20, 9);
+    fs::write(cluster.path("image"), &bytes)?;
+    for _ in 0..2 {
+        cluster.run(["save", "--job", "42", "image"])?.expect(0)?;
+    }
+    let shown = cluster.run(["--json", "show", "--job", "42"])?.json()?;
+    let holders = shown["holders"].as_array().context("holders")?.clone();
+    let node = |at: usize| {
+        let name = holders[at]["host"].as_str();
+        let mut hosts = cluster.hosts.iter();
+        hosts.find(|host| Some(host.name.as_str()) == name)
+    };
+    // Two say that they have their shards, and have not.
+    for at in [0, 1] {
+        for file in node(at).context("no host")?.shard_files()? {
+            fs::remove_file(file)?;
+        }
+    }
+    for at in [2, 3] {
+        node(at).context("no host")?.relay.weather(0, 400, 0);
+    }
+    let restore = ["--json", "restore", "--job", "42", "-o", "out"];
+    let restored = cluster.run(restore)?.expect(0)?.json()?;
+    ensure!(restored["version"] == 2, "{restored}");
+    ensure!(fs::read(cluster.path("out"))? == bytes);
     Ok(())
 }

@@ -69,6 +69,8 @@ pub(super) struct Gathered {
     pub(super) answered: Vec<(HostIndex, Told)>,
     /// Hosts that did not, and why.
     pub(super) silent: Vec<(HostIndex, Fault)>,
+    /// Whether hosts were left out that may still have answered.
+    pub(super) is_cut_short: bool,
     /// What the owner said last of the job, if one job was asked for.
     pub(super) notice: Option<Notice>,
 }
@@ -93,6 +95,7 @@ impl Agent {
             inventory: Inventory::default(),
             answered: Vec::new(),
             silent: Vec::new(),
+            is_cut_short: false,
             notice: None,
         };
         let mut asking = JoinSet::new();
@@ -129,6 +132,7 @@ impl Agent {
                 grace = Some(Instant::now() + GRACE);
             }
         }
+        gathered.is_cut_short = !waiting.is_empty();
         let slow = waiting
             .into_iter()
             .map(|host| (host, Fault::Gone("no answer yet".into())));

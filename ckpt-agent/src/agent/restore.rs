@@ -67,9 +67,9 @@ impl Agent {
             Which::Newest => Patience::ToRestore,
             Which::Version(_) => Patience::All,
         };
-        let gathered = self.gather(Some(job_tag), patience).await;
+        let mut gathered = self.gather(Some(job_tag), patience).await;
         self.somebody(&gathered, &doing)?;
-        let choices = choose(&gathered, request.which);
+        let mut choices = choose(&gathered, request.which);
         let hidden = self.hidden(job_tag, &choices, request.which);
         if choices.is_empty() {
             let mut report = self.nothing(&request, &gathered, &doing, started)?;
@@ -83,11 +83,12 @@ impl Agent {
             observer.event(ProgressEvent::VersionSkipped(skip.clone()));
         }
         let mut hosts = Vec::new();
-        for known in choices {
+        let mut next = 0;
+        while let Some(known) = choices.get(next) {
             let attempt = Attempt {
                 agent: self,
                 request: &request,
-                known: &known,
+                known,
                 observer: &observer,
                 started,
             };
@@ -99,12 +100,21 @@ impl Agent {
                     return Ok(report);
                 }
                 Err(Stop::Fatal(failure)) => return Err(failure),
+                Err(Stop::Unrestorable { .. }) if gathered.is_cut_short => {
+                    // Hosts that answered do not have what they said: those who were too slow to
+                    // answer are waited for before an older version is taken.
+                    gathered = self.gather(Some(job_tag), Patience::All).await;
+                    self.somebody(&gathered, &doing)?;
+                    choices = choose(&gathered, request.which);
+                    next = 0;
+                }
                 Err(Stop::Unrestorable { reason, notes }) => {
                     hosts.extend(notes);
                     let version = known.version();
                     let skip = SkippedVersion { version, reason };
                     observer.event(ProgressEvent::VersionSkipped(skip.clone()));
                     skipped.push(skip);
+                    next += 1;
                 }
             }
         }

@@ -10,6 +10,8 @@ pub mod registry;
 pub mod release;
 pub mod repair;
 pub mod rhythm;
+#[cfg(test)]
+mod sim;
 
 pub use catalog::{Catalog, Denied, Key, PutId, Shard};
 pub use ledger::Ledger;

@@ -95,6 +95,23 @@ impl Situation {
             .filter(|shard| !self.held.contains_key(shard))
     }
 
+    /// Which of the hosts that answer may take another shard: those that hold none or, when there are
+    /// no such, those of whose shards others have copies. `except` is not among them.
+    pub fn targets(&self, answering: &BTreeSet<OwnerId>, except: ShardIndex) -> Vec<OwnerId> {
+        let holds = |host: &OwnerId, holders: &BTreeSet<OwnerId>| holders.contains(host);
+        let free = |host: &&OwnerId| !self.held.values().any(|holders| holds(host, holders));
+        let none: Vec<OwnerId> = answering.iter().filter(free).copied().collect();
+        if !none.is_empty() {
+            return none;
+        }
+        let holds_it = |host: &OwnerId| self.held.get(&except).is_some_and(|h| h.contains(host));
+        let doubles = |host: &&OwnerId| {
+            let mut mine = self.held.values().filter(|holders| holds(host, holders));
+            mine.all(|holders| holders.len() > 1) && !holds_it(host)
+        };
+        answering.iter().filter(doubles).copied().collect()
+    }
+
     /// How many shards can still be lost; `None` when there are too few already.
     pub fn spare(&self) -> Option<usize> {
         self.held.len().checked_sub(self.redundancy.data())
@@ -170,6 +187,61 @@ impl Watch {
         }
         repairs.sort_by_key(|repair| (repair.spare, repair.checkpoint, repair.shard));
         repairs
+    }
+}
+
+/// What a host remembers from one look at its checkpoints to the next.
+#[derive(Debug, Default)]
+pub struct Caretaker {
+    watch: Watch,
+    /// Who held a shard last.
+    past: BTreeMap<(CheckpointId, ShardIndex), OwnerId>,
+}
+
+impl Caretaker {
+    /// Whom to ask what they hold: those who hold something of what is held here, as registries
+    /// `told`, and those who did last. In a large pool that is a small part. `None`, which is
+    /// everybody, when no registry answers, and the first time: who held what was deleted meanwhile
+    /// knows of it, and does not hold it any more.
+    pub fn whom_to_ask(
+        &self,
+        own: OwnerId,
+        told: Option<BTreeSet<OwnerId>>,
+    ) -> Option<BTreeSet<OwnerId>> {
+        let mut worth = told.filter(|_| !self.past.is_empty())?;
+        worth.extend(self.past.values().copied());
+        worth.insert(own);
+        Some(worth)
+    }
+
+    /// What this host, `own`, has to rebuild now. `answering` are the hosts that said what they hold,
+    /// `patience` is that with a host.
+    pub fn repairs(
+        &mut self,
+        now: Millis,
+        own: OwnerId,
+        situations: &[Situation],
+        answering: &BTreeSet<OwnerId>,
+        patience: impl Fn(Option<&OwnerId>) -> Duration,
+    ) -> Vec<Repair> {
+        let known: BTreeSet<CheckpointId> = situations.iter().map(|one| one.checkpoint).collect();
+        self.past.retain(|(of, _), _| known.contains(of));
+        for situation in situations {
+            for (shard, holders) in &situation.held {
+                let last = holders.iter().next_back().copied();
+                self.past
+                    .extend(last.map(|holder| ((situation.checkpoint, *shard), holder)));
+            }
+        }
+        let past = &self.past;
+        self.watch.look(now, own, situations, |checkpoint, shard| {
+            let holder = past.get(&(checkpoint, shard));
+            // One that is there without its shard has lost it for good.
+            if holder.is_some_and(|holder| answering.contains(holder)) {
+                return Duration::ZERO;
+            }
+            patience(holder)
+        })
     }
 }
 
@@ -270,6 +342,17 @@ mod tests {
         let gone = [situation(1, &[(0, 1), (1, 2)])];
         assert_eq!(all(&mut watches, 0, &gone), []);
         assert_eq!(all(&mut watches, 100 * HOUR, &gone), []);
+    }
+
+    #[test]
+    fn where_every_host_holds_a_shard_one_with_a_double_takes_another() {
+        let all: BTreeSet<_> = (1..=6).map(id).collect();
+        let whole = situation(1, &[(0, 1), (1, 2), (2, 3), (3, 4)]);
+        let missing = whole.redundancy.shard(4).unwrap();
+        assert_eq!(whole.targets(&all, missing), [id(5), id(6)]);
+        let crowded = situation(1, &[(0, 1), (1, 2), (2, 3), (3, 4), (3, 5), (0, 6)]);
+        let targets = crowded.targets(&all, missing);
+        assert_eq!(targets, [id(1), id(4), id(5), id(6)]);
     }
 
     #[test]

@@ -26,7 +26,7 @@ use transfer::{Fault, HostIndex, Hosts, roster};
 
 use crate::core::Key;
 use crate::core::release::{self, Burden, agreed_clock};
-use crate::core::repair::{Patience, Repair, Situation, Watch};
+use crate::core::repair::{Caretaker, Patience, Repair, Situation};
 use crate::monitor::Monitor;
 use crate::monitor::stance::Stance;
 use crate::serve::Clock;
@@ -136,8 +136,7 @@ struct Round {
 impl Repairer {
     /// Looks again and again; ends never.
     pub async fn run(self) {
-        let mut watch = Watch::default();
-        let mut past: BTreeMap<(CheckpointId, ShardIndex), OwnerId> = BTreeMap::new();
+        let mut caretaker = Caretaker::default();
         // One that was away may hold what was deleted meanwhile: it looks soon.
         let mut wait = self.settings.period.min(FIRST_LOOK);
         loop {
@@ -145,7 +144,7 @@ impl Repairer {
             if !matches!(self.monitor.stance(), Stance::Open) {
                 continue;
             }
-            match self.round(&mut watch, &mut past).await {
+            match self.round(&mut caretaker).await {
                 Ok(rebuilt) if rebuilt > 0 => info!(rebuilt, "repaired"),
                 Ok(_) => debug!("looked after what is held"),
                 Err(why) => warn!(why, "not looked after what is held"),
@@ -169,12 +168,8 @@ impl Repairer {
         }
     }
 
-    /// Returns how many shards were rebuilt. `past` remembers who held a shard last.
-    async fn round(
-        &self,
-        watch: &mut Watch,
-        past: &mut BTreeMap<(CheckpointId, ShardIndex), OwnerId>,
-    ) -> Result<usize, String> {
+    /// Returns how many shards were rebuilt.
+    async fn round(&self, caretaker: &mut Caretaker) -> Result<usize, String> {
         let store = Arc::clone(&self.store);
         let manifests = tokio::task::spawn_blocking(move || store.manifests());
         let manifests = manifests.await.map_err(|cause| cause.to_string())?;
@@ -183,7 +178,7 @@ impl Repairer {
         }
         let grid = self.grid_now().await;
         let told = self.links.registries.members(&grid).await;
-        let asked = self.worth_asking(&grid, &manifests, past).await;
+        let asked = self.worth_asking(&grid, &manifests, caretaker).await;
         let is_partial = asked.is_some();
         let mut round = self
             .find(grid.clone(), &told, manifests.clone(), asked)
@@ -199,34 +194,24 @@ impl Repairer {
         if !self.settings.rebuilds {
             return Ok(0);
         }
-        for situation in &round.situations {
-            for (shard, holders) in &situation.held {
-                let last = holders.iter().next_back().copied();
-                past.extend(last.map(|holder| ((situation.checkpoint, *shard), holder)));
-            }
-        }
-        past.retain(|(checkpoint, _), _| round.publics.contains_key(checkpoint));
         let histories = histories(&told);
         let now = self.clock.now();
-        let patience = self.settings.patience;
-        let mut look = |round: &Round| {
-            watch.look(now, self.own(), &round.situations, |checkpoint, shard| {
-                let holder = past.get(&(checkpoint, shard));
-                // One that is there without its shard has lost it for good.
-                if holder.is_some_and(|holder| round.answers(*holder)) {
-                    return Duration::ZERO;
-                }
-                patience.with(holder.and_then(|holder| histories.get(holder)))
-            })
+        let patience = |holder: Option<&OwnerId>| {
+            let history = holder.and_then(|holder| histories.get(holder));
+            self.settings.patience.with(history)
         };
-        let mut repairs = look(&round);
-        if is_partial && !repairs.is_empty() {
+        let mut repairs = |round: &Round| {
+            let answering = round.answering();
+            caretaker.repairs(now, self.own(), &round.situations, &answering, patience)
+        };
+        let mut due = repairs(&round);
+        if is_partial && !due.is_empty() {
             // Before anything is rebuilt, everybody is asked: a registry may not know all.
             round = self.find(grid, &told, manifests, None).await?;
-            repairs = look(&round);
+            due = repairs(&round);
         }
         let mut rebuilt = 0;
-        for repair in repairs.iter().take(REPAIRS_PER_ROUND) {
+        for repair in due.iter().take(REPAIRS_PER_ROUND) {
             if !matches!(self.monitor.stance(), Stance::Open) {
                 break;
             }
@@ -244,28 +229,19 @@ impl Repairer {
         Ok(rebuilt)
     }
 
-    /// Whom to ask: those who hold something of what is held here, as registries say, and those who
-    /// did last. In a large pool that is a small part. `None`, which is everybody, when no registry
-    /// answers.
+    /// Whom to ask; `None` for everybody.
     async fn worth_asking(
         &self,
         grid: &Grid,
         manifests: &[(Manifest, Vec<u8>)],
-        past: &BTreeMap<(CheckpointId, ShardIndex), OwnerId>,
+        caretaker: &Caretaker,
     ) -> Option<BTreeSet<OwnerId>> {
-        // The first time everybody is asked: who held what was deleted meanwhile knows of it, and
-        // does not hold it any more.
-        if past.is_empty() {
-            return None;
-        }
         let ids = manifests
             .iter()
             .map(|(manifest, _)| manifest.public().checkpoint);
         let ids = Arc::new(ids.collect());
-        let mut worth = self.links.registries.holders(grid, ids).await?;
-        worth.extend(past.values().copied());
-        worth.insert(self.own());
-        Some(worth)
+        let told = self.links.registries.holders(grid, ids).await;
+        caretaker.whom_to_ask(self.own(), told)
     }
 
     /// Asks hosts, all of them or `only` some, what they hold of the checkpoints that are held here.
@@ -491,7 +467,8 @@ impl Repairer {
         let public = round.publics.get(&repair.checkpoint).ok_or("forgotten")?;
         let manifest = round.manifests.get(&repair.checkpoint).ok_or("forgotten")?;
         let places = round.places.get(&repair.checkpoint).ok_or("forgotten")?;
-        let targets = target::choose(&round.hosts, &round.alive, places, public).await;
+        let free = round.targets(repair);
+        let targets = target::choose(&round.hosts, free, places, public).await;
         if targets.is_empty() {
             return Err("no other host has room for it".into());
         }
@@ -557,13 +534,23 @@ impl Repairer {
 }
 
 impl Round {
-    fn answers(&self, id: OwnerId) -> bool {
-        let mut alive = self.alive.iter();
-        alive.any(|host| {
-            self.hosts
-                .entry(*host)
-                .is_some_and(|entry| entry.id.0 == id)
-        })
+    /// Hosts that may take a shard.
+    fn targets(&self, repair: &Repair) -> Vec<HostIndex> {
+        let mut situations = self.situations.iter();
+        let Some(situation) = situations.find(|one| one.checkpoint == repair.checkpoint) else {
+            return Vec::new();
+        };
+        let ids = situation.targets(&self.answering(), repair.shard);
+        let is_free = |host: &&HostIndex| {
+            let entry = self.hosts.entry(**host);
+            entry.is_some_and(|entry| ids.contains(&entry.id.0))
+        };
+        self.alive.iter().filter(is_free).copied().collect()
+    }
+
+    fn answering(&self) -> BTreeSet<OwnerId> {
+        let ids = self.alive.iter().filter_map(|host| self.hosts.entry(*host));
+        ids.map(|entry| entry.id.0).collect()
     }
 
     fn enter(&mut self, public: Public, manifest: Vec<u8>, found: Vec<(u8, HostIndex)>) {

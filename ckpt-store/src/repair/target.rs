@@ -18,20 +18,15 @@ const TRIED_MAX: usize = 3;
 /// Time over which a host is to stay, seconds.
 const STAY_SECONDS: f64 = 36_000.0;
 
-/// Hosts to try, best first.
+/// Hosts to try, best first, of those that may take the shard.
 pub(super) async fn choose(
     hosts: &Hosts,
-    alive: &[HostIndex],
+    mut free: Vec<HostIndex>,
     places: &[(ShardIndex, HostIndex)],
     public: &Public,
 ) -> Vec<HostIndex> {
     let crowds = Crowds::of(hosts, places);
     let parity = public.redundancy.parity().max(1);
-    let mut free: Vec<HostIndex> = alive
-        .iter()
-        .copied()
-        .filter(|host| places.iter().all(|(_, holder)| holder != host))
-        .collect();
     // Another few for each checkpoint, so that not all repairs go to the same hosts.
     free.sort_by_key(|host| {
         let mut hasher = blake3::Hasher::new();

@@ -511,13 +511,28 @@ impl Store {
             Err(_) if self.catalog().shard(key, name.shard).is_err() => {
                 return Err(Denied::NotFound.into());
             }
-            Err(cause) => return Err(StoreError::disk("opening a shard")(cause)),
+            Err(cause) => {
+                if cause.kind() == io::ErrorKind::NotFound {
+                    self.drop_lost(key, shard.identity.shard);
+                }
+                return Err(StoreError::disk("opening a shard")(cause));
+            }
         };
         let reader = ShardReader::open(file, shard.identity).map_err(StoreError::Damaged)?;
         if reader.footer().root != shard.root {
             return Err(StoreError::Mismatch("root of the file"));
         }
         Ok(reader)
+    }
+
+    /// Strikes a shard whose file somebody else removed: the host must not say that it has it.
+    fn drop_lost(&self, key: Key, shard: ShardIndex) {
+        let _changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_there = self.disk.open(&shard_path(key, shard)).is_ok();
+        if !is_there && self.catalog().shard(key, shard.number()).is_ok() {
+            self.catalog().shard_removed(key, shard);
+            tracing::error!(checkpoint = %key.checkpoint, shard = shard.number(), "file of a shard is gone");
+        }
     }
 
     /// The bytes of a page of a shard's table.

@@ -1,0 +1,534 @@
+//! Repair and registry together, under a simulated network and clock: thousands of random schedules of
+//! hosts that vanish, return and lose their disks, of registries that forget, of messages that are
+//! lost, of checkpoints that are deleted while hosts are away.
+//!
+//! `CKPT_SCHEDULES` sets how many, `CKPT_SIM_SEED` the first; a failure names its seed.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+
+use codec::{CheckpointId, OwnerId, Redundancy, ShardIndex};
+use protocol::wire::announcement::Announcement;
+use protocol::wire::message::{HoldsPage, Presence, ShardName};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use super::Millis;
+use super::registry::{HEARTBEAT, Registry};
+use super::repair::{Caretaker, Patience, Repair, Situation};
+
+const MINUTE: u64 = 60_000;
+
+/// Time between two looks of a host.
+const PERIOD: u64 = 5 * MINUTE;
+
+/// For how long things go wrong.
+const BAD_TIME: u64 = 6 * 60 * MINUTE;
+
+/// Within this time after that, all has to be well: the longest patience, some looks, and repairs one
+/// after the other.
+const HEAL_TIME: u64 = 3 * 60 * MINUTE;
+
+/// Longest time that one repair takes.
+const REPAIR_TIME: u64 = 10 * MINUTE;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// A host looks after what it holds. With the number of its start, as all of its events.
+    Look(usize, u32),
+    Heartbeat(usize, u32),
+    Rebuilt {
+        by: (usize, u32),
+        target: usize,
+        checkpoint: u8,
+        shard: u8,
+    },
+    Trouble,
+    Return(usize),
+    RegistryReturns(usize),
+    LinkHeals(usize, usize),
+}
+
+#[derive(Default)]
+struct Host {
+    up: bool,
+    starts: u32,
+    shards: BTreeSet<(u8, u8)>,
+    /// Checkpoints that it knows to be deleted.
+    deleted: BTreeSet<u8>,
+    caretaker: Caretaker,
+    /// Changes with its list of shards.
+    holdings: u64,
+}
+
+struct Sim {
+    rng: SmallRng,
+    now: u64,
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    next: u64,
+    hosts: Vec<Host>,
+    registries: Vec<Option<Registry>>,
+    /// Pairs that do not hear each other.
+    cut: BTreeSet<(usize, usize)>,
+    /// Messages that are lost, of a hundred.
+    loss: u32,
+    live: BTreeSet<u8>,
+    /// Who held something of each checkpoint when it was deleted, and lost its disk since.
+    forgetful: BTreeSet<u8>,
+    rebuilt: u64,
+}
+
+fn id(host: usize) -> OwnerId {
+    OwnerId([host as u8 + 1; 32])
+}
+
+fn name(checkpoint: u8) -> CheckpointId {
+    CheckpointId([checkpoint; 16])
+}
+
+fn shard(number: u8) -> ShardIndex {
+    Redundancy::DEFAULT.shard(number).unwrap()
+}
+
+impl Sim {
+    fn new(seed: u64) -> Self {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let hosts = rng.random_range(7..12);
+        let registries = rng.random_range(0..3);
+        let mut sim = Self {
+            now: 1_000,
+            events: BinaryHeap::new(),
+            next: 0,
+            hosts: (0..hosts).map(|_| Host::default()).collect(),
+            registries: (0..registries).map(|_| Some(Registry::default())).collect(),
+            cut: BTreeSet::new(),
+            loss: rng.random_range(0..10),
+            live: (0..rng.random_range(1..5)).collect(),
+            forgetful: BTreeSet::new(),
+            rebuilt: 0,
+            rng,
+        };
+        for checkpoint in sim.live.clone() {
+            let first = sim.rng.random_range(0..hosts);
+            for number in 0..5 {
+                let at = (first + number) % hosts;
+                sim.hosts[at].shards.insert((checkpoint, number as u8));
+            }
+        }
+        for host in 0..hosts {
+            sim.start(host);
+        }
+        sim.after(MINUTE, Event::Trouble);
+        sim
+    }
+
+    fn after(&mut self, wait: u64, event: Event) {
+        self.next += 1;
+        self.events
+            .push(Reverse((self.now + wait, self.next, event)));
+    }
+
+    fn start(&mut self, host: usize) {
+        let one = &mut self.hosts[host];
+        one.up = true;
+        one.starts += 1;
+        one.caretaker = Caretaker::default();
+        let starts = one.starts;
+        let wait = self.rng.random_range(0..2 * MINUTE);
+        self.after(wait, Event::Look(host, starts));
+        self.after(wait % 10_000, Event::Heartbeat(host, starts));
+    }
+
+    /// Whether `a` hears `b` now.
+    fn hears(&mut self, a: usize, b: usize) -> bool {
+        let is_lost = self.rng.random_range(0..100) < self.loss;
+        let is_cut = self.cut.contains(&(a.min(b), a.max(b)));
+        a == b || (self.hosts[b].up && !is_cut && !is_lost)
+    }
+
+    fn run(&mut self) {
+        let end = self.now + BAD_TIME + HEAL_TIME;
+        let mut is_bad = true;
+        let bad_until = self.now + BAD_TIME;
+        while let Some(Reverse((at, _, event))) = self.events.pop() {
+            self.now = at;
+            if at > end {
+                return;
+            }
+            if is_bad && at > bad_until {
+                is_bad = false;
+                self.undo();
+            }
+            match event {
+                Event::Trouble if is_bad => self.trouble(),
+                Event::Trouble => {}
+                Event::Look(host, starts) if self.is_current(host, starts) => self.look(host),
+                Event::Heartbeat(host, starts) if self.is_current(host, starts) => {
+                    self.heartbeat(host);
+                }
+                Event::Look(..) | Event::Heartbeat(..) => {}
+                Event::Rebuilt {
+                    by,
+                    target,
+                    checkpoint,
+                    shard,
+                } => self.end_repair(by, target, (checkpoint, shard)),
+                Event::Return(host) if !self.hosts[host].up => self.start(host),
+                Event::Return(_) => {}
+                Event::RegistryReturns(at) => {
+                    self.registries[at].get_or_insert_default();
+                }
+                Event::LinkHeals(a, b) => {
+                    self.cut.remove(&(a, b));
+                }
+            }
+        }
+    }
+
+    fn is_current(&self, host: usize, starts: u32) -> bool {
+        self.hosts[host].up && self.hosts[host].starts == starts
+    }
+
+    /// Ends all that goes wrong.
+    fn undo(&mut self) {
+        self.cut.clear();
+        self.loss = 0;
+        for host in 0..self.hosts.len() {
+            if !self.hosts[host].up {
+                self.start(host);
+            }
+        }
+        for registry in &mut self.registries {
+            registry.get_or_insert_default();
+        }
+    }
+
+    fn trouble(&mut self) {
+        let host = self.rng.random_range(0..self.hosts.len());
+        let lasting = self.rng.random_range(MINUTE..120 * MINUTE);
+        match self.rng.random_range(0..12) {
+            0..4 => {
+                self.hosts[host].up = false;
+                self.after(lasting, Event::Return(host));
+            }
+            4 => self.lose_disk(host),
+            5 => self.lose_shard(host),
+            6 | 7 => {
+                let other = self.rng.random_range(0..self.hosts.len());
+                let pair = (host.min(other), host.max(other));
+                self.cut.insert(pair);
+                self.after(lasting, Event::LinkHeals(pair.0, pair.1));
+            }
+            8 => self.loss = self.rng.random_range(0..50),
+            9 if !self.registries.is_empty() => {
+                let at = self.rng.random_range(0..self.registries.len());
+                self.registries[at] = None;
+                self.after(lasting / 10, Event::RegistryReturns(at));
+            }
+            10 if self.live.len() > 1 => self.delete(),
+            _ => {}
+        }
+        let wait = self.rng.random_range(MINUTE..20 * MINUTE);
+        self.after(wait, Event::Trouble);
+    }
+
+    /// Whether every live checkpoint keeps enough shards, and one to spare, without these.
+    fn can_lose(&self, lost: impl Fn(usize, &(u8, u8)) -> bool) -> bool {
+        self.live.iter().all(|checkpoint| {
+            let mut left = BTreeSet::new();
+            for (at, host) in self.hosts.iter().enumerate() {
+                let of = host.shards.iter().filter(|one| one.0 == *checkpoint);
+                left.extend(of.filter(|one| !lost(at, one)).map(|one| one.1));
+            }
+            left.len() > 3
+        })
+    }
+
+    fn lose_disk(&mut self, host: usize) {
+        if self.can_lose(|at, _| at == host) {
+            let one = &mut self.hosts[host];
+            one.shards.clear();
+            self.forgetful.append(&mut one.deleted);
+            one.holdings += 1;
+            one.up = false;
+            let wait = self.rng.random_range(MINUTE..60 * MINUTE);
+            self.after(wait, Event::Return(host));
+        }
+    }
+
+    /// Rot, found by a scrub.
+    fn lose_shard(&mut self, host: usize) {
+        let Some(rotten) = self.hosts[host].shards.first().copied() else {
+            return;
+        };
+        if self.can_lose(|at, one| at == host && *one == rotten) {
+            self.hosts[host].shards.remove(&rotten);
+            self.hosts[host].holdings += 1;
+        }
+    }
+
+    /// The owner deletes a checkpoint: whoever is there hears it, if one does at all.
+    fn delete(&mut self) {
+        let Some(checkpoint) = self.live.pop_first() else {
+            return;
+        };
+        let holds = |host: &Host| host.shards.iter().any(|one| one.0 == checkpoint);
+        let told: Vec<usize> = (0..self.hosts.len())
+            .filter(|at| self.hosts[*at].up && holds(&self.hosts[*at]))
+            .collect();
+        if told.is_empty() {
+            self.live.insert(checkpoint);
+            return;
+        }
+        for host in told {
+            self.hear_deleted(host, checkpoint);
+        }
+    }
+
+    fn hear_deleted(&mut self, host: usize, checkpoint: u8) {
+        let one = &mut self.hosts[host];
+        let before = one.shards.len();
+        one.shards.retain(|held| held.0 != checkpoint);
+        if one.shards.len() < before {
+            one.deleted.insert(checkpoint);
+            one.holdings += 1;
+        }
+    }
+
+    fn heartbeat(&mut self, host: usize) {
+        let starts = self.hosts[host].starts;
+        let holdings = self.hosts[host].holdings;
+        for at in 0..self.registries.len() {
+            let is_lost = self.rng.random_range(0..100) < self.loss;
+            let now = Millis(self.now);
+            let list = self.list(host);
+            let Some(registry) = self.registries[at].as_mut().filter(|_| !is_lost) else {
+                continue;
+            };
+            let mut wanted = registry.heartbeat(now, id(host), 1, holdings);
+            if wanted.announce {
+                let still = registry.announce(now, id(host), presence());
+                wanted.holdings |= still.is_ok_and(|still| still.holdings);
+            }
+            if wanted.holdings {
+                let page = HoldsPage {
+                    epoch: holdings,
+                    first: true,
+                    last: true,
+                    shards: list,
+                };
+                registry.holds(id(host), page).unwrap();
+            }
+        }
+        let wait = HEARTBEAT.as_millis() as u64;
+        self.after(wait, Event::Heartbeat(host, starts));
+    }
+
+    fn list(&self, host: usize) -> Vec<ShardName> {
+        let shards = self.hosts[host].shards.iter();
+        shards
+            .map(|(checkpoint, shard)| ShardName {
+                checkpoint: name(*checkpoint),
+                shard: *shard,
+            })
+            .collect()
+    }
+
+    fn held_checkpoints(&self, host: usize) -> BTreeSet<u8> {
+        self.hosts[host].shards.iter().map(|one| one.0).collect()
+    }
+
+    /// What registries say: who holds something of what `host` holds.
+    fn told(&mut self, host: usize) -> Option<BTreeSet<OwnerId>> {
+        let mut told = None;
+        for at in 0..self.registries.len() {
+            let is_lost = self.rng.random_range(0..100) < self.loss;
+            let checkpoints = self.held_checkpoints(host);
+            let Some(registry) = self.registries[at].as_ref().filter(|_| !is_lost) else {
+                continue;
+            };
+            let told = told.get_or_insert_with(BTreeSet::new);
+            for checkpoint in checkpoints {
+                let holders = registry.holders(name(checkpoint));
+                told.extend(holders.into_iter().map(|(id, _)| id));
+            }
+        }
+        told
+    }
+
+    /// Asks hosts what they hold; also hears what was deleted.
+    fn find(
+        &mut self,
+        host: usize,
+        only: Option<&BTreeSet<OwnerId>>,
+    ) -> (Vec<Situation>, BTreeSet<OwnerId>) {
+        let mut answering = BTreeSet::new();
+        let mut held: BTreeMap<u8, BTreeMap<ShardIndex, BTreeSet<OwnerId>>> = BTreeMap::new();
+        for other in 0..self.hosts.len() {
+            let is_asked = only.is_none_or(|only| only.contains(&id(other)));
+            if !is_asked || !self.hears(host, other) {
+                continue;
+            }
+            answering.insert(id(other));
+            for (checkpoint, number) in &self.hosts[other].shards {
+                let of = held.entry(*checkpoint).or_default();
+                of.entry(shard(*number)).or_default().insert(id(other));
+            }
+            let deleted = self.hosts[other].deleted.clone();
+            for checkpoint in deleted {
+                self.hear_deleted(host, checkpoint);
+            }
+        }
+        let mine = self.held_checkpoints(host);
+        let situations = mine.into_iter().map(|checkpoint| Situation {
+            checkpoint: name(checkpoint),
+            redundancy: Redundancy::DEFAULT,
+            held: held.remove(&checkpoint).unwrap_or_default(),
+        });
+        (situations.collect(), answering)
+    }
+
+    fn look(&mut self, host: usize) {
+        let starts = self.hosts[host].starts;
+        self.after(PERIOD, Event::Look(host, starts));
+        let told = self.told(host);
+        let only = self.hosts[host].caretaker.whom_to_ask(id(host), told);
+        let (situations, answering) = self.find(host, only.as_ref());
+        let mut due = self.due(host, &situations, &answering);
+        if only.is_some() && !due.is_empty() {
+            let (situations, answering) = self.find(host, None);
+            due = self.due(host, &situations, &answering);
+        }
+        for repair in due {
+            self.begin_repair(host, &repair);
+        }
+    }
+
+    fn due(
+        &mut self,
+        host: usize,
+        situations: &[Situation],
+        answering: &BTreeSet<OwnerId>,
+    ) -> Vec<Repair> {
+        let now = Millis(self.now);
+        let patience = |_: Option<&OwnerId>| Patience::default().with(None);
+        let caretaker = &mut self.hosts[host].caretaker;
+        caretaker.repairs(now, id(host), situations, answering, patience)
+    }
+
+    fn begin_repair(&mut self, host: usize, repair: &Repair) {
+        let checkpoint = repair.checkpoint.0[0];
+        let (situations, answering) = self.find(host, None);
+        let Some(situation) = situations
+            .iter()
+            .find(|one| one.checkpoint == repair.checkpoint)
+        else {
+            return;
+        };
+        let free = situation.targets(&answering, repair.shard);
+        let free: Vec<usize> = free.iter().map(|id| usize::from(id.0[0]) - 1).collect();
+        if free.is_empty() {
+            return;
+        }
+        let target = free[self.rng.random_range(0..free.len())];
+        let wait = self.rng.random_range(1_000..REPAIR_TIME);
+        let rebuilt = Event::Rebuilt {
+            by: (host, self.hosts[host].starts),
+            target,
+            checkpoint,
+            shard: repair.shard.number(),
+        };
+        self.after(wait, rebuilt);
+    }
+
+    /// The repairer, the target and enough sources have to be there still.
+    fn end_repair(&mut self, by: (usize, u32), target: usize, piece: (u8, u8)) {
+        if !self.is_current(by.0, by.1) || !self.hears(by.0, target) {
+            return;
+        }
+        let mut sources = BTreeSet::new();
+        for other in 0..self.hosts.len() {
+            if other != target && self.hears(by.0, other) {
+                let of = self.hosts[other].shards.iter();
+                sources.extend(of.filter(|one| one.0 == piece.0).map(|one| one.1));
+            }
+        }
+        let host = &mut self.hosts[target];
+        let is_refused = host.deleted.contains(&piece.0) || host.shards.contains(&piece);
+        if sources.len() >= 3 && !is_refused {
+            host.shards.insert(piece);
+            host.holdings += 1;
+            self.rebuilt += 1;
+        }
+    }
+
+    /// All is well: live checkpoints are whole, deleted ones gone.
+    fn check(&self, seed: u64) {
+        for checkpoint in &self.live {
+            let copies = |number: u8| {
+                let holds = |host: &&Host| host.shards.contains(&(*checkpoint, number));
+                self.hosts.iter().filter(holds).count()
+            };
+            let all: Vec<usize> = (0..5).map(copies).collect();
+            assert!(
+                all.iter().all(|copies| *copies > 0),
+                "seed {seed}: checkpoint {checkpoint} is not whole: {all:?}"
+            );
+            assert!(
+                all.iter().all(|copies| *copies <= 5),
+                "seed {seed}: checkpoint {checkpoint} was rebuilt too often: {all:?}"
+            );
+        }
+        for (at, host) in self.hosts.iter().enumerate() {
+            for (checkpoint, _) in &host.shards {
+                let is_known =
+                    self.live.contains(checkpoint) || self.forgetful.contains(checkpoint);
+                assert!(
+                    is_known,
+                    "seed {seed}: checkpoint {checkpoint} was deleted, and host {at} has it"
+                );
+            }
+        }
+    }
+}
+
+fn presence() -> Presence {
+    Presence {
+        name: "h".into(),
+        addr: ([127, 0, 0, 1], 1).into(),
+        site: None,
+        owner: None,
+        capacity_bytes: 1,
+        free_bytes: 1,
+        epoch: 1,
+        announcement: Announcement::default(),
+    }
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+#[test]
+fn after_any_trouble_what_lives_is_whole_and_what_was_deleted_is_gone() {
+    let schedules = number("CKPT_SCHEDULES").unwrap_or(1_000);
+    let first = number("CKPT_SIM_SEED").unwrap_or_else(|| rand::rng().random_range(0..1 << 48));
+    eprintln!("{schedules} schedules from seed {first}");
+    let mut rebuilt = 0;
+    for seed in first..first + schedules {
+        let mut sim = Sim::new(seed);
+        sim.run();
+        sim.check(seed);
+        rebuilt += sim.rebuilt;
+    }
+    assert!(rebuilt > schedules, "hardly anything happened: {rebuilt}");
+}
+
+#[test]
+fn schedules_that_once_failed() {
+    // Every host held a shard, some of them the same, and none was free for the one that was missing.
+    let seed = 127_493_217_687_024;
+    let mut sim = Sim::new(seed);
+    sim.run();
+    sim.check(seed);
+}
