@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use protocol::grid::GridRegistry;
+use protocol::grid::Grid;
 use protocol::net::endpoint::{self, EndpointConfig, EndpointError};
 use protocol::net::stream::STOPPING;
 use protocol::net::{Door, Members};
@@ -183,11 +183,7 @@ impl Daemon {
             leaver,
             repairing,
             scrubbing,
-            announcing: tokio::spawn(announce(
-                announcer,
-                settings,
-                config.grid.registries.clone(),
-            )),
+            announcing: tokio::spawn(announce(announcer, settings, config.grid.clone())),
             accepting: tokio::spawn(reception.accept(move |visitor| {
                 let host = Arc::clone(&host);
                 async move {
@@ -351,8 +347,8 @@ fn lock(data_dir: &Path) -> Result<File, StartError> {
     Ok(file)
 }
 
-async fn announce(announcer: Announcer, settings: EndpointConfig, registries: Vec<GridRegistry>) {
-    if let Err(cause) = announcer.run(settings, registries).await {
+async fn announce(announcer: Announcer, settings: EndpointConfig, grid: Grid) {
+    if let Err(cause) = announcer.run(settings, grid).await {
         error!(%cause, "registries are not told");
     }
 }

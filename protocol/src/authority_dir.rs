@@ -220,6 +220,7 @@ impl AuthorityDir {
             authority: authority.certificate().clone(),
             hosts: Vec::new(),
             registries: Vec::new(),
+            etcd: Vec::new(),
             owner: None,
             revoked: Revocations::default(),
         };

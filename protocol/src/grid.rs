@@ -30,6 +30,8 @@ pub struct Grid {
     pub hosts: Vec<GridHost>,
     /// Its registries.
     pub registries: Vec<GridRegistry>,
+    /// Where etcd listens that is a registry, too: `host:port` of its members.
+    pub etcd: Vec<String>,
     /// The submitter that `ckpt` acts for unless told otherwise.
     pub owner: Option<OwnerFiles>,
     /// Keys that the authority took back.
@@ -102,6 +104,8 @@ pub enum GridError {
 struct FileText {
     name: Spanned<String>,
     authority: Spanned<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    registry: Vec<Spanned<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     owner: Option<OwnerText>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -296,7 +300,14 @@ impl Grid {
                 registries.push(registry);
             }
         }
+        let mut etcd = Vec::with_capacity(file.registry.len());
+        for url in file.registry {
+            let line = at(url.span());
+            let read = read_etcd(url.as_ref());
+            etcd.push(read.map_err(|cause| format!("{line}: {cause}"))?);
+        }
         Ok(Self {
+            etcd,
             name: file.name.into_inner(),
             authority,
             hosts,
@@ -322,6 +333,11 @@ impl Grid {
                 key: relative(&owner.key),
                 certificate: relative(&owner.certificate),
             }),
+            registry: self
+                .etcd
+                .iter()
+                .map(|addr| unplaced(format!("{ETCD}{addr}")))
+                .collect(),
             revoked: RevokedText::write(&self.revoked).map(|text| Spanned::new(0..0, text)),
             registries: self
                 .registries
@@ -371,6 +387,29 @@ impl Grid {
     }
 }
 
+/// What the address of an etcd begins with.
+const ETCD: &str = "etcd://";
+
+/// `host:port` of `etcd://host:port`.
+fn read_etcd(url: &str) -> Result<String, String> {
+    let addr = url
+        .strip_prefix(ETCD)
+        .map(|addr| addr.trim_end_matches('/'));
+    let is_addr = |addr: &&str| {
+        let parts = addr.rsplit_once(':');
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || ".-_[]:".contains(c);
+        parts.is_some_and(|(host, port)| {
+            !host.is_empty() && host.chars().all(is_plain) && port.parse::<u16>().is_ok()
+        })
+    };
+    let addr = addr.filter(is_addr);
+    addr.map(str::to_owned).ok_or_else(|| {
+        format!(
+            "registry {url:?}: etcd://HOST:PORT is expected; other registries are [[registries]]"
+        )
+    })
+}
+
 fn check_name(what: &str, name: &str) -> Result<(), String> {
     if is_name(name) {
         return Ok(());
@@ -400,6 +439,7 @@ mod tests {
             name: "lab".into(),
             authority: authority.certificate().clone(),
             registries: Vec::new(),
+            etcd: Vec::new(),
             hosts: vec![GridHost {
                 name: "h1".into(),
                 addr: "127.0.0.1:7000".parse().unwrap(),

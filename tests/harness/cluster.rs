@@ -156,6 +156,20 @@ impl Cluster {
     /// # Errors
     /// When one does not start.
     pub fn start(hosts: usize, registries: usize, env: &[(&str, &str)]) -> Result<Self> {
+        Self::start_with(hosts, registries, &[], env)
+    }
+
+    /// The same with etcd at these addresses as a registry. Only the first host is in the grid file
+    /// then.
+    ///
+    /// # Errors
+    /// When one does not start.
+    pub fn start_with(
+        hosts: usize,
+        registries: usize,
+        etcd: &[String],
+        env: &[(&str, &str)],
+    ) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -181,7 +195,7 @@ impl Cluster {
             let node = cluster.node(&format!("r{number}"), "registry")?;
             cluster.registries.push(node);
         }
-        cluster.write_files()?;
+        cluster.write_files(etcd)?;
         cluster.start_stopped()?;
         Ok(cluster)
     }
@@ -203,7 +217,7 @@ impl Cluster {
         Ok(node)
     }
 
-    fn write_files(&self) -> Result<()> {
+    fn write_files(&self, etcd: &[String]) -> Result<()> {
         let authority = Authority::create(secret(0), "cluster", validity()?)?;
         let mut keys = 1..=u8::MAX;
         let mut certify = |node: &Node, role: Role| -> Result<HostId> {
@@ -239,11 +253,15 @@ impl Cluster {
         };
         write_key(&files.key, &owner)?;
         fs::write(&files.certificate, certificate_to_pem(&certificate))?;
+        if !etcd.is_empty() {
+            hosts.truncate(1);
+        }
         let grid = Grid {
             name: "cluster".into(),
             authority: authority.certificate().clone(),
             hosts,
             registries,
+            etcd: etcd.to_vec(),
             owner: Some(files),
             revoked: Revocations::default(),
         };

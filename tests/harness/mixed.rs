@@ -59,6 +59,7 @@ impl MixedGrid {
             authority: authority.certificate().clone(),
             hosts: Vec::new(),
             registries: Vec::new(),
+            etcd: Vec::new(),
             owner: None,
             revoked: Revocations::default(),
         };

@@ -169,6 +169,7 @@ impl NetGrid {
             authority: authority.certificate().clone(),
             hosts,
             registries: Vec::new(),
+            etcd: Vec::new(),
             owner: Some(files),
             revoked: Revocations::default(),
         };

@@ -36,6 +36,9 @@ fn build() -> Result<PathBuf> {
     if !cfg!(debug_assertions) {
         command.arg("--release");
     }
+    if cfg!(feature = "etcd") {
+        command.args(["--features", "etcd"]);
+    }
     let output = command.stderr(Stdio::inherit()).output()?;
     ensure!(output.status.success(), "cargo build: {}", output.status);
     let path = output

@@ -5,6 +5,7 @@ mod chaos;
 mod crash;
 mod docs;
 mod enrolment;
+mod etcd;
 mod everyday;
 mod faults;
 mod liars;

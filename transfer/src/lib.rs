@@ -1,6 +1,8 @@
 //! The client's side of the protocol: connections to hosts, shards out and blocks in, one shard
 //! rebuilt from others, registries asked. Decides nothing.
 
+#[cfg_attr(not(feature = "etcd"), path = "no_etcd.rs")]
+pub mod etcd;
 pub mod fault;
 pub mod get;
 pub mod hosts;

@@ -14,9 +14,9 @@ use protocol::net::{ConnectError, client, connect_as};
 use protocol::wire::limits::{HOLDERS_MAX, MEMBERS_MAX, REQUEST_TIMEOUT};
 use protocol::wire::message::{MemberRecord, Request, Response};
 use quinn::{Connection, Endpoint};
-use rustls_pki_types::CertificateDer;
 use tokio::task::JoinSet;
 
+use crate::etcd::{Etcd, EtcdError};
 use crate::roster::HOSTS_MAX;
 
 /// How long registries are waited for: those that answer later are not needed.
@@ -75,28 +75,34 @@ pub struct Registries {
     config: EndpointConfig,
     v4: Mutex<Option<Endpoint>>,
     v6: Mutex<Option<Endpoint>>,
+    etcd: Option<Etcd>,
 }
 
 impl Registries {
-    /// Somebody with this identity, who asks registries of the grid with this authority.
-    pub fn new(identity: &Identity, authority: CertificateDer<'static>) -> Self {
+    /// Somebody with this identity, who asks registries of this grid.
+    pub fn new(identity: &Identity, grid: &Grid) -> Self {
         let config = EndpointConfig {
             receive_window: WINDOW,
             stream_window: WINDOW,
             mtu_max: MTU_SMALL,
-            ..EndpointConfig::new(identity.clone(), authority)
+            ..EndpointConfig::new(identity.clone(), grid.authority.clone())
         };
         Self {
             config,
             v4: Mutex::default(),
             v6: Mutex::default(),
+            etcd: Etcd::of(grid),
         }
     }
 
     /// Which donors there are, as each registry of `grid` says that answers.
     pub async fn members(&self, grid: &Grid) -> Vec<Vec<MemberRecord>> {
-        let told = self.ask_all(grid, &Question::Members).await.into_iter();
-        told.map(|told| told.members).collect()
+        let (told, etcd) = tokio::join!(self.ask_all(grid, &Question::Members), async {
+            let etcd = self.etcd.as_ref()?;
+            said(etcd.members().await)
+        });
+        let told = told.into_iter().map(|told| told.members);
+        told.chain(etcd).collect()
     }
 
     /// Who holds shards of any of these checkpoints, as all registries of `grid` together say. `None`
@@ -106,9 +112,17 @@ impl Registries {
         grid: &Grid,
         checkpoints: Arc<Vec<CheckpointId>>,
     ) -> Option<BTreeSet<OwnerId>> {
-        let told = self.ask_all(grid, &Question::Holders(checkpoints)).await;
-        let holders = || told.iter().flat_map(|told| told.holders.iter().copied());
-        (!told.is_empty()).then(|| holders().collect())
+        let question = Question::Holders(Arc::clone(&checkpoints));
+        let (told, etcd) = tokio::join!(self.ask_all(grid, &question), async {
+            let etcd = self.etcd.as_ref()?;
+            said(etcd.holders(&checkpoints).await)
+        });
+        let told: Vec<_> = told
+            .into_iter()
+            .map(|told| told.holders)
+            .chain(etcd)
+            .collect();
+        (!told.is_empty()).then(|| told.into_iter().flatten().collect())
     }
 
     async fn ask_all(&self, grid: &Grid, question: &Question) -> Vec<Told> {
@@ -150,6 +164,13 @@ impl Registries {
         }
         Ok(slot.insert(client(&self.config, any)?).clone())
     }
+}
+
+/// What etcd said; nothing when it did not answer.
+fn said<T>(answer: Result<T, EtcdError>) -> Option<T> {
+    answer
+        .inspect_err(|cause| tracing::warn!(%cause, "registry left out"))
+        .ok()
 }
 
 async fn members(connection: &Connection) -> Result<Vec<MemberRecord>, Silent> {

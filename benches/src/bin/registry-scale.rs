@@ -101,6 +101,7 @@ impl Site {
             authority: authority.certificate().clone(),
             hosts: Vec::new(),
             registries: Vec::new(),
+            etcd: Vec::new(),
             owner: None,
             revoked: Revocations::default(),
         };

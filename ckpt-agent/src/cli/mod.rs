@@ -396,7 +396,7 @@ async fn agent_for(global: &Global, grid: &Grid, identity: &Identity) -> Result<
         cpus: global.cpus.unwrap_or(cpus).max(1),
     };
     let notebook = notebook(grid);
-    if grid.registries.is_empty() {
+    if grid.registries.is_empty() && grid.etcd.is_empty() {
         return Agent::new(grid, identity, resources, notebook);
     }
     let grid = agent::discover(grid, identity, &notebook).await;

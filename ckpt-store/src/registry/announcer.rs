@@ -4,7 +4,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use protocol::grid::GridRegistry;
+use codec::OwnerId;
+use protocol::grid::{Grid, GridRegistry};
 use protocol::identity::Role;
 use protocol::net::endpoint::{EndpointConfig, EndpointError, MTU_SMALL};
 use protocol::net::stream::{ExchangeError, request};
@@ -14,6 +15,7 @@ use protocol::wire::message::{HoldsPage, Presence, Request, Response, ShardName}
 use quinn::{Connection, Endpoint};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
+use transfer::etcd::Etcd;
 
 use crate::core::registry::HEARTBEAT;
 use crate::monitor::Monitor;
@@ -64,22 +66,22 @@ enum Untold {
 }
 
 impl Announcer {
-    /// Tells all of `registries` again and again; ends never.
+    /// Tells all registries of `grid` again and again; ends never.
     ///
     /// # Errors
     /// When no socket can be had.
-    pub async fn run(
-        self,
-        settings: EndpointConfig,
-        registries: Vec<GridRegistry>,
-    ) -> Result<(), EndpointError> {
+    pub async fn run(self, settings: EndpointConfig, grid: Grid) -> Result<(), EndpointError> {
         let settings = EndpointConfig {
             mtu_max: MTU_SMALL,
             ..settings
         };
         let this = Arc::new(self);
         let mut telling = JoinSet::new();
-        for registry in registries {
+        if let Some(etcd) = Etcd::of(&grid) {
+            let (this, id) = (Arc::clone(&this), settings.identity.secret.id());
+            telling.spawn(async move { this.tell_etcd(&etcd, id).await });
+        }
+        for registry in grid.registries {
             let any: SocketAddr = match registry.addr {
                 SocketAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
                 SocketAddr::V6(_) => ([0; 8], 0).into(),
@@ -110,6 +112,25 @@ impl Announcer {
             if !heard {
                 connection = None;
             }
+        }
+    }
+
+    async fn tell_etcd(&self, etcd: &Etcd, id: OwnerId) {
+        let mut period = tokio::time::interval(HEARTBEAT);
+        period.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut heard = true;
+        loop {
+            period.tick().await;
+            let (held, _) = self.held();
+            let epoch = self.epoch();
+            let presence = || self.presence(epoch);
+            let told = etcd.beat(id, epoch, presence, &held, HEARTBEAT).await;
+            match (&told, heard) {
+                (Err(cause), true) => warn!(%cause, "registry not told"),
+                (Ok(()), false) => info!("etcd told again"),
+                _ => {}
+            }
+            heard = told.is_ok();
         }
     }
 

@@ -100,7 +100,7 @@ impl Links {
     /// Links of a member of a grid with this authority.
     pub fn new(identity: &Identity, grid: &Grid) -> Self {
         Self {
-            registries: Registries::new(identity, grid.authority.clone()),
+            registries: Registries::new(identity, grid),
             hosts: Mutex::default(),
         }
     }

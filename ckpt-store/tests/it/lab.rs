@@ -33,6 +33,7 @@ impl Lab {
             authority: authority.certificate().clone(),
             hosts: Vec::new(),
             registries: Vec::new(),
+            etcd: Vec::new(),
             owner: None,
             revoked: Revocations::default(),
         };

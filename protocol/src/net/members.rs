@@ -179,6 +179,7 @@ mod tests {
             authority: authority.certificate().clone(),
             hosts: Vec::new(),
             registries: Vec::new(),
+            etcd: Vec::new(),
             owner: None,
             revoked,
         }
