@@ -268,6 +268,25 @@ async fn another_version_of_the_protocol_is_named() {
 }
 
 #[tokio::test]
+async fn a_newer_program_speaks_our_version_when_it_still_can() {
+    let authority = authority(1);
+    let host = Host::start(&donor(&authority));
+    let mut tls = client_tls(&submitter(&authority)).unwrap();
+    tls.alpn_protocols = vec![b"ckpt/2".to_vec(), ALPN.to_vec()];
+    let config = client_config(&submitter(&authority), tls).unwrap();
+    let mut endpoint = Endpoint::client(any()).unwrap();
+    endpoint.set_default_client_config(config);
+    let connection = connect(&endpoint, host.addr, host.id).await.unwrap();
+    let agreed = connection.handshake_data().unwrap();
+    let agreed = agreed.downcast::<quinn::crypto::rustls::HandshakeData>();
+    assert_eq!(agreed.unwrap().protocol.as_deref(), Some(ALPN));
+    assert!(
+        request(&connection, &Request::Status, LIMIT).await.is_ok(),
+        "and is answered"
+    );
+}
+
+#[tokio::test]
 async fn garbage_on_the_port_is_no_answer() {
     let socket = tokio::net::UdpSocket::bind(any()).await.unwrap();
     let addr = socket.local_addr().unwrap();
