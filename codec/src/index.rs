@@ -150,7 +150,7 @@ impl StoredSegment {
     /// Whether a segment can have these lengths.
     pub const fn is_possible(&self) -> bool {
         let fits = self.raw_len as usize <= SEGMENT_BYTES && self.stored_len <= self.raw_len;
-        let kept = matches!(self.method, Method::Zstd) || self.stored_len == self.raw_len;
+        let kept = !matches!(self.method, Method::Raw) || self.stored_len == self.raw_len;
         self.stored_len > 0 && fits && kept
     }
 }

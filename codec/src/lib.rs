@@ -23,6 +23,7 @@ pub mod seal;
 pub mod segment;
 pub mod serial;
 pub mod shard_file;
+mod shuffle;
 
 pub use geometry::{Redundancy, RedundancyError, ShardIndex};
 pub use hash::{BlockHash, ManifestHash, PageHash, SegmentHash, ShardRoot};
