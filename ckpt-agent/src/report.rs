@@ -145,6 +145,8 @@ pub struct SaveReport {
     pub read_bytes: u64,
     /// Of these, in segments that are all zero.
     pub zero_bytes: u64,
+    /// The earlier version of which only what changed since was stored.
+    pub base: Option<Version>,
     /// Bytes after compression.
     pub stored_bytes: u64,
     /// Bytes on all hosts together.

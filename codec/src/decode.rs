@@ -4,8 +4,9 @@ use crate::compress::{DecompressError, Decompressor};
 use crate::geometry::{Redundancy, ShardIndex};
 use crate::hash::SegmentHash;
 use crate::index::StoredSegment;
+use crate::pieces::{PieceHasher, apply_patch};
 use crate::rs::{CodeError, Coder};
-use crate::seal::{OpenError, SegmentSealer};
+use crate::seal::{DataKey, OpenError, SegmentSealer};
 
 /// Blocks that do not give the segment.
 ///
@@ -47,9 +48,51 @@ pub enum DecodeError {
         /// What is wrong.
         cause: DecompressError,
     },
+    /// A patch that does not fit the segment of the base.
+    #[error("segment at row {0} of the base: the patch does not fit")]
+    Patch(u64),
     /// The image bytes have another hash than when they were saved.
     #[error("row {0}: image bytes differ from what was saved")]
     Hash(u64),
+}
+
+/// Makes segments of those of the base and patches.
+#[derive(Debug)]
+pub struct Composer {
+    sealer: SegmentSealer,
+    hasher: PieceHasher,
+}
+
+impl Composer {
+    /// For a checkpoint with this sealer, whose base has this key.
+    pub fn new(sealer: SegmentSealer, base_key: &DataKey) -> Self {
+        Self {
+            sealer,
+            hasher: PieceHasher::new(base_key),
+        }
+    }
+
+    /// Makes the segment `raw` of the base (its row is `base_row`) the new one of `len` bytes.
+    ///
+    /// # Errors
+    /// When the result is not exactly the segment that was saved.
+    pub fn compose(
+        &self,
+        base_row: u64,
+        raw: &mut [u8],
+        len: u32,
+        changed: u64,
+        patch: &[u8],
+        hash: &SegmentHash,
+    ) -> Result<(), DecodeError> {
+        if raw.len() != len as usize || !apply_patch(raw, changed, patch) {
+            return Err(DecodeError::Patch(base_row));
+        }
+        if self.sealer.hash_pieces(&self.hasher.hash(raw)) != *hash {
+            return Err(DecodeError::Hash(base_row));
+        }
+        Ok(())
+    }
 }
 
 /// Decodes rows; one for each thread.

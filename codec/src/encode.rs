@@ -5,7 +5,8 @@ use crate::geometry::{Redundancy, SEGMENT_BYTES, ShardIndex};
 use crate::hash::{ManifestHash, SegmentHash};
 use crate::id::{CheckpointId, JobId, Version};
 use crate::index::{FileEntry, Index, SegmentEntry, StoredSegment};
-use crate::manifest::{ImageKind, Manifest, ManifestError, NewManifest, Summary};
+use crate::manifest::{ImageKind, Manifest, ManifestError, NewManifest, Summary, Tail};
+use crate::pieces::{BaseRef, Match, PieceHash, PieceHasher};
 use crate::rs::Coder;
 use crate::seal::{Cipher, DataKey, OwnerSecret, SealContext, SegmentSealer};
 use crate::serial::SerialError;
@@ -26,6 +27,8 @@ pub struct EncodedRow {
     pub blocks: Vec<u8>,
     /// Length and hash of each block.
     pub table: Vec<BlockEntry>,
+    /// Hashes of the segment's pieces, if they are wanted.
+    pub pieces: Vec<PieceHash>,
 }
 
 impl EncodedRow {
@@ -48,6 +51,7 @@ pub struct RowEncoder {
     coder: Coder,
     sealer: SegmentSealer,
     compressor: Compressor,
+    hasher: Option<PieceHasher>,
 }
 
 impl RowEncoder {
@@ -58,7 +62,14 @@ impl RowEncoder {
             coder: Coder::new(redundancy),
             sealer,
             compressor: Compressor::new(level),
+            hasher: None,
         }
+    }
+
+    /// Hashes the pieces of segments, too: for a checkpoint that can be a base.
+    pub fn with_pieces(self, key: &DataKey) -> Self {
+        let hasher = Some(PieceHasher::new(key));
+        Self { hasher, ..self }
     }
 
     /// Hashes, compresses, seals and codes the segment `raw`, using the memory of `blocks`.
@@ -72,6 +83,7 @@ impl RowEncoder {
             raw.len()
         );
         let hash = self.sealer.hash(raw);
+        let pieces = self.hasher.as_ref().map(|hasher| hasher.hash(raw));
         blocks.clear();
         let method = self.compressor.compress(raw, &mut blocks);
         let stored = StoredSegment {
@@ -91,6 +103,7 @@ impl RowEncoder {
             block_len,
             blocks,
             table,
+            pieces: pieces.unwrap_or_default(),
         }
     }
 }
@@ -114,6 +127,8 @@ pub struct CheckpointPlan {
     pub cipher: Cipher,
     /// Key of all segments: random, used for this checkpoint only.
     pub data_key: DataKey,
+    /// The earlier checkpoint that it refers to.
+    pub base: Option<BaseRef>,
 }
 
 impl CheckpointPlan {
@@ -154,6 +169,9 @@ pub struct CheckpointBuilder {
     plan: CheckpointPlan,
     index: Index,
     index_rows: Vec<StoredSegment>,
+    /// Hashes of the pieces of all stored segments.
+    pieces: Vec<u8>,
+    piece_rows: Vec<StoredSegment>,
     tables: Vec<TableBuilder>,
     stored_bytes: u64,
     totals: ImageTotals,
@@ -174,6 +192,8 @@ impl CheckpointBuilder {
             plan,
             index: Index::default(),
             index_rows: Vec::new(),
+            pieces: Vec::new(),
+            piece_rows: Vec::new(),
             tables,
             stored_bytes: 0,
             totals: ImageTotals::default(),
@@ -192,10 +212,54 @@ impl CheckpointBuilder {
     pub fn push_row(&mut self, row: &EncodedRow) -> Result<(), BuildError> {
         self.push_table(row)?;
         self.stored_bytes += u64::from(row.stored.stored_len);
+        self.pieces
+            .extend(row.pieces.iter().flat_map(|hash| hash.0));
         self.index.push_segment(SegmentEntry::Stored {
             stored: row.stored,
             hash: row.hash,
         });
+        Ok(())
+    }
+
+    /// Records a segment that the base has, and the next row when some of it changed. `hash` is the
+    /// keyed hash of the hashes of its pieces.
+    ///
+    /// # Errors
+    /// When it is not the next row.
+    pub fn push_patched(
+        &mut self,
+        found: Match,
+        len: u32,
+        hash: SegmentHash,
+        row: Option<&EncodedRow>,
+    ) -> Result<(), BuildError> {
+        if let Some(row) = row {
+            self.push_table(row)?;
+            self.stored_bytes += u64::from(row.stored.stored_len);
+        }
+        self.index.push_segment(SegmentEntry::Patched {
+            base_row: found.row,
+            len,
+            changed: found.changed,
+            patch: row.map(|row| (row.stored, row.hash)),
+            hash,
+        });
+        Ok(())
+    }
+
+    /// Hashes of the pieces of all stored segments, to be cut, encoded and passed to
+    /// [`Self::push_piece_row`] before the image is finished.
+    pub fn take_pieces(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.pieces)
+    }
+
+    /// Records the next row of piece hashes.
+    ///
+    /// # Errors
+    /// When it is not the next row.
+    pub fn push_piece_row(&mut self, row: &EncodedRow) -> Result<(), BuildError> {
+        self.push_table(row)?;
+        self.piece_rows.push(row.stored);
         Ok(())
     }
 
@@ -280,6 +344,10 @@ impl CheckpointBuilder {
             stored_bytes: self.stored_bytes,
             files: self.totals.files,
             index: self.index_rows,
+            tail: Tail {
+                base: plan.base,
+                pieces: self.piece_rows,
+            },
         };
         Ok(Manifest::sign(owner, new, &summary)?)
     }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::compress::Method;
 use crate::geometry::SEGMENT_BYTES;
 use crate::hash::SegmentHash;
+use crate::pieces;
 use crate::serial::{self, SerialError};
 
 /// Longest encoded index.
@@ -89,6 +90,19 @@ pub enum SegmentEntry {
         /// Keyed hash of its image bytes.
         hash: SegmentHash,
     },
+    /// A segment of the base checkpoint in which some pieces changed.
+    Patched {
+        /// The base's row; larger than that of any patched segment before.
+        base_row: u64,
+        /// Its image bytes.
+        len: u32,
+        /// Which pieces changed; bit 0 is the first.
+        changed: u64,
+        /// The pieces that changed, one after the other, in the next row; none when none did.
+        patch: Option<(StoredSegment, SegmentHash)>,
+        /// Keyed hash of the hashes of all its pieces.
+        hash: SegmentHash,
+    },
 }
 
 /// How one segment is stored in its row.
@@ -136,6 +150,9 @@ pub enum IndexError {
         /// Stored bytes.
         stored_len: u32,
     },
+    /// A patch that does not go with its segment, or rows of the base out of order.
+    #[error("segment {0}: impossible patch")]
+    Patch(usize),
     /// Files and segments describe streams of different length.
     #[error("files hold {files} bytes, segments {segments}")]
     StreamLength {
@@ -161,6 +178,7 @@ impl SegmentEntry {
         match self {
             Self::Zero { bytes } => *bytes,
             Self::Stored { stored, .. } => stored.raw_len as u64,
+            Self::Patched { len, .. } => *len as u64,
         }
     }
 }
@@ -223,6 +241,17 @@ impl Index {
         self.segments.iter().filter_map(|entry| match entry {
             SegmentEntry::Zero { .. } => None,
             SegmentEntry::Stored { stored, hash } => Some((stored, hash)),
+            SegmentEntry::Patched { patch, .. } => {
+                patch.as_ref().map(|(stored, hash)| (stored, hash))
+            }
+        })
+    }
+
+    /// Rows of the base that patched segments refer to, ascending.
+    pub fn base_rows(&self) -> impl Iterator<Item = u64> {
+        self.segments.iter().filter_map(|entry| match entry {
+            SegmentEntry::Patched { base_row, .. } => Some(*base_row),
+            SegmentEntry::Zero { .. } | SegmentEntry::Stored { .. } => None,
         })
     }
 
@@ -240,11 +269,41 @@ impl Index {
                 });
             }
         }
+        self.check_patches()?;
         let files = self.check_files()?;
         let segments = self.stream_bytes();
         // A sum that does not fit into 64 bits stops there.
         if files != segments || segments == u64::MAX {
             return Err(IndexError::StreamLength { files, segments });
+        }
+        Ok(())
+    }
+
+    fn check_patches(&self) -> Result<(), IndexError> {
+        let mut from = 0;
+        for (number, entry) in self.segments.iter().enumerate() {
+            let SegmentEntry::Patched {
+                base_row,
+                len,
+                changed,
+                patch,
+                ..
+            } = entry
+            else {
+                continue;
+            };
+            let len = *len as usize;
+            let bytes = pieces::patch_bytes(*changed, len);
+            let has = patch
+                .as_ref()
+                .map_or(0, |(stored, _)| stored.raw_len as usize);
+            let is_segment = len > 0 && len <= SEGMENT_BYTES;
+            let is_patch = pieces::is_map_of(*changed, len) && bytes == has;
+            let in_order = *base_row >= from && *base_row < u64::MAX;
+            if !(is_segment && is_patch && in_order) {
+                return Err(IndexError::Patch(number));
+            }
+            from = base_row + 1;
         }
         Ok(())
     }

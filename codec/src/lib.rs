@@ -18,6 +18,7 @@ pub mod id;
 pub mod index;
 pub mod manifest;
 pub mod notice;
+pub mod pieces;
 pub mod rs;
 pub mod seal;
 pub mod segment;

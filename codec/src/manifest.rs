@@ -10,6 +10,7 @@ use crate::geometry::{Redundancy, ShardIndex, page_count};
 use crate::hash::{ManifestHash, ShardRoot};
 use crate::id::{CheckpointId, JobId, JobTag, OwnerId, Version};
 use crate::index::StoredSegment;
+use crate::pieces::BaseRef;
 use crate::seal::{Cipher, DataKey, OpenError, OwnerSecret, SealContext, SegmentSealer};
 use crate::serial::{self, SerialError};
 use crate::shard_file::{PAGES_MAX, ShardIdentity};
@@ -92,6 +93,43 @@ pub struct Summary {
     pub files: u64,
     /// The index rows, which are the last ones.
     pub index: Vec<StoredSegment>,
+    /// What was added later.
+    #[serde(skip)]
+    pub tail: Tail,
+}
+
+/// What summaries did not have at first. Follows the rest, unless it is empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tail {
+    /// The earlier checkpoint that this one refers to.
+    pub base: Option<BaseRef>,
+    /// The rows with the hashes of pieces, just before the index rows; none when it can't be a base.
+    pub pieces: Vec<StoredSegment>,
+}
+
+impl Summary {
+    fn encode(&self) -> Result<Vec<u8>, SerialError> {
+        let mut bytes = serial::encode(self, MANIFEST_BYTES_MAX)?;
+        if self.tail != Tail::default() {
+            bytes.extend(serial::encode(&self.tail, MANIFEST_BYTES_MAX)?);
+        }
+        Ok(bytes)
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, SerialError> {
+        match serial::decode(bytes, MANIFEST_BYTES_MAX) {
+            Err(SerialError::Trailing(_)) => {
+                let (summary, tail): (Self, Tail) = serial::decode(bytes, MANIFEST_BYTES_MAX)?;
+                Ok(Self { tail, ..summary })
+            }
+            decoded => decoded,
+        }
+    }
+
+    /// Rows before those of the image's segments end: all others are the index's and the pieces'.
+    pub const fn other_rows(&self) -> u64 {
+        (self.index.len() + self.tail.pieces.len()) as u64
+    }
 }
 
 /// What was saved.
@@ -162,7 +200,7 @@ impl Manifest {
             roots: new.roots,
         };
         let mut body = serial::encode(&public, MANIFEST_BYTES_MAX)?;
-        let plain = serial::encode(summary, MANIFEST_BYTES_MAX)?;
+        let plain = summary.encode()?;
         let sealed = match public.cipher {
             Cipher::None => plain,
             Cipher::Aes256Gcm => owner.seal_summary(public.checkpoint, &body, plain),
@@ -258,12 +296,12 @@ impl Manifest {
                 )?
             }
         };
-        let summary: Summary = serial::decode(&plain, MANIFEST_BYTES_MAX)?;
-        let index_rows = summary.index.len() as u64;
-        if index_rows == 0 || index_rows > self.public.rows {
+        let summary = Summary::decode(&plain)?;
+        if summary.index.is_empty() || summary.other_rows() > self.public.rows {
             return Err(ManifestError::Number("number of index rows"));
         }
-        if !summary.index.iter().all(StoredSegment::is_possible) {
+        let mut others = summary.index.iter().chain(&summary.tail.pieces);
+        if !others.all(StoredSegment::is_possible) {
             return Err(ManifestError::Number("length of an index row"));
         }
         Ok(summary)
@@ -345,6 +383,7 @@ mod tests {
             stored_bytes: 50_000,
             files: 3,
             index: vec![index_row()],
+            tail: Tail::default(),
         }
     }
 
@@ -473,5 +512,26 @@ mod tests {
             summary.index = vec![index_row(); 30_000];
         });
         assert!(matches!(refused, Err(ManifestError::Serial(_))));
+    }
+
+    #[test]
+    fn what_was_added_later_comes_back_and_what_is_empty_takes_no_byte() {
+        let plain = Manifest::sign(&owner(), new(), &summary()).unwrap();
+        let mut more = summary();
+        more.tail.base = Some(BaseRef {
+            checkpoint: CheckpointId([8; 16]),
+            manifest: ManifestHash([7; 32]),
+        });
+        more.tail.pieces = vec![StoredSegment {
+            raw_len: 2,
+            stored_len: 2,
+            method: Method::Raw,
+        }];
+        let mut big = new();
+        big.rows += 1;
+        let signed = Manifest::sign(&owner(), big, &more).unwrap();
+        assert_eq!(signed.open(&owner()).unwrap(), more);
+        assert_eq!(plain.open(&owner()).unwrap().tail, Tail::default());
+        assert!(plain.bytes().len() + 48 < signed.bytes().len());
     }
 }

@@ -13,6 +13,7 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 use crate::geometry::SEAL_OVERHEAD;
 use crate::hash::SegmentHash;
 use crate::id::{CheckpointId, JobId, JobTag, OwnerId, Version};
+use crate::pieces::PieceHash;
 
 /// How segments are sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -74,6 +75,11 @@ impl DataKey {
     pub const fn new(random: [u8; 32]) -> Self {
         Self(random)
     }
+
+    /// A key for another purpose, named by `context`.
+    pub(crate) fn derive(&self, context: &str) -> [u8; 32] {
+        blake3::derive_key(context, &self.0)
+    }
 }
 
 impl fmt::Debug for DataKey {
@@ -120,6 +126,12 @@ impl SegmentSealer {
             None => Cipher::None.overhead(),
             Some(_) => Cipher::Aes256Gcm.overhead(),
         }
+    }
+
+    /// Keyed hash of a segment, from the hashes of its pieces.
+    pub fn hash_pieces(&self, pieces: &[PieceHash]) -> SegmentHash {
+        let hashes: Vec<u8> = pieces.iter().flat_map(|hash| hash.0).collect();
+        self.hash(&hashes)
     }
 
     /// Keyed hash of a segment's image bytes.

@@ -1,6 +1,9 @@
 //! Cutting the image stream into segments, and telling zero segments from others.
 
+use std::sync::Arc;
+
 use crate::geometry::SEGMENT_BYTES;
+use crate::pieces::{Base, Match, PieceHash, cut_patch, patch_bytes};
 
 /// One piece of the image stream, in order.
 #[derive(Debug, PartialEq, Eq)]
@@ -17,6 +20,17 @@ pub enum Cut {
         /// Its image bytes, 1 to [`SEGMENT_BYTES`].
         raw: Vec<u8>,
     },
+    /// A segment that the base has, but for some pieces.
+    Patched {
+        /// Where it is, and which pieces changed.
+        found: Match,
+        /// Its image bytes.
+        len: u32,
+        /// Hashes of its pieces.
+        hashes: Vec<PieceHash>,
+        /// The pieces that changed, and the row for them.
+        patch: Option<(u64, Vec<u8>)>,
+    },
 }
 
 /// Cuts segments out of buffers that its caller fills.
@@ -25,12 +39,23 @@ pub enum Cut {
 /// it on; a buffer that is not full ends its segment early (before a large file, at the end).
 #[derive(Debug, Default)]
 pub struct Segmenter {
+    base: Option<Arc<Base>>,
+    /// First row of the base that may still be referred to.
+    base_from: u64,
     rows: u64,
     stream_bytes: u64,
     zero_bytes: u64,
 }
 
 impl Segmenter {
+    /// A segmenter that compares with a base.
+    pub fn with_base(base: Option<Arc<Base>>) -> Self {
+        Self {
+            base,
+            ..Self::default()
+        }
+    }
+
     /// Passes the next `raw` bytes of the stream. All-zero segments give their buffer back.
     ///
     /// # Panics
@@ -40,6 +65,7 @@ impl Segmenter {
             raw.len() <= SEGMENT_BYTES,
             "a segment has {SEGMENT_BYTES} bytes"
         );
+        let offset = self.stream_bytes;
         self.stream_bytes += raw.len() as u64;
         if raw.is_empty() {
             return (None, Some(raw));
@@ -49,9 +75,36 @@ impl Segmenter {
             self.zero_bytes += bytes;
             return (Some(Cut::Zero { bytes }), Some(raw));
         }
+        if let Some(patched) = self.patch(offset, &raw) {
+            return (Some(patched), Some(raw));
+        }
+        let row = self.next_row();
+        (Some(Cut::Stored { row, raw }), None)
+    }
+
+    /// What of the segment is to be stored when the base has most of it.
+    fn patch(&mut self, offset: u64, raw: &[u8]) -> Option<Cut> {
+        let base = self.base.as_ref()?;
+        let hashes = base.hasher().hash(raw);
+        let found = base.find(offset, raw.len(), &hashes, self.base_from)?;
+        self.base_from = found.row + 1;
+        let patch = (found.changed != 0).then(|| {
+            let mut patch = Vec::with_capacity(patch_bytes(found.changed, raw.len()));
+            cut_patch(raw, found.changed, &mut patch);
+            (self.next_row(), patch)
+        });
+        Some(Cut::Patched {
+            found,
+            len: raw.len() as u32,
+            hashes,
+            patch,
+        })
+    }
+
+    const fn next_row(&mut self) -> u64 {
         let row = self.rows;
         self.rows += 1;
-        (Some(Cut::Stored { row, raw }), None)
+        row
     }
 
     /// Rows given out so far.

@@ -42,6 +42,7 @@ fn checkpoint(
     let mut id = [0; 16];
     rng.fill(&mut id);
     let plan = CheckpointPlan {
+        base: None,
         checkpoint: CheckpointId(id),
         job: format!("crash-{number}").parse()?,
         version: Version::FIRST,

@@ -15,6 +15,7 @@ mod repair;
 mod signals;
 mod trust;
 mod upgrade;
+mod versions;
 
 use anyhow::Result;
 use tests::Grid;

@@ -1,6 +1,6 @@
 //! What changes nothing, or only removes: list, show, verify, forget, hosts.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -92,7 +92,7 @@ impl Agent {
             })?;
         let zeros = index.segments.iter().map(|segment| match segment {
             SegmentEntry::Zero { bytes } => *bytes,
-            SegmentEntry::Stored { .. } => 0,
+            SegmentEntry::Stored { .. } | SegmentEntry::Patched { .. } => 0,
         });
         Ok(ShowReport {
             checkpoint: listed(known, summary),
@@ -184,6 +184,27 @@ impl Agent {
         let mut gathered = self.gather(Some(job_tag), Patience::All).await;
         self.somebody(&gathered, &doing)?;
         let newest = gathered.inventory.newest_first();
+        let kept = newest
+            .iter()
+            .enumerate()
+            .filter(|(age, known)| match which {
+                ForgetWhich::All => false,
+                ForgetWhich::Version(version) => known.version() != version,
+                ForgetWhich::Keep(keep) => *age < keep as usize,
+            });
+        let bases: BTreeMap<CheckpointId, Version> = kept
+            .filter_map(|(_, known)| Some((self.base_of(known)?, known.version())))
+            .collect();
+        if let ForgetWhich::Version(version) = which {
+            let mut all = newest.iter();
+            let wanted = all.find(|known| known.version() == version);
+            let needed = wanted.and_then(|known| bases.get(&known.manifest.public().checkpoint));
+            if let Some(by) = needed {
+                let why = format!("{doing}: version {by} builds on version {version}");
+                let failure = Failure::new(ExitStatus::Failed, why);
+                return Err(failure.next("ckpt save --full, then forget both"));
+            }
+        }
         let chosen: Vec<_> = newest
             .into_iter()
             .enumerate()
@@ -193,6 +214,7 @@ impl Agent {
                 ForgetWhich::Keep(keep) => *age >= keep as usize,
             })
             .map(|(_, known)| (known.version(), known.manifest.public().checkpoint))
+            .filter(|(_, checkpoint)| !bases.contains_key(checkpoint))
             .collect();
         if chosen.is_empty() && !matches!(which, ForgetWhich::Keep(_)) {
             return Err(not_found(

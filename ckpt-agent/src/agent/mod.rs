@@ -1,6 +1,7 @@
 //! The client's operations, one method each.
 
 mod advise;
+mod base;
 mod gather;
 mod look;
 mod notices;
@@ -53,6 +54,8 @@ pub struct SaveRequest {
     pub allow_degraded: Option<u8>,
     /// Versions to keep, this one included; at least 1.
     pub keep: u32,
+    /// Store everything, also what an earlier version has.
+    pub full: bool,
     /// For how long the job's checkpoints are to be kept. `None`: as long as was said last.
     pub tenure: Option<Tenure>,
     /// Finish within this time or leave the old version standing.

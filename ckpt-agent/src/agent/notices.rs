@@ -136,13 +136,18 @@ impl Agent {
         let mut garbage: BTreeMap<JobTag, Vec<CheckpointId>> = BTreeMap::new();
         let mut items = Vec::new();
         let mut ages: BTreeMap<JobTag, usize> = BTreeMap::new();
+        // What later versions refer to.
+        let mut needed = BTreeSet::new();
         // Newest first within each job.
         for one in opened.iter().rev() {
             let public = one.known.manifest.public();
             let age = ages.entry(public.job_tag).or_default();
             let notice = notices.get(&public.job_tag);
+            let is_needed = needed.contains(&public.checkpoint);
+            let keep = keep.filter(|_| !is_needed);
             let Some(why) = why_garbage(one, notice, clock, *age, keep, everybody_answered) else {
                 *age += 1;
+                needed.extend(one.summary.tail.base.map(|base| base.checkpoint));
                 continue;
             };
             let ids = garbage.entry(public.job_tag).or_default();

@@ -1,15 +1,15 @@
 //! Carries out a restore session.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use codec::decode::{DecodeError, RowDecoder};
+use codec::decode::{Composer, DecodeError, RowDecoder};
 use codec::encode::row_bytes_max;
 use codec::geometry::SEGMENT_BYTES;
-use codec::index::Index;
+use codec::index::{Index, StoredSegment};
 use codec::manifest::{ImageKind, Summary};
 use codec::{JobTag, ShardIndex};
 use tokio::sync::mpsc;
@@ -27,7 +27,7 @@ use crate::core::{Fault, HostIndex, Millis};
 use crate::image::{Sink, SinkError, SinkOptions, Target};
 use crate::inventory::KnownCheckpoint;
 use crate::knowledge::Observation;
-use crate::pipeline::decode::{self, Decoded, RowBlocks};
+use crate::pipeline::decode::{self, BaseRows, Decoded, RowBlocks};
 use crate::report::{
     ExitStatus, Failure, HostNote, Observer, Progress, ProgressEvent, RestoreReport,
     SkippedVersion, SourceBytes,
@@ -89,6 +89,7 @@ impl Agent {
                 agent: self,
                 request: &request,
                 known,
+                gathered: &gathered,
                 observer: &observer,
                 started,
             };
@@ -189,17 +190,40 @@ impl Agent {
     ) -> Result<Index, Stop> {
         let public = known.manifest.public();
         let first = public.rows - summary.index.len() as u64;
+        let bytes = self
+            .read_rows(known, summary, reader, first, &summary.index)
+            .await?;
+        // Decoding and checking the index of a large image takes a while.
+        let index = tokio::task::spawn_blocking(move || Index::decode(&bytes)).await;
+        match index {
+            Ok(Ok(index)) => Ok(index),
+            Ok(Err(cause)) => Err(Stop::unrestorable(cause.to_string())),
+            Err(cause) => Err(Stop::unrestorable(cause.to_string())),
+        }
+    }
+
+    /// Reads rows of a checkpoint from `first` on that the summary describes.
+    pub(super) async fn read_rows(
+        &self,
+        known: &KnownCheckpoint,
+        summary: &Summary,
+        reader: &BlockReader,
+        first: u64,
+        rows: &[StoredSegment],
+    ) -> Result<Vec<u8>, Stop> {
+        let public = known.manifest.public();
+        let end = first + rows.len() as u64;
         let mut decoder = RowDecoder::new(public.redundancy, public.sealer(&summary.data_key));
         let mut parts: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
         let mut failed: Option<DecodeError> = None;
-        let mut driver = Driver::new(self, known, reader, first..public.rows);
+        let mut driver = Driver::new(self, known, reader, first..end, 1);
         let outcome = loop {
             match driver.next().await {
                 Step::Decode(blocks) => {
                     let row = blocks.row;
                     let stored = usize::try_from(row - first)
                         .ok()
-                        .and_then(|at| summary.index.get(at));
+                        .and_then(|at| rows.get(at));
                     let given: Vec<_> = blocks.blocks.iter().map(|(s, b)| (*s, &**b)).collect();
                     let mut raw = Vec::new();
                     if let Some(stored) = stored {
@@ -222,14 +246,7 @@ impl Agent {
         if let RestoreOutcome::Lost { row, good, needed } = outcome {
             return Err(driver.lost(row, good, needed));
         }
-        let bytes: Vec<u8> = parts.into_values().flatten().collect();
-        // Decoding and checking the index of a large image takes a while.
-        let index = tokio::task::spawn_blocking(move || Index::decode(&bytes)).await;
-        match index {
-            Ok(Ok(index)) => Ok(index),
-            Ok(Err(cause)) => Err(Stop::unrestorable(cause.to_string())),
-            Err(cause) => Err(Stop::unrestorable(cause.to_string())),
-        }
+        Ok(parts.into_values().flatten().collect())
     }
 }
 
@@ -296,6 +313,7 @@ struct Attempt<'a> {
     agent: &'a Agent,
     request: &'a RestoreRequest,
     known: &'a KnownCheckpoint,
+    gathered: &'a Gathered,
     observer: &'a Arc<dyn Observer>,
     started: Instant,
 }
@@ -321,10 +339,57 @@ impl Attempt<'_> {
             () = cancel.cancelled() => return Err(self.interrupted()),
             index = self.agent.read_index(self.known, &summary, &reader) => index?,
         };
+        let base = tokio::select! {
+            biased;
+            () = cancel.cancelled() => return Err(self.interrupted()),
+            base = self.base(&summary) => base?,
+        };
         let target = self.target(&index, summary.kind)?;
         let sink = self.sink(&index, &target).await?;
-        self.transfer(&summary, index, &reader, sink, target, cancel)
-            .await
+        let image = Image {
+            summary,
+            index,
+            reader,
+            base,
+        };
+        self.transfer(image, sink, target, cancel).await
+    }
+
+    /// What the checkpoint refers to, if it does.
+    async fn base(&self, summary: &Summary) -> Result<Option<FoundBase>, Stop> {
+        let Some(wanted) = summary.tail.base else {
+            return Ok(None);
+        };
+        let all = self.gathered.inventory.newest_first();
+        let found = all
+            .into_iter()
+            .find(|known| known.manifest.public().checkpoint == wanted.checkpoint);
+        let Some(known) = found else {
+            let why = "the version that it builds on is not found";
+            return Err(Stop::unrestorable(why));
+        };
+        let version = known.version();
+        let failed = |why: String| {
+            Stop::unrestorable(format!("version {version}, on which it builds: {why}"))
+        };
+        if known.manifest.hash() != wanted.manifest {
+            return Err(failed("another manifest".into()));
+        }
+        if known.can_lose().is_none() {
+            let found = known.shards_found();
+            return Err(failed(format!("{found} shards found, more are needed")));
+        }
+        let opened = known.manifest.open(&self.agent.owner);
+        let summary = opened.map_err(|cause| failed(cause.to_string()))?;
+        let public = known.manifest.public().clone();
+        let reader = BlockReader::new(self.agent.hosts.clone(), public);
+        let index = self.agent.read_index(known, &summary, &reader).await?;
+        Ok(Some(FoundBase {
+            known: known.clone(),
+            summary,
+            index,
+            reader,
+        }))
     }
 
     fn interrupted(&self) -> Stop {
@@ -383,30 +448,72 @@ impl Attempt<'_> {
 
     async fn transfer(
         &self,
-        summary: &Summary,
-        index: Index,
-        reader: &BlockReader,
+        image: Image,
         sink: Sink,
         target: Target,
         cancel: Cancel,
     ) -> Result<RestoreReport, Stop> {
+        let Image {
+            summary,
+            index,
+            reader,
+            base,
+        } = image;
+        let summary = &summary;
         let public = self.known.manifest.public();
-        let rows = 0..public.rows - summary.index.len() as u64;
+        let rows = 0..index.rows().count() as u64;
+        let wanted: BTreeSet<u64> = index.base_rows().collect();
+        let base_rows = wanted.last().map_or(0, |last| last + 1);
+        if base_rows > 0 && base.is_none() {
+            let why = "it refers to another version and does not say to which";
+            return Err(Stop::unrestorable(why));
+        }
+        let base = base.filter(|_| base_rows > 0);
         let image_bytes = summary.image_bytes;
         let cpus = self.agent.resources.cpus;
         let (tell, mut told) = mpsc::unbounded_channel();
-        let pool = decode::start(public, summary, index, sink, cpus, move |decoded| {
-            // Fails only when the restore is over.
-            let _ = tell.send(decoded);
-        });
-        let mut driver = Driver::new(self.agent, self.known, reader, rows);
+        let shares = 1 + u64::from(base.is_some());
+        let (mut base, decoded) = base
+            .as_ref()
+            .map(|base| {
+                let public = base.known.manifest.public();
+                let (pool, rows) = decode::start_rows(public, &base.summary, &base.index, cpus);
+                let sealer = self.known.manifest.public().sealer(&summary.data_key);
+                let composer = Composer::new(sealer, &base.summary.data_key);
+                let rows_wanted = 0..base_rows;
+                let driver =
+                    Driver::new(self.agent, &base.known, &base.reader, rows_wanted, shares);
+                let feed = BaseFeed::new(pool, driver, wanted.clone());
+                (feed, BaseRows { rows, composer })
+            })
+            .unzip();
+        let pool = decode::start(
+            public,
+            summary,
+            index,
+            sink,
+            cpus,
+            decoded,
+            move |decoded| {
+                // Fails only when the restore is over.
+                let _ = tell.send(decoded);
+            },
+        );
+        let mut driver = Driver::new(self.agent, self.known, &reader, rows, shares);
         let mut progress = Progress {
             total_bytes: Some(summary.stream_bytes),
             stored_bytes: summary.stored_bytes,
             ..Progress::default()
         };
         let followed = self
-            .follow(pool, &mut told, &mut driver, &mut progress, cancel)
+            .follow(
+                pool,
+                &mut told,
+                &mut driver,
+                &mut base,
+                &mut progress,
+                cancel,
+            )
             .await;
         if let Err(stop) = followed
             && !completed_anyway(&mut told).await
@@ -414,9 +521,10 @@ impl Attempt<'_> {
             return Err(stop);
         }
         progress.done_bytes = summary.stream_bytes;
-        progress.network_bytes = driver.fetched_bytes();
+        let base = base.as_ref().map(|base| &base.driver);
+        progress.network_bytes = fetched_bytes(&driver, base);
         self.observer.event(ProgressEvent::Progress(progress));
-        Ok(self.report(summary, image_bytes, &driver, &target))
+        Ok(self.report(summary, image_bytes, &driver, base, &target))
     }
 
     /// Feeds the decoding threads until the image is complete.
@@ -425,6 +533,7 @@ impl Attempt<'_> {
         pool: decode::DecodePool,
         told: &mut mpsc::UnboundedReceiver<Decoded<SinkError, ()>>,
         driver: &mut Driver<'_>,
+        base: &mut Option<BaseFeed<'_>>,
         progress: &mut Progress,
         mut cancel: Cancel,
     ) -> Result<(), Stop> {
@@ -433,7 +542,8 @@ impl Attempt<'_> {
         loop {
             if shown.elapsed() >= PROGRESS_PERIOD {
                 shown = Instant::now();
-                progress.network_bytes = driver.fetched_bytes();
+                let base = base.as_ref().map(|base| &base.driver);
+                progress.network_bytes = fetched_bytes(driver, base);
                 self.observer.event(ProgressEvent::Progress(*progress));
             }
             tokio::select! {
@@ -444,6 +554,11 @@ impl Attempt<'_> {
                         progress.done_bytes = image_bytes;
                         driver.tell(RestoreEvent::Consumed(row));
                     }
+                    Some(Decoded::BaseUsed(row)) => {
+                        if let Some(base) = base.as_mut() {
+                            base.used(row);
+                        }
+                    }
                     Some(Decoded::Finished(())) => return Ok(()),
                     Some(Decoded::Undecodable(cause)) => {
                         return Err(Stop::unrestorable(cause.to_string()));
@@ -451,6 +566,7 @@ impl Attempt<'_> {
                     Some(Decoded::Failed(cause)) => return Err(self.sink_failure(&cause)),
                     None => return Err(Stop::unrestorable("decoding ended early")),
                 },
+                lost = feed(base) => return Err(lost),
                 step = driver.next(), if pool.is_some() => match step {
                     Step::Decode(blocks) => {
                         if let Some(pool) = &pool {
@@ -473,6 +589,7 @@ impl Attempt<'_> {
         summary: &Summary,
         image_bytes: u64,
         driver: &Driver<'_>,
+        base: Option<&Driver<'_>>,
         target: &Target,
     ) -> RestoreReport {
         let faults = self.agent.notes(driver.session.faults());
@@ -484,10 +601,10 @@ impl Attempt<'_> {
                 Target::Stdout => "-".to_owned(),
             },
             image_bytes,
-            fetched_bytes: driver.fetched_bytes(),
+            fetched_bytes: fetched_bytes(driver, base),
             files: summary.files,
             seconds: self.started.elapsed().as_secs_f64(),
-            sources: driver.sources(),
+            sources: sources(driver, base),
             skipped: Vec::new(),
             warnings: faults
                 .into_iter()
@@ -529,6 +646,97 @@ enum Step {
     Ended(RestoreOutcome),
 }
 
+/// What is to be restored.
+struct Image {
+    summary: Summary,
+    index: Index,
+    reader: BlockReader,
+    base: Option<FoundBase>,
+}
+
+/// The checkpoint that another one refers to.
+struct FoundBase {
+    known: KnownCheckpoint,
+    summary: Summary,
+    index: Index,
+    reader: BlockReader,
+}
+
+/// Fetches rows of the base for the decoding threads.
+struct BaseFeed<'a> {
+    pool: Option<decode::DecodePool>,
+    driver: Driver<'a>,
+    /// Rows of these that are being decoded or wait to be used.
+    pending: BTreeSet<u64>,
+    /// Rows that are going to be used.
+    wanted: BTreeSet<u64>,
+}
+
+impl<'a> BaseFeed<'a> {
+    const fn new(pool: decode::DecodePool, driver: Driver<'a>, wanted: BTreeSet<u64>) -> Self {
+        Self {
+            pool: Some(pool),
+            driver,
+            pending: BTreeSet::new(),
+            wanted,
+        }
+    }
+
+    /// All rows up to this one are used.
+    fn used(&mut self, row: u64) {
+        let left = self.pending.split_off(&(row + 1));
+        for row in std::mem::replace(&mut self.pending, left) {
+            self.driver.tell(RestoreEvent::Consumed(row));
+        }
+    }
+}
+
+/// Feeds the rows of the base, if there is one, for as long as it is polled; returns only when they
+/// can't be had.
+async fn feed(base: &mut Option<BaseFeed<'_>>) -> Stop {
+    let Some(base) = base else {
+        return std::future::pending().await;
+    };
+    loop {
+        match base.driver.next().await {
+            // It came with others, and no segment refers to it.
+            Step::Decode(blocks) if !base.wanted.contains(&blocks.row) => {
+                base.driver.tell(RestoreEvent::Consumed(blocks.row));
+            }
+            Step::Decode(blocks) => {
+                base.pending.insert(blocks.row);
+                if let Some(pool) = &base.pool {
+                    pool.push(blocks);
+                }
+            }
+            Step::Wait => {}
+            Step::Ended(RestoreOutcome::Lost { row, good, needed }) => {
+                return base.driver.lost(row, good, needed);
+            }
+            Step::Ended(RestoreOutcome::Done) => {
+                base.pool = None;
+                return std::future::pending().await;
+            }
+        }
+    }
+}
+
+fn fetched_bytes(driver: &Driver<'_>, base: Option<&Driver<'_>>) -> u64 {
+    driver.fetched_bytes() + base.map_or(0, Driver::fetched_bytes)
+}
+
+/// Bytes from each host, for the image and its base together.
+fn sources(driver: &Driver<'_>, base: Option<&Driver<'_>>) -> Vec<SourceBytes> {
+    let mut all = driver.sources();
+    for more in base.map(Driver::sources).unwrap_or_default() {
+        match all.iter_mut().find(|one| one.host == more.host) {
+            Some(one) => one.bytes += more.bytes,
+            None => all.push(more),
+        }
+    }
+    all
+}
+
 /// Runs one restore session against the network.
 struct Driver<'a> {
     agent: &'a Agent,
@@ -551,11 +759,12 @@ impl<'a> Driver<'a> {
         known: &KnownCheckpoint,
         reader: &BlockReader,
         rows: Range<u64>,
+        shares: u64,
     ) -> Self {
         let redundancy = known.manifest.public().redundancy;
         // A row in flight is its blocks, perhaps hedged, and its decoded segment.
         let per_row = (row_bytes_max(redundancy) + SEGMENT_BYTES) as u64;
-        let window_rows = (agent.resources.memory_bytes * 3 / 4 / per_row).max(1);
+        let window_rows = (agent.resources.memory_bytes * 3 / 4 / shares / per_row).max(1);
         let plan = RestorePlan {
             data: redundancy.data(),
             rows,

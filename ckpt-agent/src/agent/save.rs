@@ -1,10 +1,11 @@
 //! Carries out a save session.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use codec::encode::{CheckpointPlan, row_bytes_max};
 use codec::manifest::Manifest;
+use codec::pieces::Base;
 use codec::seal::{Cipher, DataKey};
 use codec::{CheckpointId, JobTag, Redundancy, ShardIndex, Version};
 use protocol::wire::message::{Claim, PutEnd, PutShard, Request};
@@ -93,7 +94,8 @@ impl Agent {
             }
             _ => request.redundancy,
         };
-        let plan = CheckpointPlan {
+        let mut plan = CheckpointPlan {
+            base: None,
             checkpoint,
             job: request.job.clone(),
             version,
@@ -106,15 +108,23 @@ impl Agent {
                 Cipher::Aes256Gcm => random()?,
             }),
         };
+        let base = self.base_for(&gathered, &request).await;
+        plan.base = base.as_ref().map(|base| base.reference);
         // Who was only slow to answer may still be a spare.
         let slow = gathered.silent.iter().map(|(host, _)| *host);
         let chosen = placed
             .iter()
             .flat_map(|placed| placed.order.iter().copied());
         let candidates = chosen.chain(slow).collect();
-        let shell = Shell::start(self, &request, plan, candidates, source, observer, started);
+        let pieces = base.as_ref().map(|base| Arc::clone(&base.pieces));
+        let input = Input {
+            source,
+            base: pieces,
+        };
+        let shell = Shell::start(self, &request, plan, candidates, input, observer, started);
         let mut saved = shell.run(cancel).await;
         if let Ok(report) = &mut saved {
+            report.base = base.as_ref().map(|base| base.version);
             self.notebook
                 .note(Observation::Save(job_tag, report.seconds));
             self.notebook.note(Observation::Version(job_tag, version));
@@ -221,6 +231,25 @@ impl Agent {
         let _ = tokio::time::timeout(RETRACT_TIMEOUT, asking.join_all()).await;
     }
 
+    /// What the new version and those that are kept beside it refer to.
+    fn bases_of_kept(
+        &self,
+        gathered: &Gathered,
+        report: &SaveReport,
+        keep: u32,
+    ) -> BTreeSet<CheckpointId> {
+        let older = gathered.inventory.newest_first().into_iter();
+        let older = older.filter(|known| known.version() < report.version);
+        let kept = usize::try_from(keep.max(1) - 1).unwrap_or(usize::MAX);
+        let of_older = older.take(kept).filter_map(|known| self.base_of(known));
+        let new = report.base.and_then(|version| {
+            let mut all = gathered.inventory.newest_first().into_iter();
+            let base = all.find(|known| known.version() == version)?;
+            Some(base.manifest.public().checkpoint)
+        });
+        of_older.chain(new).collect()
+    }
+
     /// Removes what `--keep` does not keep, and renews the lease. Who can't be told now is told by
     /// another host, or by the next save.
     async fn remove_old(
@@ -230,12 +259,14 @@ impl Agent {
         request: &SaveRequest,
         job_tag: JobTag,
     ) {
+        let bases = self.bases_of_kept(gathered, report, request.keep);
         let older = gathered.inventory.newest_first().into_iter();
         let older = older.filter(|known| known.version() < report.version);
         let kept = usize::try_from(request.keep.max(1) - 1).unwrap_or(usize::MAX);
         let (removed, gone): (Vec<Version>, Vec<CheckpointId>) = older
             .skip(kept)
             .map(|known| (known.version(), known.manifest.public().checkpoint))
+            .filter(|(_, checkpoint)| !bases.contains(checkpoint))
             .unzip();
         let last = gathered.notice.as_ref();
         let lease = notices::renewed(last, request.tenure);
@@ -306,6 +337,12 @@ struct Transfer {
     task: JoinHandle<()>,
 }
 
+/// What is read, and what it is compared with.
+struct Input {
+    source: Source,
+    base: Option<Arc<Base>>,
+}
+
 /// Runs one save session.
 struct Shell<'a> {
     agent: &'a Agent,
@@ -333,6 +370,7 @@ struct Tally {
     /// Image bytes up to the end of each row, with the zero runs before it.
     ends: Vec<u64>,
     read_bytes: u64,
+    same_bytes: u64,
     stored_bytes: u64,
     network_bytes: u64,
     faults_told: usize,
@@ -345,10 +383,11 @@ impl<'a> Shell<'a> {
         request: &'a SaveRequest,
         plan: CheckpointPlan,
         candidates: Vec<HostIndex>,
-        source: Source,
+        input: Input,
         observer: Arc<dyn Observer>,
         started: Instant,
     ) -> Self {
+        let Input { source, base } = input;
         let (sender, events) = mpsc::unbounded_channel();
         let row_bytes = row_bytes_max(plan.redundancy) as u64;
         let cpus = agent.resources.cpus.max(1);
@@ -383,6 +422,7 @@ impl<'a> Shell<'a> {
         let ender = source.ender();
         let settings = EncodeSettings {
             plan: plan.clone(),
+            base,
             owner: agent.owner.clone(),
             level: request.level,
             cpus,
@@ -472,6 +512,10 @@ impl<'a> Shell<'a> {
                 self.tell(event);
             }
             Event::Encoded(Encoded::Zero(bytes)) => self.tally.read_bytes += bytes,
+            Event::Encoded(Encoded::Same(bytes)) => {
+                self.tally.read_bytes += bytes;
+                self.tally.same_bytes += bytes;
+            }
             Event::Encoded(Encoded::Row(row)) => {
                 self.tally.read_bytes += row.image_bytes;
                 self.tally.stored_bytes += row.stored_bytes;
@@ -719,6 +763,7 @@ impl<'a> Shell<'a> {
             image_bytes: summary.0,
             read_bytes: self.tally.read_bytes,
             zero_bytes: image.zero_bytes,
+            base: None,
             stored_bytes: summary.1,
             shard_bytes: public.block_bytes * holders.len() as u64,
             files: summary.2,

@@ -208,6 +208,9 @@ pub struct Save {
     /// the last save said, forever at first].
     #[arg(long, value_parser = parse_tenure, value_name = "TIME")]
     pub ttl: Option<Tenure>,
+    /// Store everything, also what an earlier version has.
+    #[arg(long)]
+    pub full: bool,
     /// Finish within this time or leave the old version standing, such as 240s or 10m.
     #[arg(long, value_parser = parse_duration, value_name = "TIME")]
     pub deadline: Option<Duration>,

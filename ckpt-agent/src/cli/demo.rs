@@ -200,6 +200,7 @@ fn save_request(image: &Path) -> Result<SaveRequest, Failure> {
         redundancy: Redundancy::DEFAULT,
         allow_degraded: None,
         keep: 1,
+        full: false,
         tenure: None,
         deadline: None,
         level: Level::DEFAULT,

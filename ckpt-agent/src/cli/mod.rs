@@ -533,6 +533,7 @@ fn save_request(save: args::Save) -> Result<SaveRequest, Failure> {
         redundancy,
         allow_degraded: save.allow_degraded,
         keep: save.keep,
+        full: save.full,
         tenure: save.ttl,
         deadline: save.deadline,
         level: save.level,

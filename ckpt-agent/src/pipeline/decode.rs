@@ -7,7 +7,7 @@ use std::thread;
 
 use bytes::Bytes;
 use codec::ShardIndex;
-use codec::decode::{DecodeError, RowDecoder};
+use codec::decode::{Composer, DecodeError, RowDecoder};
 use codec::hash::SegmentHash;
 use codec::index::{Index, SegmentEntry, StoredSegment};
 use codec::manifest::{Public, Summary};
@@ -57,6 +57,8 @@ pub enum Decoded<E, W> {
         /// Image bytes so far, zeros included.
         image_bytes: u64,
     },
+    /// All rows of the base up to this one are used; their memory is free.
+    BaseUsed(u64),
     /// The image is complete.
     Finished(W),
     /// A row could not be decoded.
@@ -79,20 +81,41 @@ impl DecodePool {
     }
 }
 
-/// Starts `cpus` decoding threads and a writing one. `tell` must not wait.
+/// Starts `cpus` decoding threads and a writing one. `base` is needed when the index has patched
+/// segments. `tell` must not wait.
 pub fn start<S, F>(
     public: &Public,
     summary: &Summary,
     index: Index,
     sink: S,
     cpus: usize,
+    base: Option<BaseRows>,
     tell: F,
 ) -> DecodePool
 where
     S: StreamSink,
     F: FnMut(Decoded<S::Error, S::Written>) + Send + 'static,
 {
-    let index = Arc::new(index);
+    let (pool, rows) = start_rows(public, summary, &index, cpus);
+    thread::spawn(move || {
+        let mut writer = Writer {
+            rows,
+            base,
+            tell,
+            image_bytes: 0,
+        };
+        writer.run(&index, sink);
+    });
+    pool
+}
+
+/// Starts `cpus` threads that decode rows of a checkpoint with this index.
+pub fn start_rows(
+    public: &Public,
+    summary: &Summary,
+    index: &Index,
+    cpus: usize,
+) -> (DecodePool, DecodedRows) {
     let (jobs, queue) = channel::<RowBlocks>();
     let (done, decoded) = channel();
     let queue = Arc::new(Mutex::new(queue));
@@ -105,17 +128,47 @@ where
         let (rows, buffers) = (Arc::clone(&rows), Arc::clone(&buffers));
         thread::spawn(move || decode_all(&mut decoder, &queue, &rows, &buffers, &done));
     }
-    thread::spawn(move || {
-        let mut writer = Writer {
-            decoded,
-            waiting: BTreeMap::new(),
-            buffers,
-            tell,
-            image_bytes: 0,
-        };
-        writer.run(&index, sink);
-    });
-    DecodePool { jobs }
+    let rows = DecodedRows {
+        decoded,
+        waiting: BTreeMap::new(),
+        buffers,
+    };
+    (DecodePool { jobs }, rows)
+}
+
+/// Decoded rows of a checkpoint, in any order that they are asked for.
+#[derive(Debug)]
+pub struct DecodedRows {
+    decoded: Receiver<RowResult>,
+    waiting: BTreeMap<u64, Vec<u8>>,
+    buffers: Arc<Buffers>,
+}
+
+impl DecodedRows {
+    fn wait_for<E>(&mut self, row: u64) -> Result<Vec<u8>, Stop<E>> {
+        loop {
+            if let Some(raw) = self.waiting.remove(&row) {
+                return Ok(raw);
+            }
+            let (decoded, result) = self.decoded.recv().map_err(|_| Stop::Abandoned)?;
+            self.waiting
+                .insert(decoded, result.map_err(Stop::Undecodable)?);
+        }
+    }
+
+    fn give_back(&self, raw: Vec<u8>) {
+        let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
+        buffers.push(raw);
+    }
+}
+
+/// The base of an image: its rows, and how segments are made of them.
+#[derive(Debug)]
+pub struct BaseRows {
+    /// Its decoded rows.
+    pub rows: DecodedRows,
+    /// Makes segments.
+    pub composer: Composer,
 }
 
 type RowResult = (u64, Result<Vec<u8>, DecodeError>);
@@ -156,9 +209,8 @@ fn take_buffer(buffers: &Buffers) -> Vec<u8> {
 }
 
 struct Writer<F> {
-    decoded: Receiver<RowResult>,
-    waiting: BTreeMap<u64, Vec<u8>>,
-    buffers: Arc<Buffers>,
+    rows: DecodedRows,
+    base: Option<BaseRows>,
     tell: F,
     image_bytes: u64,
 }
@@ -199,31 +251,69 @@ impl<F> Writer<F> {
             match segment {
                 SegmentEntry::Zero { bytes } => sink.zeros(*bytes).map_err(Stop::Failed)?,
                 SegmentEntry::Stored { .. } => {
-                    let raw = self.wait_for(row)?;
+                    let raw = self.rows.wait_for(row)?;
                     sink.write(&raw).map_err(Stop::Failed)?;
-                    self.buffers
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .push(raw);
-                    (self.tell)(Decoded::Written {
-                        row,
-                        image_bytes: self.image_bytes,
-                    });
+                    self.rows.give_back(raw);
+                    self.tell_written(row);
                     row += 1;
+                }
+                SegmentEntry::Patched {
+                    base_row, patch, ..
+                } => {
+                    let patch = match patch {
+                        Some(_) => Some(self.rows.wait_for(row)?),
+                        None => None,
+                    };
+                    let raw = self.compose(segment, patch.as_deref().unwrap_or_default())?;
+                    sink.write(&raw).map_err(Stop::Failed)?;
+                    self.give_base_back(raw);
+                    (self.tell)(Decoded::BaseUsed(*base_row));
+                    if let Some(patch) = patch {
+                        self.rows.give_back(patch);
+                        self.tell_written(row);
+                        row += 1;
+                    }
                 }
             }
         }
         Ok(())
     }
 
-    fn wait_for<E>(&mut self, row: u64) -> Result<Vec<u8>, Stop<E>> {
-        loop {
-            if let Some(raw) = self.waiting.remove(&row) {
-                return Ok(raw);
-            }
-            let (decoded, result) = self.decoded.recv().map_err(|_| Stop::Abandoned)?;
-            self.waiting
-                .insert(decoded, result.map_err(Stop::Undecodable)?);
+    fn tell_written<E, W>(&mut self, row: u64)
+    where
+        F: FnMut(Decoded<E, W>),
+    {
+        let image_bytes = self.image_bytes;
+        (self.tell)(Decoded::Written { row, image_bytes });
+    }
+
+    /// Makes a segment of that of the base.
+    fn compose<E>(&mut self, segment: &SegmentEntry, patch: &[u8]) -> Result<Vec<u8>, Stop<E>> {
+        let (
+            Some(base),
+            SegmentEntry::Patched {
+                base_row,
+                len,
+                changed,
+                hash,
+                ..
+            },
+        ) = (&mut self.base, segment)
+        else {
+            return Err(Stop::Abandoned);
+        };
+        let mut raw = base.rows.wait_for(*base_row)?;
+        base.composer
+            .compose(*base_row, &mut raw, *len, *changed, patch, hash)
+            .map_err(Stop::Undecodable)?;
+        // Rows that no segment refers to have come before it.
+        base.rows.waiting = base.rows.waiting.split_off(base_row);
+        Ok(raw)
+    }
+
+    fn give_base_back(&self, raw: Vec<u8>) {
+        if let Some(base) = &self.base {
+            base.rows.give_back(raw);
         }
     }
 }

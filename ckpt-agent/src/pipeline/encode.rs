@@ -16,8 +16,10 @@ use codec::encode::{
     BuildError, CheckpointBuilder, CheckpointPlan, EncodedRow, RowEncoder, row_bytes_max,
 };
 use codec::geometry::SEGMENT_BYTES;
+use codec::hash::SegmentHash;
 use codec::index::FileEntry;
 use codec::manifest::{ImageKind, Manifest};
+use codec::pieces::{Base, Match, PieceHash};
 use codec::seal::OwnerSecret;
 use codec::segment::{Cut, Segmenter};
 use codec::{Redundancy, ShardIndex};
@@ -80,6 +82,8 @@ pub enum Encoded<E, W> {
     Row(ReadyRow),
     /// So many zero bytes of the image went by.
     Zero(u64),
+    /// So many bytes that the base has went by.
+    Same(u64),
     /// The image is encoded; there are no more rows.
     End(Box<EncodedImage<W>>),
     /// The image could not be encoded.
@@ -122,6 +126,8 @@ pub struct EncodeSettings {
     pub level: Level,
     /// Number of workers.
     pub cpus: usize,
+    /// What the image is compared with.
+    pub base: Option<Arc<Base>>,
 }
 
 /// Bytes of image buffers that a pipeline with `cpus` workers needs beside its budget.
@@ -158,7 +164,7 @@ where
         let mut reader = Reader {
             budget: Arc::clone(&budget),
             redundancy: settings.plan.redundancy,
-            segmenter: Segmenter::default(),
+            segmenter: Segmenter::with_base(settings.base.clone()),
             sequence: 0,
             work,
             unused,
@@ -191,6 +197,14 @@ enum Unencoded {
         raw: Vec<u8>,
         grant: Grant,
     },
+    Patched(Patched, Option<(u64, Vec<u8>, Grant)>),
+}
+
+/// A segment that the base has, but for some pieces.
+struct Patched {
+    found: Match,
+    len: u32,
+    hashes: Vec<PieceHash>,
 }
 
 struct Reader {
@@ -234,6 +248,21 @@ impl Reader {
                 raw,
                 grant: self.budget.take(row_bytes_max(self.redundancy) as u64)?,
             },
+            Cut::Patched {
+                found,
+                len,
+                hashes,
+                patch,
+            } => {
+                let patch = match patch {
+                    Some((row, raw)) => {
+                        let grant = self.budget.take(row_bytes_max(self.redundancy) as u64)?;
+                        Some((row, raw, grant))
+                    }
+                    None => None,
+                };
+                Unencoded::Patched(Patched { found, len, hashes }, patch)
+            }
         };
         let job = Job {
             sequence: self.sequence,
@@ -253,7 +282,11 @@ fn work_on<E, W, F: FnMut(Encoded<E, W>)>(
 ) {
     let redundancy = settings.plan.redundancy;
     let sealer = settings.plan.sealer(&settings.owner);
-    let mut encoder = RowEncoder::new(redundancy, sealer, settings.level);
+    let mut encoder = RowEncoder::new(redundancy, sealer.clone(), settings.level);
+    if settings.base.is_none() {
+        // What refers to another checkpoint is no base itself: chains have one link.
+        encoder = encoder.with_pieces(&settings.plan.data_key);
+    }
     loop {
         let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(job) = job else { return };
@@ -266,6 +299,14 @@ fn work_on<E, W, F: FnMut(Encoded<E, W>)>(
                 let _ = used.try_send(raw);
                 Piece::Row(Box::new((encoded, grant)))
             }
+            Unencoded::Patched(patched, patch) => {
+                let hash = sealer.hash_pieces(&patched.hashes);
+                let row = patch.map(|(row, raw, grant)| {
+                    let blocks = budget.buffer(row_bytes_max(redundancy));
+                    Box::new((encoder.encode(row, &raw, blocks), grant))
+                });
+                Piece::Patched(patched, hash, row)
+            }
         };
         output
             .lock()
@@ -277,6 +318,7 @@ fn work_on<E, W, F: FnMut(Encoded<E, W>)>(
 enum Piece {
     Row(Box<(EncodedRow, Grant)>),
     Zero(u64),
+    Patched(Patched, SegmentHash, Option<Box<(EncodedRow, Grant)>>),
 }
 
 /// Puts pieces into order, and counts them into the manifest.
@@ -309,6 +351,20 @@ impl<E, W, F: FnMut(Encoded<E, W>)> Output<E, W, F> {
                     let image_bytes = u64::from(encoded.stored.raw_len);
                     (self.tell)(Encoded::Row(ready(encoded, grant, image_bytes)));
                 }
+                Piece::Patched(patched, hash, row) => {
+                    let (found, len) = (patched.found, patched.len);
+                    let encoded = row.as_ref().map(|row| &row.0);
+                    let pushed = builder.push_patched(found, len, hash, encoded);
+                    debug_assert!(pushed.is_ok(), "{pushed:?}");
+                    let image_bytes = u64::from(len);
+                    (self.tell)(match row {
+                        Some(row) => {
+                            let (encoded, grant) = *row;
+                            Encoded::Row(ready(encoded, grant, image_bytes))
+                        }
+                        None => Encoded::Same(image_bytes),
+                    });
+                }
             }
         }
     }
@@ -322,14 +378,21 @@ impl<E, W, F: FnMut(Encoded<E, W>)> Output<E, W, F> {
         budget: &Arc<Budget>,
     ) -> Result<EncodedImage<W>, EncodeFailure<E>> {
         let mut builder = self.builder.take().ok_or(Closed)?;
-        let index = builder.finish_image(files)?;
         let redundancy = settings.plan.redundancy;
         let sealer = settings.plan.sealer(&settings.owner);
         let mut encoder = RowEncoder::new(redundancy, sealer, settings.level);
-        for raw in index.chunks(SEGMENT_BYTES) {
+        let mut encode = |row, raw: &[u8]| {
             let grant = budget.take(row_bytes_max(redundancy) as u64)?;
             let blocks = budget.buffer(row_bytes_max(redundancy));
-            let encoded = encoder.encode(builder.rows(), raw, blocks);
+            Ok::<_, Closed>((encoder.encode(row, raw, blocks), grant))
+        };
+        for raw in builder.take_pieces().chunks(SEGMENT_BYTES) {
+            let (encoded, grant) = encode(builder.rows(), raw)?;
+            builder.push_piece_row(&encoded)?;
+            (self.tell)(Encoded::Row(ready(encoded, grant, 0)));
+        }
+        for raw in builder.finish_image(files)?.chunks(SEGMENT_BYTES) {
+            let (encoded, grant) = encode(builder.rows(), raw)?;
             builder.push_index_row(&encoded)?;
             (self.tell)(Encoded::Row(ready(encoded, grant, 0)));
         }

@@ -81,12 +81,14 @@ impl StreamSink for Collect {
 
 fn settings(redundancy: Redundancy) -> EncodeSettings {
     EncodeSettings {
+        base: None,
         plan: CheckpointPlan {
             checkpoint: CheckpointId([3; 16]),
             job: "42".parse().unwrap(),
             version: Version(1),
             created: 5,
             previous: None,
+            base: None,
             redundancy,
             cipher: Cipher::Aes256Gcm,
             data_key: DataKey::new([4; 32]),
@@ -122,6 +124,7 @@ fn encode_all(
     let mut rows = Vec::new();
     loop {
         match told.recv_timeout(Duration::from_secs(60)).unwrap() {
+            Encoded::Same(_) => panic!("there is no base"),
             Encoded::Row(mut row) => {
                 assert_eq!(row.row, rows.len() as u64);
                 row.blocks = bytes::Bytes::copy_from_slice(&row.blocks);
@@ -188,11 +191,12 @@ fn images_of_every_size_come_back() {
             index,
             sink,
             2,
+            None,
             move |decoded| {
                 tell.send(decoded).unwrap();
             },
         );
-        for row in &rows[..rows.len() - summary.index.len()] {
+        for row in &rows[..rows.len() - summary.other_rows() as usize] {
             let mut shards: Vec<_> = redundancy.shards().collect();
             shards.shuffle(&mut rng);
             let blocks = shards[..3].iter().map(|s| (*s, row.block(*s))).collect();
@@ -265,6 +269,7 @@ fn a_wrong_block_never_becomes_image_bytes() {
         index,
         sink,
         2,
+        None,
         move |decoded| {
             tell.send(decoded).unwrap();
         },

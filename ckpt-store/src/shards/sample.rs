@@ -2,7 +2,7 @@
 
 use codec::compress::Method;
 use codec::index::StoredSegment;
-use codec::manifest::{ImageKind, Manifest, NewManifest, Summary};
+use codec::manifest::{ImageKind, Manifest, NewManifest, Summary, Tail};
 use codec::seal::{Cipher, DataKey, OwnerSecret};
 use codec::shard_file::{BlockEntry, ShardIdentity, TableBuilder};
 use codec::{CheckpointId, Redundancy, Version};
@@ -85,6 +85,7 @@ impl Sample {
                 stored_len: 1,
                 method: Method::Raw,
             }],
+            tail: Tail::default(),
         };
         let manifest = Manifest::sign(owner, new, &summary).unwrap();
         Self { manifest, blocks }

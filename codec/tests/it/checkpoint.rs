@@ -27,6 +27,7 @@ pub(crate) fn owner() -> OwnerSecret {
 
 pub(crate) fn plan(redundancy: Redundancy, cipher: Cipher) -> CheckpointPlan {
     CheckpointPlan {
+        base: None,
         checkpoint: CheckpointId([1; 16]),
         job: "job@host:1.0".parse().unwrap(),
         version: Version(7),
@@ -129,6 +130,7 @@ pub(crate) fn save(
     let mut blocks = Vec::new();
     for piece in image.chunks(segment_bytes) {
         match segmenter.cut(piece.to_vec()) {
+            (Some(Cut::Patched { .. }), _) => panic!("there is no base"),
             (Some(Cut::Zero { bytes }), _) => builder.push_zero(bytes),
             (Some(Cut::Stored { row, raw }), _) => {
                 let row = encoder.encode(row, &raw, std::mem::take(&mut blocks));
@@ -244,6 +246,7 @@ pub(crate) fn restore(manifest: &[u8], shards: &[Vec<u8>]) -> Result<Vec<u8>> {
     let mut row = 0;
     for entry in &index.segments {
         match entry {
+            SegmentEntry::Patched { .. } => panic!("there is no base"),
             SegmentEntry::Zero { bytes } => image.resize(image.len() + *bytes as usize, 0),
             SegmentEntry::Stored { stored, hash } => {
                 image.extend(restorer.row(row, stored, Some(hash))?);

@@ -488,7 +488,7 @@ fn is_there(parent: &OwnedFd, name: &OsStr) -> bool {
 fn bytes_to_write(index: &Index) -> u64 {
     let stored = index.segments.iter().map(|segment| match segment {
         SegmentEntry::Zero { .. } => 0,
-        SegmentEntry::Stored { .. } => segment.bytes(),
+        SegmentEntry::Stored { .. } | SegmentEntry::Patched { .. } => segment.bytes(),
     });
     stored.fold(0, u64::saturating_add)
 }

@@ -1,0 +1,115 @@
+//! Earlier versions that later ones refer to.
+
+use std::sync::Arc;
+
+use codec::CheckpointId;
+use codec::Version;
+use codec::manifest::Summary;
+use codec::pieces::{Base, BaseRef, PIECE_BYTES};
+
+use super::gather::Gathered;
+use super::restore::Stop;
+use super::{Agent, SaveRequest};
+use crate::inventory::KnownCheckpoint;
+use crate::transfer::get::BlockReader;
+
+/// Images that are smaller are saved whole: that takes no longer.
+const IMAGE_BYTES_MIN: u64 = 4 << 20;
+
+/// A version is saved whole again when the one before it had to store more than one byte in this many
+/// of what its base has: then restoring would read too much.
+const FOLD_SHARE: u64 = 5;
+
+/// At most this part of the memory is for hashes of the base.
+const MEMORY_SHARE: u64 = 8;
+
+/// What a save is compared with.
+pub(super) struct ChosenBase {
+    pub(super) reference: BaseRef,
+    pub(super) version: Version,
+    pub(super) pieces: Arc<Base>,
+}
+
+impl Agent {
+    /// The earlier version to compare a new one with, if there is one that is worth it: whole, on
+    /// hosts that answer, and not so old that most has changed since.
+    pub(super) async fn base_for(
+        &self,
+        gathered: &Gathered,
+        request: &SaveRequest,
+    ) -> Option<ChosenBase> {
+        if request.full {
+            return None;
+        }
+        let all = gathered.inventory.newest_first();
+        let newest = *all.first()?;
+        let summary = newest.manifest.open(&self.owner).ok()?;
+        let (known, summary) = match summary.tail.base {
+            None => (newest, summary),
+            Some(base) => {
+                let mut all = all.into_iter();
+                let of = |known: &&KnownCheckpoint| known.manifest.hash() == base.manifest;
+                let known = all.find(of)?;
+                let first = known.manifest.open(&self.owner).ok()?;
+                if summary.stored_bytes > first.stored_bytes / FOLD_SHARE {
+                    return None;
+                }
+                (known, first)
+            }
+        };
+        let public = known.manifest.public();
+        let is_whole = known.can_lose() == Some(public.redundancy.parity());
+        let hash_bytes = summary.stream_bytes / PIECE_BYTES as u64 * 32;
+        let fits = hash_bytes <= self.resources.memory_bytes / MEMORY_SHARE;
+        let is_worth_it = summary.stream_bytes >= IMAGE_BYTES_MIN
+            && !summary.tail.pieces.is_empty()
+            && public.cipher == request.cipher;
+        if !(is_whole && fits && is_worth_it) {
+            return None;
+        }
+        match self.read_base(known, &summary).await {
+            Ok(base) => Some(base),
+            Err(stop) => {
+                let version = known.version();
+                tracing::warn!(%version, ?stop, "saved whole: the earlier version can't be read");
+                None
+            }
+        }
+    }
+
+    async fn read_base(
+        &self,
+        known: &KnownCheckpoint,
+        summary: &Summary,
+    ) -> Result<ChosenBase, Stop> {
+        let public = known.manifest.public();
+        let reader = BlockReader::new(self.hosts.clone(), public.clone());
+        let first = public.rows - summary.other_rows();
+        let (index, hashes) = tokio::try_join!(
+            self.read_index(known, summary, &reader),
+            self.read_rows(known, summary, &reader, first, &summary.tail.pieces),
+        )?;
+        let key = summary.data_key.clone();
+        // Takes a while for a large image.
+        let building = tokio::task::spawn_blocking(move || Base::new(&index, &hashes, &key));
+        let unusable = |cause: String| Stop::unrestorable(cause);
+        let pieces = building
+            .await
+            .map_err(|cause| unusable(cause.to_string()))?
+            .map_err(|cause| unusable(cause.to_string()))?;
+        Ok(ChosenBase {
+            reference: BaseRef {
+                checkpoint: public.checkpoint,
+                manifest: known.manifest.hash(),
+            },
+            version: known.version(),
+            pieces: Arc::new(pieces),
+        })
+    }
+
+    /// What a checkpoint refers to.
+    pub(super) fn base_of(&self, known: &KnownCheckpoint) -> Option<CheckpointId> {
+        let summary = known.manifest.open(&self.owner).ok()?;
+        summary.tail.base.map(|base| base.checkpoint)
+    }
+}

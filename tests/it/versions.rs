@@ -1,0 +1,143 @@
+//! Later versions store only what changed since an earlier one.
+
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use tests::{Grid, image};
+
+const MIB: usize = 1 << 20;
+
+/// Changes one block of 64 KiB in ten.
+fn change(bytes: &mut [u8], seed: u64) {
+    let noise = image::memory(64 << 10, seed ^ 0x77);
+    for (at, block) in bytes.chunks_mut(64 << 10).enumerate() {
+        if (at as u64 + seed).is_multiple_of(10) {
+            for (byte, other) in block.iter_mut().zip(&noise) {
+                *byte = byte.wrapping_add(*other | 1);
+            }
+        }
+    }
+}
+
+fn save(grid: &Grid, bytes: &[u8], more: &[&str]) -> Result<Value> {
+    fs::write(grid.path("image"), bytes)?;
+    let save = ["--json", "save", "--job", "42", "image"];
+    grid.run(save.iter().chain(more))?.expect(0)?.json()
+}
+
+fn restore(grid: &Grid, version: u64) -> Result<Vec<u8>> {
+    let version = version.to_string();
+    let restore = [
+        "restore",
+        "--job",
+        "42",
+        "--version",
+        &version,
+        "--force",
+        "-o",
+        "out",
+    ];
+    grid.run(restore)?.expect(0)?;
+    Ok(fs::read(grid.path("out"))?)
+}
+
+fn versions(grid: &Grid) -> Result<Vec<u64>> {
+    let listed = grid.run(["--json", "list", "--job", "42"])?.json()?;
+    let all = listed["checkpoints"].as_array().context("list")?.clone();
+    Ok(all.iter().filter_map(|c| c["version"].as_u64()).collect())
+}
+
+#[test]
+fn what_did_not_change_is_not_sent_again() -> Result<()> {
+    let grid = Grid::up(7)?;
+    let first = image::memory(20 * MIB + 12_345, 1);
+    let mut second = first.clone();
+    change(&mut second, 3);
+    let whole = save(&grid, &first, &["--keep", "9"])?;
+    ensure!(whole["base"].is_null(), "{whole}");
+    let patch = save(&grid, &second, &["--keep", "9"])?;
+    ensure!(patch["base"] == 1, "{patch}");
+    let bytes = |report: &Value| report["shard_bytes"].as_u64();
+    ensure!(bytes(&patch).map(|b| b * 4) < bytes(&whole), "{patch}");
+    let same = save(&grid, &second, &["--keep", "9"])?;
+    ensure!(same["base"] == 1, "{same}");
+    // Two hosts of the version on which the others build.
+    let show = ["--json", "show", "--job", "42", "--version", "1"];
+    let shown = grid.run(show)?.expect(0)?.json()?;
+    for shard in 0..2 {
+        let host = shown["holders"][shard]["host"].as_str();
+        grid.kill(host.context("no holder")?)?;
+    }
+    for (version, image) in [(1, &first), (2, &second), (3, &second)] {
+        ensure!(restore(&grid, version)? == *image, "version {version}");
+    }
+    let streamed = grid.run(["restore", "--job", "42", "-o", "-"])?.expect(0)?;
+    ensure!(streamed.stdout == second);
+    // With its base not whole any more, the next version is.
+    let third = save(&grid, &second, &["--keep", "9"])?;
+    ensure!(third["base"].is_null(), "{third}");
+    Ok(())
+}
+
+#[test]
+fn a_version_on_which_others_build_is_kept_as_long_as_they_are() -> Result<()> {
+    let grid = Grid::up(5)?;
+    let mut bytes = image::memory(8 * MIB, 5);
+    let mut images = Vec::new();
+    let mut bases = Vec::new();
+    for seed in 0..5 {
+        change(&mut bytes, seed);
+        let saved = save(&grid, &bytes, &["--keep", "1"])?;
+        bases.push(saved["base"].as_u64());
+        images.push(bytes.clone());
+    }
+    ensure!(bases[0].is_none() && bases[1] == Some(1), "{bases:?}");
+    // Most has changed since the first by now: one was whole again.
+    let folded = bases.iter().skip(1).position(Option::is_none);
+    ensure!(folded.is_some(), "{bases:?}");
+    let newest = *versions(&grid)?.last().context("no version")?;
+    let expected: Vec<u64> = bases[4].into_iter().chain([newest]).collect();
+    ensure!(versions(&grid)? == expected, "{:?}", versions(&grid)?);
+    ensure!(restore(&grid, newest)? == images[4]);
+    let whole = save(&grid, &bytes, &["--keep", "1", "--full"])?;
+    ensure!(whole["base"].is_null());
+    ensure!(versions(&grid)? == [6]);
+    change(&mut bytes, 9);
+    save(&grid, &bytes, &["--keep", "1"])?;
+    ensure!(versions(&grid)? == [6, 7]);
+    let refused = grid.run(["forget", "--job", "42", "--version", "6"])?;
+    ensure!(refused.expect(1)?.stderr.contains("version 7 builds on"));
+    grid.run(["forget", "--job", "42", "--keep", "1"])?
+        .expect(0)?;
+    grid.run(["gc", "--keep", "1"])?.expect(0)?;
+    ensure!(versions(&grid)? == [6, 7] && restore(&grid, 7)? == bytes);
+    grid.run(["forget", "--job", "42", "--all"])?.expect(0)?;
+    ensure!(versions(&grid)?.is_empty());
+    Ok(())
+}
+
+#[test]
+fn files_that_moved_in_a_tree_are_found_again() -> Result<()> {
+    let grid = Grid::up(5)?;
+    let tree = grid.path("tree");
+    fs::create_dir(&tree)?;
+    let big = image::memory(6 * MIB, 1);
+    fs::write(tree.join("b"), &big)?;
+    fs::write(tree.join("c"), image::memory(3 * MIB + 5, 2))?;
+    let save = ["--json", "save", "--job", "t", "tree"];
+    grid.run(save)?.expect(0)?;
+    // A new file comes before the others, and moves them all.
+    fs::write(tree.join("a"), image::memory(MIB + 77, 3))?;
+    let saved = grid.run(save)?.expect(0)?.json()?;
+    ensure!(saved["base"] == 1, "{saved}");
+    let (read, stored) = (saved["read_bytes"].as_u64(), saved["stored_bytes"].as_u64());
+    ensure!(stored.map(|stored| stored * 5) < read, "{saved}");
+    grid.run(["restore", "--job", "t", "-o", "back"])?
+        .expect(0)?;
+    for name in ["a", "b", "c"] {
+        let (new, back) = (tree.join(name), grid.path("back").join(name));
+        ensure!(fs::read(new)? == fs::read(back)?, "{name}");
+    }
+    Ok(())
+}
