@@ -61,6 +61,20 @@ impl Segmenter {
     /// # Panics
     /// When `raw` is longer than a segment, which is a mistake of the caller.
     pub fn cut(&mut self, raw: Vec<u8>) -> (Option<Cut>, Option<Vec<u8>>) {
+        let hashes = self.base.as_ref().map(|base| base.hasher().hash(&raw));
+        self.cut_hashed(raw, hashes.unwrap_or_default())
+    }
+
+    /// The same with hashes of the pieces that were made before, if there is a base and the bytes are
+    /// not all zero.
+    ///
+    /// # Panics
+    /// See [`Self::cut`].
+    pub fn cut_hashed(
+        &mut self,
+        raw: Vec<u8>,
+        hashes: Vec<PieceHash>,
+    ) -> (Option<Cut>, Option<Vec<u8>>) {
         assert!(
             raw.len() <= SEGMENT_BYTES,
             "a segment has {SEGMENT_BYTES} bytes"
@@ -75,7 +89,7 @@ impl Segmenter {
             self.zero_bytes += bytes;
             return (Some(Cut::Zero { bytes }), Some(raw));
         }
-        if let Some(patched) = self.patch(offset, &raw) {
+        if let Some(patched) = self.patch(offset, &raw, hashes) {
             return (Some(patched), Some(raw));
         }
         let row = self.next_row();
@@ -83,9 +97,8 @@ impl Segmenter {
     }
 
     /// What of the segment is to be stored when the base has most of it.
-    fn patch(&mut self, offset: u64, raw: &[u8]) -> Option<Cut> {
+    fn patch(&mut self, offset: u64, raw: &[u8], hashes: Vec<PieceHash>) -> Option<Cut> {
         let base = self.base.as_ref()?;
-        let hashes = base.hasher().hash(raw);
         let found = base.find(offset, raw.len(), &hashes, self.base_from)?;
         self.base_from = found.row + 1;
         let patch = (found.changed != 0).then(|| {

@@ -37,11 +37,16 @@ impl Agent {
     /// When no host answers.
     pub async fn list(&self, job: Option<&JobId>) -> Result<ListReport, Failure> {
         let (gathered, opened) = self.find_all("cannot list", job).await?;
+        let of_all = |one: &OpenedCheckpoint| ListedCheckpoint {
+            can_lose: weakest(one, one.known.can_lose(), |base| {
+                let mut all = opened.iter();
+                let base = all.find(|one| one.known.manifest.public().checkpoint == base)?;
+                base.known.can_lose()
+            }),
+            ..listed(&one.known, &one.summary)
+        };
         Ok(ListReport {
-            checkpoints: opened
-                .iter()
-                .map(|one| listed(&one.known, &one.summary))
-                .collect(),
+            checkpoints: opened.iter().map(of_all).collect(),
             silent: self.silent_notes(&gathered),
         })
     }
@@ -130,6 +135,10 @@ impl Agent {
     ) -> Result<VerifyReport, Failure> {
         let doing = "cannot verify";
         let (gathered, mut opened) = self.find_all(doing, job).await?;
+        let said: BTreeMap<CheckpointId, Option<usize>> = opened
+            .iter()
+            .map(|one| (one.known.manifest.public().checkpoint, one.known.can_lose()))
+            .collect();
         opened.retain(|one| version.is_none_or(|version| one.known.version() == version));
         if opened.is_empty() && (job.is_some() || version.is_some()) {
             return Err(not_found(
@@ -160,6 +169,21 @@ impl Agent {
                 verified = verifier.checkpoint(one) => verified,
             };
             checkpoints.push(verified);
+        }
+        let found: BTreeMap<CheckpointId, Option<usize>> = opened
+            .iter()
+            .zip(&checkpoints)
+            .map(|(one, verified)| (one.known.manifest.public().checkpoint, verified.can_lose))
+            .collect();
+        for (one, verified) in opened.iter().zip(&mut checkpoints) {
+            verified.can_lose = weakest(one, verified.can_lose, |base| {
+                // One that was not verified now counts as what hosts say of it.
+                found
+                    .get(&base)
+                    .copied()
+                    .flatten()
+                    .or_else(|| said.get(&base).copied().flatten())
+            });
         }
         Ok(VerifyReport {
             checkpoints,
@@ -294,6 +318,19 @@ impl Agent {
         Ok(HostsReport {
             hosts: hosts.collect(),
         })
+    }
+}
+
+/// How many shards a checkpoint can lose that can itself lose `own`: no more than the one that it
+/// builds on.
+fn weakest(
+    one: &OpenedCheckpoint,
+    own: Option<usize>,
+    base: impl FnOnce(CheckpointId) -> Option<usize>,
+) -> Option<usize> {
+    match one.summary.tail.base {
+        Some(reference) => Some(own?.min(base(reference.checkpoint)?)),
+        None => own,
     }
 }
 

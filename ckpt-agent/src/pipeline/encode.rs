@@ -6,7 +6,7 @@
 //! follow.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
@@ -21,7 +21,7 @@ use codec::index::FileEntry;
 use codec::manifest::{ImageKind, Manifest};
 use codec::pieces::{Base, Match, PieceHash};
 use codec::seal::OwnerSecret;
-use codec::segment::{Cut, Segmenter};
+use codec::segment::{Cut, Segmenter, is_zero};
 use codec::{Redundancy, ShardIndex};
 
 use super::budget::{Budget, Closed, Grant};
@@ -130,9 +130,12 @@ pub struct EncodeSettings {
     pub base: Option<Arc<Base>>,
 }
 
+/// Segments that wait to be compared with the base, for each worker.
+const COMPARED_AT_ONCE: usize = 2;
+
 /// Bytes of image buffers that a pipeline with `cpus` workers needs beside its budget.
 pub const fn raw_bytes(cpus: usize) -> u64 {
-    ((2 * cpus + 2) * SEGMENT_BYTES) as u64
+    (((2 + COMPARED_AT_ONCE) * cpus + 2) * SEGMENT_BYTES) as u64
 }
 
 /// Starts the threads. `tell` is called in the order of the image, from any of them, and must not
@@ -164,6 +167,8 @@ where
         let mut reader = Reader {
             budget: Arc::clone(&budget),
             redundancy: settings.plan.redundancy,
+            base: settings.base.clone(),
+            cpus: queue,
             segmenter: Segmenter::with_base(settings.base.clone()),
             sequence: 0,
             work,
@@ -207,9 +212,28 @@ struct Patched {
     hashes: Vec<PieceHash>,
 }
 
+type Hashed = (u64, Vec<u8>, Vec<PieceHash>);
+
+fn hash_all(base: &Base, queue: &Mutex<Receiver<(u64, Vec<u8>)>>, done: &Sender<Hashed>) {
+    loop {
+        let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok((number, raw)) = job else { return };
+        let hashes = if is_zero(&raw) {
+            Vec::new()
+        } else {
+            base.hasher().hash(&raw)
+        };
+        if done.send((number, raw, hashes)).is_err() {
+            return;
+        }
+    }
+}
+
 struct Reader {
     budget: Arc<Budget>,
     redundancy: Redundancy,
+    base: Option<Arc<Base>>,
+    cpus: usize,
     segmenter: Segmenter,
     sequence: u64,
     work: SyncSender<Job>,
@@ -223,21 +247,91 @@ impl Reader {
         &mut self,
         mut source: S,
     ) -> Result<ReadImage<S::Warning>, EncodeFailure<S::Error>> {
-        let mut spare = None;
-        loop {
-            let buffer = spare
-                .take()
-                .or_else(|| self.unused.try_recv().ok())
-                .unwrap_or_else(|| Vec::with_capacity(SEGMENT_BYTES));
-            let read = source.next_segment(buffer).map_err(EncodeFailure::Source)?;
-            let Some(raw) = read else { break };
-            let (cut, back) = self.segmenter.cut(raw);
-            spare = back;
-            if let Some(cut) = cut {
-                self.pass_on(cut)?;
-            }
+        match self.base.clone() {
+            None => self.read_plain(&mut source)?,
+            Some(base) => self.read_compared(&mut source, &base)?,
         }
         source.finish().map_err(EncodeFailure::Source)
+    }
+
+    fn buffer(&self, spare: &mut Vec<Vec<u8>>) -> Vec<u8> {
+        spare
+            .pop()
+            .or_else(|| self.unused.try_recv().ok())
+            .unwrap_or_else(|| Vec::with_capacity(SEGMENT_BYTES))
+    }
+
+    fn read_plain<S: SegmentSource>(
+        &mut self,
+        source: &mut S,
+    ) -> Result<(), EncodeFailure<S::Error>> {
+        let mut spare = Vec::new();
+        loop {
+            let buffer = self.buffer(&mut spare);
+            let read = source.next_segment(buffer).map_err(EncodeFailure::Source)?;
+            let Some(raw) = read else { return Ok(()) };
+            self.cut(raw, Vec::new(), &mut spare)?;
+        }
+    }
+
+    /// Hashes the pieces of segments on all cores while it reads on; compares and numbers them in the
+    /// order in which they were read.
+    fn read_compared<S: SegmentSource>(
+        &mut self,
+        source: &mut S,
+        base: &Base,
+    ) -> Result<(), EncodeFailure<S::Error>> {
+        let (jobs, queue) = sync_channel::<(u64, Vec<u8>)>(COMPARED_AT_ONCE * self.cpus);
+        let (done, hashed) = channel();
+        let queue = Mutex::new(queue);
+        thread::scope(|scope| {
+            for _ in 0..self.cpus {
+                let (queue, done) = (&queue, done.clone());
+                scope.spawn(move || hash_all(base, queue, &done));
+            }
+            drop(done);
+            // Dropped at the end of this, whatever comes: the threads end with it.
+            let jobs = jobs;
+            let (mut spare, mut waiting, mut next) = (Vec::new(), BTreeMap::new(), 0);
+            let mut read = 0;
+            loop {
+                let buffer = self.buffer(&mut spare);
+                let segment = source.next_segment(buffer).map_err(EncodeFailure::Source)?;
+                let Some(raw) = segment else { break };
+                jobs.send((read, raw)).map_err(|_| Closed)?;
+                read += 1;
+                while let Ok((number, raw, hashes)) = hashed.try_recv() {
+                    waiting.insert(number, (raw, hashes));
+                }
+                while let Some((raw, hashes)) = waiting.remove(&next) {
+                    self.cut(raw, hashes, &mut spare)?;
+                    next += 1;
+                }
+            }
+            drop(jobs);
+            while next < read {
+                if let Some((raw, hashes)) = waiting.remove(&next) {
+                    self.cut(raw, hashes, &mut spare)?;
+                    next += 1;
+                    continue;
+                }
+                // All threads are gone only if one of them panicked.
+                let (number, raw, hashes) = hashed.recv().map_err(|_| Closed)?;
+                waiting.insert(number, (raw, hashes));
+            }
+            Ok(())
+        })
+    }
+
+    fn cut(
+        &mut self,
+        raw: Vec<u8>,
+        hashes: Vec<PieceHash>,
+        spare: &mut Vec<Vec<u8>>,
+    ) -> Result<(), Closed> {
+        let (cut, back) = self.segmenter.cut_hashed(raw, hashes);
+        spare.extend(back);
+        cut.map_or(Ok(()), |cut| self.pass_on(cut))
     }
 
     fn pass_on(&mut self, cut: Cut) -> Result<(), Closed> {
