@@ -350,3 +350,21 @@ fn hosts_that_are_slow_to_answer_are_waited_for_when_they_are_needed() -> Result
     ensure!(fs::read(cluster.path("out"))? == bytes);
     Ok(())
 }
+
+#[test]
+fn a_dead_host_is_waited_for_once_not_once_for_each_question() -> Result<()> {
+    let grid = Grid::up(6)?;
+    save_file(&grid, "42", &image::memory(100_000, 1))?;
+    let list = || -> Result<Duration> {
+        let begun = std::time::Instant::now();
+        grid.run(["list", "--job", "42"])?.expect(0)?;
+        Ok(begun.elapsed())
+    };
+    grid.kill(&grid.holders("42")?[0])?;
+    // Each of three questions waits for the connection; a ratio to what one takes.
+    let limit = protocol::wire::limits::CONNECT_TIMEOUT;
+    let fastest = (0..3).map(|_| list()).collect::<Result<Vec<_>>>()?;
+    let fastest = fastest.into_iter().min().context("no run")?;
+    ensure!(fastest < 2 * limit, "{fastest:?}");
+    Ok(())
+}

@@ -43,7 +43,19 @@ struct Inner {
     v4: Option<Endpoint>,
     v6: Option<Endpoint>,
     window: u32,
-    connections: Vec<Mutex<Option<Connection>>>,
+    connections: Vec<Mutex<Slot>>,
+}
+
+/// The way to a host.
+#[derive(Debug, Default)]
+enum Slot {
+    /// Nobody asked yet.
+    #[default]
+    Untried,
+    /// The last connection.
+    Made(Connection),
+    /// There is none: when that was found, and why.
+    Failed(Instant, Fault),
 }
 
 /// Answer to a claim.
@@ -84,7 +96,7 @@ impl Hosts {
             needed.then(|| endpoint::client(&config, from)).transpose()
         });
         Ok(Self(Arc::new(Inner {
-            connections: grid.hosts.iter().map(|_| Mutex::new(None)).collect(),
+            connections: grid.hosts.iter().map(|_| Mutex::default()).collect(),
             hosts: grid.hosts.clone(),
             revoked: grid.revoked.clone(),
             v4: v4?,
@@ -128,28 +140,47 @@ impl Hosts {
         else {
             return Err(Fault::Gone("no such host".into()));
         };
+        let asked = Instant::now();
         let mut slot = slot.lock().await;
-        if let Some(connection) = slot.as_ref().filter(|c| c.close_reason().is_none()) {
-            return Ok(connection.clone());
+        match &*slot {
+            Slot::Made(connection) if connection.close_reason().is_none() => {
+                return Ok(connection.clone());
+            }
+            // Somebody else tried while this one waited: a dead host holds nobody up twice.
+            Slot::Failed(at, fault) if *at >= asked => return Err(fault.clone()),
+            _ => {}
         }
+        let connected = inner.connect(entry).await;
+        *slot = match &connected {
+            Ok(connection) => Slot::Made(connection.clone()),
+            Err(fault) => Slot::Failed(Instant::now(), fault.clone()),
+        };
+        connected
+    }
+}
+
+impl Inner {
+    async fn connect(&self, entry: &GridHost) -> Result<Connection, Fault> {
         let endpoint = if entry.addr.is_ipv4() {
-            &inner.v4
+            &self.v4
         } else {
-            &inner.v6
+            &self.v6
         };
         let endpoint = endpoint
             .as_ref()
             .ok_or_else(|| Fault::Gone("no socket".into()))?;
         let connection = endpoint::connect(endpoint, entry.addr, entry.id).await?;
         let mut issuers = Peer::issuers_of(&connection).into_iter();
-        if let Some(issuer) = issuers.find(|issuer| inner.revoked.contains(issuer)) {
+        if let Some(issuer) = issuers.find(|issuer| self.revoked.contains(issuer)) {
             connection.close(VarInt::from_u32(0), b"");
             let why = format!("its certificate is from registry {issuer}, whose key was revoked");
             return Err(Fault::Gone(why));
         }
-        Ok(slot.insert(connection).clone())
+        Ok(connection)
     }
+}
 
+impl Hosts {
     /// Sends a request and reads the first answer.
     ///
     /// # Errors
