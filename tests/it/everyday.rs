@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 use tests::{Grid, image};
 
 use crate::{restore_bytes, save_file};
@@ -269,4 +271,28 @@ fn high_water(status: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kib = line.and_then(|line| line.trim().split(' ').next()?.parse::<u64>().ok());
     kib.unwrap_or(0) * 1024
+}
+
+#[test]
+fn a_save_takes_no_more_than_it_may() -> Result<()> {
+    let grid = Grid::up(5)?;
+    let bytes: Vec<u8> = {
+        let mut noise = vec![0; 3 << 20];
+        SmallRng::seed_from_u64(1).fill(noise.as_mut_slice());
+        noise
+    };
+    fs::write(grid.path("image"), &bytes)?;
+    // 5 MiB on all hosts, at 2 MiB per second.
+    let save = ["--json", "--bandwidth", "2MiB", "--nice", "10", "save"];
+    let saved = grid.run(save.iter().chain(&["--job", "42", "image"]))?;
+    let saved = saved.expect(0)?.json()?;
+    ensure!(saved["seconds"].as_f64() > Some(2.0), "{saved}");
+    ensure!(saved["replaced"] == serde_json::json!([]), "{saved}");
+    let restore = ["--json", "--bandwidth", "1MiB", "restore", "--job", "42"];
+    let restored = grid.run(restore.iter().chain(&["-o", "out"]))?;
+    let restored = restored.expect(0)?.json()?;
+    ensure!(restored["seconds"].as_f64() > Some(2.0), "{restored}");
+    ensure!(fs::read(grid.path("out"))? == bytes);
+    grid.run(["--nice", "20", "list"])?.expect(2)?;
+    Ok(())
 }

@@ -65,6 +65,9 @@ impl BlockReader {
             lens.push((row, entry.ok_or_else(|| unexpected("rows"))?));
         }
         let expected: u64 = lens.iter().map(|(_, entry)| u64::from(entry.len)).sum();
+        self.hosts
+            .received(usize::try_from(expected).unwrap_or(usize::MAX))
+            .await;
         let message = Request::Rows {
             shard: self.name(shard),
             first: rows.start,

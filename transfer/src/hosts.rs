@@ -1,7 +1,7 @@
 //! The hosts of a grid: connections that are made once, and the small requests.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use codec::notice::Notice;
@@ -18,6 +18,7 @@ use protocol::wire::message::{
 use quinn::{Connection, Endpoint, VarInt};
 use tokio::sync::Mutex;
 
+use crate::pace::Pace;
 use crate::{Fault, HostIndex};
 
 /// Records that one host may tell of one owner; beyond, it is making them up.
@@ -43,6 +44,10 @@ struct Inner {
     v4: Option<Endpoint>,
     v6: Option<Endpoint>,
     window: u32,
+    /// Bytes per second to and from all of them together, and what passed.
+    rate: OnceLock<f64>,
+    sending: Pace,
+    receiving: Pace,
     connections: Vec<Mutex<Slot>>,
 }
 
@@ -102,7 +107,29 @@ impl Hosts {
             v4: v4?,
             v6: v6?,
             window,
+            rate: OnceLock::new(),
+            sending: Pace::default(),
+            receiving: Pace::default(),
         })))
+    }
+
+    /// Lets at most so many bytes per second of blocks go to all of them together, and as many come
+    /// from them. The first limit stays.
+    pub fn limit(&self, bytes_per_second: f64) {
+        let _ = self.0.rate.set(bytes_per_second);
+    }
+
+    /// Waits until so many bytes of blocks may be sent.
+    pub(crate) async fn may_send(&self, bytes: usize) {
+        self.0.sending.pass(bytes, self.0.rate.get().copied()).await;
+    }
+
+    /// Waits for as long as it may take to receive so many bytes of blocks.
+    pub(crate) async fn received(&self, bytes: usize) {
+        self.0
+            .receiving
+            .pass(bytes, self.0.rate.get().copied())
+            .await;
     }
 
     /// All of them.

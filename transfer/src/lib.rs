@@ -6,6 +6,7 @@ pub mod etcd;
 pub mod fault;
 pub mod get;
 pub mod hosts;
+pub mod pace;
 pub mod put;
 pub mod rebuild;
 pub mod registry;

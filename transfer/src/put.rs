@@ -134,6 +134,7 @@ pub async fn put_shard(
     while let Some(command) = commands.recv().await {
         match command {
             PutCommand::Block(row, block) => {
+                hosts.may_send(block.len()).await;
                 let (bytes, begun) = (block.len() as u64, Instant::now());
                 send_block(&mut exchange, block).await?;
                 meter.took(bytes, begun.elapsed());

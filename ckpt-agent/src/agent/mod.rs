@@ -117,7 +117,21 @@ pub struct Resources {
     pub memory_bytes: u64,
     /// Threads for compression and coding.
     pub cpus: usize,
+    /// Bytes per second to all hosts together, and from them.
+    pub bytes_per_second: Option<u64>,
 }
+
+impl Resources {
+    /// How much longer than usual a row may take because of the limit, in milliseconds.
+    fn patience_ms(&self, redundancy: Redundancy) -> u64 {
+        let row = codec::encode::row_bytes_max(redundancy) as u64;
+        self.bytes_per_second
+            .map_or(0, |rate| ROWS_WAITED * row * 1000 / rate.max(1))
+    }
+}
+
+/// Rows that may be in flight before the one that is waited for.
+const ROWS_WAITED: u64 = 8;
 
 /// Which checkpoints of a job to remove.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,6 +196,9 @@ impl Agent {
         let hosts = Hosts::new(grid, identity, window).map_err(|cause| {
             Failure::new(ExitStatus::Failed, format!("network: {}", chain(&cause)))
         })?;
+        if let Some(rate) = resources.bytes_per_second {
+            hosts.limit(rate as f64);
+        }
         Ok(Self {
             owner: identity.secret.clone(),
             hosts,

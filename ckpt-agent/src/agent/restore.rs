@@ -772,8 +772,8 @@ impl<'a> Driver<'a> {
             limits: RestoreLimits {
                 window_rows,
                 batch_rows: BATCH_ROWS.min(window_rows),
-                hedge_ms: HEDGE_MS,
-                stall_ms: 10_000,
+                hedge_ms: HEDGE_MS + agent.resources.patience_ms(redundancy),
+                stall_ms: 10_000 + agent.resources.patience_ms(redundancy),
                 strikes_max: STRIKES_MAX,
             },
         };

@@ -129,7 +129,8 @@ impl Agent {
                 .note(Observation::Save(job_tag, report.seconds));
             self.notebook.note(Observation::Version(job_tag, version));
             // The time of a small save is that of its round trips.
-            if report.shard_bytes >= UPLINK_TELLS {
+            let is_limited = self.resources.bytes_per_second.is_some();
+            if report.shard_bytes >= UPLINK_TELLS && !is_limited {
                 let rate = report.shard_bytes as f64 / report.seconds.max(1e-3);
                 self.notebook.note(Observation::Uplink(rate));
             }
@@ -406,7 +407,8 @@ impl<'a> Shell<'a> {
                 deadline: request.deadline.map(|limit| Millis(millis(limit))),
                 limits: SaveLimits {
                     open_ms: millis(OPEN_TIMEOUT),
-                    stall_ms: millis(protocol::wire::limits::STALL_TIMEOUT),
+                    stall_ms: millis(protocol::wire::limits::STALL_TIMEOUT)
+                        + agent.resources.patience_ms(plan.redundancy),
                     sync_ms: millis(protocol::wire::limits::SYNC_TIMEOUT),
                     commit_ms: 2 * millis(protocol::wire::limits::REQUEST_TIMEOUT),
                     // The rest is for rows that are being encoded and sent.

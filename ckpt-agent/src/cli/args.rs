@@ -59,6 +59,12 @@ pub struct Global {
     /// Threads for compression and coding [default: all cores].
     #[arg(long, global = true, value_name = "N")]
     pub cpus: Option<usize>,
+    /// Move at most so many bytes per second to all hosts together, and from them, such as 10MiB.
+    #[arg(long, global = true, value_parser = parse_size, value_name = "SIZE")]
+    pub bandwidth: Option<u64>,
+    /// Run at this priority, from 0 to 19, the lowest.
+    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(i32).range(0..=19))]
+    pub nice: Option<i32>,
     /// Say more on standard error; RUST_LOG sets it in detail.
     #[arg(long, short, global = true)]
     pub verbose: bool,

@@ -148,7 +148,10 @@ fn run(cli: Cli, daemon: &DaemonProgram) -> Result<Said, Failure> {
         Command::Grid(command) => grid(command, daemon),
         Command::Init { name } => done(identity::init(&cli.global, name.as_deref())?),
         Command::Key(command) => key(&cli.global, command),
-        command => runtime()?.block_on(with_signals(cli.global, command, daemon)),
+        command => {
+            be_nice(&cli.global)?;
+            runtime()?.block_on(with_signals(cli.global, command, daemon))
+        }
     }
 }
 
@@ -317,6 +320,16 @@ async fn execute(
     said
 }
 
+/// Lowers the priority of this thread and of all that it will start; those that run already would
+/// keep theirs.
+fn be_nice(global: &Global) -> Result<(), Failure> {
+    let Some(nice) = global.nice else {
+        return Ok(());
+    };
+    rustix::process::setpriority_process(None, nice)
+        .map_err(|cause| Failure::new(ExitStatus::Usage, format!("--nice {nice}: {cause}")))
+}
+
 /// Restores what the present key saved or, if that is nothing, what a retired one did.
 async fn restore_with_any_key(
     global: &Global,
@@ -394,6 +407,7 @@ async fn agent_for(global: &Global, grid: &Grid, identity: &Identity) -> Result<
     let resources = Resources {
         memory_bytes: global.memory,
         cpus: global.cpus.unwrap_or(cpus).max(1),
+        bytes_per_second: global.bandwidth,
     };
     let notebook = notebook(grid);
     if grid.registries.is_empty() && grid.etcd.is_empty() {

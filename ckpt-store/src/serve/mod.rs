@@ -4,7 +4,6 @@
 
 pub mod auditing;
 mod blocks;
-mod pace;
 mod probe;
 mod put;
 mod read;
@@ -38,8 +37,8 @@ use crate::monitor::stance::Stance;
 use crate::shards::{Store, StoreError};
 
 use auditing::Auditing;
-use pace::Pace;
 use shares::Shares;
+use transfer::pace::Pace;
 use uploads::Uploads;
 
 /// Requests that one connection may have open at once.

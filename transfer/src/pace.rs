@@ -1,4 +1,4 @@
-//! Keeps transfers within the rates that the owner allows, all connections together.
+//! Keeps transfers within a rate, all connections together.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,14 +8,14 @@ const BURST: Duration = Duration::from_millis(100);
 
 /// One direction of all transfers.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
+pub struct Pace {
     /// When all that passed so far has had its time.
     paid_until: Mutex<Option<Instant>>,
 }
 
 impl Pace {
     /// Waits until `bytes` may pass at `rate` bytes per second; `None` is no limit.
-    pub(super) async fn pass(&self, bytes: usize, rate: Option<f64>) {
+    pub async fn pass(&self, bytes: usize, rate: Option<f64>) {
         let Some(rate) = rate else { return };
         let wait = self.book(Instant::now(), bytes, rate);
         if !wait.is_zero() {
