@@ -23,7 +23,7 @@ const PORT: u16 = 7000;
 const HOSTS_MAX: u8 = 200;
 
 /// Address number of the machine on which `ckpt` runs.
-const CLIENT: u8 = 254;
+pub const CLIENT: u8 = 254;
 
 static NETWORKS: AtomicU32 = AtomicU32::new(0);
 
@@ -84,8 +84,22 @@ impl NetGrid {
     /// When the link can't be shaped.
     pub fn limit(&self, host: u8, mbit_per_second: u32) -> Result<()> {
         self.in_switch(&format!(
-            "tc qdisc replace dev p{host} root tbf rate {mbit_per_second}mbit burst 64kb latency 100ms"
+            "tc qdisc replace dev p{host} root tbf rate {mbit_per_second}mbit burst 256kb latency 50ms"
         ))
+    }
+
+    /// Limits what `member` can send to `mbit_per_second`.
+    ///
+    /// # Errors
+    /// When the link can't be shaped.
+    pub fn limit_uplink(&self, member: u8, mbit_per_second: u32) -> Result<()> {
+        let name = self.namespace(&member.to_string());
+        in_namespace(
+            &name,
+            &format!(
+                "tc qdisc replace dev eth0 root tbf rate {mbit_per_second}mbit burst 256kb latency 50ms"
+            ),
+        )
     }
 
     /// Runs a `ckpt` command on the machine without a daemon.
