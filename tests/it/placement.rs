@@ -181,7 +181,7 @@ fn saves_leave_a_host_whose_link_was_cut() -> Result<()> {
     SmallRng::seed_from_u64(3).fill(&mut bytes[..]);
     std::fs::write(grid.path("image"), &bytes)?;
     let save = || -> Result<BTreeSet<String>> {
-        let saved = grid.run(["--json", "save", "--job", "42", "image"])?;
+        let saved = grid.run(["--json", "save", "--full", "--job", "42", "image"])?;
         let saved = saved.expect(0)?.json()?;
         let holders = saved["holders"].as_array().context("no holders")?;
         let names = holders.iter().filter_map(|holder| holder["host"].as_str());

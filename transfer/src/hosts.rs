@@ -208,6 +208,19 @@ impl Inner {
 }
 
 impl Hosts {
+    /// Closes the connection to a host, and with it frees the memory of what was sent and never
+    /// arrived: a stream that is given up keeps that until the host says that it knows.
+    pub async fn hang_up(&self, host: HostIndex) {
+        let Some(slot) = self.0.connections.get(host.0) else {
+            return;
+        };
+        let mut slot = slot.lock().await;
+        if let Slot::Made(connection) = &*slot {
+            connection.close(VarInt::from_u32(0), b"");
+            *slot = Slot::Untried;
+        }
+    }
+
     /// Sends a request and reads the first answer.
     ///
     /// # Errors

@@ -129,9 +129,22 @@ pub async fn put_shard(
     if response != Response::Accepted {
         return Err(unexpected("put"));
     }
+    let connection = hosts.connection(host).await?;
     meter.begin();
     tell(PutProgress::Accepted);
-    while let Some(command) = commands.recv().await {
+    loop {
+        let command = tokio::select! {
+            biased;
+            command = commands.recv() => command,
+            // While there is nothing to send, nobody else would notice: and what was sent and never
+            // arrived keeps the memory that the next blocks wait for.
+            cause = connection.closed() => {
+                drop((connection, exchange));
+                hosts.hang_up(host).await;
+                return Err(Fault::Gone(cause.to_string()));
+            }
+        };
+        let Some(command) = command else { break };
         match command {
             PutCommand::Block(row, block) => {
                 hosts.may_send(block.len()).await;

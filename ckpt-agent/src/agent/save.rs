@@ -572,14 +572,21 @@ impl<'a> Shell<'a> {
                     if let Some(transfer) = self.transfers.remove(&attempt) {
                         self.learn_rate(&transfer);
                         transfer.task.abort();
+                        // What it did not take holds memory that the next rows wait for.
+                        let hosts = self.agent.hosts.clone();
+                        self.retracting
+                            .spawn(async move { hosts.hang_up(transfer.host).await });
                     }
                 }
                 SaveAction::Retract(host) => {
                     let hosts = self.agent.hosts.clone();
                     let checkpoint = self.plan.checkpoint;
                     self.retracting.spawn(async move {
-                        // What can't be removed now expires by itself.
-                        let _ = hosts.forget(host, checkpoint).await;
+                        // What can't be removed now expires by itself. The first try may meet the
+                        // end of the connection.
+                        if hosts.forget(host, checkpoint).await.is_err() {
+                            let _ = hosts.forget(host, checkpoint).await;
+                        }
                     });
                 }
                 SaveAction::Release(row) => {
