@@ -20,7 +20,7 @@ use protocol::grid::{Grid, GridRegistry};
 use protocol::identity::{
     Authority, HostId, Identity, Revocations, Role, Validity, certificate_to_pem, write_key,
 };
-use protocol::net::endpoint::EndpointConfig;
+use protocol::net::endpoint::{EndpointConfig, MTU_SMALL};
 use protocol::net::stream::{read_frame, request};
 use protocol::net::{client, connect_as};
 use protocol::wire::announcement::Announcement;
@@ -153,6 +153,7 @@ impl Site {
         let mut config = EndpointConfig::new(identity, self.authority.certificate().clone());
         config.receive_window = 64 << 10;
         config.stream_window = 64 << 10;
+        config.mtu_max = MTU_SMALL;
         Ok(config)
     }
 

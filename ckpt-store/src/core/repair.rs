@@ -196,19 +196,26 @@ pub struct Caretaker {
     watch: Watch,
     /// Who held a shard last.
     past: BTreeMap<(CheckpointId, ShardIndex), OwnerId>,
+    looks: u64,
 }
+
+/// Every so many looks everybody is asked. One that got a rebuilt shard of a checkpoint that was just
+/// deleted knows nobody else who held it.
+const ASK_ALL_EVERY: u64 = 12;
 
 impl Caretaker {
     /// Whom to ask what they hold: those who hold something of what is held here, as registries
     /// `told`, and those who did last. In a large pool that is a small part. `None`, which is
-    /// everybody, when no registry answers, and the first time: who held what was deleted meanwhile
-    /// knows of it, and does not hold it any more.
+    /// everybody, when no registry answers, the first time and now and then: who held what was deleted
+    /// meanwhile knows of it, and does not hold it any more.
     pub fn whom_to_ask(
-        &self,
+        &mut self,
         own: OwnerId,
         told: Option<BTreeSet<OwnerId>>,
     ) -> Option<BTreeSet<OwnerId>> {
-        let mut worth = told.filter(|_| !self.past.is_empty())?;
+        self.looks += 1;
+        let asks_all = self.looks.is_multiple_of(ASK_ALL_EVERY) || self.past.is_empty();
+        let mut worth = told.filter(|_| !asks_all)?;
         worth.extend(self.past.values().copied());
         worth.insert(own);
         Some(worth)

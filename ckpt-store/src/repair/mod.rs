@@ -234,7 +234,7 @@ impl Repairer {
         &self,
         grid: &Grid,
         manifests: &[(Manifest, Vec<u8>)],
-        caretaker: &Caretaker,
+        caretaker: &mut Caretaker,
     ) -> Option<BTreeSet<OwnerId>> {
         let ids = manifests
             .iter()
