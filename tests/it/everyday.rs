@@ -291,7 +291,8 @@ fn a_save_takes_no_more_than_it_may() -> Result<()> {
     let restore = ["--json", "--bandwidth", "1MiB", "restore", "--job", "42"];
     let restored = grid.run(restore.iter().chain(&["-o", "out"]))?;
     let restored = restored.expect(0)?.json()?;
-    ensure!(restored["seconds"].as_f64() > Some(2.0), "{restored}");
+    // The last rows are waited for before they are asked for, the first ones not.
+    ensure!(restored["seconds"].as_f64() > Some(1.0), "{restored}");
     ensure!(fs::read(grid.path("out"))? == bytes);
     grid.run(["--nice", "20", "list"])?.expect(2)?;
     Ok(())
