@@ -43,7 +43,7 @@ pub struct DaemonConfig {
     pub memory_bytes: u64,
     /// Silence after which a shard that comes in gives way to one that waits for its place or space.
     pub gives_way_after: Duration,
-    /// How it rebuilds what others lost; not at all when not given.
+    /// How it looks after what it holds, and rebuilds what others lost.
     pub repair: RepairSettings,
     /// How it reads its shards to find what has rotted; not at all when not given.
     pub scrub: Option<ScrubSettings>,

@@ -26,8 +26,8 @@ use rustls_pki_types::CertificateDer;
 use crate::grid::{Grid, GridError, GridHost, GridRegistry};
 use crate::identity::{
     Authority, AuthorityError, HostId, JoinToken, KeyFileError, NAME_BYTES_MAX, Peer, PeerError,
-    RevocationError, Revocations, Role, Validity, certificate_from_pem, certificate_to_pem,
-    is_name, read_key, replace_public, write_key,
+    RevocationError, Role, Validity, certificate_from_pem, certificate_to_pem, is_name, read_key,
+    replace_public, write_key,
 };
 
 pub use members::{Issued, MEMBERS_BYTES_MAX, parse_members};
@@ -215,15 +215,7 @@ impl AuthorityDir {
         let certificate = dir.join("authority.crt");
         let pem = certificate_to_pem(authority.certificate());
         replace_public(&certificate, pem.as_bytes()).map_err(at(&certificate))?;
-        let grid = Grid {
-            name: name.to_owned(),
-            authority: authority.certificate().clone(),
-            hosts: Vec::new(),
-            registries: Vec::new(),
-            etcd: Vec::new(),
-            owner: None,
-            revoked: Revocations::default(),
-        };
+        let grid = Grid::new(name, authority.certificate().clone());
         grid.save(&grid_path(dir))?;
         Self::open(dir)
     }

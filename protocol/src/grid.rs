@@ -229,6 +229,19 @@ fn line_of(text: &str, offset: usize) -> String {
 }
 
 impl Grid {
+    /// A grid of nobody yet.
+    pub fn new(name: impl Into<String>, authority: CertificateDer<'static>) -> Self {
+        Self {
+            name: name.into(),
+            authority,
+            hosts: Vec::new(),
+            registries: Vec::new(),
+            etcd: Vec::new(),
+            owner: None,
+            revoked: Revocations::default(),
+        }
+    }
+
     /// Reads a grid file. Relative paths in it are relative to its directory.
     ///
     /// # Errors
@@ -436,10 +449,6 @@ mod tests {
         };
         let authority = Authority::create(OwnerSecret::new([1; 32]), "lab", validity).unwrap();
         Grid {
-            name: "lab".into(),
-            authority: authority.certificate().clone(),
-            registries: Vec::new(),
-            etcd: Vec::new(),
             hosts: vec![GridHost {
                 name: "h1".into(),
                 addr: "127.0.0.1:7000".parse().unwrap(),
@@ -457,6 +466,7 @@ mod tests {
                     BTreeSet::from([OwnerSecret::new([3; 32]).id()]),
                 )
                 .unwrap(),
+            ..Grid::new("lab", authority.certificate().clone())
         }
     }
 

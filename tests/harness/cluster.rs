@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -13,11 +13,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, ensure};
 use codec::seal::OwnerSecret;
 use protocol::grid::{Grid, GridHost, GridRegistry, OwnerFiles};
-use protocol::identity::{
-    Authority, HostId, Revocations, Role, Validity, certificate_to_pem, write_key,
-};
+use protocol::identity::{Authority, HostId, Role, Validity, certificate_to_pem, write_key};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::port::free_address;
 use crate::program::{Outcome, command, run, wait_until};
 use crate::relay::Relay;
 
@@ -66,7 +65,7 @@ pub struct Cluster {
     pub registries: Vec<Node>,
     /// What can be disturbed.
     pub powers: Powers,
-    _runtime: tokio::runtime::Runtime,
+    runtime: tokio::runtime::Runtime,
 }
 
 impl Node {
@@ -184,7 +183,7 @@ impl Cluster {
                 disks: true,
                 clocks: faketime().is_some(),
             },
-            _runtime: runtime,
+            runtime,
         };
         for number in 1..=hosts {
             let node = cluster.node(&format!("h{number:02}"), "serve")?;
@@ -203,11 +202,10 @@ impl Cluster {
     fn node(&self, name: &str, verb: &'static str) -> Result<Node> {
         let dir = self.dir.path().join(name);
         fs::create_dir_all(dir.join("data"))?;
-        // Free now; whoever takes it before the daemon does makes the test fail, not lie.
-        let listen = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
+        let listen = free_address()?;
         let node = Node {
             name: name.to_owned(),
-            relay: self._runtime.block_on(Relay::to(listen))?,
+            relay: self.runtime.block_on(Relay::to(listen))?,
             verb,
             dir,
             listen,
@@ -257,13 +255,11 @@ impl Cluster {
             hosts.truncate(1);
         }
         let grid = Grid {
-            name: "cluster".into(),
-            authority: authority.certificate().clone(),
             hosts,
             registries,
             etcd: etcd.to_vec(),
             owner: Some(files),
-            revoked: Revocations::default(),
+            ..Grid::new("cluster", authority.certificate().clone())
         };
         Ok(grid.save(&self.path("grid.toml"))?)
     }

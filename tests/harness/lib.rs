@@ -8,6 +8,7 @@ pub mod image;
 pub mod liar;
 pub mod mixed;
 pub mod net;
+pub mod port;
 pub mod program;
 pub mod relay;
 pub mod skip;

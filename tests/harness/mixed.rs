@@ -11,7 +11,7 @@ use ckpt_store::{Daemon, DaemonConfig};
 use codec::seal::OwnerSecret;
 use protocol::grid::{Grid, GridHost, OwnerFiles};
 use protocol::identity::{
-    Authority, HostId, Identity, Revocations, Role, Validity, certificate_to_pem, write_key,
+    Authority, HostId, Identity, Role, Validity, certificate_to_pem, write_key,
 };
 use tokio::runtime::Runtime;
 
@@ -54,15 +54,7 @@ impl MixedGrid {
             .enable_all()
             .build()?;
         let authority = Authority::create(OwnerSecret::new([250; 32]), "mixed", validity()?)?;
-        let mut grid = Grid {
-            name: "mixed".into(),
-            authority: authority.certificate().clone(),
-            hosts: Vec::new(),
-            registries: Vec::new(),
-            etcd: Vec::new(),
-            owner: None,
-            revoked: Revocations::default(),
-        };
+        let mut grid = Grid::new("mixed", authority.certificate().clone());
         let (mut daemons, mut liars) = (Vec::new(), Vec::new());
         for number in 1..=honest + others {
             let name = format!("h{number:02}");

@@ -10,9 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, ensure};
 use codec::seal::OwnerSecret;
 use protocol::grid::{Grid, GridHost, OwnerFiles};
-use protocol::identity::{
-    Authority, HostId, Revocations, Role, Validity, certificate_to_pem, write_key,
-};
+use protocol::identity::{Authority, HostId, Role, Validity, certificate_to_pem, write_key};
 
 use crate::program::{Outcome, command, run, wait_until};
 
@@ -179,13 +177,9 @@ impl NetGrid {
         write_key(&files.key, &owner)?;
         std::fs::write(&files.certificate, certificate_to_pem(&certificate))?;
         let grid = Grid {
-            name: "net".into(),
-            authority: authority.certificate().clone(),
             hosts,
-            registries: Vec::new(),
-            etcd: Vec::new(),
             owner: Some(files),
-            revoked: Revocations::default(),
+            ..Grid::new("net", authority.certificate().clone())
         };
         Ok(grid.save(&self.path("grid.toml"))?)
     }

@@ -27,7 +27,6 @@ pub struct Link {
     bytes_per_s: AtomicU64,
     /// When the throttled link is free again.
     free_at: Mutex<Option<Instant>>,
-    carried: AtomicU64,
 }
 
 /// A relay; dropping its runtime ends it.
@@ -50,7 +49,6 @@ impl Link {
         }
         let delay = Duration::from_millis(self.delay_ms.load(Ordering::Relaxed).into());
         let rate = self.bytes_per_s.load(Ordering::Relaxed);
-        self.carried.fetch_add(bytes as u64, Ordering::Relaxed);
         if rate == 0 {
             return Some(delay);
         }
@@ -91,11 +89,6 @@ impl Relay {
         link.loss_per_mille.store(loss_per_mille, Ordering::Relaxed);
         link.delay_ms.store(delay_ms, Ordering::Relaxed);
         link.bytes_per_s.store(bytes_per_s, Ordering::Relaxed);
-    }
-
-    /// Bytes that went through, both ways.
-    pub fn carried(&self) -> u64 {
-        self.link.carried.load(Ordering::Relaxed)
     }
 }
 

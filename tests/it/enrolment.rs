@@ -1,7 +1,6 @@
 //! A grid that is set up by hand: keys made where they are used, certificates signed apart from them,
 //! members that come and go.
 
-use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -10,6 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use tests::Outcome;
+use tests::port::free_address;
 use tests::program::{command, run, wait_until};
 
 const HOSTS: usize = 5;
@@ -120,8 +120,6 @@ impl Campus {
 
     fn start(&mut self, name: &str) -> Result<()> {
         let data = self.path(name);
-        let log = std::fs::File::create(data.join("log"))?;
-        let ready = data.join("ready");
         let addr = self.addr(name)?;
         let mut daemon = self.store(&[
             "serve",
@@ -133,16 +131,28 @@ impl Campus {
             &addr,
             "--grid",
         ])?;
-        daemon
-            .arg(self.grid())
-            .arg("--data")
-            .arg(&data)
+        daemon.arg(self.grid()).arg("--data").arg(&data);
+        self.start_program(name, daemon)
+    }
+
+    /// Starts a daemon with the log and the ready file in its data directory, and waits for it.
+    fn start_program(&mut self, name: &str, mut program: Command) -> Result<()> {
+        let ready = self.path(name).join("ready");
+        // One of an earlier start.
+        let _ = std::fs::remove_file(&ready);
+        program
             .arg("--ready-file")
             .arg(&ready)
             .stdout(Stdio::null())
-            .stderr(log);
-        self.daemons.push((name.to_owned(), daemon.spawn()?));
-        wait_until("the daemon is ready", LIMIT, || Ok(ready.exists()))
+            .stderr(std::fs::File::create(self.path(name).join("log"))?);
+        let mut daemon = program.spawn()?;
+        let is_ready = wait_until("the daemon is ready", LIMIT, || {
+            let ended = daemon.try_wait()?;
+            ensure!(ended.is_none(), "{name} ended: {}", self.log(name)?);
+            Ok(ready.exists())
+        });
+        self.daemons.push((name.to_owned(), daemon));
+        is_ready
     }
 
     fn log(&self, host: &str) -> Result<String> {
@@ -218,11 +228,6 @@ fn with(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// An address that was free a moment ago.
-fn free_address() -> Result<SocketAddr> {
-    Ok(UdpSocket::bind("127.0.0.1:0")?.local_addr()?)
-}
-
 /// A registry of the campus, and a daemon that is only known to it.
 impl Campus {
     fn registry(&mut self, addr: &str) -> Result<()> {
@@ -245,20 +250,9 @@ impl Campus {
 
     fn start_registry(&mut self, addr: &str) -> Result<()> {
         let data = self.path("r1");
-        let ready = data.join("ready");
-        // One of an earlier start.
-        let _ = std::fs::remove_file(&ready);
         let mut registry = self.store(&["registry", "--listen", addr, "--grid"])?;
-        registry
-            .arg(self.grid())
-            .arg("--data")
-            .arg(&data)
-            .arg("--ready-file")
-            .arg(&ready)
-            .stdout(Stdio::null())
-            .stderr(std::fs::File::create(data.join("log"))?);
-        self.daemons.push(("r1".into(), registry.spawn()?));
-        wait_until("the registry is ready", LIMIT, || Ok(ready.exists()))
+        registry.arg(self.grid()).arg("--data").arg(&data);
+        self.start_program("r1", registry)
     }
 
     fn stop(&mut self, name: &str) -> Result<()> {
@@ -277,7 +271,6 @@ impl Campus {
     /// Starts a host that joined: with the grid file that it was given, on any port.
     fn start_joined(&mut self, name: &str) -> Result<()> {
         let data = self.path(name);
-        let ready = data.join("ready");
         let mut daemon = self.store(&[
             "serve",
             "--normal-priority",
@@ -290,16 +283,8 @@ impl Campus {
             "127.0.0.1:0",
             "--grid",
         ])?;
-        daemon
-            .arg(data.join("grid.toml"))
-            .arg("--data")
-            .arg(&data)
-            .arg("--ready-file")
-            .arg(&ready)
-            .stdout(Stdio::null())
-            .stderr(std::fs::File::create(data.join("log"))?);
-        self.daemons.push((name.to_owned(), daemon.spawn()?));
-        wait_until("the daemon is ready", LIMIT, || Ok(ready.exists()))
+        daemon.arg(data.join("grid.toml")).arg("--data").arg(&data);
+        self.start_program(name, daemon)
     }
 
     fn invite(&self) -> Result<String> {

@@ -1,13 +1,14 @@
 //! etcd as the only registry: hosts that are not in the grid file are found through it.
 
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use tests::cluster::Cluster;
 use tests::image;
+use tests::port::free_address;
 use tests::program::wait_until;
 use tests::skip::not_checked;
 
@@ -24,11 +25,7 @@ impl Etcd {
     /// `None` where it is not installed.
     fn start() -> Result<Option<Self>> {
         let dir = tempfile::tempdir()?;
-        let free = || -> Result<String> {
-            let addr = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
-            Ok(addr.to_string())
-        };
-        let (addr, peer) = (free()?, free()?);
+        let (addr, peer) = (free_address()?.to_string(), free_address()?);
         let (client_url, peer_url) = (format!("http://{addr}"), format!("http://{peer}"));
         let mut etcd = Command::new("etcd");
         etcd.arg("--data-dir")

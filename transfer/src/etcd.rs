@@ -156,8 +156,11 @@ impl Etcd {
         &self,
         checkpoints: &[CheckpointId],
     ) -> Result<BTreeSet<OwnerId>, EtcdError> {
-        let mut client = self.connect().await?;
         let mut holders = BTreeSet::new();
+        if checkpoints.is_empty() {
+            return Ok(holders);
+        }
+        let mut client = self.connect().await?;
         for checkpoint in checkpoints {
             let prefix = format!("{}holds/{}/", self.prefix, checkpoint.hex());
             let options = GetOptions::new().with_prefix().with_keys_only();

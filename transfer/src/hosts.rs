@@ -184,30 +184,7 @@ impl Hosts {
         };
         connected
     }
-}
 
-impl Inner {
-    async fn connect(&self, entry: &GridHost) -> Result<Connection, Fault> {
-        let endpoint = if entry.addr.is_ipv4() {
-            &self.v4
-        } else {
-            &self.v6
-        };
-        let endpoint = endpoint
-            .as_ref()
-            .ok_or_else(|| Fault::Gone("no socket".into()))?;
-        let connection = endpoint::connect(endpoint, entry.addr, entry.id).await?;
-        let mut issuers = Peer::issuers_of(&connection).into_iter();
-        if let Some(issuer) = issuers.find(|issuer| self.revoked.contains(issuer)) {
-            connection.close(VarInt::from_u32(0), b"");
-            let why = format!("its certificate is from registry {issuer}, whose key was revoked");
-            return Err(Fault::Gone(why));
-        }
-        Ok(connection)
-    }
-}
-
-impl Hosts {
     /// Closes the connection to a host, and with it frees the memory of what was sent and never
     /// arrived: a stream that is given up keeps that until the host says that it knows.
     pub async fn hang_up(&self, host: HostIndex) {
@@ -459,6 +436,27 @@ impl Hosts {
             // Only so that hosts know at once; they would notice later too.
             let _ = tokio::time::timeout(Duration::from_millis(200), endpoint.wait_idle()).await;
         }
+    }
+}
+
+impl Inner {
+    async fn connect(&self, entry: &GridHost) -> Result<Connection, Fault> {
+        let endpoint = if entry.addr.is_ipv4() {
+            &self.v4
+        } else {
+            &self.v6
+        };
+        let endpoint = endpoint
+            .as_ref()
+            .ok_or_else(|| Fault::Gone("no socket".into()))?;
+        let connection = endpoint::connect(endpoint, entry.addr, entry.id).await?;
+        let mut issuers = Peer::issuers_of(&connection).into_iter();
+        if let Some(issuer) = issuers.find(|issuer| self.revoked.contains(issuer)) {
+            connection.close(VarInt::from_u32(0), b"");
+            let why = format!("its certificate is from registry {issuer}, whose key was revoked");
+            return Err(Fault::Gone(why));
+        }
+        Ok(connection)
     }
 }
 

@@ -40,33 +40,13 @@ enum Silent {
     Late,
 }
 
-/// What registries are asked.
-#[derive(Clone, Debug)]
-enum Question {
-    Members,
-    Holders(Arc<Vec<CheckpointId>>),
-}
-
 /// What a registry answered.
-#[derive(Debug, Default)]
-struct Told {
-    members: Vec<MemberRecord>,
-    holders: BTreeSet<OwnerId>,
-}
-
-impl Question {
-    async fn ask(&self, connection: &Connection) -> Result<Told, Silent> {
-        Ok(match self {
-            Self::Members => Told {
-                members: members(connection).await?,
-                ..Told::default()
-            },
-            Self::Holders(checkpoints) => Told {
-                holders: holders(connection, checkpoints).await?,
-                ..Told::default()
-            },
-        })
-    }
+#[derive(Debug)]
+pub struct Told {
+    /// Which donors there are.
+    pub members: Vec<MemberRecord>,
+    /// Who holds shards of any of the checkpoints that were asked for.
+    pub holders: BTreeSet<OwnerId>,
 }
 
 /// A client of registries; its sockets are made once.
@@ -95,55 +75,31 @@ impl Registries {
         }
     }
 
-    /// Which donors there are, as each registry of `grid` says that answers.
-    pub async fn members(&self, grid: &Grid) -> Vec<Vec<MemberRecord>> {
-        let (told, etcd) = tokio::join!(self.ask_all(grid, &Question::Members), async {
-            let etcd = self.etcd.as_ref()?;
-            said(etcd.members().await)
-        });
-        let told = told.into_iter().map(|told| told.members);
-        told.chain(etcd).collect()
-    }
-
-    /// Who holds shards of any of these checkpoints, as all registries of `grid` together say. `None`
-    /// when none answers.
-    pub async fn holders(
-        &self,
-        grid: &Grid,
-        checkpoints: Arc<Vec<CheckpointId>>,
-    ) -> Option<BTreeSet<OwnerId>> {
-        let question = Question::Holders(Arc::clone(&checkpoints));
-        let (told, etcd) = tokio::join!(self.ask_all(grid, &question), async {
-            let etcd = self.etcd.as_ref()?;
-            said(etcd.holders(&checkpoints).await)
-        });
-        let told: Vec<_> = told
-            .into_iter()
-            .map(|told| told.holders)
-            .chain(etcd)
-            .collect();
-        (!told.is_empty()).then(|| told.into_iter().flatten().collect())
-    }
-
-    async fn ask_all(&self, grid: &Grid, question: &Question) -> Vec<Told> {
+    /// Which donors there are, and who holds shards of any of `checkpoints`, as each registry of
+    /// `grid` says that answers.
+    pub async fn ask(&self, grid: &Grid, checkpoints: Vec<CheckpointId>) -> Vec<Told> {
+        let checkpoints: Arc<[CheckpointId]> = checkpoints.into();
         let mut asking = JoinSet::new();
         for registry in &grid.registries {
             let endpoint = self.endpoint(registry.addr);
-            let (registry, question) = (registry.clone(), question.clone());
+            let (registry, checkpoints) = (registry.clone(), Arc::clone(&checkpoints));
             asking.spawn(async move {
                 let asked = async {
                     let endpoint = endpoint?;
                     let (addr, id) = (registry.addr, registry.id);
                     let connection = connect_as(&endpoint, addr, id, Role::Registry).await?;
-                    let told = question.ask(&connection).await;
+                    let told = Told {
+                        members: members(&connection).await?,
+                        holders: holders(&connection, &checkpoints).await?,
+                    };
                     connection.close(0_u32.into(), b"");
-                    told
+                    Ok::<_, Silent>(told)
                 };
                 let asked = tokio::time::timeout(PATIENCE, asked).await;
                 (registry.name, asked.unwrap_or(Err(Silent::Late)))
             });
         }
-        let mut all = Vec::new();
+        let mut all: Vec<Told> = self.ask_etcd(&checkpoints).await.into_iter().collect();
         for (registry, answer) in asking.join_all().await {
             match answer {
                 Ok(told) => all.push(told),
@@ -151,6 +107,20 @@ impl Registries {
             }
         }
         all
+    }
+
+    async fn ask_etcd(&self, checkpoints: &[CheckpointId]) -> Option<Told> {
+        let etcd = self.etcd.as_ref()?;
+        let asked = async {
+            Ok::<_, EtcdError>(Told {
+                members: etcd.members().await?,
+                holders: etcd.holders(checkpoints).await?,
+            })
+        };
+        asked
+            .await
+            .inspect_err(|cause| tracing::warn!(%cause, "registry left out"))
+            .ok()
     }
 
     fn endpoint(&self, to: SocketAddr) -> Result<Endpoint, EndpointError> {
@@ -164,13 +134,6 @@ impl Registries {
         }
         Ok(slot.insert(client(&self.config, any)?).clone())
     }
-}
-
-/// What etcd said; nothing when it did not answer.
-fn said<T>(answer: Result<T, EtcdError>) -> Option<T> {
-    answer
-        .inspect_err(|cause| tracing::warn!(%cause, "registry left out"))
-        .ok()
 }
 
 async fn members(connection: &Connection) -> Result<Vec<MemberRecord>, Silent> {

@@ -7,6 +7,8 @@ use protocol::grid::GridHost;
 use protocol::identity::{HostId, Revocations, is_name};
 use protocol::wire::message::MemberRecord;
 
+use crate::registry::Told;
+
 /// Most hosts that registries are believed to know.
 pub const HOSTS_MAX: usize = 100_000;
 
@@ -18,7 +20,7 @@ pub const HOSTS_MAX: usize = 100_000;
 /// that were there before.
 pub fn merge(
     listed: &[GridHost],
-    told: &[Vec<MemberRecord>],
+    told: &[Told],
     remembered: &[GridHost],
     revoked: &Revocations,
 ) -> Vec<GridHost> {
@@ -63,9 +65,9 @@ pub fn merge(
 }
 
 /// What was said last of each host.
-fn freshest(told: &[Vec<MemberRecord>]) -> BTreeMap<OwnerId, &MemberRecord> {
+fn freshest(told: &[Told]) -> BTreeMap<OwnerId, &MemberRecord> {
     let mut freshest: BTreeMap<OwnerId, &MemberRecord> = BTreeMap::new();
-    for record in told.iter().flatten() {
+    for record in told.iter().flat_map(|told| &told.members) {
         let known = freshest.entry(record.id).or_insert(record);
         if record.silent_ms < known.silent_ms {
             *known = record;
@@ -87,6 +89,8 @@ fn of_record(record: &MemberRecord) -> GridHost {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use protocol::wire::announcement::Announcement;
     use protocol::wire::message::Presence;
 
@@ -120,6 +124,13 @@ mod tests {
         }
     }
 
+    fn told(members: Vec<MemberRecord>) -> Told {
+        Told {
+            members,
+            holders: BTreeSet::new(),
+        }
+    }
+
     fn seen(hosts: &[GridHost]) -> Vec<(&str, u16)> {
         hosts
             .iter()
@@ -131,16 +142,16 @@ mod tests {
     fn registries_add_hosts_and_addresses_and_take_none_away() {
         let listed = [host(1, "h1", 1), host(2, "h2", 2)];
         let told = [
-            vec![
+            told(vec![
                 record(1, "h1", 11, 5_000, true),
                 record(3, "h3", 3, 9_000, true),
-            ],
-            vec![
+            ]),
+            told(vec![
                 record(1, "h1", 12, 50, true),
                 record(2, "h2", 22, 900_000, false),
                 record(3, "h3", 33, 100, true),
                 record(4, "h4", 4, 900_000, false),
-            ],
+            ]),
         ];
         let none = Revocations::default();
         let merged = merge(&listed, &told, &[host(9, "h9", 9)], &none);
@@ -157,10 +168,10 @@ mod tests {
 
     #[test]
     fn names_that_are_none_or_taken_are_made_up() {
-        let told = [vec![
+        let told = [told(vec![
             record(2, "h1", 2, 0, true),
             record(3, "../x", 3, 0, true),
-        ]];
+        ])];
         let merged = merge(&[host(1, "h1", 1)], &told, &[], &Revocations::default());
         let names: Vec<_> = merged.iter().map(|host| host.name.as_str()).collect();
         assert_eq!(names, ["h1", "h1-02020202", "host-03030303"]);

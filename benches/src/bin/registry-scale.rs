@@ -18,7 +18,7 @@ use placement::bitmap::Slot;
 use placement::{AvailabilityBitmap, SurvivalCurve};
 use protocol::grid::{Grid, GridRegistry};
 use protocol::identity::{
-    Authority, HostId, Identity, Revocations, Role, Validity, certificate_to_pem, write_key,
+    Authority, HostId, Identity, Role, Validity, certificate_to_pem, write_key,
 };
 use protocol::net::endpoint::{EndpointConfig, MTU_SMALL};
 use protocol::net::stream::{read_frame, request};
@@ -96,15 +96,7 @@ impl Site {
             dir.path().join("identity.crt"),
             certificate_to_pem(&certificate),
         )?;
-        let grid = Grid {
-            name: "scale".into(),
-            authority: authority.certificate().clone(),
-            hosts: Vec::new(),
-            registries: Vec::new(),
-            etcd: Vec::new(),
-            owner: None,
-            revoked: Revocations::default(),
-        };
+        let grid = Grid::new("scale", authority.certificate().clone());
         let file = dir.path().join("grid.toml");
         grid.save(&file)?;
         let ready = dir.path().join("ready");

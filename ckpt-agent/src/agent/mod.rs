@@ -147,7 +147,7 @@ pub enum ForgetWhich {
 /// The grid with all hosts that its registries know, or knew when one last answered.
 pub async fn discover(grid: &Grid, identity: &Identity, notebook: &Notebook) -> Grid {
     let registries = Registries::new(identity, grid);
-    let told = registries.members(grid).await;
+    let told = registries.ask(grid, Vec::new()).await;
     let known = notebook.read(unix_seconds());
     let hosts = roster::merge(&grid.hosts, &told, known.roster(), &grid.revoked);
     if !told.is_empty() {

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::time::Duration;
 
+use codec::notice::Words;
 use codec::shard_file::ShardIdentity;
 use codec::{CheckpointId, JobTag, OwnerId, ShardIndex, ShardRoot, Version};
 use protocol::wire::Code;
@@ -17,7 +18,6 @@ use protocol::wire::message::{Claim, PutShard};
 use super::Millis;
 use super::ledger::{Ledger, NoSpace, Promise};
 use super::notices::{Job, KEPT_MS, Notices};
-use codec::notice::Words;
 
 /// Most checkpoints that a host knows, claims included. Each takes some 300 bytes of memory.
 pub const CHECKPOINTS_MAX: usize = 1 << 16;
@@ -229,11 +229,6 @@ impl Catalog {
         self.committed(key, bytes);
     }
 
-    /// Enters a notice that was found on the disk.
-    pub fn load_notice(&mut self, words: Words) {
-        self.notices.enter(words);
-    }
-
     /// What owners said of their jobs.
     pub const fn notices(&self) -> &Notices {
         &self.notices
@@ -293,9 +288,9 @@ impl Catalog {
     pub fn outlived_keys(&self, clock: u64) -> Vec<Key> {
         let is_over = |(key, one): &(&Key, &Checkpoint)| {
             let lease = self.notices.lease((key.owner, one.job_tag));
-            one.manifest_bytes.is_some() && lease.is_some_and(|lease| lease.until <= clock)
+            lease.is_some_and(|lease| lease.until <= clock)
         };
-        let outlived = self.checkpoints.iter().filter(is_over);
+        let outlived = self.all_committed().filter(is_over);
         outlived.map(|(key, _)| *key).collect()
     }
 
@@ -310,8 +305,7 @@ impl Catalog {
 
     /// Jobs of which a committed checkpoint is here.
     pub fn committed_jobs(&self) -> BTreeSet<Job> {
-        let committed = self.checkpoints.iter();
-        let committed = committed.filter(|(_, one)| one.manifest_bytes.is_some());
+        let committed = self.all_committed();
         committed
             .map(|(key, one)| (key.owner, one.job_tag))
             .collect()
@@ -320,11 +314,7 @@ impl Catalog {
     /// Committed checkpoints of whose jobs later versions are committed here.
     pub fn superseded_keys(&self) -> BTreeSet<Key> {
         let mut newest: BTreeMap<Job, Version> = BTreeMap::new();
-        let committed = || {
-            let all = self.checkpoints.iter();
-            all.filter(|(_, one)| one.manifest_bytes.is_some())
-        };
-        for (key, one) in committed() {
+        for (key, one) in self.all_committed() {
             let known = newest
                 .entry((key.owner, one.job_tag))
                 .or_insert(one.version);
@@ -333,15 +323,34 @@ impl Catalog {
         let is_old = |(key, one): &(&Key, &Checkpoint)| {
             newest.get(&(key.owner, one.job_tag)) > Some(&one.version)
         };
-        committed().filter(is_old).map(|(key, _)| *key).collect()
+        let old = self.all_committed().filter(is_old);
+        old.map(|(key, _)| *key).collect()
     }
 
     fn has_job(&self, (owner, tag): Job) -> bool {
+        self.versions_of(owner, tag).next().is_some()
+    }
+
+    fn check_not_gone(&self, owner: OwnerId, claim: &Claim) -> Result<(), Denied> {
+        let job = (owner, claim.job_tag);
+        if self.notices.is_gone(job, claim.checkpoint) {
+            return Err(Denied::Gone);
+        }
+        Ok(())
+    }
+
+    /// All checkpoints that are committed.
+    fn all_committed(&self) -> impl Iterator<Item = (&Key, &Checkpoint)> {
+        let all = self.checkpoints.iter();
+        all.filter(|(_, one)| one.manifest_bytes.is_some())
+    }
+
+    /// All versions of a job, ascending.
+    fn versions_of(&self, owner: OwnerId, tag: JobTag) -> impl DoubleEndedIterator<Item = Version> {
         let entry = |version, id| (owner, tag, Version(version), CheckpointId(id));
-        let mut of_job = self
-            .versions
-            .range(entry(0, [0; 16])..=entry(u64::MAX, [u8::MAX; 16]));
-        of_job.next().is_some()
+        self.versions
+            .range(entry(0, [0; 16])..=entry(u64::MAX, [u8::MAX; 16]))
+            .map(|&(_, _, version, _)| version)
     }
 
     /// Reserves a version for a checkpoint. The same claim again renews it.
@@ -473,12 +482,7 @@ impl Catalog {
             owner,
             checkpoint: claim.checkpoint,
         };
-        if self
-            .notices
-            .is_gone((owner, claim.job_tag), claim.checkpoint)
-        {
-            return Err(Denied::Gone);
-        }
+        self.check_not_gone(owner, claim)?;
         let checkpoint = self.checkpoints.get(&key).ok_or(Denied::NotFound)?;
         if checkpoint.shards.is_empty() {
             return Err(Denied::NotFound);
@@ -546,24 +550,20 @@ impl Catalog {
 
     /// All committed checkpoints.
     pub fn committed_keys(&self) -> Vec<Key> {
-        let committed = self.checkpoints.iter();
-        let committed = committed.filter(|(_, one)| one.manifest_bytes.is_some());
-        committed.map(|(key, _)| *key).collect()
+        self.all_committed().map(|(key, _)| *key).collect()
     }
 
     /// Whose this checkpoint is, if it is committed.
     pub fn owner_of(&self, checkpoint: CheckpointId) -> Option<OwnerId> {
-        let mut committed = self.checkpoints.iter();
-        let found = committed
-            .find(|(key, one)| key.checkpoint == checkpoint && one.manifest_bytes.is_some());
+        let found = self
+            .all_committed()
+            .find(|(key, _)| key.checkpoint == checkpoint);
         found.map(|(key, _)| key.owner)
     }
 
     /// All shards of committed checkpoints.
     pub fn held(&self) -> impl Iterator<Item = (CheckpointId, ShardIndex)> {
-        let committed = self.checkpoints.iter();
-        let committed = committed.filter(|(_, one)| one.manifest_bytes.is_some());
-        committed.flat_map(|(key, one)| {
+        self.all_committed().flat_map(|(key, one)| {
             let shards = one.shards.iter();
             shards.map(|shard| (key.checkpoint, shard.identity.shard))
         })
@@ -701,11 +701,8 @@ impl Catalog {
     }
 
     fn next_version(&self, owner: OwnerId, tag: JobTag) -> Version {
-        let entry = |version, id| (owner, tag, Version(version), CheckpointId(id));
-        self.versions
-            .range(entry(0, [0; 16])..=entry(u64::MAX, [u8::MAX; 16]))
-            .next_back()
-            .map_or(Version::FIRST, |&(_, _, version, _)| version.next())
+        let newest = self.versions_of(owner, tag).next_back();
+        newest.map_or(Version::FIRST, Version::next)
     }
 
     /// Makes the version the checkpoint's, or renews that it is.
@@ -715,12 +712,7 @@ impl Catalog {
             checkpoint: claim.checkpoint,
         };
         let expires = now.after(UNCOMMITTED_LIFETIME);
-        if self
-            .notices
-            .is_gone((owner, claim.job_tag), claim.checkpoint)
-        {
-            return Err(Denied::Gone);
-        }
+        self.check_not_gone(owner, claim)?;
         if let Some(known) = self.checkpoints.get(&key) {
             if (known.job_tag, known.version) == (claim.job_tag, claim.version) {
                 self.renew(key, expires);

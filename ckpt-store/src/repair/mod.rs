@@ -15,13 +15,13 @@ use placement::AvailabilityBitmap;
 use protocol::grid::{Grid, GridHost};
 use protocol::identity::{HostId, Identity, Revocations};
 use protocol::net::endpoint::EndpointError;
-use protocol::wire::message::{Claim, MemberRecord, PutRebuilt, PutShard, Request};
+use protocol::wire::message::{Claim, PutRebuilt, PutShard, Request};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 use transfer::put::{Meter, PutProgress, put_shard};
 use transfer::rebuild::Rebuild;
-use transfer::registry::Registries;
+use transfer::registry::{Registries, Told};
 use transfer::{Fault, HostIndex, Hosts, roster};
 
 use crate::core::Key;
@@ -170,25 +170,22 @@ impl Repairer {
 
     /// Returns how many shards were rebuilt.
     async fn round(&self, caretaker: &mut Caretaker) -> Result<usize, String> {
-        let store = Arc::clone(&self.store);
-        let manifests = tokio::task::spawn_blocking(move || store.manifests());
-        let manifests = manifests.await.map_err(|cause| cause.to_string())?;
+        let manifests = self.manifests().await?;
         if manifests.is_empty() {
             return Ok(0);
         }
         let grid = self.grid_now().await;
-        let told = self.links.registries.members(&grid).await;
-        let asked = self.worth_asking(&grid, &manifests, caretaker).await;
+        let told = self.told(&grid, &manifests).await;
+        let holders = (!told.is_empty()).then(|| {
+            let holders = told.iter().flat_map(|told| &told.holders);
+            holders.copied().collect()
+        });
+        let asked = caretaker.whom_to_ask(self.own(), holders);
         let is_partial = asked.is_some();
-        let mut round = self
-            .find(grid.clone(), &told, manifests.clone(), asked)
-            .await?;
-        self.hear(&round).await;
+        let mut round = self.find(&grid, &told, &manifests, asked).await?;
         if is_partial && self.store.excess_bytes() > 0 {
             // Whoever has room is wanted now.
-            round = self
-                .find(grid.clone(), &told, manifests.clone(), None)
-                .await?;
+            round = self.find(&grid, &told, &manifests, None).await?;
         }
         self.give_back(&round).await;
         if !self.settings.rebuilds {
@@ -207,7 +204,7 @@ impl Repairer {
         let mut due = repairs(&round);
         if is_partial && !due.is_empty() {
             // Before anything is rebuilt, everybody is asked: a registry may not know all.
-            round = self.find(grid, &told, manifests, None).await?;
+            round = self.find(&grid, &told, &manifests, None).await?;
             due = repairs(&round);
         }
         let mut rebuilt = 0;
@@ -229,40 +226,29 @@ impl Repairer {
         Ok(rebuilt)
     }
 
-    /// Whom to ask; `None` for everybody.
-    async fn worth_asking(
-        &self,
-        grid: &Grid,
-        manifests: &[(Manifest, Vec<u8>)],
-        caretaker: &mut Caretaker,
-    ) -> Option<BTreeSet<OwnerId>> {
-        let ids = manifests
-            .iter()
-            .map(|(manifest, _)| manifest.public().checkpoint);
-        let ids = Arc::new(ids.collect());
-        let told = self.links.registries.holders(grid, ids).await;
-        caretaker.whom_to_ask(self.own(), told)
+    /// What registries say of hosts, and of who holds something of these checkpoints.
+    async fn told(&self, grid: &Grid, manifests: &[Manifest]) -> Vec<Told> {
+        let ids = manifests.iter().map(|one| one.public().checkpoint);
+        self.links.registries.ask(grid, ids.collect()).await
     }
 
-    /// Asks hosts, all of them or `only` some, what they hold of the checkpoints that are held here.
+    /// Asks hosts, all of them or `only` some, what they hold of the checkpoints that are held here,
+    /// and what their owners said of them meanwhile: what is gone is not among what is returned.
     async fn find(
         &self,
-        grid: Grid,
-        told: &[Vec<MemberRecord>],
-        manifests: Vec<(Manifest, Vec<u8>)>,
+        grid: &Grid,
+        told: &[Told],
+        manifests: &[Manifest],
         only: Option<BTreeSet<OwnerId>>,
     ) -> Result<Round, String> {
         let grid = Grid {
             hosts: roster::merge(&grid.hosts, told, &[], &grid.revoked),
-            ..grid
+            ..grid.clone()
         };
         let hosts = self.links.hosts(&grid, &self.identity);
         let hosts = hosts.map_err(|cause| cause.to_string())?;
-        let asked: Vec<CheckpointId> = manifests
-            .iter()
-            .map(|(manifest, _)| manifest.public().checkpoint)
-            .collect();
-        let asked = Arc::new(asked);
+        let asked = manifests.iter().map(|one| one.public().checkpoint);
+        let asked: Arc<Vec<CheckpointId>> = Arc::new(asked.collect());
         let mut asking = JoinSet::new();
         let is_asked = |host: &HostIndex| {
             let entry = hosts.entry(*host);
@@ -290,6 +276,7 @@ impl Repairer {
             }
         }
         alive.sort_unstable();
+        self.hear(&hosts, &alive).await;
         let mut round = Round {
             hosts,
             manifests: BTreeMap::new(),
@@ -298,7 +285,15 @@ impl Repairer {
             places: BTreeMap::new(),
             alive,
         };
-        for (manifest, _) in manifests {
+        // A host that heard of a deletion lacks its shard: that is nothing to be rebuilt.
+        let still: BTreeSet<_> = self
+            .store
+            .held()
+            .into_iter()
+            .map(|one| one.checkpoint)
+            .collect();
+        let still_held = |one: &&Manifest| still.contains(&one.public().checkpoint);
+        for manifest in manifests.iter().filter(still_held) {
             let public = manifest.public().clone();
             let places = found.remove(&public.checkpoint).unwrap_or_default();
             round.enter(public, manifest.bytes().to_vec(), places);
@@ -306,28 +301,36 @@ impl Repairer {
         Ok(round)
     }
 
+    async fn manifests(&self) -> Result<Vec<Manifest>, String> {
+        let store = Arc::clone(&self.store);
+        let reading = tokio::task::spawn_blocking(move || store.manifests());
+        reading.await.map_err(|cause| cause.to_string())
+    }
+
+    /// What all hosts hold of what is held here.
+    async fn everybody(&self) -> Result<Round, String> {
+        let manifests = self.manifests().await?;
+        let grid = self.grid_now().await;
+        let told = self.told(&grid, &manifests).await;
+        self.find(&grid, &told, &manifests, None).await
+    }
+
     /// Hands the shards that are here over to other hosts, most endangered first, until all are or the
     /// time is up. Returns how many were handed over, and how many were not.
     pub async fn drain(&self, limit: Duration) -> (usize, usize) {
         let until = tokio::time::Instant::now() + limit;
-        let store = Arc::clone(&self.store);
-        let manifests = tokio::task::spawn_blocking(move || store.manifests()).await;
-        let manifests = manifests.unwrap_or_default();
-        let shards: usize = manifests.iter().map(|(_, shards)| shards.len()).sum();
+        let shards = self.store.held().len();
         if shards == 0 {
             return (0, 0);
         }
-        let own = self.own();
-        let grid = self.grid_now().await;
-        let told = self.links.registries.members(&grid).await;
-        let round = match self.find(grid, &told, manifests, None).await {
+        let round = match self.everybody().await {
             Ok(round) => round,
             Err(why) => {
                 warn!(why, "nothing is handed over");
                 return (0, shards);
             }
         };
-        let moves = moves(&round.situations, own);
+        let moves = moves(&round.situations, self.own());
         let elsewhere = shards.saturating_sub(moves.len());
         let mut moved = elsewhere;
         for shard in &moves {
@@ -347,16 +350,16 @@ impl Repairer {
     }
 
     /// Hears from the other hosts what owners said while this one was away, and ends leases.
-    async fn hear(&self, round: &Round) {
+    async fn hear(&self, hosts: &Hosts, alive: &[HostIndex]) {
         let own = self.own();
         let jobs = Arc::new(self.store.jobs());
         let mut asking = JoinSet::new();
-        for host in &round.alive {
-            let entry = round.hosts.entry(*host);
+        for host in alive {
+            let entry = hosts.entry(*host);
             if entry.is_none_or(|entry| entry.id.0 == own) {
                 continue;
             }
-            let (hosts, host, jobs) = (round.hosts.clone(), *host, Arc::clone(&jobs));
+            let (hosts, host, jobs) = (hosts.clone(), *host, Arc::clone(&jobs));
             asking.spawn(async move { (host, hosts.notices(host, &jobs).await) });
         }
         let (mut clocks, mut heard) = (Vec::new(), Vec::new());
@@ -367,7 +370,7 @@ impl Repairer {
                     heard.extend(notices);
                 }
                 // An earlier program does not know the question.
-                Err(fault) => debug!(host = round.hosts.name(host), %fault, "tells no notices"),
+                Err(fault) => debug!(host = hosts.name(host), %fault, "tells no notices"),
             }
         }
         let clock = agreed_clock(self.clock.unix_seconds(), clocks);
@@ -586,10 +589,7 @@ fn moves(situations: &[Situation], own: OwnerId) -> Vec<Repair> {
             alone.map(|(shard, _)| Repair {
                 checkpoint: situation.checkpoint,
                 shard: *shard,
-                spare: situation
-                    .held
-                    .len()
-                    .saturating_sub(situation.redundancy.data()),
+                spare: situation.spare().unwrap_or(0),
             })
         })
         .collect();
@@ -598,8 +598,8 @@ fn moves(situations: &[Situation], own: OwnerId) -> Vec<Repair> {
 }
 
 /// The pasts that hosts announced.
-fn histories(told: &[Vec<MemberRecord>]) -> BTreeMap<OwnerId, AvailabilityBitmap> {
-    let records = told.iter().flatten();
+fn histories(told: &[Told]) -> BTreeMap<OwnerId, AvailabilityBitmap> {
+    let records = told.iter().flat_map(|told| &told.members);
     records
         .filter_map(|record| {
             let said = record.presence.announcement.check().ok()?;

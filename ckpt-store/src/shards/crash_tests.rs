@@ -74,11 +74,15 @@ impl Client {
     }
 
     fn run(&mut self, store: &std::sync::Arc<Store>, op: Op) -> Result<(), StoreError> {
-        let (Op::Put(at) | Op::Commit(at) | Op::Forget(at)) = op else {
-            return self.run_repair(store, op);
-        };
+        let (Op::Put(at)
+        | Op::Commit(at)
+        | Op::Forget(at)
+        | Op::Rebuild(at)
+        | Op::Delete(at)
+        | Op::Release(at)) = op;
         let sample = self.samples[at].clone();
         let told = self.told.entry(sample.id()).or_default();
+        let (owner, checkpoint) = (owner(1), sample.id());
         match op {
             Op::Put(_) => {
                 told.forgotten = false;
@@ -92,26 +96,6 @@ impl Client {
                 commit(store, &sample)?;
                 told.committed = true;
             }
-            _ => {
-                told.forgetting = true;
-                store.forget(NOW, owner(1).id(), sample.id())?;
-                told.forgotten = true;
-            }
-        }
-        Ok(())
-    }
-
-    /// What repair and its opposite do.
-    fn run_repair(&mut self, store: &std::sync::Arc<Store>, op: Op) -> Result<(), StoreError> {
-        let (Op::Put(at)
-        | Op::Commit(at)
-        | Op::Forget(at)
-        | Op::Rebuild(at)
-        | Op::Delete(at)
-        | Op::Release(at)) = op;
-        let sample = self.samples[at].clone();
-        let told = self.told.entry(sample.id()).or_default();
-        match op {
             Op::Rebuild(_) => {
                 told.forgotten = false;
                 put(store, &sample, 0)?;
@@ -122,18 +106,23 @@ impl Client {
                     ..Told::default()
                 };
             }
-            Op::Delete(_) => {
+            Op::Forget(_) | Op::Delete(_) | Op::Release(_) => {
                 told.forgetting = true;
-                let tag = sample.claim().job_tag;
-                let notice = Notice::sign(&owner(1), tag, None, 1, None, &[sample.id()])?;
-                store.notice(NOW, &notice)?;
-                told.forgotten = true;
-            }
-            _ => {
-                told.forgetting = true;
-                let shard = sample.put(0).shard().ok_or(StoreError::Closed)?;
-                let (owner, checkpoint) = (owner(1).id(), sample.id());
-                store.release(NOW, Key { owner, checkpoint }, shard)?;
+                match op {
+                    Op::Delete(_) => {
+                        let tag = sample.claim().job_tag;
+                        let notice = Notice::sign(&owner, tag, None, 1, None, &[checkpoint])?;
+                        store.notice(NOW, &notice)?;
+                    }
+                    Op::Release(_) => {
+                        let shard = sample.put(0).shard().ok_or(StoreError::Closed)?;
+                        let owner = owner.id();
+                        store.release(NOW, Key { owner, checkpoint }, shard)?;
+                    }
+                    _ => {
+                        store.forget(NOW, owner.id(), checkpoint)?;
+                    }
+                }
                 told.forgotten = true;
             }
         }

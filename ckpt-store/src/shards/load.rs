@@ -103,7 +103,7 @@ impl Loaded {
                 self.shards += 1;
             }
             Found::Notice(notice) => {
-                catalog.load_notice(notice.words().clone());
+                catalog.noted(notice.words().clone());
                 self.notices += 1;
             }
             Found::Damaged { path, why } => {
@@ -132,16 +132,7 @@ pub(super) fn remove_incoming(disk: &dyn Disk) -> io::Result<()> {
 /// # Errors
 /// When a directory can't be read.
 pub fn scan(disk: &dyn Disk, found: &mut dyn FnMut(Found)) -> io::Result<()> {
-    walk(disk, MANIFESTS, |owner, path, name| {
-        found(load_manifest(disk, owner, path, name).unwrap_or_else(|wrong| wrong.of(path)));
-    })?;
-    walk(disk, NOTICES, |owner, path, name| {
-        found(load_notice(disk, owner, path, name).unwrap_or_else(|wrong| wrong.of(path)));
-    })?;
-    walk(disk, SHARDS, |owner, path, name| {
-        let loaded = load_shard(disk, owner, path, name).map(|(found, _)| found);
-        found(loaded.unwrap_or_else(|wrong| wrong.of(path)));
-    })
+    visit(disk, found, |_| Ok(()))
 }
 
 /// Reads everything: also compares each block of each shard with the shard's table.
@@ -149,21 +140,26 @@ pub fn scan(disk: &dyn Disk, found: &mut dyn FnMut(Found)) -> io::Result<()> {
 /// # Errors
 /// When a directory can't be read.
 pub fn check(disk: &dyn Disk, found: &mut dyn FnMut(Found)) -> io::Result<()> {
+    visit(disk, found, ShardReader::check)
+}
+
+fn visit(
+    disk: &dyn Disk,
+    found: &mut dyn FnMut(Found),
+    check_shard: impl Fn(&ShardReader) -> Result<(), ReadError>,
+) -> io::Result<()> {
     walk(disk, MANIFESTS, |owner, path, name| {
         found(load_manifest(disk, owner, path, name).unwrap_or_else(|wrong| wrong.of(path)));
     })?;
     // A data directory of an earlier program has none.
-    if disk
-        .list(Path::new(""))
-        .is_ok_and(|names| names.iter().any(|name| name == NOTICES))
-    {
+    if disk.list(Path::new(""))?.iter().any(|name| name == NOTICES) {
         walk(disk, NOTICES, |owner, path, name| {
             found(load_notice(disk, owner, path, name).unwrap_or_else(|wrong| wrong.of(path)));
         })?;
     }
     walk(disk, SHARDS, |owner, path, name| {
         let checked = load_shard(disk, owner, path, name).and_then(|(found, reader)| {
-            reader.check()?;
+            check_shard(&reader)?;
             Ok(found)
         });
         found(checked.unwrap_or_else(|wrong| wrong.of(path)));
@@ -303,24 +299,26 @@ fn load_notice(disk: &dyn Disk, owner: OwnerId, path: &Path, name: &str) -> Resu
 
 /// Reads a notice and checks its signature.
 pub(super) fn read_notice(disk: &dyn Disk, path: &Path) -> Result<Notice, StoreError> {
-    let failed = || StoreError::disk("reading a notice");
-    let file = disk.open(path).map_err(failed())?;
-    if file.size() > NOTICE_BYTES_MAX as u64 {
-        return Err(StoreError::Mismatch("length of a notice"));
-    }
-    let mut bytes = vec![0; file.size() as usize];
-    file.read_exact_at(&mut bytes, 0).map_err(failed())?;
-    Ok(Notice::parse(bytes)?)
+    Ok(Notice::parse(read_small(disk, path, NOTICE_BYTES_MAX)?)?)
 }
 
 /// Reads a manifest and checks its signature.
 pub(super) fn read_manifest(disk: &dyn Disk, path: &Path) -> Result<Manifest, StoreError> {
-    let failed = || StoreError::disk("reading a manifest");
+    Ok(Manifest::parse(read_small(
+        disk,
+        path,
+        MANIFEST_BYTES_MAX,
+    )?)?)
+}
+
+/// Reads a file of at most `most` bytes.
+fn read_small(disk: &dyn Disk, path: &Path, most: usize) -> Result<Vec<u8>, StoreError> {
+    let failed = || StoreError::disk("reading a small file");
     let file = disk.open(path).map_err(failed())?;
-    if file.size() > MANIFEST_BYTES_MAX as u64 {
-        return Err(StoreError::Mismatch("length of a manifest"));
+    if file.size() > most as u64 {
+        return Err(StoreError::Mismatch("length of a small file"));
     }
     let mut bytes = vec![0; file.size() as usize];
     file.read_exact_at(&mut bytes, 0).map_err(failed())?;
-    Ok(Manifest::parse(bytes)?)
+    Ok(bytes)
 }

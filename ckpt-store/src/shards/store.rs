@@ -243,8 +243,7 @@ impl Store {
             shards.iter().all(|one| one.identity.shard == shard)
         };
         if is_last {
-            self.catalog().begin_forget(key);
-            return self.remove_all(now, key);
+            return self.remove_all(now, key).map(|_| ());
         }
         self.remove(&shard_path(key, shard))?;
         self.catalog().shard_removed(key, shard);
@@ -318,21 +317,16 @@ impl Store {
         held
     }
 
-    /// Manifests of all committed checkpoints with the shards that are here. Reads the disk.
+    /// Manifests of all committed checkpoints. Reads the disk.
     ///
     /// # Errors
     /// Never for one that can't be read: it is left out, with a line in the log.
-    pub fn manifests(&self) -> Vec<(Manifest, Vec<u8>)> {
+    pub fn manifests(&self) -> Vec<Manifest> {
         let keys = self.catalog().committed_keys();
         let mut found = Vec::with_capacity(keys.len());
         for key in keys {
             match self.manifest(key) {
-                Ok(manifest) => {
-                    let catalog = self.catalog();
-                    let shards = catalog.shards(key).iter();
-                    let shards = shards.map(|shard| shard.identity.shard.number()).collect();
-                    found.push((manifest, shards));
-                }
+                Ok(manifest) => found.push(manifest),
                 Err(_) if !self.catalog().is_committed(key) => {}
                 Err(cause) => {
                     tracing::error!(checkpoint = %key.checkpoint, %cause, "manifest left out");
@@ -579,11 +573,7 @@ impl Store {
     ) -> Result<bool, StoreError> {
         let key = Key { owner, checkpoint };
         let _changes = self.change()?;
-        let existed = self.catalog().begin_forget(key);
-        if existed {
-            self.remove_all(now, key)?;
-        }
-        Ok(existed)
+        self.remove_all(now, key)
     }
 
     /// Removes what was claimed or written and never committed; returns how many there were.
@@ -614,8 +604,12 @@ impl Store {
         Ok(())
     }
 
-    /// The manifest goes first: what is left then is uncommitted and expires even after a crash.
-    fn remove_all(&self, now: Millis, key: Key) -> Result<(), StoreError> {
+    /// Removes all that there is of a checkpoint; says whether there was something. The manifest goes
+    /// first: what is left then is uncommitted and expires even after a crash.
+    fn remove_all(&self, now: Millis, key: Key) -> Result<bool, StoreError> {
+        if !self.catalog().begin_forget(key) {
+            return Ok(false);
+        }
         if self.catalog().is_committed(key) {
             self.remove(&manifest_path(key))?;
             self.catalog().manifest_removed(now, key);
@@ -627,7 +621,7 @@ impl Store {
             self.catalog().shard_removed(key, index);
         }
         self.catalog().forgotten(now, key);
-        Ok(())
+        Ok(true)
     }
 
     /// Hears what an owner says of a job: what is gone is removed. Returns how many checkpoints that
@@ -650,7 +644,6 @@ impl Store {
 
     fn remove_gone(&self, now: Millis, gone: &[Key]) -> Result<(), StoreError> {
         for key in gone {
-            self.catalog().begin_forget(*key);
             self.remove_all(now, *key)?;
             tracing::info!(checkpoint = %key.checkpoint, owner = %key.owner, "deleted by its owner");
         }
@@ -680,7 +673,6 @@ impl Store {
         let _changes = self.change()?;
         let outlived = self.catalog().outlived_keys(clock);
         for key in &outlived {
-            self.catalog().begin_forget(*key);
             self.remove_all(now, *key)?;
             tracing::info!(checkpoint = %key.checkpoint, owner = %key.owner, "its lease is over");
         }

@@ -10,7 +10,7 @@ use ckpt_store::{Daemon, DaemonConfig};
 use codec::seal::OwnerSecret;
 use protocol::grid::Grid;
 use protocol::identity::{
-    Authority, HostId, Identity, Revocations, Role, Validity, certificate_to_pem, write_key,
+    Authority, HostId, Identity, Role, Validity, certificate_to_pem, write_key,
 };
 use tempfile::TempDir;
 
@@ -28,15 +28,7 @@ pub(crate) struct Lab {
 impl Lab {
     pub(crate) fn new() -> Self {
         let authority = Authority::create(OwnerSecret::new([200; 32]), "lab", validity()).unwrap();
-        let grid = Grid {
-            name: "lab".into(),
-            authority: authority.certificate().clone(),
-            hosts: Vec::new(),
-            registries: Vec::new(),
-            etcd: Vec::new(),
-            owner: None,
-            revoked: Revocations::default(),
-        };
+        let grid = Grid::new("lab", authority.certificate().clone());
         let host = member(&authority, 100, &[Role::Donor]);
         let dir = TempDir::new().unwrap();
         grid.save(&dir.path().join("grid.toml")).unwrap();

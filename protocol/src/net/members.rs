@@ -175,13 +175,8 @@ mod tests {
 
     fn grid(authority: &Authority, revoked: Revocations) -> Grid {
         Grid {
-            name: "lab".into(),
-            authority: authority.certificate().clone(),
-            hosts: Vec::new(),
-            registries: Vec::new(),
-            etcd: Vec::new(),
-            owner: None,
             revoked,
+            ..Grid::new("lab", authority.certificate().clone())
         }
     }
 
