@@ -5,7 +5,7 @@
 //! `CKPT_SCHEDULES` sets how many, `CKPT_SIM_SEED` the first; a failure names its seed.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
 use codec::{CheckpointId, OwnerId, Redundancy, ShardIndex};
 use protocol::wire::announcement::Announcement;
@@ -57,8 +57,16 @@ struct Host {
     /// Checkpoints that it knows to be deleted.
     deleted: BTreeSet<u8>,
     caretaker: Caretaker,
+    /// What its last look found that is not yet done.
+    queue: VecDeque<Planned>,
     /// Changes with its list of shards.
     holdings: u64,
+}
+
+/// A repair and the hosts that can take the shard, as they were seen when it was found.
+struct Planned {
+    repair: Repair,
+    targets: Vec<usize>,
 }
 
 struct Sim {
@@ -133,6 +141,7 @@ impl Sim {
         one.up = true;
         one.starts += 1;
         one.caretaker = Caretaker::default();
+        one.queue.clear();
         let starts = one.starts;
         let wait = self.rng.random_range(0..2 * MINUTE);
         self.after(wait, Event::Look(host, starts));
@@ -389,19 +398,24 @@ impl Sim {
     }
 
     fn look(&mut self, host: usize) {
-        let starts = self.hosts[host].starts;
-        self.after(PERIOD, Event::Look(host, starts));
         let told = self.told(host);
         let only = self.hosts[host].caretaker.whom_to_ask(id(host), told);
-        let (situations, answering) = self.find(host, only.as_ref());
+        let (mut situations, mut answering) = self.find(host, only.as_ref());
         let mut due = self.due(host, &situations, &answering);
         if only.is_some() && !due.is_empty() {
-            let (situations, answering) = self.find(host, None);
+            (situations, answering) = self.find(host, None);
             due = self.due(host, &situations, &answering);
         }
         for repair in due {
-            self.begin_repair(host, &repair);
+            let mut all = situations.iter();
+            let situation = all.find(|one| one.checkpoint == repair.checkpoint);
+            let free = situation.unwrap().targets(&answering, repair.shard);
+            let targets = free.iter().map(|id| usize::from(id.0[0]) - 1).collect();
+            self.hosts[host]
+                .queue
+                .push_back(Planned { repair, targets });
         }
+        self.next_repair(host);
     }
 
     fn due(
@@ -416,39 +430,40 @@ impl Sim {
         caretaker.repairs(now, id(host), situations, answering, patience)
     }
 
-    fn begin_repair(&mut self, host: usize, repair: &Repair) {
-        let checkpoint = repair.checkpoint.0[0];
-        let (situations, answering) = self.find(host, None);
-        let Some(situation) = situations
-            .iter()
-            .find(|one| one.checkpoint == repair.checkpoint)
-        else {
-            return;
-        };
-        let free = situation.targets(&answering, repair.shard);
-        let free: Vec<usize> = free.iter().map(|id| usize::from(id.0[0]) - 1).collect();
-        if free.is_empty() {
-            return;
+    /// One repair after the other, and then another look.
+    fn next_repair(&mut self, host: usize) {
+        let starts = self.hosts[host].starts;
+        while let Some(Planned { repair, targets }) = self.hosts[host].queue.pop_front() {
+            if targets.is_empty() {
+                continue;
+            }
+            let rebuilt = Event::Rebuilt {
+                by: (host, starts),
+                target: targets[self.rng.random_range(0..targets.len())],
+                checkpoint: repair.checkpoint.0[0],
+                shard: repair.shard.number(),
+            };
+            let wait = self.rng.random_range(1_000..REPAIR_TIME);
+            return self.after(wait, rebuilt);
         }
-        let target = free[self.rng.random_range(0..free.len())];
-        let wait = self.rng.random_range(1_000..REPAIR_TIME);
-        let rebuilt = Event::Rebuilt {
-            by: (host, self.hosts[host].starts),
-            target,
-            checkpoint,
-            shard: repair.shard.number(),
-        };
-        self.after(wait, rebuilt);
+        self.after(PERIOD, Event::Look(host, starts));
     }
 
     /// The repairer, the target and enough sources have to be there still.
     fn end_repair(&mut self, by: (usize, u32), target: usize, piece: (u8, u8)) {
-        if !self.is_current(by.0, by.1) || !self.hears(by.0, target) {
+        if !self.is_current(by.0, by.1) {
             return;
         }
+        if self.hears(by.0, target) {
+            self.rebuild(by.0, target, piece);
+        }
+        self.next_repair(by.0);
+    }
+
+    fn rebuild(&mut self, by: usize, target: usize, piece: (u8, u8)) {
         let mut sources = BTreeSet::new();
         for other in 0..self.hosts.len() {
-            if other != target && self.hears(by.0, other) {
+            if other != target && self.hears(by, other) {
                 let of = self.hosts[other].shards.iter();
                 sources.extend(of.filter(|one| one.0 == piece.0).map(|one| one.1));
             }

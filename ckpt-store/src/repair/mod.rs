@@ -15,6 +15,7 @@ use placement::AvailabilityBitmap;
 use protocol::grid::{Grid, GridHost};
 use protocol::identity::{HostId, Identity, Revocations};
 use protocol::net::endpoint::EndpointError;
+use protocol::wire::code::Code;
 use protocol::wire::message::{Claim, PutRebuilt, PutShard, Request};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -482,7 +483,12 @@ impl Repairer {
                 .await
             {
                 Ok(()) => return Ok(target),
-                Err(fault) => last = format!("{}: {fault}", round.hosts.name(target)),
+                Err(fault) => {
+                    last = format!("{}: {fault}", round.hosts.name(target));
+                    if is_vain_elsewhere(&fault) {
+                        break;
+                    }
+                }
             }
         }
         Err(last)
@@ -577,6 +583,13 @@ impl Round {
         self.manifests.insert(public.checkpoint, manifest);
         self.publics.insert(public.checkpoint, public);
     }
+}
+
+/// Whether another host need not be tried: somebody else has rebuilt the shard on this one, or is doing
+/// it; or it can't be rebuilt now.
+fn is_vain_elsewhere(fault: &Fault) -> bool {
+    let exists = matches!(fault, Fault::Refused { code, .. } if *code == Code::Exists);
+    exists || matches!(fault, Fault::Starved)
 }
 
 /// Shards that nobody but `own` has, most endangered first.
