@@ -103,6 +103,11 @@ impl Inventory {
         }
     }
 
+    /// What is known of a checkpoint.
+    pub fn get(&self, checkpoint: CheckpointId) -> Option<&KnownCheckpoint> {
+        self.checkpoints.get(&checkpoint)
+    }
+
     /// All checkpoints, newest first: by version, then time, then id, so that every client agrees
     /// on which is the newest even when two have the same version.
     pub fn newest_first(&self) -> Vec<&KnownCheckpoint> {

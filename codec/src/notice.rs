@@ -41,6 +41,18 @@ impl Lease {
     }
 }
 
+/// The time of day that hosts agree on, Unix seconds: a clock that is not later than that of most of
+/// them. `None` when there is no other to agree with: then no time of day is to be acted on, because a
+/// clock that was set wrong would delete what is still wanted.
+pub fn agreed_clock(own: u64, mut others: Vec<u64>) -> Option<u64> {
+    if others.is_empty() {
+        return None;
+    }
+    others.push(own);
+    others.sort_unstable();
+    others.get((others.len() - 1) / 2).copied()
+}
+
 /// What a notice says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Words {
@@ -218,5 +230,14 @@ mod tests {
         fn any_bytes_are_read_without_harm(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             let _ = Notice::parse(bytes);
         }
+    }
+
+    #[test]
+    fn one_clock_that_is_wrong_changes_nothing() {
+        assert_eq!(agreed_clock(100, vec![]), None);
+        assert_eq!(agreed_clock(9_999, vec![100]), Some(100));
+        assert_eq!(agreed_clock(9_999, vec![100, 101]), Some(101));
+        assert_eq!(agreed_clock(100, vec![101, 9_999]), Some(101));
+        assert_eq!(agreed_clock(100, vec![101, 9_999, 9_999]), Some(101));
     }
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use rustix::process::Signal;
 use serde_json::Value;
 use tests::program::wait_until;
 use tests::{Grid, image};
@@ -87,6 +88,28 @@ fn what_was_deleted_while_a_host_was_away_is_not_brought_back() -> Result<()> {
     // The number is not given a second time, and what is new is kept.
     save(&grid, "42", 3, &[])?;
     ensure!(files(&grid, 7)? == 10);
+    Ok(())
+}
+
+/// Holders that were stopped and not killed hear of the deletion only after they find the others
+/// without their shards, which they would rebuild at once if shards were lost that way.
+#[test]
+fn what_was_deleted_while_most_holders_slept_is_not_rebuilt_by_them() -> Result<()> {
+    let grid = grid(7)?;
+    save(&grid, "42", 1, &[])?;
+    let asleep = grid.holders("42")?;
+    for host in asleep.iter().take(3) {
+        grid.signal(host, Signal::STOP)?;
+    }
+    grid.run(["forget", "--job", "42", "--all"])?.expect(0)?;
+    for host in asleep.iter().take(3) {
+        grid.signal(host, Signal::CONT)?;
+    }
+    wait_until("the shards are gone", LIMIT, || Ok(files(&grid, 7)? == 0))?;
+    for host in 1..=7 {
+        let log = fs::read_to_string(grid.data_dir(&format!("h{host:02}")).join("log"))?;
+        ensure!(!log.contains("shard rebuilt"), "{log}");
+    }
     Ok(())
 }
 

@@ -41,15 +41,15 @@ impl Agent {
         if request.full {
             return None;
         }
-        let all = gathered.inventory.newest_first();
-        let newest = *all.first()?;
+        let newest = *gathered.inventory.newest_first().first()?;
         let summary = newest.manifest.open(&self.owner).ok()?;
         let (known, summary) = match summary.tail.base {
             None => (newest, summary),
             Some(base) => {
-                let mut all = all.into_iter();
-                let of = |known: &&KnownCheckpoint| known.manifest.hash() == base.manifest;
-                let known = all.find(of)?;
+                let known = gathered.inventory.get(base.checkpoint)?;
+                if known.manifest.hash() != base.manifest {
+                    return None;
+                }
                 let first = known.manifest.open(&self.owner).ok()?;
                 if summary.stored_bytes > first.stored_bytes / FOLD_SHARE {
                     return None;

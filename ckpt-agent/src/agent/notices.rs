@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use codec::notice::{Lease, Notice};
+use codec::notice::{Lease, Notice, agreed_clock};
 use codec::{CheckpointId, JobId, JobTag};
 use protocol::wire::Code;
 use tokio::task::JoinSet;
@@ -190,7 +190,7 @@ impl Agent {
             let (hosts, jobs) = (self.hosts.clone(), jobs.clone());
             asking.spawn(async move { hosts.notices(host, &jobs).await });
         }
-        let mut clocks = vec![unix_seconds()];
+        let (own, mut clocks) = (unix_seconds(), Vec::new());
         let mut notices = BTreeMap::new();
         for (clock, heard) in asking.join_all().await.into_iter().flatten() {
             clocks.push(clock);
@@ -198,9 +198,7 @@ impl Agent {
                 enter_newer(&mut notices, notice);
             }
         }
-        clocks.sort_unstable();
-        let agreed = clocks.get((clocks.len() - 1) / 2).copied();
-        (agreed.unwrap_or(0), notices)
+        (agreed_clock(own, clocks).unwrap_or(own), notices)
     }
 }
 

@@ -360,11 +360,7 @@ impl Attempt<'_> {
         let Some(wanted) = summary.tail.base else {
             return Ok(None);
         };
-        let all = self.gathered.inventory.newest_first();
-        let found = all
-            .into_iter()
-            .find(|known| known.manifest.public().checkpoint == wanted.checkpoint);
-        let Some(known) = found else {
+        let Some(known) = self.gathered.inventory.get(wanted.checkpoint) else {
             let why = "the version that it builds on is not found";
             return Err(Stop::unrestorable(why));
         };

@@ -138,7 +138,8 @@ impl Agent {
             if let Some(placed) = &placed {
                 self.add_placement(report, placed, &request, &gathered);
             }
-            self.remove_old(&gathered, report, &request, job_tag).await;
+            let base = base.map(|base| base.reference.checkpoint);
+            self.remove_old(&gathered, report, &request, base).await;
         } else {
             self.retract_claims(&gathered, checkpoint).await;
         }
@@ -237,18 +238,14 @@ impl Agent {
         &self,
         gathered: &Gathered,
         report: &SaveReport,
+        base: Option<CheckpointId>,
         keep: u32,
     ) -> BTreeSet<CheckpointId> {
         let older = gathered.inventory.newest_first().into_iter();
         let older = older.filter(|known| known.version() < report.version);
         let kept = usize::try_from(keep.max(1) - 1).unwrap_or(usize::MAX);
         let of_older = older.take(kept).filter_map(|known| self.base_of(known));
-        let new = report.base.and_then(|version| {
-            let mut all = gathered.inventory.newest_first().into_iter();
-            let base = all.find(|known| known.version() == version)?;
-            Some(base.manifest.public().checkpoint)
-        });
-        of_older.chain(new).collect()
+        of_older.chain(base).collect()
     }
 
     /// Removes what `--keep` does not keep, and renews the lease. Who can't be told now is told by
@@ -258,9 +255,10 @@ impl Agent {
         gathered: &Gathered,
         report: &mut SaveReport,
         request: &SaveRequest,
-        job_tag: JobTag,
+        base: Option<CheckpointId>,
     ) {
-        let bases = self.bases_of_kept(gathered, report, request.keep);
+        let job_tag = self.owner.job_tag(&request.job);
+        let bases = self.bases_of_kept(gathered, report, base, request.keep);
         let older = gathered.inventory.newest_first().into_iter();
         let older = older.filter(|known| known.version() < report.version);
         let kept = usize::try_from(request.keep.max(1) - 1).unwrap_or(usize::MAX);

@@ -24,8 +24,8 @@ pub struct Burden {
 }
 
 /// Which shards to give back so that `over` bytes become free: those that others have first, for they
-/// need not be moved, then those of superseded versions, then those whose checkpoints are least endangered, and of these the largest.
-/// Shards of checkpoints that can't be rebuilt stay.
+/// need not be moved, then those of superseded versions, then those whose checkpoints are least
+/// endangered, and of these the largest. Shards of checkpoints that can't be rebuilt stay.
 pub fn choose(over: u64, mut burdens: Vec<Burden>) -> Vec<Burden> {
     burdens.retain(|one| one.is_elsewhere || one.spare.is_some());
     burdens.sort_by_key(|one| {
@@ -47,18 +47,6 @@ pub fn choose(over: u64, mut burdens: Vec<Burden>) -> Vec<Burden> {
             is_needed
         })
         .collect()
-}
-
-/// The time of day that hosts agree on: a clock that is not later than that of most of them. `None`
-/// when there is no other host to agree with: then no time of day is to be acted on, because a clock
-/// that was set wrong would delete what is still wanted.
-pub fn agreed_clock(own: u64, mut others: Vec<u64>) -> Option<u64> {
-    if others.is_empty() {
-        return None;
-    }
-    others.push(own);
-    others.sort_unstable();
-    others.get((others.len() - 1) / 2).copied()
 }
 
 #[cfg(test)]
@@ -108,14 +96,5 @@ mod tests {
             ..burden(1, 10, false, Some(0))
         };
         assert_eq!(numbers(10, &[burden(2, 10, false, Some(2)), old]), [1]);
-    }
-
-    #[test]
-    fn one_clock_that_is_wrong_changes_nothing() {
-        assert_eq!(agreed_clock(100, vec![]), None);
-        assert_eq!(agreed_clock(9_999, vec![100]), Some(100));
-        assert_eq!(agreed_clock(9_999, vec![100, 101]), Some(101));
-        assert_eq!(agreed_clock(100, vec![101, 9_999]), Some(101));
-        assert_eq!(agreed_clock(100, vec![101, 9_999, 9_999]), Some(101));
     }
 }

@@ -544,7 +544,7 @@ fn schedules_that_once_failed() {
     // Every host held a shard, some of them the same, and none was free for the one that was missing.
     // The second: a shard was rebuilt on a host that had never heard of the checkpoint, just after it
     // was deleted.
-    for seed in [127_493_217_687_024, 2_861] {
+    for seed in [222, 1_670] {
         let mut sim = Sim::new(seed);
         sim.run();
         sim.check(seed);

@@ -1,5 +1,6 @@
 //! Tells the registries of a grid that this host is there, how it is, and what it holds.
 
+use std::fmt::Display;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -65,6 +66,40 @@ enum Untold {
     Answer,
 }
 
+/// Times the heartbeats of one registry, and logs when it begins not to hear them and when it hears
+/// again: one line each, for it may be down for days.
+struct Changes<'a> {
+    registry: &'a str,
+    period: tokio::time::Interval,
+    heard: bool,
+}
+
+impl<'a> Changes<'a> {
+    fn of(registry: &'a str) -> Self {
+        let mut period = tokio::time::interval(HEARTBEAT);
+        period.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        Self {
+            registry,
+            period,
+            heard: true,
+        }
+    }
+
+    async fn beat(&mut self) {
+        self.period.tick().await;
+    }
+
+    fn note(&mut self, told: &Result<(), impl Display>) {
+        let registry = self.registry;
+        match (told, self.heard) {
+            (Err(cause), true) => warn!(registry, %cause, "registry not told"),
+            (Ok(()), false) => info!(registry, "registry told again"),
+            _ => {}
+        }
+        self.heard = told.is_ok();
+    }
+}
+
 impl Announcer {
     /// Tells all registries of `grid` again and again; ends never.
     ///
@@ -95,42 +130,27 @@ impl Announcer {
     }
 
     async fn tell(&self, endpoint: &Endpoint, registry: &GridRegistry) {
-        let mut period = tokio::time::interval(HEARTBEAT);
-        period.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut connection: Option<Connection> = None;
-        let mut heard = true;
+        let mut changes = Changes::of(&registry.name);
         loop {
-            period.tick().await;
+            changes.beat().await;
             let told = self.beat(endpoint, registry, &mut connection).await;
-            // One line when it begins, one when it ends: a registry may be down for days.
-            match (&told, heard) {
-                (Err(cause), true) => warn!(registry = registry.name, %cause, "registry not told"),
-                (Ok(()), false) => info!(registry = registry.name, "registry told again"),
-                _ => {}
-            }
-            heard = told.is_ok();
-            if !heard {
+            if told.is_err() {
                 connection = None;
             }
+            changes.note(&told);
         }
     }
 
     async fn tell_etcd(&self, etcd: &Etcd, id: OwnerId) {
-        let mut period = tokio::time::interval(HEARTBEAT);
-        period.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut heard = true;
+        let mut changes = Changes::of("etcd");
         loop {
-            period.tick().await;
+            changes.beat().await;
             let (held, _) = self.held();
             let epoch = self.epoch();
             let presence = || self.presence(epoch);
             let told = etcd.beat(id, epoch, presence, &held, HEARTBEAT).await;
-            match (&told, heard) {
-                (Err(cause), true) => warn!(%cause, "registry not told"),
-                (Ok(()), false) => info!("etcd told again"),
-                _ => {}
-            }
-            heard = told.is_ok();
+            changes.note(&told);
         }
     }
 

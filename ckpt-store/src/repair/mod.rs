@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use codec::manifest::{Manifest, Public};
+use codec::notice::agreed_clock;
 use codec::{CheckpointId, OwnerId, ShardIndex};
 use placement::AvailabilityBitmap;
 use protocol::grid::{Grid, GridHost};
@@ -26,7 +27,7 @@ use transfer::registry::{Registries, Told};
 use transfer::{Fault, HostIndex, Hosts, roster};
 
 use crate::core::Key;
-use crate::core::release::{self, Burden, agreed_clock};
+use crate::core::release::{self, Burden};
 use crate::core::repair::{Caretaker, Patience, Repair, Situation};
 use crate::monitor::Monitor;
 use crate::monitor::stance::Stance;
