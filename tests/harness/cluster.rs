@@ -8,23 +8,20 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
-use codec::seal::OwnerSecret;
-use protocol::grid::{Grid, GridHost, GridRegistry, OwnerFiles};
-use protocol::identity::{Authority, HostId, Role, Validity, certificate_to_pem, write_key};
+use anyhow::{Context, Result};
+use protocol::grid::GridRegistry;
+use protocol::identity::Role;
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::members::{self, Members};
 use crate::port::free_address;
 use crate::program::{Outcome, command, run, wait_until};
 use crate::relay::Relay;
 
 /// Size of a host's file system.
 const DISK_MB: u32 = 96;
-
-/// Clocks may be set wrong by less than this.
-const CLOCK_SLACK: Duration = Duration::from_secs(30 * 86_400);
 
 /// What is preloaded so that a program sees another time of day.
 const FAKETIME: [&str; 2] = [
@@ -216,51 +213,25 @@ impl Cluster {
     }
 
     fn write_files(&self, etcd: &[String]) -> Result<()> {
-        let authority = Authority::create(secret(0), "cluster", validity()?)?;
-        let mut keys = 1..=u8::MAX;
-        let mut certify = |node: &Node, role: Role| -> Result<HostId> {
-            let key = secret(keys.next().context("too many nodes")?);
-            let certificate = authority.sign(&[role], &node.name, key.id(), validity()?)?;
-            write_key(&node.data().join("identity.key"), &key)?;
-            let pem = certificate_to_pem(&certificate);
-            fs::write(node.data().join("identity.crt"), pem)?;
-            Ok(HostId(key.id()))
-        };
-        let (mut hosts, mut registries) = (Vec::new(), Vec::new());
+        let mut members = Members::of("cluster")?;
+        let mut grid = members.grid();
         for node in &self.hosts {
-            hosts.push(GridHost {
-                name: node.name.clone(),
-                addr: node.relay.addr,
-                id: certify(node, Role::Donor)?,
-                site: None,
-                owner: None,
-            });
+            let id = members.enrol_in(&node.data(), &node.name, Role::Donor)?;
+            grid.hosts
+                .push(members::host(&node.name, node.relay.addr, id));
         }
         for node in &self.registries {
-            registries.push(GridRegistry {
+            grid.registries.push(GridRegistry {
                 name: node.name.clone(),
                 addr: node.relay.addr,
-                id: certify(node, Role::Registry)?,
+                id: members.enrol_in(&node.data(), &node.name, Role::Registry)?,
             });
         }
-        let owner = secret(0xee);
-        let certificate = authority.sign(&[Role::Submitter], "owner", owner.id(), validity()?)?;
-        let files = OwnerFiles {
-            key: self.path("owner.key"),
-            certificate: self.path("owner.crt"),
-        };
-        write_key(&files.key, &owner)?;
-        fs::write(&files.certificate, certificate_to_pem(&certificate))?;
+        grid.owner = Some(members.owner_in(self.dir.path())?);
         if !etcd.is_empty() {
-            hosts.truncate(1);
+            grid.hosts.truncate(1);
         }
-        let grid = Grid {
-            hosts,
-            registries,
-            etcd: etcd.to_vec(),
-            owner: Some(files),
-            ..Grid::new("cluster", authority.certificate().clone())
-        };
+        grid.etcd = etcd.to_vec();
         Ok(grid.save(&self.path("grid.toml"))?)
     }
 
@@ -389,18 +360,4 @@ fn mount(dir: &Path) -> bool {
         .stdin(Stdio::null())
         .stderr(Stdio::null());
     mount.status().is_ok_and(|status| status.success())
-}
-
-fn secret(number: u8) -> OwnerSecret {
-    OwnerSecret::new([number; 32])
-}
-
-/// From long ago, so that a clock that is set back does not end it.
-fn validity() -> Result<Validity> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
-    ensure!(now > CLOCK_SLACK, "the clock of this machine is not set");
-    Ok(Validity {
-        from: (now - CLOCK_SLACK).as_secs(),
-        lasting: 2 * CLOCK_SLACK,
-    })
 }

@@ -166,6 +166,16 @@ impl Grid {
         })
     }
 
+    /// Versions of a job that `ckpt list` shows, oldest first.
+    ///
+    /// # Errors
+    /// When it shows nothing that can be read.
+    pub fn versions(&self, job: &str) -> Result<Vec<u64>> {
+        let listed = self.run(["--json", "list", "--job", job])?.json()?;
+        let all = listed["checkpoints"].as_array().context("no checkpoints")?;
+        Ok(all.iter().filter_map(|c| c["version"].as_u64()).collect())
+    }
+
     /// Which host holds which shard of the job's newest version, in the order of shards.
     ///
     /// # Errors

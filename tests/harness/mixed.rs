@@ -3,19 +3,17 @@
 use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::Result;
 use ckpt_store::repair::RepairSettings;
 use ckpt_store::{Daemon, DaemonConfig};
-use codec::seal::OwnerSecret;
-use protocol::grid::{Grid, GridHost, OwnerFiles};
-use protocol::identity::{
-    Authority, HostId, Identity, Role, Validity, certificate_to_pem, write_key,
-};
+use protocol::grid::Grid;
+use protocol::identity::{HostId, Identity, Role};
 use tokio::runtime::Runtime;
 
 use crate::liar::{Liar, Lie};
+use crate::members::{self, Members};
 use crate::program::{Outcome, command, run};
 
 /// The grid.
@@ -53,15 +51,13 @@ impl MixedGrid {
             .worker_threads(2)
             .enable_all()
             .build()?;
-        let authority = Authority::create(OwnerSecret::new([250; 32]), "mixed", validity()?)?;
-        let mut grid = Grid::new("mixed", authority.certificate().clone());
+        let mut members = Members::of("mixed")?;
+        let mut grid = members.grid();
         let (mut daemons, mut liars) = (Vec::new(), Vec::new());
         for number in 1..=honest + others {
             let name = format!("h{number:02}");
-            let secret = OwnerSecret::new([number; 32]);
-            let id = secret.id();
-            let certificate = authority.sign(&[Role::Donor], &name, id, validity()?)?;
-            let identity = Identity::new(secret, certificate)?;
+            let identity = members.enrol(&name, Role::Donor)?;
+            let id = HostId(identity.secret.id());
             let addr = if number <= honest {
                 let config = daemon_config(&grid, identity, &name, dir.path().join(&name));
                 let daemon = runtime.block_on(Daemon::start(&config))?;
@@ -75,23 +71,9 @@ impl MixedGrid {
                 liars.push(liar);
                 addr
             };
-            grid.hosts.push(GridHost {
-                name,
-                addr,
-                id: HostId(id),
-                site: None,
-                owner: None,
-            });
+            grid.hosts.push(members::host(name, addr, id));
         }
-        let owner = OwnerSecret::new([255; 32]);
-        let certificate = authority.sign(&[Role::Submitter], "owner", owner.id(), validity()?)?;
-        let files = OwnerFiles {
-            key: dir.path().join("owner.key"),
-            certificate: dir.path().join("owner.crt"),
-        };
-        write_key(&files.key, &owner)?;
-        std::fs::write(&files.certificate, certificate_to_pem(&certificate))?;
-        grid.owner = Some(files);
+        grid.owner = Some(members.owner_in(dir.path())?);
         grid.save(&dir.path().join("grid.toml"))?;
         Ok(Self {
             dir,
@@ -133,13 +115,6 @@ impl MixedGrid {
     pub fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Result<Outcome> {
         run(&mut self.command(args)?)
     }
-}
-
-fn validity() -> Result<Validity> {
-    Ok(Validity {
-        from: SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs(),
-        lasting: Duration::from_secs(86_400),
-    })
 }
 
 fn daemon_config(grid: &Grid, identity: Identity, name: &str, data_dir: PathBuf) -> DaemonConfig {

@@ -5,13 +5,12 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use codec::seal::OwnerSecret;
-use protocol::grid::{Grid, GridHost, OwnerFiles};
-use protocol::identity::{Authority, HostId, Role, Validity, certificate_to_pem, write_key};
+use protocol::identity::Role;
 
+use crate::members::{self, Members};
 use crate::program::{Outcome, command, run, wait_until};
 
 /// Port of every daemon.
@@ -151,36 +150,15 @@ impl NetGrid {
     }
 
     fn write_files(&self) -> Result<()> {
-        let authority = Authority::create(secret(0), "net", validity()?)?;
-        let mut hosts = Vec::new();
-        for host in 1..=self.hosts {
-            let (name, key) = (format!("h{host}"), secret(host));
-            let data = self.data_dir(host);
-            std::fs::create_dir_all(&data)?;
-            let certificate = authority.sign(&[Role::Donor], &name, key.id(), validity()?)?;
-            write_key(&data.join("identity.key"), &key)?;
-            std::fs::write(data.join("identity.crt"), certificate_to_pem(&certificate))?;
-            hosts.push(GridHost {
-                name,
-                addr: ([10, 77, 0, host], PORT).into(),
-                id: HostId(key.id()),
-                site: None,
-                owner: None,
-            });
+        let mut members = Members::of("net")?;
+        let mut grid = members.grid();
+        for number in 1..=self.hosts {
+            let name = format!("h{number}");
+            let id = members.enrol_in(&self.data_dir(number), &name, Role::Donor)?;
+            let addr = ([10, 77, 0, number], PORT).into();
+            grid.hosts.push(members::host(name, addr, id));
         }
-        let owner = secret(255);
-        let certificate = authority.sign(&[Role::Submitter], "owner", owner.id(), validity()?)?;
-        let files = OwnerFiles {
-            key: self.path("owner.key"),
-            certificate: self.path("owner.crt"),
-        };
-        write_key(&files.key, &owner)?;
-        std::fs::write(&files.certificate, certificate_to_pem(&certificate))?;
-        let grid = Grid {
-            hosts,
-            owner: Some(files),
-            ..Grid::new("net", authority.certificate().clone())
-        };
+        grid.owner = Some(members.owner_in(self.dir.path())?);
         Ok(grid.save(&self.path("grid.toml"))?)
     }
 
@@ -241,17 +219,6 @@ impl Drop for NetGrid {
             let _ = ip(["netns", "delete", &self.namespace(&member)]);
         }
     }
-}
-
-fn secret(number: u8) -> OwnerSecret {
-    OwnerSecret::new([number; 32])
-}
-
-fn validity() -> Result<Validity> {
-    Ok(Validity {
-        from: SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs(),
-        lasting: Duration::from_secs(86_400),
-    })
 }
 
 fn in_namespace(name: &str, line: &str) -> Result<()> {

@@ -23,12 +23,6 @@ fn save(grid: &Grid, job: &str, seed: u64, more: &[&str]) -> Result<Value> {
     saved.expect(0)?.json()
 }
 
-fn versions(grid: &Grid, job: &str) -> Result<Vec<u64>> {
-    let listed = grid.run(["--json", "list", "--job", job])?.json()?;
-    let all = listed["checkpoints"].as_array().context("list")?.clone();
-    Ok(all.iter().filter_map(|c| c["version"].as_u64()).collect())
-}
-
 fn files(grid: &Grid, hosts: usize) -> Result<usize> {
     let mut count = 0;
     for number in 1..=hosts {
@@ -46,10 +40,10 @@ fn leases_end_unless_they_are_renewed() -> Result<()> {
     let plain = save(&grid, "plain", 3, &[])?;
     ensure!(plain["kept_until"].is_null(), "{plain}");
     wait_until("the short lease has ended", LIMIT, || {
-        Ok(versions(&grid, "short")?.is_empty())
+        Ok(grid.versions("short")?.is_empty())
     })?;
     wait_until("its shards are gone", LIMIT, || Ok(files(&grid, 6)? == 10))?;
-    ensure!(versions(&grid, "long")? == [1] && versions(&grid, "plain")? == [1]);
+    ensure!(grid.versions("long")? == [1] && grid.versions("plain")? == [1]);
     // A save renews what it was told before.
     let again = save(&grid, "long", 4, &[])?;
     ensure!(
@@ -80,11 +74,11 @@ fn what_was_deleted_while_a_host_was_away_is_not_brought_back() -> Result<()> {
     }
     grid.run(["forget", "--job", "42", "--all"])?.expect(0)?;
     grid.restart()?;
-    ensure!(versions(&grid, "42")?.is_empty(), "shown at once");
+    ensure!(grid.versions("42")?.is_empty(), "shown at once");
     grid.run(["restore", "--job", "42", "-o", "back"])?
         .expect(4)?;
     wait_until("the shards are gone", LIMIT, || Ok(files(&grid, 7)? == 5))?;
-    ensure!(versions(&grid, "kept")? == [1]);
+    ensure!(grid.versions("kept")? == [1]);
     // The number is not given a second time, and what is new is kept.
     save(&grid, "42", 3, &[])?;
     ensure!(files(&grid, 7)? == 10);
@@ -126,9 +120,9 @@ fn garbage_is_shown_and_then_removed() -> Result<()> {
     ensure!(gc(&["--dry-run"])?["garbage"] == serde_json::json!([]));
     let found = gc(&["--dry-run", "--keep", "2"])?;
     ensure!(found["garbage"][0]["version"] == 1 && found["garbage"][0]["why"] == "superseded");
-    ensure!(versions(&grid, "42")? == [1, 2, 3], "only shown");
+    ensure!(grid.versions("42")? == [1, 2, 3], "only shown");
     gc(&["--keep", "2"])?;
-    ensure!(versions(&grid, "42")? == [2, 3]);
+    ensure!(grid.versions("42")? == [2, 3]);
     ensure!(files(&grid, 6)? == 10);
     Ok(())
 }

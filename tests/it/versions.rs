@@ -42,12 +42,6 @@ fn restore(grid: &Grid, version: u64) -> Result<Vec<u8>> {
     Ok(fs::read(grid.path("out"))?)
 }
 
-fn versions(grid: &Grid) -> Result<Vec<u64>> {
-    let listed = grid.run(["--json", "list", "--job", "42"])?.json()?;
-    let all = listed["checkpoints"].as_array().context("list")?.clone();
-    Ok(all.iter().filter_map(|c| c["version"].as_u64()).collect())
-}
-
 #[test]
 fn what_did_not_change_is_not_sent_again() -> Result<()> {
     let grid = Grid::up(7)?;
@@ -96,24 +90,28 @@ fn a_version_on_which_others_build_is_kept_as_long_as_they_are() -> Result<()> {
     // Most has changed since the first by now: one was whole again.
     let folded = bases.iter().skip(1).position(Option::is_none);
     ensure!(folded.is_some(), "{bases:?}");
-    let newest = *versions(&grid)?.last().context("no version")?;
+    let newest = *grid.versions("42")?.last().context("no version")?;
     let expected: Vec<u64> = bases[4].into_iter().chain([newest]).collect();
-    ensure!(versions(&grid)? == expected, "{:?}", versions(&grid)?);
+    ensure!(
+        grid.versions("42")? == expected,
+        "{:?}",
+        grid.versions("42")?
+    );
     ensure!(restore(&grid, newest)? == images[4]);
     let whole = save(&grid, &bytes, &["--keep", "1", "--full"])?;
     ensure!(whole["base"].is_null());
-    ensure!(versions(&grid)? == [6]);
+    ensure!(grid.versions("42")? == [6]);
     change(&mut bytes, 9);
     save(&grid, &bytes, &["--keep", "1"])?;
-    ensure!(versions(&grid)? == [6, 7]);
+    ensure!(grid.versions("42")? == [6, 7]);
     let refused = grid.run(["forget", "--job", "42", "--version", "6"])?;
     ensure!(refused.expect(1)?.stderr.contains("version 7 builds on"));
     grid.run(["forget", "--job", "42", "--keep", "1"])?
         .expect(0)?;
     grid.run(["gc", "--keep", "1"])?.expect(0)?;
-    ensure!(versions(&grid)? == [6, 7] && restore(&grid, 7)? == bytes);
+    ensure!(grid.versions("42")? == [6, 7] && restore(&grid, 7)? == bytes);
     grid.run(["forget", "--job", "42", "--all"])?.expect(0)?;
-    ensure!(versions(&grid)?.is_empty());
+    ensure!(grid.versions("42")?.is_empty());
     Ok(())
 }
 
