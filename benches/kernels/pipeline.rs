@@ -6,6 +6,7 @@ use codec::compress::{Compressor, Decompressor, Level, Method};
 use codec::decode::RowDecoder;
 use codec::encode::RowEncoder;
 use codec::geometry::SEGMENT_BYTES;
+use codec::pieces::PieceHasher;
 use codec::seal::{Cipher, DataKey, SealContext, SegmentSealer};
 use codec::segment::is_zero;
 use codec::{BlockHash, CheckpointId, JobTag, Redundancy, Version};
@@ -19,7 +20,11 @@ fn sealer() -> SegmentSealer {
         job_tag: JobTag([2; 32]),
         version: Version::FIRST,
     };
-    SegmentSealer::new(Cipher::Aes256Gcm, &DataKey::new([3; 32]), context)
+    SegmentSealer::new(Cipher::Aes256Gcm, &key(), context)
+}
+
+fn key() -> DataKey {
+    DataKey::new([3; 32])
 }
 
 /// Calls `run` with one segment after the other, in a circle, once for each turn.
@@ -48,6 +53,12 @@ pub(crate) fn stages(criterion: &mut Criterion) {
     group.bench_function("hash/segment", |b| {
         b.iter(in_turn(&random, |raw| {
             black_box(sealer.hash(raw));
+        }));
+    });
+    let hasher = PieceHasher::new(&key());
+    group.bench_function("hash/pieces", |b| {
+        b.iter(in_turn(&random, |raw| {
+            black_box(hasher.hash(raw));
         }));
     });
     group.bench_function("hash/blocks", |b| {
@@ -98,7 +109,7 @@ pub(crate) fn rows(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("row");
     group.throughput(Throughput::Bytes(SEGMENT_BYTES as u64));
     for (name, segments) in images::all() {
-        let mut encoder = RowEncoder::new(redundancy, sealer(), Level::DEFAULT);
+        let mut encoder = RowEncoder::new(redundancy, sealer(), Level::DEFAULT).with_pieces(&key());
         let mut memory = Some(Vec::new());
         group.bench_function(format!("encode/{name}"), |b| {
             b.iter(in_turn(&segments, |raw| {
@@ -113,7 +124,7 @@ pub(crate) fn rows(criterion: &mut Criterion) {
             .map(|raw| encoder.encode(0, raw, Vec::new()))
             .collect();
         for (lost, keep) in [("nothing-lost", [0, 1, 2]), ("two-lost", [2, 3, 4])] {
-            let mut decoder = RowDecoder::new(redundancy, sealer());
+            let mut decoder = RowDecoder::new(redundancy, sealer()).with_pieces(&key());
             let mut raw = Vec::new();
             group.bench_function(format!("decode/{name}/{lost}"), |b| {
                 b.iter(in_turn(&rows, |row| {

@@ -101,6 +101,7 @@ pub struct RowDecoder {
     redundancy: Redundancy,
     coder: Coder,
     sealer: SegmentSealer,
+    hasher: Option<PieceHasher>,
     decompressor: Decompressor,
     sealed: Vec<u8>,
 }
@@ -112,9 +113,16 @@ impl RowDecoder {
             redundancy,
             coder: Coder::new(redundancy),
             sealer,
+            hasher: None,
             decompressor: Decompressor::new(),
             sealed: Vec::new(),
         }
+    }
+
+    /// For a checkpoint that has hashes of pieces, and this key.
+    pub fn with_pieces(self, key: &DataKey) -> Self {
+        let hasher = Some(PieceHasher::new(key));
+        Self { hasher, ..self }
     }
 
     /// Replaces `raw` by the image bytes of `row`, from any `data` of its blocks.
@@ -152,8 +160,15 @@ impl RowDecoder {
             .decompress(stored.method, opened, stored.raw_len as usize, raw)
             .map_err(|cause| DecodeError::Decompress { row, cause })?;
         match hash {
-            Some(hash) if self.sealer.hash(raw) != *hash => Err(DecodeError::Hash(row)),
+            Some(hash) if self.hash(raw) != *hash => Err(DecodeError::Hash(row)),
             _ => Ok(()),
+        }
+    }
+
+    fn hash(&self, raw: &[u8]) -> SegmentHash {
+        match &self.hasher {
+            Some(hasher) => self.sealer.hash_pieces(&hasher.hash(raw)),
+            None => self.sealer.hash(raw),
         }
     }
 }

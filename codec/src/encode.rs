@@ -82,8 +82,12 @@ impl RowEncoder {
             "a segment has 1 to {SEGMENT_BYTES} bytes, not {}",
             raw.len()
         );
-        let hash = self.sealer.hash(raw);
         let pieces = self.hasher.as_ref().map(|hasher| hasher.hash(raw));
+        // The bytes are hashed once: with pieces, the segment's hash is that of their hashes.
+        let hash = match &pieces {
+            Some(pieces) => self.sealer.hash_pieces(pieces),
+            None => self.sealer.hash(raw),
+        };
         blocks.clear();
         let method = self.compressor.compress(raw, &mut blocks);
         let stored = StoredSegment {

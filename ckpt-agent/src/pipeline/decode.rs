@@ -124,6 +124,9 @@ pub fn start_rows(
     let buffers = Arc::new(Mutex::new(Vec::new()));
     for _ in 0..cpus.max(1) {
         let mut decoder = RowDecoder::new(public.redundancy, public.sealer(&summary.data_key));
+        if !summary.tail.pieces.is_empty() {
+            decoder = decoder.with_pieces(&summary.data_key);
+        }
         let (queue, done) = (Arc::clone(&queue), done.clone());
         let (rows, buffers) = (Arc::clone(&rows), Arc::clone(&buffers));
         thread::spawn(move || decode_all(&mut decoder, &queue, &rows, &buffers, &done));
