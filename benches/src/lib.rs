@@ -1,7 +1,10 @@
 //! What the benchmarks and evaluations share: availability traces and the evaluations of predictors and
 //! of placement.
 
+pub mod meter;
 pub mod placement_sim;
 pub mod predict_eval;
 pub mod quic;
+pub mod svg;
 pub mod traces;
+pub mod usage;

@@ -11,7 +11,6 @@ pub mod robustness;
 pub mod score;
 pub mod speed;
 pub mod split;
-mod svg;
 pub mod walk;
 
 use placement::hazard::{Example, HazardModel};

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
+use benches::usage::{cpu_seconds, memory_mib};
 use codec::seal::OwnerSecret;
 use codec::{CheckpointId, OwnerId};
 use placement::bitmap::Slot;
@@ -43,9 +44,6 @@ const MEASURED: Duration = Duration::from_secs(30);
 
 const HEARTBEAT: Duration = Duration::from_secs(10);
 const LIMIT: Duration = Duration::from_secs(30);
-
-/// Clock ticks per second of `/proc/PID/stat` (`sysconf(_SC_CLK_TCK)`), 100 on every Linux.
-const TICKS: f64 = 100.0;
 
 fn main() -> Result<()> {
     let mut args = std::env::args().skip(1);
@@ -152,23 +150,7 @@ impl Site {
     /// Memory in MiB, CPU seconds.
     fn used(&self) -> Result<(f64, f64)> {
         let pid = self.process.id();
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-        let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kib: f64 = rss
-            .context("VmRSS")?
-            .trim()
-            .trim_end_matches(" kB")
-            .trim()
-            .parse()?;
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        let fields: Vec<&str> = stat
-            .rsplit(')')
-            .next()
-            .unwrap_or_default()
-            .split_whitespace()
-            .collect();
-        let tick = |at: usize| -> Result<f64> { Ok(fields.get(at).context("stat")?.parse()?) };
-        Ok((kib / 1024.0, (tick(11)? + tick(12)?) / TICKS))
+        Ok((memory_mib(pid)?.0, cpu_seconds(pid)?))
     }
 }
 

@@ -9,8 +9,8 @@ use super::predictors::{BEST, CLIMATOLOGY, is_baseline};
 use super::robustness::{INJECTIONS, Robustness, Table, WINDOW_HOURS};
 use super::score::{Measures, Scores};
 use super::speed::Speed;
-use super::svg::{Line, Plot};
 use super::{Evaluation, HORIZON_HOURS, HORIZONS};
+use crate::svg::{Line, Plot};
 
 /// The paper's average relative error of TR.
 const RELATIVE_ERROR_TARGET: f64 = 0.135;

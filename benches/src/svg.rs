@@ -13,23 +13,30 @@ const COLOURS: [&str; 8] = [
 ];
 
 /// A line with a mark at each point.
-pub(super) struct Line {
-    pub(super) name: String,
-    pub(super) points: Vec<(f64, f64)>,
+pub struct Line {
+    /// What the legend says.
+    pub name: String,
+    /// Where its marks are, in the units of the axes.
+    pub points: Vec<(f64, f64)>,
 }
 
 /// A plot of lines over a common pair of axes that begin at zero.
-pub(super) struct Plot {
-    pub(super) title: String,
-    pub(super) x: String,
-    pub(super) y: String,
-    pub(super) lines: Vec<Line>,
+pub struct Plot {
+    /// What it shows.
+    pub title: String,
+    /// What the horizontal axis is, with its unit.
+    pub x: String,
+    /// What the vertical axis is, with its unit.
+    pub y: String,
+    /// At most eight.
+    pub lines: Vec<Line>,
     /// Whether to draw the line on which both axes agree.
-    pub(super) diagonal: bool,
+    pub diagonal: bool,
 }
 
 impl Plot {
-    pub(super) fn to_svg(&self) -> String {
+    /// The plot as a file.
+    pub fn to_svg(&self) -> String {
         let points = || self.lines.iter().flat_map(|line| &line.points);
         let x_max = points().map(|p| p.0).fold(1e-9, f64::max);
         let y_max = points().map(|p| p.1).fold(1e-9, f64::max) * 1.05;

@@ -1,0 +1,252 @@
+//! Each necessary stage alone, on all cores, with everything in memory or in the page cache.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::Path;
+use std::sync::Mutex;
+
+use anyhow::{Context, Result};
+use codec::compress::{Compressor, Decompressor, Level, Method};
+use codec::geometry::SEGMENT_BYTES;
+use codec::hash::BlockHash;
+use codec::pieces::PieceHasher;
+use codec::rs::Coder;
+use codec::seal::{Cipher, DataKey, SealContext, SegmentSealer};
+use codec::{CheckpointId, JobTag, Redundancy, Version};
+
+use super::{Costs, threads};
+
+/// A segment on its way through the stages.
+struct Segment {
+    raw_len: usize,
+    method: Method,
+    /// Compressed, then sealed, then all blocks of its row.
+    bytes: Vec<u8>,
+    sealed_len: usize,
+    block_len: usize,
+}
+
+pub(crate) fn measure(costs: &mut Costs, image: &Path, dir: &Path) -> Result<()> {
+    let raw = fs::read(image)?;
+    costs.time("zstd -3 to a file, synced", || {
+        let mut out = zstd::Encoder::new(File::create(dir.join("zst"))?, 3)?;
+        out.write_all(&raw)?;
+        Ok(out.finish()?.sync_all()?)
+    })?;
+    let mut segments = save_stages(costs, image, &raw, dir)?;
+    restore_stages(costs, &raw, &mut segments, dir)
+}
+
+fn save_stages(costs: &mut Costs, image: &Path, raw: &[u8], dir: &Path) -> Result<Vec<Segment>> {
+    costs.time("save: read", || read_all(image))?;
+    costs.time("save: hash segments", || hash_segments(raw))?;
+    let mut segments = Vec::new();
+    costs.time("save: compress", || {
+        segments = compress(raw);
+        Ok(())
+    })?;
+    let sealer = sealer();
+    costs.time("save: seal", || {
+        on_all(segments.iter_mut(), |segment| {
+            sealer.seal(0, &mut segment.bytes, 0);
+        });
+        Ok(())
+    })?;
+    let redundancy = Redundancy::DEFAULT;
+    let coder = Coder::new(redundancy);
+    on_all(segments.iter_mut(), |segment| {
+        segment.sealed_len = segment.bytes.len();
+        segment.block_len = redundancy.block_len(segment.bytes.len());
+        let row = redundancy.total() * segment.block_len;
+        segment.bytes.resize(row, 0);
+    });
+    costs.time("save: code", || {
+        on_all(segments.iter_mut(), |segment| {
+            coder.encode(&mut segment.bytes, segment.block_len);
+        });
+        Ok(())
+    })?;
+    let all = redundancy.total();
+    costs.time("save: hash blocks", || hash_blocks(&segments, all))?;
+    let total: usize = segments.iter().map(|segment| segment.bytes.len()).sum();
+    costs.time("save: QUIC", || benches::quic::transfer(total, all))?;
+    costs.time("save: hash blocks at the hosts", || {
+        hash_blocks(&segments, all)
+    })?;
+    costs.time("save: write five files, sync", || {
+        write_shards(&segments, dir)
+    })?;
+    Ok(segments)
+}
+
+fn restore_stages(
+    costs: &mut Costs,
+    raw: &[u8],
+    segments: &mut [Segment],
+    dir: &Path,
+) -> Result<()> {
+    let data = Redundancy::DEFAULT.data();
+    costs.time("restore: read three files", || {
+        (0..data).try_for_each(|shard| read_all(&dir.join(format!("shard{shard}"))))
+    })?;
+    let total: usize = segments.iter().map(|one| data * one.block_len).sum();
+    costs.time("restore: QUIC", || benches::quic::transfer(total, data))?;
+    costs.time("restore: hash blocks", || hash_blocks(segments, data))?;
+    let sealer = sealer();
+    on_all(segments.iter_mut(), |segment| {
+        segment.bytes.truncate(segment.sealed_len);
+    });
+    costs.time("restore: open", || {
+        on_all(segments.iter_mut(), |segment| {
+            std::hint::black_box(sealer.open(0, &mut segment.bytes).is_ok());
+        });
+        Ok(())
+    })?;
+    costs.time("restore: decompress", || decompress(segments, &sealer))?;
+    costs.time("restore: hash segments", || hash_segments(raw))?;
+    costs.time("restore: write, sync", || {
+        let mut out = File::create(dir.join("image.out"))?;
+        out.write_all(raw)?;
+        Ok(out.sync_data()?)
+    })
+}
+
+fn sealer() -> SegmentSealer {
+    let context = SealContext {
+        checkpoint: CheckpointId([0; 16]),
+        job_tag: JobTag([0; 32]),
+        version: Version::FIRST,
+    };
+    SegmentSealer::new(Cipher::Aes256Gcm, &DataKey::new([1; 32]), context)
+}
+
+/// Gives each item to one of the threads.
+fn on_all<T: Send>(items: impl Iterator<Item = T> + Send, work: impl Fn(T) + Sync) {
+    let items = Mutex::new(items);
+    std::thread::scope(|scope| {
+        for _ in 0..threads() {
+            scope.spawn(|| {
+                loop {
+                    let next = match items.lock() {
+                        Ok(mut items) => items.next(),
+                        Err(_) => None,
+                    };
+                    let Some(item) = next else { return };
+                    work(item);
+                }
+            });
+        }
+    });
+}
+
+fn hash_segments(raw: &[u8]) -> Result<()> {
+    let hasher = PieceHasher::new(&DataKey::new([1; 32]));
+    on_all(raw.chunks(SEGMENT_BYTES), |segment| {
+        if !codec::segment::is_zero(segment) {
+            std::hint::black_box(hasher.hash(segment));
+        }
+    });
+    Ok(())
+}
+
+fn hash_blocks(segments: &[Segment], blocks: usize) -> Result<()> {
+    on_all(segments.iter(), |segment| {
+        for block in segment.bytes.chunks_exact(segment.block_len).take(blocks) {
+            std::hint::black_box(BlockHash::of(block));
+        }
+    });
+    Ok(())
+}
+
+/// Compresses with one context for each thread.
+fn compress(raw: &[u8]) -> Vec<Segment> {
+    let segments = Mutex::new(raw.chunks(SEGMENT_BYTES));
+    let done = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..threads() {
+            scope.spawn(|| {
+                let mut compressor = Compressor::new(Level::DEFAULT);
+                loop {
+                    let next = segments.lock().ok().and_then(|mut all| all.next());
+                    let Some(segment) = next else { return };
+                    if codec::segment::is_zero(segment) {
+                        continue;
+                    }
+                    let mut bytes = Vec::with_capacity(SEGMENT_BYTES + 16);
+                    let method = compressor.compress(segment, &mut bytes);
+                    if let Ok(mut done) = done.lock() {
+                        done.push(Segment {
+                            raw_len: segment.len(),
+                            method,
+                            bytes,
+                            sealed_len: 0,
+                            block_len: 0,
+                        });
+                    }
+                }
+            });
+        }
+    });
+    done.into_inner().unwrap_or_default()
+}
+
+fn decompress(segments: &[Segment], sealer: &SegmentSealer) -> Result<()> {
+    let overhead = sealer.overhead();
+    let segments = Mutex::new(segments.iter());
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads())
+            .map(|_| {
+                scope.spawn(|| -> Result<()> {
+                    let (mut decompressor, mut raw) = (Decompressor::new(), Vec::new());
+                    loop {
+                        let next = segments.lock().ok().and_then(|mut all| all.next());
+                        let Some(segment) = next else { return Ok(()) };
+                        let stored = segment.sealed_len - overhead;
+                        let stored = segment.bytes.get(..stored).context("too short")?;
+                        decompressor.decompress(
+                            segment.method,
+                            stored,
+                            segment.raw_len,
+                            &mut raw,
+                        )?;
+                    }
+                })
+            })
+            .collect();
+        let ended = workers.into_iter().map(|worker| {
+            let ended = worker.join();
+            ended.unwrap_or_else(|_| anyhow::bail!("a worker panicked"))
+        });
+        ended.collect()
+    })
+}
+
+fn read_all(path: &Path) -> Result<()> {
+    let mut file = File::open(path)?;
+    let mut buffer = vec![0; SEGMENT_BYTES];
+    while file.read(&mut buffer)? > 0 {}
+    Ok(())
+}
+
+fn write_shards(segments: &[Segment], dir: &Path) -> Result<()> {
+    std::thread::scope(|scope| -> Result<()> {
+        let writers: Vec<_> = (0..Redundancy::DEFAULT.total())
+            .map(|shard| {
+                scope.spawn(move || -> Result<()> {
+                    let mut out = File::create(dir.join(format!("shard{shard}")))?;
+                    for segment in segments {
+                        let block = segment.block_len;
+                        out.write_all(&segment.bytes[shard * block..(shard + 1) * block])?;
+                    }
+                    Ok(out.sync_data()?)
+                })
+            })
+            .collect();
+        for writer in writers {
+            writer
+                .join()
+                .map_err(|_| anyhow::anyhow!("a writer failed"))??;
+        }
+        Ok(())
+    })
+}

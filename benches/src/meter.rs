@@ -1,0 +1,71 @@
+//! Wall and processor time of work, that of the daemons included.
+
+use std::time::Instant;
+
+use anyhow::Result;
+use tests::Grid;
+
+use crate::usage::cpu_seconds;
+
+/// What some work took, in seconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Cost {
+    /// By the clock.
+    pub wall: f64,
+    /// Of all processors, in this process, its children and the daemons.
+    pub cpu: f64,
+}
+
+/// Measures what this process does, the programs that it runs, and some daemons.
+#[derive(Debug, Default)]
+pub struct Meter {
+    daemons: Vec<u32>,
+}
+
+impl Meter {
+    /// Counts the daemons of `grid`, too.
+    ///
+    /// # Errors
+    /// When it does not say which run.
+    pub fn of(grid: &Grid) -> Result<Self> {
+        let running = grid.running()?;
+        let pids = running.iter().map(|(_, pid)| pid.as_raw_pid());
+        let daemons = pids.filter_map(|pid| u32::try_from(pid).ok()).collect();
+        Ok(Self { daemons })
+    }
+
+    /// The daemons.
+    pub fn daemons(&self) -> &[u32] {
+        &self.daemons
+    }
+
+    /// Does `work`.
+    ///
+    /// # Errors
+    /// When that fails, or a daemon has gone.
+    pub fn measure<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<(T, Cost)> {
+        let (begun, before) = (Instant::now(), self.cpu()?);
+        let done = work()?;
+        let wall = begun.elapsed().as_secs_f64();
+        let cpu = self.cpu()? - before;
+        Ok((done, Cost { wall, cpu }))
+    }
+
+    fn cpu(&self) -> Result<f64> {
+        let all = std::iter::once(std::process::id()).chain(self.daemons.iter().copied());
+        all.map(cpu_seconds).sum()
+    }
+}
+
+/// The median by wall time and that by processor time, each for itself.
+pub fn median(costs: &[Cost]) -> Cost {
+    let middle = |of: fn(&Cost) -> f64| {
+        let mut values: Vec<f64> = costs.iter().map(of).collect();
+        values.sort_by(f64::total_cmp);
+        values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+    };
+    Cost {
+        wall: middle(|cost| cost.wall),
+        cpu: middle(|cost| cost.cpu),
+    }
+}
