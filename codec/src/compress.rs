@@ -58,6 +58,12 @@ impl Level {
     /// Within 1% of the ratio of level 3 on memory images at two thirds of its cost.
     pub const DEFAULT: Self = Self(1);
 
+    /// A level that is in range for all to see.
+    pub const fn of<const LEVEL: i32>() -> Self {
+        const { assert!(LEVEL >= -7 && LEVEL <= 19, "no such level") };
+        Self(LEVEL)
+    }
+
     /// Checks the level.
     ///
     /// # Errors
@@ -107,6 +113,7 @@ const WORTHWHILE_SHARE: usize = 32;
 /// A compressor with its working memory, for one thread.
 pub struct Compressor {
     context: CCtx<'static>,
+    level: Level,
     probe: Vec<u8>,
     shuffled: Vec<u8>,
 }
@@ -131,8 +138,20 @@ impl Compressor {
         }
         Self {
             context,
+            level,
             probe: Vec::with_capacity(zstd_safe::compress_bound(PROBE_BYTES)),
             shuffled: Vec::new(),
+        }
+    }
+
+    /// Compresses at `level` from now on.
+    pub fn set_level(&mut self, level: Level) {
+        if self.level != level {
+            let set = self
+                .context
+                .set_parameter(CParameter::CompressionLevel(level.0));
+            debug_assert!(set.is_ok(), "{level:?} is valid");
+            self.level = level;
         }
     }
 

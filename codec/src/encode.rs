@@ -66,6 +66,11 @@ impl RowEncoder {
         }
     }
 
+    /// Compresses at `level` from now on.
+    pub fn set_level(&mut self, level: Level) {
+        self.compressor.set_level(level);
+    }
+
     /// Hashes the pieces of segments, too: for a checkpoint that can be a base.
     pub fn with_pieces(self, key: &DataKey) -> Self {
         let hasher = Some(PieceHasher::new(key));

@@ -12,18 +12,18 @@ mod save;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use codec::compress::Level;
 use codec::seal::{Cipher, OwnerSecret};
 use codec::{JobId, Redundancy, ShardIndex, Version};
 use protocol::grid::{Grid, GridHost};
 use protocol::identity::{Identity, Role};
+use transfer::registry::Registries;
+use transfer::roster;
 
+use crate::core::effort::Effort;
 use crate::core::{Fault, HostIndex};
 use crate::knowledge::{Notebook, Observation};
 use crate::report::{ExitStatus, Failure, Holder, HostNote};
 use crate::transfer::Hosts;
-use transfer::registry::Registries;
-use transfer::roster;
 
 pub use advise::{AdviseRequest, advise};
 pub use look::Depth;
@@ -61,7 +61,7 @@ pub struct SaveRequest {
     /// Finish within this time or leave the old version standing.
     pub deadline: Option<Duration>,
     /// Effort of compression.
-    pub level: Level,
+    pub effort: Effort,
     /// Whether hosts may read the image.
     pub cipher: Cipher,
     /// Skip unreadable files with a warning instead of failing.

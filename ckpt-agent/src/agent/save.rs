@@ -424,7 +424,7 @@ impl<'a> Shell<'a> {
             plan: plan.clone(),
             base,
             owner: agent.owner.clone(),
-            level: request.level,
+            effort: request.effort,
             cpus,
         };
         let tell = sender.clone();

@@ -12,6 +12,7 @@ use placement::Probability;
 use protocol::identity::Role;
 
 use crate::agent::{PlacementWish, Tenure};
+use crate::core::effort::Effort;
 use crate::report::ExitStatus;
 
 /// Keeps checkpoints of long jobs on the disks of machines that can vanish at any minute.
@@ -220,9 +221,9 @@ pub struct Save {
     /// Finish within this time or leave the old version standing, such as 240s or 10m.
     #[arg(long, value_parser = parse_duration, value_name = "TIME")]
     pub deadline: Option<Duration>,
-    /// zstd level, -7 to 19.
-    #[arg(long, default_value = "1", allow_hyphen_values = true, value_parser = parse_level)]
-    pub level: Level,
+    /// zstd level, -7 to 19; auto compresses as hard as the link leaves time for.
+    #[arg(long, default_value = "auto", allow_hyphen_values = true, value_parser = parse_level)]
+    pub level: Effort,
     /// Commit with fewer hosts if there are not enough, but with at least this many parity shards.
     #[arg(long, value_name = "PARITY", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
     pub allow_degraded: Option<u8>,
@@ -569,9 +570,14 @@ fn parse_target(text: &str) -> Result<Probability, String> {
     Probability::new(number).map_err(|cause| cause.to_string())
 }
 
-fn parse_level(text: &str) -> Result<Level, String> {
-    let level = text.parse().map_err(|_| "not a number".to_owned())?;
-    Level::new(level).map_err(|cause| cause.to_string())
+fn parse_level(text: &str) -> Result<Effort, String> {
+    if text == "auto" {
+        return Ok(Effort::Auto);
+    }
+    let level = text.parse();
+    let level = level.map_err(|_| "neither a number nor auto".to_owned())?;
+    let level = Level::new(level).map_err(|cause| cause.to_string())?;
+    Ok(Effort::Fixed(level))
 }
 
 fn parse_tenure(text: &str) -> Result<Tenure, String> {

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use codec::Redundancy;
-use codec::compress::Level;
 use codec::seal::Cipher;
 use serde::Serialize;
 
@@ -16,6 +15,7 @@ use super::render::{Report, Table, bytes, count, json_of_self, ratio};
 use super::{DaemonProgram, connect, local, progress};
 use crate::agent::{PlacementWish, RestoreRequest, RestoreTarget, SaveInput, SaveRequest, Which};
 use crate::cancel::Cancel;
+use crate::core::effort::Effort;
 use crate::report::{ExitStatus, Failure, RestoreReport, SaveReport};
 
 /// Hosts of the demonstration: one more than shards.
@@ -203,7 +203,7 @@ fn save_request(image: &Path) -> Result<SaveRequest, Failure> {
         full: false,
         tenure: None,
         deadline: None,
-        level: Level::DEFAULT,
+        effort: Effort::Auto,
         cipher: Cipher::Aes256Gcm,
         skip_unreadable: false,
         accept_changed: false,

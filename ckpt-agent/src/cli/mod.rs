@@ -550,7 +550,7 @@ fn save_request(save: args::Save) -> Result<SaveRequest, Failure> {
         full: save.full,
         tenure: save.ttl,
         deadline: save.deadline,
-        level: save.level,
+        effort: save.level,
         cipher: if save.no_encryption {
             Cipher::None
         } else {

@@ -5,6 +5,7 @@
 //! moment can be tested without a socket.
 
 pub mod claims;
+pub mod effort;
 pub mod place;
 pub mod restore;
 pub mod save;

@@ -10,6 +10,7 @@ use bytes::Bytes;
 /// (the reader); they come back from anywhere.
 #[derive(Debug)]
 pub struct Budget {
+    bytes: u64,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -38,6 +39,7 @@ impl Budget {
     /// A budget of `bytes`.
     pub fn new(bytes: u64) -> Arc<Self> {
         Arc::new(Self {
+            bytes,
             state: Mutex::new(State {
                 free: bytes,
                 closed: false,
@@ -67,6 +69,11 @@ impl Budget {
             budget: Arc::clone(self),
             bytes,
         })
+    }
+
+    /// Share of the bytes that is taken.
+    pub fn filled(&self) -> f64 {
+        1.0 - self.lock().free as f64 / self.bytes.max(1) as f64
     }
 
     /// Ends all waiting, now and later.

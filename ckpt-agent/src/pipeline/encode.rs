@@ -25,6 +25,8 @@ use codec::segment::{Cut, Segmenter, is_zero};
 use codec::{Redundancy, ShardIndex};
 
 use super::budget::{Budget, Closed, Grant};
+use super::governor::Governor;
+use crate::core::effort::Effort;
 
 /// Where the image's bytes come from.
 pub trait SegmentSource: Send + 'static {
@@ -123,7 +125,7 @@ pub struct EncodeSettings {
     /// Whose it is.
     pub owner: OwnerSecret,
     /// Effort of compression.
-    pub level: Level,
+    pub effort: Effort,
     /// Number of workers.
     pub cpus: usize,
     /// What the image is compared with.
@@ -169,6 +171,7 @@ where
             redundancy: settings.plan.redundancy,
             base: settings.base.clone(),
             cpus: queue,
+            governor: Governor::new(settings.effort),
             segmenter: Segmenter::with_base(settings.base.clone()),
             sequence: 0,
             work,
@@ -193,6 +196,7 @@ where
 struct Job {
     sequence: u64,
     piece: Unencoded,
+    level: Level,
 }
 
 enum Unencoded {
@@ -234,6 +238,7 @@ struct Reader {
     redundancy: Redundancy,
     base: Option<Arc<Base>>,
     cpus: usize,
+    governor: Governor,
     segmenter: Segmenter,
     sequence: u64,
     work: SyncSender<Job>,
@@ -361,6 +366,7 @@ impl Reader {
         let job = Job {
             sequence: self.sequence,
             piece,
+            level: self.governor.level(&self.budget),
         };
         self.sequence += 1;
         self.work.send(job).map_err(|_| Closed)
@@ -376,7 +382,7 @@ fn work_on<E, W, F: FnMut(Encoded<E, W>)>(
 ) {
     let redundancy = settings.plan.redundancy;
     let sealer = settings.plan.sealer(&settings.owner);
-    let mut encoder = RowEncoder::new(redundancy, sealer.clone(), settings.level);
+    let mut encoder = RowEncoder::new(redundancy, sealer.clone(), Level::DEFAULT);
     if settings.base.is_none() {
         // What refers to another checkpoint is no base itself: chains have one link.
         encoder = encoder.with_pieces(&settings.plan.data_key);
@@ -384,6 +390,7 @@ fn work_on<E, W, F: FnMut(Encoded<E, W>)>(
     loop {
         let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(job) = job else { return };
+        encoder.set_level(job.level);
         let piece = match job.piece {
             Unencoded::Zero(bytes) => Piece::Zero(bytes),
             Unencoded::Segment { row, raw, grant } => {
@@ -474,7 +481,7 @@ impl<E, W, F: FnMut(Encoded<E, W>)> Output<E, W, F> {
         let mut builder = self.builder.take().ok_or(Closed)?;
         let redundancy = settings.plan.redundancy;
         let sealer = settings.plan.sealer(&settings.owner);
-        let mut encoder = RowEncoder::new(redundancy, sealer, settings.level);
+        let mut encoder = RowEncoder::new(redundancy, sealer, Level::DEFAULT);
         let mut encode = |row, raw: &[u8]| {
             let grant = budget.take(row_bytes_max(redundancy) as u64)?;
             let blocks = budget.buffer(row_bytes_max(redundancy));

@@ -4,6 +4,7 @@
 pub mod budget;
 pub mod decode;
 pub mod encode;
+mod governor;
 
 #[cfg(test)]
 mod tests;

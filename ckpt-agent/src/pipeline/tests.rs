@@ -19,6 +19,7 @@ use rand::{Rng, SeedableRng};
 use super::budget::Budget;
 use super::decode::{self, Decoded, RowBlocks, StreamSink};
 use super::encode::{self, EncodeFailure, EncodeSettings, Encoded, ReadyRow, SegmentSource};
+use crate::core::effort::Effort;
 
 struct Bytes {
     image: Vec<u8>,
@@ -94,7 +95,7 @@ fn settings(redundancy: Redundancy) -> EncodeSettings {
             data_key: DataKey::new([4; 32]),
         },
         owner: OwnerSecret::new([5; 32]),
-        level: Level::DEFAULT,
+        effort: Effort::Fixed(Level::DEFAULT),
         cpus: 3,
     }
 }
