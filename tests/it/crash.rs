@@ -160,13 +160,15 @@ fn every_acknowledged_shard_survives_kills() -> Result<()> {
         let until = (kill + 1) * SHARDS / (KILLS + 1) + rng.random_range(0..20);
         tests::program::wait_until("shards are written", Duration::from_secs(120), || {
             Ok(written.load(Ordering::Relaxed) >= until.min(SHARDS))
-        })?;
+        })
+        .with_context(|| format!("{} shards, {}", written.load(Ordering::Relaxed), log(&grid)))?;
         grid.kill("h01")?;
         grid.restart()?;
     }
     tests::program::wait_until("all shards are written", Duration::from_secs(120), || {
         Ok(written.load(Ordering::Relaxed) >= SHARDS)
-    })?;
+    })
+    .with_context(|| format!("{} shards, {}", written.load(Ordering::Relaxed), log(&grid)))?;
     let acknowledged = std::mem::take(&mut *acknowledged.lock().unwrap());
     ensure!(
         acknowledged.len() as u64 > SHARDS / 4,
@@ -175,6 +177,14 @@ fn every_acknowledged_shard_survives_kills() -> Result<()> {
     );
     eprintln!("{} acknowledged of {SHARDS}", acknowledged.len());
     runtime.block_on(check(&hosts, &acknowledged))
+}
+
+/// What the daemon said last.
+fn log(grid: &Grid) -> String {
+    let log = std::fs::read_to_string(grid.data_dir("h01").join("log"));
+    let log = log.unwrap_or_else(|cause| cause.to_string());
+    let last: Vec<&str> = log.lines().rev().take(20).collect();
+    last.into_iter().rev().collect::<Vec<_>>().join("\n")
 }
 
 /// Reads every acknowledged shard; committed ones have to be found, too.
