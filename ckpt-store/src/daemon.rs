@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use protocol::grid::Grid;
 use protocol::net::endpoint::{self, EndpointConfig, EndpointError};
@@ -102,7 +102,7 @@ impl Daemon {
             cause,
         };
         make_private_dir(&config.data_dir).map_err(failed)?;
-        let lock = lock(&config.data_dir)?;
+        let lock = lock(&config.data_dir).await?;
         let clock = Clock::start();
         let paths = SystemPaths::default();
         let (data_dir, now) = (&config.data_dir, clock.unix_seconds());
@@ -319,11 +319,16 @@ fn make_private_dir(path: &Path) -> io::Result<()> {
         .create(path)
 }
 
+/// A daemon that was killed holds its data directory until its last thread has ended, which may be in
+/// the middle of writing to the disk.
+const LOCK_PATIENCE: Duration = Duration::from_secs(3);
+const LOCK_RETRY: Duration = Duration::from_millis(20);
+
 /// Takes the data directory for this process alone; the file holds its process id.
 ///
 /// # Errors
 /// When another daemon has it, or the directory can't be written.
-fn lock(data_dir: &Path) -> Result<File, StartError> {
+async fn lock(data_dir: &Path) -> Result<File, StartError> {
     let path = data_dir.join("lock");
     let failed = |cause| StartError::Data {
         path: path.clone(),
@@ -336,8 +341,12 @@ fn lock(data_dir: &Path) -> Result<File, StartError> {
         .write(true)
         .open(&path)
         .map_err(failed)?;
-    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-        return Err(StartError::Locked(data_dir.to_owned()));
+    let asked = Instant::now();
+    while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if asked.elapsed() > LOCK_PATIENCE {
+            return Err(StartError::Locked(data_dir.to_owned()));
+        }
+        tokio::time::sleep(LOCK_RETRY).await;
     }
     let pid = std::process::id().to_string();
     let written = file

@@ -374,7 +374,8 @@ fn log_tail(data: &Path) -> String {
 }
 
 /// The process that serves this data directory: it holds the lock and its id is in it. A lock that
-/// can be had belongs to nobody, whatever number the file holds.
+/// can be had belongs to nobody, whatever number the file holds; one that was killed holds it until
+/// all its threads have ended, and serves nobody.
 fn running(data: &Path) -> Option<Pid> {
     let mut file = File::open(data.join("lock")).ok()?;
     if flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
@@ -382,7 +383,14 @@ fn running(data: &Path) -> Option<Pid> {
     }
     let mut text = String::new();
     file.read_to_string(&mut text).ok()?;
-    Pid::from_raw(text.trim().parse().ok()?)
+    let pid = Pid::from_raw(text.trim().parse().ok()?)?;
+    (!is_ending(pid)).then_some(pid)
+}
+
+fn is_ending(pid: Pid) -> bool {
+    let process = procfs::process::Process::new(pid.as_raw_nonzero().get());
+    let stat = process.and_then(|process| process.stat());
+    stat.is_ok_and(|stat| matches!(stat.state, 'Z' | 'X'))
 }
 
 fn failed(path: &Path, cause: &dyn std::error::Error) -> Failure {
