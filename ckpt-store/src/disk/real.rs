@@ -1,26 +1,19 @@
 //! The disk of this machine.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::OFlags;
+use direct_io::DirectFile;
 
 use super::{Append, ChangeError, Disk, Read};
 
-/// What direct writes are multiples of, in memory and on disk.
-const ALIGN: usize = 4096;
-
-/// Bytes of one write. Larger ones gain nothing, smaller ones cost more calls.
-const WRITE_BYTES: usize = 512 << 10;
-
 /// Files below a data directory.
 ///
-/// Shards are written past the page cache where the file system can: the owner's cache stays the
-/// owner's, and a byte costs no second copy.
+/// Shards are written past the page cache where the file system can.
 #[derive(Debug)]
 pub struct RealDisk {
     root: PathBuf,
@@ -84,19 +77,10 @@ impl Disk for RealDisk {
         let path = self.root.join(path);
         let mut options = OpenOptions::new();
         options.write(true).create_new(true).mode(0o600);
-        let flags = OFlags::DIRECT.bits().cast_signed();
-        let (file, direct) = match options.clone().custom_flags(flags).open(&path) {
-            Ok(file) => (file, true),
-            // The file system can't (EINVAL). The name may exist by now.
-            Err(cause) if is_invalid(&cause) => {
-                (options.create_new(false).create(true).open(&path)?, false)
-            }
-            Err(cause) => return Err(cause),
-        };
+        let file = options.open(&path)?;
         Ok(Box::new(RealFile {
-            file,
-            direct,
-            buffer: Aligned::new(),
+            file: DirectFile::new(file),
+            len: 0,
         }))
     }
 
@@ -138,107 +122,23 @@ impl Disk for RealDisk {
     }
 }
 
-/// A buffer that begins at a multiple of [`ALIGN`] in memory.
-struct Aligned {
-    memory: Vec<u8>,
-    start: usize,
-    len: usize,
-}
-
-impl Aligned {
-    fn new() -> Self {
-        let memory = vec![0; WRITE_BYTES + ALIGN];
-        let start = memory.as_ptr().align_offset(ALIGN);
-        Self {
-            memory,
-            start,
-            len: 0,
-        }
-    }
-
-    /// Takes what fits from the front of `bytes`; returns the rest.
-    fn fill<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
-        let (now, later) = bytes.split_at(bytes.len().min(WRITE_BYTES - self.len));
-        let at = self.start + self.len;
-        self.memory[at..at + now.len()].copy_from_slice(now);
-        self.len += now.len();
-        later
-    }
-
-    const fn is_full(&self) -> bool {
-        self.len == WRITE_BYTES
-    }
-
-    fn bytes(&self) -> &[u8] {
-        &self.memory[self.start..self.start + self.len]
-    }
-}
-
+/// A file that grows at its end.
+#[derive(Debug)]
 struct RealFile {
-    file: File,
-    direct: bool,
-    buffer: Aligned,
-}
-
-impl std::fmt::Debug for RealFile {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RealFile")
-            .field("file", &self.file)
-            .field("direct", &self.direct)
-            .finish_non_exhaustive()
-    }
-}
-
-impl RealFile {
-    /// Writes the buffer, which is full unless the file ends here.
-    fn flush(&mut self) -> io::Result<()> {
-        if !self.buffer.is_full() {
-            // The end of a file is no multiple of a disk block.
-            self.leave_direct_mode()?;
-        }
-        let mut done = 0;
-        while done < self.buffer.len {
-            match self.file.write(&self.buffer.bytes()[done..]) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(written) => done += written,
-                Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
-                // Wants a larger alignment, or a full disk took an odd part.
-                Err(cause) if self.direct && is_invalid(&cause) => self.leave_direct_mode()?,
-                Err(cause) => return Err(cause),
-            }
-        }
-        self.buffer.len = 0;
-        Ok(())
-    }
-
-    fn leave_direct_mode(&mut self) -> io::Result<()> {
-        if self.direct {
-            let flags = rustix::fs::fcntl_getfl(&self.file)?;
-            rustix::fs::fcntl_setfl(&self.file, flags - OFlags::DIRECT)?;
-            self.direct = false;
-        }
-        Ok(())
-    }
-}
-
-fn is_invalid(cause: &io::Error) -> bool {
-    cause.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error())
+    file: DirectFile,
+    len: u64,
 }
 
 impl Append for RealFile {
-    fn append(&mut self, mut bytes: &[u8]) -> io::Result<()> {
-        while !bytes.is_empty() {
-            bytes = self.buffer.fill(bytes);
-            if self.buffer.is_full() {
-                self.flush()?;
-            }
-        }
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_at(bytes, self.len)?;
+        self.len += bytes.len() as u64;
         Ok(())
     }
 
     fn sync(mut self: Box<Self>) -> io::Result<()> {
-        self.flush()?;
-        self.file.sync_data()
+        self.file.flush()?;
+        self.file.file().sync_data()
     }
 }
 
@@ -260,6 +160,7 @@ impl Read for OpenFile {
 
 #[cfg(test)]
 mod tests {
+    use direct_io::WRITE_BYTES;
     use proptest::prelude::*;
 
     use super::*;

@@ -9,11 +9,11 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use codec::index::{Extent, FileEntry, FileKind, Index, SegmentEntry};
+use direct_io::DirectFile;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 
@@ -71,7 +71,7 @@ enum Layout {
 #[derive(Debug)]
 struct OpenFile {
     number: usize,
-    file: File,
+    file: DirectFile,
     /// Extent and place in it that come next.
     extent: usize,
     done: u64,
@@ -134,7 +134,7 @@ impl FileSink {
             let (head, tail) = run.split(run.len().min(extent.len - open.done));
             // A new file is made of holes.
             if let Run::Bytes(bytes) = head
-                && let Err(cause) = open.file.write_all_at(bytes, extent.offset + open.done)
+                && let Err(cause) = open.file.write_at(bytes, extent.offset + open.done)
             {
                 let number = open.number;
                 return Err(self.failed("writing", number, cause));
@@ -201,7 +201,7 @@ impl FileSink {
                 made.set_len(*size)?;
                 self.open = Some(OpenFile {
                     number,
-                    file: made,
+                    file: DirectFile::new(made),
                     extent: 0,
                     done: 0,
                 });
@@ -228,15 +228,17 @@ impl FileSink {
 
     /// Completes the file that was written.
     fn close(&mut self) -> Result<(), SinkError> {
-        let Some(open) = self.open.take() else {
+        let Some(mut open) = self.open.take() else {
             return Ok(());
         };
         let Some(file) = self.files.get(open.number) else {
             return Ok(());
         };
-        let mut closed = set_attributes(open.file.as_fd(), file, self.options);
+        let written = open.file.flush();
+        let made = open.file.file();
+        let mut closed = written.and_then(|()| set_attributes(made.as_fd(), file, self.options));
         if self.sync_each {
-            closed = closed.and_then(|()| open.file.sync_all());
+            closed = closed.and_then(|()| made.sync_all());
         }
         closed.map_err(|cause| self.failed("completing", open.number, cause))
     }
