@@ -93,7 +93,6 @@ impl RowEncoder {
             Some(pieces) => self.sealer.hash_pieces(pieces),
             None => self.sealer.hash(raw),
         };
-        blocks.clear();
         let method = self.compressor.compress(raw, &mut blocks);
         let stored = StoredSegment {
             raw_len: raw.len() as u32,

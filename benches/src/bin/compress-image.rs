@@ -77,7 +77,6 @@ fn measure(image: &str, level: i32) -> Result<Tally> {
         let begun = Instant::now();
         plain_back.decompress_to_buffer(&frame[..len], &mut back)?;
         tally.plain_back += begun.elapsed();
-        stored.clear();
         let begun = Instant::now();
         let method = compressor.compress(&raw, &mut stored);
         tally.chosen_time += begun.elapsed();

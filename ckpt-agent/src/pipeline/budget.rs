@@ -82,12 +82,11 @@ impl Budget {
         self.changed.notify_all();
     }
 
-    /// An empty buffer with room for `capacity` bytes.
+    /// A buffer with room for `capacity` bytes and anything in it.
     pub fn buffer(&self, capacity: usize) -> Vec<u8> {
         let returned = self.lock().buffers.pop();
         let mut buffer = returned.unwrap_or_default();
-        buffer.clear();
-        buffer.reserve_exact(capacity);
+        buffer.reserve_exact(capacity.saturating_sub(buffer.len()));
         buffer
     }
 
