@@ -56,7 +56,7 @@ pub enum DecodeError {
     Hash(u64),
 }
 
-/// Makes segments of those of the base and patches.
+/// Makes segments of earlier ones and patches.
 #[derive(Debug)]
 pub struct Composer {
     sealer: SegmentSealer,
@@ -64,7 +64,7 @@ pub struct Composer {
 }
 
 impl Composer {
-    /// For a checkpoint with this sealer, whose base has this key.
+    /// For a checkpoint with this sealer, whose base, or which itself when it has none, has this key.
     pub fn new(sealer: SegmentSealer, base_key: &DataKey) -> Self {
         Self {
             sealer,
@@ -72,13 +72,14 @@ impl Composer {
         }
     }
 
-    /// Makes the segment `raw` of the base (its row is `base_row`) the new one of `len` bytes.
+    /// Makes the earlier segment `raw`, which is at row `place` of the base or at this byte of the image, the
+    /// new one of `len` bytes.
     ///
     /// # Errors
     /// When the result is not exactly the segment that was saved.
     pub fn compose(
         &self,
-        base_row: u64,
+        place: u64,
         raw: &mut [u8],
         len: u32,
         changed: u64,
@@ -86,10 +87,10 @@ impl Composer {
         hash: &SegmentHash,
     ) -> Result<(), DecodeError> {
         if raw.len() != len as usize || !apply_patch(raw, changed, patch) {
-            return Err(DecodeError::Patch(base_row));
+            return Err(DecodeError::Patch(place));
         }
         if self.sealer.hash_pieces(&self.hasher.hash(raw)) != *hash {
-            return Err(DecodeError::Hash(base_row));
+            return Err(DecodeError::Hash(place));
         }
         Ok(())
     }

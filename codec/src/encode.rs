@@ -6,7 +6,7 @@ use crate::hash::{ManifestHash, SegmentHash};
 use crate::id::{CheckpointId, JobId, Version};
 use crate::index::{FileEntry, Index, SegmentEntry, StoredSegment};
 use crate::manifest::{ImageKind, Manifest, ManifestError, NewManifest, Summary, Tail};
-use crate::pieces::{BaseRef, Match, PieceHash, PieceHasher};
+use crate::pieces::{BaseRef, Match, Origin, PieceHash, PieceHasher};
 use crate::rs::Coder;
 use crate::seal::{Cipher, DataKey, OwnerSecret, SealContext, SegmentSealer};
 use crate::serial::SerialError;
@@ -81,13 +81,27 @@ impl RowEncoder {
     ///
     /// # Panics
     /// When `raw` is empty or longer than a segment, which is a mistake of the caller.
-    pub fn encode(&mut self, row: u64, raw: &[u8], mut blocks: Vec<u8>) -> EncodedRow {
+    pub fn encode(&mut self, row: u64, raw: &[u8], blocks: Vec<u8>) -> EncodedRow {
+        let pieces = self.hasher.as_ref().map(|hasher| hasher.hash(raw));
+        self.encode_hashed(row, raw, pieces, blocks)
+    }
+
+    /// The same when the pieces are hashed already, as this encoder does if it does.
+    ///
+    /// # Panics
+    /// See [`Self::encode`].
+    pub fn encode_hashed(
+        &mut self,
+        row: u64,
+        raw: &[u8],
+        pieces: Option<Vec<PieceHash>>,
+        mut blocks: Vec<u8>,
+    ) -> EncodedRow {
         assert!(
             !raw.is_empty() && raw.len() <= SEGMENT_BYTES,
             "a segment has 1 to {SEGMENT_BYTES} bytes, not {}",
             raw.len()
         );
-        let pieces = self.hasher.as_ref().map(|hasher| hasher.hash(raw));
         // The bytes are hashed once: with pieces, the segment's hash is that of their hashes.
         let hash = match &pieces {
             Some(pieces) => self.sealer.hash_pieces(pieces),
@@ -229,7 +243,7 @@ impl CheckpointBuilder {
         Ok(())
     }
 
-    /// Records a segment that the base has, and the next row when some of it changed. `hash` is the
+    /// Records a segment that the base or the image has, and the next row when some of it changed. `hash` is the
     /// keyed hash of the hashes of its pieces.
     ///
     /// # Errors
@@ -245,12 +259,22 @@ impl CheckpointBuilder {
             self.push_table(row)?;
             self.stored_bytes += u64::from(row.stored.stored_len);
         }
-        self.index.push_segment(SegmentEntry::Patched {
-            base_row: found.row,
-            len,
-            changed: found.changed,
-            patch: row.map(|row| (row.stored, row.hash)),
-            hash,
+        let (changed, patch) = (found.changed, row.map(|row| (row.stored, row.hash)));
+        self.index.push_segment(match found.origin {
+            Origin::Base(base_row) => SegmentEntry::Patched {
+                base_row,
+                len,
+                changed,
+                patch,
+                hash,
+            },
+            Origin::Image(offset) => SegmentEntry::Shared {
+                offset,
+                len,
+                changed,
+                patch,
+                hash,
+            },
         });
         Ok(())
     }

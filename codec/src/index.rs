@@ -103,6 +103,19 @@ pub enum SegmentEntry {
         /// Keyed hash of the hashes of all its pieces.
         hash: SegmentHash,
     },
+    /// A segment that this image has already, in which some pieces changed.
+    Shared {
+        /// Where in the stream the earlier one begins; it ends before this one begins.
+        offset: u64,
+        /// Its image bytes.
+        len: u32,
+        /// Which pieces changed; bit 0 is the first.
+        changed: u64,
+        /// The pieces that changed, one after the other, in the next row; none when none did.
+        patch: Option<(StoredSegment, SegmentHash)>,
+        /// Keyed hash of the hashes of all its pieces.
+        hash: SegmentHash,
+    },
 }
 
 /// How one segment is stored in its row.
@@ -150,7 +163,8 @@ pub enum IndexError {
         /// Stored bytes.
         stored_len: u32,
     },
-    /// A patch that does not go with its segment, or rows of the base out of order.
+    /// A patch that does not go with its segment, rows of the base out of order, or something shared
+    /// with what is not there yet.
     #[error("segment {0}: impossible patch")]
     Patch(usize),
     /// Files and segments describe streams of different length.
@@ -178,7 +192,7 @@ impl SegmentEntry {
         match self {
             Self::Zero { bytes } => *bytes,
             Self::Stored { stored, .. } => stored.raw_len as u64,
-            Self::Patched { len, .. } => *len as u64,
+            Self::Patched { len, .. } | Self::Shared { len, .. } => *len as u64,
         }
     }
 }
@@ -241,7 +255,7 @@ impl Index {
         self.segments.iter().filter_map(|entry| match entry {
             SegmentEntry::Zero { .. } => None,
             SegmentEntry::Stored { stored, hash } => Some((stored, hash)),
-            SegmentEntry::Patched { patch, .. } => {
+            SegmentEntry::Patched { patch, .. } | SegmentEntry::Shared { patch, .. } => {
                 patch.as_ref().map(|(stored, hash)| (stored, hash))
             }
         })
@@ -251,7 +265,7 @@ impl Index {
     pub fn base_rows(&self) -> impl Iterator<Item = u64> {
         self.segments.iter().filter_map(|entry| match entry {
             SegmentEntry::Patched { base_row, .. } => Some(*base_row),
-            SegmentEntry::Zero { .. } | SegmentEntry::Stored { .. } => None,
+            _ => None,
         })
     }
 
@@ -280,17 +294,33 @@ impl Index {
     }
 
     fn check_patches(&self) -> Result<(), IndexError> {
-        let mut from = 0;
+        let (mut from, mut at) = (0, 0_u64);
         for (number, entry) in self.segments.iter().enumerate() {
-            let SegmentEntry::Patched {
-                base_row,
-                len,
-                changed,
-                patch,
-                ..
-            } = entry
-            else {
-                continue;
+            let begins = at;
+            at = at.saturating_add(entry.bytes());
+            let (in_order, len, changed, patch) = match entry {
+                SegmentEntry::Patched {
+                    base_row,
+                    len,
+                    changed,
+                    patch,
+                    ..
+                } => {
+                    let in_order = *base_row >= from && *base_row < u64::MAX;
+                    from = base_row.saturating_add(1);
+                    (in_order, len, changed, patch)
+                }
+                SegmentEntry::Shared {
+                    offset,
+                    len,
+                    changed,
+                    patch,
+                    ..
+                } => {
+                    let end = offset.checked_add(u64::from(*len));
+                    (end.is_some_and(|end| end <= begins), len, changed, patch)
+                }
+                SegmentEntry::Zero { .. } | SegmentEntry::Stored { .. } => continue,
             };
             let len = *len as usize;
             let bytes = pieces::patch_bytes(*changed, len);
@@ -299,11 +329,9 @@ impl Index {
                 .map_or(0, |(stored, _)| stored.raw_len as usize);
             let is_segment = len > 0 && len <= SEGMENT_BYTES;
             let is_patch = pieces::is_map_of(*changed, len) && bytes == has;
-            let in_order = *base_row >= from && *base_row < u64::MAX;
             if !(is_segment && is_patch && in_order) {
                 return Err(IndexError::Patch(number));
             }
-            from = base_row + 1;
         }
         Ok(())
     }

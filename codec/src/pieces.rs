@@ -70,13 +70,125 @@ impl PieceHasher {
     }
 }
 
-/// Where the pieces of a segment that differ are; bit 0 is the first piece.
+/// Where most of a segment is already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// In this row of the base.
+    Base(u64),
+    /// In this image: a segment that begins so many bytes into the stream.
+    Image(u64),
+}
+
+/// An earlier segment that has most of what a new one has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Match {
-    /// The base's row.
-    pub row: u64,
-    /// Pieces that differ.
+    /// Where it is.
+    pub origin: Origin,
+    /// Pieces that differ; bit 0 is the first.
     pub changed: u64,
+}
+
+impl Match {
+    /// What two segments of the same length have in common; `None` when more than one piece in
+    /// `one_in` differs.
+    fn of(origin: Origin, new: &[PieceHash], old: &[PieceHash], one_in: usize) -> Option<Self> {
+        let pairs = new.iter().zip(old).enumerate();
+        let changed = pairs
+            .filter(|(_, (new, old))| new != old)
+            .fold(0_u64, |map, (piece, _)| map | 1 << piece);
+        let is_most = changed.count_ones() as usize * one_in <= new.len();
+        is_most.then_some(Self { origin, changed })
+    }
+}
+
+/// Half of the pieces of a segment of the base may have changed.
+const BASE_ONE_IN: usize = 2;
+
+/// Less may differ from a segment of the same image: what is stored as a patch is no base for the next
+/// version, which stores the patch again.
+const SEEN_ONE_IN: usize = 8;
+
+/// Most segments that may look like a new one and are compared with it.
+const CANDIDATES_MAX: usize = 4;
+
+/// Segments of an image that went by, to find what its files have in common: those of the processes
+/// of one parallel job share much of their memory (Islam et al., “mcrEngine”, SC 2012).
+#[derive(Debug)]
+pub struct Seen {
+    hasher: PieceHasher,
+    segments: Vec<SeenSegment>,
+    hashes: Vec<PieceHash>,
+    /// The last segment that had this piece.
+    pieces: BTreeMap<PieceHash, u32>,
+    segments_max: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct SeenSegment {
+    offset: u64,
+    len: u32,
+    /// Where its hashes begin.
+    first: usize,
+}
+
+impl Seen {
+    /// Memory that is taken for each segment: hashes, and twice as much for finding them.
+    pub const SEGMENT_MEMORY: u64 = 64 + PIECES_MAX as u64 * 3 * 16;
+
+    /// Nothing yet; at most so many segments are remembered, the first ones.
+    pub fn new(hasher: PieceHasher, segments_max: usize) -> Self {
+        Self {
+            hasher,
+            segments: Vec::new(),
+            hashes: Vec::new(),
+            pieces: BTreeMap::new(),
+            segments_max: segments_max.min(u32::MAX as usize),
+        }
+    }
+
+    /// Hashes as its own are.
+    pub const fn hasher(&self) -> &PieceHasher {
+        &self.hasher
+    }
+
+    /// A segment that has most of the pieces of one of `len` bytes with these hashes.
+    pub fn find(&self, len: usize, hashes: &[PieceHash]) -> Option<Match> {
+        let mut candidates = Vec::with_capacity(CANDIDATES_MAX);
+        for at in hashes.iter().filter_map(|hash| self.pieces.get(hash)) {
+            if !candidates.contains(at) {
+                candidates.push(*at);
+            }
+            if candidates.len() == CANDIDATES_MAX {
+                break;
+            }
+        }
+        let compared = candidates.into_iter().filter_map(|at| {
+            let segment = self.segments.get(at as usize)?;
+            let old = self
+                .hashes
+                .get(segment.first..segment.first + hashes.len())?;
+            let origin = Origin::Image(segment.offset);
+            let is_long = segment.len as usize == len;
+            is_long.then(|| Match::of(origin, hashes, old, SEEN_ONE_IN))?
+        });
+        compared.min_by_key(|found| found.changed.count_ones())
+    }
+
+    /// Remembers a segment that begins at `offset`.
+    pub fn enter(&mut self, offset: u64, len: usize, hashes: &[PieceHash]) {
+        if self.segments.len() >= self.segments_max {
+            return;
+        }
+        let number = self.segments.len() as u32;
+        self.segments.push(SeenSegment {
+            offset,
+            len: len as u32,
+            first: self.hashes.len(),
+        });
+        self.hashes.extend_from_slice(hashes);
+        self.pieces
+            .extend(hashes.iter().map(|hash| (*hash, number)));
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -120,6 +232,9 @@ impl Base {
         let (mut segments, mut moved) = (Vec::new(), BTreeMap::new());
         let (mut offset, mut row, mut first) = (0, 0, 0);
         for entry in &index.segments {
+            if let SegmentEntry::Shared { patch: Some(_), .. } = entry {
+                row += 1;
+            }
             if let SegmentEntry::Stored { stored, .. } = entry {
                 if let Some(hash) = all.get(first) {
                     moved.insert(*hash, segments.len());
@@ -166,8 +281,7 @@ impl Base {
             .copied();
         let candidates = here.into_iter().chain(moved);
         let compared = candidates.filter_map(|at| self.compare(at, len, hashes, from));
-        let best = compared.min_by_key(|found| found.changed.count_ones())?;
-        (best.changed.count_ones() as usize * 2 <= hashes.len()).then_some(best)
+        compared.min_by_key(|found| found.changed.count_ones())
     }
 
     fn compare(&self, at: usize, len: usize, hashes: &[PieceHash], from: u64) -> Option<Match> {
@@ -178,14 +292,7 @@ impl Base {
         let old = self
             .hashes
             .get(segment.first..segment.first + hashes.len())?;
-        let pairs = hashes.iter().zip(old).enumerate();
-        let changed = pairs
-            .filter(|(_, (new, old))| new != old)
-            .fold(0, |map, (piece, _)| map | 1 << piece);
-        Some(Match {
-            row: segment.row,
-            changed,
-        })
+        Match::of(Origin::Base(segment.row), hashes, old, BASE_ONE_IN)
     }
 }
 
@@ -283,7 +390,11 @@ mod tests {
             let hashes = base.hasher().hash(raw);
             base.find(offset, raw.len(), &hashes, from)
         };
-        let same = |row| Some(Match { row, changed: 0 });
+        let at = |row, changed| {
+            let origin = Origin::Base(row);
+            Some(Match { origin, changed })
+        };
+        let same = |row| at(row, 0);
         assert_eq!(find(0, &old[0], 0), same(0));
         let second = SEGMENT_BYTES as u64 + 100;
         assert_eq!(find(second, &old[1], 0), same(1));
@@ -293,9 +404,33 @@ mod tests {
         new[3 * PIECE_BYTES] ^= 1;
         new[SEGMENT_BYTES - 1] ^= 1;
         let changed = 1 << 3 | 1 << 63;
-        assert_eq!(find(0, &new, 0), Some(Match { row: 0, changed }));
+        assert_eq!(find(0, &new, 0), at(0, changed));
         assert_eq!(find(0, &noise(9, SEGMENT_BYTES), 0), None);
         assert_eq!(find(0, &old[0][1..], 0), None, "another length");
+    }
+
+    #[test]
+    fn what_went_by_is_found_by_any_of_its_pieces() {
+        let mut seen = Seen::new(PieceHasher::new(&key()), 2);
+        let all = [noise(1, SEGMENT_BYTES), noise(2, 100_000), noise(3, 99)];
+        let mut offset = 0;
+        for raw in &all {
+            let hashes = seen.hasher().hash(raw);
+            assert_eq!(seen.find(raw.len(), &hashes), None);
+            seen.enter(offset, raw.len(), &hashes);
+            offset += raw.len() as u64;
+        }
+        let find = |raw: &[u8]| seen.find(raw.len(), &seen.hasher().hash(raw));
+        let mut new = all[0].clone();
+        new[..PIECE_BYTES].fill(7);
+        let origin = Origin::Image(0);
+        let changed = 1;
+        assert_eq!(find(&new), Some(Match { origin, changed }));
+        new[..PIECES_MAX / SEEN_ONE_IN * PIECE_BYTES + 1].fill(7);
+        assert_eq!(find(&new), None, "too little");
+        assert!(find(&all[1]).is_some());
+        assert_eq!(find(&all[1][1..]), None, "another length");
+        assert_eq!(find(&all[2]), None, "not more than are to be remembered");
     }
 
     proptest! {

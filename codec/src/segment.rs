@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::geometry::SEGMENT_BYTES;
-use crate::pieces::{Base, Match, PieceHash, cut_patch, patch_bytes};
+use crate::pieces::{Base, Match, Origin, PieceHash, PieceHasher, Seen, cut_patch, patch_bytes};
 
 /// One piece of the image stream, in order.
 #[derive(Debug, PartialEq, Eq)]
@@ -19,8 +19,10 @@ pub enum Cut {
         row: u64,
         /// Its image bytes, 1 to [`SEGMENT_BYTES`].
         raw: Vec<u8>,
+        /// Hashes of its pieces, if it was compared.
+        hashes: Vec<PieceHash>,
     },
-    /// A segment that the base has, but for some pieces.
+    /// A segment that the base or this image has already, but for some pieces.
     Patched {
         /// Where it is, and which pieces changed.
         found: Match,
@@ -42,6 +44,7 @@ pub struct Segmenter {
     base: Option<Arc<Base>>,
     /// First row of the base that may still be referred to.
     base_from: u64,
+    seen: Option<Seen>,
     rows: u64,
     stream_bytes: u64,
     zero_bytes: u64,
@@ -56,17 +59,28 @@ impl Segmenter {
         }
     }
 
+    /// Finds what the image has twice, too; `seen` hashes as the base does, if there is one.
+    pub fn with_seen(self, seen: Option<Seen>) -> Self {
+        Self { seen, ..self }
+    }
+
+    /// Hashes pieces as whatever segments are compared with; `None` when they are not.
+    fn hasher(&self) -> Option<&PieceHasher> {
+        let base = self.base.as_ref().map(|base| base.hasher());
+        base.or(self.seen.as_ref().map(Seen::hasher))
+    }
+
     /// Passes the next `raw` bytes of the stream. All-zero segments give their buffer back.
     ///
     /// # Panics
     /// When `raw` is longer than a segment, which is a mistake of the caller.
     pub fn cut(&mut self, raw: Vec<u8>) -> (Option<Cut>, Option<Vec<u8>>) {
-        let hashes = self.base.as_ref().map(|base| base.hasher().hash(&raw));
+        let hashes = self.hasher().map(|hasher| hasher.hash(&raw));
         self.cut_hashed(raw, hashes.unwrap_or_default())
     }
 
-    /// The same with hashes of the pieces that were made before, if there is a base and the bytes are
-    /// not all zero.
+    /// The same with hashes of the pieces that were made before, if segments are compared and the bytes
+    /// are not all zero.
     ///
     /// # Panics
     /// See [`Self::cut`].
@@ -89,29 +103,43 @@ impl Segmenter {
             self.zero_bytes += bytes;
             return (Some(Cut::Zero { bytes }), Some(raw));
         }
-        if let Some(patched) = self.patch(offset, &raw, hashes) {
+        let found = self.find(offset, raw.len(), &hashes);
+        if let Some(seen) = &mut self.seen {
+            seen.enter(offset, raw.len(), &hashes);
+        }
+        if let Some(found) = found {
+            let patched = self.patch(found, &raw, hashes);
             return (Some(patched), Some(raw));
         }
         let row = self.next_row();
-        (Some(Cut::Stored { row, raw }), None)
+        (Some(Cut::Stored { row, raw, hashes }), None)
     }
 
-    /// What of the segment is to be stored when the base has most of it.
-    fn patch(&mut self, offset: u64, raw: &[u8], hashes: Vec<PieceHash>) -> Option<Cut> {
-        let base = self.base.as_ref()?;
-        let found = base.find(offset, raw.len(), &hashes, self.base_from)?;
-        self.base_from = found.row + 1;
+    /// Where most of the segment is already. What this image has need not be fetched to restore it.
+    fn find(&self, offset: u64, len: usize, hashes: &[PieceHash]) -> Option<Match> {
+        let seen = self.seen.as_ref().and_then(|seen| seen.find(len, hashes));
+        let base = self.base.as_ref();
+        let base = base.and_then(|base| base.find(offset, len, hashes, self.base_from));
+        let found = seen.into_iter().chain(base);
+        found.min_by_key(|found| found.changed.count_ones())
+    }
+
+    /// What of the segment is to be stored.
+    fn patch(&mut self, found: Match, raw: &[u8], hashes: Vec<PieceHash>) -> Cut {
+        if let Origin::Base(row) = found.origin {
+            self.base_from = row + 1;
+        }
         let patch = (found.changed != 0).then(|| {
             let mut patch = Vec::with_capacity(patch_bytes(found.changed, raw.len()));
             cut_patch(raw, found.changed, &mut patch);
             (self.next_row(), patch)
         });
-        Some(Cut::Patched {
+        Cut::Patched {
             found,
             len: raw.len() as u32,
             hashes,
             patch,
-        })
+        }
     }
 
     const fn next_row(&mut self) -> u64 {
@@ -148,6 +176,8 @@ pub fn is_zero(bytes: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pieces::PIECE_BYTES;
+    use crate::seal::DataKey;
 
     #[test]
     fn only_zeros_are_zero() {
@@ -161,6 +191,28 @@ mod tests {
                 bytes[at] = 0;
             }
         }
+    }
+
+    #[test]
+    fn what_came_before_is_not_stored_again() {
+        let hasher = PieceHasher::new(&DataKey::new([1; 32]));
+        let mut segmenter = Segmenter::default().with_seen(Some(Seen::new(hasher, 10)));
+        let first: Vec<u8> = (0..SEGMENT_BYTES).map(|at| (at / 7) as u8).collect();
+        segmenter.cut(vec![0; 10]);
+        let (stored, _) = segmenter.cut(first.clone());
+        assert!(matches!(stored, Some(Cut::Stored { row: 0, .. })));
+        let mut second = first.clone();
+        second[5] = 99;
+        let (patched, back) = segmenter.cut(second.clone());
+        assert_eq!(back.as_ref(), Some(&second));
+        let Some(Cut::Patched { found, patch, .. }) = patched else {
+            panic!("{patched:?}");
+        };
+        let (origin, changed) = (Origin::Image(10), 1);
+        assert_eq!(found, Match { origin, changed });
+        assert_eq!(patch, Some((1, second[..PIECE_BYTES].to_vec())));
+        let (same, _) = segmenter.cut(first);
+        assert!(matches!(same, Some(Cut::Patched { patch: None, .. })));
     }
 
     #[test]

@@ -87,6 +87,26 @@ impl DirectFile {
         Ok(())
     }
 
+    /// Reads what was written; the file has to be open for reading, too.
+    ///
+    /// # Errors
+    /// When it can't be read, or what is in memory can't be written before.
+    pub fn read_exact_at(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.flush()?;
+        self.set_mode(false)?;
+        self.file.read_exact_at(buffer, offset)
+    }
+
+    /// The file, from which anybody can read.
+    ///
+    /// # Errors
+    /// When what is in memory still can't be written.
+    pub fn into_file(mut self) -> io::Result<File> {
+        self.flush()?;
+        self.set_mode(false)?;
+        Ok(self.file)
+    }
+
     /// Writes what is in memory still.
     ///
     /// # Errors
@@ -143,7 +163,6 @@ mod tests {
     use super::*;
 
     fn write(file: File, runs: &[(u64, Vec<u8>)]) -> Vec<u8> {
-        let reader = file.try_clone().unwrap();
         let mut direct = DirectFile::new(file);
         let mut expected: Vec<u8> = Vec::new();
         for (offset, bytes) in runs {
@@ -152,10 +171,13 @@ mod tests {
             expected.resize(expected.len().max(to), 0);
             expected[from..to].copy_from_slice(bytes);
         }
-        direct.flush().unwrap();
+        let mut last = [0];
+        if let Some(end) = expected.len().checked_sub(1) {
+            direct.read_exact_at(&mut last, end as u64).unwrap();
+            assert_eq!(last, expected[end..]);
+        }
+        let reader = direct.into_file().unwrap();
         let mut actual = vec![0; reader.metadata().unwrap().len() as usize];
-        let plain = direct.set_mode(false);
-        assert!(plain.is_ok());
         reader.read_exact_at(&mut actual, 0).unwrap();
         assert!(actual == expected, "{} {}", actual.len(), expected.len());
         actual

@@ -1,6 +1,7 @@
 //! Later versions store only what changed since an earlier one.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -113,6 +114,59 @@ fn a_version_on_which_others_build_is_kept_as_long_as_they_are() -> Result<()> {
     grid.run(["forget", "--job", "42", "--all"])?.expect(0)?;
     ensure!(grid.versions("42")?.is_empty());
     Ok(())
+}
+
+/// Dumps of the processes of one job: what they share is stored once, whatever restores them.
+#[test]
+fn what_ranks_share_is_stored_once() -> Result<()> {
+    let grid = Grid::up(5)?;
+    let mut ranks = Vec::new();
+    for rank in 0..4_u8 {
+        // Their own part, what all have, and what they have with a few changes.
+        let own = image::memory(2 * MIB, 10 + u64::from(rank));
+        let mut bytes = [image::memory(8 * MIB + 4096, 1), own].concat();
+        for at in (0..bytes.len()).step_by(3 * MIB + 1) {
+            bytes[at] ^= rank;
+        }
+        let path = grid.path(&format!("rank-{rank}.img"));
+        fs::write(&path, &bytes)?;
+        // One that can't be opened a second time, to be restored by a user who is not root.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o400 >> (4 * (rank % 2))))?;
+        ranks.push((path, bytes));
+    }
+    let paths = ranks.iter().filter_map(|(path, _)| path.to_str());
+    let save: Vec<&str> = ["--json", "save", "--job", "42"]
+        .into_iter()
+        .chain(paths)
+        .collect();
+    let check = |saved: &Value, least: u64| -> Result<()> {
+        let (read, stored) = (saved["read_bytes"].as_u64(), saved["stored_bytes"].as_u64());
+        ensure!(stored.map(|stored| stored * least) < read, "{saved}");
+        fs::remove_dir_all(grid.path("back")).or_else(ignore_missing)?;
+        grid.run(["restore", "--job", "42", "-o", "back"])?
+            .expect(0)?;
+        for (path, bytes) in &ranks {
+            let name = path.file_name().context("no name")?;
+            ensure!(fs::read(grid.path("back").join(name))? == *bytes);
+        }
+        Ok(())
+    };
+    let saved = grid.run(&save)?.expect(0)?.json()?;
+    // Alone they shrink to half.
+    check(&saved, 4)?;
+    let again = grid.run(&save)?.expect(0)?.json()?;
+    ensure!(again["base"] == 1, "{again}");
+    check(&again, 40)?;
+    // With two hosts dead it is the same.
+    for host in grid.holders("42")?.iter().take(2) {
+        grid.kill(host)?;
+    }
+    check(&again, 40)
+}
+
+fn ignore_missing(cause: std::io::Error) -> std::io::Result<()> {
+    let is_missing = cause.kind() == std::io::ErrorKind::NotFound;
+    if is_missing { Ok(()) } else { Err(cause) }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use codec::CheckpointId;
 use codec::Version;
 use codec::manifest::Summary;
-use codec::pieces::{Base, BaseRef, PIECE_BYTES};
+use codec::pieces::{Base, BaseRef, PIECE_BYTES, Seen};
 
 use super::gather::Gathered;
 use super::restore::Stop;
@@ -20,8 +20,14 @@ const IMAGE_BYTES_MIN: u64 = 4 << 20;
 /// of what its base has: then restoring would read too much.
 const FOLD_SHARE: u64 = 5;
 
-/// At most this part of the memory is for hashes of the base.
+/// At most this part of the memory is for hashes of the base, and as much for those of the image.
 const MEMORY_SHARE: u64 = 8;
+
+/// Segments of the new version that are remembered, to find what its files have in common.
+pub(super) fn remembered(memory_bytes: u64) -> usize {
+    let segments = memory_bytes / MEMORY_SHARE / Seen::SEGMENT_MEMORY;
+    usize::try_from(segments).unwrap_or(usize::MAX)
+}
 
 /// What a save is compared with.
 pub(super) struct ChosenBase {

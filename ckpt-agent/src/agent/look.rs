@@ -97,7 +97,7 @@ impl Agent {
             })?;
         let zeros = index.segments.iter().map(|segment| match segment {
             SegmentEntry::Zero { bytes } => *bytes,
-            SegmentEntry::Stored { .. } | SegmentEntry::Patched { .. } => 0,
+            _ => 0,
         });
         Ok(ShowReport {
             checkpoint: listed(known, summary),

@@ -27,7 +27,7 @@ use crate::core::{Fault, HostIndex, Millis};
 use crate::image::{Sink, SinkError, SinkOptions, Target};
 use crate::inventory::KnownCheckpoint;
 use crate::knowledge::Observation;
-use crate::pipeline::decode::{self, BaseRows, Decoded, RowBlocks};
+use crate::pipeline::decode::{self, Decoded, Earlier, RowBlocks};
 use crate::report::{
     ExitStatus, Failure, HostNote, Observer, Progress, ProgressEvent, RestoreReport,
     SkippedVersion, SourceBytes,
@@ -464,6 +464,10 @@ impl Attempt<'_> {
             let why = "it refers to another version and does not say to which";
             return Err(Stop::unrestorable(why));
         }
+        let pieces_key = base
+            .as_ref()
+            .map_or(&summary.data_key, |base| &base.summary.data_key);
+        let composer = Composer::new(public.sealer(&summary.data_key), pieces_key);
         let base = base.filter(|_| base_rows > 0);
         let image_bytes = summary.image_bytes;
         let cpus = self.agent.resources.cpus;
@@ -474,13 +478,11 @@ impl Attempt<'_> {
             .map(|base| {
                 let public = base.known.manifest.public();
                 let (pool, rows) = decode::start_rows(public, &base.summary, &base.index, cpus);
-                let sealer = self.known.manifest.public().sealer(&summary.data_key);
-                let composer = Composer::new(sealer, &base.summary.data_key);
                 let rows_wanted = 0..base_rows;
                 let driver =
                     Driver::new(self.agent, &base.known, &base.reader, rows_wanted, shares);
                 let feed = BaseFeed::new(pool, driver, wanted.clone());
-                (feed, BaseRows { rows, composer })
+                (feed, rows)
             })
             .unzip();
         let pool = decode::start(
@@ -489,7 +491,10 @@ impl Attempt<'_> {
             index,
             sink,
             cpus,
-            decoded,
+            Earlier {
+                composer,
+                base: decoded,
+            },
             move |decoded| {
                 // Fails only when the restore is over.
                 let _ = tell.send(decoded);

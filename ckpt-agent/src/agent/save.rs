@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Duration, Instant};
 
+use super::base::remembered;
 use super::gather::{Gathered, Patience};
 use super::{Agent, SaveInput, SaveRequest, chain, notices, random, unix_seconds};
 use crate::cancel::Cancel;
@@ -423,6 +424,11 @@ impl<'a> Shell<'a> {
         let settings = EncodeSettings {
             plan: plan.clone(),
             base,
+            remembered: if source.may_repeat() {
+                remembered(agent.resources.memory_bytes)
+            } else {
+                0
+            },
             owner: agent.owner.clone(),
             effort: request.effort,
             cpus,

@@ -31,6 +31,12 @@ pub trait StreamSink: Send + 'static {
     /// When they can't be written.
     fn zeros(&mut self, count: u64) -> Result<(), Self::Error>;
 
+    /// Fills `buffer` with bytes that were taken, from `offset` of the stream.
+    ///
+    /// # Errors
+    /// When they can't be read back.
+    fn read_back(&mut self, offset: u64, buffer: &mut [u8]) -> Result<(), Self::Error>;
+
     /// After the last byte: makes the image visible.
     ///
     /// # Errors
@@ -81,15 +87,23 @@ impl DecodePool {
     }
 }
 
-/// Starts `cpus` decoding threads and a writing one. `base` is needed when the index has patched
-/// segments. `tell` must not wait.
+/// How segments are made of earlier ones.
+#[derive(Debug)]
+pub struct Earlier {
+    /// Makes them.
+    pub composer: Composer,
+    /// Decoded rows of the base, when the index has patched segments.
+    pub base: Option<DecodedRows>,
+}
+
+/// Starts `cpus` decoding threads and a writing one. `tell` must not wait.
 pub fn start<S, F>(
     public: &Public,
     summary: &Summary,
     index: Index,
     sink: S,
     cpus: usize,
-    base: Option<BaseRows>,
+    earlier: Earlier,
     tell: F,
 ) -> DecodePool
 where
@@ -100,7 +114,7 @@ where
     thread::spawn(move || {
         let mut writer = Writer {
             rows,
-            base,
+            earlier,
             tell,
             image_bytes: 0,
         };
@@ -159,19 +173,14 @@ impl DecodedRows {
         }
     }
 
+    fn buffer(&self) -> Vec<u8> {
+        take_buffer(&self.buffers)
+    }
+
     fn give_back(&self, raw: Vec<u8>) {
         let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
         buffers.push(raw);
     }
-}
-
-/// The base of an image: its rows, and how segments are made of them.
-#[derive(Debug)]
-pub struct BaseRows {
-    /// Its decoded rows.
-    pub rows: DecodedRows,
-    /// Makes segments.
-    pub composer: Composer,
 }
 
 type RowResult = (u64, Result<Vec<u8>, DecodeError>);
@@ -213,7 +222,7 @@ fn take_buffer(buffers: &Buffers) -> Vec<u8> {
 
 struct Writer<F> {
     rows: DecodedRows,
-    base: Option<BaseRows>,
+    earlier: Earlier,
     tell: F,
     image_bytes: u64,
 }
@@ -261,21 +270,37 @@ impl<F> Writer<F> {
                     row += 1;
                 }
                 SegmentEntry::Patched {
-                    base_row, patch, ..
+                    base_row,
+                    len,
+                    changed,
+                    patch,
+                    hash,
                 } => {
-                    let patch = match patch {
-                        Some(_) => Some(self.rows.wait_for(row)?),
-                        None => None,
-                    };
-                    let raw = self.compose(segment, patch.as_deref().unwrap_or_default())?;
+                    let mut raw = self.base_row(*base_row)?;
+                    let patch = self.patch(patch.is_some(), row)?;
+                    let made = (*base_row, &mut raw[..], *len, *changed, hash);
+                    self.compose(made, patch.as_deref())?;
                     sink.write(&raw).map_err(Stop::Failed)?;
                     self.give_base_back(raw);
                     (self.tell)(Decoded::BaseUsed(*base_row));
-                    if let Some(patch) = patch {
-                        self.rows.give_back(patch);
-                        self.tell_written(row);
-                        row += 1;
-                    }
+                    row += self.end_patch(patch, row);
+                }
+                SegmentEntry::Shared {
+                    offset,
+                    len,
+                    changed,
+                    patch,
+                    hash,
+                } => {
+                    let mut raw = self.rows.buffer();
+                    raw.resize(*len as usize, 0);
+                    sink.read_back(*offset, &mut raw).map_err(Stop::Failed)?;
+                    let patch = self.patch(patch.is_some(), row)?;
+                    let made = (*offset, &mut raw[..], *len, *changed, hash);
+                    self.compose(made, patch.as_deref())?;
+                    sink.write(&raw).map_err(Stop::Failed)?;
+                    self.rows.give_back(raw);
+                    row += self.end_patch(patch, row);
                 }
             }
         }
@@ -290,33 +315,46 @@ impl<F> Writer<F> {
         (self.tell)(Decoded::Written { row, image_bytes });
     }
 
-    /// Makes a segment of that of the base.
-    fn compose<E>(&mut self, segment: &SegmentEntry, patch: &[u8]) -> Result<Vec<u8>, Stop<E>> {
-        let (
-            Some(base),
-            SegmentEntry::Patched {
-                base_row,
-                len,
-                changed,
-                hash,
-                ..
-            },
-        ) = (&mut self.base, segment)
-        else {
+    fn base_row<E>(&mut self, row: u64) -> Result<Vec<u8>, Stop<E>> {
+        let Some(base) = &mut self.earlier.base else {
             return Err(Stop::Abandoned);
         };
-        let mut raw = base.rows.wait_for(*base_row)?;
-        base.composer
-            .compose(*base_row, &mut raw, *len, *changed, patch, hash)
-            .map_err(Stop::Undecodable)?;
+        let raw = base.wait_for(row)?;
         // Rows that no segment refers to have come before it.
-        base.rows.waiting = base.rows.waiting.split_off(base_row);
+        base.waiting = base.waiting.split_off(&row);
         Ok(raw)
     }
 
+    fn patch<E>(&mut self, has_one: bool, row: u64) -> Result<Option<Vec<u8>>, Stop<E>> {
+        has_one.then(|| self.rows.wait_for(row)).transpose()
+    }
+
+    /// Makes a segment of an earlier one.
+    fn compose<E>(
+        &self,
+        (place, raw, len, changed, hash): (u64, &mut [u8], u32, u64, &SegmentHash),
+        patch: Option<&[u8]>,
+    ) -> Result<(), Stop<E>> {
+        let patch = patch.unwrap_or_default();
+        let composer = &self.earlier.composer;
+        let made = composer.compose(place, raw, len, changed, patch, hash);
+        made.map_err(Stop::Undecodable)
+    }
+
+    /// Returns how many rows the patch took.
+    fn end_patch<E, W>(&mut self, patch: Option<Vec<u8>>, row: u64) -> u64
+    where
+        F: FnMut(Decoded<E, W>),
+    {
+        let Some(patch) = patch else { return 0 };
+        self.rows.give_back(patch);
+        self.tell_written(row);
+        1
+    }
+
     fn give_base_back(&self, raw: Vec<u8>) {
-        if let Some(base) = &self.base {
-            base.rows.give_back(raw);
+        if let Some(base) = &self.earlier.base {
+            base.give_back(raw);
         }
     }
 }

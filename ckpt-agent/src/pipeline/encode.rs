@@ -19,7 +19,7 @@ use codec::geometry::SEGMENT_BYTES;
 use codec::hash::SegmentHash;
 use codec::index::FileEntry;
 use codec::manifest::{ImageKind, Manifest};
-use codec::pieces::{Base, Match, PieceHash};
+use codec::pieces::{Base, Match, PieceHash, PieceHasher, Seen};
 use codec::seal::OwnerSecret;
 use codec::segment::{Cut, Segmenter, is_zero};
 use codec::{Redundancy, ShardIndex};
@@ -84,7 +84,7 @@ pub enum Encoded<E, W> {
     Row(ReadyRow),
     /// So many zero bytes of the image went by.
     Zero(u64),
-    /// So many bytes that the base has went by.
+    /// So many bytes that are stored already went by.
     Same(u64),
     /// The image is encoded; there are no more rows.
     End(Box<EncodedImage<W>>),
@@ -130,6 +130,17 @@ pub struct EncodeSettings {
     pub cpus: usize,
     /// What the image is compared with.
     pub base: Option<Arc<Base>>,
+    /// Segments that are remembered to find what the image has twice; none when it is not looked for.
+    pub remembered: usize,
+}
+
+impl EncodeSettings {
+    /// Hashes the pieces of segments that are compared with others; `None` when none are.
+    fn comparing(&self) -> Option<PieceHasher> {
+        let own = || PieceHasher::new(&self.plan.data_key);
+        let base = self.base.as_ref().map(|base| base.hasher().clone());
+        base.or_else(|| (self.remembered > 0).then(own))
+    }
 }
 
 /// Segments that wait to be compared with the base, for each worker.
@@ -169,10 +180,15 @@ where
         let mut reader = Reader {
             budget: Arc::clone(&budget),
             redundancy: settings.plan.redundancy,
-            base: settings.base.clone(),
+            comparing: settings.comparing(),
             cpus: queue,
             governor: Governor::new(settings.effort),
-            segmenter: Segmenter::with_base(settings.base.clone()),
+            segmenter: Segmenter::with_base(settings.base.clone()).with_seen(
+                settings
+                    .comparing()
+                    .filter(|_| settings.remembered > 0)
+                    .map(|hasher| Seen::new(hasher, settings.remembered)),
+            ),
             sequence: 0,
             work,
             unused,
@@ -204,12 +220,13 @@ enum Unencoded {
     Segment {
         row: u64,
         raw: Vec<u8>,
+        hashes: Vec<PieceHash>,
         grant: Grant,
     },
     Patched(Patched, Option<(u64, Vec<u8>, Grant)>),
 }
 
-/// A segment that the base has, but for some pieces.
+/// A segment that the base or the image has already, but for some pieces.
 struct Patched {
     found: Match,
     len: u32,
@@ -218,14 +235,14 @@ struct Patched {
 
 type Hashed = (u64, Vec<u8>, Vec<PieceHash>);
 
-fn hash_all(base: &Base, queue: &Mutex<Receiver<(u64, Vec<u8>)>>, done: &Sender<Hashed>) {
+fn hash_all(hasher: &PieceHasher, queue: &Mutex<Receiver<(u64, Vec<u8>)>>, done: &Sender<Hashed>) {
     loop {
         let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok((number, raw)) = job else { return };
         let hashes = if is_zero(&raw) {
             Vec::new()
         } else {
-            base.hasher().hash(&raw)
+            hasher.hash(&raw)
         };
         if done.send((number, raw, hashes)).is_err() {
             return;
@@ -236,7 +253,7 @@ fn hash_all(base: &Base, queue: &Mutex<Receiver<(u64, Vec<u8>)>>, done: &Sender<
 struct Reader {
     budget: Arc<Budget>,
     redundancy: Redundancy,
-    base: Option<Arc<Base>>,
+    comparing: Option<PieceHasher>,
     cpus: usize,
     governor: Governor,
     segmenter: Segmenter,
@@ -252,9 +269,9 @@ impl Reader {
         &mut self,
         mut source: S,
     ) -> Result<ReadImage<S::Warning>, EncodeFailure<S::Error>> {
-        match self.base.clone() {
+        match self.comparing.clone() {
             None => self.read_plain(&mut source)?,
-            Some(base) => self.read_compared(&mut source, &base)?,
+            Some(hasher) => self.read_compared(&mut source, &hasher)?,
         }
         source.finish().map_err(EncodeFailure::Source)
     }
@@ -284,7 +301,7 @@ impl Reader {
     fn read_compared<S: SegmentSource>(
         &mut self,
         source: &mut S,
-        base: &Base,
+        hasher: &PieceHasher,
     ) -> Result<(), EncodeFailure<S::Error>> {
         let (jobs, queue) = sync_channel::<(u64, Vec<u8>)>(COMPARED_AT_ONCE * self.cpus);
         let (done, hashed) = channel();
@@ -292,7 +309,7 @@ impl Reader {
         thread::scope(|scope| {
             for _ in 0..self.cpus {
                 let (queue, done) = (&queue, done.clone());
-                scope.spawn(move || hash_all(base, queue, &done));
+                scope.spawn(move || hash_all(hasher, queue, &done));
             }
             drop(done);
             // Dropped at the end of this, whatever comes: the threads end with it.
@@ -342,9 +359,10 @@ impl Reader {
     fn pass_on(&mut self, cut: Cut) -> Result<(), Closed> {
         let piece = match cut {
             Cut::Zero { bytes } => Unencoded::Zero(bytes),
-            Cut::Stored { row, raw } => Unencoded::Segment {
+            Cut::Stored { row, raw, hashes } => Unencoded::Segment {
                 row,
                 raw,
+                hashes,
                 grant: self.budget.take(row_bytes_max(self.redundancy) as u64)?,
             },
             Cut::Patched {
@@ -393,9 +411,18 @@ fn work_on<E, W, F: FnMut(Encoded<E, W>)>(
         encoder.set_level(job.level);
         let piece = match job.piece {
             Unencoded::Zero(bytes) => Piece::Zero(bytes),
-            Unencoded::Segment { row, raw, grant } => {
+            Unencoded::Segment {
+                row,
+                raw,
+                hashes,
+                grant,
+            } => {
                 let blocks = budget.buffer(row_bytes_max(redundancy));
-                let encoded = encoder.encode(row, &raw, blocks);
+                let encoded = if settings.base.is_none() && !hashes.is_empty() {
+                    encoder.encode_hashed(row, &raw, Some(hashes), blocks)
+                } else {
+                    encoder.encode(row, &raw, blocks)
+                };
                 // The reader may have gone: then nobody needs the buffer.
                 let _ = used.try_send(raw);
                 Piece::Row(Box::new((encoded, grant)))

@@ -5,11 +5,11 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use codec::compress::Level;
-use codec::decode::RowDecoder;
+use codec::decode::{Composer, RowDecoder};
 use codec::encode::CheckpointPlan;
 use codec::geometry::SEGMENT_BYTES;
 use codec::index::{Extent, FileEntry, FileKind, Index};
-use codec::manifest::{ImageKind, Manifest, Summary};
+use codec::manifest::{ImageKind, Manifest, Public, Summary};
 use codec::seal::{Cipher, DataKey, OwnerSecret};
 use codec::{CheckpointId, Redundancy, Version};
 use rand::rngs::SmallRng;
@@ -17,7 +17,7 @@ use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 
 use super::budget::Budget;
-use super::decode::{self, Decoded, RowBlocks, StreamSink};
+use super::decode::{self, Decoded, Earlier, RowBlocks, StreamSink};
 use super::encode::{self, EncodeFailure, EncodeSettings, Encoded, ReadyRow, SegmentSource};
 use crate::core::effort::Effort;
 
@@ -75,6 +75,12 @@ impl StreamSink for Collect {
         Ok(())
     }
 
+    fn read_back(&mut self, offset: u64, buffer: &mut [u8]) -> Result<(), Infallible> {
+        let from = offset as usize;
+        buffer.copy_from_slice(&self.0[from..from + buffer.len()]);
+        Ok(())
+    }
+
     fn finish(self) -> Result<Vec<u8>, Infallible> {
         Ok(self.0)
     }
@@ -96,6 +102,7 @@ fn settings(redundancy: Redundancy) -> EncodeSettings {
         },
         owner: OwnerSecret::new([5; 32]),
         effort: Effort::Fixed(Level::DEFAULT),
+        remembered: 0,
         cpus: 3,
     }
 }
@@ -125,13 +132,12 @@ fn encode_all(
     let mut rows = Vec::new();
     loop {
         match told.recv_timeout(Duration::from_secs(60)).unwrap() {
-            Encoded::Same(_) => panic!("there is no base"),
             Encoded::Row(mut row) => {
                 assert_eq!(row.row, rows.len() as u64);
                 row.blocks = bytes::Bytes::copy_from_slice(&row.blocks);
                 rows.push(row);
             }
-            Encoded::Zero(_) => {}
+            Encoded::Zero(_) | Encoded::Same(_) => {}
             Encoded::End(image) => return Ok((rows, image.manifest)),
             Encoded::Failed(failure) => return Err(failure),
         }
@@ -161,6 +167,28 @@ fn index_of(rows: &[ReadyRow], manifest: &Manifest, owner: &OwnerSecret) -> (Sum
     (summary, Index::decode(&bytes).unwrap())
 }
 
+fn earlier(public: &Public, summary: &Summary) -> Earlier {
+    let sealer = public.sealer(&summary.data_key);
+    Earlier {
+        composer: Composer::new(sealer, &summary.data_key),
+        base: None,
+    }
+}
+
+#[test]
+fn what_an_image_has_twice_is_stored_once_and_comes_back() {
+    let mut rng = SmallRng::seed_from_u64(8);
+    let settings = EncodeSettings {
+        remembered: 100,
+        ..settings(Redundancy::DEFAULT)
+    };
+    let part = image(5 * SEGMENT_BYTES, &mut rng);
+    let mut image = [part.clone(), part].concat();
+    image[7 * SEGMENT_BYTES + 3] ^= 1;
+    let rows = round_trip(&image, &settings, &mut rng);
+    assert!(rows < 5 + 1 + 2 + 1, "{rows} rows");
+}
+
 #[test]
 fn images_of_every_size_come_back() {
     let mut rng = SmallRng::seed_from_u64(7);
@@ -174,47 +202,53 @@ fn images_of_every_size_come_back() {
         9 * SEGMENT_BYTES + 7,
     ] {
         let image = image(len, &mut rng);
-        let settings = settings(redundancy);
-        let source = Bytes {
-            image: image.clone(),
-            at: 0,
-            fail_at: None,
-        };
-        let (rows, manifest) = encode_all(source, &settings).unwrap();
-        let (summary, index) = index_of(&rows, &manifest, &settings.owner);
-        assert_eq!(summary.stream_bytes, len as u64);
-
-        let (tell, told) = mpsc::channel();
-        let sink = Collect(Vec::new());
-        let pool = decode::start(
-            manifest.public(),
-            &summary,
-            index,
-            sink,
-            2,
-            None,
-            move |decoded| {
-                tell.send(decoded).unwrap();
-            },
-        );
-        for row in &rows[..rows.len() - summary.other_rows() as usize] {
-            let mut shards: Vec<_> = redundancy.shards().collect();
-            shards.shuffle(&mut rng);
-            let blocks = shards[..3].iter().map(|s| (*s, row.block(*s))).collect();
-            pool.push(RowBlocks {
-                row: row.row,
-                blocks,
-            });
-        }
-        let restored = loop {
-            match told.recv_timeout(Duration::from_secs(60)).unwrap() {
-                Decoded::Written { .. } => {}
-                Decoded::Finished(restored) => break restored,
-                other => panic!("{other:?}"),
-            }
-        };
-        assert!(restored == image, "{len} bytes");
+        round_trip(&image, &settings(redundancy), &mut rng);
     }
+}
+
+/// Returns the number of rows.
+fn round_trip(image: &[u8], settings: &EncodeSettings, rng: &mut SmallRng) -> usize {
+    let redundancy = settings.plan.redundancy;
+    let source = Bytes {
+        image: image.to_vec(),
+        at: 0,
+        fail_at: None,
+    };
+    let (rows, manifest) = encode_all(source, settings).unwrap();
+    let (summary, index) = index_of(&rows, &manifest, &settings.owner);
+    assert_eq!(summary.stream_bytes, image.len() as u64);
+
+    let (tell, told) = mpsc::channel();
+    let sink = Collect(Vec::new());
+    let pool = decode::start(
+        manifest.public(),
+        &summary,
+        index,
+        sink,
+        2,
+        earlier(manifest.public(), &summary),
+        move |decoded| {
+            tell.send(decoded).unwrap();
+        },
+    );
+    for row in &rows[..rows.len() - summary.other_rows() as usize] {
+        let mut shards: Vec<_> = redundancy.shards().collect();
+        shards.shuffle(rng);
+        let blocks = shards[..3].iter().map(|s| (*s, row.block(*s))).collect();
+        pool.push(RowBlocks {
+            row: row.row,
+            blocks,
+        });
+    }
+    let restored = loop {
+        match told.recv_timeout(Duration::from_secs(60)).unwrap() {
+            Decoded::Written { .. } => {}
+            Decoded::Finished(restored) => break restored,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(restored == image, "{} bytes", image.len());
+    rows.len()
 }
 
 #[test]
@@ -270,7 +304,7 @@ fn a_wrong_block_never_becomes_image_bytes() {
         index,
         sink,
         2,
-        None,
+        earlier(manifest.public(), &summary),
         move |decoded| {
             tell.send(decoded).unwrap();
         },

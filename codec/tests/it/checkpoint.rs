@@ -130,9 +130,9 @@ pub(crate) fn save(
     let mut blocks = Vec::new();
     for piece in image.chunks(segment_bytes) {
         match segmenter.cut(piece.to_vec()) {
-            (Some(Cut::Patched { .. }), _) => panic!("there is no base"),
+            (Some(Cut::Patched { .. }), _) => panic!("nothing is compared"),
             (Some(Cut::Zero { bytes }), _) => builder.push_zero(bytes),
-            (Some(Cut::Stored { row, raw }), _) => {
+            (Some(Cut::Stored { row, raw, .. }), _) => {
                 let row = encoder.encode(row, &raw, std::mem::take(&mut blocks));
                 builder.push_row(&row).unwrap();
                 writers.iter_mut().for_each(|writer| writer.push(&row));
@@ -246,7 +246,9 @@ pub(crate) fn restore(manifest: &[u8], shards: &[Vec<u8>]) -> Result<Vec<u8>> {
     let mut row = 0;
     for entry in &index.segments {
         match entry {
-            SegmentEntry::Patched { .. } => panic!("there is no base"),
+            SegmentEntry::Patched { .. } | SegmentEntry::Shared { .. } => {
+                panic!("nothing is compared")
+            }
             SegmentEntry::Zero { bytes } => image.resize(image.len() + *bytes as usize, 0),
             SegmentEntry::Stored { stored, hash } => {
                 image.extend(restorer.row(row, stored, Some(hash))?);

@@ -4,11 +4,13 @@
 //! exist yet, and no symbolic link is ever followed. The index was checked: paths are plain, and
 //! the directory of every file comes before it.
 
+use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -52,6 +54,8 @@ pub struct FileSink {
     /// Number of the file that is made next.
     next: usize,
     open: Option<OpenFile>,
+    /// To read back what was written.
+    earlier: EarlierFiles,
     sync_each: bool,
     named: bool,
 }
@@ -75,6 +79,74 @@ struct OpenFile {
     /// Extent and place in it that come next.
     extent: usize,
     done: u64,
+}
+
+/// Files that stay open to be read back, at most. A file may have got attributes that do not let it be
+/// opened again.
+const KEPT_MAX: usize = 64;
+
+/// Finds the files that hold earlier parts of the stream.
+#[derive(Debug, Default)]
+struct EarlierFiles {
+    /// Where extents begin in the stream, with their files; empty when nothing will be read back.
+    extents: Vec<(u64, usize, Extent)>,
+    kept: VecDeque<(usize, File)>,
+}
+
+/// Where a part of the stream is.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    file: usize,
+    at: u64,
+    /// So many bytes of it.
+    len: u64,
+}
+
+impl EarlierFiles {
+    fn of(index: &Index) -> Self {
+        let is_shared = |segment: &SegmentEntry| matches!(segment, SegmentEntry::Shared { .. });
+        let mut earlier = Self::default();
+        if !index.segments.iter().any(is_shared) {
+            return earlier;
+        }
+        let mut offset = 0;
+        for (number, file) in index.files.iter().enumerate() {
+            let FileKind::Regular { extents, .. } = &file.kind else {
+                continue;
+            };
+            for extent in extents.iter().filter(|extent| extent.len > 0) {
+                earlier.extents.push((offset, number, *extent));
+                offset += extent.len;
+            }
+        }
+        earlier
+    }
+
+    fn place(&self, offset: u64) -> Option<Place> {
+        let after = self.extents.partition_point(|(begin, ..)| *begin <= offset);
+        let (begin, file, extent) = self.extents.get(after.checked_sub(1)?)?;
+        let done = offset - begin;
+        Some(Place {
+            file: *file,
+            at: extent.offset + done,
+            len: extent.len.checked_sub(done).filter(|len| *len > 0)?,
+        })
+    }
+
+    fn keep(&mut self, number: usize, file: File) {
+        if self.extents.is_empty() {
+            return;
+        }
+        if self.kept.len() == KEPT_MAX {
+            self.kept.pop_front();
+        }
+        self.kept.push_back((number, file));
+    }
+
+    fn kept(&self, number: usize) -> Option<&File> {
+        let found = self.kept.iter().find(|(kept, _)| *kept == number);
+        found.map(|(_, file)| file)
+    }
 }
 
 impl FileSink {
@@ -115,6 +187,7 @@ impl FileSink {
             needed,
             next: 0,
             open: None,
+            earlier: EarlierFiles::of(index),
             sync_each: index.files.len() <= SYNC_EACH_MAX,
             named: false,
         })
@@ -228,19 +301,60 @@ impl FileSink {
 
     /// Completes the file that was written.
     fn close(&mut self) -> Result<(), SinkError> {
-        let Some(mut open) = self.open.take() else {
+        let Some(open) = self.open.take() else {
             return Ok(());
         };
         let Some(file) = self.files.get(open.number) else {
             return Ok(());
         };
-        let written = open.file.flush();
-        let made = open.file.file();
-        let mut closed = written.and_then(|()| set_attributes(made.as_fd(), file, self.options));
-        if self.sync_each {
-            closed = closed.and_then(|()| made.sync_all());
-        }
+        let closed = open.file.into_file().and_then(|made| {
+            set_attributes(made.as_fd(), file, self.options)?;
+            if self.sync_each {
+                made.sync_all()?;
+            }
+            self.earlier.keep(open.number, made);
+            Ok(())
+        });
         closed.map_err(|cause| self.failed("completing", open.number, cause))
+    }
+
+    /// Reads what was written, `offset` bytes into the stream.
+    pub(super) fn read_back(
+        &mut self,
+        mut offset: u64,
+        mut buffer: &mut [u8],
+    ) -> Result<(), SinkError> {
+        while !buffer.is_empty() {
+            let Some(place) = self.earlier.place(offset) else {
+                return Err(SinkError::TooShort);
+            };
+            let len = usize::try_from(place.len).unwrap_or(usize::MAX);
+            let (now, later) = buffer.split_at_mut(len.min(buffer.len()));
+            self.read_file(place, now)
+                .map_err(|cause| self.failed("reading back", place.file, cause))?;
+            offset += now.len() as u64;
+            buffer = later;
+        }
+        Ok(())
+    }
+
+    fn read_file(&mut self, place: Place, buffer: &mut [u8]) -> io::Result<()> {
+        if let Some(open) = self.open.as_mut().filter(|open| open.number == place.file) {
+            return open.file.read_exact_at(buffer, place.at);
+        }
+        if let Some(file) = self.earlier.kept(place.file) {
+            return file.read_exact_at(buffer, place.at);
+        }
+        let Some(FileEntry { path, .. }) = self.files.get(place.file) else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
+        let (directory, name) = self
+            .layout
+            .directory_of(&self.parent, &self.temporary, path)?;
+        let file = File::from(rustix::fs::openat(directory, name, TO_LOOK, Mode::empty())?);
+        file.read_exact_at(buffer, place.at)?;
+        self.earlier.keep(place.file, file);
+        Ok(())
     }
 
     /// Completes all files, syncs them, and gives the image its name.
@@ -490,7 +604,7 @@ fn is_there(parent: &OwnedFd, name: &OsStr) -> bool {
 fn bytes_to_write(index: &Index) -> u64 {
     let stored = index.segments.iter().map(|segment| match segment {
         SegmentEntry::Zero { .. } => 0,
-        SegmentEntry::Stored { .. } | SegmentEntry::Patched { .. } => segment.bytes(),
+        _ => segment.bytes(),
     });
     stored.fold(0, u64::saturating_add)
 }

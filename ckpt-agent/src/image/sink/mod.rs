@@ -91,7 +91,7 @@ pub enum SinkError {
 #[derive(Debug)]
 pub enum Sink {
     /// To files.
-    Files(FileSink),
+    Files(Box<FileSink>),
     /// To standard output.
     Output(OutputSink),
 }
@@ -103,7 +103,10 @@ impl Sink {
     /// When the target exists, can't be made, or has no room.
     pub fn create(index: &Index, target: &Target, options: SinkOptions) -> Result<Self, SinkError> {
         match target {
-            Target::Path(path) => Ok(Self::Files(FileSink::create(index, path, options)?)),
+            Target::Path(path) => {
+                let sink = FileSink::create(index, path, options)?;
+                Ok(Self::Files(Box::new(sink)))
+            }
             Target::Stdout => Ok(Self::Output(OutputSink::stdout(index)?)),
         }
     }
@@ -124,6 +127,13 @@ impl StreamSink for Sink {
         match self {
             Self::Files(files) => files.advance(Run::Zeros(count)),
             Self::Output(output) => output.advance(Run::Zeros(count)),
+        }
+    }
+
+    fn read_back(&mut self, offset: u64, buffer: &mut [u8]) -> Result<(), SinkError> {
+        match self {
+            Self::Files(files) => files.read_back(offset, buffer),
+            Self::Output(_) => Err(SinkError::TreeToStdout),
         }
     }
 

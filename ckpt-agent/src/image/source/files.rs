@@ -91,6 +91,12 @@ impl FileSource {
             .is_some_and(|size| size >= SEGMENT_BYTES as u64)
     }
 
+    /// Files that are not smaller than a segment.
+    pub(super) fn large_files(&self) -> usize {
+        let sizes = self.files.iter().map(|file| file.entry.size());
+        sizes.filter(|size| *size >= SEGMENT_BYTES as u64).count()
+    }
+
     /// Opens the next regular file; `false` when there is none.
     fn open_next(&mut self) -> Result<bool, SourceError> {
         while let Some(planned) = self.files.get(self.next) {

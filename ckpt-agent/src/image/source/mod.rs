@@ -187,6 +187,15 @@ impl Source {
         }
     }
 
+    /// Whether there is more than one large file: such may have much in common. What is the same within
+    /// one is left to compression.
+    pub fn may_repeat(&self) -> bool {
+        match self {
+            Self::Files(files) => files.large_files() > 1,
+            Self::Stream(_) => false,
+        }
+    }
+
     /// A handle to end the command that writes the image, if one does.
     pub fn ender(&self) -> Option<Ender> {
         match self {

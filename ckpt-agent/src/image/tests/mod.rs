@@ -61,7 +61,7 @@ fn drain_with(mut source: Source, mut between: impl FnMut(usize)) -> Result<Save
         assert!((1..=SEGMENT_BYTES).contains(&raw.len()));
         let (cut, back) = segmenter.cut(raw);
         match cut {
-            Some(Cut::Patched { .. }) => panic!("there is no base"),
+            Some(Cut::Patched { .. }) => panic!("nothing is compared"),
             Some(Cut::Zero { bytes }) => index.push_segment(SegmentEntry::Zero { bytes }),
             Some(Cut::Stored { raw, .. }) => {
                 let len = u32::try_from(raw.len()).unwrap();
@@ -99,7 +99,9 @@ impl Saved {
         let mut segments = self.segments.iter();
         for entry in &self.index.segments {
             match entry {
-                SegmentEntry::Patched { .. } => panic!("there is no base"),
+                SegmentEntry::Patched { .. } | SegmentEntry::Shared { .. } => {
+                    panic!("nothing is compared")
+                }
                 SegmentEntry::Zero { bytes } => sink.zeros(*bytes)?,
                 SegmentEntry::Stored { .. } => sink.write(segments.next().unwrap())?,
             }
