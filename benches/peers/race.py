@@ -9,7 +9,7 @@ are medians and ratios to ckpt: seconds, CPU seconds of clients and servers, pea
 of the largest server, bytes over the loopback device and on disk. What is not installed is reported as
 missing: restic, borg, rsync, glusterfs-server from Debian, tahoe-lafs from PyPI (tahoe on the PATH).
 
-GlusterFS needs root and FUSE. Servers listen on loopback only. Takes about five minutes a round.
+GlusterFS needs root and FUSE. Servers listen on loopback, GlusterFS in a network namespace. Takes about five minutes a round.
 """
 
 import argparse
@@ -256,7 +256,7 @@ class Tahoe(Peer):
         port = free_port()
         self.run("tahoe", "create-introducer", f"--location=tcp:127.0.0.1:{port}", f"--port=tcp:{port}:interface=127.0.0.1", introducer)
         keep = self.servers
-        self.spawn("tahoe", "run", introducer)
+        self.spawn("tahoe", "run", "--allow-stdin-close", introducer)
         furl = introducer / "private/introducer.furl"
         end = time.monotonic() + 60
         while not furl.exists() and time.monotonic() < end:
@@ -269,14 +269,14 @@ class Tahoe(Peer):
                 f"--location=tcp:127.0.0.1:{port}", f"--port=tcp:{port}:interface=127.0.0.1", "--webport=none",
                 "--shares-needed=3", "--shares-happy=5", "--shares-total=5", node,
             )
-            nodes.append(self.spawn("tahoe", "run", node))
+            nodes.append(self.spawn("tahoe", "run", "--allow-stdin-close", node))
         self.client = self.dir / "client"
         web = free_port()
         self.run(
             "tahoe", "create-client", f"--introducer={furl.read_text().strip()}", "--nickname=c", f"--webport=tcp:{web}:interface=127.0.0.1",
             "--shares-needed=3", "--shares-happy=3", "--shares-total=5", self.client,
         )
-        self.spawn("tahoe", "run", self.client)
+        self.spawn("tahoe", "run", "--allow-stdin-close", self.client)
         wait_for_port(web)
         self.nodes, self.caps = nodes, []
         end = time.monotonic() + 90
@@ -315,7 +315,94 @@ class Tahoe(Peer):
             node.wait()
 
 
-PEERS = [Ckpt, Restic, Borg, Rsync, Tahoe]
+class Gluster(Peer):
+    """In a network namespace: it refuses loopback addresses. A save is a copy to the mounted volume."""
+
+    name = "GlusterFS disperse 3+2"
+    needs = ("glusterd", "gluster", "glusterfs", "ip", "nsenter")
+    hosts = True
+    address = "10.78.0.1"
+
+    def start(self):
+        self.space = f"ckpt-race-{os.getpid()}"
+        inside = ("ip", "netns", "exec", self.space)
+        self.run("ip", "netns", "add", self.space)
+        self.run(*inside, "ip", "link", "set", "lo", "up")
+        self.run(*inside, "ip", "address", "add", f"{self.address}/32", "dev", "lo")
+        state = self.dir / "state"
+        state.mkdir()
+        volume = self.dir / "glusterd.vol"
+        volume.write_text(
+            f"volume management\n type mgmt/glusterd\n option working-directory {state}\n option run-directory {state}\n"
+            f" option transport-type socket\n option transport.socket.bind-address {self.address}\n"
+            f" option transport.socket.listen-port 24007\n option glusterd-sockfile {state}/sock\nend-volume\n"
+        )
+        self.spawn(*inside, "glusterd", "-N", "-f", volume, "-p", state / "pid", "-l", state / "log")
+        gluster = (*inside, "gluster", "--mode=script", f"--glusterd-sock={state}/sock")
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            try:
+                self.run(*gluster, "volume", "list")
+                break
+            except RuntimeError:
+                time.sleep(0.5)
+        bricks = [self.dir / f"brick{number}" for number in range(5)]
+        self.run(*gluster, "volume", "create", "race", "disperse", "5", "redundancy", "2", *(f"{self.address}:{brick}" for brick in bricks), "force")
+        self.run(*gluster, "volume", "start", "race")
+        mount = self.dir / "mount"
+        mount.mkdir()
+        client = self.spawn(
+            *inside, "glusterfs", "--no-daemon", "--volfile-server", self.address, "--volfile-id", "race",
+            "-l", self.dir / "client-log", mount,
+        )
+        self.mount = mount
+        self.enter = ("nsenter", "-t", str(client.pid), "-m", "-n", "--")
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            try:
+                self.run(*self.enter, "mountpoint", "-q", mount)
+                break
+            except RuntimeError:
+                time.sleep(0.5)
+        self.run(*self.enter, "mountpoint", mount)
+        self.bricks = self.find("glusterfsd")
+
+    def find(self, name):
+        found = []
+        for stat in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                command = stat.read_bytes().decode(errors="replace")
+            except OSError:
+                continue
+            if str(self.dir) in command and Path(command.split("\0")[0]).name == name:
+                found.append(int(stat.parent.name))
+        return found
+
+    def pids(self):
+        return super().pids() + self.bricks
+
+    def storage(self):
+        return [self.dir / f"brick{number}" for number in range(5)]
+
+    def save(self, image):
+        target = "random" if "random" in str(image) else "image"
+        return self.run(*self.enter, "dd", f"if={image}", f"of={self.mount}/{target}", "bs=1M", "conv=fsync")
+
+    def restore(self, out):
+        return self.run(*self.enter, "cp", self.mount / "image", out)
+
+    def kill_two(self):
+        for pid in self.bricks[:2]:
+            os.kill(pid, signal.SIGKILL)
+
+    def stop(self):
+        super().stop()
+        for pid in self.find("glusterfsd") + self.find("glusterfs") + self.find("glusterd"):
+            os.kill(pid, signal.SIGKILL)
+        subprocess.run(["ip", "netns", "delete", self.space], check=False)
+
+
+PEERS = [Ckpt, Restic, Borg, Rsync, Tahoe, Gluster]
 COLUMNS = ["save", "next version", "random", "restore", "restore, 2 of 5 dead"]
 
 
@@ -373,7 +460,6 @@ def main():
     for peer in chosen:
         if peer.missing():
             print(f"MISSING: {peer.name}: {', '.join(peer.missing())} not installed")
-    print("MISSING: GlusterFS: not part of this race")
     chosen = [peer for peer in chosen if not peer.missing()]
     images = [args.image.resolve(), args.next.resolve(), args.random and args.random.resolve()]
     results = {}
@@ -384,6 +470,8 @@ def main():
                     found = race(kind(dir), images, Path(dir) / "restored")
                 except RuntimeError as cause:
                     print(f"FAILED: {kind.name}: {cause}", file=sys.stderr)
+                    for log in sorted(Path(dir).glob("server-*.log")):
+                        print(f"{log.name}: {log.read_text()[-500:]}", file=sys.stderr)
                     continue
             for what, figures in found.items():
                 for figure, value in figures.items():

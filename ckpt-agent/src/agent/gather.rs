@@ -9,7 +9,7 @@ use protocol::wire::message::{HostStatus, Record};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::Agent;
+use super::{Agent, Which};
 use crate::core::{Fault, HostIndex};
 use crate::inventory::Inventory;
 use crate::knowledge::{Contact, Observation};
@@ -29,9 +29,9 @@ pub(super) enum Patience {
         /// Shards of the new checkpoint.
         shards: usize,
     },
-    /// Until the newest checkpoint that is known can be restored, and those who are silent are too
+    /// Until what is wanted can be restored; for the newest also until those who are silent are too
     /// few to be all the holders of a newer one.
-    ToRestore,
+    ToRestore(Which),
 }
 
 impl Patience {
@@ -40,7 +40,12 @@ impl Patience {
         match self {
             Self::All => false,
             Self::ToSave { shards } => gathered.answered.len() >= shards && silent < shards,
-            Self::ToRestore => {
+            Self::ToRestore(Which::Version(version)) => {
+                let all = gathered.inventory.newest_first();
+                let mut wanted = all.iter().filter(|known| known.version() == version);
+                wanted.any(|known| known.can_lose().is_some())
+            }
+            Self::ToRestore(Which::Newest) => {
                 let newest = gathered.inventory.newest_first();
                 newest.first().is_some_and(|known| {
                     let shards = known.manifest.public().redundancy.total();

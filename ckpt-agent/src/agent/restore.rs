@@ -63,10 +63,7 @@ impl Agent {
         let started = Instant::now();
         let doing = format!("cannot restore job {}", request.job);
         let job_tag = self.owner.job_tag(&request.job);
-        let patience = match request.which {
-            Which::Newest => Patience::ToRestore,
-            Which::Version(_) => Patience::All,
-        };
+        let patience = Patience::ToRestore(request.which);
         let mut gathered = self.gather(Some(job_tag), patience).await;
         self.somebody(&gathered, &doing)?;
         let mut choices = choose(&gathered, request.which);

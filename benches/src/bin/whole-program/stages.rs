@@ -13,8 +13,12 @@ use codec::pieces::PieceHasher;
 use codec::rs::Coder;
 use codec::seal::{Cipher, DataKey, SealContext, SegmentSealer};
 use codec::{CheckpointId, JobTag, Redundancy, Version};
+use direct_io::DirectFile;
 
 use super::{Costs, threads};
+
+/// What the program chooses where processors are the limit.
+const LEVEL: Level = Level::of::<-5>();
 
 /// A segment on its way through the stages.
 struct Segment {
@@ -105,9 +109,9 @@ fn restore_stages(
     costs.time("restore: decompress", || decompress(segments, &sealer))?;
     costs.time("restore: hash segments", || hash_segments(raw))?;
     costs.time("restore: write, sync", || {
-        let mut out = File::create(dir.join("image.out"))?;
-        out.write_all(raw)?;
-        Ok(out.sync_data()?)
+        let mut out = DirectFile::new(File::create(dir.join("image.out"))?);
+        out.write_at(raw, 0)?;
+        Ok(out.into_file()?.sync_data()?)
     })
 }
 
@@ -165,7 +169,7 @@ fn compress(raw: &[u8]) -> Vec<Segment> {
     std::thread::scope(|scope| {
         for _ in 0..threads() {
             scope.spawn(|| {
-                let mut compressor = Compressor::new(Level::DEFAULT);
+                let mut compressor = Compressor::new(LEVEL);
                 loop {
                     let next = segments.lock().ok().and_then(|mut all| all.next());
                     let Some(segment) = next else { return };
@@ -233,12 +237,14 @@ fn write_shards(segments: &[Segment], dir: &Path) -> Result<()> {
         let writers: Vec<_> = (0..Redundancy::DEFAULT.total())
             .map(|shard| {
                 scope.spawn(move || -> Result<()> {
-                    let mut out = File::create(dir.join(format!("shard{shard}")))?;
+                    let file = File::create(dir.join(format!("shard{shard}")))?;
+                    let (mut out, mut at) = (DirectFile::new(file), 0);
                     for segment in segments {
                         let block = segment.block_len;
-                        out.write_all(&segment.bytes[shard * block..(shard + 1) * block])?;
+                        out.write_at(&segment.bytes[shard * block..(shard + 1) * block], at)?;
+                        at += block as u64;
                     }
-                    Ok(out.sync_data()?)
+                    Ok(out.into_file()?.sync_data()?)
                 })
             })
             .collect();
