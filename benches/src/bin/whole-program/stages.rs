@@ -24,6 +24,7 @@ const LEVEL: Level = Level::of::<-5>();
 struct Segment {
     raw_len: usize,
     method: Method,
+    stored_len: usize,
     /// Compressed, then sealed, then all blocks of its row.
     bytes: Vec<u8>,
     sealed_len: usize,
@@ -44,11 +45,21 @@ pub(crate) fn measure(costs: &mut Costs, image: &Path, dir: &Path) -> Result<()>
 fn save_stages(costs: &mut Costs, image: &Path, raw: &[u8], dir: &Path) -> Result<Vec<Segment>> {
     costs.time("save: read", || read_all(image))?;
     costs.time("save: hash segments", || hash_segments(raw))?;
-    let mut segments = Vec::new();
+    // What is compressed is thrown away: the program, too, uses the same memory again and again.
     costs.time("save: compress", || {
-        segments = compress(raw);
+        compress(raw, |_| ());
         Ok(())
     })?;
+    let kept = Mutex::new(Vec::new());
+    compress(raw, |mut segment| {
+        // Sealing and coding are not to wait for memory either.
+        segment.bytes.resize(2 * SEGMENT_BYTES, 0);
+        segment.bytes.truncate(segment.stored_len);
+        if let Ok(mut kept) = kept.lock() {
+            kept.push(segment);
+        }
+    });
+    let mut segments = kept.into_inner().unwrap_or_default();
     let sealer = sealer();
     costs.time("save: seal", || {
         on_all(segments.iter_mut(), |segment| {
@@ -162,36 +173,32 @@ fn hash_blocks(segments: &[Segment], blocks: usize) -> Result<()> {
     Ok(())
 }
 
-/// Compresses with one context for each thread.
-fn compress(raw: &[u8]) -> Vec<Segment> {
+/// Compresses with one context for each thread; those that are not kept cost no memory.
+fn compress(raw: &[u8], keep: impl Fn(Segment) + Sync) {
     let segments = Mutex::new(raw.chunks(SEGMENT_BYTES));
-    let done = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..threads() {
             scope.spawn(|| {
-                let mut compressor = Compressor::new(LEVEL);
+                let (mut compressor, mut bytes) = (Compressor::new(LEVEL), Vec::new());
                 loop {
                     let next = segments.lock().ok().and_then(|mut all| all.next());
                     let Some(segment) = next else { return };
                     if codec::segment::is_zero(segment) {
                         continue;
                     }
-                    let mut bytes = Vec::with_capacity(SEGMENT_BYTES + 16);
                     let method = compressor.compress(segment, &mut bytes);
-                    if let Ok(mut done) = done.lock() {
-                        done.push(Segment {
-                            raw_len: segment.len(),
-                            method,
-                            bytes,
-                            sealed_len: 0,
-                            block_len: 0,
-                        });
-                    }
+                    keep(Segment {
+                        raw_len: segment.len(),
+                        method,
+                        stored_len: bytes.len(),
+                        bytes: bytes.clone(),
+                        sealed_len: 0,
+                        block_len: 0,
+                    });
                 }
             });
         }
     });
-    done.into_inner().unwrap_or_default()
 }
 
 fn decompress(segments: &[Segment], sealer: &SegmentSealer) -> Result<()> {
