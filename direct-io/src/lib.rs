@@ -196,7 +196,7 @@ mod tests {
             (
                 prop_oneof![Just(0), 0..9000_u64, Just(4096), Just(WRITE_BYTES as u64)],
                 prop_oneof![
-                    0..10_usize,
+                    1..10_usize,
                     4000..4200_usize,
                     (WRITE_BYTES - 2)..(2 * WRITE_BYTES + 2),
                     Just(2 * WRITE_BYTES)
