@@ -133,7 +133,9 @@ fn what_rots_on_a_disk_is_found_and_rebuilt_before_anybody_asks() -> Result<()> 
     let file = grid.shard_files(victim)?.pop().context("no shard")?;
     tests::damage::flip(&file, 20_000)?;
     wait_until("the damaged file is gone", LIMIT, || Ok(!file.exists()))?;
-    ensure!(log(victim)?.contains("shard damaged, dropped"));
+    wait_until("it is said", LIMIT, || {
+        Ok(log(victim)?.contains("shard damaged, dropped"))
+    })?;
     wait_until("the shard is rebuilt", LIMIT, || {
         Ok(shards(&good(&grid, "42")?).len() == 5)
     })?;
