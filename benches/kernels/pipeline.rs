@@ -52,7 +52,7 @@ pub(crate) fn stages(criterion: &mut Criterion) {
     let sealer = sealer();
     group.bench_function("hash/segment", |b| {
         b.iter(in_turn(&random, |raw| {
-            black_box(sealer.hash(raw));
+            black_box(sealer.hash(raw, None));
         }));
     });
     let hasher = PieceHasher::new(&key());

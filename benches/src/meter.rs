@@ -34,11 +34,6 @@ impl Meter {
         Ok(Self { daemons })
     }
 
-    /// The daemons.
-    pub fn daemons(&self) -> &[u32] {
-        &self.daemons
-    }
-
     /// Does `work`.
     ///
     /// # Errors

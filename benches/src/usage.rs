@@ -19,16 +19,13 @@ pub fn cpu_seconds(pid: u32) -> Result<f64> {
     Ok(ticks.sum::<Result<f64, _>>()? / TICKS)
 }
 
-/// Resident and most ever resident memory of a process, MiB.
+/// Resident memory of a process, MiB.
 ///
 /// # Errors
 /// When there is no such process.
-pub fn memory_mib(pid: u32) -> Result<(f64, f64)> {
+pub fn memory_mib(pid: u32) -> Result<f64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let field = |name: &str| -> Result<f64> {
-        let line = status.lines().find_map(|line| line.strip_prefix(name));
-        let kib = line.context("no such line")?.trim().trim_end_matches(" kB");
-        Ok(kib.trim().parse::<f64>()? / 1024.0)
-    };
-    Ok((field("VmRSS:")?, field("VmHWM:")?))
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.context("no such line")?.trim().trim_end_matches(" kB");
+    Ok(kib.trim().parse::<f64>()? / 1024.0)
 }

@@ -160,7 +160,10 @@ impl Compressor {
     pub fn compress(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Method {
         let method = self.best_method(raw);
         let source = match method {
-            Method::Raw => return replace(out, raw),
+            Method::Raw => {
+                replace(out, raw);
+                return Method::Raw;
+            }
             Method::Zstd => raw,
             Method::ShuffledZstd => {
                 self.shuffled.resize(raw.len(), 0);
@@ -177,7 +180,10 @@ impl Compressor {
                 out.truncate(len);
                 method
             }
-            Err(_) => replace(out, raw),
+            Err(_) => {
+                replace(out, raw);
+                Method::Raw
+            }
         }
     }
 
@@ -255,7 +261,7 @@ impl Decompressor {
         out: &mut Vec<u8>,
     ) -> Result<(), DecompressError> {
         match method {
-            Method::Raw => _ = replace(out, stored),
+            Method::Raw => replace(out, stored),
             Method::Zstd => inflate(&mut self.context, stored, raw_len, out)?,
             Method::ShuffledZstd => {
                 inflate(&mut self.context, stored, raw_len, &mut self.planes)?;
@@ -273,10 +279,9 @@ impl Decompressor {
     }
 }
 
-fn replace(out: &mut Vec<u8>, raw: &[u8]) -> Method {
+fn replace(out: &mut Vec<u8>, raw: &[u8]) {
     out.clear();
     out.extend_from_slice(raw);
-    Method::Raw
 }
 
 /// Replaces `out` by what the frame holds, at most `raw_len` bytes.

@@ -3,7 +3,7 @@
 use crate::compress::{DecompressError, Decompressor};
 use crate::geometry::{Redundancy, ShardIndex};
 use crate::hash::SegmentHash;
-use crate::index::StoredSegment;
+use crate::index::{Patch, StoredSegment};
 use crate::pieces::{PieceHasher, apply_patch};
 use crate::rs::{CodeError, Coder};
 use crate::seal::{DataKey, OpenError, SegmentSealer};
@@ -72,8 +72,8 @@ impl Composer {
         }
     }
 
-    /// Makes the earlier segment `raw`, which is at row `place` of the base or at this byte of the image, the
-    /// new one of `len` bytes.
+    /// Makes the earlier segment `raw`, which is at row `place` of the base or at this byte of the
+    /// image, the one that `patch` belongs to; `changed` are the bytes that it has in its row.
     ///
     /// # Errors
     /// When the result is not exactly the segment that was saved.
@@ -81,15 +81,13 @@ impl Composer {
         &self,
         place: u64,
         raw: &mut [u8],
-        len: u32,
-        changed: u64,
-        patch: &[u8],
-        hash: &SegmentHash,
+        patch: &Patch,
+        changed: &[u8],
     ) -> Result<(), DecodeError> {
-        if raw.len() != len as usize || !apply_patch(raw, changed, patch) {
+        if raw.len() != patch.len as usize || !apply_patch(raw, patch.changed, changed) {
             return Err(DecodeError::Patch(place));
         }
-        if self.sealer.hash_pieces(&self.hasher.hash(raw)) != *hash {
+        if self.sealer.hash_pieces(&self.hasher.hash(raw)) != patch.hash {
             return Err(DecodeError::Hash(place));
         }
         Ok(())
@@ -160,16 +158,11 @@ impl RowDecoder {
         self.decompressor
             .decompress(stored.method, opened, stored.raw_len as usize, raw)
             .map_err(|cause| DecodeError::Decompress { row, cause })?;
-        match hash {
-            Some(hash) if self.hash(raw) != *hash => Err(DecodeError::Hash(row)),
-            _ => Ok(()),
+        let Some(hash) = hash else { return Ok(()) };
+        let pieces = self.hasher.as_ref().map(|hasher| hasher.hash(raw));
+        if self.sealer.hash(raw, pieces.as_deref()) != *hash {
+            return Err(DecodeError::Hash(row));
         }
-    }
-
-    fn hash(&self, raw: &[u8]) -> SegmentHash {
-        match &self.hasher {
-            Some(hasher) => self.sealer.hash_pieces(&hasher.hash(raw)),
-            None => self.sealer.hash(raw),
-        }
+        Ok(())
     }
 }

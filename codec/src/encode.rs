@@ -4,7 +4,7 @@ use crate::compress::{Compressor, Level};
 use crate::geometry::{Redundancy, SEGMENT_BYTES, ShardIndex};
 use crate::hash::{ManifestHash, SegmentHash};
 use crate::id::{CheckpointId, JobId, Version};
-use crate::index::{FileEntry, Index, SegmentEntry, StoredSegment};
+use crate::index::{FileEntry, Index, Patch, SegmentEntry, StoredSegment};
 use crate::manifest::{ImageKind, Manifest, ManifestError, NewManifest, Summary, Tail};
 use crate::pieces::{BaseRef, Match, Origin, PieceHash, PieceHasher};
 use crate::rs::Coder;
@@ -102,11 +102,7 @@ impl RowEncoder {
             "a segment has 1 to {SEGMENT_BYTES} bytes, not {}",
             raw.len()
         );
-        // The bytes are hashed once: with pieces, the segment's hash is that of their hashes.
-        let hash = match &pieces {
-            Some(pieces) => self.sealer.hash_pieces(pieces),
-            None => self.sealer.hash(raw),
-        };
+        let hash = self.sealer.hash(raw, pieces.as_deref());
         let method = self.compressor.compress(raw, &mut blocks);
         let stored = StoredSegment {
             raw_len: raw.len() as u32,
@@ -243,8 +239,8 @@ impl CheckpointBuilder {
         Ok(())
     }
 
-    /// Records a segment that the base or the image has, and the next row when some of it changed. `hash` is the
-    /// keyed hash of the hashes of its pieces.
+    /// Records a segment that the base or the image has, and the next row when some of it changed.
+    /// `hash` is the keyed hash of the hashes of its pieces.
     ///
     /// # Errors
     /// When it is not the next row.
@@ -259,22 +255,15 @@ impl CheckpointBuilder {
             self.push_table(row)?;
             self.stored_bytes += u64::from(row.stored.stored_len);
         }
-        let (changed, patch) = (found.changed, row.map(|row| (row.stored, row.hash)));
+        let patch = Patch {
+            len,
+            changed: found.changed,
+            row: row.map(|row| (row.stored, row.hash)),
+            hash,
+        };
         self.index.push_segment(match found.origin {
-            Origin::Base(base_row) => SegmentEntry::Patched {
-                base_row,
-                len,
-                changed,
-                patch,
-                hash,
-            },
-            Origin::Image(offset) => SegmentEntry::Shared {
-                offset,
-                len,
-                changed,
-                patch,
-                hash,
-            },
+            Origin::Base(base_row) => SegmentEntry::Patched { base_row, patch },
+            Origin::Image(offset) => SegmentEntry::Shared { offset, patch },
         });
         Ok(())
     }

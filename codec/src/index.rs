@@ -94,28 +94,41 @@ pub enum SegmentEntry {
     Patched {
         /// The base's row; larger than that of any patched segment before.
         base_row: u64,
-        /// Its image bytes.
-        len: u32,
-        /// Which pieces changed; bit 0 is the first.
-        changed: u64,
-        /// The pieces that changed, one after the other, in the next row; none when none did.
-        patch: Option<(StoredSegment, SegmentHash)>,
-        /// Keyed hash of the hashes of all its pieces.
-        hash: SegmentHash,
+        /// What changed.
+        patch: Patch,
     },
     /// A segment that this image has already, in which some pieces changed.
     Shared {
         /// Where in the stream the earlier one begins; it ends before this one begins.
         offset: u64,
-        /// Its image bytes.
-        len: u32,
-        /// Which pieces changed; bit 0 is the first.
-        changed: u64,
-        /// The pieces that changed, one after the other, in the next row; none when none did.
-        patch: Option<(StoredSegment, SegmentHash)>,
-        /// Keyed hash of the hashes of all its pieces.
-        hash: SegmentHash,
+        /// What changed.
+        patch: Patch,
     },
+}
+
+/// How a segment differs from an earlier one of the same length.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Patch {
+    /// Its image bytes.
+    pub len: u32,
+    /// Which pieces changed; bit 0 is the first.
+    pub changed: u64,
+    /// The pieces that changed, one after the other, in the next row; none when none did.
+    pub row: Option<(StoredSegment, SegmentHash)>,
+    /// Keyed hash of the hashes of all its pieces.
+    pub hash: SegmentHash,
+}
+
+impl Patch {
+    /// Whether a segment can have it.
+    fn is_possible(&self) -> bool {
+        let len = self.len as usize;
+        let stored = self.row.map_or(0, |(stored, _)| stored.raw_len as usize);
+        let is_segment = len > 0 && len <= SEGMENT_BYTES;
+        is_segment
+            && pieces::is_map_of(self.changed, len)
+            && pieces::patch_bytes(self.changed, len) == stored
+    }
 }
 
 /// How one segment is stored in its row.
@@ -192,7 +205,19 @@ impl SegmentEntry {
         match self {
             Self::Zero { bytes } => *bytes,
             Self::Stored { stored, .. } => stored.raw_len as u64,
-            Self::Patched { len, .. } | Self::Shared { len, .. } => *len as u64,
+            Self::Patched { patch, .. } | Self::Shared { patch, .. } => patch.len as u64,
+        }
+    }
+
+    /// What it stores in a row of its own.
+    pub const fn row(&self) -> Option<(&StoredSegment, &SegmentHash)> {
+        match self {
+            Self::Zero { .. } => None,
+            Self::Stored { stored, hash } => Some((stored, hash)),
+            Self::Patched { patch, .. } | Self::Shared { patch, .. } => match &patch.row {
+                Some((stored, hash)) => Some((stored, hash)),
+                None => None,
+            },
         }
     }
 }
@@ -252,13 +277,7 @@ impl Index {
 
     /// Stored segments, which are rows 0, 1, 2 ...
     pub fn rows(&self) -> impl Iterator<Item = (&StoredSegment, &SegmentHash)> {
-        self.segments.iter().filter_map(|entry| match entry {
-            SegmentEntry::Zero { .. } => None,
-            SegmentEntry::Stored { stored, hash } => Some((stored, hash)),
-            SegmentEntry::Patched { patch, .. } | SegmentEntry::Shared { patch, .. } => {
-                patch.as_ref().map(|(stored, hash)| (stored, hash))
-            }
-        })
+        self.segments.iter().filter_map(SegmentEntry::row)
     }
 
     /// Rows of the base that patched segments refer to, ascending.
@@ -298,38 +317,19 @@ impl Index {
         for (number, entry) in self.segments.iter().enumerate() {
             let begins = at;
             at = at.saturating_add(entry.bytes());
-            let (in_order, len, changed, patch) = match entry {
-                SegmentEntry::Patched {
-                    base_row,
-                    len,
-                    changed,
-                    patch,
-                    ..
-                } => {
+            let (in_order, patch) = match entry {
+                SegmentEntry::Patched { base_row, patch } => {
                     let in_order = *base_row >= from && *base_row < u64::MAX;
                     from = base_row.saturating_add(1);
-                    (in_order, len, changed, patch)
+                    (in_order, patch)
                 }
-                SegmentEntry::Shared {
-                    offset,
-                    len,
-                    changed,
-                    patch,
-                    ..
-                } => {
-                    let end = offset.checked_add(u64::from(*len));
-                    (end.is_some_and(|end| end <= begins), len, changed, patch)
+                SegmentEntry::Shared { offset, patch } => {
+                    let end = offset.checked_add(u64::from(patch.len));
+                    (end.is_some_and(|end| end <= begins), patch)
                 }
                 SegmentEntry::Zero { .. } | SegmentEntry::Stored { .. } => continue,
             };
-            let len = *len as usize;
-            let bytes = pieces::patch_bytes(*changed, len);
-            let has = patch
-                .as_ref()
-                .map_or(0, |(stored, _)| stored.raw_len as usize);
-            let is_segment = len > 0 && len <= SEGMENT_BYTES;
-            let is_patch = pieces::is_map_of(*changed, len) && bytes == has;
-            if !(is_segment && is_patch && in_order) {
+            if !(in_order && patch.is_possible()) {
                 return Err(IndexError::Patch(number));
             }
         }

@@ -232,9 +232,6 @@ impl Base {
         let (mut segments, mut moved) = (Vec::new(), BTreeMap::new());
         let (mut offset, mut row, mut first) = (0, 0, 0);
         for entry in &index.segments {
-            if let SegmentEntry::Shared { patch: Some(_), .. } = entry {
-                row += 1;
-            }
             if let SegmentEntry::Stored { stored, .. } = entry {
                 if let Some(hash) = all.get(first) {
                     moved.insert(*hash, segments.len());
@@ -246,8 +243,8 @@ impl Base {
                     first,
                 });
                 first += (stored.raw_len as usize).div_ceil(PIECE_BYTES);
-                row += 1;
             }
+            row += u64::from(entry.row().is_some());
             offset += entry.bytes();
         }
         if first != all.len() || !rest.is_empty() {

@@ -131,12 +131,17 @@ impl SegmentSealer {
     /// Keyed hash of a segment, from the hashes of its pieces.
     pub fn hash_pieces(&self, pieces: &[PieceHash]) -> SegmentHash {
         let hashes: Vec<u8> = pieces.iter().flat_map(|hash| hash.0).collect();
-        self.hash(&hashes)
+        self.keyed(&hashes)
     }
 
-    /// Keyed hash of a segment's image bytes.
-    pub fn hash(&self, raw: &[u8]) -> SegmentHash {
-        SegmentHash(*blake3::keyed_hash(&self.hash_key, raw).as_bytes())
+    /// Keyed hash of a segment: of its image bytes, or of the hashes of its pieces where there are
+    /// any, so that the bytes are hashed once.
+    pub fn hash(&self, raw: &[u8], pieces: Option<&[PieceHash]>) -> SegmentHash {
+        pieces.map_or_else(|| self.keyed(raw), |pieces| self.hash_pieces(pieces))
+    }
+
+    fn keyed(&self, bytes: &[u8]) -> SegmentHash {
+        SegmentHash(*blake3::keyed_hash(&self.hash_key, bytes).as_bytes())
     }
 
     /// Seals `buffer[from..]` as `row`, in place; appends the tag.

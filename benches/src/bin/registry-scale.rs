@@ -150,7 +150,7 @@ impl Site {
     /// Memory in MiB, CPU seconds.
     fn used(&self) -> Result<(f64, f64)> {
         let pid = self.process.id();
-        Ok((memory_mib(pid)?.0, cpu_seconds(pid)?))
+        Ok((memory_mib(pid)?, cpu_seconds(pid)?))
     }
 }
 

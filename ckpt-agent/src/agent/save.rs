@@ -234,23 +234,8 @@ impl Agent {
         let _ = tokio::time::timeout(RETRACT_TIMEOUT, asking.join_all()).await;
     }
 
-    /// What the new version and those that are kept beside it refer to.
-    fn bases_of_kept(
-        &self,
-        gathered: &Gathered,
-        report: &SaveReport,
-        base: Option<CheckpointId>,
-        keep: u32,
-    ) -> BTreeSet<CheckpointId> {
-        let older = gathered.inventory.newest_first().into_iter();
-        let older = older.filter(|known| known.version() < report.version);
-        let kept = usize::try_from(keep.max(1) - 1).unwrap_or(usize::MAX);
-        let of_older = older.take(kept).filter_map(|known| self.base_of(known));
-        of_older.chain(base).collect()
-    }
-
     /// Removes what `--keep` does not keep, and renews the lease. Who can't be told now is told by
-    /// another host, or by the next save.
+    /// another host, or by the next save. `base` is that of the new version.
     async fn remove_old(
         &self,
         gathered: &Gathered,
@@ -259,12 +244,14 @@ impl Agent {
         base: Option<CheckpointId>,
     ) {
         let job_tag = self.owner.job_tag(&request.job);
-        let bases = self.bases_of_kept(gathered, report, base, request.keep);
-        let older = gathered.inventory.newest_first().into_iter();
-        let older = older.filter(|known| known.version() < report.version);
+        let mut older = gathered.inventory.newest_first();
+        older.retain(|known| known.version() < report.version);
         let kept = usize::try_from(request.keep.max(1) - 1).unwrap_or(usize::MAX);
-        let (removed, gone): (Vec<Version>, Vec<CheckpointId>) = older
-            .skip(kept)
+        let (kept, superseded) = older.split_at(kept.min(older.len()));
+        let bases = kept.iter().filter_map(|known| self.base_of(known));
+        let bases: BTreeSet<CheckpointId> = bases.chain(base).collect();
+        let (removed, gone): (Vec<Version>, Vec<CheckpointId>) = superseded
+            .iter()
             .map(|known| (known.version(), known.manifest.public().checkpoint))
             .filter(|(_, checkpoint)| !bases.contains(checkpoint))
             .unzip();

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use codec::ShardIndex;
 use codec::decode::{Composer, DecodeError, RowDecoder};
 use codec::hash::SegmentHash;
-use codec::index::{Index, SegmentEntry, StoredSegment};
+use codec::index::{Index, Patch, SegmentEntry, StoredSegment};
 use codec::manifest::{Public, Summary};
 
 /// Where the image's bytes go, in the order of the image stream.
@@ -269,35 +269,19 @@ impl<F> Writer<F> {
                     self.tell_written(row);
                     row += 1;
                 }
-                SegmentEntry::Patched {
-                    base_row,
-                    len,
-                    changed,
-                    patch,
-                    hash,
-                } => {
+                SegmentEntry::Patched { base_row, patch } => {
                     let mut raw = self.base_row(*base_row)?;
-                    let patch = self.patch(patch.is_some(), row)?;
-                    let made = (*base_row, &mut raw[..], *len, *changed, hash);
-                    self.compose(made, patch.as_deref())?;
+                    self.compose(*base_row, &mut raw, patch, row)?;
                     sink.write(&raw).map_err(Stop::Failed)?;
                     self.give_base_back(raw);
                     (self.tell)(Decoded::BaseUsed(*base_row));
                     row += self.end_patch(patch, row);
                 }
-                SegmentEntry::Shared {
-                    offset,
-                    len,
-                    changed,
-                    patch,
-                    hash,
-                } => {
+                SegmentEntry::Shared { offset, patch } => {
                     let mut raw = self.rows.buffer();
-                    raw.resize(*len as usize, 0);
+                    raw.resize(patch.len as usize, 0);
                     sink.read_back(*offset, &mut raw).map_err(Stop::Failed)?;
-                    let patch = self.patch(patch.is_some(), row)?;
-                    let made = (*offset, &mut raw[..], *len, *changed, hash);
-                    self.compose(made, patch.as_deref())?;
+                    self.compose(*offset, &mut raw, patch, row)?;
                     sink.write(&raw).map_err(Stop::Failed)?;
                     self.rows.give_back(raw);
                     row += self.end_patch(patch, row);
@@ -325,29 +309,33 @@ impl<F> Writer<F> {
         Ok(raw)
     }
 
-    fn patch<E>(&mut self, has_one: bool, row: u64) -> Result<Option<Vec<u8>>, Stop<E>> {
-        has_one.then(|| self.rows.wait_for(row)).transpose()
-    }
-
-    /// Makes a segment of an earlier one.
+    /// Makes a segment of the earlier one at `place`; what changed is in `row`, if anything did.
     fn compose<E>(
-        &self,
-        (place, raw, len, changed, hash): (u64, &mut [u8], u32, u64, &SegmentHash),
-        patch: Option<&[u8]>,
+        &mut self,
+        place: u64,
+        raw: &mut [u8],
+        patch: &Patch,
+        row: u64,
     ) -> Result<(), Stop<E>> {
-        let patch = patch.unwrap_or_default();
-        let composer = &self.earlier.composer;
-        let made = composer.compose(place, raw, len, changed, patch, hash);
+        let changed = match patch.row {
+            Some(_) => self.rows.wait_for(row)?,
+            None => Vec::new(),
+        };
+        let made = self.earlier.composer.compose(place, raw, patch, &changed);
+        if patch.row.is_some() {
+            self.rows.give_back(changed);
+        }
         made.map_err(Stop::Undecodable)
     }
 
     /// Returns how many rows the patch took.
-    fn end_patch<E, W>(&mut self, patch: Option<Vec<u8>>, row: u64) -> u64
+    fn end_patch<E, W>(&mut self, patch: &Patch, row: u64) -> u64
     where
         F: FnMut(Decoded<E, W>),
     {
-        let Some(patch) = patch else { return 0 };
-        self.rows.give_back(patch);
+        if patch.row.is_none() {
+            return 0;
+        }
         self.tell_written(row);
         1
     }

@@ -17,7 +17,7 @@ use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 
 use super::budget::Budget;
-use super::decode::{self, Decoded, Earlier, RowBlocks, StreamSink};
+use super::decode::{self, DecodePool, Decoded, Earlier, RowBlocks, StreamSink};
 use super::encode::{self, EncodeFailure, EncodeSettings, Encoded, ReadyRow, SegmentSource};
 use crate::core::effort::Effort;
 
@@ -206,6 +206,26 @@ fn images_of_every_size_come_back() {
     }
 }
 
+type Told = mpsc::Receiver<Decoded<Infallible, Vec<u8>>>;
+
+fn decoding(manifest: &Manifest, summary: &Summary, index: Index) -> (DecodePool, Told) {
+    let (tell, told) = mpsc::channel();
+    let public = manifest.public();
+    let sink = Collect(Vec::new());
+    let pool = decode::start(
+        public,
+        summary,
+        index,
+        sink,
+        2,
+        earlier(public, summary),
+        move |decoded| {
+            tell.send(decoded).unwrap();
+        },
+    );
+    (pool, told)
+}
+
 /// Returns the number of rows.
 fn round_trip(image: &[u8], settings: &EncodeSettings, rng: &mut SmallRng) -> usize {
     let redundancy = settings.plan.redundancy;
@@ -218,19 +238,7 @@ fn round_trip(image: &[u8], settings: &EncodeSettings, rng: &mut SmallRng) -> us
     let (summary, index) = index_of(&rows, &manifest, &settings.owner);
     assert_eq!(summary.stream_bytes, image.len() as u64);
 
-    let (tell, told) = mpsc::channel();
-    let sink = Collect(Vec::new());
-    let pool = decode::start(
-        manifest.public(),
-        &summary,
-        index,
-        sink,
-        2,
-        earlier(manifest.public(), &summary),
-        move |decoded| {
-            tell.send(decoded).unwrap();
-        },
-    );
+    let (pool, told) = decoding(&manifest, &summary, index);
     for row in &rows[..rows.len() - summary.other_rows() as usize] {
         let mut shards: Vec<_> = redundancy.shards().collect();
         shards.shuffle(rng);
@@ -296,19 +304,7 @@ fn a_wrong_block_never_becomes_image_bytes() {
     };
     let (rows, manifest) = encode_all(source, &settings).unwrap();
     let (summary, index) = index_of(&rows, &manifest, &settings.owner);
-    let (tell, told) = mpsc::channel();
-    let sink = Collect(Vec::new());
-    let pool = decode::start(
-        manifest.public(),
-        &summary,
-        index,
-        sink,
-        2,
-        earlier(manifest.public(), &summary),
-        move |decoded| {
-            tell.send(decoded).unwrap();
-        },
-    );
+    let (pool, told) = decoding(&manifest, &summary, index);
     let mut blocks: Vec<_> = Redundancy::DEFAULT
         .shards()
         .take(3)

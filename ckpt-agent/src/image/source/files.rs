@@ -86,15 +86,13 @@ impl FileSource {
     fn next_is_large(&self) -> bool {
         let rest = self.files.iter().skip(self.next);
         let mut sizes = rest.map(|file| file.entry.size());
-        sizes
-            .find(|&size| size > 0)
-            .is_some_and(|size| size >= SEGMENT_BYTES as u64)
+        sizes.find(|&size| size > 0).is_some_and(is_large)
     }
 
-    /// Files that are not smaller than a segment.
+    /// Files that begin segments of their own.
     pub(super) fn large_files(&self) -> usize {
         let sizes = self.files.iter().map(|file| file.entry.size());
-        sizes.filter(|size| *size >= SEGMENT_BYTES as u64).count()
+        sizes.filter(|size| is_large(*size)).count()
     }
 
     /// Opens the next regular file; `false` when there is none.
@@ -130,7 +128,7 @@ impl FileSource {
             planned.state = state;
             set_attributes(&mut planned.entry, &stat);
         }
-        if state.size >= SEGMENT_BYTES as u64 {
+        if is_large(state.size) {
             // Only advice: without it reading is slower.
             let _ = fadvise(&file, 0, None, Advice::Sequential);
         }
@@ -291,4 +289,9 @@ const fn io_error(path: PathBuf, cause: io::Error) -> SourceError {
         path,
         cause,
     }
+}
+
+/// Whether a file fills a segment at least.
+const fn is_large(size: u64) -> bool {
+    size >= SEGMENT_BYTES as u64
 }
