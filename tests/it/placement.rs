@@ -116,7 +116,11 @@ fn passed_over(grid: &Grid, steady: &BTreeSet<String>, job: &str) -> Result<Vec<
     used.extend(names(&saved["replaced"], "host"));
     used.extend(names(&saved["placement"]["silent"], "host"));
     used.extend(slow.filter_map(|row| Some(row["name"].as_str()?.to_owned())));
-    Ok(steady.difference(&used).cloned().collect())
+    let passed_over: Vec<String> = steady.difference(&used).cloned().collect();
+    if !passed_over.is_empty() {
+        eprintln!("{saved:#}");
+    }
+    Ok(passed_over)
 }
 
 #[test]

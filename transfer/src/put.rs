@@ -8,6 +8,7 @@ use codec::hash::ShardRoot;
 use protocol::net::stream::{Exchange, GIVEN_UP, read_frame};
 use protocol::wire::limits::{CONNECT_TIMEOUT, REQUEST_TIMEOUT, SYNC_TIMEOUT};
 use protocol::wire::message::{PutEnd, Request, Response};
+use quinn::Connection;
 use tokio::sync::mpsc;
 
 use super::hosts::{Hosts, unexpected};
@@ -46,6 +47,8 @@ struct Measured {
     started: Option<Instant>,
     ended: Option<Instant>,
     bytes: u64,
+    /// Of these, those that may not have arrived.
+    in_flight: u64,
     /// Time in which the host was what the transfer waited for.
     waited: Duration,
 }
@@ -66,6 +69,12 @@ const TELLING_BYTES: u64 = 4 << 20;
 /// See [`TELLING_BYTES`].
 const TELLING_TIME: Duration = Duration::from_millis(500);
 
+/// Twice what is on the way: as much again is ready when that has arrived.
+const WINDOW_FACTOR: u64 = 2;
+
+/// A window that a connection at its beginning needs: a block and what its way may hold soon.
+const WINDOW_MIN: u64 = 512 << 10;
+
 impl Meter {
     fn update(&self, change: impl FnOnce(&mut Measured)) {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
@@ -75,9 +84,10 @@ impl Meter {
         self.update(|measured| measured.started = Some(Instant::now()));
     }
 
-    fn took(&self, bytes: u64, waited: Duration) {
+    fn took(&self, bytes: u64, waited: Duration, in_flight: u64) {
         self.update(|measured| {
             measured.bytes += bytes;
+            measured.in_flight = in_flight;
             measured.waited += waited;
         });
     }
@@ -85,20 +95,17 @@ impl Meter {
     fn end(&self, waited: Duration) {
         self.update(|measured| {
             measured.waited += waited;
+            measured.in_flight = 0;
             measured.ended = Some(Instant::now());
         });
     }
 
-    /// The rate so far; `None` when too little was sent to say. Of a transfer that did not end,
-    /// `in_flight` bytes may not have left yet.
-    pub fn rate(&self, in_flight: u64) -> Option<MeasuredRate> {
+    /// The rate so far; `None` when too little was sent to say.
+    pub fn rate(&self) -> Option<MeasuredRate> {
         let measured = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let end = measured.ended.unwrap_or_else(Instant::now);
         let took = end.checked_duration_since(measured.started?)?;
-        let bytes = match measured.ended {
-            Some(_) => measured.bytes,
-            None => measured.bytes.saturating_sub(in_flight),
-        };
+        let bytes = measured.bytes.saturating_sub(measured.in_flight);
         if bytes == 0 || (bytes < TELLING_BYTES && took < TELLING_TIME) {
             return None;
         }
@@ -130,6 +137,7 @@ pub async fn put_shard(
         return Err(unexpected("put"));
     }
     let connection = hosts.connection(host).await?;
+    let mut in_flight = fit_window(&connection, hosts.window());
     meter.begin();
     tell(PutProgress::Accepted);
     loop {
@@ -150,7 +158,8 @@ pub async fn put_shard(
                 hosts.may_send(block.len()).await;
                 let (bytes, begun) = (block.len() as u64, Instant::now());
                 send_block(&mut exchange, block).await?;
-                meter.took(bytes, begun.elapsed());
+                meter.took(bytes, begun.elapsed(), in_flight);
+                in_flight = fit_window(&connection, hosts.window());
                 tell(PutProgress::Sent(row));
             }
             PutCommand::Finish(end) => {
@@ -165,6 +174,16 @@ pub async fn put_shard(
     // Given up: fails when the stream is gone already, which comes to the same.
     let _ = exchange.send.reset(GIVEN_UP);
     Ok(())
+}
+
+/// Lets as much wait for being acknowledged as keeps the way to a host full, and no more, at most
+/// `most` bytes: a slow host would seem to take megabytes at once otherwise. Returns how much.
+fn fit_window(connection: &Connection, most: u32) -> u64 {
+    let most = u64::from(most);
+    let full = connection.stats().path.cwnd.saturating_mul(WINDOW_FACTOR);
+    let window = full.clamp(WINDOW_MIN.min(most), most);
+    connection.set_send_window(window);
+    window
 }
 
 /// How long this may take is the session's to decide.
@@ -221,9 +240,10 @@ mod tests {
             started: now.checked_sub(Duration::from_millis(took_ms)),
             ended: Some(now),
             bytes,
+            in_flight: 0,
             waited: Duration::from_millis(waited_ms),
         }));
-        meter.rate(0)
+        meter.rate()
     }
 
     #[test]
@@ -243,7 +263,7 @@ mod tests {
         assert_eq!(rate(1000, 30, 30), None);
         assert!(rate(1 << 20, 3000, 2900).is_some());
         assert_eq!(rate(0, 3000, 2900), None);
-        assert_eq!(Meter::default().rate(0), None);
+        assert_eq!(Meter::default().rate(), None);
     }
 
     #[test]
@@ -252,9 +272,10 @@ mod tests {
         meter.update(|measured| {
             measured.started = Instant::now().checked_sub(Duration::from_secs(1));
             measured.bytes = 8_000_000;
+            measured.in_flight = 7_000_000;
             measured.waited = Duration::from_secs(1);
         });
-        let Some(MeasuredRate::Exactly(rate)) = meter.rate(7_000_000) else {
+        let Some(MeasuredRate::Exactly(rate)) = meter.rate() else {
             panic!("no rate");
         };
         assert!((rate / 1e6 - 1.0).abs() < 0.2, "{rate}");

@@ -129,8 +129,10 @@ impl Agent {
             self.notebook
                 .note(Observation::Save(job_tag, report.seconds));
             self.notebook.note(Observation::Version(job_tag, version));
-            // The time of a small save is that of its round trips.
-            let is_limited = self.resources.bytes_per_second.is_some();
+            // The time of a small save is that of its round trips, and one that a host held up does not
+            // show what this machine can send.
+            let is_limited =
+                self.resources.bytes_per_second.is_some() || !report.replaced.is_empty();
             if report.shard_bytes >= UPLINK_TELLS && !is_limited {
                 let rate = report.shard_bytes as f64 / report.seconds.max(1e-3);
                 self.notebook.note(Observation::Uplink(rate));
@@ -637,8 +639,7 @@ impl<'a> Shell<'a> {
 
     /// Keeps what a transfer showed of the way to its host.
     fn learn_rate(&self, transfer: &Transfer) {
-        let in_flight = self.agent.hosts.window().into();
-        if let Some(rate) = transfer.meter.rate(in_flight) {
+        if let Some(rate) = transfer.meter.rate() {
             self.agent.learn_rate(transfer.host, rate);
         }
     }

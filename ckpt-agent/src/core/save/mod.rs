@@ -144,7 +144,8 @@ impl SaveSession {
         let unplaced = (!self.unplaced.is_empty() && self.can_open())
             .then(|| self.candidates.iter().map(|c| c.not_before).min())
             .flatten();
-        attempts.chain(unplaced).chain(self.gives_up_at()).min()
+        let times = attempts.chain(unplaced).chain(self.gives_up_at());
+        times.chain(self.suspects_until()).min()
     }
 
     /// How it ended.
@@ -462,9 +463,11 @@ impl SaveSession {
     }
 
     /// Releases the oldest rows that every attempt has, while there are more than may be retained.
-    /// All are kept while too few shards have a host for the others to be rebuilt from.
+    /// All are kept while too few shards have a host for the others to be rebuilt from, and while a
+    /// host may have to be replaced.
     fn release_rows(&mut self) {
-        if self.independent() < self.plan.redundancy.data() {
+        let too_few = self.independent() < self.plan.redundancy.data();
+        if too_few || self.suspects_until().is_some() {
             return;
         }
         let needed = self

@@ -7,7 +7,7 @@
 
 use super::attempt::{Attempt, Phase};
 use super::{AttemptId, SaveSession};
-use crate::core::Fault;
+use crate::core::{Fault, Millis};
 
 /// A host is judged after rows have waited for it for this long.
 const EVIDENCE_MS: u64 = 500;
@@ -27,6 +27,31 @@ const REPLACE_US: u64 = 1_000_000;
 impl SaveSession {
     /// An attempt whose host should be replaced by a spare, and why.
     pub(super) fn too_slow(&self) -> Option<(AttemptId, Fault)> {
+        let (id, slowest, middle) = self.slowest()?;
+        self.is_too_slow(slowest, middle).then(|| {
+            let fault = Fault::Slow {
+                ms_per_row: self.at_least_us_per_row(slowest) / 1000,
+                others_ms: middle / 1000,
+            };
+            (id, fault)
+        })
+    }
+
+    /// When it will have turned out whether a host for which rows wait now, and which seems slow, is
+    /// too slow. Until then no row is released that its successor would need.
+    pub(super) fn suspects_until(&self) -> Option<Millis> {
+        if self.released > 0 {
+            return None;
+        }
+        let (_, slowest, middle) = self.slowest()?;
+        let busy = slowest.busy_until(self.now);
+        let seems_slow = self.at_least_us_per_row(slowest) >= SLOW_FACTOR * middle;
+        let waits = slowest.sent < slowest.given;
+        (waits && seems_slow && busy < EVIDENCE_MS).then(|| self.now.plus(EVIDENCE_MS - busy))
+    }
+
+    /// The slowest host, and the time per row of the middle one of the others, if there is a spare.
+    fn slowest(&self) -> Option<(AttemptId, &Attempt, u64)> {
         let spare = |c: &super::Candidate| !c.was_slow && c.not_before <= self.now;
         if !self.candidates.iter().any(spare) {
             return None;
@@ -40,13 +65,7 @@ impl SaveSession {
             .collect();
         others.sort_unstable();
         let middle = *others.get(others.len().checked_sub(1)? / 2)?;
-        self.is_too_slow(slowest, middle).then(|| {
-            let fault = Fault::Slow {
-                ms_per_row: self.at_least_us_per_row(slowest) / 1000,
-                others_ms: middle / 1000,
-            };
-            (id, fault)
-        })
+        Some((id, slowest, middle))
     }
 
     /// As if the row that is under way had just been taken.

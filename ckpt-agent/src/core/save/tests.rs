@@ -360,6 +360,51 @@ fn a_host_at_a_tenth_of_the_others_rate_is_replaced_by_a_spare() {
     assert!(matches!(rig.session.faults()[0].1, Fault::Slow { .. }));
 }
 
+/// Host 2 takes one row in the time in which the others take ten, up to `until` rows of theirs.
+fn with_a_host_that_seems_slow(hosts: usize, until: u64) -> (Rig, Vec<SaveAction>) {
+    let mut small = plan(2, 1, hosts);
+    small.limits.retain_bytes = 10 * ROW_BYTES;
+    let mut rig = Rig::new(small);
+    rig.accept(0..3);
+    let mut actions = Vec::new();
+    for row in 0..until {
+        actions.extend(rig.rows(row..row + 1));
+        rig.now = rig.now.plus(10);
+        actions.extend(rig.sent(0, row..row + 1));
+        actions.extend(rig.sent(1, row..row + 1));
+        if row % 10 == 9 {
+            actions.extend(rig.sent(2, row / 10..row / 10 + 1));
+        }
+    }
+    (rig, actions)
+}
+
+fn is_release(action: &SaveAction) -> bool {
+    matches!(action, SaveAction::Release(_))
+}
+
+#[test]
+fn what_the_successor_of_a_slow_host_needs_is_kept_until_it_is_known_to_be_slow() {
+    let (mut rig, actions) = with_a_host_that_seems_slow(4, 45);
+    assert!(!actions.iter().any(is_release), "{actions:?}");
+    let known = rig.session.next_deadline().unwrap();
+    assert!(known <= rig.now.plus(50), "{known:?} {:?}", rig.now);
+    let actions = rig.at(known.0, SaveEvent::Tick);
+    assert_eq!(opened(&actions), [(2, 3)]);
+    let accepted = rig.tell(SaveEvent::Accepted(AttemptId(3)));
+    assert_eq!(accepted[0], SaveAction::Send(AttemptId(3), 0));
+}
+
+#[test]
+fn a_host_that_has_caught_up_holds_no_memory() {
+    let (mut rig, _) = with_a_host_that_seems_slow(4, 30);
+    let actions = rig.sent(2, 3..30);
+    assert_eq!(actions.into_iter().filter(is_release).count(), 20);
+    // Without a spare there is no successor.
+    let (_, actions) = with_a_host_that_seems_slow(3, 30);
+    assert_eq!(actions.into_iter().filter(is_release).count(), 3);
+}
+
 #[test]
 fn a_slow_host_is_kept_when_there_is_no_spare() {
     let (rig, actions) = with_a_slow_host(3, 10);
