@@ -21,6 +21,11 @@ use codec::{OwnerId, Redundancy};
 use protocol::grid::{Grid, GridError};
 use protocol::identity::Identity;
 use serde::Serialize;
+use tracing::Level;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::agent::{
     self, AdviseRequest, Agent, Depth, ForgetWhich, Resources, RestoreRequest, RestoreTarget,
@@ -83,15 +88,15 @@ pub fn main(args: impl IntoIterator<Item = OsString>, daemon: &DaemonProgram) ->
 }
 
 fn log_to_stderr(verbose: bool) {
-    let default = if verbose { "info" } else { "error" };
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
-    // Fails when there is a logger already: then that one is used.
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let usual = if verbose { Level::INFO } else { Level::ERROR };
+    let wanted = std::env::var("RUST_LOG").ok();
+    let wanted: Option<Targets> = wanted.and_then(|wanted| wanted.parse().ok());
+    let log = tracing_subscriber::fmt::layer()
         .with_ansi(false)
         .with_writer(io::stderr)
-        .try_init();
+        .with_filter(wanted.unwrap_or_else(|| Targets::new().with_default(usual)));
+    // Fails when there is a logger already: then that one is used.
+    let _ = tracing_subscriber::registry().with(log).try_init();
 }
 
 fn write_report(report: &dyn Report, json: bool) -> io::Result<()> {

@@ -21,8 +21,12 @@ use protocol::identity::{
     Identity, JoinToken, PublicPart, Role, certificate_to_pem, is_name, new_key, read_key,
     replace_public, write_key,
 };
+use tracing::Level;
 use tracing::warn;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::config::{DaemonConfig, GIVES_WAY_AFTER};
 use crate::core::repair::Patience;
@@ -530,13 +534,16 @@ async fn stop_signal() -> Result<()> {
 }
 
 fn log_to_stderr(format: LogFormat) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr);
-    // Fails when there is a logger already: then that one is used.
-    let _ = match format {
-        LogFormat::Text => log.with_ansi(false).try_init(),
-        LogFormat::Json => log.json().try_init(),
+    let wanted = std::env::var("RUST_LOG").ok();
+    let wanted: Option<Targets> = wanted.and_then(|wanted| wanted.parse().ok());
+    let filter = wanted.unwrap_or_else(|| Targets::new().with_default(Level::INFO));
+    let log = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let log = match format {
+        LogFormat::Text => log.with_ansi(false).boxed(),
+        LogFormat::Json => log.json().boxed(),
     };
+    // Fails when there is a logger already: then that one is used.
+    let _ = tracing_subscriber::registry()
+        .with(log.with_filter(filter))
+        .try_init();
 }
