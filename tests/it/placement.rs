@@ -110,8 +110,9 @@ fn passed_over(grid: &Grid, steady: &BTreeSet<String>, job: &str) -> Result<Vec<
     };
     let table = saved["placement"]["hosts"].as_array().context("no table")?;
     let rate = |row: &serde_json::Value| row["bytes_per_second"].as_f64().unwrap_or(0.0);
-    let fastest = table.iter().map(rate).fold(0.0, f64::max);
-    let slow = table.iter().filter(|row| rate(row) < fastest / 2.0);
+    let chosen = table.iter().filter(|row| row["chosen"] == true);
+    let fastest = chosen.map(rate).fold(0.0, f64::max);
+    let slow = table.iter().filter(|row| rate(row) < fastest);
     let mut used = names(&saved["holders"], "host");
     used.extend(names(&saved["replaced"], "host"));
     used.extend(names(&saved["placement"]["silent"], "host"));

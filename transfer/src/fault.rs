@@ -26,12 +26,10 @@ pub enum Fault {
         retry_after_ms: u32,
     },
     /// It holds all others up; another host is tried.
-    #[error("{ms_per_row} ms for each row, where others take {others_ms}")]
+    #[error("takes {:.1} MB/s, much less than the others", *bytes_per_second as f64 / 1e6)]
     Slow {
-        /// Milliseconds that it took for each row, on average.
-        ms_per_row: u64,
-        /// What the middle one of the other hosts took.
-        others_ms: u64,
+        /// Bytes per second that it took.
+        bytes_per_second: u64,
     },
     /// What it says or sends is wrong.
     #[error("wrong data: {0}")]

@@ -51,6 +51,8 @@ struct Measured {
     in_flight: u64,
     /// Time in which the host was what the transfer waited for.
     waited: Duration,
+    /// Bytes that it took in that time.
+    waited_bytes: u64,
 }
 
 /// What a transfer says about the way to its host.
@@ -69,6 +71,13 @@ const TELLING_BYTES: u64 = 4 << 20;
 /// See [`TELLING_BYTES`].
 const TELLING_TIME: Duration = Duration::from_millis(500);
 
+/// A transfer that was given up tells how slow its host is if it waited for so long: what went before
+/// had no need to wait.
+const TELLING_WAIT: Duration = Duration::from_millis(250);
+
+/// A block that takes less than this did not wait.
+const WAITED: Duration = Duration::from_millis(1);
+
 /// Twice what is on the way: as much again is ready when that has arrived.
 const WINDOW_FACTOR: u64 = 2;
 
@@ -84,11 +93,15 @@ impl Meter {
         self.update(|measured| measured.started = Some(Instant::now()));
     }
 
-    fn took(&self, bytes: u64, waited: Duration, in_flight: u64) {
+    /// `queued` says that the block had waited for others before it.
+    fn took(&self, bytes: u64, waited: Duration, queued: bool, in_flight: u64) {
         self.update(|measured| {
             measured.bytes += bytes;
             measured.in_flight = in_flight;
             measured.waited += waited;
+            if queued || waited >= WAITED {
+                measured.waited_bytes += bytes;
+            }
         });
     }
 
@@ -103,6 +116,11 @@ impl Meter {
     /// The rate so far; `None` when too little was sent to say.
     pub fn rate(&self) -> Option<MeasuredRate> {
         let measured = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if measured.ended.is_none() && measured.waited >= TELLING_WAIT {
+            let bytes = measured.waited_bytes.saturating_sub(measured.in_flight);
+            let rate = bytes.max(1) as f64 / measured.waited.as_secs_f64();
+            return Some(MeasuredRate::Exactly(rate));
+        }
         let end = measured.ended.unwrap_or_else(Instant::now);
         let took = end.checked_duration_since(measured.started?)?;
         let bytes = measured.bytes.saturating_sub(measured.in_flight);
@@ -141,6 +159,7 @@ pub async fn put_shard(
     meter.begin();
     tell(PutProgress::Accepted);
     loop {
+        let queued = !commands.is_empty();
         let command = tokio::select! {
             biased;
             command = commands.recv() => command,
@@ -158,7 +177,7 @@ pub async fn put_shard(
                 hosts.may_send(block.len()).await;
                 let (bytes, begun) = (block.len() as u64, Instant::now());
                 send_block(&mut exchange, block).await?;
-                meter.took(bytes, begun.elapsed(), in_flight);
+                meter.took(bytes, begun.elapsed(), queued, in_flight);
                 in_flight = fit_window(&connection, hosts.window());
                 tell(PutProgress::Sent(row));
             }
@@ -242,6 +261,7 @@ mod tests {
             bytes,
             in_flight: 0,
             waited: Duration::from_millis(waited_ms),
+            waited_bytes: bytes,
         }));
         meter.rate()
     }
@@ -267,17 +287,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_still_in_flight_was_not_taken() {
+    fn a_transfer_that_was_given_up_tells_what_its_host_took_while_it_was_waited_for() {
         let meter = Meter::default();
-        meter.update(|measured| {
-            measured.started = Instant::now().checked_sub(Duration::from_secs(1));
-            measured.bytes = 8_000_000;
-            measured.in_flight = 7_000_000;
-            measured.waited = Duration::from_secs(1);
-        });
-        let Some(MeasuredRate::Exactly(rate)) = meter.rate() else {
-            panic!("no rate");
-        };
-        assert!((rate / 1e6 - 1.0).abs() < 0.2, "{rate}");
+        meter.begin();
+        let (none, long) = (Duration::ZERO, Duration::from_millis(400));
+        // Nobody waited for these.
+        meter.took(3_000_000, none, false, 0);
+        assert_eq!(meter.rate(), None, "too short");
+        meter.took(300_000, long, false, 200_000);
+        meter.took(300_000, none, true, 200_000);
+        assert_eq!(meter.rate(), Some(MeasuredRate::Exactly(1e6)));
     }
 }

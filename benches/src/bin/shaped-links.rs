@@ -2,7 +2,7 @@
 //! Scores are times over what the bytes take that have to cross the narrowest link. Needs root.
 //!
 //! ```text
-//! cargo run --release -p benches --bin shaped-links -- IMAGE
+//! cargo run --release -p benches --bin shaped-links -- IMAGE [links|slow|clients]
 //! ```
 
 use std::path::PathBuf;
@@ -23,12 +23,28 @@ fn main() -> Result<()> {
     }
     let image = std::env::args_os().nth(1).context("which image?")?;
     let image = PathBuf::from(image).canonicalize()?;
+    let only = std::env::args().nth(2);
+    let wanted = |what: &str| only.as_ref().is_none_or(|only| only == what);
+    if wanted("links") {
+        links(&image)?;
+    }
+    if wanted("slow") {
+        slow_host(&image)?;
+    }
+    if wanted("clients") {
+        many_clients(&image)?;
+    }
+    Ok(())
+}
+
+/// One client whose own link is the narrowest.
+fn links(image: &std::path::Path) -> Result<()> {
     println!("| | bytes | s | s at the link's rate | score |\n|---|---|---|---|---|");
     for mbit in [100, 1000] {
         let grid = NetGrid::up(6)?;
         grid.limit(CLIENT, mbit)?;
         grid.limit_uplink(CLIENT, mbit)?;
-        let saved = save(&grid, &image)?;
+        let saved = save(&grid, image)?;
         row(
             &format!("save, uplink {mbit} Mbit/s"),
             &saved,
@@ -39,8 +55,7 @@ fn main() -> Result<()> {
         let what = format!("restore, downlink {mbit} Mbit/s");
         row(&what, &restored, "fetched_bytes", mbit)?;
     }
-    slow_host(&image)?;
-    many_clients(&image)
+    Ok(())
 }
 
 fn save(grid: &NetGrid, image: &std::path::Path) -> Result<Value> {

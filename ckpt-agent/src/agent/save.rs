@@ -20,7 +20,8 @@ use crate::cancel::Cancel;
 use crate::core::claims::ClaimDoubts;
 use crate::core::place::Placed;
 use crate::core::save::{
-    AttemptId, SaveAction, SaveEvent, SaveFailure, SaveLimits, SaveOutcome, SavePlan, SaveSession,
+    AttemptId, RowSize, SaveAction, SaveEvent, SaveFailure, SaveLimits, SaveOutcome, SavePlan,
+    SaveSession,
 };
 use crate::core::{HostIndex, Millis};
 use crate::image::{Source, SourceError, SourceOptions, Warning};
@@ -515,10 +516,11 @@ impl<'a> Shell<'a> {
                 self.tally.read_bytes += row.image_bytes;
                 self.tally.stored_bytes += row.stored_bytes;
                 self.tally.ends.push(self.tally.read_bytes);
-                let event = SaveEvent::RowReady {
-                    row: row.row,
-                    bytes: row.memory_bytes,
+                let size = RowSize {
+                    memory: row.memory_bytes,
+                    block: row.block_len as u64,
                 };
+                let event = SaveEvent::RowReady { row: row.row, size };
                 self.rows.insert(row.row, row);
                 self.tell(event);
             }

@@ -21,6 +21,8 @@ struct State {
     closed: bool,
     /// Buffers that came back: allocating megabytes anew costs a page fault for each 4 KiB.
     buffers: Vec<Vec<u8>>,
+    /// Buffers with less room are not worth keeping.
+    buffer_bytes: usize,
 }
 
 /// Bytes taken from a budget until this is dropped.
@@ -44,6 +46,7 @@ impl Budget {
                 free: bytes,
                 closed: false,
                 buffers: Vec::new(),
+                buffer_bytes: 0,
             }),
             changed: Condvar::new(),
         })
@@ -84,7 +87,11 @@ impl Budget {
 
     /// A buffer with room for `capacity` bytes and anything in it.
     pub fn buffer(&self, capacity: usize) -> Vec<u8> {
-        let returned = self.lock().buffers.pop();
+        let returned = {
+            let mut state = self.lock();
+            state.buffer_bytes = capacity;
+            state.buffers.pop()
+        };
         let mut buffer = returned.unwrap_or_default();
         buffer.reserve_exact(capacity.saturating_sub(buffer.len()));
         buffer
@@ -95,7 +102,7 @@ impl Budget {
         /// More than are ever in use at once at full speed; the others return to the system.
         const BUFFERS_MAX: usize = 64;
         let mut state = self.lock();
-        if state.buffers.len() < BUFFERS_MAX {
+        if state.buffers.len() < BUFFERS_MAX && buffer.capacity() >= state.buffer_bytes {
             state.buffers.push(buffer);
         }
     }
@@ -106,8 +113,18 @@ impl Budget {
 }
 
 impl Grant {
-    /// Returns what is not needed.
-    pub fn shrink(&mut self, bytes: u64) {
+    /// Gives what fills less than half of its buffer a smaller one, so that more fits into the budget,
+    /// and returns what that does not need. Returns the bytes that are left.
+    pub fn fit(&mut self, buffer: &mut Vec<u8>) -> u64 {
+        if buffer.len() < buffer.capacity() / 2 {
+            let fitting = buffer.as_slice().to_vec();
+            self.budget.give_back(std::mem::replace(buffer, fitting));
+        }
+        self.shrink(buffer.capacity() as u64);
+        self.bytes
+    }
+
+    fn shrink(&mut self, bytes: u64) {
         let surplus = self.bytes.saturating_sub(bytes);
         self.bytes -= surplus;
         self.budget.lock().free += surplus;
@@ -177,6 +194,23 @@ mod tests {
         budget.close();
         assert_eq!(waiting.join().unwrap(), Err(Closed));
         assert!(budget.take(1).is_err());
+    }
+
+    #[test]
+    fn what_is_small_takes_little_memory() {
+        let budget = Budget::new(1000);
+        let mut grant = budget.take(1000).unwrap();
+        let mut buffer = budget.buffer(1000);
+        buffer.extend_from_slice(&[7; 600]);
+        assert_eq!(grant.fit(&mut buffer), 1000);
+        buffer.truncate(100);
+        assert_eq!(grant.fit(&mut buffer), 100);
+        assert_eq!(buffer, [7; 100]);
+        assert_eq!(budget.lock().free, 900);
+        drop(grant.share(buffer));
+        // The large buffer came back, the small one is not worth keeping.
+        let kept: Vec<usize> = budget.lock().buffers.iter().map(Vec::capacity).collect();
+        assert_eq!(kept, [1000]);
     }
 
     #[test]

@@ -533,9 +533,8 @@ impl<E, W, F: FnMut(Encoded<E, W>)> Output<E, W, F> {
     }
 }
 
-fn ready(encoded: EncodedRow, mut grant: Grant, image_bytes: u64) -> ReadyRow {
-    let memory_bytes = encoded.blocks.capacity() as u64;
-    grant.shrink(memory_bytes);
+fn ready(mut encoded: EncodedRow, mut grant: Grant, image_bytes: u64) -> ReadyRow {
+    let memory_bytes = grant.fit(&mut encoded.blocks);
     ReadyRow {
         memory_bytes,
         row: encoded.row,

@@ -51,8 +51,14 @@ pub(super) struct Attempt {
     pub(super) given: u64,
     /// Rows that the transport took.
     pub(super) sent: u64,
+    /// Bytes of their blocks.
+    pub(super) sent_bytes: u64,
     /// Time in which rows waited for it, up to `since`.
     pub(super) busy_ms: u64,
+    /// Bytes of blocks that had waited.
+    pub(super) busy_bytes: u64,
+    /// Whether the row before left others waiting.
+    behind: bool,
     /// Rows that it would need were released before it was opened.
     pub(super) late: bool,
     /// How often its host was tried before and given some time.
@@ -72,7 +78,10 @@ impl Attempt {
             since: now,
             given: 0,
             sent: 0,
+            sent_bytes: 0,
             busy_ms: 0,
+            busy_bytes: 0,
+            behind: false,
             late: false,
             retries: 0,
             commits: 0,
@@ -90,12 +99,15 @@ impl Attempt {
         }
     }
 
-    /// Notes that the transport took rows up to `row`.
-    pub(super) fn took(&mut self, row: u64, now: Millis) {
-        if row < self.sent {
-            return;
+    /// Notes that the transport took rows up to `end`, whose blocks have so many bytes.
+    pub(super) fn took(&mut self, end: u64, bytes: u64, now: Millis) {
+        let waited = now.since(self.since) > 0;
+        self.sent = end;
+        self.sent_bytes += bytes;
+        if waited || self.behind {
+            self.busy_bytes += bytes;
         }
-        self.sent = self.given.min(row + 1);
+        self.behind = self.sent < self.given;
         self.busy_ms += now.since(self.since);
         self.since = now;
     }

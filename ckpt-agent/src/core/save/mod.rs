@@ -19,12 +19,15 @@ use codec::ShardIndex;
 
 use super::{Fault, HostIndex, Millis};
 use attempt::{Attempt, Phase};
-pub use plan::{AttemptId, SaveAction, SaveEvent, SaveFailure, SaveLimits, SaveOutcome, SavePlan};
+pub use plan::{
+    AttemptId, RowSize, SaveAction, SaveEvent, SaveFailure, SaveLimits, SaveOutcome, SavePlan,
+};
 
 /// A save.
 #[derive(Debug)]
 pub struct SaveSession {
     plan: SavePlan,
+    began: Millis,
     now: Millis,
     attempts: Vec<Attempt>,
     /// Current attempt of each shard.
@@ -32,10 +35,12 @@ pub struct SaveSession {
     candidates: VecDeque<Candidate>,
     /// Shards without an attempt: they wait for a candidate, or for others to be rebuilt from.
     unplaced: Vec<ShardIndex>,
-    /// Bytes of the rows in memory, the first of which is `released`.
-    rows: VecDeque<u64>,
+    /// The rows in memory, the first of which is `released`.
+    rows: VecDeque<RowSize>,
     released: u64,
     retained_bytes: u64,
+    /// Bytes of a shard up to now.
+    ready_bytes: u64,
     ended: bool,
     /// Whether hosts were told to commit.
     committing: bool,
@@ -84,6 +89,7 @@ impl SaveSession {
             Millis(end.0.saturating_sub(reserve))
         });
         let mut session = Self {
+            began: now,
             now,
             attempts: Vec::new(),
             slots: vec![None; plan.redundancy.total()],
@@ -92,6 +98,7 @@ impl SaveSession {
             rows: VecDeque::new(),
             released: 0,
             retained_bytes: 0,
+            ready_bytes: 0,
             ended: false,
             committing: false,
             commit_by,
@@ -114,7 +121,7 @@ impl SaveSession {
         match event {
             SaveEvent::Accepted(id) => self.accepted(id),
             SaveEvent::Failed(id, fault) => self.failed(id, fault),
-            SaveEvent::RowReady { row, bytes } => self.row_ready(row, bytes),
+            SaveEvent::RowReady { row, size } => self.row_ready(row, size),
             SaveEvent::Sent(id, row) => self.sent(id, row),
             SaveEvent::InputEnded => self.input_ended(),
             SaveEvent::Stored(id) => self.stored(id),
@@ -178,6 +185,14 @@ impl SaveSession {
 
     fn rows_ready(&self) -> u64 {
         self.released + self.rows.len() as u64
+    }
+
+    /// Bytes of the blocks of rows that are in memory.
+    fn bytes_of(&self, rows: std::ops::Range<u64>) -> u64 {
+        let first = rows.start.saturating_sub(self.released);
+        let count = rows.end.saturating_sub(rows.start);
+        let kept = self.rows.iter().skip(first as usize);
+        kept.take(count as usize).map(|row| row.block).sum()
     }
 
     /// When it is too late to go on.
@@ -269,11 +284,12 @@ impl SaveSession {
         }
     }
 
-    fn row_ready(&mut self, row: u64, bytes: u64) {
+    fn row_ready(&mut self, row: u64, size: RowSize) {
         debug_assert_eq!(row, self.rows_ready(), "rows come in order");
         let now = self.now;
-        self.rows.push_back(bytes);
-        self.retained_bytes += bytes;
+        self.rows.push_back(size);
+        self.retained_bytes += size.memory;
+        self.ready_bytes += size.block;
         let sending: Vec<AttemptId> = self
             .live()
             .filter(|(_, attempt)| attempt.phase == Phase::Sending)
@@ -295,11 +311,15 @@ impl SaveSession {
         let Some(attempt) = self.current(id) else {
             return;
         };
-        if attempt.phase != Phase::Sending {
-            // A rebuild sends rows of its own.
+        let (from, end) = (attempt.sent, attempt.given.min(row + 1));
+        // A rebuild sends rows of its own.
+        if attempt.phase != Phase::Sending || end <= from {
             return;
         }
-        attempt.took(row, now);
+        let bytes = self.bytes_of(from..end);
+        if let Some(attempt) = self.current(id) {
+            attempt.took(end, bytes, now);
+        }
         self.finish_if_sent(id);
     }
 
@@ -481,10 +501,10 @@ impl SaveSession {
             .min()
             .unwrap_or(u64::MAX);
         while self.released < needed && self.retained_bytes > self.plan.limits.retain_bytes {
-            let Some(bytes) = self.rows.pop_front() else {
+            let Some(row) = self.rows.pop_front() else {
                 return;
             };
-            self.retained_bytes -= bytes;
+            self.retained_bytes -= row.memory;
             self.actions.push_back(SaveAction::Release(self.released));
             self.released += 1;
         }
@@ -560,7 +580,8 @@ impl SaveSession {
         if !cfg!(debug_assertions) {
             return;
         }
-        debug_assert_eq!(self.rows.iter().sum::<u64>(), self.retained_bytes);
+        let memory: u64 = self.rows.iter().map(|row| row.memory).sum();
+        debug_assert_eq!(memory, self.retained_bytes);
         let mut hosts: Vec<HostIndex> = self.live().map(|(_, attempt)| attempt.host).collect();
         hosts.sort_unstable();
         let count = hosts.len();

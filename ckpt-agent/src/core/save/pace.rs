@@ -1,7 +1,7 @@
 //! When a host that works is too slow to be kept.
 //!
-//! The time in which rows waited for a host, divided by the rows that it took, is its **pace**. It
-//! does not depend on how fast rows come, so hosts can be compared while one of them holds up all.
+//! The time in which rows waited for a host, divided by the bytes that it took then, is its **pace**.
+//! It does not depend on how fast rows come, so hosts can be compared while one of them holds up all.
 //! A host is replaced when keeping it costs clearly more time than beginning again on a spare that
 //! is as fast as the middle one of the others.
 
@@ -13,16 +13,39 @@ use crate::core::{Fault, Millis};
 const EVIDENCE_MS: u64 = 500;
 
 /// Hosts that take less than this many times as long as the middle one are never replaced.
-const SLOW_FACTOR: u64 = 3;
+const SLOW_FACTOR: f64 = 3.0;
 
 /// Sending all rows again is thought to take this many times as long as it took the others.
-const RESEND_FACTOR: u64 = 2;
+const RESEND_FACTOR: f64 = 2.0;
 
 /// The same for rebuilding, which also has to read them.
-const REBUILD_FACTOR: u64 = 3;
+const REBUILD_FACTOR: f64 = 3.0;
 
-/// What a replacement costs in any case.
-const REPLACE_US: u64 = 1_000_000;
+/// What a replacement costs in any case, seconds.
+const REPLACE_SECONDS: f64 = 1.0;
+
+/// Seconds for one byte of a shard.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+struct Pace(f64);
+
+impl Pace {
+    fn of(waited_ms: u64, bytes: u64) -> Self {
+        Self(waited_ms as f64 / 1000.0 / bytes.max(1) as f64)
+    }
+
+    fn seconds_for(self, bytes: u64) -> f64 {
+        self.0 * bytes as f64
+    }
+
+    fn bytes_per_second(self) -> u64 {
+        (1.0 / self.0.max(1e-12)) as u64
+    }
+
+    /// Whether a host with this pace is slow where others have that one.
+    fn is_slow_beside(self, others: Self) -> bool {
+        self.0 > 0.0 && self.0 >= SLOW_FACTOR * others.0
+    }
+}
 
 impl SaveSession {
     /// An attempt whose host should be replaced by a spare, and why.
@@ -30,8 +53,7 @@ impl SaveSession {
         let (id, slowest, middle) = self.slowest()?;
         self.is_too_slow(slowest, middle).then(|| {
             let fault = Fault::Slow {
-                ms_per_row: self.at_least_us_per_row(slowest) / 1000,
-                others_ms: middle / 1000,
+                bytes_per_second: self.at_most(slowest).bytes_per_second(),
             };
             (id, fault)
         })
@@ -45,59 +67,65 @@ impl SaveSession {
         }
         let (_, slowest, middle) = self.slowest()?;
         let busy = slowest.busy_until(self.now);
-        let seems_slow = self.at_least_us_per_row(slowest) >= SLOW_FACTOR * middle;
+        let seems_slow = self.at_most(slowest).is_slow_beside(middle);
         let waits = slowest.sent < slowest.given;
         (waits && seems_slow && busy < EVIDENCE_MS).then(|| self.now.plus(EVIDENCE_MS - busy))
     }
 
-    /// The slowest host, and the time per row of the middle one of the others, if there is a spare.
-    fn slowest(&self) -> Option<(AttemptId, &Attempt, u64)> {
+    /// The slowest host, and the pace of the middle one of the others, if there is a spare.
+    fn slowest(&self) -> Option<(AttemptId, &Attempt, Pace)> {
         let spare = |c: &super::Candidate| !c.was_slow && c.not_before <= self.now;
         if !self.candidates.iter().any(spare) {
             return None;
         }
         let sending = self.live().filter(|(_, a)| a.phase == Phase::Sending);
-        let (id, slowest) = sending.max_by_key(|(_, attempt)| self.at_least_us_per_row(attempt))?;
-        let mut others: Vec<u64> = self
+        let (id, slowest) =
+            sending.max_by(|(_, a), (_, b)| self.at_most(a).0.total_cmp(&self.at_most(b).0))?;
+        let mut others: Vec<Pace> = self
             .live()
             .filter(|(other, attempt)| *other != id && attempt.sent > 0)
-            .map(|(_, attempt)| self.us_per_row(attempt))
+            .map(|(_, attempt)| Pace::of(attempt.busy_until(self.now), attempt.busy_bytes))
             .collect();
-        others.sort_unstable();
+        others.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
         let middle = *others.get(others.len().checked_sub(1)? / 2)?;
         Some((id, slowest, middle))
     }
 
-    /// As if the row that is under way had just been taken.
-    fn at_least_us_per_row(&self, attempt: &Attempt) -> u64 {
-        let busy_us = attempt.busy_until(self.now).saturating_mul(1000);
-        let under_way = u64::from(attempt.sent < attempt.given);
-        busy_us / (attempt.sent + under_way).max(1)
+    /// Its pace if the row that is under way had just been taken.
+    fn at_most(&self, attempt: &Attempt) -> Pace {
+        let under_way = self.bytes_of(attempt.sent..attempt.given.min(attempt.sent + 1));
+        Pace::of(attempt.busy_until(self.now), attempt.busy_bytes + under_way)
     }
 
-    fn us_per_row(&self, attempt: &Attempt) -> u64 {
-        let busy_us = attempt.busy_until(self.now).saturating_mul(1000);
-        (busy_us / attempt.sent.max(1)).max(1)
-    }
-
-    /// Compares the times until the rows that are known, and as many again while the image has
-    /// not ended, are with the host or with a spare.
-    fn is_too_slow(&self, attempt: &Attempt, others_us: u64) -> bool {
-        let own_us = self.at_least_us_per_row(attempt);
-        if attempt.busy_until(self.now) < EVIDENCE_MS || own_us < SLOW_FACTOR * others_us {
+    /// Compares the time until the rows that are known are with the host with that until they are
+    /// with a spare. While the image has not ended, rows are thought to wait for the host for as long
+    /// again as they did.
+    fn is_too_slow(&self, attempt: &Attempt, others: Pace) -> bool {
+        let own = self.at_most(attempt);
+        let busy_ms = attempt.busy_until(self.now);
+        if busy_ms < EVIDENCE_MS || !own.is_slow_beside(others) {
             return false;
         }
-        let ready = self.rows_ready();
-        let mut keep = (ready - attempt.sent).saturating_mul(own_us);
+        let mut keep = own.seconds_for(self.ready_bytes - attempt.sent_bytes);
         if !self.ended {
-            keep = keep.saturating_add(ready.saturating_mul(own_us - others_us));
+            keep += busy_ms as f64 / 1000.0;
         }
         let factor = if self.released == 0 {
             RESEND_FACTOR
         } else {
             REBUILD_FACTOR
         };
-        let again = ready.saturating_mul(others_us).saturating_mul(factor);
-        keep > again.saturating_add(REPLACE_US)
+        keep > self.seconds_again(others) * factor + REPLACE_SECONDS
+    }
+
+    /// What it takes a host like the others to take all rows up to now: not longer than it took them,
+    /// even where nobody ever waited for them.
+    fn seconds_again(&self, others: Pace) -> f64 {
+        let all_along = self.now.since(self.began) as f64 / 1000.0;
+        if others.0 > 0.0 {
+            others.seconds_for(self.ready_bytes).min(all_along)
+        } else {
+            all_along
+        }
     }
 }

@@ -42,6 +42,15 @@ pub struct SavePlan {
     pub limits: SaveLimits,
 }
 
+/// What a row takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowSize {
+    /// Bytes of memory.
+    pub memory: u64,
+    /// Bytes of one block: what is sent to one host.
+    pub block: u64,
+}
+
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SaveEvent {
@@ -55,8 +64,8 @@ pub enum SaveEvent {
     RowReady {
         /// The row; rows come in order.
         row: u64,
-        /// Its bytes.
-        bytes: u64,
+        /// What it takes.
+        size: RowSize,
     },
     /// The transport took a row's block for an attempt; rows go in order.
     Sent(AttemptId, u64),

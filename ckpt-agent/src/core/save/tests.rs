@@ -76,7 +76,10 @@ impl Rig {
         rows.flat_map(|row| {
             self.tell(SaveEvent::RowReady {
                 row,
-                bytes: ROW_BYTES,
+                size: RowSize {
+                    memory: ROW_BYTES,
+                    block: ROW_BYTES / 2,
+                },
             })
         })
         .collect()

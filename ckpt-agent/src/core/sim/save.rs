@@ -9,7 +9,7 @@ use rand::rngs::SmallRng;
 
 use super::{Agenda, trace};
 use crate::core::save::{
-    AttemptId, SaveAction, SaveEvent, SaveLimits, SaveOutcome, SavePlan, SaveSession,
+    AttemptId, RowSize, SaveAction, SaveEvent, SaveLimits, SaveOutcome, SavePlan, SaveSession,
 };
 use crate::core::{Fault, HostIndex, Millis};
 
@@ -415,7 +415,10 @@ impl Shell {
         self.rows.insert(row);
         self.tell(SaveEvent::RowReady {
             row,
-            bytes: ROW_BYTES,
+            size: RowSize {
+                memory: ROW_BYTES,
+                block: ROW_BYTES,
+            },
         });
         self.later(2, Event::Produce);
     }
