@@ -152,7 +152,7 @@ impl SaveSession {
             .then(|| self.candidates.iter().map(|c| c.not_before).min())
             .flatten();
         let times = attempts.chain(unplaced).chain(self.gives_up_at());
-        times.chain(self.suspects_until()).min()
+        times.chain(self.unjudged_until()).min()
     }
 
     /// How it ended.
@@ -487,7 +487,7 @@ impl SaveSession {
     /// host may have to be replaced.
     fn release_rows(&mut self) {
         let too_few = self.independent() < self.plan.redundancy.data();
-        if too_few || self.suspects_until().is_some() {
+        if too_few || self.unjudged_until().is_some() {
             return;
         }
         let needed = self

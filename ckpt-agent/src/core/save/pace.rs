@@ -59,23 +59,29 @@ impl SaveSession {
         })
     }
 
-    /// When it will have turned out whether a host for which rows wait now, and which seems slow, is
-    /// too slow. Until then no row is released that its successor would need.
-    pub(super) fn suspects_until(&self) -> Option<Millis> {
-        if self.released > 0 {
+    /// When it will have turned out whether a host for which rows wait now is too slow. Until then no
+    /// row is released that its successor would need, if there is a spare.
+    pub(super) fn unjudged_until(&self) -> Option<Millis> {
+        let all_fit = self.retained_bytes <= self.plan.limits.retain_bytes;
+        if all_fit || self.released > 0 || !self.has_spare() {
             return None;
         }
-        let (_, slowest, middle) = self.slowest()?;
-        let busy = slowest.busy_until(self.now);
-        let seems_slow = self.at_most(slowest).is_slow_beside(middle);
-        let waits = slowest.sent < slowest.given;
-        (waits && seems_slow && busy < EVIDENCE_MS).then(|| self.now.plus(EVIDENCE_MS - busy))
+        let sending = self.live().filter(|(_, a)| a.phase == Phase::Sending);
+        let waiting = sending.filter(|(_, attempt)| attempt.sent < attempt.given);
+        let busy = waiting.map(|(_, attempt)| attempt.busy_until(self.now));
+        let missing = busy.filter_map(|busy| EVIDENCE_MS.checked_sub(busy));
+        let missing = missing.filter(|missing| *missing > 0).min()?;
+        Some(self.now.plus(missing))
+    }
+
+    fn has_spare(&self) -> bool {
+        let spare = |c: &super::Candidate| !c.was_slow && c.not_before <= self.now;
+        self.candidates.iter().any(spare)
     }
 
     /// The slowest host, and the pace of the middle one of the others, if there is a spare.
     fn slowest(&self) -> Option<(AttemptId, &Attempt, Pace)> {
-        let spare = |c: &super::Candidate| !c.was_slow && c.not_before <= self.now;
-        if !self.candidates.iter().any(spare) {
+        if !self.has_spare() {
             return None;
         }
         let sending = self.live().filter(|(_, a)| a.phase == Phase::Sending);

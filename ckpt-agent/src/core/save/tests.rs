@@ -204,10 +204,11 @@ fn with_a_late_shard() -> Rig {
     small.limits.retain_bytes = 0;
     let mut rig = Rig::new(small);
     rig.accept(0..3);
-    rig.rows(0..2);
+    rig.rows(0..1);
     for attempt in 0..3 {
         rig.sent(attempt, 0..1);
     }
+    rig.rows(1..2);
     let lost = rig.tell(SaveEvent::Failed(AttemptId(1), gone()));
     assert!(opened(&lost).is_empty(), "no host waits for a rebuild");
     for attempt in [0, 2] {
@@ -291,10 +292,11 @@ fn a_save_that_can_not_become_whole_any_more_ends_before_its_input() {
     small.limits.retain_bytes = 0;
     let mut rig = Rig::new(small);
     rig.accept(0..3);
-    rig.rows(0..2);
+    rig.rows(0..1);
     for attempt in 0..3 {
         rig.sent(attempt, 0..1);
     }
+    rig.rows(1..2);
     rig.tell(SaveEvent::Failed(AttemptId(0), gone()));
     assert!(rig.session.outcome().is_none());
     rig.tell(SaveEvent::Failed(AttemptId(1), gone()));
