@@ -19,10 +19,9 @@ pub struct Budget {
 struct State {
     free: u64,
     closed: bool,
-    /// Buffers that came back: allocating megabytes anew costs a page fault for each 4 KiB.
+    /// Buffers that came back, the last one last: allocating megabytes anew costs a page fault for
+    /// each 4 KiB.
     buffers: Vec<Vec<u8>>,
-    /// Buffers with less room are not worth keeping.
-    buffer_bytes: usize,
 }
 
 /// Bytes taken from a budget until this is dropped.
@@ -31,6 +30,12 @@ pub struct Grant {
     budget: Arc<Budget>,
     bytes: u64,
 }
+
+/// This share of the budget may be kept in buffers when nothing is free.
+const KEPT_SHARE: u64 = 16;
+
+/// Halves of a row's buffer that are smaller are not worth it.
+const BUFFER_MIN: usize = 64 << 10;
 
 /// The budget is closed: nothing is needed any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,7 +51,6 @@ impl Budget {
                 free: bytes,
                 closed: false,
                 buffers: Vec::new(),
-                buffer_bytes: 0,
             }),
             changed: Condvar::new(),
         })
@@ -85,26 +89,22 @@ impl Budget {
         self.changed.notify_all();
     }
 
-    /// A buffer with room for `capacity` bytes and anything in it.
+    /// A buffer with room for `capacity` bytes, and for less than twice as many, with anything in it.
     pub fn buffer(&self, capacity: usize) -> Vec<u8> {
-        let returned = {
+        let (fitting, surplus) = {
             let mut state = self.lock();
-            state.buffer_bytes = capacity;
-            state.buffers.pop()
+            (
+                state.fitting(capacity),
+                state.surplus(self.bytes / KEPT_SHARE),
+            )
         };
-        let mut buffer = returned.unwrap_or_default();
-        buffer.reserve_exact(capacity.saturating_sub(buffer.len()));
-        buffer
+        drop(surplus);
+        fitting.unwrap_or_else(|| Vec::with_capacity(capacity))
     }
 
     /// Gives a buffer back, to be used again.
-    pub fn give_back(&self, buffer: Vec<u8>) {
-        /// More than are ever in use at once at full speed; the others return to the system.
-        const BUFFERS_MAX: usize = 64;
-        let mut state = self.lock();
-        if state.buffers.len() < BUFFERS_MAX && buffer.capacity() >= state.buffer_bytes {
-            state.buffers.push(buffer);
-        }
+    fn give_back(&self, buffer: Vec<u8>) {
+        self.lock().buffers.push(buffer);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -112,12 +112,38 @@ impl Budget {
     }
 }
 
+impl State {
+    fn fitting(&mut self, capacity: usize) -> Option<Vec<u8>> {
+        let fits = |buffer: &Vec<u8>| (capacity..2 * capacity).contains(&buffer.capacity());
+        let at = self.buffers.iter().rposition(fits)?;
+        Some(self.buffers.remove(at))
+    }
+
+    /// The oldest buffers, for which there is no room in what is free and `more` bytes.
+    fn surplus(&mut self, more: u64) -> Vec<Vec<u8>> {
+        let mut room = self.free + more;
+        let newest = self.buffers.iter().rev().take_while(|buffer| {
+            let rest = room.checked_sub(buffer.capacity() as u64);
+            room = rest.unwrap_or(0);
+            rest.is_some()
+        });
+        let surplus = self.buffers.len() - newest.count();
+        self.buffers.drain(..surplus).collect()
+    }
+}
+
 impl Grant {
     /// Gives what fills less than half of its buffer a smaller one, so that more fits into the budget,
     /// and returns what that does not need. Returns the bytes that are left.
     pub fn fit(&mut self, buffer: &mut Vec<u8>) -> u64 {
-        if buffer.len() < buffer.capacity() / 2 {
-            let fitting = buffer.as_slice().to_vec();
+        if buffer.len() <= buffer.capacity() / 2 {
+            let mut capacity = buffer.capacity() / 2;
+            while buffer.len() <= capacity / 2 && capacity > BUFFER_MIN {
+                capacity /= 2;
+            }
+            let mut fitting = self.budget.buffer(capacity);
+            fitting.clear();
+            fitting.extend_from_slice(buffer);
             self.budget.give_back(std::mem::replace(buffer, fitting));
         }
         self.shrink(buffer.capacity() as u64);
@@ -198,19 +224,38 @@ mod tests {
 
     #[test]
     fn what_is_small_takes_little_memory() {
-        let budget = Budget::new(1000);
-        let mut grant = budget.take(1000).unwrap();
-        let mut buffer = budget.buffer(1000);
-        buffer.extend_from_slice(&[7; 600]);
-        assert_eq!(grant.fit(&mut buffer), 1000);
-        buffer.truncate(100);
-        assert_eq!(grant.fit(&mut buffer), 100);
-        assert_eq!(buffer, [7; 100]);
-        assert_eq!(budget.lock().free, 900);
+        const ROW: usize = 1 << 20;
+        let budget = Budget::new(ROW as u64);
+        let mut grant = budget.take(ROW as u64).unwrap();
+        let mut buffer = budget.buffer(ROW);
+        buffer.resize(ROW / 2 + 1, 7);
+        assert_eq!(grant.fit(&mut buffer), ROW as u64);
+        buffer.truncate(ROW / 4);
+        assert_eq!(grant.fit(&mut buffer), ROW as u64 / 4);
+        assert!(buffer == [7; ROW / 4]);
+        assert_eq!(budget.lock().free, ROW as u64 * 3 / 4);
         drop(grant.share(buffer));
-        // The large buffer came back, the small one is not worth keeping.
-        let kept: Vec<usize> = budget.lock().buffers.iter().map(Vec::capacity).collect();
-        assert_eq!(kept, [1000]);
+        assert_eq!(kept(&budget), [ROW, ROW / 4]);
+        // Both are used again, each for what it is good for.
+        assert_eq!(budget.buffer(ROW / 4).capacity(), ROW / 4);
+        assert_eq!(kept(&budget), [ROW]);
+    }
+
+    fn kept(budget: &Budget) -> Vec<usize> {
+        budget.lock().buffers.iter().map(Vec::capacity).collect()
+    }
+
+    #[test]
+    fn buffers_that_are_kept_are_within_what_is_free() {
+        let budget = Budget::new(160);
+        for capacity in [10, 20, 30, 40] {
+            budget.give_back(Vec::with_capacity(capacity));
+        }
+        let grant = budget.take(115).unwrap();
+        // 45 are free, and 10 may always be kept.
+        assert_eq!(budget.buffer(35).capacity(), 40);
+        assert_eq!(kept(&budget), [20, 30], "the oldest goes");
+        drop(grant);
     }
 
     #[test]
