@@ -39,6 +39,9 @@ pub enum Fault {
     Starved,
 }
 
+/// Longest time that is soon.
+const SOON_MS: u32 = 2_000;
+
 impl Fault {
     /// How long to wait before the same host is asked again; `None` when it did not ask for that.
     /// Never more than [`RETRY_AFTER_MAX_MS`], whatever the host says.
@@ -49,6 +52,19 @@ impl Fault {
             }
             _ => None,
         }
+    }
+
+    /// Whether the host takes shards, but too many are coming in right now: it wants to be asked again
+    /// soon. One that its owner needs names a longer time.
+    pub const fn is_crowded(&self) -> bool {
+        matches!(
+            self,
+            Self::Refused {
+                code: Code::Busy,
+                retry_after_ms: 1..=SOON_MS,
+                ..
+            }
+        )
     }
 
     /// Whether the host has the version for another checkpoint.
@@ -128,6 +144,12 @@ mod tests {
             detail: String::new(),
             retry_after_ms,
         }
+    }
+
+    #[test]
+    fn who_wants_to_be_asked_again_soon_is_crowded() {
+        assert!(busy(1_000).is_crowded());
+        assert!(!busy(3_600_000).is_crowded() && !busy(0).is_crowded());
     }
 
     #[test]

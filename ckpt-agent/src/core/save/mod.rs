@@ -63,6 +63,9 @@ struct Candidate {
 /// How often a host that asks for some time is asked again.
 const RETRIES_MAX: u32 = 3;
 
+/// How long hosts are asked again that have too many transfers at the moment.
+const CROWDED_MS: u64 = 60_000;
+
 /// How often a host that was lost before it had the whole shard is tried again, after all others.
 const LOST_RETRIES_MAX: u32 = 2;
 
@@ -387,6 +390,12 @@ impl SaveSession {
                 again.was_slow = true;
                 self.candidates.push_back(again);
             }
+            // When many save at once, those that came first end soon.
+            fault if fault.is_crowded() && self.waits_for_crowds() => {
+                again.retries = retries;
+                again.not_before = now.plus(fault.retry_after_ms().unwrap_or(REST_MS));
+                self.candidates.push_back(again);
+            }
             Fault::Gone(_) if retries >= LOST_RETRIES_MAX => {}
             _ if retries >= RETRIES_MAX => {}
             fault => {
@@ -396,10 +405,19 @@ impl SaveSession {
                 }
             }
         }
-        self.faults.push((host, fault));
+        if !self.faults.contains(&(host, fault.clone())) {
+            self.faults.push((host, fault));
+        }
         self.slots[shard.at()] = None;
         self.unplaced.push(shard);
         self.place();
+    }
+
+    /// Whether a host that has too many transfers right now is asked again and again. Who would rather
+    /// have fewer shards than wait has said so.
+    fn waits_for_crowds(&self) -> bool {
+        let wants_all = usize::from(self.plan.min_parity) >= self.plan.redundancy.parity();
+        wants_all && self.now.since(self.began) < CROWDED_MS
     }
 
     /// Gives up what took too long, and asks candidates whose time has come.

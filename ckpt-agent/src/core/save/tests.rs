@@ -470,6 +470,45 @@ fn a_busy_host_is_asked_again_a_bounded_number_of_times() {
 }
 
 #[test]
+fn a_host_with_too_many_transfers_is_asked_until_it_has_a_place() {
+    let crowded = || refused(Code::Busy, 1_000);
+    let mut rig = Rig::new(plan(1, 1, 2));
+    rig.accept(0..1);
+    let mut tries = 1;
+    while rig.now.0 < CROWDED_MS {
+        rig.tell(SaveEvent::Failed(AttemptId(tries), crowded()));
+        let at = rig.now.0 + 1_000;
+        assert_eq!(opened(&rig.at(at, SaveEvent::Tick)), [(1, 1)]);
+        tries += 1;
+    }
+    assert_eq!(rig.session.faults().len(), 1, "told once");
+    let last = (0..=RETRIES_MAX).take_while(|_| {
+        rig.tell(SaveEvent::Failed(AttemptId(tries), crowded()));
+        let at = rig.now.0 + 1_000;
+        rig.at(at, SaveEvent::Tick);
+        tries += 1;
+        rig.session.outcome().is_none()
+    });
+    assert_eq!(last.count(), RETRIES_MAX as usize);
+
+    let mut hurried = plan(1, 1, 2);
+    hurried.min_parity = 0;
+    let mut rig = Rig::new(hurried);
+    rig.accept(0..1);
+    rig.rows(0..1);
+    rig.tell(SaveEvent::InputEnded);
+    rig.sent(0, 0..1);
+    rig.tell(SaveEvent::Stored(AttemptId(0)));
+    for tries in 0..RETRIES_MAX {
+        rig.tell(SaveEvent::Failed(AttemptId(1 + tries), crowded()));
+        let at = rig.now.0 + 1_000;
+        rig.at(at, SaveEvent::Tick);
+    }
+    let last = rig.tell(SaveEvent::Failed(AttemptId(1 + RETRIES_MAX), crowded()));
+    assert!(last.contains(&SaveAction::Commit(AttemptId(0))), "{last:?}");
+}
+
+#[test]
 fn nobody_commits_before_all_have_stored() {
     let mut rig = Rig::new(plan(1, 1, 2));
     rig.accept(0..2);
