@@ -53,7 +53,7 @@ impl SaveSession {
         let (id, slowest, middle) = self.slowest()?;
         self.is_too_slow(slowest, middle).then(|| {
             let fault = Fault::Slow {
-                bytes_per_second: self.at_most(slowest).bytes_per_second(),
+                bytes_per_second: self.best_pace(slowest).bytes_per_second(),
             };
             (id, fault)
         })
@@ -86,7 +86,7 @@ impl SaveSession {
         }
         let sending = self.live().filter(|(_, a)| a.phase == Phase::Sending);
         let (id, slowest) =
-            sending.max_by(|(_, a), (_, b)| self.at_most(a).0.total_cmp(&self.at_most(b).0))?;
+            sending.max_by(|(_, a), (_, b)| self.best_pace(a).0.total_cmp(&self.best_pace(b).0))?;
         let mut others: Vec<Pace> = self
             .live()
             .filter(|(other, attempt)| *other != id && attempt.sent > 0)
@@ -98,7 +98,7 @@ impl SaveSession {
     }
 
     /// Its pace if the row that is under way had just been taken.
-    fn at_most(&self, attempt: &Attempt) -> Pace {
+    fn best_pace(&self, attempt: &Attempt) -> Pace {
         let under_way = self.bytes_of(attempt.sent..attempt.given.min(attempt.sent + 1));
         Pace::of(attempt.busy_until(self.now), attempt.busy_bytes + under_way)
     }
@@ -107,7 +107,7 @@ impl SaveSession {
     /// with a spare. While the image has not ended, rows are thought to wait for the host for as long
     /// again as they did.
     fn is_too_slow(&self, attempt: &Attempt, others: Pace) -> bool {
-        let own = self.at_most(attempt);
+        let own = self.best_pace(attempt);
         let busy_ms = attempt.busy_until(self.now);
         if busy_ms < EVIDENCE_MS || !own.is_slow_beside(others) {
             return false;
