@@ -121,17 +121,18 @@ impl SaveSession {
         } else {
             REBUILD_FACTOR
         };
-        keep > self.seconds_again(others) * factor + REPLACE_SECONDS
+        keep > self.seconds_again(others, busy_ms) * factor + REPLACE_SECONDS
     }
 
     /// What it takes a host like the others to take all rows up to now: not longer than it took them,
-    /// even where nobody ever waited for them.
-    fn seconds_again(&self, others: Pace) -> f64 {
-        let all_along = self.now.since(self.began) as f64 / 1000.0;
+    /// without the time in which rows waited for the slow one. That is all that is known where nobody
+    /// ever waited for the others.
+    fn seconds_again(&self, others: Pace, busy_ms: u64) -> f64 {
+        let took = self.now.since(self.began).saturating_sub(busy_ms) as f64 / 1000.0;
         if others.0 > 0.0 {
-            others.seconds_for(self.ready_bytes).min(all_along)
+            others.seconds_for(self.ready_bytes).min(took)
         } else {
-            all_along
+            took
         }
     }
 }

@@ -401,6 +401,31 @@ fn what_the_successor_of_a_slow_host_needs_is_kept_until_it_is_known_to_be_slow(
 }
 
 #[test]
+fn a_host_that_stops_is_replaced_soon_though_nobody_waits_for_the_others() {
+    let mut patient = plan(2, 1, 4);
+    patient.limits.stall_ms = 60_000;
+    patient.limits.retain_bytes = u64::MAX;
+    let mut rig = Rig::new(patient);
+    rig.accept(0..3);
+    for row in 0..130 {
+        rig.rows(row..row + 1);
+        rig.sent(0, row..row + 1);
+        rig.sent(1, row..row + 1);
+        rig.now = rig.now.plus(5);
+        if row < 100 {
+            rig.sent(2, row..row + 1);
+        }
+        rig.now = rig.now.plus(5);
+    }
+    // Memory is full; host 2 has stopped.
+    let replaced = (0..20).find(|_| {
+        let at = rig.now.0 + 200;
+        !opened(&rig.at(at, SaveEvent::Tick)).is_empty()
+    });
+    assert!(replaced.is_some_and(|ticks| ticks < 10), "{replaced:?}");
+}
+
+#[test]
 fn a_host_that_has_caught_up_holds_no_memory() {
     let (mut rig, _) = with_a_host_that_seems_slow(4, 30);
     let actions = rig.sent(2, 3..30);
