@@ -210,14 +210,13 @@ impl SegmentEntry {
     }
 
     /// What it stores in a row of its own.
-    pub const fn row(&self) -> Option<(&StoredSegment, &SegmentHash)> {
+    pub fn row(&self) -> Option<(&StoredSegment, &SegmentHash)> {
         match self {
             Self::Zero { .. } => None,
             Self::Stored { stored, hash } => Some((stored, hash)),
-            Self::Patched { patch, .. } | Self::Shared { patch, .. } => match &patch.row {
-                Some((stored, hash)) => Some((stored, hash)),
-                None => None,
-            },
+            Self::Patched { patch, .. } | Self::Shared { patch, .. } => {
+                patch.row.as_ref().map(|(stored, hash)| (stored, hash))
+            }
         }
     }
 }

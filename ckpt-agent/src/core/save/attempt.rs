@@ -51,8 +51,6 @@ pub(super) struct Attempt {
     pub(super) given: u64,
     /// Rows that the transport took.
     pub(super) sent: u64,
-    /// Bytes of their blocks.
-    pub(super) sent_bytes: u64,
     /// Time in which rows waited for it, up to `since`.
     pub(super) busy_ms: u64,
     /// Bytes of blocks that had waited.
@@ -78,7 +76,6 @@ impl Attempt {
             since: now,
             given: 0,
             sent: 0,
-            sent_bytes: 0,
             busy_ms: 0,
             busy_bytes: 0,
             behind: false,
@@ -103,7 +100,6 @@ impl Attempt {
     pub(super) fn took(&mut self, end: u64, bytes: u64, now: Millis) {
         let waited = now.since(self.since) > 0;
         self.sent = end;
-        self.sent_bytes += bytes;
         if waited || self.behind {
             self.busy_bytes += bytes;
         }

@@ -405,8 +405,9 @@ impl SaveSession {
                 }
             }
         }
-        if !self.faults.contains(&(host, fault.clone())) {
-            self.faults.push((host, fault));
+        let told = (host, fault);
+        if !self.faults.contains(&told) {
+            self.faults.push(told);
         }
         self.slots[shard.at()] = None;
         self.unplaced.push(shard);

@@ -112,7 +112,7 @@ impl SaveSession {
         if busy_ms < EVIDENCE_MS || !own.is_slow_beside(others) {
             return false;
         }
-        let mut keep = own.seconds_for(self.ready_bytes - attempt.sent_bytes);
+        let mut keep = own.seconds_for(self.bytes_of(attempt.sent..self.rows_ready()));
         if !self.ended {
             keep += busy_ms as f64 / 1000.0;
         }
