@@ -72,8 +72,8 @@ impl Composer {
         }
     }
 
-    /// Makes the earlier segment `raw`, which is at row `place` of the base or at this byte of the
-    /// image, the one that `patch` belongs to; `changed` are the bytes that it has in its row.
+    /// Makes the earlier bytes `raw`, which are in row `place` of the base or at this byte of the
+    /// image, the segment that `patch` belongs to; `changed` are the bytes that it has in its row.
     ///
     /// # Errors
     /// When the result is not exactly the segment that was saved.

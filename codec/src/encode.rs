@@ -1,5 +1,6 @@
 //! From segments to rows of blocks, and from rows to a signed manifest.
 
+use crate::anchors::{Anchor, anchors};
 use crate::compress::{Compressor, Level};
 use crate::geometry::{Redundancy, SEGMENT_BYTES, ShardIndex};
 use crate::hash::{ManifestHash, SegmentHash};
@@ -29,6 +30,8 @@ pub struct EncodedRow {
     pub table: Vec<BlockEntry>,
     /// Hashes of the segment's pieces, if they are wanted.
     pub pieces: Vec<PieceHash>,
+    /// Its anchors, if they are wanted.
+    pub anchors: Vec<Anchor>,
 }
 
 impl EncodedRow {
@@ -121,6 +124,7 @@ impl RowEncoder {
             block_len,
             blocks,
             table,
+            anchors: pieces.iter().flat_map(|_| anchors(raw)).collect(),
             pieces: pieces.unwrap_or_default(),
         }
     }
@@ -189,6 +193,8 @@ pub struct CheckpointBuilder {
     index_rows: Vec<StoredSegment>,
     /// Hashes of the pieces of all stored segments.
     pieces: Vec<u8>,
+    /// Their anchors.
+    anchors: Vec<u8>,
     piece_rows: Vec<StoredSegment>,
     tables: Vec<TableBuilder>,
     stored_bytes: u64,
@@ -211,6 +217,7 @@ impl CheckpointBuilder {
             index: Index::default(),
             index_rows: Vec::new(),
             pieces: Vec::new(),
+            anchors: Vec::new(),
             piece_rows: Vec::new(),
             tables,
             stored_bytes: 0,
@@ -232,6 +239,8 @@ impl CheckpointBuilder {
         self.stored_bytes += u64::from(row.stored.stored_len);
         self.pieces
             .extend(row.pieces.iter().flat_map(|hash| hash.0));
+        let anchors = row.anchors.iter().flat_map(|anchor| anchor.0.to_le_bytes());
+        self.anchors.extend(anchors);
         self.index.push_segment(SegmentEntry::Stored {
             stored: row.stored,
             hash: row.hash,
@@ -262,16 +271,22 @@ impl CheckpointBuilder {
             hash,
         };
         self.index.push_segment(match found.origin {
-            Origin::Base(base_row) => SegmentEntry::Patched { base_row, patch },
+            Origin::Base { row, from } => SegmentEntry::Patched {
+                base_row: row,
+                from,
+                patch,
+            },
             Origin::Image(offset) => SegmentEntry::Shared { offset, patch },
         });
         Ok(())
     }
 
-    /// Hashes of the pieces of all stored segments, to be cut, encoded and passed to
-    /// [`Self::push_piece_row`] before the image is finished.
+    /// Hashes of the pieces of all stored segments, then their anchors, to be cut, encoded and
+    /// passed to [`Self::push_piece_row`] before the image is finished.
     pub fn take_pieces(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.pieces)
+        let mut pieces = std::mem::take(&mut self.pieces);
+        pieces.append(&mut self.anchors);
+        pieces
     }
 
     /// Records the next row of piece hashes.

@@ -90,10 +90,12 @@ pub enum SegmentEntry {
         /// Keyed hash of its image bytes.
         hash: SegmentHash,
     },
-    /// A segment of the base checkpoint in which some pieces changed.
+    /// A part of a segment of the base checkpoint in which some pieces changed.
     Patched {
-        /// The base's row; larger than that of any patched segment before.
+        /// The base's row; not less than that of any patched segment before.
         base_row: u64,
+        /// Where the part begins in its segment.
+        from: u32,
         /// What changed.
         patch: Patch,
     },
@@ -106,7 +108,7 @@ pub enum SegmentEntry {
     },
 }
 
-/// How a segment differs from an earlier one of the same length.
+/// How a segment differs from an earlier one, or an equally long part of one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Patch {
     /// Its image bytes.
@@ -279,7 +281,7 @@ impl Index {
         self.segments.iter().filter_map(SegmentEntry::row)
     }
 
-    /// Rows of the base that patched segments refer to, ascending.
+    /// Rows of the base that patched segments refer to, ascending; the same may come repeatedly.
     pub fn base_rows(&self) -> impl Iterator<Item = u64> {
         self.segments.iter().filter_map(|entry| match entry {
             SegmentEntry::Patched { base_row, .. } => Some(*base_row),
@@ -312,15 +314,20 @@ impl Index {
     }
 
     fn check_patches(&self) -> Result<(), IndexError> {
-        let (mut from, mut at) = (0, 0_u64);
+        let (mut row, mut at) = (0, 0_u64);
         for (number, entry) in self.segments.iter().enumerate() {
             let begins = at;
             at = at.saturating_add(entry.bytes());
             let (in_order, patch) = match entry {
-                SegmentEntry::Patched { base_row, patch } => {
-                    let in_order = *base_row >= from && *base_row < u64::MAX;
-                    from = base_row.saturating_add(1);
-                    (in_order, patch)
+                SegmentEntry::Patched {
+                    base_row,
+                    from,
+                    patch,
+                } => {
+                    let in_order = *base_row >= row && *base_row < u64::MAX;
+                    row = *base_row;
+                    let end = u64::from(*from) + u64::from(patch.len);
+                    (in_order && end <= SEGMENT_BYTES as u64, patch)
                 }
                 SegmentEntry::Shared { offset, patch } => {
                     let end = offset.checked_add(u64::from(patch.len));

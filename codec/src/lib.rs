@@ -9,6 +9,8 @@
 //! This crate is pure: no async, no sockets, no files, no clock, no random source. What it needs
 //! of these (time, random ids) is an argument. Formats are described in `docs/format.md`.
 
+pub mod anchors;
+pub mod base;
 pub mod compress;
 pub mod decode;
 pub mod encode;

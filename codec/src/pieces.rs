@@ -12,7 +12,6 @@ use zeroize::Zeroizing;
 use crate::geometry::SEGMENT_BYTES;
 use crate::hash::ManifestHash;
 use crate::id::{CheckpointId, byte_id};
-use crate::index::{Index, SegmentEntry};
 use crate::seal::DataKey;
 
 /// Bytes that are compared at once. Of a memory image in which a tenth of all 4 KiB pages changed, a
@@ -60,21 +59,30 @@ impl PieceHasher {
 
     /// Hashes of the pieces of a segment.
     pub fn hash(&self, raw: &[u8]) -> Vec<PieceHash> {
-        let piece = |piece: &[u8]| {
-            let mut hash = PieceHash([0; 16]);
-            let whole = blake3::keyed_hash(&self.key, piece);
-            hash.0.copy_from_slice(&whole.as_bytes()[..16]);
-            hash
-        };
-        raw.chunks(PIECE_BYTES).map(piece).collect()
+        raw.chunks(PIECE_BYTES)
+            .map(|piece| self.piece(piece))
+            .collect()
+    }
+
+    /// Hash of one piece.
+    pub fn piece(&self, piece: &[u8]) -> PieceHash {
+        let mut hash = PieceHash([0; 16]);
+        let whole = blake3::keyed_hash(&self.key, piece);
+        hash.0.copy_from_slice(&whole.as_bytes()[..16]);
+        hash
     }
 }
 
 /// Where most of a segment is already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// In this row of the base.
-    Base(u64),
+    /// In a row of the base.
+    Base {
+        /// Which.
+        row: u64,
+        /// So many bytes into its segment.
+        from: u32,
+    },
     /// In this image: a segment that begins so many bytes into the stream.
     Image(u64),
 }
@@ -91,7 +99,12 @@ pub struct Match {
 impl Match {
     /// What two segments of the same length have in common; `None` when more than one piece in
     /// `one_in` differs.
-    fn of(origin: Origin, new: &[PieceHash], old: &[PieceHash], one_in: usize) -> Option<Self> {
+    pub(crate) fn of(
+        origin: Origin,
+        new: &[PieceHash],
+        old: &[PieceHash],
+        one_in: usize,
+    ) -> Option<Self> {
         let pairs = new.iter().zip(old).enumerate();
         let changed = pairs
             .filter(|(_, (new, old))| new != old)
@@ -101,11 +114,8 @@ impl Match {
     }
 }
 
-/// Half of the pieces of a segment of the base may have changed.
-const BASE_ONE_IN: usize = 2;
-
-/// Less may differ from a segment of the same image: what is stored as a patch is no base for the next
-/// version, which stores the patch again.
+/// Less may differ from a segment of the same image than from one of the base: what is stored as a
+/// patch is no base for the next version, which stores the patch again.
 const SEEN_ONE_IN: usize = 8;
 
 /// Most segments that may look like a new one and are compared with it.
@@ -191,108 +201,6 @@ impl Seen {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-struct BaseSegment {
-    offset: u64,
-    row: u64,
-    len: u32,
-    /// Where its hashes begin.
-    first: usize,
-}
-
-/// Hashes of an earlier version, to be compared with.
-#[derive(Debug)]
-pub struct Base {
-    hasher: PieceHasher,
-    /// In the order of the stream.
-    segments: Vec<BaseSegment>,
-    hashes: Vec<PieceHash>,
-    /// Segments by the hash of their first piece: finds what moved.
-    moved: BTreeMap<PieceHash, usize>,
-}
-
-/// Hashes that do not go with the index.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{actual} bytes of piece hashes, {expected} expected")]
-pub struct BaseError {
-    /// What the index asks for.
-    pub expected: usize,
-    /// What there is.
-    pub actual: usize,
-}
-
-impl Base {
-    /// A base with this index; `hashes` are those of all its stored segments, in order.
-    ///
-    /// # Errors
-    /// When there are more or fewer.
-    pub fn new(index: &Index, hashes: &[u8], key: &DataKey) -> Result<Self, BaseError> {
-        let (all, rest) = hashes.as_chunks::<16>();
-        let all: Vec<PieceHash> = all.iter().map(|hash| PieceHash(*hash)).collect();
-        let (mut segments, mut moved) = (Vec::new(), BTreeMap::new());
-        let (mut offset, mut row, mut first) = (0, 0, 0);
-        for entry in &index.segments {
-            if let SegmentEntry::Stored { stored, .. } = entry {
-                if let Some(hash) = all.get(first) {
-                    moved.insert(*hash, segments.len());
-                }
-                segments.push(BaseSegment {
-                    offset,
-                    row,
-                    len: stored.raw_len,
-                    first,
-                });
-                first += (stored.raw_len as usize).div_ceil(PIECE_BYTES);
-            }
-            row += u64::from(entry.row().is_some());
-            offset += entry.bytes();
-        }
-        if first != all.len() || !rest.is_empty() {
-            let (expected, actual) = (first * 16, hashes.len());
-            return Err(BaseError { expected, actual });
-        }
-        Ok(Self {
-            hasher: PieceHasher::new(key),
-            segments,
-            hashes: all,
-            moved,
-        })
-    }
-
-    /// Hashes as the base's are.
-    pub const fn hasher(&self) -> &PieceHasher {
-        &self.hasher
-    }
-
-    /// A segment of the base that the one at `offset`, of `len` bytes and with these hashes, differs
-    /// from in at most half of its pieces; with a row of at least `from`, so that restoring reads the
-    /// base's rows in order.
-    pub fn find(&self, offset: u64, len: usize, hashes: &[PieceHash], from: u64) -> Option<Match> {
-        let here = self
-            .segments
-            .binary_search_by_key(&offset, |segment| segment.offset)
-            .ok();
-        let moved = hashes
-            .first()
-            .and_then(|hash| self.moved.get(hash))
-            .copied();
-        let candidates = here.into_iter().chain(moved);
-        let compared = candidates.filter_map(|at| self.compare(at, len, hashes, from));
-        compared.min_by_key(|found| found.changed.count_ones())
-    }
-
-    fn compare(&self, at: usize, len: usize, hashes: &[PieceHash], from: u64) -> Option<Match> {
-        let segment = self.segments.get(at)?;
-        if segment.len as usize != len || segment.row < from {
-            return None;
-        }
-        let old = self
-            .hashes
-            .get(segment.first..segment.first + hashes.len())?;
-        Match::of(Origin::Base(segment.row), hashes, old, BASE_ONE_IN)
-    }
-}
-
 /// Where the pieces of a map lie in a segment of `len` bytes.
 pub fn ranges(changed: u64, len: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
     let pieces = (0..PIECES_MAX).filter(move |piece| changed >> piece & 1 == 1);
@@ -337,9 +245,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::compress::Method;
-    use crate::hash::SegmentHash;
-    use crate::index::StoredSegment;
 
     fn key() -> DataKey {
         DataKey::new([5; 32])
@@ -350,60 +255,6 @@ mod tests {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&[seed]).finalize_xof().fill(&mut bytes);
         bytes
-    }
-
-    /// A base of these segments, a zero run before the second.
-    fn base(segments: &[Vec<u8>]) -> Base {
-        let mut index = Index::default();
-        let hasher = PieceHasher::new(&key());
-        let mut hashes = Vec::new();
-        for (at, raw) in segments.iter().enumerate() {
-            if at == 1 {
-                index.push_segment(SegmentEntry::Zero { bytes: 100 });
-            }
-            index.push_segment(SegmentEntry::Stored {
-                stored: StoredSegment {
-                    raw_len: raw.len() as u32,
-                    stored_len: raw.len() as u32,
-                    method: Method::Raw,
-                },
-                hash: SegmentHash([0; 32]),
-            });
-            hashes.extend(hasher.hash(raw).iter().flat_map(|hash| hash.0));
-        }
-        assert!(Base::new(&index, &hashes[1..], &key()).is_err());
-        Base::new(&index, &hashes, &key()).unwrap()
-    }
-
-    #[test]
-    fn what_changed_is_found_where_it_was_and_where_it_moved() {
-        let old = [
-            noise(1, SEGMENT_BYTES),
-            noise(2, 100_000),
-            noise(3, SEGMENT_BYTES),
-        ];
-        let base = base(&old);
-        let find = |offset, raw: &[u8], from| {
-            let hashes = base.hasher().hash(raw);
-            base.find(offset, raw.len(), &hashes, from)
-        };
-        let at = |row, changed| {
-            let origin = Origin::Base(row);
-            Some(Match { origin, changed })
-        };
-        let same = |row| at(row, 0);
-        assert_eq!(find(0, &old[0], 0), same(0));
-        let second = SEGMENT_BYTES as u64 + 100;
-        assert_eq!(find(second, &old[1], 0), same(1));
-        assert_eq!(find(7, &old[2], 0), same(2), "it moved");
-        assert_eq!(find(7, &old[0], 1), None, "not backwards");
-        let mut new = old[0].clone();
-        new[3 * PIECE_BYTES] ^= 1;
-        new[SEGMENT_BYTES - 1] ^= 1;
-        let changed = 1 << 3 | 1 << 63;
-        assert_eq!(find(0, &new, 0), at(0, changed));
-        assert_eq!(find(0, &noise(9, SEGMENT_BYTES), 0), None);
-        assert_eq!(find(0, &old[0][1..], 0), None, "another length");
     }
 
     #[test]

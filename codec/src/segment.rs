@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::base::{Base, Follower};
 use crate::geometry::SEGMENT_BYTES;
-use crate::pieces::{Base, Match, Origin, PieceHash, PieceHasher, Seen, cut_patch, patch_bytes};
+use crate::pieces::{Match, PieceHash, PieceHasher, Seen, cut_patch, patch_bytes};
 
 /// One piece of the image stream, in order.
 #[derive(Debug, PartialEq, Eq)]
@@ -41,9 +42,7 @@ pub enum Cut {
 /// it on; a buffer that is not full ends its segment early (before a large file, at the end).
 #[derive(Debug, Default)]
 pub struct Segmenter {
-    base: Option<Arc<Base>>,
-    /// First row of the base that may still be referred to.
-    base_from: u64,
+    base: Option<Follower>,
     seen: Option<Seen>,
     rows: u64,
     stream_bytes: u64,
@@ -54,7 +53,7 @@ impl Segmenter {
     /// A segmenter that compares with a base.
     pub fn with_base(base: Option<Arc<Base>>) -> Self {
         Self {
-            base,
+            base: base.map(Follower::new),
             ..Self::default()
         }
     }
@@ -66,8 +65,24 @@ impl Segmenter {
 
     /// Hashes pieces as whatever segments are compared with; `None` when they are not.
     fn hasher(&self) -> Option<&PieceHasher> {
-        let base = self.base.as_ref().map(|base| base.hasher());
+        let base = self.base.as_ref().map(Follower::hasher);
         base.or(self.seen.as_ref().map(Seen::hasher))
+    }
+
+    /// Where the next segment should end instead of at the end of `raw`, because what the base has
+    /// begins or ends there. Then the bytes before it have to be passed next, and the others after
+    /// them with what follows.
+    pub fn cut_at(&mut self, raw: &[u8], hashes: &[PieceHash]) -> Option<usize> {
+        let base = self.base.as_mut().filter(|_| !hashes.is_empty())?;
+        // What is in step with a file before is best left so.
+        let seen = self
+            .seen
+            .as_ref()
+            .and_then(|seen| seen.find(raw.len(), hashes));
+        if seen.is_some() {
+            return None;
+        }
+        base.cut_at(raw, hashes)
     }
 
     /// Passes the next `raw` bytes of the stream. All-zero segments give their buffer back.
@@ -100,10 +115,12 @@ impl Segmenter {
         }
         if is_zero(&raw) {
             let bytes = raw.len() as u64;
+            self.follow(raw.len(), None);
             self.zero_bytes += bytes;
             return (Some(Cut::Zero { bytes }), Some(raw));
         }
-        let found = self.find(offset, raw.len(), &hashes);
+        let found = self.find(raw.len(), &hashes);
+        self.follow(raw.len(), found);
         if let Some(seen) = &mut self.seen {
             seen.enter(offset, raw.len(), &hashes);
         }
@@ -116,19 +133,22 @@ impl Segmenter {
     }
 
     /// Where most of the segment is already. What this image has need not be fetched to restore it.
-    fn find(&self, offset: u64, len: usize, hashes: &[PieceHash]) -> Option<Match> {
+    fn find(&self, len: usize, hashes: &[PieceHash]) -> Option<Match> {
         let seen = self.seen.as_ref().and_then(|seen| seen.find(len, hashes));
         let base = self.base.as_ref();
-        let base = base.and_then(|base| base.find(offset, len, hashes, self.base_from));
+        let base = base.and_then(|base| base.find(len, hashes));
         let found = seen.into_iter().chain(base);
         found.min_by_key(|found| found.changed.count_ones())
     }
 
+    fn follow(&mut self, len: usize, found: Option<Match>) {
+        if let Some(base) = &mut self.base {
+            base.advance(len, found);
+        }
+    }
+
     /// What of the segment is to be stored.
     fn patch(&mut self, found: Match, raw: &[u8], hashes: Vec<PieceHash>) -> Cut {
-        if let Origin::Base(row) = found.origin {
-            self.base_from = row + 1;
-        }
         let patch = (found.changed != 0).then(|| {
             let mut patch = Vec::with_capacity(patch_bytes(found.changed, raw.len()));
             cut_patch(raw, found.changed, &mut patch);
@@ -176,7 +196,7 @@ pub fn is_zero(bytes: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pieces::PIECE_BYTES;
+    use crate::pieces::{Origin, PIECE_BYTES};
     use crate::seal::DataKey;
 
     #[test]

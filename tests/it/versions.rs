@@ -193,3 +193,35 @@ fn files_that_moved_in_a_tree_are_found_again() -> Result<()> {
     }
     Ok(())
 }
+
+/// An archive that a command writes: files in it became longer and shorter, and all that follows
+/// them moved by some bytes.
+#[test]
+fn what_moved_in_a_stream_is_found_again() -> Result<()> {
+    let grid = Grid::up(5)?;
+    let mut archive = image::memory(24 * MIB, 1);
+    let save = |bytes: &[u8]| -> Result<Value> {
+        fs::write(grid.path("archive"), bytes)?;
+        let save = ["--json", "save", "--job", "s", "--", "cat", "archive"];
+        grid.run(save)?.expect(0)?.json()
+    };
+    save(&archive)?;
+    for (number, at) in (1..=8).map(|n| (n, n * 2 * MIB + n * 12_345)) {
+        let longer = image::memory(512 * number, 100 + number as u64);
+        let shorter = 100 * number * (number % 2);
+        archive.splice(at..at + shorter, longer);
+    }
+    let saved = save(&archive)?;
+    ensure!(saved["base"] == 1, "{saved}");
+    let stored = saved["stored_bytes"].as_u64().context("no number")?;
+    // Half of each edit and of the 64 KiB after it is random, the rest compresses well.
+    ensure!(stored < 8 * (64 << 10), "{saved}");
+    let restored = grid.run(["restore", "--job", "s", "-o", "-"])?.expect(0)?;
+    ensure!(restored.stdout == archive);
+    let host = grid.holders("s")?.first().context("no holder")?.clone();
+    grid.kill(&host)?;
+    grid.run(["restore", "--job", "s", "-o", "back"])?
+        .expect(0)?;
+    ensure!(fs::read(grid.path("back"))? == archive);
+    Ok(())
+}

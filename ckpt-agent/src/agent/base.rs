@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use codec::CheckpointId;
 use codec::Version;
+use codec::base::Base;
 use codec::manifest::Summary;
-use codec::pieces::{Base, BaseRef, PIECE_BYTES, Seen};
+use codec::pieces::{BaseRef, PIECE_BYTES, Seen};
 
 use super::gather::Gathered;
 use super::restore::Stop;
@@ -65,7 +66,7 @@ impl Agent {
         };
         let public = known.manifest.public();
         let is_whole = known.can_lose() == Some(public.redundancy.parity());
-        let hash_bytes = summary.stream_bytes / PIECE_BYTES as u64 * 32;
+        let hash_bytes = summary.stream_bytes / PIECE_BYTES as u64 * Base::PIECE_MEMORY;
         let fits = hash_bytes <= self.resources.memory_bytes / MEMORY_SHARE;
         let is_worth_it = summary.stream_bytes >= IMAGE_BYTES_MIN
             && !summary.tail.pieces.is_empty()

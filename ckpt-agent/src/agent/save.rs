@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use codec::base::Base;
 use codec::encode::{CheckpointPlan, row_bytes_max};
 use codec::manifest::Manifest;
-use codec::pieces::Base;
 use codec::seal::{Cipher, DataKey};
 use codec::{CheckpointId, JobTag, Redundancy, ShardIndex, Version};
 use protocol::wire::message::{Claim, PutEnd, PutShard, Request};

@@ -1,6 +1,7 @@
 //! Decodes rows on all cores and writes the image in order.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -220,6 +221,15 @@ fn take_buffer(buffers: &Buffers) -> Vec<u8> {
     returned.unwrap_or_default()
 }
 
+/// Whether the next row of the base that one of these refers to is `row`.
+fn is_next_base_row(segments: &[SegmentEntry], row: u64) -> bool {
+    let next = segments.iter().find_map(|segment| match segment {
+        SegmentEntry::Patched { base_row, .. } => Some(*base_row),
+        _ => None,
+    });
+    next == Some(row)
+}
+
 struct Writer<F> {
     rows: DecodedRows,
     earlier: Earlier,
@@ -258,7 +268,7 @@ impl<F> Writer<F> {
         F: FnMut(Decoded<S::Error, S::Written>),
     {
         let mut row = 0;
-        for segment in &index.segments {
+        for (number, segment) in index.segments.iter().enumerate() {
             self.image_bytes += segment.bytes();
             match segment {
                 SegmentEntry::Zero { bytes } => sink.zeros(*bytes).map_err(Stop::Failed)?,
@@ -269,12 +279,21 @@ impl<F> Writer<F> {
                     self.tell_written(row);
                     row += 1;
                 }
-                SegmentEntry::Patched { base_row, patch } => {
-                    let mut raw = self.base_row(*base_row)?;
+                SegmentEntry::Patched {
+                    base_row,
+                    from,
+                    patch,
+                } => {
+                    let rest = index.segments.get(number + 1..).unwrap_or_default();
+                    let is_last = !is_next_base_row(rest, *base_row);
+                    let range = *from as usize..*from as usize + patch.len as usize;
+                    let mut raw = self.base_part(*base_row, range, is_last)?;
                     self.compose(*base_row, &mut raw, patch, row)?;
                     sink.write(&raw).map_err(Stop::Failed)?;
                     self.give_base_back(raw);
-                    (self.tell)(Decoded::BaseUsed(*base_row));
+                    if is_last {
+                        (self.tell)(Decoded::BaseUsed(*base_row));
+                    }
                     row += self.end_patch(patch, row);
                 }
                 SegmentEntry::Shared { offset, patch } => {
@@ -299,13 +318,30 @@ impl<F> Writer<F> {
         (self.tell)(Decoded::Written { row, image_bytes });
     }
 
-    fn base_row<E>(&mut self, row: u64) -> Result<Vec<u8>, Stop<E>> {
+    /// Bytes of a row of the base; they are copied when more of that row is needed afterwards.
+    fn base_part<E>(
+        &mut self,
+        row: u64,
+        range: Range<usize>,
+        is_last: bool,
+    ) -> Result<Vec<u8>, Stop<E>> {
         let Some(base) = &mut self.earlier.base else {
             return Err(Stop::Abandoned);
         };
-        let raw = base.wait_for(row)?;
+        let mut raw = base.wait_for(row)?;
         // Rows that no segment refers to have come before it.
         base.waiting = base.waiting.split_off(&row);
+        let part = raw.get(range.clone());
+        let part = part.ok_or(Stop::Undecodable(DecodeError::Patch(row)))?;
+        if !is_last {
+            let mut copy = base.buffer();
+            copy.clear();
+            copy.extend_from_slice(part);
+            base.waiting.insert(row, raw);
+            return Ok(copy);
+        }
+        raw.truncate(range.end);
+        raw.drain(..range.start);
         Ok(raw)
     }
 

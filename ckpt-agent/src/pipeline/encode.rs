@@ -6,11 +6,12 @@
 //! follow.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use bytes::Bytes;
+use codec::base::Base;
 use codec::compress::Level;
 use codec::encode::{
     BuildError, CheckpointBuilder, CheckpointPlan, EncodedRow, RowEncoder, row_bytes_max,
@@ -19,13 +20,15 @@ use codec::geometry::SEGMENT_BYTES;
 use codec::hash::SegmentHash;
 use codec::index::FileEntry;
 use codec::manifest::{ImageKind, Manifest};
-use codec::pieces::{Base, Match, PieceHash, PieceHasher, Seen};
+use codec::pieces::{Match, PIECE_BYTES, PieceHash, PieceHasher, Seen};
 use codec::seal::OwnerSecret;
-use codec::segment::{Cut, Segmenter, is_zero};
+use codec::segment::{Cut, Segmenter};
 use codec::{Redundancy, ShardIndex};
 
+use super::ahead::Ahead;
 use super::budget::{Budget, Closed, Grant};
 use super::governor::Governor;
+use super::hashing::{HashedSegment, Hashing, WAITING_EACH, hash_segment};
 use crate::core::effort::Effort;
 
 /// Where the image's bytes come from.
@@ -35,11 +38,16 @@ pub trait SegmentSource: Send + 'static {
     /// What the user should know.
     type Warning: Send + 'static;
 
-    /// Fills the emptied `buffer` with the next segment; `None` at the end.
+    /// Fills `buffer` with the next segment, after the first `kept` bytes, which belong to it and
+    /// stay; `None` at the end, when none were to be kept.
     ///
     /// # Errors
     /// When the image can't be read.
-    fn next_segment(&mut self, buffer: Vec<u8>) -> Result<Option<Vec<u8>>, Self::Error>;
+    fn next_segment(
+        &mut self,
+        buffer: Vec<u8>,
+        kept: usize,
+    ) -> Result<Option<Vec<u8>>, Self::Error>;
 
     /// After the last segment: what was read.
     ///
@@ -143,12 +151,9 @@ impl EncodeSettings {
     }
 }
 
-/// Segments that wait to be compared with the base, for each worker.
-const COMPARED_AT_ONCE: usize = 2;
-
 /// Bytes of image buffers that a pipeline with `cpus` workers needs beside its budget.
 pub const fn raw_bytes(cpus: usize) -> u64 {
-    (((2 + COMPARED_AT_ONCE) * cpus + 2) * SEGMENT_BYTES) as u64
+    (((2 + WAITING_EACH) * cpus + 4) * SEGMENT_BYTES) as u64
 }
 
 /// Starts the threads. `tell` is called in the order of the image, from any of them, and must not
@@ -192,6 +197,7 @@ where
             sequence: 0,
             work,
             unused,
+            spare: Vec::new(),
         };
         let read = reader.read_all(source);
         let zero_bytes = reader.segmenter.zero_bytes();
@@ -233,23 +239,6 @@ struct Patched {
     hashes: Vec<PieceHash>,
 }
 
-type Hashed = (u64, Vec<u8>, Vec<PieceHash>);
-
-fn hash_all(hasher: &PieceHasher, queue: &Mutex<Receiver<(u64, Vec<u8>)>>, done: &Sender<Hashed>) {
-    loop {
-        let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok((number, raw)) = job else { return };
-        let hashes = if is_zero(&raw) {
-            Vec::new()
-        } else {
-            hasher.hash(&raw)
-        };
-        if done.send((number, raw, hashes)).is_err() {
-            return;
-        }
-    }
-}
-
 struct Reader {
     budget: Arc<Budget>,
     redundancy: Redundancy,
@@ -260,6 +249,7 @@ struct Reader {
     sequence: u64,
     work: SyncSender<Job>,
     unused: Receiver<Vec<u8>>,
+    spare: Vec<Vec<u8>>,
 }
 
 type ReadImage<W> = (Vec<FileEntry>, ImageKind, Vec<W>);
@@ -276,83 +266,108 @@ impl Reader {
         source.finish().map_err(EncodeFailure::Source)
     }
 
-    fn buffer(&self, spare: &mut Vec<Vec<u8>>) -> Vec<u8> {
-        spare
+    fn buffer(&mut self) -> Vec<u8> {
+        self.spare
             .pop()
             .or_else(|| self.unused.try_recv().ok())
             .unwrap_or_else(|| Vec::with_capacity(SEGMENT_BYTES))
+    }
+
+    /// Reads the rest of a segment that begins with the first `kept` bytes of `buffer`.
+    fn read<S: SegmentSource>(
+        source: &mut S,
+        buffer: Vec<u8>,
+        kept: usize,
+    ) -> Result<Option<Vec<u8>>, EncodeFailure<S::Error>> {
+        let read = source.next_segment(buffer, kept);
+        read.map_err(EncodeFailure::Source)
     }
 
     fn read_plain<S: SegmentSource>(
         &mut self,
         source: &mut S,
     ) -> Result<(), EncodeFailure<S::Error>> {
-        let mut spare = Vec::new();
-        loop {
-            let buffer = self.buffer(&mut spare);
-            let read = source.next_segment(buffer).map_err(EncodeFailure::Source)?;
-            let Some(raw) = read else { return Ok(()) };
-            self.cut(raw, Vec::new(), &mut spare)?;
+        while let Some(raw) = Self::read(source, self.buffer(), 0)? {
+            self.cut(raw, Vec::new())?;
         }
+        Ok(())
     }
 
-    /// Hashes the pieces of segments on all cores while it reads on; compares and numbers them in the
-    /// order in which they were read.
+    /// Compares segments in the order in which they were read; they are hashed while it reads on.
     fn read_compared<S: SegmentSource>(
         &mut self,
         source: &mut S,
         hasher: &PieceHasher,
     ) -> Result<(), EncodeFailure<S::Error>> {
-        let (jobs, queue) = sync_channel::<(u64, Vec<u8>)>(COMPARED_AT_ONCE * self.cpus);
-        let (done, hashed) = channel();
-        let queue = Mutex::new(queue);
         thread::scope(|scope| {
-            for _ in 0..self.cpus {
-                let (queue, done) = (&queue, done.clone());
-                scope.spawn(move || hash_all(hasher, queue, &done));
-            }
-            drop(done);
-            // Dropped at the end of this, whatever comes: the threads end with it.
-            let jobs = jobs;
-            let (mut spare, mut waiting, mut next) = (Vec::new(), BTreeMap::new(), 0);
-            let mut read = 0;
-            loop {
-                let buffer = self.buffer(&mut spare);
-                let segment = source.next_segment(buffer).map_err(EncodeFailure::Source)?;
-                let Some(raw) = segment else { break };
-                jobs.send((read, raw)).map_err(|_| Closed)?;
-                read += 1;
-                while let Ok((number, raw, hashes)) = hashed.try_recv() {
-                    waiting.insert(number, (raw, hashes));
-                }
-                while let Some((raw, hashes)) = waiting.remove(&next) {
-                    self.cut(raw, hashes, &mut spare)?;
-                    next += 1;
+            let mut hashing = Hashing::start(scope, hasher, self.cpus);
+            while let Some(raw) = Self::read(source, self.buffer(), 0)? {
+                hashing.push(raw)?;
+                while let Some(segment) = hashing.try_next() {
+                    self.compare(source, hasher, &mut hashing, segment)?;
                 }
             }
-            drop(jobs);
-            while next < read {
-                if let Some((raw, hashes)) = waiting.remove(&next) {
-                    self.cut(raw, hashes, &mut spare)?;
-                    next += 1;
-                    continue;
-                }
-                // All threads are gone only if one of them panicked.
-                let (number, raw, hashes) = hashed.recv().map_err(|_| Closed)?;
-                waiting.insert(number, (raw, hashes));
+            while let Some(segment) = hashing.next()? {
+                self.compare(source, hasher, &mut hashing, segment)?;
             }
             Ok(())
         })
     }
 
-    fn cut(
+    /// Cuts a segment. Where it ends early, all that was read after it is cut anew, one segment
+    /// after the other.
+    fn compare<S: SegmentSource>(
+        &mut self,
+        source: &mut S,
+        hasher: &PieceHasher,
+        hashing: &mut Hashing,
+        (raw, hashes): HashedSegment,
+    ) -> Result<(), EncodeFailure<S::Error>> {
+        let mut ahead = Ahead::default();
+        self.cut_compared(raw, hashes, hasher, &mut ahead)?;
+        if ahead.is_empty() {
+            return Ok(());
+        }
+        while let Some((raw, _)) = hashing.next()? {
+            ahead.push_back(raw);
+        }
+        while !ahead.is_empty() {
+            let (begin, is_whole) = ahead.take(self.buffer(), &mut self.spare);
+            let kept = begin.len();
+            let raw = match is_whole {
+                true => begin,
+                false => Self::read(source, begin, kept)?.unwrap_or_default(),
+            };
+            let hashes = hash_segment(hasher, &raw);
+            self.cut_compared(raw, hashes, hasher, &mut ahead)?;
+        }
+        Ok(())
+    }
+
+    /// Cuts a segment out of `raw`; what it does not take goes to `ahead`.
+    fn cut_compared(
         &mut self,
         raw: Vec<u8>,
-        hashes: Vec<PieceHash>,
-        spare: &mut Vec<Vec<u8>>,
+        mut hashes: Vec<PieceHash>,
+        hasher: &PieceHasher,
+        ahead: &mut Ahead,
     ) -> Result<(), Closed> {
+        let Some(at) = self.segmenter.cut_at(&raw, &hashes) else {
+            return self.cut(raw, hashes);
+        };
+        let mut head = self.buffer();
+        head.clear();
+        head.extend_from_slice(raw.get(..at).unwrap_or(&raw));
+        ahead.push_front(raw, at);
+        let whole = at / PIECE_BYTES;
+        hashes.truncate(whole);
+        hashes.extend(hasher.hash(head.get(whole * PIECE_BYTES..).unwrap_or_default()));
+        self.cut(head, hashes)
+    }
+
+    fn cut(&mut self, raw: Vec<u8>, hashes: Vec<PieceHash>) -> Result<(), Closed> {
         let (cut, back) = self.segmenter.cut_hashed(raw, hashes);
-        spare.extend(back);
+        self.spare.extend(back);
         cut.map_or(Ok(()), |cut| self.pass_on(cut))
     }
 

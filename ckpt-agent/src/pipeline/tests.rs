@@ -1,15 +1,19 @@
 //! Both pipelines against each other, without a network between them.
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use codec::anchors::ANCHOR_STEP;
+use codec::base::Base;
 use codec::compress::Level;
 use codec::decode::{Composer, RowDecoder};
 use codec::encode::CheckpointPlan;
 use codec::geometry::SEGMENT_BYTES;
-use codec::index::{Extent, FileEntry, FileKind, Index};
+use codec::index::{Extent, FileEntry, FileKind, Index, StoredSegment};
 use codec::manifest::{ImageKind, Manifest, Public, Summary};
+use codec::pieces::{BaseRef, PIECE_BYTES};
 use codec::seal::{Cipher, DataKey, OwnerSecret};
 use codec::{CheckpointId, Redundancy, Version};
 use rand::rngs::SmallRng;
@@ -31,12 +35,16 @@ impl SegmentSource for Bytes {
     type Error = &'static str;
     type Warning = Infallible;
 
-    fn next_segment(&mut self, mut buffer: Vec<u8>) -> Result<Option<Vec<u8>>, &'static str> {
+    fn next_segment(
+        &mut self,
+        mut buffer: Vec<u8>,
+        kept: usize,
+    ) -> Result<Option<Vec<u8>>, &'static str> {
         if self.fail_at.is_some_and(|at| self.at >= at) {
             return Err("broken");
         }
-        let end = self.image.len().min(self.at + SEGMENT_BYTES);
-        buffer.clear();
+        let end = self.image.len().min(self.at + SEGMENT_BYTES - kept);
+        buffer.truncate(kept);
         buffer.extend_from_slice(&self.image[self.at..end]);
         self.at = end;
         Ok((!buffer.is_empty()).then_some(buffer))
@@ -56,6 +64,16 @@ impl SegmentSource for Bytes {
             kind: FileKind::Regular { size, extents },
         };
         Ok((vec![file], ImageKind::File, vec![]))
+    }
+}
+
+impl Bytes {
+    fn of(image: &[u8]) -> Self {
+        Self {
+            image: image.to_vec(),
+            at: 0,
+            fail_at: None,
+        }
     }
 }
 
@@ -145,12 +163,23 @@ fn encode_all(
 }
 
 fn index_of(rows: &[ReadyRow], manifest: &Manifest, owner: &OwnerSecret) -> (Summary, Index) {
-    let public = manifest.public();
     let summary = manifest.open(owner).unwrap();
+    let first = rows.len() - summary.index.len();
+    let bytes = raw_of(&rows[first..], manifest, &summary, &summary.index);
+    (summary, Index::decode(&bytes).unwrap())
+}
+
+/// What the first of these rows hold.
+fn raw_of(
+    rows: &[ReadyRow],
+    manifest: &Manifest,
+    summary: &Summary,
+    stored: &[StoredSegment],
+) -> Vec<u8> {
+    let public = manifest.public();
     let mut decoder = RowDecoder::new(public.redundancy, public.sealer(&summary.data_key));
     let (mut bytes, mut raw) = (Vec::new(), Vec::new());
-    let first = rows.len() - summary.index.len();
-    for (row, stored) in rows[first..].iter().zip(&summary.index) {
+    for (row, stored) in rows.iter().zip(stored) {
         let blocks: Vec<_> = public
             .redundancy
             .shards()
@@ -164,7 +193,7 @@ fn index_of(rows: &[ReadyRow], manifest: &Manifest, owner: &OwnerSecret) -> (Sum
             .unwrap();
         bytes.extend_from_slice(&raw);
     }
-    (summary, Index::decode(&bytes).unwrap())
+    bytes
 }
 
 fn earlier(public: &Public, summary: &Summary) -> Earlier {
@@ -209,32 +238,158 @@ fn images_of_every_size_come_back() {
 type Told = mpsc::Receiver<Decoded<Infallible, Vec<u8>>>;
 
 fn decoding(manifest: &Manifest, summary: &Summary, index: Index) -> (DecodePool, Told) {
+    let earlier = earlier(manifest.public(), summary);
+    decoding_with(manifest, summary, index, earlier)
+}
+
+fn decoding_with(
+    manifest: &Manifest,
+    summary: &Summary,
+    index: Index,
+    earlier: Earlier,
+) -> (DecodePool, Told) {
     let (tell, told) = mpsc::channel();
-    let public = manifest.public();
-    let sink = Collect(Vec::new());
-    let pool = decode::start(
-        public,
-        summary,
-        index,
-        sink,
-        2,
-        earlier(public, summary),
-        move |decoded| {
-            tell.send(decoded).unwrap();
-        },
-    );
+    let (public, sink) = (manifest.public(), Collect(Vec::new()));
+    let tell = move |decoded| tell.send(decoded).unwrap();
+    let pool = decode::start(public, summary, index, sink, 2, earlier, tell);
     (pool, told)
+}
+
+/// A version that is there, in memory.
+struct Version1 {
+    settings: EncodeSettings,
+    rows: Vec<ReadyRow>,
+    manifest: Manifest,
+    summary: Summary,
+    index: Index,
+}
+
+impl Version1 {
+    fn of(image: &[u8]) -> Self {
+        let settings = settings(Redundancy::DEFAULT);
+        let (rows, manifest) = encode_all(Bytes::of(image), &settings).unwrap();
+        let (summary, index) = index_of(&rows, &manifest, &settings.owner);
+        Self {
+            settings,
+            rows,
+            manifest,
+            summary,
+            index,
+        }
+    }
+
+    /// How a version that builds on it is encoded.
+    fn next(&self) -> EncodeSettings {
+        let first = self.rows.len() - self.summary.other_rows() as usize;
+        let rows = &self.rows[first..];
+        let hashes = raw_of(
+            rows,
+            &self.manifest,
+            &self.summary,
+            &self.summary.tail.pieces,
+        );
+        let base = Base::new(&self.index, &hashes, &self.summary.data_key).unwrap();
+        let mut settings = self.settings.clone();
+        settings.base = Some(Arc::new(base));
+        settings.plan.checkpoint = CheckpointId([8; 16]);
+        settings.plan.data_key = DataKey::new([9; 32]);
+        settings.plan.base = Some(BaseRef {
+            checkpoint: self.manifest.public().checkpoint,
+            manifest: self.manifest.hash(),
+        });
+        settings
+    }
+
+    /// Saves and restores a next version; returns bytes that were stored for it.
+    fn round_trip(&self, image: &[u8]) -> u64 {
+        let settings = self.next();
+        let (rows, manifest) = encode_all(Bytes::of(image), &settings).unwrap();
+        let (summary, index) = index_of(&rows, &manifest, &settings.owner);
+        let (public, own) = (self.manifest.public(), manifest.public());
+        let (pool, base) = decode::start_rows(public, &self.summary, &self.index, 2);
+        for row in index.base_rows().collect::<BTreeSet<u64>>() {
+            pool.push(whole_row(&self.rows[row as usize]));
+        }
+        let sealer = own.sealer(&summary.data_key);
+        let earlier = Earlier {
+            composer: Composer::new(sealer, &self.summary.data_key),
+            base: Some(base),
+        };
+        let (pool, told) = decoding_with(&manifest, &summary, index, earlier);
+        for row in &rows[..rows.len() - summary.other_rows() as usize] {
+            pool.push(whole_row(row));
+        }
+        let restored = loop {
+            match told.recv_timeout(Duration::from_secs(60)).unwrap() {
+                Decoded::Written { .. } | Decoded::BaseUsed(_) => {}
+                Decoded::Finished(restored) => break restored,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert!(restored == image, "{} bytes", image.len());
+        summary.stored_bytes
+    }
+}
+
+fn whole_row(row: &ReadyRow) -> RowBlocks {
+    let shards = Redundancy::DEFAULT.shards().rev().take(3);
+    RowBlocks {
+        row: row.row,
+        blocks: shards.map(|shard| (shard, row.block(shard))).collect(),
+    }
+}
+
+/// Inserts, removes or replaces some bytes; returns how many.
+fn edit(image: &mut Vec<u8>, rng: &mut SmallRng) -> usize {
+    let at = rng.random_range(0..=image.len());
+    let len = 1 << rng.random_range(0..20);
+    let mut new = vec![0; len];
+    rng.fill(&mut *new);
+    let end = image.len().min(at + len);
+    match rng.random_range(0..3) {
+        0 => drop(image.splice(at..at, new)),
+        1 => drop(image.drain(at..end)),
+        _ => drop(image.splice(at..end, new)),
+    }
+    len
+}
+
+#[test]
+fn a_next_version_stores_little_more_than_what_was_edited() {
+    let mut rng = SmallRng::seed_from_u64(11);
+    let mut first = vec![0; 24 * SEGMENT_BYTES + 4321];
+    rng.fill(&mut *first);
+    let base = Version1::of(&first);
+    assert_eq!(base.round_trip(&first), 0);
+    for edits in [1, 1, 1, 2, 5, 12] {
+        let mut next = first.clone();
+        let edited: usize = (0..edits).map(|_| edit(&mut next, &mut rng)).sum();
+        let stored = base.round_trip(&next);
+        // Up to the next anchor, the pieces at both ends, and those too few for a segment.
+        let most = edited + edits * (ANCHOR_STEP + 10 * PIECE_BYTES);
+        assert!(stored <= most as u64, "{stored}, {edits} edits of {edited}");
+    }
+}
+
+#[test]
+fn images_that_repeat_themselves_come_back_with_any_edits() {
+    let mut rng = SmallRng::seed_from_u64(12);
+    let first = image(9 * SEGMENT_BYTES, &mut rng);
+    let first = [&first[..], &first[SEGMENT_BYTES / 3..], &first[7..]].concat();
+    let base = Version1::of(&first);
+    for edits in [0, 1, 3, 9, 27] {
+        let mut next = first.clone();
+        for _ in 0..edits {
+            edit(&mut next, &mut rng);
+        }
+        base.round_trip(&next);
+    }
 }
 
 /// Returns the number of rows.
 fn round_trip(image: &[u8], settings: &EncodeSettings, rng: &mut SmallRng) -> usize {
     let redundancy = settings.plan.redundancy;
-    let source = Bytes {
-        image: image.to_vec(),
-        at: 0,
-        fail_at: None,
-    };
-    let (rows, manifest) = encode_all(source, settings).unwrap();
+    let (rows, manifest) = encode_all(Bytes::of(image), settings).unwrap();
     let (summary, index) = index_of(&rows, &manifest, &settings.owner);
     assert_eq!(summary.stream_bytes, image.len() as u64);
 
@@ -279,7 +434,7 @@ fn closing_the_budget_ends_a_stuck_pipeline() {
         at: 0,
         fail_at: None,
     };
-    let pipeline = std::sync::Arc::clone(&budget);
+    let pipeline = Arc::clone(&budget);
     encode::start(source, settings(Redundancy::DEFAULT), pipeline, move |e| {
         tell.send(e).unwrap();
     });

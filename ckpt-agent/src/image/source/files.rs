@@ -62,10 +62,11 @@ impl FileSource {
     pub(super) fn next_segment(
         &mut self,
         mut buffer: Vec<u8>,
+        kept: usize,
     ) -> Result<Option<Vec<u8>>, SourceError> {
-        // What is in the buffer is overwritten; clearing it first would cost a pass over memory.
+        // The rest of the buffer is overwritten; clearing it first would cost a pass over memory.
         buffer.resize(SEGMENT_BYTES, 0);
-        let mut filled = 0;
+        let mut filled = kept.min(SEGMENT_BYTES);
         while filled < SEGMENT_BYTES {
             if self.open.is_none() {
                 if filled > 0 && self.next_is_large() {

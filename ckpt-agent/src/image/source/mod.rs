@@ -212,10 +212,14 @@ impl SegmentSource for Source {
     type Error = SourceError;
     type Warning = Warning;
 
-    fn next_segment(&mut self, buffer: Vec<u8>) -> Result<Option<Vec<u8>>, SourceError> {
+    fn next_segment(
+        &mut self,
+        buffer: Vec<u8>,
+        kept: usize,
+    ) -> Result<Option<Vec<u8>>, SourceError> {
         match self {
-            Self::Files(files) => files.next_segment(buffer),
-            Self::Stream(stream) => stream.next_segment(buffer),
+            Self::Files(files) => files.next_segment(buffer, kept),
+            Self::Stream(stream) => stream.next_segment(buffer, kept),
         }
     }
 

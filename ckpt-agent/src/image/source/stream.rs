@@ -34,10 +34,11 @@ impl StreamSource {
     pub(super) fn next_segment(
         &mut self,
         mut buffer: Vec<u8>,
+        kept: usize,
     ) -> Result<Option<Vec<u8>>, SourceError> {
-        // What is in the buffer is overwritten; clearing it first would cost a pass over memory.
+        // The rest of the buffer is overwritten; clearing it first would cost a pass over memory.
         buffer.resize(SEGMENT_BYTES, 0);
-        let mut filled = 0;
+        let mut filled = kept.min(SEGMENT_BYTES);
         while filled < SEGMENT_BYTES {
             let room = buffer.get_mut(filled..).unwrap_or_default();
             match self.input.read(room) {
@@ -47,7 +48,7 @@ impl StreamSource {
                 Err(cause) => return Err(self.input.failed(cause)),
             }
         }
-        self.bytes += filled as u64;
+        self.bytes += (filled - kept) as u64;
         buffer.truncate(filled);
         Ok((filled > 0).then_some(buffer))
     }

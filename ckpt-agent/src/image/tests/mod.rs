@@ -55,7 +55,7 @@ fn drain_with(mut source: Source, mut between: impl FnMut(usize)) -> Result<Save
     let mut spare = Vec::with_capacity(SEGMENT_BYTES);
     for number in 0.. {
         between(number);
-        let Some(raw) = source.next_segment(spare)? else {
+        let Some(raw) = source.next_segment(spare, 0)? else {
             break;
         };
         assert!((1..=SEGMENT_BYTES).contains(&raw.len()));

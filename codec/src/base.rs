@@ -1,0 +1,473 @@
+//! An earlier version that a new one is compared with while its bytes go by.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::anchors::{ANCHOR_STEP, Anchor, Anchors, Place, anchor_count};
+use crate::index::{Index, SegmentEntry};
+use crate::pieces::{Match, Origin, PIECE_BYTES, PieceHash, PieceHasher};
+use crate::seal::DataKey;
+
+/// Half of the pieces of a segment of the base may have changed.
+const ONE_IN: usize = 2;
+
+/// So many pieces that are where they were, with which a segment begins, are worth a segment of their
+/// own when most others changed.
+const RUN_MIN: usize = 8;
+
+/// After so many segments of which nothing was found, only the first bytes of each are searched: no
+/// more are needed to find where known content goes on, if it went on before them.
+const LOST_MAX: u32 = 8;
+
+/// That many bytes.
+const LOST_BYTES: usize = 2 * ANCHOR_STEP;
+
+/// So far behind the expected place known content is looked for at first, and that much farther with
+/// each segment that is lost. Bytes that resemble others far behind must not lead there: there is no
+/// way back.
+const REACH: u64 = 4 << 20;
+
+#[derive(Clone, Copy, Debug)]
+struct BaseSegment {
+    offset: u64,
+    row: u64,
+    len: u32,
+    /// Where its hashes begin.
+    first: usize,
+}
+
+/// Hashes of an earlier version, to be compared with.
+#[derive(Debug)]
+pub struct Base {
+    hasher: PieceHasher,
+    /// In the order of the stream.
+    segments: Vec<BaseSegment>,
+    hashes: Vec<PieceHash>,
+    /// Segments by the hash of their first piece: finds what moved, when it begins a segment.
+    moved: BTreeMap<PieceHash, u32>,
+    anchors: Anchors,
+}
+
+/// Hashes that do not go with the index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{actual} bytes of piece hashes, {expected} expected")]
+pub struct BaseError {
+    /// What the index asks for.
+    pub expected: usize,
+    /// What there is.
+    pub actual: usize,
+}
+
+impl Base {
+    /// Memory that is taken for each piece.
+    pub const PIECE_MEMORY: u64 = 32 + Anchors::MEMORY * PIECE_BYTES as u64 / ANCHOR_STEP as u64;
+
+    /// A base with this index; `hashes` are those of the pieces of all its stored segments, in
+    /// order, then their anchors.
+    ///
+    /// # Errors
+    /// When there are more or fewer.
+    pub fn new(index: &Index, hashes: &[u8], key: &DataKey) -> Result<Self, BaseError> {
+        let (segments, pieces) = stored_segments(index);
+        let count = |segment: &BaseSegment| anchor_count(segment.len as usize);
+        let expected = pieces * 16 + segments.iter().map(count).sum::<usize>() * 8;
+        let wrong = BaseError {
+            expected,
+            actual: hashes.len(),
+        };
+        if hashes.len() != expected || u32::try_from(segments.len()).is_err() {
+            return Err(wrong);
+        }
+        let (pieces, anchors) = hashes.split_at_checked(pieces * 16).ok_or(wrong)?;
+        let hashes: Vec<PieceHash> = pieces
+            .as_chunks()
+            .0
+            .iter()
+            .map(|hash| PieceHash(*hash))
+            .collect();
+        let first = |segment: &BaseSegment| hashes.get(segment.first).copied();
+        let moved = segments.iter().filter_map(first).zip(0..).collect();
+        let places = segments.iter().zip(0..).flat_map(|(segment, number)| {
+            let pieces = (0..).step_by(ANCHOR_STEP / PIECE_BYTES);
+            pieces.take(count(segment)).map(move |piece| Place {
+                segment: number,
+                piece,
+            })
+        });
+        let anchors = anchors.as_chunks().0.iter();
+        let anchors = anchors.map(|anchor| Anchor(u64::from_le_bytes(*anchor)));
+        let anchors = Anchors::new(anchors.zip(places).collect());
+        Ok(Self {
+            hasher: PieceHasher::new(key),
+            segments,
+            hashes,
+            moved,
+            anchors,
+        })
+    }
+
+    /// Hashes as the base's are.
+    pub const fn hasher(&self) -> &PieceHasher {
+        &self.hasher
+    }
+
+    /// The place of this byte of the base's stream, if a piece begins there.
+    fn place_of(&self, offset: u64) -> Option<Place> {
+        let after = self.segments.partition_point(|s| s.offset <= offset);
+        let segment = after.checked_sub(1)?;
+        let within = offset - self.segments.get(segment)?.offset;
+        let is_piece = within.is_multiple_of(PIECE_BYTES as u64);
+        let place = Place {
+            segment: segment as u32,
+            piece: u32::try_from(within / PIECE_BYTES as u64).ok()?,
+        };
+        (is_piece && self.rest(place) > 0).then_some(place)
+    }
+
+    fn segment(&self, place: Place) -> Option<&BaseSegment> {
+        self.segments.get(place.segment as usize)
+    }
+
+    /// Bytes from a place to the end of its segment.
+    fn rest(&self, place: Place) -> usize {
+        let len = self.segment(place).map_or(0, |segment| segment.len);
+        (len as usize).saturating_sub(from(place))
+    }
+
+    /// Where in the base's stream a place is.
+    fn offset(&self, place: Place) -> u64 {
+        let offset = self.segment(place).map_or(0, |segment| segment.offset);
+        offset + from(place) as u64
+    }
+
+    /// Hashes of the pieces from a place to the end of its segment.
+    fn pieces(&self, place: Place) -> &[PieceHash] {
+        let first = self.segment(place).map_or(0, |segment| segment.first) + place.piece as usize;
+        let count = self.rest(place).div_ceil(PIECE_BYTES);
+        self.hashes.get(first..first + count).unwrap_or_default()
+    }
+
+    /// Whether a piece begins at `at`.
+    fn is_there(&self, raw: &[u8], at: usize, place: Place) -> bool {
+        let len = self.rest(place).min(PIECE_BYTES);
+        let new = raw.get(at..at + len).map(|piece| self.hasher.piece(piece));
+        new.is_some() && new == self.pieces(place).first().copied()
+    }
+
+    /// What a segment of `len` bytes has of the one at `place`.
+    fn compare(&self, place: Place, len: usize, hashes: &[PieceHash]) -> Option<Match> {
+        let old = self.pieces(place).get(..hashes.len())?;
+        if len > self.rest(place) {
+            return None;
+        }
+        let origin = Origin::Base {
+            row: self.segment(place)?.row,
+            from: from(place) as u32,
+        };
+        Match::of(origin, hashes, old, ONE_IN)
+    }
+
+    /// Whether the rest of a segment of the base is most likely what `raw` begins with, and shorter.
+    fn ends_within(&self, place: Place, raw: &[u8], hashes: &[PieceHash]) -> bool {
+        let rest = self.rest(place);
+        let whole = rest / PIECE_BYTES;
+        if rest >= raw.len() {
+            return false;
+        }
+        let pairs = hashes.iter().zip(self.pieces(place)).take(whole);
+        let same = pairs.filter(|(new, old)| new == old).count();
+        same * ONE_IN > whole || (whole == 0 && self.is_there(raw, 0, place))
+    }
+}
+
+const fn from(place: Place) -> usize {
+    place.piece as usize * PIECE_BYTES
+}
+
+/// The base's stored segments, and how many pieces they have.
+fn stored_segments(index: &Index) -> (Vec<BaseSegment>, usize) {
+    let mut segments = Vec::new();
+    let (mut offset, mut row, mut first) = (0, 0, 0);
+    for entry in &index.segments {
+        if let SegmentEntry::Stored { stored, .. } = entry {
+            segments.push(BaseSegment {
+                offset,
+                row,
+                len: stored.raw_len,
+                first,
+            });
+            first += (stored.raw_len as usize).div_ceil(PIECE_BYTES);
+        }
+        row += u64::from(entry.row().is_some());
+        offset += entry.bytes();
+    }
+    (segments, first)
+}
+
+/// Follows a base through the stream of a new version.
+#[derive(Debug)]
+pub struct Follower {
+    base: Arc<Base>,
+    /// First segment of the base that may still be referred to: restoring reads its rows in order.
+    floor: u32,
+    /// The byte of the base's stream that is expected next.
+    next: u64,
+    /// The same for the end of the next segment, if that is known.
+    then: Option<u64>,
+    /// Segments since one had something of the base, zeros left aside.
+    lost: u32,
+}
+
+impl Follower {
+    /// From the begin of both.
+    pub const fn new(base: Arc<Base>) -> Self {
+        Self {
+            base,
+            floor: 0,
+            next: 0,
+            then: None,
+            lost: 0,
+        }
+    }
+
+    /// Hashes as the base's are.
+    pub fn hasher(&self) -> &PieceHasher {
+        self.base.hasher()
+    }
+
+    /// Where a segment that begins with `raw` should end before its time, because known content
+    /// begins there, or a segment of the base ends: more than 0 and less than the length of `raw`.
+    /// The next call of [`Self::find`] has to be for the bytes before it.
+    pub fn cut_at(&mut self, raw: &[u8], hashes: &[PieceHash]) -> Option<usize> {
+        let ends = |place: &Place| self.base.ends_within(*place, raw, hashes);
+        if let Some(place) = self.places(hashes).find(ends) {
+            return Some(self.base.rest(place));
+        }
+        let found = self.find(raw.len(), hashes);
+        // Pieces that are where they were.
+        let known = match found {
+            Some(found) => hashes.len() - trailing(found.changed, hashes.len()),
+            None => self.leading(hashes),
+        };
+        if known == hashes.len() {
+            return None;
+        }
+        if found.is_none() && known >= RUN_MIN {
+            return Some(known * PIECE_BYTES);
+        }
+        let is_lost = found.is_none() && self.lost >= LOST_MAX;
+        let bytes = if is_lost { LOST_BYTES } else { raw.len() };
+        let start = known * PIECE_BYTES;
+        let positions = start..raw.len().min(start + bytes);
+        let reach = self.next.saturating_add(REACH * (u64::from(self.lost) + 1));
+        let there = |at, place| {
+            self.base.offset(place) <= reach.saturating_add(at as u64)
+                && self.base.is_there(raw, at, place)
+        };
+        let Some((at, place)) = self.base.anchors.find(raw, positions, self.floor, there) else {
+            self.lost = self.lost.saturating_add(u32::from(found.is_none()));
+            return None;
+        };
+        let goes_on = self.base.offset(place);
+        if at > 0 {
+            self.then = Some(goes_on);
+            return Some(at);
+        }
+        self.next = goes_on;
+        let rest = self.base.rest(place);
+        (rest < raw.len()).then_some(rest)
+    }
+
+    /// What the base has of a segment of `len` bytes with these hashes.
+    pub fn find(&self, len: usize, hashes: &[PieceHash]) -> Option<Match> {
+        let compared = self
+            .places(hashes)
+            .filter_map(|place| self.base.compare(place, len, hashes));
+        compared.min_by_key(|found| found.changed.count_ones())
+    }
+
+    /// Pieces that a segment begins with and the base has.
+    fn leading(&self, hashes: &[PieceHash]) -> usize {
+        let same = |place| {
+            let pairs = hashes.iter().zip(self.base.pieces(place));
+            pairs.take_while(|(new, old)| new == old).count()
+        };
+        self.places(hashes).map(same).max().unwrap_or(0)
+    }
+
+    /// Where the segment may be: where it is expected, or where its first piece is.
+    fn places(&self, hashes: &[PieceHash]) -> impl Iterator<Item = Place> {
+        let here = self.base.place_of(self.next);
+        let moved = hashes.first().and_then(|hash| self.base.moved.get(hash));
+        let moved = moved.map(|segment| Place {
+            segment: *segment,
+            piece: 0,
+        });
+        let floor = self.floor;
+        let places = here.into_iter().chain(moved);
+        places.filter(move |place| place.segment >= floor)
+    }
+
+    /// Goes on by `len` bytes of the stream, for which the base has `found`.
+    pub fn advance(&mut self, len: usize, found: Option<Match>) {
+        if let Some(Origin::Base { row, from }) = found.map(|found| found.origin) {
+            let rows = |segment: &BaseSegment| segment.row < row;
+            self.floor = self.base.segments.partition_point(rows) as u32;
+            let segment = self.base.segments.get(self.floor as usize);
+            self.next = segment.map_or(0, |segment| segment.offset) + u64::from(from);
+            self.lost = 0;
+        }
+        let after = self.next.saturating_add(len as u64);
+        self.next = self.then.take().unwrap_or(after);
+    }
+}
+
+/// Pieces at the end of a segment that changed.
+const fn trailing(changed: u64, pieces: usize) -> usize {
+    if pieces == 0 {
+        return 0;
+    }
+    (changed << (u64::BITS - pieces as u32)).leading_ones() as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::anchors::anchors;
+    use crate::compress::Method;
+    use crate::geometry::SEGMENT_BYTES;
+    use crate::hash::SegmentHash;
+    use crate::index::StoredSegment;
+
+    fn key() -> DataKey {
+        DataKey::new([5; 32])
+    }
+
+    fn noise(seed: u8, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&[seed]).finalize_xof().fill(&mut bytes);
+        bytes
+    }
+
+    /// A base of these segments, a zero run before the second.
+    fn base(segments: &[Vec<u8>]) -> Arc<Base> {
+        let mut index = Index::default();
+        let hasher = PieceHasher::new(&key());
+        let (mut hashes, mut last) = (Vec::new(), Vec::new());
+        for (at, raw) in segments.iter().enumerate() {
+            if at == 1 {
+                index.push_segment(SegmentEntry::Zero { bytes: 100 });
+            }
+            index.push_segment(SegmentEntry::Stored {
+                stored: StoredSegment {
+                    raw_len: raw.len() as u32,
+                    stored_len: raw.len() as u32,
+                    method: Method::Raw,
+                },
+                hash: SegmentHash([0; 32]),
+            });
+            hashes.extend(hasher.hash(raw).iter().flat_map(|hash| hash.0));
+            last.extend(anchors(raw).flat_map(|anchor| anchor.0.to_le_bytes()));
+        }
+        hashes.extend(last);
+        assert!(Base::new(&index, &hashes[1..], &key()).is_err());
+        Arc::new(Base::new(&index, &hashes, &key()).unwrap())
+    }
+
+    fn at(row: u64, from: u32, changed: u64) -> Option<Match> {
+        let origin = Origin::Base { row, from };
+        Some(Match { origin, changed })
+    }
+
+    /// What is found of the segments of a stream that begins so.
+    fn follow(base: &Arc<Base>, stream: &[u8]) -> Vec<(usize, Option<Match>)> {
+        let mut follower = Follower::new(Arc::clone(base));
+        let (mut found, mut from) = (Vec::new(), 0);
+        while from < stream.len() {
+            let raw = &stream[from..stream.len().min(from + SEGMENT_BYTES)];
+            let hashes = base.hasher().hash(raw);
+            let len = follower.cut_at(raw, &hashes).unwrap_or(raw.len());
+            assert!(len > 0 && len <= raw.len());
+            let what = follower.find(len, &base.hasher().hash(&raw[..len]));
+            follower.advance(len, what);
+            found.push((len, what));
+            from += len;
+        }
+        found
+    }
+
+    #[test]
+    fn what_changed_is_found_where_it_was_and_where_it_moved() {
+        let old = [
+            noise(1, SEGMENT_BYTES),
+            noise(2, 100_000),
+            noise(3, SEGMENT_BYTES),
+        ];
+        let base = base(&old);
+        let first = |raw: &[u8]| follow(&base, raw)[0];
+        assert_eq!(first(&old[0]), (SEGMENT_BYTES, at(0, 0, 0)));
+        assert_eq!(first(&old[1]), (100_000, at(1, 0, 0)), "it moved");
+        let mut new = old[0].clone();
+        new[3 * PIECE_BYTES] ^= 1;
+        new[SEGMENT_BYTES - 1] ^= 1;
+        let changed = 1 << 3 | 1 << 63;
+        assert_eq!(first(&new), (SEGMENT_BYTES, at(0, 0, changed)));
+        assert_eq!(first(&noise(9, SEGMENT_BYTES)), (SEGMENT_BYTES, None));
+        let backwards = [old[2].clone(), old[0].clone()].concat();
+        let found = follow(&base, &backwards);
+        assert_eq!(found[0].1, at(2, 0, 0));
+        assert_eq!(found[1], (SEGMENT_BYTES, None), "not backwards");
+    }
+
+    #[test]
+    fn what_was_inserted_or_removed_ends_a_segment() {
+        let old: Vec<Vec<u8>> = (0..4).map(|seed| noise(seed, SEGMENT_BYTES)).collect();
+        let base = base(&old);
+        let stream = old.concat();
+        let inserted = 3 * SEGMENT_BYTES / 4;
+        let mut new = stream.clone();
+        new.splice(inserted..inserted, noise(9, 1234));
+        let last = SEGMENT_BYTES / 4;
+        let expected = [
+            (inserted + 1234, at(0, 0, 1 << 48)),
+            (last, at(0, inserted as u32, 0)),
+            (SEGMENT_BYTES, at(1, 0, 0)),
+            (SEGMENT_BYTES, at(2, 0, 0)),
+            (SEGMENT_BYTES, at(3, 0, 0)),
+        ];
+        assert_eq!(follow(&base, &new), expected);
+
+        let mut new = stream.clone();
+        new.drain(100..300);
+        let found = follow(&base, &new);
+        // Up to the first anchor after it.
+        assert_eq!(found[0], (ANCHOR_STEP - 200, None));
+        let rest = SEGMENT_BYTES - ANCHOR_STEP;
+        assert_eq!(found[1], (rest, at(0, ANCHOR_STEP as u32, 0)));
+        assert_eq!(found[2], (SEGMENT_BYTES, at(1, 0, 0)));
+
+        // More than is looked at together.
+        let mut new = stream;
+        new.splice(0..0, noise(9, 12 * SEGMENT_BYTES + 5));
+        let found = follow(&base, &new);
+        assert_eq!(found[12], (5, None));
+        assert_eq!(found[13], (SEGMENT_BYTES, at(0, 0, 0)));
+        assert_eq!(found.len(), 17);
+    }
+
+    #[test]
+    fn a_file_that_grew_is_compared_to_its_old_end() {
+        let old = [noise(1, SEGMENT_BYTES), noise(2, 300_000)];
+        let base = base(&old);
+        let mut index = old.concat();
+        // The base has zeros before its second segment.
+        index.splice(SEGMENT_BYTES..SEGMENT_BYTES, noise(4, 1));
+        index.extend(noise(3, 400_000));
+        let found = follow(&base, &index);
+        assert_eq!(found[0].1, at(0, 0, 0));
+        assert_eq!(found[1], (1, None));
+        assert_eq!(found[2], (300_000, at(1, 0, 0)));
+        assert_eq!(found[3], (400_000, None));
+    }
+}
