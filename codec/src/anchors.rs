@@ -20,11 +20,11 @@ const WINDOW: usize = 64;
 
 const _: () = assert!(ANCHOR_STEP.is_multiple_of(PIECE_BYTES));
 
-/// Places in the base that one window is compared with.
+/// Windows that the base has more often lead nowhere, and are not looked for.
 const PLACES_MAX: usize = 4;
 
 /// Windows in one search for which pieces are hashed: bounds what bytes can cost that repeat.
-const CHECKS_MAX: usize = 64;
+const CHECKS_MAX: usize = 256;
 
 /// Bits of the filter for each anchor, one of which is set.
 const FILTER_BITS: usize = 64;
@@ -60,6 +60,12 @@ fn roll(hash: u64, byte: u8) -> u64 {
     (hash << 1).wrapping_add(GEAR[usize::from(byte)])
 }
 
+/// Whether it is the hash of equal bytes.
+fn is_constant(anchor: Anchor) -> bool {
+    let hash = |byte| (0..WINDOW).fold(0, |hash, _| roll(hash, byte));
+    (0..=u8::MAX).any(|byte| hash(byte) == anchor.0)
+}
+
 /// The anchors of a segment: one for each [`ANCHOR_STEP`] that has 64 bytes.
 pub fn anchors(raw: &[u8]) -> impl Iterator<Item = Anchor> {
     let windows = raw
@@ -88,9 +94,12 @@ impl Anchors {
     /// Memory for each anchor.
     pub const MEMORY: u64 = 16 + 2 * FILTER_BITS as u64 / 8;
 
-    /// With these.
+    /// With these, but those that are everywhere.
     pub fn new(mut sorted: Vec<(Anchor, Place)>) -> Self {
         sorted.sort_unstable();
+        let alike = sorted.chunk_by(|one, other| one.0 == other.0);
+        let telling = alike.filter(|alike| alike.len() <= PLACES_MAX && !is_constant(alike[0].0));
+        let sorted: Vec<_> = telling.flatten().copied().collect();
         let bits = (sorted.len() * FILTER_BITS).next_power_of_two().max(64);
         let mut anchors = Self {
             filter: vec![0; bits / 64],
@@ -110,8 +119,7 @@ impl Anchors {
     }
 
     /// The first position of `raw` within `positions` at which a piece of the base from segment
-    /// `floor` on begins, and that piece; `is_there` compares them. Of a run of equal windows only
-    /// the first is looked at.
+    /// `floor` on begins, and that piece; `is_there` compares them.
     pub fn find(
         &self,
         raw: &[u8],
@@ -121,17 +129,13 @@ impl Anchors {
     ) -> Option<(usize, Place)> {
         let end = (positions.end + WINDOW - 1).min(raw.len());
         let bytes = raw.get(positions.start..end)?;
-        let (mut hash, mut before, mut checks) = (0, 0, 0);
+        let (mut hash, mut checks) = (0, 0);
         for (at, byte) in bytes.iter().enumerate() {
             hash = roll(hash, *byte);
             let (word, bit) = self.bit(hash);
             if self.filter[word] & bit == 0 || at + 1 < WINDOW {
                 continue;
             }
-            if hash == before {
-                continue;
-            }
-            before = hash;
             let position = positions.start + at + 1 - WINDOW;
             for place in self.places(Anchor(hash), floor) {
                 if is_there(position, place) {
@@ -152,7 +156,7 @@ impl Anchors {
             piece: 0,
         };
         let from = self.sorted.partition_point(|entry| *entry < (hash, first));
-        let rest = self.sorted.iter().skip(from).take(PLACES_MAX);
+        let rest = self.sorted.get(from..).unwrap_or_default().iter();
         rest.take_while(move |entry| entry.0 == hash)
             .map(|entry| entry.1)
     }
@@ -199,16 +203,15 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_repeat_are_looked_at_once() {
-        let zeros = vec![0; 1 << 20];
-        let list = anchors(&zeros).zip((0..).map(|n| place(n, 0))).collect();
-        let anchors = Anchors::new(list);
-        let checks = std::cell::Cell::new(0);
-        let found = anchors.find(&zeros, 0..zeros.len(), 0, |_, _| {
-            checks.set(checks.get() + 1);
-            false
-        });
-        assert_eq!((found, checks.get()), (None, PLACES_MAX));
+    fn what_is_everywhere_is_not_looked_for() {
+        let zeros = vec![0; ANCHOR_STEP];
+        let text = b"sixteen letters ".repeat(ANCHOR_STEP / 16);
+        let of = |raw: &[u8], count| {
+            let one = anchors(raw).next().unwrap();
+            Anchors::new(vec![(one, place(0, 0)); count]).sorted.len()
+        };
+        assert_eq!((of(&zeros, 1), of(&text, PLACES_MAX)), (0, PLACES_MAX));
+        assert_eq!(of(&text, PLACES_MAX + 1), 0);
     }
 
     proptest! {
