@@ -1,10 +1,14 @@
-//! Files that are written past the page cache where the file system can (`O_DIRECT`): the machine's
-//! cache stays its owner's, and a byte costs no second copy and no reclaiming.
+//! Files that are written and read past the page cache where the file system can (`O_DIRECT`): the
+//! machine's cache stays its owner's, and a byte costs no second copy and no reclaiming.
+
+mod cached;
+mod read;
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
+pub use read::{DirectReader, READ_BYTES};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 /// What direct writes are multiples of, in memory and on disk.

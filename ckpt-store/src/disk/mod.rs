@@ -10,6 +10,7 @@ pub(crate) mod crash;
 
 use std::fmt::Debug;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -98,6 +99,17 @@ pub trait Read: Debug + Send + Sync {
     /// # Errors
     /// When they can't be read or there are not as many.
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
+
+    /// Reads a long run of `len` bytes from `offset` into `memory`, whatever is in it, and returns where
+    /// in it they are.
+    ///
+    /// # Errors
+    /// When they can't be read or there are not as many.
+    fn read_long(&self, memory: &mut Vec<u8>, offset: u64, len: usize) -> io::Result<Range<usize>> {
+        memory.resize(len, 0);
+        self.read_exact_at(memory, offset)?;
+        Ok(0..len)
+    }
 }
 
 /// A change of names that failed.

@@ -2,12 +2,13 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use direct_io::DirectFile;
+use direct_io::{DirectFile, DirectReader};
 
 use super::{Append, ChangeError, Disk, Read};
 
@@ -92,6 +93,7 @@ impl Disk for RealDisk {
     fn open(&self, path: &Path) -> io::Result<Arc<dyn Read>> {
         let file = File::open(self.root.join(path))?;
         let len = file.metadata()?.len();
+        let file = DirectReader::new(file);
         Ok(Arc::new(OpenFile { file, len }))
     }
 
@@ -144,7 +146,7 @@ impl Append for RealFile {
 
 #[derive(Debug)]
 struct OpenFile {
-    file: File,
+    file: DirectReader,
     len: u64,
 }
 
@@ -154,7 +156,15 @@ impl Read for OpenFile {
     }
 
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        self.file.read_exact_at(buffer, offset)
+        self.file.file().read_exact_at(buffer, offset)
+    }
+
+    fn read_long(&self, memory: &mut Vec<u8>, offset: u64, len: usize) -> io::Result<Range<usize>> {
+        let read = self.file.read(memory, offset, len)?;
+        if read.len() < len {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(read)
     }
 }
 
@@ -215,6 +225,10 @@ mod tests {
             let mut actual = vec![0; expected.len()];
             file.read_exact_at(&mut actual, 0).unwrap();
             prop_assert!(actual == expected);
+            let mut memory = Vec::new();
+            let read = file.read_long(&mut memory, 0, expected.len()).unwrap();
+            prop_assert!(memory[read] == *expected);
+            prop_assert!(file.read_long(&mut memory, 0, expected.len() + 1).is_err());
         }
     }
 }

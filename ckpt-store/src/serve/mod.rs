@@ -4,6 +4,7 @@
 
 pub mod auditing;
 mod blocks;
+mod buffers;
 mod probe;
 mod put;
 mod read;
@@ -28,6 +29,8 @@ use quinn::{Connection, RecvStream, SendStream};
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::task::{JoinError, JoinSet};
 use tracing::{debug, error, info, warn};
+
+use buffers::Buffers;
 
 use crate::config::{CONNECTION_WINDOW, MemoryPlan, WRITER_WINDOW};
 use crate::core::Millis;
@@ -114,6 +117,7 @@ pub struct Host {
     connection_shares: Arc<Shares<OwnerId>>,
     uploads: Uploads,
     readers: Semaphore,
+    buffers: Arc<Buffers>,
     receiving: Pace,
     sending: Pace,
     auditing: Arc<Auditing>,
@@ -141,6 +145,7 @@ impl Host {
             connection_shares: Shares::new(MemoryPlan::share_of(plan.connections)),
             uploads: Uploads::new(gives_way_after),
             readers: Semaphore::new(plan.readers),
+            buffers: Arc::default(),
             receiving: Pace::default(),
             sending: Pace::default(),
             auditing,

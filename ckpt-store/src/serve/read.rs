@@ -5,15 +5,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use codec::{CheckpointId, JobTag};
+use direct_io::READ_BYTES;
 use protocol::net::stream::{ExchangeError, write_frame};
 use protocol::wire::limits::STALL_TIMEOUT;
 use protocol::wire::message::{Response, ShardName};
 
+use super::buffers::Buffers;
 use super::{Answer, Exchange, blocking, pause, place};
 use crate::shards::RowBytes;
-
-/// Bytes that are read from the disk at once.
-const READ_BYTES: usize = 512 << 10;
 
 /// How long the place of a read is kept for bytes that were sent and not yet acknowledged.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
@@ -85,7 +84,7 @@ impl Exchange<'_> {
         let bytes = rows.bytes();
         self.respond(&Response::Rows { bytes }).await?;
         // One piece is read while the one before is sent.
-        let mut reading = read(rows);
+        let mut reading = read(rows, Arc::clone(&host.buffers));
         loop {
             let (rows, piece) = match reading.await {
                 Ok(read) => read?,
@@ -94,8 +93,8 @@ impl Exchange<'_> {
             let Some(piece) = piece else {
                 return self.drain().await;
             };
-            reading = read(rows);
-            self.write(piece.into()).await?;
+            reading = read(rows, Arc::clone(&host.buffers));
+            self.write(piece).await?;
         }
     }
 
@@ -122,15 +121,18 @@ impl Exchange<'_> {
     }
 }
 
-type Reading = tokio::task::JoinHandle<Result<(RowBytes, Option<Vec<u8>>), Answer>>;
+type Reading = tokio::task::JoinHandle<Result<(RowBytes, Option<Bytes>), Answer>>;
 
-fn read(mut rows: RowBytes) -> Reading {
-    tokio::task::spawn_blocking(move || match rows.next(READ_BYTES) {
-        Ok(piece) => Ok((rows, piece)),
-        // The answer has begun: all that can be done is to end it early.
-        Err(cause) => {
-            tracing::error!(%cause, "reading a shard");
-            Err(Answer::Lost(ExchangeError::Lost("reading failed".into())))
+fn read(mut rows: RowBytes, buffers: Arc<Buffers>) -> Reading {
+    tokio::task::spawn_blocking(move || {
+        let mut buffer = buffers.take();
+        match rows.next(&mut buffer.memory, READ_BYTES) {
+            Ok(piece) => Ok((rows, piece.map(|piece| buffer.share(piece)))),
+            // The answer has begun: all that can be done is to end it early.
+            Err(cause) => {
+                tracing::error!(%cause, "reading a shard");
+                Err(Answer::Lost(ExchangeError::Lost("reading failed".into())))
+            }
         }
     })
 }

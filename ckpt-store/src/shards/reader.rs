@@ -1,6 +1,7 @@
 //! Reads shard files: outline, pages, rows.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use codec::geometry::{page_of, page_rows};
@@ -163,7 +164,7 @@ impl ShardReader {
     /// # Errors
     /// As [`Self::check`].
     pub fn check_slowly(&self, mut after: impl FnMut(usize)) -> Result<(), ReadError> {
-        let mut block = Vec::new();
+        let mut memory = Vec::new();
         let mut row = 0;
         for page in 0..self.footer.outline.pages.len() as u64 {
             let mut offset = self.group(page)?;
@@ -172,12 +173,13 @@ impl ShardReader {
             };
             for entry in table.entries() {
                 debug_assert!(u64::from(entry.len) <= CHECK_READ_BYTES);
-                block.resize(entry.len as usize, 0);
-                self.file.read_exact_at(&mut block, offset)?;
-                if !entry.matches(&block) {
+                let len = entry.len as usize;
+                let bytes = self.file.read_long(&mut memory, offset, len)?;
+                let block = memory.get(bytes).unwrap_or_default();
+                if !entry.matches(block) {
                     return Err(ReadError::Block(row));
                 }
-                after(block.len());
+                after(len);
                 offset += u64::from(entry.len);
                 row += 1;
             }
@@ -200,17 +202,17 @@ impl RowBytes {
         self.runs.iter().map(|(_, len)| len).sum()
     }
 
-    /// Reads the next bytes, at most `most`; `None` at the end.
+    /// Reads the next bytes, at most `most`, into `memory`, and returns where in it they are; `None` at
+    /// the end.
     ///
     /// # Errors
     /// When they can't be read.
-    pub fn next(&mut self, most: usize) -> io::Result<Option<Vec<u8>>> {
+    pub fn next(&mut self, memory: &mut Vec<u8>, most: usize) -> io::Result<Option<Range<usize>>> {
         let Some((offset, left)) = self.runs.first_mut() else {
             return Ok(None);
         };
         let len = (*left).min(most as u64);
-        let mut bytes = vec![0; len as usize];
-        self.file.read_exact_at(&mut bytes, *offset)?;
+        let bytes = self.file.read_long(memory, *offset, len as usize)?;
         *offset += len;
         *left -= len;
         if *left == 0 {

@@ -61,9 +61,12 @@ pub(super) fn reads(store: &Store, sample: &Sample, shard: u8) -> Result<bool, S
     let reader = store.open_shard(owner, &sample.name(shard))?;
     let blocks = &sample.blocks[usize::from(shard)];
     let mut rows = store.rows(owner, &sample.name(shard), 0, blocks.len() as u32)?;
-    let mut bytes = Vec::new();
-    while let Some(piece) = rows.next(1000).map_err(StoreError::disk("reading"))? {
-        bytes.extend_from_slice(&piece);
+    let (mut bytes, mut memory) = (Vec::new(), Vec::new());
+    while let Some(piece) = rows
+        .next(&mut memory, 1000)
+        .map_err(StoreError::disk("reading"))?
+    {
+        bytes.extend_from_slice(&memory[piece]);
     }
     Ok(reader.check().is_ok() && bytes == blocks.concat())
 }

@@ -1,6 +1,5 @@
 //! Files that are read one after the other, each as it was when the list was made.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
@@ -9,6 +8,7 @@ use std::path::PathBuf;
 use codec::geometry::SEGMENT_BYTES;
 use codec::index::{Extent, FileEntry, FileKind};
 use codec::manifest::ImageKind;
+use direct_io::{DirectReader, READ_BYTES};
 use rustix::fs::{Advice, FileType, fadvise};
 
 use super::extents::data_extents;
@@ -24,6 +24,8 @@ pub struct FileSource {
     pub(super) planned_bytes: u64,
     next: usize,
     open: Option<OpenFile>,
+    /// What was read past the page cache, to be copied.
+    memory: Vec<u8>,
     options: SourceOptions,
     warnings: Warnings,
 }
@@ -32,7 +34,7 @@ pub struct FileSource {
 #[derive(Debug)]
 struct OpenFile {
     number: usize,
-    file: File,
+    file: DirectReader,
     extents: Vec<Extent>,
     /// Extent and place in it that are read next.
     extent: usize,
@@ -54,6 +56,7 @@ impl FileSource {
             planned_bytes: plan.bytes,
             next: 0,
             open: None,
+            memory: Vec::new(),
             options,
             warnings: plan.warnings,
         }
@@ -142,7 +145,7 @@ impl FileSource {
         };
         self.open = Some(OpenFile {
             number,
-            file: file.into(),
+            file: DirectReader::new(file.into()),
             extents,
             extent: 0,
             done: 0,
@@ -184,7 +187,12 @@ impl FileSource {
         let left = usize::try_from(extent.len - open.done).unwrap_or(usize::MAX);
         let len = room.len().min(left);
         let room = room.get_mut(..len).unwrap_or_default();
-        let mut read = match open.file.read_at(room, extent.offset + open.done) {
+        let mut read = match read_at(
+            &open.file,
+            &mut self.memory,
+            room,
+            extent.offset + open.done,
+        ) {
             Ok(read) => read,
             Err(cause) if cause.kind() == io::ErrorKind::Interrupted => return Ok(0),
             Err(cause) => return Err(io_error(path(), cause)),
@@ -216,7 +224,7 @@ impl FileSource {
             return Ok(());
         };
         let path = || self.roots.display(planned.root, &planned.entry.path);
-        let stat = stat_open(open.file.as_fd()).map_err(|cause| io_error(path(), cause))?;
+        let stat = stat_open(open.file.file().as_fd()).map_err(|cause| io_error(path(), cause))?;
         let state = FileState::of(&stat);
         if let Some(what) = planned.state.change(&state) {
             if !open.told {
@@ -290,6 +298,27 @@ const fn io_error(path: PathBuf, cause: io::Error) -> SourceError {
         path,
         cause,
     }
+}
+
+/// Shorter runs are read through the page cache, wherever they are.
+const DIRECT_MIN: usize = 256 << 10;
+
+/// Reads as `pread` does: what is not in the page cache past it, into `memory` first.
+fn read_at(
+    file: &DirectReader,
+    memory: &mut Vec<u8>,
+    room: &mut [u8],
+    offset: u64,
+) -> io::Result<usize> {
+    if room.len() < DIRECT_MIN || !file.is_better(offset, room.len()) {
+        return file.file().read_at(room, offset);
+    }
+    let len = room.len().min(READ_BYTES);
+    let read = file.read(memory, offset, len)?;
+    let bytes = memory.get(read).unwrap_or_default();
+    let (now, _) = room.split_at_mut(bytes.len());
+    now.copy_from_slice(bytes);
+    Ok(bytes.len())
 }
 
 /// Whether a file fills a segment at least.

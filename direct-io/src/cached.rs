@@ -1,0 +1,92 @@
+//! What of a file is in the page cache: `cachestat(2)`, Linux 6.5, which no library offers yet.
+
+#![allow(unsafe_code, reason = "a system call without a safe wrapper")]
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// The same on all architectures.
+const SYS_CACHESTAT: libc::c_long = 451;
+
+/// Pages of a file, as the kernel counts them.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CachedPages {
+    /// In the cache.
+    pub(crate) cached: u64,
+    /// Of these, changed since they were written.
+    pub(crate) dirty: u64,
+    /// Being written.
+    pub(crate) writeback: u64,
+    evicted: u64,
+    recently_evicted: u64,
+}
+
+#[repr(C)]
+struct Range {
+    offset: u64,
+    len: u64,
+}
+
+/// Pages of a part of a file; `None` where the kernel does not tell: it is older, or the file belongs
+/// to somebody else.
+pub(crate) fn cached_pages(file: BorrowedFd<'_>, offset: u64, len: u64) -> Option<CachedPages> {
+    let range = Range { offset, len };
+    let mut pages = CachedPages::default();
+    // SAFETY: the descriptor is open as long as it is borrowed; the kernel reads one `Range` and writes
+    // one `CachedPages`, which have the layout of its `cachestat_range` and `cachestat`, both alive here;
+    // it keeps no pointer. Kernels that do not know the number do nothing.
+    let failed = unsafe {
+        libc::syscall(
+            SYS_CACHESTAT,
+            file.as_raw_fd(),
+            std::ptr::from_ref(&range),
+            std::ptr::from_mut(&mut pages),
+            0 as libc::c_uint,
+        )
+    };
+    (failed == 0).then_some(pages)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{IoSliceMut, Write};
+    use std::os::fd::AsFd;
+
+    use rustix::fs::{Advice, fadvise};
+    use rustix::io::{ReadWriteFlags, preadv2};
+
+    use super::*;
+
+    const LEN: u64 = 1 << 20;
+
+    /// What can be read without waiting is in the cache.
+    fn is_read_at_once(file: &std::fs::File) -> bool {
+        let mut buffer = vec![0; LEN as usize];
+        let read = preadv2(
+            file,
+            &mut [IoSliceMut::new(&mut buffer)],
+            0,
+            ReadWriteFlags::NOWAIT,
+        );
+        read == Ok(buffer.len())
+    }
+
+    #[test]
+    fn it_agrees_with_what_can_be_read_without_waiting() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&vec![7; LEN as usize]).unwrap();
+        let Some(pages) = cached_pages(file.as_fd(), 0, LEN) else {
+            eprintln!("this kernel has no cachestat");
+            return;
+        };
+        assert_eq!(pages.cached, LEN / 4096);
+        assert!(is_read_at_once(&file));
+        file.sync_all().unwrap();
+        let pages = cached_pages(file.as_fd(), 0, LEN).unwrap();
+        assert_eq!((pages.dirty, pages.writeback), (0, 0));
+        fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+        let pages = cached_pages(file.as_fd(), 0, LEN).unwrap();
+        assert_eq!(pages.cached == LEN / 4096, is_read_at_once(&file));
+        assert_eq!(cached_pages(file.as_fd(), 8 * LEN, LEN).unwrap().cached, 0);
+    }
+}

@@ -1,0 +1,177 @@
+//! Reading past the page cache.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::FileExt;
+use std::sync::OnceLock;
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::cached::cached_pages;
+use crate::{ALIGN, is_invalid};
+
+/// Bytes of one read. Larger ones gain little, and do not fit into the cache of a core.
+pub const READ_BYTES: usize = 512 << 10;
+
+/// A file that is read in long runs, past the page cache where the file system can.
+///
+/// What is not in the cache comes from the disk at a fraction of the processor time, and nothing that
+/// the machine's owner uses has to leave the cache for it.
+#[derive(Debug)]
+pub struct DirectReader {
+    file: File,
+    /// The same file, opened for direct reading; `None` where that can't be done.
+    direct: OnceLock<Option<File>>,
+}
+
+impl DirectReader {
+    /// For a file that is open for reading.
+    pub const fn new(file: File) -> Self {
+        Self {
+            file,
+            direct: OnceLock::new(),
+        }
+    }
+
+    /// The file.
+    pub const fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Whether direct reading is likely to be faster: hardly any of these bytes are in the cache. Where
+    /// that is not known, it is not.
+    pub fn is_better(&self, offset: u64, len: usize) -> bool {
+        let pages = cached_pages(self.file.as_fd(), offset, len as u64);
+        pages.is_some_and(|pages| {
+            let few = (len / ALIGN / 8) as u64;
+            pages.cached <= few && pages.dirty + pages.writeback == 0
+        })
+    }
+
+    /// Reads up to `len` bytes from `offset` into `memory`, whatever is in it, and returns where in it
+    /// they are: fewer only at the end of the file.
+    ///
+    /// # Errors
+    /// When they can't be read.
+    pub fn read(&self, memory: &mut Vec<u8>, offset: u64, len: usize) -> io::Result<Range<usize>> {
+        if let Some(direct) = self.direct.get_or_init(|| reopen(&self.file)) {
+            match read_direct(direct, memory, offset, len) {
+                // Wants a larger alignment.
+                Err(cause) if is_invalid(&cause) => {}
+                read => return read,
+            }
+        }
+        grow(memory, len);
+        let buffer = memory.get_mut(..len).unwrap_or_default();
+        Ok(0..fill(&self.file, buffer, offset, 1)?)
+    }
+}
+
+/// The memory keeps what is in it: clearing it would cost a pass over it each time.
+fn grow(memory: &mut Vec<u8>, len: usize) {
+    if memory.len() < len {
+        memory.resize(len, 0);
+    }
+}
+
+fn reopen(file: &File) -> Option<File> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
+    let direct = rustix::fs::open(path, flags, Mode::empty()).ok()?;
+    Some(direct.into())
+}
+
+fn read_direct(
+    file: &File,
+    memory: &mut Vec<u8>,
+    offset: u64,
+    len: usize,
+) -> io::Result<Range<usize>> {
+    let before = (offset % ALIGN as u64) as usize;
+    let whole = (before + len).next_multiple_of(ALIGN);
+    grow(memory, whole + ALIGN);
+    let begin = memory.as_ptr().align_offset(ALIGN);
+    let aligned = memory.get_mut(begin..begin + whole).unwrap_or_default();
+    let read = fill(file, aligned, offset - before as u64, ALIGN)?;
+    let end = read.clamp(before, before + len);
+    Ok(begin + before..begin + end)
+}
+
+/// Reads until `buffer` is full or the file ends, in multiples of `step` up to there; returns how
+/// much there was.
+fn fill(file: &File, buffer: &mut [u8], offset: u64, step: usize) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() && filled.is_multiple_of(step) {
+        let rest = buffer.get_mut(filled..).unwrap_or_default();
+        match file.read_at(rest, offset + filled as u64) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
+            Err(cause) => return Err(cause),
+        }
+    }
+    Ok(filled)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::path::Path;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn bytes(len: usize) -> Vec<u8> {
+        (0..len).map(|at| (at / 251 + at) as u8).collect()
+    }
+
+    fn check(reader: &DirectReader, all: &[u8], offset: usize, len: usize) {
+        let mut memory = vec![9; 100];
+        let read = reader.read(&mut memory, offset as u64, len).unwrap();
+        let expected = all.get(offset..).unwrap_or_default();
+        let expected = &expected[..len.min(expected.len())];
+        assert!(memory[read] == *expected, "{len} bytes from {offset}");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        #[test]
+        fn what_is_in_the_file_is_read(
+            len in prop_oneof![0..10_usize, 4000..4200_usize, 0..1_000_000_usize],
+            reads in prop::collection::vec((0..1_000_000_usize, 0..600_000_usize), 1..8),
+        ) {
+            let all = bytes(len);
+            let mut file = tempfile::tempfile().unwrap();
+            file.write_all(&all).unwrap();
+            let reader = DirectReader::new(file);
+            for (offset, len) in reads {
+                check(&reader, &all, offset, len);
+                check(&reader, &all, offset & !4095, len & !4095);
+            }
+        }
+    }
+
+    #[test]
+    fn where_it_can_not_be_done_directly_it_is_done_through_the_cache() {
+        let shm = Path::new("/dev/shm");
+        if !shm.is_dir() {
+            return;
+        }
+        let mut file = tempfile::tempfile_in(shm).unwrap();
+        let all = bytes(300_000);
+        file.write_all(&all).unwrap();
+        check(&DirectReader::new(file), &all, 5, 200_000);
+    }
+
+    #[test]
+    fn what_is_written_just_now_is_better_read_from_the_cache() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&bytes(1 << 20)).unwrap();
+        let reader = DirectReader::new(file);
+        assert!(!reader.is_better(0, 1 << 20));
+    }
+}
