@@ -1,51 +1,38 @@
-//! Memory that shards are read into, used again and again: fresh memory costs more than reading.
+//! Memory that shards are read into, used again and again while a connection lives: fresh memory costs
+//! more than reading.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-/// Buffers that are kept while something is read; they go with the last one that is in use.
+/// Unused buffers that are kept.
 const KEPT_MAX: usize = 8;
 
-/// Buffers that are lent out, and some that are not.
+/// Buffers that nobody uses now.
 #[derive(Debug, Default)]
 pub(super) struct Buffers {
-    current: Mutex<Weak<Pool>>,
-}
-
-#[derive(Debug, Default)]
-struct Pool {
     unused: Mutex<Vec<Vec<u8>>>,
 }
 
-/// A buffer that goes back to its pool.
+/// A buffer that goes back to where it came from.
 #[derive(Debug)]
 pub(super) struct Buffer {
     pub(super) memory: Vec<u8>,
-    pool: Arc<Pool>,
+    home: Arc<Buffers>,
 }
 
 impl Buffers {
     /// A buffer with anything in it.
-    pub(super) fn take(&self) -> Buffer {
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        let pool = current.upgrade().unwrap_or_else(|| {
-            let pool = Arc::default();
-            *current = Arc::downgrade(&pool);
-            pool
-        });
-        drop(current);
-        let unused = pool.lock().pop();
+    pub(super) fn take(self: &Arc<Self>) -> Buffer {
+        let unused = self.lock().pop();
         Buffer {
             memory: unused.unwrap_or_default(),
-            pool,
+            home: Arc::clone(self),
         }
     }
-}
 
-impl Pool {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Vec<u8>>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
         self.unused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -66,7 +53,7 @@ impl AsRef<[u8]> for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let memory = std::mem::take(&mut self.memory);
-        let mut unused = self.pool.lock();
+        let mut unused = self.home.lock();
         if unused.len() < KEPT_MAX {
             unused.push(memory);
         }
@@ -78,17 +65,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_is_used_again_until_nobody_reads() {
-        let buffers = Buffers::default();
+    fn a_buffer_is_used_again() {
+        let buffers = Arc::<Buffers>::default();
         let mut first = buffers.take();
         first.memory.extend([1, 2, 3]);
-        let second = buffers.take();
         let bytes = first.share(1..3);
         assert_eq!(&*bytes, [2, 3]);
-        drop(bytes);
-        let again = buffers.take();
-        assert_eq!(again.memory, [1, 2, 3]);
-        drop((second, again));
         assert!(buffers.take().memory.is_empty());
+        drop(bytes);
+        assert_eq!(buffers.take().memory, [1, 2, 3]);
+        let many: Vec<Buffer> = (0..2 * KEPT_MAX).map(|_| buffers.take()).collect();
+        drop(many);
+        assert_eq!(buffers.lock().len(), KEPT_MAX);
     }
 }

@@ -117,7 +117,6 @@ pub struct Host {
     connection_shares: Arc<Shares<OwnerId>>,
     uploads: Uploads,
     readers: Semaphore,
-    buffers: Arc<Buffers>,
     receiving: Pace,
     sending: Pace,
     auditing: Arc<Auditing>,
@@ -145,7 +144,6 @@ impl Host {
             connection_shares: Shares::new(MemoryPlan::share_of(plan.connections)),
             uploads: Uploads::new(gives_way_after),
             readers: Semaphore::new(plan.readers),
-            buffers: Arc::default(),
             receiving: Pace::default(),
             sending: Pace::default(),
             auditing,
@@ -173,6 +171,7 @@ pub async fn connection(host: Arc<Host>, connection: Connection, peer: Peer, mem
     let shared = Arc::new(Shared {
         connection,
         puts: AtomicU32::new(0),
+        buffers: Arc::default(),
     });
     let mut requests = JoinSet::new();
     let mut stopping = host.stopping();
@@ -199,10 +198,11 @@ pub async fn connection(host: Arc<Host>, connection: Connection, peer: Peer, mem
     }
 }
 
-/// A connection, and how many shards come in on it.
+/// A connection, how many shards come in on it, and memory for those that go out.
 struct Shared {
     connection: Connection,
     puts: AtomicU32,
+    buffers: Arc<Buffers>,
 }
 
 /// Lets a connection have more in flight as long as it lives.

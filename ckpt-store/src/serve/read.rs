@@ -84,7 +84,7 @@ impl Exchange<'_> {
         let bytes = rows.bytes();
         self.respond(&Response::Rows { bytes }).await?;
         // One piece is read while the one before is sent.
-        let mut reading = read(rows, Arc::clone(&host.buffers));
+        let mut reading = read(rows, Arc::clone(&self.connection.buffers));
         loop {
             let (rows, piece) = match reading.await {
                 Ok(read) => read?,
@@ -93,7 +93,7 @@ impl Exchange<'_> {
             let Some(piece) = piece else {
                 return self.drain().await;
             };
-            reading = read(rows, Arc::clone(&host.buffers));
+            reading = read(rows, Arc::clone(&self.connection.buffers));
             self.write(piece).await?;
         }
     }

@@ -1,7 +1,8 @@
 //! Each necessary stage alone, on all cores, with everything in memory or in the page cache.
 
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Mutex;
 
@@ -13,7 +14,7 @@ use codec::pieces::PieceHasher;
 use codec::rs::Coder;
 use codec::seal::{Cipher, DataKey, SealContext, SegmentSealer};
 use codec::{CheckpointId, JobTag, Redundancy, Version};
-use direct_io::DirectFile;
+use direct_io::{DirectFile, DirectReader, READ_BYTES};
 
 use super::{Costs, threads};
 
@@ -232,11 +233,21 @@ fn decompress(segments: &[Segment], sealer: &SegmentSealer) -> Result<()> {
     })
 }
 
+/// Reads a file as the program does: past the page cache where it is not in it.
 fn read_all(path: &Path) -> Result<()> {
-    let mut file = File::open(path)?;
-    let mut buffer = vec![0; SEGMENT_BYTES];
-    while file.read(&mut buffer)? > 0 {}
-    Ok(())
+    let file = DirectReader::new(File::open(path)?);
+    let mut memory = vec![0; READ_BYTES];
+    let mut at = 0;
+    loop {
+        let read = match file.is_better(at, READ_BYTES) {
+            true => file.read(&mut memory, at, READ_BYTES)?.len(),
+            false => file.file().read_at(&mut memory[..READ_BYTES], at)?,
+        };
+        if read == 0 {
+            return Ok(());
+        }
+        at += read as u64;
+    }
 }
 
 fn write_shards(segments: &[Segment], dir: &Path) -> Result<()> {
