@@ -1,6 +1,6 @@
 //! An earlier version that a new one is compared with while its bytes go by.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::anchors::{ANCHOR_STEP, Anchor, Anchors, Place, anchor_count};
@@ -11,9 +11,12 @@ use crate::seal::DataKey;
 /// Half of the pieces of a segment of the base may have changed.
 const ONE_IN: usize = 2;
 
-/// So many pieces that are where they were, with which a segment begins, are worth a segment of their
-/// own when most others changed.
+/// So many pieces that are where they were, with which a segment begins or ends, are worth a segment of
+/// their own when most others changed.
 const RUN_MIN: usize = 8;
+
+/// Where one of the last pieces of a segment is where it was, nothing moved.
+const LAST: usize = 4;
 
 /// After so many segments of which nothing was found, only the first bytes of each are searched: no
 /// more are needed to find where known content goes on, if it went on before them.
@@ -44,7 +47,9 @@ pub struct Base {
     segments: Vec<BaseSegment>,
     hashes: Vec<PieceHash>,
     /// Segments by the hash of their first piece: finds what moved, when it begins a segment.
-    moved: BTreeMap<PieceHash, u32>,
+    moved: BTreeSet<(PieceHash, u32)>,
+    /// Hash of a piece that is all zero.
+    zeros: PieceHash,
     anchors: Anchors,
 }
 
@@ -85,8 +90,14 @@ impl Base {
             .iter()
             .map(|hash| PieceHash(*hash))
             .collect();
-        let first = |segment: &BaseSegment| hashes.get(segment.first).copied();
-        let moved = segments.iter().filter_map(first).zip(0..).collect();
+        let hasher = PieceHasher::new(key);
+        let zeros = hasher.piece(&[0; PIECE_BYTES]);
+        let first = |(segment, number): (&BaseSegment, _)| {
+            let hash = hashes.get(segment.first).copied();
+            hash.map(|hash| (hash, number))
+        };
+        let moved = segments.iter().zip(0..).filter_map(first);
+        let moved = moved.filter(|(hash, _)| *hash != zeros).collect();
         let places = segments.iter().zip(0..).flat_map(|(segment, number)| {
             let pieces = (0..).step_by(ANCHOR_STEP / PIECE_BYTES);
             pieces.take(count(segment)).map(move |piece| Place {
@@ -98,7 +109,8 @@ impl Base {
         let anchors = anchors.map(|anchor| Anchor(u64::from_le_bytes(*anchor)));
         let anchors = Anchors::new(anchors.zip(places).collect());
         Ok(Self {
-            hasher: PieceHasher::new(key),
+            hasher,
+            zeros,
             segments,
             hashes,
             moved,
@@ -122,6 +134,13 @@ impl Base {
             piece: u32::try_from(within / PIECE_BYTES as u64).ok()?,
         };
         (is_piece && self.rest(place) > 0).then_some(place)
+    }
+
+    /// Whether all of these bytes of its stream are zero.
+    fn is_zero(&self, offset: u64, len: usize) -> bool {
+        let before = |segment: &BaseSegment| segment.offset + u64::from(segment.len) <= offset;
+        let next = self.segments.get(self.segments.partition_point(before));
+        next.is_some_and(|next| next.offset >= offset.saturating_add(len as u64))
     }
 
     fn segment(&self, place: Place) -> Option<&BaseSegment> {
@@ -167,7 +186,8 @@ impl Base {
         Match::of(origin, hashes, old, ONE_IN)
     }
 
-    /// Whether the rest of a segment of the base is most likely what `raw` begins with, and shorter.
+    /// Whether the rest of a segment of the base is most likely what `raw` begins with, and shorter: most
+    /// of it is the same, or what follows is.
     fn ends_within(&self, place: Place, raw: &[u8], hashes: &[PieceHash]) -> bool {
         let rest = self.rest(place);
         let whole = rest / PIECE_BYTES;
@@ -176,8 +196,32 @@ impl Base {
         }
         let pairs = hashes.iter().zip(self.pieces(place)).take(whole);
         let same = pairs.filter(|(new, old)| new == old).count();
-        same * ONE_IN > whole || (whole == 0 && self.is_there(raw, 0, place))
+        let next = Place {
+            segment: place.segment + 1,
+            piece: 0,
+        };
+        let is_next = self.offset(next) == self.offset(place) + rest as u64;
+        let goes_on = || match rest.is_multiple_of(PIECE_BYTES) {
+            true => alike(hashes.get(whole..), self.pieces(next)),
+            false => self.is_there(raw, rest, next),
+        };
+        same * ONE_IN > whole
+            || (whole == 0 && self.is_there(raw, 0, place))
+            || (is_next && goes_on())
     }
+
+    /// Whether the last pieces are those at this place.
+    fn ends_alike(&self, place: Place, hashes: &[PieceHash]) -> bool {
+        let last = hashes.len().saturating_sub(LAST);
+        let old = self.pieces(place).get(last..).unwrap_or_default();
+        alike(hashes.get(last..), old)
+    }
+}
+
+/// Whether any piece is the same at the same place.
+fn alike(new: Option<&[PieceHash]>, old: &[PieceHash]) -> bool {
+    let mut pairs = new.unwrap_or_default().iter().zip(old);
+    pairs.any(|(new, old)| new == old)
 }
 
 const fn from(place: Place) -> usize {
@@ -240,14 +284,22 @@ impl Follower {
     /// The next call of [`Self::find`] has to be for the bytes before it.
     pub fn cut_at(&mut self, raw: &[u8], hashes: &[PieceHash]) -> Option<usize> {
         let ends = |place: &Place| self.base.ends_within(*place, raw, hashes);
-        if let Some(place) = self.places(hashes).find(ends) {
-            return Some(self.base.rest(place));
+        let within = self.places(hashes).find(ends);
+        if let Some(place) = within {
+            let rest = self.base.rest(place);
+            let head = hashes.get(..rest / PIECE_BYTES).unwrap_or_default();
+            // Bytes before the end of its segment may be cut once more.
+            let before = match rest.is_multiple_of(PIECE_BYTES) {
+                true => self.cut_at(raw.get(..rest).unwrap_or_default(), head),
+                false => None,
+            };
+            return Some(before.unwrap_or(rest));
         }
         let found = self.find(raw.len(), hashes);
         // Pieces that are where they were.
         let known = match found {
             Some(found) => hashes.len() - trailing(found.changed, hashes.len()),
-            None => self.leading(hashes),
+            None => self.same_begin(hashes),
         };
         if known == hashes.len() {
             return None;
@@ -255,19 +307,29 @@ impl Follower {
         if found.is_none() && known >= RUN_MIN {
             return Some(known * PIECE_BYTES);
         }
-        let is_lost = found.is_none() && self.lost >= LOST_MAX;
+        if found.is_none() && self.is_in_step(raw.len(), hashes) {
+            let end = self.same_end(hashes);
+            return (end >= RUN_MIN).then_some((hashes.len() - end) * PIECE_BYTES);
+        }
+        let at = self.search(raw, known * PIECE_BYTES, found.is_some());
+        if at.is_none() && found.is_none() {
+            self.lost = self.lost.saturating_add(1);
+        }
+        at
+    }
+
+    /// Looks from `start` on for known content, and cuts where it begins, or, when that is at the very
+    /// begin, where its segment ends.
+    fn search(&mut self, raw: &[u8], start: usize, is_found: bool) -> Option<usize> {
+        let is_lost = !is_found && self.lost >= LOST_MAX;
         let bytes = if is_lost { LOST_BYTES } else { raw.len() };
-        let start = known * PIECE_BYTES;
         let positions = start..raw.len().min(start + bytes);
         let reach = self.next.saturating_add(REACH * (u64::from(self.lost) + 1));
         let there = |at, place| {
             self.base.offset(place) <= reach.saturating_add(at as u64)
                 && self.base.is_there(raw, at, place)
         };
-        let Some((at, place)) = self.base.anchors.find(raw, positions, self.floor, there) else {
-            self.lost = self.lost.saturating_add(u32::from(found.is_none()));
-            return None;
-        };
+        let (at, place) = self.base.anchors.find(raw, positions, self.floor, there)?;
         let goes_on = self.base.offset(place);
         if at > 0 {
             self.then = Some(goes_on);
@@ -280,14 +342,21 @@ impl Follower {
 
     /// What the base has of a segment of `len` bytes with these hashes.
     pub fn find(&self, len: usize, hashes: &[PieceHash]) -> Option<Match> {
-        let compared = self
-            .places(hashes)
-            .filter_map(|place| self.base.compare(place, len, hashes));
-        compared.min_by_key(|found| found.changed.count_ones())
+        let compare = |place| self.base.compare(place, len, hashes);
+        self.places(hashes).find_map(compare)
+    }
+
+    /// Whether a segment most of which changed most likely ends where it did: some of its end is the
+    /// same, or it was all zero and still is in part.
+    fn is_in_step(&self, len: usize, hashes: &[PieceHash]) -> bool {
+        let was_zero = || self.base.is_zero(self.next, len);
+        self.places(hashes)
+            .any(|place| self.base.ends_alike(place, hashes))
+            || (hashes.contains(&self.base.zeros) && was_zero())
     }
 
     /// Pieces that a segment begins with and the base has.
-    fn leading(&self, hashes: &[PieceHash]) -> usize {
+    fn same_begin(&self, hashes: &[PieceHash]) -> usize {
         let same = |place| {
             let pairs = hashes.iter().zip(self.base.pieces(place));
             pairs.take_while(|(new, old)| new == old).count()
@@ -295,17 +364,29 @@ impl Follower {
         self.places(hashes).map(same).max().unwrap_or(0)
     }
 
-    /// Where the segment may be: where it is expected, or where its first piece is.
+    /// Pieces that a segment ends with and the base has.
+    fn same_end(&self, hashes: &[PieceHash]) -> usize {
+        let same = |place| {
+            let pairs = hashes.iter().zip(self.base.pieces(place));
+            let is_whole = pairs.len() == hashes.len();
+            let last = pairs.rev().take_while(|(new, old)| new == old);
+            if is_whole { last.count() } else { 0 }
+        };
+        self.places(hashes).map(same).max().unwrap_or(0)
+    }
+
+    /// Where the segment may be: first where it is expected, then the next place at which its first
+    /// piece begins a segment. What is the same farther on would leave no way back.
     fn places(&self, hashes: &[PieceHash]) -> impl Iterator<Item = Place> {
         let here = self.base.place_of(self.next);
-        let moved = hashes.first().and_then(|hash| self.base.moved.get(hash));
-        let moved = moved.map(|segment| Place {
-            segment: *segment,
-            piece: 0,
+        let here = here.filter(|place| place.segment >= self.floor);
+        let from = here.map_or(self.floor, |place| place.segment);
+        let moved = hashes.first().and_then(|hash| {
+            let mut same = self.base.moved.range((*hash, from)..=(*hash, u32::MAX));
+            let segment = same.next()?.1;
+            Some(Place { segment, piece: 0 })
         });
-        let floor = self.floor;
-        let places = here.into_iter().chain(moved);
-        places.filter(move |place| place.segment >= floor)
+        here.into_iter().chain(moved)
     }
 
     /// Goes on by `len` bytes of the stream, for which the base has `found`.

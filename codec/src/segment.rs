@@ -82,7 +82,8 @@ impl Segmenter {
         if seen.is_some() {
             return None;
         }
-        base.cut_at(raw, hashes)
+        let at = base.cut_at(raw, hashes);
+        at.filter(|at| (1..raw.len()).contains(at))
     }
 
     /// Passes the next `raw` bytes of the stream. All-zero segments give their buffer back.
