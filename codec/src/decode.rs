@@ -4,7 +4,7 @@ use crate::compress::{DecompressError, Decompressor};
 use crate::geometry::{Redundancy, ShardIndex};
 use crate::hash::SegmentHash;
 use crate::index::{Patch, StoredSegment};
-use crate::pieces::{PieceHasher, apply_patch};
+use crate::pieces::{PIECE_BYTES, PieceHash, PieceHasher, apply_patch};
 use crate::rs::{CodeError, Coder};
 use crate::seal::{DataKey, OpenError, SegmentSealer};
 
@@ -74,6 +74,8 @@ impl Composer {
 
     /// Makes the earlier bytes `raw`, which are in row `place` of the base or at this byte of the
     /// image, the segment that `patch` belongs to; `changed` are the bytes that it has in its row.
+    /// `pieces` are hashes of the pieces of `raw` where these are known already, as for bytes that
+    /// begin at a piece of the base; the last of them counts only if it is whole.
     ///
     /// # Errors
     /// When the result is not exactly the segment that was saved.
@@ -81,16 +83,36 @@ impl Composer {
         &self,
         place: u64,
         raw: &mut [u8],
+        pieces: Vec<PieceHash>,
         patch: &Patch,
         changed: &[u8],
     ) -> Result<(), DecodeError> {
         if raw.len() != patch.len as usize || !apply_patch(raw, patch.changed, changed) {
             return Err(DecodeError::Patch(place));
         }
-        if self.sealer.hash_pieces(&self.hasher.hash(raw)) != patch.hash {
+        if self
+            .sealer
+            .hash_pieces(&self.hash(raw, pieces, patch.changed))
+            != patch.hash
+        {
             return Err(DecodeError::Hash(place));
         }
         Ok(())
+    }
+
+    /// Hashes of all pieces of `raw`, of which only these `changed`.
+    fn hash(&self, raw: &[u8], mut pieces: Vec<PieceHash>, changed: u64) -> Vec<PieceHash> {
+        let (whole, rest) = raw.as_chunks::<PIECE_BYTES>();
+        if pieces.len() != whole.len() + usize::from(!rest.is_empty()) {
+            return self.hasher.hash(raw);
+        }
+        let bytes = raw.chunks(PIECE_BYTES);
+        for (number, (hash, piece)) in pieces.iter_mut().zip(bytes).enumerate() {
+            if changed >> number & 1 == 1 || piece.len() < PIECE_BYTES {
+                *hash = self.hasher.piece(piece);
+            }
+        }
+        pieces
     }
 }
 
@@ -124,7 +146,8 @@ impl RowDecoder {
         Self { hasher, ..self }
     }
 
-    /// Replaces `raw` by the image bytes of `row`, from any `data` of its blocks.
+    /// Replaces `raw` by the image bytes of `row`, from any `data` of its blocks, and returns the hashes
+    /// of its pieces where it has to make them.
     ///
     /// `hash` is known for image rows, not for index rows (which the summary vouches for).
     ///
@@ -137,7 +160,7 @@ impl RowDecoder {
         hash: Option<&SegmentHash>,
         blocks: &[(ShardIndex, &[u8])],
         raw: &mut Vec<u8>,
-    ) -> Result<(), DecodeError> {
+    ) -> Result<Vec<PieceHash>, DecodeError> {
         let sealed_len = stored.stored_len as usize + self.sealer.overhead();
         let expected = self.redundancy.block_len(sealed_len);
         if let Some((_, block)) = blocks.iter().find(|(_, block)| block.len() != expected) {
@@ -158,11 +181,13 @@ impl RowDecoder {
         self.decompressor
             .decompress(stored.method, opened, stored.raw_len as usize, raw)
             .map_err(|cause| DecodeError::Decompress { row, cause })?;
-        let Some(hash) = hash else { return Ok(()) };
+        let Some(hash) = hash else {
+            return Ok(Vec::new());
+        };
         let pieces = self.hasher.as_ref().map(|hasher| hasher.hash(raw));
         if self.sealer.hash(raw, pieces.as_deref()) != *hash {
             return Err(DecodeError::Hash(row));
         }
-        Ok(())
+        Ok(pieces.unwrap_or_default())
     }
 }

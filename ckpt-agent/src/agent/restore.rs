@@ -213,7 +213,8 @@ impl Agent {
         let mut decoder = RowDecoder::new(public.redundancy, public.sealer(&summary.data_key));
         let mut parts: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
         let mut failed: Option<DecodeError> = None;
-        let mut driver = Driver::new(self, known, reader, first..end, 1);
+        let wanted = first..end;
+        let mut driver = Driver::new(self, known, reader, vec![wanted], 1);
         let outcome = loop {
             match driver.next().await {
                 Step::Decode(blocks) => {
@@ -225,7 +226,7 @@ impl Agent {
                     let mut raw = Vec::new();
                     if let Some(stored) = stored {
                         match decoder.decode(row, stored, None, &given, &mut raw) {
-                            Ok(()) => {
+                            Ok(_) => {
                                 parts.insert(row, raw);
                             }
                             Err(cause) => failed = Some(cause),
@@ -456,8 +457,7 @@ impl Attempt<'_> {
         let public = self.known.manifest.public();
         let rows = 0..index.rows().count() as u64;
         let wanted: BTreeSet<u64> = index.base_rows().collect();
-        let base_rows = wanted.last().map_or(0, |last| last + 1);
-        if base_rows > 0 && base.is_none() {
+        if !wanted.is_empty() && base.is_none() {
             let why = "it refers to another version and does not say to which";
             return Err(Stop::unrestorable(why));
         }
@@ -465,7 +465,7 @@ impl Attempt<'_> {
             .as_ref()
             .map_or(&summary.data_key, |base| &base.summary.data_key);
         let composer = Composer::new(public.sealer(&summary.data_key), pieces_key);
-        let base = base.filter(|_| base_rows > 0);
+        let base = base.filter(|_| !wanted.is_empty());
         let image_bytes = summary.image_bytes;
         let cpus = self.agent.resources.cpus;
         let (tell, mut told) = mpsc::unbounded_channel();
@@ -475,10 +475,10 @@ impl Attempt<'_> {
             .map(|base| {
                 let public = base.known.manifest.public();
                 let (pool, rows) = decode::start_rows(public, &base.summary, &base.index, cpus);
-                let rows_wanted = 0..base_rows;
+                let rows_wanted = runs(&wanted);
                 let driver =
                     Driver::new(self.agent, &base.known, &base.reader, rows_wanted, shares);
-                let feed = BaseFeed::new(pool, driver, wanted.clone());
+                let feed = BaseFeed::new(pool, driver);
                 (feed, rows)
             })
             .unzip();
@@ -497,7 +497,7 @@ impl Attempt<'_> {
                 let _ = tell.send(decoded);
             },
         );
-        let mut driver = Driver::new(self.agent, self.known, &reader, rows, shares);
+        let mut driver = Driver::new(self.agent, self.known, &reader, vec![rows], shares);
         let mut progress = Progress {
             total_bytes: Some(summary.stream_bytes),
             stored_bytes: summary.stored_bytes,
@@ -666,17 +666,14 @@ struct BaseFeed<'a> {
     driver: Driver<'a>,
     /// Rows of these that are being decoded or wait to be used.
     pending: BTreeSet<u64>,
-    /// Rows that are going to be used.
-    wanted: BTreeSet<u64>,
 }
 
 impl<'a> BaseFeed<'a> {
-    const fn new(pool: decode::DecodePool, driver: Driver<'a>, wanted: BTreeSet<u64>) -> Self {
+    const fn new(pool: decode::DecodePool, driver: Driver<'a>) -> Self {
         Self {
             pool: Some(pool),
             driver,
             pending: BTreeSet::new(),
-            wanted,
         }
     }
 
@@ -697,10 +694,6 @@ async fn feed(base: &mut Option<BaseFeed<'_>>) -> Stop {
     };
     loop {
         match base.driver.next().await {
-            // It came with others, and no segment refers to it.
-            Step::Decode(blocks) if !base.wanted.contains(&blocks.row) => {
-                base.driver.tell(RestoreEvent::Consumed(blocks.row));
-            }
             Step::Decode(blocks) => {
                 base.pending.insert(blocks.row);
                 if let Some(pool) = &base.pool {
@@ -717,6 +710,18 @@ async fn feed(base: &mut Option<BaseFeed<'_>>) -> Stop {
             }
         }
     }
+}
+
+/// These rows as runs without a gap.
+fn runs(rows: &BTreeSet<u64>) -> Vec<Range<u64>> {
+    let mut runs: Vec<Range<u64>> = Vec::new();
+    for row in rows {
+        match runs.last_mut() {
+            Some(run) if run.end == *row => run.end += 1,
+            _ => runs.push(*row..row + 1),
+        }
+    }
+    runs
 }
 
 fn fetched_bytes(driver: &Driver<'_>, base: Option<&Driver<'_>>) -> u64 {
@@ -756,7 +761,7 @@ impl<'a> Driver<'a> {
         agent: &'a Agent,
         known: &KnownCheckpoint,
         reader: &BlockReader,
-        rows: Range<u64>,
+        rows: Vec<Range<u64>>,
         shares: u64,
     ) -> Self {
         let redundancy = known.manifest.public().redundancy;

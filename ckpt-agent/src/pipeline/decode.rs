@@ -12,6 +12,7 @@ use codec::decode::{Composer, DecodeError, RowDecoder};
 use codec::hash::SegmentHash;
 use codec::index::{Index, Patch, SegmentEntry, StoredSegment};
 use codec::manifest::{Public, Summary};
+use codec::pieces::{PIECE_BYTES, PieceHash};
 
 /// Where the image's bytes go, in the order of the image stream.
 pub trait StreamSink: Send + 'static {
@@ -158,15 +159,22 @@ pub fn start_rows(
 #[derive(Debug)]
 pub struct DecodedRows {
     decoded: Receiver<RowResult>,
-    waiting: BTreeMap<u64, Vec<u8>>,
+    waiting: BTreeMap<u64, DecodedRow>,
     buffers: Arc<Buffers>,
 }
 
+/// A decoded row, and the hashes of its pieces, if it has such.
+#[derive(Debug)]
+struct DecodedRow {
+    raw: Vec<u8>,
+    pieces: Vec<PieceHash>,
+}
+
 impl DecodedRows {
-    fn wait_for<E>(&mut self, row: u64) -> Result<Vec<u8>, Stop<E>> {
+    fn wait_for<E>(&mut self, row: u64) -> Result<DecodedRow, Stop<E>> {
         loop {
-            if let Some(raw) = self.waiting.remove(&row) {
-                return Ok(raw);
+            if let Some(found) = self.waiting.remove(&row) {
+                return Ok(found);
             }
             let (decoded, result) = self.decoded.recv().map_err(|_| Stop::Abandoned)?;
             self.waiting
@@ -184,7 +192,7 @@ impl DecodedRows {
     }
 }
 
-type RowResult = (u64, Result<Vec<u8>, DecodeError>);
+type RowResult = (u64, Result<DecodedRow, DecodeError>);
 type Buffers = Mutex<Vec<Vec<u8>>>;
 
 fn decode_all(
@@ -209,7 +217,7 @@ fn decode_all(
         let mut raw = take_buffer(buffers);
         let result = decoder
             .decode(row, stored, Some(hash), &blocks, &mut raw)
-            .map(|()| raw);
+            .map(|pieces| DecodedRow { raw, pieces });
         if done.send((row, result)).is_err() {
             return;
         }
@@ -273,7 +281,7 @@ impl<F> Writer<F> {
             match segment {
                 SegmentEntry::Zero { bytes } => sink.zeros(*bytes).map_err(Stop::Failed)?,
                 SegmentEntry::Stored { .. } => {
-                    let raw = self.rows.wait_for(row)?;
+                    let raw = self.rows.wait_for(row)?.raw;
                     sink.write(&raw).map_err(Stop::Failed)?;
                     self.rows.give_back(raw);
                     self.tell_written(row);
@@ -287,10 +295,10 @@ impl<F> Writer<F> {
                     let rest = index.segments.get(number + 1..).unwrap_or_default();
                     let is_last = !is_next_base_row(rest, *base_row);
                     let range = *from as usize..*from as usize + patch.len as usize;
-                    let mut raw = self.base_part(*base_row, range, is_last)?;
-                    self.compose(*base_row, &mut raw, patch, row)?;
-                    sink.write(&raw).map_err(Stop::Failed)?;
-                    self.give_base_back(raw);
+                    let mut part = self.base_part(*base_row, range, is_last)?;
+                    self.compose(*base_row, &mut part, patch, row)?;
+                    sink.write(&part.raw).map_err(Stop::Failed)?;
+                    self.give_base_back(part.raw);
                     if is_last {
                         (self.tell)(Decoded::BaseUsed(*base_row));
                     }
@@ -300,9 +308,11 @@ impl<F> Writer<F> {
                     let mut raw = self.rows.buffer();
                     raw.resize(patch.len as usize, 0);
                     sink.read_back(*offset, &mut raw).map_err(Stop::Failed)?;
-                    self.compose(*offset, &mut raw, patch, row)?;
-                    sink.write(&raw).map_err(Stop::Failed)?;
-                    self.rows.give_back(raw);
+                    let pieces = Vec::new();
+                    let mut part = DecodedRow { raw, pieces };
+                    self.compose(*offset, &mut part, patch, row)?;
+                    sink.write(&part.raw).map_err(Stop::Failed)?;
+                    self.rows.give_back(part.raw);
                     row += self.end_patch(patch, row);
                 }
             }
@@ -324,40 +334,56 @@ impl<F> Writer<F> {
         row: u64,
         range: Range<usize>,
         is_last: bool,
-    ) -> Result<Vec<u8>, Stop<E>> {
+    ) -> Result<DecodedRow, Stop<E>> {
         let Some(base) = &mut self.earlier.base else {
             return Err(Stop::Abandoned);
         };
-        let mut raw = base.wait_for(row)?;
+        let DecodedRow {
+            mut raw,
+            mut pieces,
+        } = base.wait_for(row)?;
         // Rows that no segment refers to have come before it.
         base.waiting = base.waiting.split_off(&row);
         let part = raw.get(range.clone());
         let part = part.ok_or(Stop::Undecodable(DecodeError::Patch(row)))?;
+        let first = range.start / PIECE_BYTES;
+        let known = match range.start.is_multiple_of(PIECE_BYTES) {
+            true => first..first + range.len().div_ceil(PIECE_BYTES),
+            false => 0..0,
+        };
         if !is_last {
             let mut copy = base.buffer();
             copy.clear();
             copy.extend_from_slice(part);
-            base.waiting.insert(row, raw);
-            return Ok(copy);
+            let copied = pieces.get(known).unwrap_or_default().to_vec();
+            base.waiting.insert(row, DecodedRow { raw, pieces });
+            return Ok(DecodedRow {
+                raw: copy,
+                pieces: copied,
+            });
         }
         raw.truncate(range.end);
         raw.drain(..range.start);
-        Ok(raw)
+        pieces.truncate(known.end);
+        pieces.drain(..known.start.min(pieces.len()));
+        Ok(DecodedRow { raw, pieces })
     }
 
     /// Makes a segment of the earlier one at `place`; what changed is in `row`, if anything did.
     fn compose<E>(
         &mut self,
         place: u64,
-        raw: &mut [u8],
+        part: &mut DecodedRow,
         patch: &Patch,
         row: u64,
     ) -> Result<(), Stop<E>> {
         let changed = match patch.row {
-            Some(_) => self.rows.wait_for(row)?,
+            Some(_) => self.rows.wait_for(row)?.raw,
             None => Vec::new(),
         };
-        let made = self.earlier.composer.compose(place, raw, patch, &changed);
+        let (raw, pieces) = (&mut part.raw, std::mem::take(&mut part.pieces));
+        let composer = &self.earlier.composer;
+        let made = composer.compose(place, raw, pieces, patch, &changed);
         if patch.row.is_some() {
             self.rows.give_back(changed);
         }

@@ -27,8 +27,8 @@ pub struct RestoreSession {
     plan: RestorePlan,
     now: Millis,
     sources: Vec<Source>,
-    /// First row that no batch asked for.
-    next: u64,
+    /// Rows that no batch asked for.
+    left: VecDeque<Range<u64>>,
     /// Rows asked for and not yet written.
     unwritten: BTreeSet<u64>,
     batches: BTreeMap<u64, Batch>,
@@ -75,9 +75,10 @@ const HEDGE_SHARE: usize = 4;
 impl RestoreSession {
     /// Begins a restore.
     pub fn new(plan: RestorePlan, now: Millis) -> Self {
+        let runs = plan.rows.iter().filter(|run| !run.is_empty());
         let mut session = Self {
             sources: Source::list(&plan.sources),
-            next: plan.rows.start,
+            left: runs.cloned().collect(),
             plan,
             now,
             unwritten: BTreeSet::new(),
@@ -283,20 +284,23 @@ impl RestoreSession {
                 return;
             }
         }
-        if self.next == self.plan.rows.end && self.unwritten.is_empty() {
+        if self.left.is_empty() && self.unwritten.is_empty() {
             self.outcome = Some(RestoreOutcome::Done);
         }
     }
 
     fn begin_batches(&mut self) {
         let limits = self.plan.limits;
-        while self.next < self.plan.rows.end {
-            let end = self.plan.rows.end.min(self.next + limits.batch_rows.max(1));
-            let first_unwritten = self.unwritten.first().copied().unwrap_or(self.next);
-            if end > first_unwritten + limits.window_rows && !self.unwritten.is_empty() {
+        while let Some(next) = self.left.front_mut() {
+            let rows = next.start..next.end.min(next.start + limits.batch_rows.max(1));
+            let window = self.unwritten.len() as u64 + (rows.end - rows.start);
+            if window > limits.window_rows && !self.unwritten.is_empty() {
                 return;
             }
-            let rows = self.next..end;
+            next.start = rows.end;
+            if next.is_empty() {
+                self.left.pop_front();
+            }
             self.unwritten.extend(rows.clone());
             self.wanting.insert(rows.start);
             self.batches.insert(
@@ -307,7 +311,6 @@ impl RestoreSession {
                     failed: BTreeSet::new(),
                 },
             );
-            self.next = end;
         }
     }
 

@@ -32,8 +32,8 @@ pub struct RestoreLimits {
 pub struct RestorePlan {
     /// Different shards that are needed for each row.
     pub data: usize,
-    /// Rows to get.
-    pub rows: Range<u64>,
+    /// Rows to get, ascending.
+    pub rows: Vec<Range<u64>>,
     /// Who has which shard. A shard can be at several hosts, and a host can have several. Among
     /// those that are as fast as each other, data shards are preferred, then the first in this
     /// list.

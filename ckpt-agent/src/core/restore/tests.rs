@@ -19,9 +19,10 @@ fn shard(number: u8) -> ShardIndex {
 
 /// Shard `n` is at host `n`, for all of `shards`.
 fn plan(data: usize, rows: u64, shards: u8) -> RestorePlan {
+    let rows = 0..rows;
     RestorePlan {
         data,
-        rows: 0..rows,
+        rows: vec![rows],
         sources: (0..shards)
             .map(|number| (shard(number), HostIndex(number.into())))
             .collect(),

@@ -66,9 +66,13 @@ pub(super) fn restore_after_losses(saved: &Saved, rng: &mut SmallRng) -> String 
         stall_ms: 200,
         strikes_max: 4,
     };
+    // Rows that nobody needs.
+    let hole = rng.random_range(0..=saved.rows);
+    let hole = hole..rng.random_range(hole..=saved.rows);
+    let wanted = saved.rows - (hole.end - hole.start);
     let plan = RestorePlan {
         data,
-        rows: 0..saved.rows,
+        rows: vec![0..hole.start, hole.end..saved.rows],
         sources: saved.holders.clone(),
         limits,
     };
@@ -84,7 +88,8 @@ pub(super) fn restore_after_losses(saved: &Saved, rng: &mut SmallRng) -> String 
     };
     match shell.run() {
         RestoreOutcome::Done => {
-            assert_eq!(shell.decoded.len() as u64, saved.rows);
+            assert_eq!(shell.decoded.len() as u64, wanted);
+            assert!(shell.decoded.iter().all(|row| !hole.contains(row)));
             "restored".into()
         }
         RestoreOutcome::Lost { good, needed, .. } => {
