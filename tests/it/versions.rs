@@ -205,7 +205,7 @@ fn what_moved_in_a_stream_is_found_again() -> Result<()> {
         let save = ["--json", "save", "--job", "s", "--", "cat", "archive"];
         grid.run(save)?.expect(0)?.json()
     };
-    save(&archive)?;
+    let first = save(&archive)?;
     for (number, at) in (1..=8).map(|n| (n, n * 2 * MIB + n * 12_345)) {
         let longer = image::memory(512 * number, 100 + number as u64);
         let shorter = 100 * number * (number % 2);
@@ -218,6 +218,16 @@ fn what_moved_in_a_stream_is_found_again() -> Result<()> {
     ensure!(stored < 8 * (64 << 10), "{saved}");
     let restored = grid.run(["restore", "--job", "s", "-o", "-"])?.expect(0)?;
     ensure!(restored.stdout == archive);
+    // Of most of the base, nothing is left: that is not read either.
+    archive.drain(..17 * MIB);
+    let short = save(&archive)?;
+    ensure!(short["base"] == 1, "{short}");
+    let restore = ["--json", "restore", "--job", "s", "-o", "short"];
+    let restored = grid.run(restore)?.expect(0)?.json()?;
+    ensure!(fs::read(grid.path("short"))? == archive);
+    let fetched = restored["fetched_bytes"].as_u64().context("no number")?;
+    let whole = first["stored_bytes"].as_u64().context("no number")?;
+    ensure!(fetched * 2 < whole, "{restored} of {whole}");
     let host = grid.holders("s")?.first().context("no holder")?.clone();
     grid.kill(&host)?;
     grid.run(["restore", "--job", "s", "-o", "back"])?
