@@ -271,7 +271,11 @@ impl CheckpointBuilder {
             hash,
         };
         self.index.push_segment(match found.origin {
-            Origin::Base { row, from } => SegmentEntry::Patched {
+            Origin::Base { row, from: 0 } => SegmentEntry::Patched {
+                base_row: row,
+                patch,
+            },
+            Origin::Base { row, from } => SegmentEntry::Part {
                 base_row: row,
                 from,
                 patch,

@@ -90,12 +90,10 @@ pub enum SegmentEntry {
         /// Keyed hash of its image bytes.
         hash: SegmentHash,
     },
-    /// A part of a segment of the base checkpoint in which some pieces changed.
+    /// A segment of the base checkpoint, or the begin of one, in which some pieces changed.
     Patched {
-        /// The base's row; not less than that of any patched segment before.
+        /// The base's row; not less than that of any segment before that refers to the base.
         base_row: u64,
-        /// Where the part begins in its segment.
-        from: u32,
         /// What changed.
         patch: Patch,
     },
@@ -103,6 +101,15 @@ pub enum SegmentEntry {
     Shared {
         /// Where in the stream the earlier one begins; it ends before this one begins.
         offset: u64,
+        /// What changed.
+        patch: Patch,
+    },
+    /// Another part of a segment of the base checkpoint in which some pieces changed.
+    Part {
+        /// The base's row, as of patched segments.
+        base_row: u64,
+        /// Where the part begins in its segment.
+        from: u32,
         /// What changed.
         patch: Patch,
     },
@@ -207,7 +214,22 @@ impl SegmentEntry {
         match self {
             Self::Zero { bytes } => *bytes,
             Self::Stored { stored, .. } => stored.raw_len as u64,
-            Self::Patched { patch, .. } | Self::Shared { patch, .. } => patch.len as u64,
+            Self::Patched { patch, .. } | Self::Shared { patch, .. } | Self::Part { patch, .. } => {
+                patch.len as u64
+            }
+        }
+    }
+
+    /// Which part of the base it is made of: a row, where in it the part begins, and what changed.
+    pub const fn of_base(&self) -> Option<(u64, u32, &Patch)> {
+        match self {
+            Self::Patched { base_row, patch } => Some((*base_row, 0, patch)),
+            Self::Part {
+                base_row,
+                from,
+                patch,
+            } => Some((*base_row, *from, patch)),
+            Self::Zero { .. } | Self::Stored { .. } | Self::Shared { .. } => None,
         }
     }
 
@@ -216,7 +238,7 @@ impl SegmentEntry {
         match self {
             Self::Zero { .. } => None,
             Self::Stored { stored, hash } => Some((stored, hash)),
-            Self::Patched { patch, .. } | Self::Shared { patch, .. } => {
+            Self::Patched { patch, .. } | Self::Shared { patch, .. } | Self::Part { patch, .. } => {
                 patch.row.as_ref().map(|(stored, hash)| (stored, hash))
             }
         }
@@ -283,10 +305,8 @@ impl Index {
 
     /// Rows of the base that patched segments refer to, ascending; the same may come repeatedly.
     pub fn base_rows(&self) -> impl Iterator<Item = u64> {
-        self.segments.iter().filter_map(|entry| match entry {
-            SegmentEntry::Patched { base_row, .. } => Some(*base_row),
-            _ => None,
-        })
+        let parts = self.segments.iter().filter_map(SegmentEntry::of_base);
+        parts.map(|(row, _, _)| row)
     }
 
     /// Checks what [`Index::decode`] promises.
@@ -318,22 +338,16 @@ impl Index {
         for (number, entry) in self.segments.iter().enumerate() {
             let begins = at;
             at = at.saturating_add(entry.bytes());
-            let (in_order, patch) = match entry {
-                SegmentEntry::Patched {
-                    base_row,
-                    from,
-                    patch,
-                } => {
-                    let in_order = *base_row >= row && *base_row < u64::MAX;
-                    row = *base_row;
-                    let end = u64::from(*from) + u64::from(patch.len);
-                    (in_order && end <= SEGMENT_BYTES as u64, patch)
-                }
-                SegmentEntry::Shared { offset, patch } => {
-                    let end = offset.checked_add(u64::from(patch.len));
-                    (end.is_some_and(|end| end <= begins), patch)
-                }
-                SegmentEntry::Zero { .. } | SegmentEntry::Stored { .. } => continue,
+            let (in_order, patch) = if let Some((base_row, from, patch)) = entry.of_base() {
+                let in_order = base_row >= row && base_row < u64::MAX;
+                row = base_row;
+                let end = u64::from(from) + u64::from(patch.len);
+                (in_order && end <= SEGMENT_BYTES as u64, patch)
+            } else if let SegmentEntry::Shared { offset, patch } = entry {
+                let end = offset.checked_add(u64::from(patch.len));
+                (end.is_some_and(|end| end <= begins), patch)
+            } else {
+                continue;
             };
             if !(in_order && patch.is_possible()) {
                 return Err(IndexError::Patch(number));
@@ -556,6 +570,38 @@ mod tests {
         index.push_segment(SegmentEntry::Zero { bytes: 3 });
         index.push_segment(SegmentEntry::Zero { bytes: 4 });
         assert_eq!(index.segments, [SegmentEntry::Zero { bytes: 7 }]);
+    }
+
+    #[test]
+    fn parts_of_the_base_have_to_be_in_order_and_within_a_segment() {
+        const LEN: u32 = SEGMENT_BYTES as u32 / 2;
+        let part = |base_row, from| SegmentEntry::Part {
+            base_row,
+            from,
+            patch: Patch {
+                len: LEN,
+                changed: 0,
+                row: None,
+                hash: SegmentHash([7; 32]),
+            },
+        };
+        let check = |first, second| {
+            let mut index = index(vec![file("", regular(2 * u64::from(LEN)))], 0);
+            index.segments = vec![first, second];
+            index.check()
+        };
+        assert_eq!(check(part(3, 0), part(3, LEN)), Ok(()));
+        assert_eq!(check(part(3, LEN), part(3, 0)), Ok(()), "it is in memory");
+        assert_eq!(check(part(3, 5), part(9, 0)), Ok(()));
+        assert_eq!(check(part(3, 0), part(2, 0)), Err(IndexError::Patch(1)));
+        assert_eq!(
+            check(part(3, LEN + 1), part(4, 0)),
+            Err(IndexError::Patch(0))
+        );
+        assert_eq!(
+            check(part(u64::MAX, 0), part(u64::MAX, 0)),
+            Err(IndexError::Patch(0))
+        );
     }
 
     #[test]

@@ -231,11 +231,8 @@ fn take_buffer(buffers: &Buffers) -> Vec<u8> {
 
 /// Whether the next row of the base that one of these refers to is `row`.
 fn is_next_base_row(segments: &[SegmentEntry], row: u64) -> bool {
-    let next = segments.iter().find_map(|segment| match segment {
-        SegmentEntry::Patched { base_row, .. } => Some(*base_row),
-        _ => None,
-    });
-    next == Some(row)
+    let next = segments.iter().find_map(SegmentEntry::of_base);
+    next.is_some_and(|(next, _, _)| next == row)
 }
 
 struct Writer<F> {
@@ -287,22 +284,17 @@ impl<F> Writer<F> {
                     self.tell_written(row);
                     row += 1;
                 }
-                SegmentEntry::Patched {
+                SegmentEntry::Patched { base_row, patch } => {
+                    let rest = index.segments.get(number + 1..).unwrap_or_default();
+                    row += self.write_part(sink, (*base_row, 0, patch), row, rest)?;
+                }
+                SegmentEntry::Part {
                     base_row,
                     from,
                     patch,
                 } => {
                     let rest = index.segments.get(number + 1..).unwrap_or_default();
-                    let is_last = !is_next_base_row(rest, *base_row);
-                    let range = *from as usize..*from as usize + patch.len as usize;
-                    let mut part = self.base_part(*base_row, range, is_last)?;
-                    self.compose(*base_row, &mut part, patch, row)?;
-                    sink.write(&part.raw).map_err(Stop::Failed)?;
-                    self.give_base_back(part.raw);
-                    if is_last {
-                        (self.tell)(Decoded::BaseUsed(*base_row));
-                    }
-                    row += self.end_patch(patch, row);
+                    row += self.write_part(sink, (*base_row, *from, patch), row, rest)?;
                 }
                 SegmentEntry::Shared { offset, patch } => {
                     let mut raw = self.rows.buffer();
@@ -326,6 +318,31 @@ impl<F> Writer<F> {
     {
         let image_bytes = self.image_bytes;
         (self.tell)(Decoded::Written { row, image_bytes });
+    }
+
+    /// Writes a segment that is made of a part of the base's; `rest` are those after it. Returns how
+    /// many rows it took.
+    fn write_part<S>(
+        &mut self,
+        sink: &mut S,
+        (base_row, from, patch): (u64, u32, &Patch),
+        row: u64,
+        rest: &[SegmentEntry],
+    ) -> Result<u64, Stop<S::Error>>
+    where
+        S: StreamSink,
+        F: FnMut(Decoded<S::Error, S::Written>),
+    {
+        let is_last = !is_next_base_row(rest, base_row);
+        let from = from as usize;
+        let mut part = self.base_part(base_row, from..from + patch.len as usize, is_last)?;
+        self.compose(base_row, &mut part, patch, row)?;
+        sink.write(&part.raw).map_err(Stop::Failed)?;
+        self.give_base_back(part.raw);
+        if is_last {
+            (self.tell)(Decoded::BaseUsed(base_row));
+        }
+        Ok(self.end_patch(patch, row))
     }
 
     /// Bytes of a row of the base; they are copied when more of that row is needed afterwards.

@@ -246,7 +246,9 @@ pub(crate) fn restore(manifest: &[u8], shards: &[Vec<u8>]) -> Result<Vec<u8>> {
     let mut row = 0;
     for entry in &index.segments {
         match entry {
-            SegmentEntry::Patched { .. } | SegmentEntry::Shared { .. } => {
+            SegmentEntry::Patched { .. }
+            | SegmentEntry::Shared { .. }
+            | SegmentEntry::Part { .. } => {
                 panic!("nothing is compared")
             }
             SegmentEntry::Zero { bytes } => image.resize(image.len() + *bytes as usize, 0),

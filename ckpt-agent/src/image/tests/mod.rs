@@ -99,7 +99,9 @@ impl Saved {
         let mut segments = self.segments.iter();
         for entry in &self.index.segments {
             match entry {
-                SegmentEntry::Patched { .. } | SegmentEntry::Shared { .. } => {
+                SegmentEntry::Patched { .. }
+                | SegmentEntry::Shared { .. }
+                | SegmentEntry::Part { .. } => {
                     panic!("nothing is compared")
                 }
                 SegmentEntry::Zero { bytes } => sink.zeros(*bytes)?,
