@@ -8,8 +8,6 @@
 
 use std::ops::Range;
 
-use serde::{Deserialize, Serialize};
-
 use crate::pieces::PIECE_BYTES;
 
 /// Bytes from one anchor to the next.
@@ -30,7 +28,7 @@ const CHECKS_MAX: usize = 256;
 const FILTER_BITS: usize = 64;
 
 /// Rolling hash of 64 bytes, no secret: it is kept where nobody but the owner reads it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Anchor(pub u64);
 
 /// A piece of a segment of a base, in the order of the stream.
@@ -167,13 +165,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    fn noise(seed: u8, len: usize) -> Vec<u8> {
-        let mut bytes = vec![0; len];
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(&[seed]).finalize_xof().fill(&mut bytes);
-        bytes
-    }
+    use crate::samples::noise;
 
     fn place(segment: u32, piece: u32) -> Place {
         Place { segment, piece }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::anchors::{ANCHOR_STEP, Anchor, Anchors, Place, anchor_count};
 use crate::index::{Index, SegmentEntry};
-use crate::pieces::{Match, Origin, PIECE_BYTES, PieceHash, PieceHasher};
+use crate::pieces::{Match, Origin, PIECE_BYTES, PieceHash, PieceHasher, changed_pieces};
 use crate::seal::DataKey;
 
 /// Half of the pieces of a segment of the base may have changed.
@@ -194,15 +194,15 @@ impl Base {
         if rest >= raw.len() {
             return false;
         }
-        let pairs = hashes.iter().zip(self.pieces(place)).take(whole);
-        let same = pairs.filter(|(new, old)| new == old).count();
+        let (head, tail) = hashes.split_at(whole.min(hashes.len()));
+        let same = head.len() - self.changed(place, head).count_ones() as usize;
         let next = Place {
             segment: place.segment + 1,
             piece: 0,
         };
         let is_next = self.offset(next) == self.offset(place) + rest as u64;
         let goes_on = || match rest.is_multiple_of(PIECE_BYTES) {
-            true => alike(hashes.get(whole..), self.pieces(next)),
+            true => (self.changed(next, tail).count_ones() as usize) < tail.len(),
             false => self.is_there(raw, rest, next),
         };
         same * ONE_IN > whole
@@ -210,18 +210,10 @@ impl Base {
             || (is_next && goes_on())
     }
 
-    /// Whether the last pieces are those at this place.
-    fn ends_alike(&self, place: Place, hashes: &[PieceHash]) -> bool {
-        let last = hashes.len().saturating_sub(LAST);
-        let old = self.pieces(place).get(last..).unwrap_or_default();
-        alike(hashes.get(last..), old)
+    /// Which of these pieces are not those at this place.
+    fn changed(&self, place: Place, hashes: &[PieceHash]) -> u64 {
+        changed_pieces(hashes, self.pieces(place))
     }
-}
-
-/// Whether any piece is the same at the same place.
-fn alike(new: Option<&[PieceHash]>, old: &[PieceHash]) -> bool {
-    let mut pairs = new.unwrap_or_default().iter().zip(old);
-    pairs.any(|(new, old)| new == old)
 }
 
 const fn from(place: Place) -> usize {
@@ -298,7 +290,7 @@ impl Follower {
         let found = self.find(raw.len(), hashes);
         // Pieces that are where they were.
         let known = match found {
-            Some(found) => hashes.len() - trailing(found.changed, hashes.len()),
+            Some(found) => hashes.len() - at_end(found.changed, hashes.len()),
             None => self.same_begin(hashes),
         };
         if known == hashes.len() {
@@ -350,28 +342,20 @@ impl Follower {
     /// same, or it was all zero and still is in part.
     fn is_in_step(&self, len: usize, hashes: &[PieceHash]) -> bool {
         let was_zero = || self.base.is_zero(self.next, len);
-        self.places(hashes)
-            .any(|place| self.base.ends_alike(place, hashes))
-            || (hashes.contains(&self.base.zeros) && was_zero())
+        let ends_alike = |place| at_end(self.base.changed(place, hashes), hashes.len()) < LAST;
+        self.places(hashes).any(ends_alike) || (hashes.contains(&self.base.zeros) && was_zero())
     }
 
     /// Pieces that a segment begins with and the base has.
     fn same_begin(&self, hashes: &[PieceHash]) -> usize {
-        let same = |place| {
-            let pairs = hashes.iter().zip(self.base.pieces(place));
-            pairs.take_while(|(new, old)| new == old).count()
-        };
-        self.places(hashes).map(same).max().unwrap_or(0)
+        let same = |place| self.base.changed(place, hashes).trailing_zeros() as usize;
+        let most = self.places(hashes).map(same).max();
+        most.unwrap_or(0).min(hashes.len())
     }
 
     /// Pieces that a segment ends with and the base has.
     fn same_end(&self, hashes: &[PieceHash]) -> usize {
-        let same = |place| {
-            let pairs = hashes.iter().zip(self.base.pieces(place));
-            let is_whole = pairs.len() == hashes.len();
-            let last = pairs.rev().take_while(|(new, old)| new == old);
-            if is_whole { last.count() } else { 0 }
-        };
+        let same = |place| at_end(!self.base.changed(place, hashes), hashes.len());
         self.places(hashes).map(same).max().unwrap_or(0)
     }
 
@@ -403,12 +387,12 @@ impl Follower {
     }
 }
 
-/// Pieces at the end of a segment that changed.
-const fn trailing(changed: u64, pieces: usize) -> usize {
+/// Pieces in a row at the end of a segment of so many that are in the map.
+const fn at_end(map: u64, pieces: usize) -> usize {
     if pieces == 0 {
         return 0;
     }
-    (changed << (u64::BITS - pieces as u32)).leading_ones() as usize
+    (map << (u64::BITS - pieces as u32)).leading_ones() as usize
 }
 
 #[cfg(test)]
@@ -419,17 +403,7 @@ mod tests {
     use crate::geometry::SEGMENT_BYTES;
     use crate::hash::SegmentHash;
     use crate::index::StoredSegment;
-
-    fn key() -> DataKey {
-        DataKey::new([5; 32])
-    }
-
-    fn noise(seed: u8, len: usize) -> Vec<u8> {
-        let mut bytes = vec![0; len];
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(&[seed]).finalize_xof().fill(&mut bytes);
-        bytes
-    }
+    use crate::samples::{key, noise};
 
     /// A base of these segments, a zero run before the second.
     fn base(segments: &[Vec<u8>]) -> Arc<Base> {

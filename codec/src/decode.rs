@@ -102,8 +102,7 @@ impl Composer {
 
     /// Hashes of all pieces of `raw`, of which only these `changed`.
     fn hash(&self, raw: &[u8], mut pieces: Vec<PieceHash>, changed: u64) -> Vec<PieceHash> {
-        let (whole, rest) = raw.as_chunks::<PIECE_BYTES>();
-        if pieces.len() != whole.len() + usize::from(!rest.is_empty()) {
+        if pieces.len() != raw.len().div_ceil(PIECE_BYTES) {
             return self.hasher.hash(raw);
         }
         let bytes = raw.chunks(PIECE_BYTES);

@@ -124,7 +124,10 @@ impl RowEncoder {
             block_len,
             blocks,
             table,
-            anchors: pieces.iter().flat_map(|_| anchors(raw)).collect(),
+            anchors: match pieces {
+                Some(_) => anchors(raw).collect(),
+                None => Vec::new(),
+            },
             pieces: pieces.unwrap_or_default(),
         }
     }

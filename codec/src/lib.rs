@@ -22,6 +22,8 @@ pub mod manifest;
 pub mod notice;
 pub mod pieces;
 pub mod rs;
+#[cfg(test)]
+mod samples;
 pub mod seal;
 pub mod segment;
 pub mod serial;

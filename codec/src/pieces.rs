@@ -105,13 +105,17 @@ impl Match {
         old: &[PieceHash],
         one_in: usize,
     ) -> Option<Self> {
-        let pairs = new.iter().zip(old).enumerate();
-        let changed = pairs
-            .filter(|(_, (new, old))| new != old)
-            .fold(0_u64, |map, (piece, _)| map | 1 << piece);
+        let changed = changed_pieces(new, old);
         let is_most = changed.count_ones() as usize * one_in <= new.len();
         is_most.then_some(Self { origin, changed })
     }
+}
+
+/// Which of the new pieces are not the old ones at the same place; bit 0 is the first.
+pub(crate) fn changed_pieces(new: &[PieceHash], old: &[PieceHash]) -> u64 {
+    let is_same = |(piece, hash)| old.get(piece) == Some(hash);
+    let changed = new.iter().enumerate().filter(|piece| !is_same(*piece));
+    changed.fold(0, |map, (piece, _)| map | 1 << piece)
 }
 
 /// Less may differ from a segment of the same image than from one of the base: what is stored as a
@@ -245,17 +249,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    fn key() -> DataKey {
-        DataKey::new([5; 32])
-    }
-
-    fn noise(seed: u8, len: usize) -> Vec<u8> {
-        let mut bytes = vec![0; len];
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(&[seed]).finalize_xof().fill(&mut bytes);
-        bytes
-    }
+    use crate::samples::{key, noise};
 
     #[test]
     fn what_went_by_is_found_by_any_of_its_pieces() {

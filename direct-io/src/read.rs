@@ -8,12 +8,16 @@ use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 
 use rustix::fs::{Mode, OFlags};
+use rustix::param::page_size;
 
 use crate::cached::cached_pages;
 use crate::{ALIGN, is_invalid};
 
 /// Bytes of one read. Larger ones gain little, and do not fit into the cache of a core.
 pub const READ_BYTES: usize = 512 << 10;
+
+/// Shorter runs are read through the page cache, wherever they are.
+const DIRECT_MIN: usize = 256 << 10;
 
 /// A file that is read in long runs, past the page cache where the file system can.
 ///
@@ -40,12 +44,32 @@ impl DirectReader {
         &self.file
     }
 
+    /// Reads as `pread` does: long runs that are not in the page cache past it, into `memory` first.
+    ///
+    /// # Errors
+    /// When it can't be read.
+    pub fn read_at(
+        &self,
+        memory: &mut Vec<u8>,
+        buffer: &mut [u8],
+        offset: u64,
+    ) -> io::Result<usize> {
+        if buffer.len() < DIRECT_MIN || !self.is_better(offset, buffer.len()) {
+            return self.file.read_at(buffer, offset);
+        }
+        let read = self.read(memory, offset, buffer.len().min(READ_BYTES))?;
+        let bytes = memory.get(read).unwrap_or_default();
+        let (now, _) = buffer.split_at_mut(bytes.len());
+        now.copy_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
     /// Whether direct reading is likely to be faster: hardly any of these bytes are in the cache. Where
     /// that is not known, it is not.
-    pub fn is_better(&self, offset: u64, len: usize) -> bool {
+    fn is_better(&self, offset: u64, len: usize) -> bool {
         let pages = cached_pages(self.file.as_fd(), offset, len as u64);
         pages.is_some_and(|pages| {
-            let few = (len / ALIGN / 8) as u64;
+            let few = (len / page_size() / 8) as u64;
             pages.cached <= few && pages.dirty + pages.writeback == 0
         })
     }
@@ -134,6 +158,11 @@ mod tests {
         let expected = all.get(offset..).unwrap_or_default();
         let expected = &expected[..len.min(expected.len())];
         assert!(memory[read] == *expected, "{len} bytes from {offset}");
+        let mut buffer = vec![0; len];
+        let read = reader.read_at(&mut memory, &mut buffer, offset as u64);
+        let read = read.unwrap();
+        assert!(read > 0 || expected.is_empty());
+        assert!(buffer[..read] == expected[..read], "as much as there was");
     }
 
     proptest! {

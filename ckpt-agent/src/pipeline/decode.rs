@@ -284,17 +284,11 @@ impl<F> Writer<F> {
                     self.tell_written(row);
                     row += 1;
                 }
-                SegmentEntry::Patched { base_row, patch } => {
+                SegmentEntry::Patched { .. } | SegmentEntry::Part { .. } => {
                     let rest = index.segments.get(number + 1..).unwrap_or_default();
-                    row += self.write_part(sink, (*base_row, 0, patch), row, rest)?;
-                }
-                SegmentEntry::Part {
-                    base_row,
-                    from,
-                    patch,
-                } => {
-                    let rest = index.segments.get(number + 1..).unwrap_or_default();
-                    row += self.write_part(sink, (*base_row, *from, patch), row, rest)?;
+                    if let Some(part) = segment.of_base() {
+                        row += self.write_part(sink, part, row, rest)?;
+                    }
                 }
                 SegmentEntry::Shared { offset, patch } => {
                     let mut raw = self.rows.buffer();

@@ -30,8 +30,6 @@ use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::task::{JoinError, JoinSet};
 use tracing::{debug, error, info, warn};
 
-use buffers::Buffers;
-
 use crate::config::{CONNECTION_WINDOW, MemoryPlan, WRITER_WINDOW};
 use crate::core::Millis;
 use crate::core::catalog::Claimed;
@@ -40,6 +38,7 @@ use crate::monitor::stance::Stance;
 use crate::shards::{Store, StoreError};
 
 use auditing::Auditing;
+use buffers::Buffers;
 use shares::Shares;
 use transfer::pace::Pace;
 use uploads::Uploads;

@@ -148,22 +148,16 @@ fn multiply_portably(factors: &[u8], inputs: &[&[u8]], outputs: &mut [&mut [u8]]
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn noise(len: usize, seed: u8) -> Vec<u8> {
-        let mut bytes = vec![0; len];
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(&[seed]).finalize_xof().fill(&mut bytes);
-        bytes
-    }
+    use crate::samples::noise;
 
     /// Compares all kernels with sums of the library's products, with inputs and outputs at
     /// `offset` in their memory; bytes beside the outputs have to stay.
     fn check(inputs: usize, outputs: usize, len: usize, offset: usize) {
-        let mut factors = noise(inputs * outputs, 0);
+        let mut factors = noise(0, inputs * outputs);
         factors[0] = 0;
         factors[inputs * outputs / 2] = 1;
         let memory: Vec<Vec<u8>> = (0..inputs)
-            .map(|input| noise(len + offset, input as u8 + 1))
+            .map(|input| noise(input as u8 + 1, len + offset))
             .collect();
         let blocks: Vec<&[u8]> = memory.iter().map(|memory| &memory[offset..]).collect();
         let expected: Vec<Vec<u8>> = factors

@@ -2,7 +2,6 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Mutex;
 
@@ -14,7 +13,7 @@ use codec::pieces::PieceHasher;
 use codec::rs::Coder;
 use codec::seal::{Cipher, DataKey, SealContext, SegmentSealer};
 use codec::{CheckpointId, JobTag, Redundancy, Version};
-use direct_io::{DirectFile, DirectReader, READ_BYTES};
+use direct_io::{DirectFile, DirectReader};
 
 use super::{Costs, threads};
 
@@ -236,13 +235,10 @@ fn decompress(segments: &[Segment], sealer: &SegmentSealer) -> Result<()> {
 /// Reads a file as the program does: past the page cache where it is not in it.
 fn read_all(path: &Path) -> Result<()> {
     let file = DirectReader::new(File::open(path)?);
-    let mut memory = vec![0; READ_BYTES];
+    let (mut memory, mut buffer) = (Vec::new(), vec![0; SEGMENT_BYTES]);
     let mut at = 0;
     loop {
-        let read = match file.is_better(at, READ_BYTES) {
-            true => file.read(&mut memory, at, READ_BYTES)?.len(),
-            false => file.file().read_at(&mut memory[..READ_BYTES], at)?,
-        };
+        let read = file.read_at(&mut memory, &mut buffer, at)?;
         if read == 0 {
             return Ok(());
         }

@@ -2,13 +2,12 @@
 
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use codec::geometry::SEGMENT_BYTES;
 use codec::index::{Extent, FileEntry, FileKind};
 use codec::manifest::ImageKind;
-use direct_io::{DirectReader, READ_BYTES};
+use direct_io::DirectReader;
 use rustix::fs::{Advice, FileType, fadvise};
 
 use super::extents::data_extents;
@@ -69,7 +68,7 @@ impl FileSource {
     ) -> Result<Option<Vec<u8>>, SourceError> {
         // The rest of the buffer is overwritten; clearing it first would cost a pass over memory.
         buffer.resize(SEGMENT_BYTES, 0);
-        let mut filled = kept.min(SEGMENT_BYTES);
+        let mut filled = kept;
         while filled < SEGMENT_BYTES {
             if self.open.is_none() {
                 if filled > 0 && self.next_is_large() {
@@ -187,12 +186,8 @@ impl FileSource {
         let left = usize::try_from(extent.len - open.done).unwrap_or(usize::MAX);
         let len = room.len().min(left);
         let room = room.get_mut(..len).unwrap_or_default();
-        let mut read = match read_at(
-            &open.file,
-            &mut self.memory,
-            room,
-            extent.offset + open.done,
-        ) {
+        let at = extent.offset + open.done;
+        let mut read = match open.file.read_at(&mut self.memory, room, at) {
             Ok(read) => read,
             Err(cause) if cause.kind() == io::ErrorKind::Interrupted => return Ok(0),
             Err(cause) => return Err(io_error(path(), cause)),
@@ -298,27 +293,6 @@ const fn io_error(path: PathBuf, cause: io::Error) -> SourceError {
         path,
         cause,
     }
-}
-
-/// Shorter runs are read through the page cache, wherever they are.
-const DIRECT_MIN: usize = 256 << 10;
-
-/// Reads as `pread` does: what is not in the page cache past it, into `memory` first.
-fn read_at(
-    file: &DirectReader,
-    memory: &mut Vec<u8>,
-    room: &mut [u8],
-    offset: u64,
-) -> io::Result<usize> {
-    if room.len() < DIRECT_MIN || !file.is_better(offset, room.len()) {
-        return file.file().read_at(room, offset);
-    }
-    let len = room.len().min(READ_BYTES);
-    let read = file.read(memory, offset, len)?;
-    let bytes = memory.get(read).unwrap_or_default();
-    let (now, _) = room.split_at_mut(bytes.len());
-    now.copy_from_slice(bytes);
-    Ok(bytes.len())
 }
 
 /// Whether a file fills a segment at least.

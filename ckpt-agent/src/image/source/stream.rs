@@ -38,7 +38,7 @@ impl StreamSource {
     ) -> Result<Option<Vec<u8>>, SourceError> {
         // The rest of the buffer is overwritten; clearing it first would cost a pass over memory.
         buffer.resize(SEGMENT_BYTES, 0);
-        let mut filled = kept.min(SEGMENT_BYTES);
+        let mut filled = kept;
         while filled < SEGMENT_BYTES {
             let room = buffer.get_mut(filled..).unwrap_or_default();
             match self.input.read(room) {

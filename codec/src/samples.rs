@@ -1,0 +1,16 @@
+//! Bytes and keys for tests.
+
+use crate::seal::DataKey;
+
+/// Some key.
+pub(crate) fn key() -> DataKey {
+    DataKey::new([5; 32])
+}
+
+/// Random bytes, the same for the same seed; the begin of longer ones.
+pub(crate) fn noise(seed: u8, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&[seed]).finalize_xof().fill(&mut bytes);
+    bytes
+}
