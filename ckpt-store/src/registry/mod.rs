@@ -14,7 +14,7 @@ use std::time::Duration;
 use codec::OwnerId;
 use protocol::grid::Grid;
 use protocol::identity::{
-    Enroller, Identity, JoinToken, Peer, PeerError, Role, Validity, certificate_from_pem, is_name,
+    Enroller, Identity, JoinToken, Peer, PeerError, Validity, certificate_from_pem, is_name,
 };
 use protocol::net::endpoint::{self, EndpointConfig, EndpointError};
 use protocol::net::stream::{ExchangeError, GIVEN_UP, STOPPING, read_frame, write_frame};
@@ -30,6 +30,7 @@ use tracing::{debug, info, warn};
 use crate::core::registry::{NotHeard, Registry, Wanted};
 use crate::serve::Clock;
 use crate::serve::reception::{Reception, Visitor};
+use crate::serve::rules::{NO_CERTIFICATE, Rule, Server};
 use tokens::Redeemed;
 
 /// Requests that one connection may have open at once.
@@ -266,7 +267,10 @@ impl Office {
         mut send: SendStream,
         mut recv: RecvStream,
     ) {
-        let answered = match read_frame::<Request>(&mut recv, REQUEST_TIMEOUT).await {
+        let asked = read_frame::<Request>(&mut recv, REQUEST_TIMEOUT).await;
+        let name_of = |request| Rule::of(request).name;
+        let request = asked.as_ref().map_or("?", name_of);
+        let answered = match asked {
             Ok(asked) => self.answer(peer.as_deref(), from, asked, &mut send).await,
             Err(cause) => Err(cause.into()),
         };
@@ -274,12 +278,12 @@ impl Office {
             Ok(()) => {}
             Err(Answer::Refused(refusal)) => {
                 let name = peer.as_ref().map(|peer| peer.name.clone());
-                info!(%from, name, code = ?refusal.code, detail = refusal.detail, "refused");
+                info!(%from, name, request, code = ?refusal.code, detail = refusal.detail, "refused");
                 // Fails when the client is gone.
                 let _ = write_frame(&mut send, &Response::Refused(refusal)).await;
             }
             Err(Answer::Lost(cause)) => {
-                debug!(%from, %cause, "given up");
+                debug!(%from, request, %cause, "given up");
                 let _ = send.reset(GIVEN_UP);
             }
         }
@@ -295,25 +299,16 @@ impl Office {
         asked: Request,
         send: &mut SendStream,
     ) -> Result<(), Answer> {
-        let Some(peer) = peer else {
-            let Request::Join(wish) = asked else {
-                return Err(Answer::refuse(
-                    Code::Forbidden,
-                    "show a certificate, or join",
-                ));
-            };
-            return self.join(from, wish, send).await;
-        };
+        let allowed = Rule::of(&asked).check(Server::Registry, peer);
+        allowed.map_err(Answer::Refused)?;
         let now = self.clock.now();
-        let donor = || {
-            let is_donor = peer.has(Role::Donor);
-            is_donor
-                .then_some(peer.id)
-                .ok_or_else(|| Answer::refuse(Code::Forbidden, "needs the role donor"))
+        let asker = || {
+            let id = peer.map(|peer| peer.id);
+            id.ok_or_else(|| Answer::refuse(Code::Forbidden, NO_CERTIFICATE))
         };
         match asked {
             Request::Announce(mut presence) => {
-                let id = donor()?;
+                let id = asker()?;
                 // Who listens everywhere is where it comes from.
                 if presence.addr.ip().is_unspecified() {
                     presence.addr.set_ip(from.ip().to_canonical());
@@ -322,12 +317,12 @@ impl Office {
                 heard(send, wanted).await
             }
             Request::Heartbeat { epoch, holdings } => {
-                let id = donor()?;
+                let id = asker()?;
                 let wanted = self.registry().heartbeat(now, id, epoch, holdings);
                 heard(send, wanted).await
             }
             Request::Holds(page) => {
-                let id = donor()?;
+                let id = asker()?;
                 self.registry().holds(id, page)?;
                 Ok(write_frame(send, &Response::Noted).await?)
             }
@@ -344,7 +339,23 @@ impl Office {
                 let holders = self.registry().holders(checkpoint);
                 Ok(write_frame(send, &Response::Holders { holders }).await?)
             }
-            _ => Err(Answer::refuse(Code::BadRequest, "this is a registry")),
+            Request::Join(wish) => self.join(from, wish, send).await,
+            Request::Status
+            | Request::Claim(_)
+            | Request::PutShard(_)
+            | Request::Commit { .. }
+            | Request::Find { .. }
+            | Request::Outline(_)
+            | Request::Page { .. }
+            | Request::Rows { .. }
+            | Request::Forget { .. }
+            | Request::Announcement
+            | Request::Probe { .. }
+            | Request::Audited(_)
+            | Request::PeerHeld { .. }
+            | Request::PutRebuilt(_)
+            | Request::Notice { .. }
+            | Request::Notices { .. } => Err(Answer::Refused(Server::Registry.does_not_answer())),
         }
     }
 

@@ -9,6 +9,7 @@ mod probe;
 mod put;
 mod read;
 pub mod reception;
+pub(crate) mod rules;
 pub mod shares;
 pub mod uploads;
 
@@ -39,6 +40,7 @@ use crate::shards::{Store, StoreError};
 
 use auditing::Auditing;
 use buffers::Buffers;
+use rules::{Load, Rule, Server};
 use shares::Shares;
 use transfer::pace::Pace;
 use uploads::Uploads;
@@ -291,7 +293,8 @@ async fn request(
         recv: &mut recv,
     };
     let asked = read_frame::<Request>(exchange.recv, REQUEST_TIMEOUT).await;
-    let kind = asked.as_ref().map_or("?", kind);
+    let name_of = |request| Rule::of(request).name;
+    let request = asked.as_ref().map_or("?", name_of);
     let answered = match asked {
         Ok(request) => exchange.answer(request).await,
         Err(cause) => Err(cause.into()),
@@ -302,12 +305,12 @@ async fn request(
         Ok(()) => {}
         Err(Answer::Refused(refusal)) => {
             let Refusal { code, detail, .. } = &refusal;
-            info!(%from, peer = name, id = %peer.id, request = kind, ?code, detail, "refused");
+            info!(%from, peer = name, id = %peer.id, request, ?code, detail, "refused");
             // Fails when the client is gone.
             let _ = write_frame(&mut send, &Response::Refused(refusal)).await;
         }
         Err(Answer::Lost(cause)) => {
-            info!(%from, peer = name, request = kind, %cause, "given up");
+            info!(%from, peer = name, request, %cause, "given up");
             let _ = send.reset(GIVEN_UP);
         }
     }
@@ -323,11 +326,10 @@ impl Exchange<'_> {
         if *self.host.stopping.borrow() {
             return Err(Answer::Refused(Refusal::new(Code::Stopping, "")));
         }
-        if let Err(needed) = self.may(&request) {
-            let refusal = Refusal::new(Code::Forbidden, format!("needs the role {needed}"));
-            return Err(Answer::Refused(refusal));
-        }
-        self.check_stance(&request)?;
+        let rule = Rule::of(&request);
+        let allowed = rule.check(Server::Donor, Some(self.peer));
+        allowed.map_err(Answer::Refused)?;
+        self.check_stance(rule.load)?;
         match request {
             Request::Status => self.status().await,
             Request::Claim(claim) => self.claim(claim).await,
@@ -354,31 +356,8 @@ impl Exchange<'_> {
             | Request::Holds(_)
             | Request::Members { .. }
             | Request::Holders { .. }
-            | Request::Join(_) => {
-                let refusal = Refusal::new(Code::BadRequest, "this is a donor, not a registry");
-                Err(Answer::Refused(refusal))
-            }
+            | Request::Join(_) => Err(Answer::Refused(Server::Donor.does_not_answer())),
         }
-    }
-
-    /// Whether the peer has a role for this; the role that it would need if not. Donors repair: they
-    /// read ciphertext and store what an owner signed.
-    fn may(&self, request: &Request) -> Result<(), Role> {
-        let needed: &[Role] = match request {
-            Request::Status => return Ok(()),
-            Request::PeerHeld { .. } | Request::PutRebuilt(_) => &[Role::Donor],
-            Request::Outline(_)
-            | Request::Page { .. }
-            | Request::Rows { .. }
-            | Request::Notice { .. }
-            | Request::Notices { .. }
-            | Request::Announcement => &[Role::Submitter, Role::Donor],
-            _ => &[Role::Submitter],
-        };
-        if needed.iter().any(|role| self.peer.has(*role)) {
-            return Ok(());
-        }
-        Err(needed.first().copied().unwrap_or(Role::Submitter))
     }
 
     /// Whose shards of this checkpoint the peer may read: a submitter its own, a donor anybody's, as
@@ -392,11 +371,13 @@ impl Exchange<'_> {
     }
 
     /// The owner of the machine comes first.
-    fn check_stance(&self, request: &Request) -> Result<(), Answer> {
-        let (what, reason) = match self.host.monitor.stance() {
-            Stance::StandBack(reason) if brings_bytes(request) => ("stands back", reason),
-            Stance::Closed(reason) if !is_question(request) => ("is closed", reason),
-            _ => return Ok(()),
+    fn check_stance(&self, load: Load) -> Result<(), Answer> {
+        let (what, reason) = match (self.host.monitor.stance(), load) {
+            (Stance::StandBack(reason), Load::BringsBytes) => ("stands back", reason),
+            (Stance::Closed(reason), Load::Work | Load::BringsBytes) => ("is closed", reason),
+            (Stance::Open, _)
+            | (Stance::StandBack(_), Load::Question | Load::Work)
+            | (Stance::Closed(_), Load::Question) => return Ok(()),
         };
         Err(Answer::Refused(Refusal {
             retry_after_ms: reason.retry_after_s.saturating_mul(1000),
@@ -506,49 +487,6 @@ impl Exchange<'_> {
 
     async fn respond(&mut self, response: &Response) -> Result<(), Answer> {
         Ok(write_frame(self.send, response).await?)
-    }
-}
-
-/// Whether the request is followed by a shard, or by as much as one.
-const fn brings_bytes(request: &Request) -> bool {
-    matches!(
-        request,
-        Request::PutShard(_) | Request::PutRebuilt(_) | Request::Probe { .. }
-    )
-}
-
-/// Whether the request asks how the host is, which it always says.
-const fn is_question(request: &Request) -> bool {
-    matches!(
-        request,
-        Request::Status | Request::Announcement | Request::Audited(_)
-    )
-}
-
-const fn kind(request: &Request) -> &'static str {
-    match request {
-        Request::Status => "status",
-        Request::Claim(_) => "claim",
-        Request::PutShard(_) => "put",
-        Request::Commit { .. } => "commit",
-        Request::Find { .. } => "find",
-        Request::Outline(_) => "outline",
-        Request::Page { .. } => "page",
-        Request::Rows { .. } => "rows",
-        Request::Forget { .. } => "forget",
-        Request::Announcement => "announcement",
-        Request::Probe { .. } => "probe",
-        Request::Audited(_) => "audited",
-        Request::Announce(_) => "announce",
-        Request::Heartbeat { .. } => "heartbeat",
-        Request::Holds(_) => "holds",
-        Request::Members { .. } => "members",
-        Request::Holders { .. } => "holders",
-        Request::Join(_) => "join",
-        Request::PeerHeld { .. } => "peer held",
-        Request::PutRebuilt(_) => "put rebuilt",
-        Request::Notice { .. } => "notice",
-        Request::Notices { .. } => "notices",
     }
 }
 

@@ -1,0 +1,311 @@
+//! What each request is: its name, which server answers it, who may ask, what it costs.
+//!
+//! The `match` below has no wildcard, so a request without a rule does not compile. Donors and registries
+//! both take their rules from here.
+
+use protocol::identity::{Peer, Role};
+use protocol::wire::Code;
+use protocol::wire::message::{Refusal, Request};
+
+/// The rule of one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rule {
+    /// The name of the request in log lines.
+    pub(crate) name: &'static str,
+    /// Which server answers it.
+    pub(crate) server: Server,
+    /// Who may ask.
+    pub(crate) asker: Asker,
+    /// What it costs the server.
+    pub(crate) load: Load,
+}
+
+/// A kind of server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Server {
+    /// A host that lends disk space.
+    Donor,
+    /// A registry.
+    Registry,
+}
+
+/// Who may ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asker {
+    /// A machine that shows no certificate yet.
+    Stranger,
+    /// Every member of the grid.
+    Member,
+    /// Members that have one of these roles.
+    Roles(&'static [Role]),
+}
+
+/// What a request costs the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Load {
+    /// Next to nothing: it is answered even when the owner of the machine lends nothing.
+    Question,
+    /// It reads or changes what is stored.
+    Work,
+    /// A shard follows, or as many bytes as a shard has.
+    BringsBytes,
+}
+
+impl Rule {
+    /// The rule of `request`.
+    pub(crate) const fn of(request: &Request) -> Self {
+        match request {
+            Request::Status => donor("status", Asker::Member, Load::Question),
+            Request::Claim(_) => donor("claim", SUBMITTERS, Load::Work),
+            Request::PutShard(_) => donor("put", SUBMITTERS, Load::BringsBytes),
+            Request::Commit { .. } => donor("commit", SUBMITTERS, Load::Work),
+            Request::Find { .. } => donor("find", SUBMITTERS, Load::Work),
+            Request::Outline(_) => donor("outline", READERS, Load::Work),
+            Request::Page { .. } => donor("page", READERS, Load::Work),
+            Request::Rows { .. } => donor("rows", READERS, Load::Work),
+            Request::Forget { .. } => donor("forget", SUBMITTERS, Load::Work),
+            Request::Announcement => donor("announcement", READERS, Load::Question),
+            Request::Probe { .. } => donor("probe", SUBMITTERS, Load::BringsBytes),
+            Request::Audited(_) => donor("audited", SUBMITTERS, Load::Question),
+            Request::PeerHeld { .. } => donor("peer held", DONORS, Load::Work),
+            Request::PutRebuilt(_) => donor("put rebuilt", DONORS, Load::BringsBytes),
+            Request::Notice { .. } => donor("notice", READERS, Load::Work),
+            Request::Notices { .. } => donor("notices", READERS, Load::Work),
+            Request::Announce(_) => registry("announce", DONORS, Load::Work),
+            Request::Heartbeat { .. } => registry("heartbeat", DONORS, Load::Work),
+            Request::Holds(_) => registry("holds", DONORS, Load::Work),
+            Request::Members { .. } => registry("members", Asker::Member, Load::Question),
+            Request::Holders { .. } => registry("holders", Asker::Member, Load::Question),
+            Request::Join(_) => registry("join", Asker::Stranger, Load::Work),
+        }
+    }
+
+    /// Checks that `server` answers this request and that `peer`, or a stranger, may ask it.
+    ///
+    /// # Errors
+    /// The refusal to send.
+    pub(crate) fn check(self, server: Server, peer: Option<&Peer>) -> Result<(), Refusal> {
+        let forbidden = |why: String| Err(Refusal::new(Code::Forbidden, why));
+        if self.server != server {
+            return Err(server.does_not_answer());
+        }
+        match (self.asker, peer) {
+            (Asker::Stranger, None) | (Asker::Member, Some(_)) => Ok(()),
+            (Asker::Stranger, Some(_)) => {
+                let why = "whoever shows a certificate is a member already";
+                Err(Refusal::new(Code::BadRequest, why))
+            }
+            (Asker::Member | Asker::Roles(_), None) => forbidden(NO_CERTIFICATE.to_owned()),
+            (Asker::Roles(roles), Some(peer)) => {
+                if roles.iter().any(|role| peer.has(*role)) {
+                    return Ok(());
+                }
+                let names: Vec<&str> = roles.iter().map(|role| role.name()).collect();
+                forbidden(format!("needs the role {}", names.join(" or ")))
+            }
+        }
+    }
+}
+
+/// Why a request of a stranger is refused.
+pub(crate) const NO_CERTIFICATE: &str = "show a certificate, or join";
+
+/// Those who save and restore.
+const SUBMITTERS: Asker = Asker::Roles(&[Role::Submitter]);
+
+/// Donors repair: they read ciphertext, and store what an owner signed.
+const DONORS: Asker = Asker::Roles(&[Role::Donor]);
+
+/// Those who may read shards and pass on notices.
+const READERS: Asker = Asker::Roles(&[Role::Submitter, Role::Donor]);
+
+const fn donor(name: &'static str, asker: Asker, load: Load) -> Rule {
+    Rule {
+        name,
+        server: Server::Donor,
+        asker,
+        load,
+    }
+}
+
+const fn registry(name: &'static str, asker: Asker, load: Load) -> Rule {
+    Rule {
+        name,
+        server: Server::Registry,
+        asker,
+        load,
+    }
+}
+
+impl Server {
+    /// The refusal of a request that another kind of server answers.
+    pub(crate) fn does_not_answer(self) -> Refusal {
+        let why = match self {
+            Self::Donor => "this is a donor, not a registry",
+            Self::Registry => "this is a registry, not a donor",
+        };
+        Refusal::new(Code::BadRequest, why)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use codec::{CheckpointId, JobTag, OwnerId, Redundancy, Version};
+    use protocol::wire::message::{
+        Audit, Claim, HoldsPage, JoinRequest, PutRebuilt, PutShard, ShardName,
+    };
+
+    fn peer(roles: &[Role]) -> Peer {
+        Peer {
+            id: OwnerId([1; 32]),
+            name: "m".into(),
+            roles: roles.to_vec(),
+            not_before: 0,
+            not_after: u64::MAX,
+        }
+    }
+
+    fn requests_to_donors() -> Vec<Request> {
+        let checkpoint = CheckpointId([2; 16]);
+        let claim = Claim {
+            job_tag: JobTag([3; 32]),
+            version: Version(1),
+            checkpoint,
+        };
+        let put = PutShard {
+            claim,
+            redundancy: Redundancy::default(),
+            shard: 0,
+            expected_bytes: 0,
+        };
+        let shard = ShardName {
+            checkpoint,
+            shard: 0,
+        };
+        let rebuilt = PutRebuilt {
+            put,
+            manifest: Vec::new(),
+        };
+        vec![
+            Request::Claim(claim),
+            Request::PutShard(put),
+            Request::Commit {
+                manifest: Vec::new(),
+            },
+            Request::Find {
+                job_tag: None,
+                after: None,
+            },
+            Request::Outline(shard),
+            Request::Page { shard, page: 0 },
+            Request::Rows {
+                shard,
+                first: 0,
+                count: 1,
+            },
+            Request::Forget { checkpoint },
+            Request::Announcement,
+            Request::Probe { bytes: 1 },
+            Request::Audited(Audit {
+                checkpoint,
+                shard: 0,
+                blocks: 1,
+                fault: None,
+            }),
+            Request::PeerHeld {
+                checkpoints: Vec::new(),
+            },
+            Request::PutRebuilt(Box::new(rebuilt)),
+            Request::Notice { notice: Vec::new() },
+            Request::Notices { jobs: Vec::new() },
+            Request::Status,
+        ]
+    }
+
+    fn allowed(server: Server, peer: Option<&Peer>, requests: &[Request]) -> Vec<&'static str> {
+        let rules = requests.iter().map(Rule::of);
+        let allowed = rules.filter(|rule| rule.check(server, peer).is_ok());
+        allowed.map(|rule| rule.name).collect()
+    }
+
+    #[test]
+    fn each_role_may_ask_a_donor_this_and_no_more() {
+        let asked = requests_to_donors();
+        let by = |roles: &[Role]| allowed(Server::Donor, Some(&peer(roles)), &asked);
+        let submitter = [
+            "claim",
+            "put",
+            "commit",
+            "find",
+            "outline",
+            "page",
+            "rows",
+            "forget",
+            "announcement",
+            "probe",
+            "audited",
+            "notice",
+            "notices",
+            "status",
+        ];
+        assert_eq!(by(&[Role::Submitter]), submitter);
+        let donor = [
+            "outline",
+            "page",
+            "rows",
+            "announcement",
+            "peer held",
+            "put rebuilt",
+            "notice",
+            "notices",
+            "status",
+        ];
+        assert_eq!(by(&[Role::Donor]), donor);
+        assert_eq!(by(&[Role::Admin, Role::Registry]), ["status"]);
+        assert_eq!(by(&[]), ["status"]);
+        assert!(allowed(Server::Donor, None, &asked).is_empty());
+    }
+
+    #[test]
+    fn a_registry_answers_no_request_for_donors_and_lets_strangers_only_join() {
+        let everyone = peer(&Role::ALL);
+        assert!(allowed(Server::Registry, Some(&everyone), &requests_to_donors()).is_empty());
+        let asked = [
+            Request::Heartbeat {
+                epoch: 1,
+                holdings: 1,
+            },
+            Request::Holds(HoldsPage {
+                epoch: 1,
+                first: true,
+                last: true,
+                shards: Vec::new(),
+            }),
+            Request::Members { after: None },
+            Request::Holders {
+                checkpoint: CheckpointId([2; 16]),
+            },
+            Request::Join(JoinRequest {
+                token: String::new(),
+                name: "n".into(),
+                key: OwnerId([1; 32]),
+                signature: Vec::new(),
+            }),
+        ];
+        let by = |peer: Option<&Peer>| allowed(Server::Registry, peer, &asked);
+        assert_eq!(by(None), ["join"]);
+        assert_eq!(by(Some(&peer(&[Role::Submitter]))), ["members", "holders"]);
+        let donor = ["heartbeat", "holds", "members", "holders"];
+        assert_eq!(by(Some(&peer(&[Role::Donor]))), donor);
+        assert!(allowed(Server::Donor, Some(&everyone), &asked).is_empty());
+    }
+
+    #[test]
+    fn a_refusal_names_all_roles_that_would_do() {
+        let refused = Rule::of(&Request::Announcement).check(Server::Donor, Some(&peer(&[])));
+        let refusal = refused.unwrap_err();
+        assert_eq!(refusal.code, Code::Forbidden);
+        assert_eq!(refusal.detail, "needs the role submitter or donor");
+    }
+}
