@@ -17,6 +17,7 @@ use protocol::wire::Code;
 use protocol::wire::message::{
     HostStatus, PutEnd, PutShard, Record, Refusal, Request, Response, ShardName, StoredShard,
 };
+use protocol::wire::parts::Parts;
 use quinn::{Connection, Endpoint, RecvStream, SendStream};
 
 /// Longest wait for a client.
@@ -344,6 +345,7 @@ impl Serving {
             shards: 0,
             checkpoints: 0,
             uptime_s: 1,
+            parts: Parts::default(),
         };
         self.say(&Response::Status(status)).await
     }

@@ -129,6 +129,12 @@ impl From<ExchangeError> for Fault {
                 detail: refusal.detail.escape_debug().to_string(),
                 retry_after_ms: refusal.retry_after_ms,
             },
+            // What it would have answered, had it been asked.
+            ExchangeError::TooOld { .. } => Self::Refused {
+                code: Code::BadRequest,
+                detail: cause.to_string(),
+                retry_after_ms: 0,
+            },
             other => Self::Lied(other.to_string()),
         }
     }

@@ -10,6 +10,7 @@ use protocol::grid::{Grid, GridHost};
 use protocol::identity::{Identity, Peer, Revocations};
 use protocol::net::endpoint::{self, EndpointConfig, EndpointError, MTU_SMALL};
 use protocol::net::stream::{Exchange, ExchangeError, read_frame, request, write_frame};
+use protocol::wire::WireVersion;
 use protocol::wire::announcement::Announced;
 use protocol::wire::limits::{NOTICES_ASKED_MAX, PEER_ASKED_MAX, RECORDS_MAX, REQUEST_TIMEOUT};
 use protocol::wire::message::{
@@ -183,6 +184,14 @@ impl Hosts {
             Err(fault) => Slot::Failed(Instant::now(), fault.clone()),
         };
         connected
+    }
+
+    /// The version of the protocol that a host speaks with us; connects if need be.
+    ///
+    /// # Errors
+    /// As [`Self::connection`].
+    pub async fn spoken(&self, host: HostIndex) -> Result<WireVersion, Fault> {
+        Ok(endpoint::spoken(&self.connection(host).await?))
     }
 
     /// Closes the connection to a host, and with it frees the memory of what was sent and never

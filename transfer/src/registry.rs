@@ -10,10 +10,12 @@ use protocol::grid::Grid;
 use protocol::identity::{Identity, Role};
 use protocol::net::endpoint::{EndpointConfig, EndpointError, MTU_SMALL};
 use protocol::net::stream::{ExchangeError, read_frame, request};
-use protocol::net::{ConnectError, client, connect_as};
+use protocol::net::{ConnectError, client, connect_as, spoken};
+use protocol::wire::WireVersion;
 use protocol::wire::limits::{HOLDERS_MAX, MEMBERS_MAX, REQUEST_TIMEOUT};
 use protocol::wire::message::{MemberRecord, Request, Response};
-use quinn::{Connection, Endpoint};
+use protocol::wire::parts::Extended;
+use quinn::{Connection, Endpoint, RecvStream};
 use tokio::task::JoinSet;
 
 use crate::etcd::{Etcd, EtcdError};
@@ -149,7 +151,7 @@ async fn members(connection: &Connection) -> Result<Vec<MemberRecord>, Silent> {
             return Err(Silent::Answer);
         }
         for _ in 0..count {
-            let record: MemberRecord = read_frame(&mut exchange.recv, REQUEST_TIMEOUT).await?;
+            let record = member(connection, &mut exchange.recv).await?;
             // Ascending: a registry can't make us ask for ever.
             if records.last().is_some_and(|last| last.id >= record.id) {
                 return Err(Silent::Answer);
@@ -160,6 +162,14 @@ async fn members(connection: &Connection) -> Result<Vec<MemberRecord>, Silent> {
             return Ok(records);
         }
     }
+}
+
+async fn member(connection: &Connection, from: &mut RecvStream) -> Result<MemberRecord, Silent> {
+    if spoken(connection) < WireVersion::Two {
+        return Ok(read_frame(from, REQUEST_TIMEOUT).await?);
+    }
+    let record: Extended<MemberRecord> = read_frame(from, REQUEST_TIMEOUT).await?;
+    Ok(record.open())
 }
 
 async fn holders(

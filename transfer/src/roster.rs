@@ -93,6 +93,7 @@ mod tests {
 
     use protocol::wire::announcement::Announcement;
     use protocol::wire::message::Presence;
+    use protocol::wire::parts::Parts;
 
     use super::*;
 
@@ -120,6 +121,7 @@ mod tests {
                 free_bytes: 1,
                 epoch: 1,
                 announcement: Announcement::default(),
+                parts: Parts::default(),
             },
         }
     }

@@ -26,6 +26,7 @@ use protocol::net::stream::{read_frame, request};
 use protocol::net::{client, connect_as};
 use protocol::wire::announcement::Announcement;
 use protocol::wire::message::{HoldsPage, MemberRecord, Presence, Request, Response, ShardName};
+use protocol::wire::parts::{Extended, Parts};
 use quinn::{Connection, Endpoint};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -236,6 +237,7 @@ async fn arrive(site: &Site, number: u64) -> Result<(Endpoint, Connection)> {
         free_bytes: 1 << 39,
         epoch: 1,
         announcement: announcement(),
+        parts: Parts::default(),
     };
     request(&connection, &Request::Announce(Box::new(presence)), LIMIT).await?;
     let shards = (0..SHARDS).map(|shard| {
@@ -294,8 +296,8 @@ async fn list(site: &Site) -> Result<(usize, f64)> {
             bail!("another answer");
         };
         for _ in 0..some {
-            let record: MemberRecord = read_frame(&mut exchange.recv, LIMIT).await?;
-            after = Some(record.id);
+            let record: Extended<MemberRecord> = read_frame(&mut exchange.recv, LIMIT).await?;
+            after = Some(record.open().id);
             count += 1;
         }
         if !more {

@@ -236,6 +236,7 @@ impl Registry {
 mod tests {
     use proptest::prelude::*;
     use protocol::wire::announcement::Announcement;
+    use protocol::wire::parts::Parts;
 
     use super::*;
 
@@ -249,6 +250,7 @@ mod tests {
             free_bytes: 5,
             epoch,
             announcement: Announcement::default(),
+            parts: Parts::default(),
         }
     }
 

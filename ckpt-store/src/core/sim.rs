@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use codec::{CheckpointId, OwnerId, Redundancy, ShardIndex};
 use protocol::wire::announcement::Announcement;
 use protocol::wire::message::{HoldsPage, Presence, ShardName};
+use protocol::wire::parts::Parts;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -517,6 +518,7 @@ fn presence() -> Presence {
         free_bytes: 1,
         epoch: 1,
         announcement: Announcement::default(),
+        parts: Parts::default(),
     }
 }
 

@@ -13,6 +13,7 @@ use protocol::net::stream::{ExchangeError, request};
 use protocol::net::{ConnectError, client, connect_as};
 use protocol::wire::limits::{HOLDS_MAX, REQUEST_TIMEOUT};
 use protocol::wire::message::{HoldsPage, Presence, Request, Response, ShardName};
+use protocol::wire::parts::Parts;
 use quinn::{Connection, Endpoint};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
@@ -222,6 +223,7 @@ impl Announcer {
             free_bytes: usage.free_bytes,
             epoch,
             announcement: self.monitor.announced(self.clock.unix_seconds()).to_wire(),
+            parts: Parts::default(),
         }
     }
 }

@@ -18,11 +18,12 @@ use protocol::identity::{
 };
 use protocol::net::endpoint::{self, EndpointConfig, EndpointError};
 use protocol::net::stream::{ExchangeError, GIVEN_UP, STOPPING, read_frame, write_frame};
-use protocol::net::{Door, Members};
-use protocol::wire::Code;
+use protocol::net::{Door, Members, spoken};
 use protocol::wire::limits::{MEMBERS_MAX, REQUEST_TIMEOUT};
 use protocol::wire::message::{JoinRequest, Joined, Refusal, Request, Response};
-use quinn::{Endpoint, RecvStream, SendStream};
+use protocol::wire::parts::Extended;
+use protocol::wire::{Code, WireVersion};
+use quinn::{Connection, Endpoint, RecvStream, SendStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::{debug, info, warn};
@@ -216,6 +217,14 @@ impl From<NotHeard> for Answer {
     }
 }
 
+/// Who asks, how, and where the answer goes.
+struct Visit<'a> {
+    peer: Option<&'a Peer>,
+    from: SocketAddr,
+    spoken: WireVersion,
+    send: &'a mut SendStream,
+}
+
 impl Office {
     fn registry(&self) -> MutexGuard<'_, Registry> {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
@@ -243,8 +252,8 @@ impl Office {
                 stream = connection.accept_bi() => match stream {
                     Ok((send, recv)) => {
                         let (office, peer) = (Arc::clone(&self), peer.clone());
-                        let from = connection.remote_address();
-                        requests.spawn(async move { office.request(peer, from, send, recv).await });
+                        let on = connection.clone();
+                        requests.spawn(async move { office.request(peer, on, send, recv).await });
                     }
                     Err(_) => return,
                 },
@@ -263,15 +272,25 @@ impl Office {
     async fn request(
         &self,
         peer: Option<Arc<Peer>>,
-        from: SocketAddr,
+        connection: Connection,
         mut send: SendStream,
         mut recv: RecvStream,
     ) {
+        let from = connection.remote_address();
         let asked = read_frame::<Request>(&mut recv, REQUEST_TIMEOUT).await;
+        let asked = asked.map(Request::from_wire);
         let name_of = |request| Rule::of(request).name;
         let request = asked.as_ref().map_or("?", name_of);
         let answered = match asked {
-            Ok(asked) => self.answer(peer.as_deref(), from, asked, &mut send).await,
+            Ok(asked) => {
+                let mut visit = Visit {
+                    peer: peer.as_deref(),
+                    from,
+                    spoken: spoken(&connection),
+                    send: &mut send,
+                };
+                self.answer(&mut visit, asked).await
+            }
             Err(cause) => Err(cause.into()),
         };
         match answered {
@@ -292,13 +311,9 @@ impl Office {
         let _ = tokio::time::timeout(ARRIVE_TIMEOUT, send.stopped()).await;
     }
 
-    async fn answer(
-        &self,
-        peer: Option<&Peer>,
-        from: SocketAddr,
-        asked: Request,
-        send: &mut SendStream,
-    ) -> Result<(), Answer> {
+    async fn answer(&self, visit: &mut Visit<'_>, asked: Request) -> Result<(), Answer> {
+        let (peer, from, spoken) = (visit.peer, visit.from, visit.spoken);
+        let send = &mut *visit.send;
         let allowed = Rule::of(&asked).check(Server::Registry, peer);
         allowed.map_err(Answer::Refused)?;
         let now = self.clock.now();
@@ -330,8 +345,12 @@ impl Office {
                 let (records, more) = self.registry().members(now, after, MEMBERS_MAX as usize);
                 let count = records.len() as u32;
                 write_frame(send, &Response::Members { count, more }).await?;
-                for record in &records {
-                    write_frame(send, record).await?;
+                for record in records {
+                    if spoken >= WireVersion::Two {
+                        write_frame(send, &Extended::close(record)).await?;
+                    } else {
+                        write_frame(send, &record).await?;
+                    }
                 }
                 Ok(())
             }
@@ -355,7 +374,11 @@ impl Office {
             | Request::PeerHeld { .. }
             | Request::PutRebuilt(_)
             | Request::Notice { .. }
-            | Request::Notices { .. } => Err(Answer::Refused(Server::Registry.does_not_answer())),
+            | Request::Notices { .. }
+            | Request::ExtendedAnnounce(_) => {
+                // `from_wire` made an `Announce` of an `ExtendedAnnounce`.
+                Err(Answer::Refused(Server::Registry.does_not_answer()))
+            }
         }
     }
 

@@ -21,11 +21,12 @@ use codec::notice::Notice;
 use codec::serial::SerialError;
 use codec::{CheckpointId, JobTag, OwnerId};
 use protocol::identity::{Peer, Role};
-use protocol::net::Members;
 use protocol::net::stream::{ExchangeError, GIVEN_UP, TOO_MANY, read_frame, write_frame};
-use protocol::wire::Code;
+use protocol::net::{Members, spoken};
 use protocol::wire::limits::{NOTICES_ASKED_MAX, PEER_ASKED_MAX, REQUEST_TIMEOUT};
 use protocol::wire::message::{Audit, Claim, HostStatus, NoticeRecord, Refusal, Request, Response};
+use protocol::wire::parts::Parts;
+use protocol::wire::{Code, WireVersion};
 use quinn::{Connection, RecvStream, SendStream};
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::task::{JoinError, JoinSet};
@@ -170,6 +171,7 @@ pub async fn connection(host: Arc<Host>, connection: Connection, peer: Peer, mem
     let mut gone = std::pin::pin!(members.until_gone(&peer));
     debug!(%from, peer = peer.name, id = %peer.id, "connected");
     let shared = Arc::new(Shared {
+        spoken: spoken(&connection),
         connection,
         puts: AtomicU32::new(0),
         buffers: Arc::default(),
@@ -199,9 +201,11 @@ pub async fn connection(host: Arc<Host>, connection: Connection, peer: Peer, mem
     }
 }
 
-/// A connection, how many shards come in on it, and memory for those that go out.
+/// A connection, the version of the protocol that is spoken on it, how many shards come in on it, and
+/// memory for those that go out.
 struct Shared {
     connection: Connection,
+    spoken: WireVersion,
     puts: AtomicU32,
     buffers: Arc<Buffers>,
 }
@@ -293,6 +297,7 @@ async fn request(
         recv: &mut recv,
     };
     let asked = read_frame::<Request>(exchange.recv, REQUEST_TIMEOUT).await;
+    let asked = asked.map(Request::from_wire);
     let name_of = |request| Rule::of(request).name;
     let request = asked.as_ref().map_or("?", name_of);
     let answered = match asked {
@@ -356,7 +361,8 @@ impl Exchange<'_> {
             | Request::Holds(_)
             | Request::Members { .. }
             | Request::Holders { .. }
-            | Request::Join(_) => Err(Answer::Refused(Server::Donor.does_not_answer())),
+            | Request::Join(_)
+            | Request::ExtendedAnnounce(_) => Err(Answer::Refused(Server::Donor.does_not_answer())),
         }
     }
 
@@ -403,6 +409,7 @@ impl Exchange<'_> {
             shards: usage.counts.shards,
             checkpoints: usage.counts.committed,
             uptime_s: self.host.clock.uptime().as_secs(),
+            parts: Parts::default(),
         };
         self.respond(&Response::Status(status)).await
     }
@@ -486,7 +493,8 @@ impl Exchange<'_> {
     }
 
     async fn respond(&mut self, response: &Response) -> Result<(), Answer> {
-        Ok(write_frame(self.send, response).await?)
+        let spoken = self.connection.spoken;
+        Ok(write_frame(self.send, &*response.for_wire(spoken)).await?)
     }
 }
 

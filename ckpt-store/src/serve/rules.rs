@@ -71,7 +71,9 @@ impl Rule {
             Request::PutRebuilt(_) => donor("put rebuilt", DONORS, Load::BringsBytes),
             Request::Notice { .. } => donor("notice", READERS, Load::Work),
             Request::Notices { .. } => donor("notices", READERS, Load::Work),
-            Request::Announce(_) => registry("announce", DONORS, Load::Work),
+            Request::Announce(_) | Request::ExtendedAnnounce(_) => {
+                registry("announce", DONORS, Load::Work)
+            }
             Request::Heartbeat { .. } => registry("heartbeat", DONORS, Load::Work),
             Request::Holds(_) => registry("holds", DONORS, Load::Work),
             Request::Members { .. } => registry("members", Asker::Member, Load::Question),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use aws_lc_rs::hmac;
 use quinn::congestion::{BbrConfig, CubicConfig};
-use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use quinn::crypto::rustls::{HandshakeData, QuicClientConfig, QuicServerConfig};
 use quinn::{
     ClientConfig, Connection, Endpoint, MtuDiscoveryConfig, ServerConfig, TransportConfig,
 };
@@ -27,7 +27,8 @@ use zeroize::{Zeroize, Zeroizing};
 use super::stream::{DONE, EXPIRED, NOT_ALLOWED, REVOKED, STOPPING, TOO_MANY};
 use super::trust::{CertificateFault, is_no_protocol};
 use crate::identity::{HostId, Identity, Peer, PeerError, Role};
-use crate::wire::limits::{ALPN, CONNECT_TIMEOUT};
+use crate::wire::WireVersion;
+use crate::wire::limits::CONNECT_TIMEOUT;
 
 /// How fast data are sent when the path is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -208,7 +209,7 @@ pub(super) fn server_tls(
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_client_cert_verifier(verifier)
         .with_cert_resolver(certified);
-    tls.alpn_protocols = vec![ALPN.to_vec()];
+    tls.alpn_protocols = WireVersion::offered();
     tls.session_storage = Arc::new(NoServerSessionStorage {});
     tls.send_tls13_tickets = 0;
     Ok(tls)
@@ -231,7 +232,7 @@ pub(super) fn server_config(
 
 pub(super) fn client_tls(config: &EndpointConfig) -> Result<rustls::ClientConfig, EndpointError> {
     let mut tls = client_trust(config)?.with_client_cert_resolver(certified(&config.identity)?);
-    tls.alpn_protocols = vec![ALPN.to_vec()];
+    tls.alpn_protocols = WireVersion::offered();
     tls.resumption = Resumption::disabled();
     Ok(tls)
 }
@@ -317,8 +318,9 @@ pub enum ConnectError {
     Rejected(CertificateFault),
     /// It speaks another version of the protocol.
     #[error(
-        "it does not speak protocol {}: its program is older or newer than this one",
-        String::from_utf8_lossy(ALPN)
+        "it speaks neither protocol {} nor {}: its program is much older or newer than this one",
+        WireVersion::Two,
+        WireVersion::One
     )]
     Protocol,
     /// It has no room for another connection.
@@ -384,6 +386,16 @@ pub async fn connect_as(
         });
     }
     Ok(connection)
+}
+
+/// The version of the protocol on which both sides of `connection` agreed.
+pub fn spoken(connection: &Connection) -> WireVersion {
+    let agreed = connection.handshake_data();
+    let agreed = agreed.and_then(|any| any.downcast::<HandshakeData>().ok());
+    let name = agreed.and_then(|agreed| agreed.protocol);
+    // QUIC demands that one was agreed on; the oldest does no harm.
+    name.and_then(|name| WireVersion::from_alpn(&name))
+        .unwrap_or(WireVersion::One)
 }
 
 /// Why a connection is closed, in our words.

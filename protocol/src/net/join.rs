@@ -18,7 +18,8 @@ use super::endpoint::{ConnectError, EndpointError, connect_error, provider};
 use super::stream::{ExchangeError, request};
 use crate::grid::Grid;
 use crate::identity::{GridId, Identity, JoinToken, Peer, PeerError, Role};
-use crate::wire::limits::{ALPN, CONNECT_TIMEOUT, REQUEST_TIMEOUT};
+use crate::wire::WireVersion;
+use crate::wire::limits::{CONNECT_TIMEOUT, REQUEST_TIMEOUT};
 use crate::wire::message::{JoinRequest, Joined, Request, Response};
 
 /// Why a machine could not join.
@@ -129,7 +130,7 @@ fn client_config(registry: OwnerId) -> Result<ClientConfig, EndpointError> {
         .dangerous()
         .with_custom_certificate_verifier(verifier)
         .with_no_client_auth();
-    tls.alpn_protocols = vec![ALPN.to_vec()];
+    tls.alpn_protocols = WireVersion::offered();
     let quic = QuicClientConfig::try_from(tls)
         .map_err(|cause| EndpointError::Verifier(cause.to_string()))?;
     let mut config = ClientConfig::new(Arc::new(quic));

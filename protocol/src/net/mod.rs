@@ -11,7 +11,7 @@ mod trust;
 mod tests;
 
 pub use door::{Door, NotAdmitted};
-pub use endpoint::{ConnectError, EndpointConfig, client, connect, connect_as, server};
+pub use endpoint::{ConnectError, EndpointConfig, client, connect, connect_as, server, spoken};
 pub use members::Members;
 pub use stream::{ExchangeError, read_exact, read_frame, write_frame};
 pub use trust::CertificateFault;

@@ -6,6 +6,8 @@ use bytes::{Bytes, BytesMut};
 use codec::serial::SerialError;
 use quinn::{Connection, ReadError, ReadExactError, RecvStream, SendStream, VarInt, WriteError};
 
+use super::endpoint::spoken;
+use crate::wire::WireVersion;
 use crate::wire::limits::{FRAME_BYTES_MAX, STALL_TIMEOUT};
 use crate::wire::message::{Message, Refusal, Request, Response};
 
@@ -48,6 +50,12 @@ pub enum ExchangeError {
     /// The host said no.
     #[error("refused: {0}")]
     Refused(Refusal),
+    /// The other side's program is too old to know the request, which was not sent.
+    #[error("its program is older than this one and does not know the request ({needed})")]
+    TooOld {
+        /// The version of the protocol that the request needs.
+        needed: WireVersion,
+    },
 }
 
 impl From<WriteError> for ExchangeError {
@@ -172,26 +180,31 @@ pub struct Exchange {
 }
 
 /// Sends a request and reads the first answer; all that takes at most `limit`. The sending side is
-/// finished unless the request is one that blocks follow.
+/// finished unless the request is one that blocks follow. What the other side would not know is not
+/// sent.
 ///
 /// # Errors
-/// When the host does not answer, or refuses.
+/// When the host does not answer, refuses, or is too old to know the request.
 pub async fn request(
     connection: &Connection,
     request: &Request,
     limit: Duration,
 ) -> Result<(Response, Exchange), ExchangeError> {
+    let (spoken, needed) = (spoken(connection), request.since());
+    if needed > spoken {
+        return Err(ExchangeError::TooOld { needed });
+    }
     within(limit, async {
         let (send, recv) = connection.open_bi().await?;
         let mut exchange = Exchange { send, recv };
-        write_frame(&mut exchange.send, request).await?;
+        write_frame(&mut exchange.send, &*request.for_wire(spoken)).await?;
         if !matches!(request, Request::PutShard(_) | Request::PutRebuilt(_)) {
             // Fails only when the stream is closed already, which the answer will tell.
             let _ = exchange.send.finish();
         }
         match read_frame(&mut exchange.recv, limit).await? {
             Response::Refused(refusal) => Err(ExchangeError::Refused(refusal)),
-            response => Ok((response, exchange)),
+            response => Ok((response.from_wire(), exchange)),
         }
     })
     .await

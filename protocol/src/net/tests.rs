@@ -9,16 +9,19 @@ use codec::serial::SerialError;
 use quinn::{Connection, Endpoint};
 
 use super::endpoint::{
-    Congestion, EndpointConfig, MTU_MAX, client, client_config, client_tls, client_trust, connect,
-    connect_error, server,
+    Congestion, EndpointConfig, MTU_MAX, certified, client, client_config, client_tls,
+    client_trust, connect, connect_error, server, server_config, server_tls, server_verifier,
+    spoken,
 };
 use super::stream::{DONE, Exchange, NOT_ALLOWED, STOPPING, read_exact, read_frame, request};
 use super::stream::{within, write_frame};
 use super::{CertificateFault, ConnectError, ExchangeError};
 use crate::identity::{Authority, HostId, Identity, Peer, Role, Validity};
-use crate::wire::Code;
-use crate::wire::limits::{ALPN, FRAME_BYTES_MAX};
-use crate::wire::message::{Record, Refusal, Request, Response};
+use crate::wire::announcement::Announcement;
+use crate::wire::limits::FRAME_BYTES_MAX;
+use crate::wire::message::{Presence, Record, Refusal, Request, Response};
+use crate::wire::parts::{Extended, Parts};
+use crate::wire::{Code, WireVersion};
 
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -79,7 +82,10 @@ struct Host {
 
 impl Host {
     fn start(config: &EndpointConfig) -> Self {
-        let endpoint = server(config, any()).unwrap();
+        Self::serve(server(config, any()).unwrap(), config)
+    }
+
+    fn serve(endpoint: Endpoint, config: &EndpointConfig) -> Self {
         let addr = endpoint.local_addr().unwrap();
         tokio::spawn(async move {
             while let Some(incoming) = endpoint.accept().await {
@@ -253,7 +259,7 @@ async fn a_client_without_certificate_is_refused() {
     let mut tls = client_trust(&submitter(&authority))
         .unwrap()
         .with_no_client_auth();
-    tls.alpn_protocols = vec![ALPN.to_vec()];
+    tls.alpn_protocols = WireVersion::offered();
     let expected = ConnectError::Rejected(CertificateFault::Missing);
     assert_eq!(contact_with(tls, &host).await, expected);
 }
@@ -267,23 +273,66 @@ async fn another_version_of_the_protocol_is_named() {
     assert_eq!(contact_with(tls, &host).await, ConnectError::Protocol);
 }
 
-#[tokio::test]
-async fn a_newer_program_speaks_our_version_when_it_still_can() {
-    let authority = authority(1);
-    let host = Host::start(&donor(&authority));
-    let mut tls = client_tls(&submitter(&authority)).unwrap();
-    tls.alpn_protocols = vec![b"ckpt/2".to_vec(), ALPN.to_vec()];
-    let config = client_config(&submitter(&authority), tls).unwrap();
+/// Connects with a client that offers these versions; the one that both sides agree on.
+async fn agreed(host: &Host, offered: &[&[u8]]) -> Result<WireVersion, ConnectError> {
+    let mut tls = client_tls(&submitter(&authority(1))).unwrap();
+    tls.alpn_protocols = offered.iter().map(|name| name.to_vec()).collect();
+    let config = client_config(&submitter(&authority(1)), tls).unwrap();
     let mut endpoint = Endpoint::client(any()).unwrap();
     endpoint.set_default_client_config(config);
-    let connection = connect(&endpoint, host.addr, host.id).await.unwrap();
-    let agreed = connection.handshake_data().unwrap();
-    let agreed = agreed.downcast::<quinn::crypto::rustls::HandshakeData>();
-    assert_eq!(agreed.unwrap().protocol.as_deref(), Some(ALPN));
-    assert!(
-        request(&connection, &Request::Status, LIMIT).await.is_ok(),
-        "and is answered"
-    );
+    let connection = connect(&endpoint, host.addr, host.id).await?;
+    let answered = request(&connection, &Request::Status, LIMIT).await;
+    assert!(answered.is_ok(), "{answered:?}");
+    Ok(spoken(&connection))
+}
+
+#[tokio::test]
+async fn the_latest_version_is_spoken_that_both_sides_know() {
+    let host = Host::start(&donor(&authority(1)));
+    let (one, two) = (WireVersion::One.alpn(), WireVersion::Two.alpn());
+    assert_eq!(agreed(&host, &[one]).await, Ok(WireVersion::One));
+    assert_eq!(agreed(&host, &[one, two]).await, Ok(WireVersion::Two));
+    let newer: [&[u8]; 3] = [b"ckpt/3", two, one];
+    assert_eq!(agreed(&host, &newer).await, Ok(WireVersion::Two));
+
+    let ours = client(&submitter(&authority(1)), any()).unwrap();
+    let connection = connect(&ours, host.addr, host.id).await.unwrap();
+    assert_eq!(spoken(&connection), WireVersion::Two);
+}
+
+#[tokio::test]
+async fn what_an_old_host_does_not_know_is_not_sent_to_it() {
+    let authority = authority(1);
+    let mut tls = server_tls(
+        server_verifier(&donor(&authority)).unwrap(),
+        certified(&donor(&authority).identity).unwrap(),
+    )
+    .unwrap();
+    tls.alpn_protocols = vec![WireVersion::One.alpn().to_vec()];
+    let config = server_config(&donor(&authority), tls).unwrap();
+    let old = Host::serve(Endpoint::server(config, any()).unwrap(), &donor(&authority));
+    let endpoint = client(&submitter(&authority), any()).unwrap();
+    let connection = connect(&endpoint, old.addr, old.id).await.unwrap();
+    assert_eq!(spoken(&connection), WireVersion::One);
+    let presence = Presence {
+        name: "h1".into(),
+        addr: any(),
+        site: None,
+        owner: None,
+        capacity_bytes: 1,
+        free_bytes: 1,
+        epoch: 1,
+        announcement: Announcement::default(),
+        parts: Parts::default(),
+    };
+    let new = Request::ExtendedAnnounce(Box::new(Extended::close(presence)));
+    // The host panics at anything but Status.
+    let needed = WireVersion::Two;
+    match request(&connection, &new, LIMIT).await {
+        Err(ExchangeError::TooOld { needed: said }) => assert_eq!(said, needed),
+        other => panic!("{other:?}"),
+    }
+    assert!(request(&connection, &Request::Status, LIMIT).await.is_ok());
 }
 
 #[tokio::test]

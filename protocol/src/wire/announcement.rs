@@ -6,6 +6,8 @@ use placement::state::{AvailabilityState, ModelState, StorageState};
 use placement::{AvailabilityBitmap, SurvivalCurve};
 use serde::{Deserialize, Serialize};
 
+use super::parts::{Extensible, Parts};
+
 /// Most steps of an announced survival curve.
 pub const CURVE_STEPS_MAX: usize = 256;
 
@@ -38,6 +40,15 @@ pub struct Announcement {
     /// Twenty-eight days in which a guest could have run, likewise.
     #[serde(with = "serde_bytes")]
     pub guest_bitmap: Vec<u8>,
+    /// What later programs say; only in `ckpt/2`.
+    #[serde(skip)]
+    pub parts: Parts,
+}
+
+impl Extensible for Announcement {
+    fn parts_mut(&mut self) -> &mut Parts {
+        &mut self.parts
+    }
 }
 
 /// An announcement whose parts were checked.
@@ -99,6 +110,7 @@ impl Announced {
             guest,
             presence_bitmap: self.presence_bitmap.to_bytes(),
             guest_bitmap: self.guest_bitmap.to_bytes(),
+            parts: Parts::default(),
         }
     }
 }

@@ -6,14 +6,17 @@ use codec::geometry::{BLOCK_BYTES_MAX, PAGE_ROWS};
 use codec::manifest::MANIFEST_BYTES_MAX;
 use codec::shard_file::{ENTRY_BYTES, PAGES_MAX};
 
-/// Name of the wire protocol and its version, negotiated in the TLS handshake.
-pub const ALPN: &[u8] = b"ckpt/1";
-
 /// Longest frame: a record, which is a manifest and a few numbers for each shard.
 pub const FRAME_BYTES_MAX: usize = MANIFEST_BYTES_MAX + (8 << 10);
 
 /// Longest text in a message (names, details of a refusal).
 pub const TEXT_BYTES_MAX: usize = 256;
+
+/// Most [`super::parts::Parts`] of one message.
+pub const PARTS_MAX: usize = 16;
+
+/// Most bytes of the [`super::parts::Parts`] of one message, without their numbers and lengths.
+pub const PARTS_BYTES_MAX: usize = 2048;
 
 /// Most records in the answer to one `Find`.
 pub const RECORDS_MAX: u32 = 1024;

@@ -1,6 +1,11 @@
-//! Requests and responses. What is here never changes under the present [`super::limits::ALPN`]; new
-//! variants are added at the end, and a peer that does not know one refuses it as malformed.
+//! Requests and responses. What is here never changes; new variants are added at the end, and a peer
+//! that does not know one refuses it as malformed.
+//!
+//! What carries [`Parts`] travels in another variant in `ckpt/2` than in `ckpt/1`. Programs see one of
+//! them only: [`Request::for_wire`] and [`Response::for_wire`] make the other before it is sent,
+//! [`Request::from_wire`] and [`Response::from_wire`] take it apart.
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 
 use codec::hash::ShardRoot;
@@ -8,9 +13,10 @@ use codec::serial::{self, SerialError};
 use codec::{CheckpointId, JobTag, OwnerId, Redundancy, ShardIndex, Version};
 use serde::{Deserialize, Serialize};
 
-use super::Code;
 use super::announcement::Announcement;
 use super::limits::{FRAME_BYTES_MAX, TEXT_BYTES_MAX};
+use super::parts::{Extended, Extensible, Parts};
+use super::{Code, WireVersion};
 
 /// What a client asks; the first frame of a stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,6 +116,59 @@ pub enum Request {
         /// At most [`super::limits::NOTICES_ASKED_MAX`].
         jobs: Vec<(OwnerId, JobTag)>,
     },
+    /// `Announce` in `ckpt/2`.
+    ExtendedAnnounce(Box<Extended<Presence>>),
+}
+
+impl Request {
+    /// The first version of the protocol that knows this.
+    pub const fn since(&self) -> WireVersion {
+        match self {
+            Self::Status
+            | Self::Claim(_)
+            | Self::PutShard(_)
+            | Self::Commit { .. }
+            | Self::Find { .. }
+            | Self::Outline(_)
+            | Self::Page { .. }
+            | Self::Rows { .. }
+            | Self::Forget { .. }
+            | Self::Announcement
+            | Self::Probe { .. }
+            | Self::Audited(_)
+            | Self::Announce(_)
+            | Self::Heartbeat { .. }
+            | Self::Holds(_)
+            | Self::Members { .. }
+            | Self::Holders { .. }
+            | Self::Join(_)
+            | Self::PeerHeld { .. }
+            | Self::PutRebuilt(_)
+            | Self::Notice { .. }
+            | Self::Notices { .. } => WireVersion::One,
+            Self::ExtendedAnnounce(_) => WireVersion::Two,
+        }
+    }
+
+    /// The form in which this travels between peers that agreed on `version`.
+    pub fn for_wire(&self, version: WireVersion) -> Cow<'_, Self> {
+        match self {
+            Self::Announce(said) if version >= WireVersion::Two => {
+                let said = Extended::close((**said).clone());
+                Cow::Owned(Self::ExtendedAnnounce(Box::new(said)))
+            }
+            other => Cow::Borrowed(other),
+        }
+    }
+
+    /// What [`Self::for_wire`] was made of.
+    #[must_use]
+    pub fn from_wire(self) -> Self {
+        match self {
+            Self::ExtendedAnnounce(said) => Self::Announce(Box::new(said.open())),
+            other => other,
+        }
+    }
 }
 
 /// Reservation of a version number.
@@ -210,7 +269,7 @@ pub enum Response {
         /// The list of shards.
         holdings: bool,
     },
-    /// So many [`MemberRecord`]s follow.
+    /// So many [`MemberRecord`]s follow, in `ckpt/2` as [`Extended`].
     Members {
         /// How many, at most [`super::limits::MEMBERS_MAX`].
         count: u32,
@@ -236,6 +295,35 @@ pub enum Response {
         /// How many, at most as many as jobs were asked for.
         count: u32,
     },
+    /// `Status` in `ckpt/2`.
+    ExtendedStatus(Box<Extended<HostStatus>>),
+    /// `Announcement` in `ckpt/2`.
+    ExtendedAnnouncement(Box<Extended<Announcement>>),
+}
+
+impl Response {
+    /// The form in which this travels between peers that agreed on `version`.
+    pub fn for_wire(&self, version: WireVersion) -> Cow<'_, Self> {
+        Cow::Owned(match self {
+            Self::Status(said) if version >= WireVersion::Two => {
+                Self::ExtendedStatus(Box::new(Extended::close(said.clone())))
+            }
+            Self::Announcement(said) if version >= WireVersion::Two => {
+                Self::ExtendedAnnouncement(Box::new(Extended::close(said.clone())))
+            }
+            other => return Cow::Borrowed(other),
+        })
+    }
+
+    /// What [`Self::for_wire`] was made of.
+    #[must_use]
+    pub fn from_wire(self) -> Self {
+        match self {
+            Self::ExtendedStatus(said) => Self::Status(said.open()),
+            Self::ExtendedAnnouncement(said) => Self::Announcement(said.open()),
+            other => other,
+        }
+    }
 }
 
 /// A notice, as a host tells of it.
@@ -316,8 +404,17 @@ pub struct Presence {
     pub free_bytes: u64,
     /// Larger with each announcement that says something new.
     pub epoch: u64,
-    /// What it says of its availability.
+    /// What it says of its availability. Its parts are not sent: there are those of the presence.
     pub announcement: Announcement,
+    /// What later programs say; only in `ckpt/2`.
+    #[serde(skip)]
+    pub parts: Parts,
+}
+
+impl Extensible for Presence {
+    fn parts_mut(&mut self) -> &mut Parts {
+        &mut self.parts
+    }
 }
 
 /// A part of the list of shards that a donor holds.
@@ -344,6 +441,12 @@ pub struct MemberRecord {
     pub alive: bool,
     /// What it said of itself.
     pub presence: Presence,
+}
+
+impl Extensible for MemberRecord {
+    fn parts_mut(&mut self) -> &mut Parts {
+        &mut self.presence.parts
+    }
 }
 
 /// A machine that wants to become a donor.
@@ -410,6 +513,15 @@ pub struct HostStatus {
     pub checkpoints: u64,
     /// Seconds since it started.
     pub uptime_s: u64,
+    /// What later programs say; only in `ckpt/2`.
+    #[serde(skip)]
+    pub parts: Parts,
+}
+
+impl Extensible for HostStatus {
+    fn parts_mut(&mut self) -> &mut Parts {
+        &mut self.parts
+    }
 }
 
 /// Acknowledgement of a shard.
@@ -529,4 +641,11 @@ macro_rules! message {
         }
     )*};
 }
-message!(Request, Response, Record, MemberRecord, NoticeRecord);
+message!(
+    Request,
+    Response,
+    Record,
+    MemberRecord,
+    Extended<MemberRecord>,
+    NoticeRecord
+);

@@ -4,8 +4,11 @@ pub mod announcement;
 pub mod code;
 pub mod limits;
 pub mod message;
+pub mod parts;
+mod version;
 
 #[cfg(test)]
 mod tests;
 
 pub use code::Code;
+pub use version::WireVersion;

@@ -4,13 +4,15 @@ use codec::hash::ShardRoot;
 use codec::{CheckpointId, JobTag, OwnerId, Redundancy, Version};
 use proptest::prelude::*;
 
-use super::Code;
 use super::announcement::Announcement;
 use super::limits::TEXT_BYTES_MAX;
 use super::message::{
-    Audit, AuditFault, Claim, HoldsPage, HostStatus, JoinRequest, Joined, Message, Presence,
-    PutEnd, PutRebuilt, PutShard, Record, Refusal, Request, Response, ShardName, StoredShard,
+    Audit, AuditFault, Claim, HoldsPage, HostStatus, JoinRequest, Joined, MemberRecord, Message,
+    Presence, PutEnd, PutRebuilt, PutShard, Record, Refusal, Request, Response, ShardName,
+    StoredShard,
 };
+use super::parts::{Extended, Parts};
+use super::{Code, WireVersion};
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -106,6 +108,7 @@ fn requests_are_as_they_were() {
         free_bytes: 2,
         epoch: 1,
         announcement: Announcement::default(),
+        parts: Parts::default(),
     };
     check(
         &Request::Announce(Box::new(presence)),
@@ -168,6 +171,7 @@ fn responses_are_as_they_were() {
         shards: 4,
         checkpoints: 5,
         uptime_s: 6,
+        parts: Parts::default(),
     };
     check(
         &Response::Status(status),
@@ -207,6 +211,7 @@ fn responses_are_as_they_were() {
         guest: vec![8, 9],
         presence_bitmap: vec![0xaa],
         guest_bitmap: vec![0xbb],
+        parts: Parts::default(),
     };
     check(
         &Response::Announcement(announcement),
@@ -239,6 +244,69 @@ fn responses_are_as_they_were() {
         count: 2,
     };
     check(&notices, "14 fa 02");
+}
+
+fn parts() -> Parts {
+    Parts::new([(1, vec![0xcc]), (300, vec![])]).unwrap()
+}
+
+#[test]
+fn parts_follow_in_the_second_version_and_are_left_out_in_the_first() {
+    const PARTS: &str = "02 01 01cc fb2c01 00";
+    let presence = Presence {
+        name: "h1".into(),
+        addr: ([10, 0, 0, 1], 7600).into(),
+        site: None,
+        owner: None,
+        capacity_bytes: 3,
+        free_bytes: 2,
+        epoch: 1,
+        announcement: Announcement::default(),
+        parts: parts(),
+    };
+    let body = "026831 00 0a000001 fbb01d 00 00 03 02 01 00 00 00 00 00 00 00 00 00 00";
+    let announce = Request::Announce(Box::new(presence.clone()));
+    let extended = announce.for_wire(WireVersion::Two).into_owned();
+    assert_eq!(extended.clone().from_wire(), announce);
+    check(&extended, &format!("16 {body} {PARTS}"));
+    let plain = announce.for_wire(WireVersion::One).to_frame().unwrap();
+    assert_eq!(hex(&plain), format!("0c{}", body.replace(' ', "")));
+
+    let status = Response::Status(HostStatus {
+        name: "h1".into(),
+        software: "0.2".into(),
+        capacity_bytes: 1,
+        used_bytes: 2,
+        free_bytes: 3,
+        shards: 4,
+        checkpoints: 5,
+        uptime_s: 6,
+        parts: parts(),
+    });
+    let announcement = Response::Announcement(Announcement {
+        at: 1,
+        parts: parts(),
+        ..Announcement::default()
+    });
+    for (response, frozen) in [
+        (status, "15 02 6831 03 302e32 01 02 03 04 05 06"),
+        (announcement, "16 01 00 00 00 00 00 00 00 00 00"),
+    ] {
+        let extended = response.for_wire(WireVersion::Two).into_owned();
+        assert_eq!(extended.clone().from_wire(), response);
+        check(&extended, &format!("{frozen} {PARTS}"));
+        assert_eq!(*response.for_wire(WireVersion::One), response);
+    }
+
+    let record = MemberRecord {
+        id: OwnerId([0x22; 32]),
+        silent_ms: 7,
+        alive: true,
+        presence,
+    };
+    let extended = Extended::close(record.clone());
+    check(&extended, &format!("TAG 07 01 {body} {PARTS}"));
+    assert_eq!(extended.open(), record);
 }
 
 #[test]
@@ -281,8 +349,8 @@ fn codes_have_the_numbers_that_they_had() {
 
 #[test]
 fn unknown_messages_are_refused() {
-    assert!(Request::from_frame(&[20]).is_err());
-    assert!(Response::from_frame(&[20]).is_err());
+    assert!(Request::from_frame(&[23]).is_err());
+    assert!(Response::from_frame(&[23]).is_err());
 }
 
 #[test]
@@ -310,11 +378,12 @@ proptest! {
         check_any::<Request>(&bytes)?;
         check_any::<Response>(&bytes)?;
         check_any::<Record>(&bytes)?;
+        check_any::<Extended<MemberRecord>>(&bytes)?;
     }
 
     #[test]
     fn no_bytes_after_a_known_variant_do_harm(
-        variant in 0_u8..13,
+        variant in 0_u8..23,
         bytes in prop::collection::vec(any::<u8>(), 0..120),
     ) {
         let bytes = [[variant].as_slice(), &bytes].concat();
