@@ -11,7 +11,7 @@ const KEPT: usize = 2;
 
 /// A checkpoint that was stored.
 #[derive(Clone, Debug)]
-pub(crate) struct Generation {
+pub(crate) struct Checkpoint {
     /// Work that it holds, seconds.
     pub(crate) progress: f64,
     /// Where its shards are.
@@ -37,8 +37,8 @@ pub(crate) struct Store {
 /// A checkpoint being read back.
 #[derive(Clone, Debug)]
 pub(crate) struct Restore {
-    /// Which of the generations.
-    pub(crate) generation: usize,
+    /// Which of the checkpoints.
+    pub(crate) checkpoint: usize,
     pub(crate) read: usize,
     /// All hosts that were asked.
     pub(crate) asked: Vec<usize>,
@@ -74,7 +74,7 @@ pub(crate) struct Job {
     /// Most work that was done before an eviction and is not yet restored or lost.
     reached: f64,
     /// Stored checkpoints, newest last.
-    pub(crate) generations: Vec<Generation>,
+    pub(crate) checkpoints: Vec<Checkpoint>,
     /// Number of the next checkpoint.
     pub(crate) number: u64,
     /// Transfers begun, to tell them apart.
@@ -98,7 +98,7 @@ impl Job {
             stay: None,
             progress: 0.0,
             reached: 0.0,
-            generations: Vec::new(),
+            checkpoints: Vec::new(),
             number: 0,
             transfers: 0,
             expected_cost: first_cost,
@@ -158,7 +158,7 @@ impl Job {
     pub(crate) fn arrive(&mut self) {
         self.stay = self.stays.pop();
         self.failed = false;
-        self.outcome.restores += u64::from(!self.generations.is_empty());
+        self.outcome.restores += u64::from(!self.checkpoints.is_empty());
     }
 
     /// Loses its host.
@@ -193,10 +193,10 @@ impl Job {
 
     /// Adds a checkpoint.
     pub(crate) fn commit(&mut self, now: f64, hosts: Vec<usize>, data: usize) {
-        if self.generations.len() == KEPT {
-            self.generations.remove(0);
+        if self.checkpoints.len() == KEPT {
+            self.checkpoints.remove(0);
         }
-        self.generations.push(Generation {
+        self.checkpoints.push(Checkpoint {
             progress: self.progress,
             hosts,
             data,
@@ -215,7 +215,7 @@ impl Job {
 
     /// Moments between the last look at the newest checkpoint and `now` at which to look again.
     pub(crate) fn moments_to_look(&mut self, now: f64) -> Vec<f64> {
-        let Some(newest) = self.generations.last_mut() else {
+        let Some(newest) = self.checkpoints.last_mut() else {
             return Vec::new();
         };
         let from = std::mem::replace(&mut newest.looked_until, now);

@@ -6,7 +6,7 @@ use rand::Rng;
 
 use crate::draw::{Purpose, draws, lognormal};
 use crate::flow::{End, Flow, Flows, Plan};
-use crate::job::{Generation, Job, Phase, Restore, Store};
+use crate::job::{Checkpoint, Job, Phase, Restore, Store};
 use crate::knowledge::Knowledge;
 use crate::outcome::JobOutcome;
 use crate::policy::{LEAD_SECONDS, Policy, Question};
@@ -154,7 +154,7 @@ impl<'a> Simulation<'a> {
     /// Takes the next host and goes on from the newest checkpoint.
     fn arrive(&mut self, job: usize) {
         self.jobs[job].arrive();
-        if let Some(newest) = self.jobs[job].generations.last() {
+        if let Some(newest) = self.jobs[job].checkpoints.last() {
             let state = self.readable(newest, self.now);
             let found = state.here.len() + state.unknown.len();
             let outcome = &mut self.jobs[job].outcome;
@@ -365,9 +365,9 @@ impl<'a> Simulation<'a> {
         let now = self.now;
         let this = &self.jobs[job];
         let readable: Vec<Readable> = this
-            .generations
+            .checkpoints
             .iter()
-            .map(|generation| self.readable(generation, now))
+            .map(|checkpoint| self.readable(checkpoint, now))
             .collect();
         let Some((newest, older)) = readable.split_last() else {
             self.jobs[job].go_back_to(0.0);
@@ -380,7 +380,7 @@ impl<'a> Simulation<'a> {
             return;
         }
         let best = older.iter().rposition(Readable::possible);
-        let progress_of = |index: usize| this.generations[index].progress;
+        let progress_of = |index: usize| this.checkpoints[index].progress;
         let worth = progress_of(older.len()) - best.map_or(0.0, progress_of);
         let since = match this.phase() {
             Phase::Awaiting(since) => *since,
@@ -394,24 +394,24 @@ impl<'a> Simulation<'a> {
             return;
         }
         this.outcome.lost_newest += 1;
-        if let Some(generation) = best {
-            this.generations.truncate(generation + 1);
-            self.begin_restore(job, generation);
+        if let Some(checkpoint) = best {
+            this.checkpoints.truncate(checkpoint + 1);
+            self.begin_restore(job, checkpoint);
         } else {
             this.outcome.from_scratch += 1;
-            this.generations.clear();
+            this.checkpoints.clear();
             this.go_back_to(0.0);
             self.work(job);
         }
     }
 
-    fn begin_restore(&mut self, job: usize, generation: usize) {
-        let found = self.jobs[job].generations[generation].clone();
+    fn begin_restore(&mut self, job: usize, checkpoint: usize) {
+        let found = self.jobs[job].checkpoints[checkpoint].clone();
         let needed = found.data;
         let mut hosts = self.fastest_readable(job, &found, &[]);
         hosts.truncate(needed);
         let restore = Restore {
-            generation,
+            checkpoint,
             read: 0,
             asked: hosts.clone(),
         };
@@ -423,7 +423,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// The hosts of a checkpoint that may be there, known before unknown, then by expected rate.
-    fn fastest_readable(&mut self, job: usize, of: &Generation, without: &[usize]) -> Vec<usize> {
+    fn fastest_readable(&mut self, job: usize, of: &Checkpoint, without: &[usize]) -> Vec<usize> {
         let state = self.readable(of, self.now);
         let Some(near) = self.jobs[job].host() else {
             return Vec::new();
@@ -452,11 +452,11 @@ impl<'a> Simulation<'a> {
             return;
         };
         let mut restore = restore;
-        let generation = self.jobs[job].generations[restore.generation].clone();
+        let checkpoint = self.jobs[job].checkpoints[restore.checkpoint].clone();
         if end == End::Finished {
             restore.read += 1;
         } else {
-            let others = self.fastest_readable(job, &generation, &restore.asked);
+            let others = self.fastest_readable(job, &checkpoint, &restore.asked);
             let Some(other) = others.first().copied() else {
                 // Too few are left: the restore has failed after all.
                 let moved = self.flows.cancel(job);
@@ -470,18 +470,18 @@ impl<'a> Simulation<'a> {
             let from = now + self.settings.detect_seconds;
             self.transfer(job, other, plan.bytes, from, false);
         }
-        if restore.read < generation.data {
+        if restore.read < checkpoint.data {
             *self.jobs[job].phase_mut() = Phase::Restoring(restore);
             return;
         }
-        self.jobs[job].go_back_to(generation.progress);
+        self.jobs[job].go_back_to(checkpoint.progress);
         self.work(job);
     }
 
-    fn readable(&self, generation: &Generation, at: f64) -> Readable {
+    fn readable(&self, checkpoint: &Checkpoint, at: f64) -> Readable {
         let (mut here, mut unknown) = (Vec::new(), Vec::new());
-        for host in &generation.hosts {
-            if self.wipes.between(*host, generation.stored_at, at) {
+        for host in &checkpoint.hosts {
+            if self.wipes.between(*host, checkpoint.stored_at, at) {
                 continue;
             }
             let state = if *host == self.dedicated() {
@@ -498,14 +498,14 @@ impl<'a> Simulation<'a> {
         Readable {
             here,
             unknown,
-            needed: generation.data,
+            needed: checkpoint.data,
         }
     }
 
     /// Looks whether the newest checkpoint could be read, at moments since the last look.
     fn look(&mut self, job: usize) {
         let moments = self.jobs[job].moments_to_look(self.now);
-        let Some(newest) = self.jobs[job].generations.last() else {
+        let Some(newest) = self.jobs[job].checkpoints.last() else {
             return;
         };
         let failed = moments

@@ -1,32 +1,102 @@
-//! Addresses for servers that have to know theirs before they start.
+//! Addresses for servers that have to know theirs before they start, and keep it while they are down.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::{Context, Result};
+use anyhow::{Result, bail};
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::getuid;
 
-/// Below the ports that kernels hand out to clients: one of those that is free now may be somebody
-/// else's before the server has started.
-const PORTS: std::ops::Range<u16> = 12_000..32_000;
+/// Ports that may be given.
+const PORTS: RangeInclusive<u16> = 10_000..=65_000;
 
-static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+/// The ports of client sockets, where the kernel does not say.
+const CLIENT_PORTS: RangeInclusive<u16> = 32_768..=60_999;
 
-/// An address of loopback that is free for UDP and TCP, and is given once only.
+/// Ports that this process has, each with the lock that keeps other test processes away from it: also
+/// while its server is down, and also from trying whether it is free.
+static GIVEN: Mutex<BTreeMap<u16, File>> = Mutex::new(BTreeMap::new());
+
+/// Ports that the kernel gives to sockets that do not ask for one.
+fn client_ports() -> RangeInclusive<u16> {
+    let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let mut bounds = range.split_whitespace().map(str::parse);
+    match (bounds.next(), bounds.next()) {
+        (Some(Ok(first)), Some(Ok(last))) => first..=last,
+        _ => CLIENT_PORTS,
+    }
+}
+
+/// Reserves a port among all test processes of this user; `None` if one of them has it.
+fn reserve(port: u16) -> Result<Option<File>> {
+    let dir = format!("ckpt-test-ports-{}", getuid().as_raw());
+    let dir: PathBuf = std::env::temp_dir().join(dir);
+    fs::create_dir_all(&dir)?;
+    let mut options = File::options();
+    let file = options
+        .create(true)
+        .append(true)
+        .open(dir.join(port.to_string()))?;
+    let is_ours = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
+    Ok(is_ours.then_some(file))
+}
+
+/// An address of loopback that is free for UDP and TCP. No other test process gets it before this one
+/// ends, and no client socket: restarted servers find it free.
 ///
 /// # Errors
-/// When none is free.
+/// When none is free, or locks can't be kept in the folder for temporary files.
 pub fn free_address() -> Result<SocketAddr> {
     let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
     let is_free = |port: u16| {
         let addr = (Ipv4Addr::LOCALHOST, port);
         UdpSocket::bind(addr).is_ok() && TcpListener::bind(addr).is_ok()
     };
+    let clients = client_ports();
     // Programs that run side by side begin at different places.
     let first = rand::random_range(PORTS);
-    let mut ports = (first..PORTS.end).chain(PORTS.start..first);
-    let port = ports.find(|port| !given.contains(port) && is_free(*port));
-    let port = port.context("no free port")?;
-    given.insert(port);
-    Ok((Ipv4Addr::LOCALHOST, port).into())
+    let ports = (first..=*PORTS.end()).chain(*PORTS.start()..first);
+    for port in ports.filter(|port| !clients.contains(port)) {
+        if given.contains_key(&port) {
+            continue;
+        }
+        if let Some(lock) = reserve(port)?
+            && is_free(port)
+        {
+            given.insert(port, lock);
+            return Ok((Ipv4Addr::LOCALHOST, port).into());
+        }
+    }
+    bail!("no free port")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::Context;
+
+    #[test]
+    fn a_given_port_is_out_of_reach_of_client_sockets_and_of_other_test_processes() -> Result<()> {
+        let port = free_address()?.port();
+        assert!(!client_ports().contains(&port));
+        // Locks belong to open files, so this is what another process would see.
+        assert!(reserve(port)?.is_none());
+        assert_ne!(free_address()?.port(), port);
+        Ok(())
+    }
+
+    #[test]
+    fn a_port_comes_back_when_its_lock_is_gone() -> Result<()> {
+        // Outside of what is given.
+        let port = *PORTS.end() + 1;
+        let lock = reserve(port)?.context("somebody has it")?;
+        assert!(reserve(port)?.is_none());
+        drop(lock);
+        assert!(reserve(port)?.is_some());
+        Ok(())
+    }
 }

@@ -1,5 +1,7 @@
-//! End-to-end tests: the real program, real daemons, real sockets, real kills.
+//! End-to-end tests: the real program, real daemons, real sockets, real kills. And rules for the source
+//! text itself ([`architecture`], [`tidy`]).
 
+mod architecture;
 mod bad_input;
 mod chaos;
 mod crash;
@@ -13,6 +15,8 @@ mod lifetime;
 mod placement;
 mod repair;
 mod signals;
+mod tidy;
+mod tree;
 mod trust;
 mod upgrade;
 mod versions;

@@ -1,7 +1,7 @@
 //! What a registry knows: who is there, and who holds which shard. All of it is soft: donors say it
 //! again when the registry does not know it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ pub struct Wanted {
 #[derive(Debug, Default)]
 pub struct Registry {
     hosts: BTreeMap<OwnerId, Host>,
-    holders: HashMap<CheckpointId, Vec<(OwnerId, u8)>>,
+    holders: BTreeMap<CheckpointId, Vec<(OwnerId, u8)>>,
 }
 
 #[derive(Debug)]

@@ -122,7 +122,7 @@ pub fn write(evaluations: &[Evaluation], speed: Speed, docs: &Path) -> Result<()
 }
 
 fn document(evaluations: &[Evaluation], speed: Speed) -> String {
-    let mut text = String::from(include_str!("report/introduction.md"));
+    let mut text = String::from(include_str!("introduction.md"));
     text += "\n## Summary\n\nBrier scores (less is better). The relative TR errors are those of the \
              hazard regression.\n\n";
     text += &summary(evaluations);

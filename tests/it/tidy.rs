@@ -1,0 +1,419 @@
+//! Rules for the source text. What breaks one today stands in a list with the reason, which can only
+//! get shorter: an exception that is not needed any more fails, too.
+//!
+//! To add a crate, add it to the code map of `ARCHITECTURE.md`; to forbid a word, add it to the glossary.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::Result;
+
+use crate::tree::{self, Code, Source};
+
+/// Most lines of a function, from `fn` to its last bracket.
+const FUNCTION_LINES_MAX: usize = 70;
+
+/// Most lines of a file, its tests aside.
+const FILE_LINES_MAX: usize = 800;
+
+/// What breaks a rule and may: the place, how many lines it may have, and why.
+type Exception = (&'static str, usize, &'static str);
+
+const LONG_FUNCTIONS: &[Exception] = &[
+    (
+        "benches/src/svg.rs to_svg",
+        71,
+        "one figure, from top to bottom",
+    ),
+    (
+        "ckpt-agent/src/agent/look.rs verify",
+        72,
+        "goes when look.rs is split by command",
+    ),
+    (
+        "ckpt-agent/src/agent/restore.rs transfer",
+        84,
+        "goes when image and base are fetched by the same code",
+    ),
+    (
+        "ckpt-agent/src/agent/save.rs save",
+        110,
+        "goes when a save is prepared, run and finished in three functions",
+    ),
+    (
+        "ckpt-agent/src/agent/save.rs start",
+        80,
+        "goes when a save is prepared, run and finished in three functions",
+    ),
+    (
+        "ckpt-agent/src/cli/demo.rs run",
+        82,
+        "the demonstration, told from beginning to end",
+    ),
+    (
+        "ckpt-agent/src/cli/mod.rs with_agent",
+        75,
+        "one arm for each command",
+    ),
+    (
+        "ckpt-store/src/daemon.rs start",
+        120,
+        "goes when opening data, network and tasks are functions of their own",
+    ),
+    (
+        "ckpt-store/tests/it/requests.rs a_checkpoint_goes_there_and_back",
+        74,
+        "one story, whose parts need each other",
+    ),
+    (
+        "protocol/src/wire/tests.rs requests_are_as_they_were",
+        120,
+        "one line for each request",
+    ),
+    (
+        "protocol/src/wire/tests.rs responses_are_as_they_were",
+        110,
+        "one line for each response",
+    ),
+    ("sim/src/policy.rs choose", 74, "one arm for each policy"),
+    (
+        "tests/it/enrolment.rs machines_join_with_a_token_and_are_found_through_the_registry",
+        77,
+        "one story, whose parts need each other",
+    ),
+];
+
+const LONG_FILES: &[Exception] = &[
+    (
+        "ckpt-agent/src/agent/restore.rs",
+        950,
+        "goes when the fetching of rows is a module of its own",
+    ),
+    (
+        "ckpt-agent/src/agent/save.rs",
+        850,
+        "goes when claims and the shell are modules of their own",
+    ),
+    (
+        "ckpt-store/src/core/catalog/mod.rs",
+        840,
+        "goes when puts and leases are modules of their own",
+    ),
+];
+
+/// What breaks a rule and may: the place with what it does, and why.
+const LOOKING_UP: &[(&str, &str)] = &[(
+    "ckpt-agent/src/core/place/mod.rs knowledge",
+    "the part of `knowledge` that does no I/O is not in the core yet",
+)];
+
+/// Names that have no place in pure code, as any part of a path.
+const IMPURE_NAMES: [&str; 9] = [
+    "HashMap",
+    "HashSet",
+    "Instant",
+    "RandomState",
+    "SystemTime",
+    "UNIX_EPOCH",
+    "async",
+    "await",
+    "thread_rng",
+];
+
+/// Macros that write, in pure code.
+const IMPURE_MACROS: [&str; 5] = ["dbg", "eprint", "eprintln", "print", "println"];
+
+/// Beginnings of paths that have no place in pure code.
+const IMPURE_PATHS: [&str; 20] = [
+    "aws_lc_rs::rand",
+    "direct_io",
+    "getrandom",
+    "libc",
+    "mio",
+    "quinn",
+    "rand::random",
+    "rand::random_range",
+    "rand::rng",
+    "rustix",
+    "socket2",
+    "std::env",
+    "std::fs",
+    "std::io::stderr",
+    "std::io::stdin",
+    "std::io::stdout",
+    "std::os",
+    "std::process",
+    "std::thread",
+    "tokio",
+];
+
+/// All that pure code may use of `std::net`: addresses are data.
+const ADDRESSES: [&str; 4] = ["IpAddr", "Ipv4Addr", "Ipv6Addr", "SocketAddr"];
+
+/// Fails with the rule's name if something breaks the rule that is not excepted, or the other way round.
+fn judge<'a>(
+    rule: &str,
+    broken: &BTreeMap<String, String>,
+    excepted: impl Iterator<Item = (&'a str, &'a str)>,
+) {
+    let mut wrong = Vec::new();
+    let mut excused = BTreeSet::new();
+    for (place, reason) in excepted {
+        if !broken.contains_key(place) {
+            wrong.push(format!("{place}: the exception is not needed any more"));
+        }
+        if reason.is_empty() {
+            wrong.push(format!("{place}: the exception has no reason"));
+        }
+        excused.insert(place);
+    }
+    let new = broken
+        .iter()
+        .filter(|(place, _)| !excused.contains(place.as_str()));
+    wrong.extend(new.map(|(place, how)| format!("{place}: {how}")));
+    assert!(wrong.is_empty(), "{rule}\n  {}", wrong.join("\n  "));
+}
+
+/// The same for lengths: what is excepted may not grow beyond what its exception says.
+fn judge_lengths(rule: &str, max: usize, lengths: &[(String, usize)], excepted: &[Exception]) {
+    let mut broken = BTreeMap::new();
+    for (place, lines) in lengths.iter().filter(|(_, lines)| *lines > max) {
+        broken.insert(place.clone(), format!("{lines} lines, at most {max}"));
+    }
+    let outgrown = |(long, most, _): &&Exception| {
+        let mut found = lengths.iter().filter(|(place, _)| place == long);
+        found.any(|(_, lines)| lines > most)
+    };
+    let kept = excepted.iter().filter(|one| !outgrown(one));
+    judge(
+        rule,
+        &broken,
+        kept.map(|(place, _, reason)| (*place, *reason)),
+    );
+}
+
+/// All Rust files of the tree.
+fn sources() -> Result<Vec<(Source, Code)>> {
+    let files = tree::files(&[".rs"])?.into_iter();
+    let sources = files.map(|source| {
+        let code = Code::of(&source.text).map_err(|cause| cause.context(source.path.clone()))?;
+        Ok((source, code))
+    });
+    sources.collect()
+}
+
+/// Whether a file holds tests alone.
+fn is_for_tests(path: &str, test_paths: &BTreeSet<String>) -> bool {
+    let stem = path.strip_suffix(".rs").unwrap_or(path);
+    let in_a_folder_of_tests = path.split('/').rev().skip(1).any(|dir| dir == "tests");
+    let is_declared = test_paths.iter().any(|test| {
+        let rest = stem.strip_prefix(test.as_str());
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    });
+    in_a_folder_of_tests || is_declared
+}
+
+/// Code of pure crates, and of the folders called `core`; tests aside.
+fn pure_sources() -> Result<Vec<(Source, Code)>> {
+    let map = tree::code_map()?;
+    let sources = sources()?;
+    let test_paths = tree::test_paths(&sources);
+    let is_pure = |path: &str| {
+        let mut parts = path.split('/');
+        let dir = parts.next().unwrap_or_default();
+        let listed = map.iter().find(|listed| listed.dir == dir);
+        let is_source = parts.next() == Some("src");
+        let is_core = parts.next() == Some("core");
+        is_source && (is_core || listed.is_some_and(|listed| listed.is_pure))
+    };
+    let kept = sources
+        .into_iter()
+        .filter(|(source, _)| is_pure(&source.path) && !is_for_tests(&source.path, &test_paths));
+    Ok(kept.collect())
+}
+
+/// What in this code reaches out of it, and the line on which it does.
+fn impurities(code: &Code) -> Vec<(String, usize)> {
+    let mut found = Vec::new();
+    for (at, token) in code.tokens.iter().enumerate() {
+        let follows = |text| {
+            code.tokens
+                .get(at + 1)
+                .is_some_and(|next| next.text == text)
+        };
+        let is_macro = IMPURE_MACROS.contains(&token.text.as_str()) && follows("!");
+        if is_macro || IMPURE_NAMES.contains(&token.text.as_str()) {
+            found.push((token.text.clone(), token.line));
+        }
+    }
+    for (path, line) in code.paths() {
+        let is_below = |above: &&str| {
+            let rest = path.strip_prefix(*above);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+        };
+        let address = |rest: &str| ADDRESSES.iter().any(|name| rest.starts_with(name));
+        let is_socket = path
+            .strip_prefix("std::net")
+            .is_some_and(|rest| !address(rest.trim_start_matches(':')));
+        if let Some(above) = IMPURE_PATHS.iter().find(|above| is_below(above)) {
+            found.push(((*above).to_owned(), line));
+        } else if is_socket {
+            found.push(("std::net".to_owned(), line));
+        }
+    }
+    found
+}
+
+#[test]
+fn pure_code_has_no_clock_file_socket_environment_thread_async_or_random_order() -> Result<()> {
+    let sources = pure_sources()?;
+    assert!(sources.len() > 60, "too few pure files: {}", sources.len());
+    let mut broken = BTreeMap::new();
+    for (Source { path, .. }, code) in &sources {
+        for (what, line) in impurities(code) {
+            broken.insert(format!("{path} {what}"), format!("on line {line}"));
+        }
+    }
+    judge("pure code reaches out", &broken, std::iter::empty());
+    Ok(())
+}
+
+#[test]
+fn a_core_uses_nothing_of_its_crate_but_itself() -> Result<()> {
+    let mut broken = BTreeMap::new();
+    for (Source { path, .. }, code) in &pure_sources()? {
+        if !path.contains("/src/core/") {
+            continue;
+        }
+        for (used, line) in code.paths() {
+            let mut names = used.split("::");
+            if names.next() != Some("crate") {
+                continue;
+            }
+            let module = names.next().unwrap_or_default();
+            if module != "core" {
+                broken.insert(format!("{path} {module}"), format!("on line {line}"));
+            }
+        }
+    }
+    judge("a core looks up", &broken, LOOKING_UP.iter().copied());
+    Ok(())
+}
+
+#[test]
+fn functions_are_short() -> Result<()> {
+    let mut lengths = Vec::new();
+    for (Source { path, .. }, code) in &sources()? {
+        let functions = code.functions.iter();
+        lengths.extend(functions.map(|one| (format!("{path} {}", one.name), one.lines)));
+    }
+    assert!(lengths.len() > 2_000);
+    judge_lengths(
+        "a long function",
+        FUNCTION_LINES_MAX,
+        &lengths,
+        LONG_FUNCTIONS,
+    );
+    Ok(())
+}
+
+#[test]
+fn files_are_short() -> Result<()> {
+    let lengths: Vec<(String, usize)> = sources()?
+        .into_iter()
+        .map(|(source, code)| (source.path, code.lines))
+        .collect();
+    assert!(lengths.len() > 200);
+    judge_lengths("a long file", FILE_LINES_MAX, &lengths, LONG_FILES);
+    Ok(())
+}
+
+#[test]
+fn a_module_with_a_folder_is_the_mod_rs_in_it() -> Result<()> {
+    let mut broken = BTreeMap::new();
+    for Source { path, .. } in tree::files(&[".rs"])? {
+        let stem = path.strip_suffix(".rs").unwrap_or(&path);
+        let how = format!("move it to {stem}/mod.rs");
+        if tree::root().join(stem).is_dir() {
+            broken.insert(path, how);
+        }
+    }
+    judge("a module beside its folder", &broken, std::iter::empty());
+    Ok(())
+}
+
+/// The words of a text, names taken apart and without the s of a plural, with their lines.
+fn words(text: &str) -> Vec<(String, usize)> {
+    let mut found = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let mut word = String::new();
+        let mut was_small = false;
+        for letter in line.chars().chain([' ']) {
+            if !letter.is_alphabetic() || (was_small && letter.is_uppercase()) {
+                let whole = std::mem::take(&mut word);
+                let one = whole.strip_suffix('s').unwrap_or(&whole);
+                found.push((one.to_owned(), number + 1));
+            }
+            if letter.is_alphabetic() {
+                word.extend(letter.to_lowercase());
+            }
+            was_small = letter.is_lowercase();
+        }
+    }
+    found.retain(|(word, _)| !word.is_empty());
+    found
+}
+
+#[test]
+fn the_glossary_s_words_are_used_and_no_others() -> Result<()> {
+    let forbidden = tree::forbidden_words()?;
+    assert!(forbidden.len() >= 8, "the glossary forbids too few words");
+    let mut broken = BTreeMap::new();
+    for Source { path, text } in tree::files(&[".rs", ".md", ".toml"])? {
+        for (word, line) in words(&text) {
+            if let Some(instead) = forbidden.get(&word) {
+                let how = format!("on line {line}: say {instead:?}");
+                broken.insert(format!("{path} {word}"), how);
+            }
+        }
+    }
+    broken.retain(|place, _| !place.starts_with("ARCHITECTURE.md "));
+    judge(
+        "a word that the glossary forbids",
+        &broken,
+        std::iter::empty(),
+    );
+    Ok(())
+}
+
+#[test]
+fn whatever_reaches_out_is_found_however_it_is_written() -> Result<()> {
+    let found = |text: &str| -> Result<Vec<String>> {
+        let found = impurities(&Code::of(text)?).into_iter();
+        Ok(found.map(|(what, _)| what).collect())
+    };
+    let cases = [
+        ("use std::{fmt, fs::File};", "std::fs"),
+        ("use std::net::{IpAddr, UdpSocket};", "std::net"),
+        ("use std::time::{Duration, Instant};", "Instant"),
+        ("fn f() { let _ = std::env::var(\"A\"); }", "std::env"),
+        ("fn f() { m!(std::thread::sleep(d)); }", "std::thread"),
+        ("fn f() { println!(\"a\"); }", "println"),
+        ("use std::collections::HashMap as Map;", "HashMap"),
+        ("fn f() { g(async || 1); }", "async"),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(found(text)?, [expected], "{text}");
+    }
+    let clean = "use std::net::{IpAddr, SocketAddr};\nuse std::time::Duration;\n// async\n#[cfg(test)]\nuse std::fs;\nfn print() { print(\"std::fs\"); }";
+    assert!(found(clean)?.is_empty());
+    Ok(())
+}
+
+#[test]
+fn words_are_found_in_names_too() {
+    let of = |text| -> Vec<String> { words(text).into_iter().map(|(word, _)| word).collect() };
+    assert_eq!(
+        of("BlockMap::read_rows(4)"),
+        ["block", "map", "read", "row"]
+    );
+}
