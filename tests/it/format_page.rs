@@ -48,7 +48,9 @@ fn body<'a>(source: &'a str, head: &str) -> Result<Vec<&'a str>> {
 fn text(docs: &[&str]) -> String {
     let text = docs.join(" ");
     let plain = text.replace("[`", "`").replace("`]", "`");
-    let plain = plain.replace("super::limits::", "").replace("super::parts::", "");
+    let plain = plain
+        .replace("super::limits::", "")
+        .replace("super::parts::", "");
     plain.replace('|', "\\|")
 }
 
@@ -81,6 +83,7 @@ fn wire_type(rust: &str, is_bytes: bool, known: &BTreeSet<String>) -> Result<Str
     Ok(match rust {
         "u8" | "u16" | "u32" | "u64" | "bool" => rust.into(),
         "String" => "text".into(),
+        "ByteBuf" => "bytes".into(),
         "Version" => "u64".into(),
         "CheckpointId" => "16 bytes".into(),
         "OwnerId" | "JobTag" | "ShardRoot" | "Blinded" | "BlockHash" => "32 bytes".into(),
@@ -261,6 +264,7 @@ fn table_of_limits(out: &mut String) -> Result<()> {
         HOLDS_MAX,
         PEER_ASKED_MAX,
         NOTICES_ASKED_MAX,
+        VOIDS_ASKED_MAX,
         ROWS_PER_READ_MAX,
         READ_BYTES_MAX,
         PROBE_BYTES_MAX,

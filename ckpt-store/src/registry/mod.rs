@@ -354,6 +354,11 @@ impl Office {
                 }
                 Ok(())
             }
+            // Which host has a shard of which checkpoint is none of a job key's business.
+            Request::Holders { .. } if peer.is_some_and(|peer| peer.grant.is_some()) => {
+                let why = "the job key is not for this";
+                Err(Answer::refuse(Code::Forbidden, why))
+            }
             Request::Holders { checkpoint } => {
                 let holders = self.registry().holders(checkpoint);
                 Ok(write_frame(send, &Response::Holders { holders }).await?)
@@ -375,6 +380,9 @@ impl Office {
             | Request::PutRebuilt(_)
             | Request::Notice { .. }
             | Request::Notices { .. }
+            | Request::Within { .. }
+            | Request::Void { .. }
+            | Request::Voids { .. }
             | Request::ExtendedAnnounce(_) => {
                 // `from_wire` made an `Announce` of an `ExtendedAnnounce`.
                 Err(Answer::Refused(Server::Registry.does_not_answer()))

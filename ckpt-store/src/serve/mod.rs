@@ -10,6 +10,7 @@ mod put;
 mod read;
 pub mod reception;
 pub(crate) mod rules;
+mod scope;
 pub mod shares;
 pub mod uploads;
 
@@ -42,6 +43,7 @@ use crate::shards::{Store, StoreError};
 use auditing::Auditing;
 use buffers::Buffers;
 use rules::{Load, Rule, Server};
+use scope::{Permit, Scope};
 use shares::Shares;
 use transfer::pace::Pace;
 use uploads::Uploads;
@@ -171,6 +173,10 @@ pub async fn connection(host: Arc<Host>, connection: Connection, peer: Peer, mem
     let mut gone = std::pin::pin!(members.until_gone(&peer));
     debug!(%from, peer = peer.name, id = %peer.id, "connected");
     let shared = Arc::new(Shared {
+        scope: peer
+            .grant
+            .as_ref()
+            .map(|grant| Scope::new(Arc::clone(grant))),
         spoken: spoken(&connection),
         connection,
         puts: AtomicU32::new(0),
@@ -206,6 +212,8 @@ pub async fn connection(host: Arc<Host>, connection: Connection, peer: Peer, mem
 struct Shared {
     connection: Connection,
     spoken: WireVersion,
+    /// What it may be about, when whoever is at its other end has a job key.
+    scope: Option<Scope>,
     puts: AtomicU32,
     buffers: Arc<Buffers>,
 }
@@ -335,6 +343,9 @@ impl Exchange<'_> {
         let allowed = rule.check(Server::Donor, Some(self.peer));
         allowed.map_err(Answer::Refused)?;
         self.check_stance(rule.load)?;
+        if self.permit(&request)? == Permit::NotThere {
+            return self.not_there(&request).await;
+        }
         match request {
             Request::Status => self.status().await,
             Request::Claim(claim) => self.claim(claim).await,
@@ -356,6 +367,9 @@ impl Exchange<'_> {
             Request::PutRebuilt(put) => self.put_rebuilt(*put).await,
             Request::Notice { notice } => self.notice(notice).await,
             Request::Notices { jobs } => self.notices(&jobs).await,
+            Request::Within { path } => self.within(&path).await,
+            Request::Void { list } => self.void(&list).await,
+            Request::Voids { owners } => self.voids(&owners).await,
             Request::Announce(_)
             | Request::Heartbeat { .. }
             | Request::Holds(_)
@@ -370,7 +384,7 @@ impl Exchange<'_> {
     /// ciphertext.
     fn owner_for(&self, checkpoint: CheckpointId) -> Result<OwnerId, Answer> {
         if self.peer.has(Role::Submitter) {
-            return Ok(self.peer.id);
+            return Ok(self.peer.account());
         }
         let owner = self.host.store.owner_of(checkpoint);
         owner.ok_or_else(|| Answer::Refused(Refusal::new(Code::NotFound, "")))
@@ -398,7 +412,7 @@ impl Exchange<'_> {
     }
 
     async fn status(&mut self) -> Result<(), Answer> {
-        let (store, owner) = (Arc::clone(&self.host.store), self.peer.id);
+        let (store, owner) = (Arc::clone(&self.host.store), self.peer.account());
         let usage = blocking(move || Ok(store.usage(Some(owner)))).await?;
         let status = HostStatus {
             name: self.host.name.clone(),
@@ -416,7 +430,7 @@ impl Exchange<'_> {
 
     async fn claim(&mut self, claim: Claim) -> Result<(), Answer> {
         let now = self.host.clock.now();
-        let response = match self.host.store.claim(now, self.peer.id, &claim)? {
+        let response = match self.host.store.claim(now, self.peer.account(), &claim)? {
             Claimed::Yes => Response::Claimed,
             Claimed::Taken { next } => Response::Taken { next },
         };
@@ -424,14 +438,14 @@ impl Exchange<'_> {
     }
 
     async fn commit(&mut self, manifest: Vec<u8>) -> Result<(), Answer> {
-        let (store, owner) = (Arc::clone(&self.host.store), self.peer.id);
+        let (store, owner) = (Arc::clone(&self.host.store), self.peer.account());
         let checkpoint = blocking(move || store.commit(owner, manifest)).await?;
         info!(peer = self.peer.name, %checkpoint, "committed");
         self.respond(&Response::Committed).await
     }
 
     async fn forget(&mut self, checkpoint: CheckpointId) -> Result<(), Answer> {
-        let (store, owner) = (Arc::clone(&self.host.store), self.peer.id);
+        let (store, owner) = (Arc::clone(&self.host.store), self.peer.account());
         let now = self.host.clock.now();
         let existed = blocking(move || store.forget(now, owner, checkpoint)).await?;
         info!(peer = self.peer.name, %checkpoint, existed, "forgotten");
@@ -450,7 +464,7 @@ impl Exchange<'_> {
     /// Whoever brings it, its owner has signed it; a submitter brings its own.
     async fn notice(&mut self, notice: Vec<u8>) -> Result<(), Answer> {
         let notice = Notice::parse(notice).map_err(StoreError::from)?;
-        if !self.peer.has(Role::Donor) && notice.words().owner != self.peer.id {
+        if !self.peer.has(Role::Donor) && notice.words().owner != self.peer.account() {
             return Err(StoreError::Mismatch("owner").into());
         }
         let (store, now) = (Arc::clone(&self.host.store), self.host.clock.now());
@@ -465,7 +479,11 @@ impl Exchange<'_> {
             return Err(Answer::Refused(refusal));
         }
         let is_donor = self.peer.has(Role::Donor);
-        let may = |job: &&(OwnerId, JobTag)| is_donor || job.0 == self.peer.id;
+        let scope = self.connection.scope.as_ref();
+        let may = |job: &&(OwnerId, JobTag)| {
+            let is_in_scope = scope.is_none_or(|scope| scope.has(job.1));
+            is_donor || (job.0 == self.peer.account() && is_in_scope)
+        };
         let jobs: Vec<_> = jobs.iter().filter(may).copied().collect();
         let store = Arc::clone(&self.host.store);
         let notices = blocking(move || Ok(store.notices(&jobs))).await?;
@@ -488,7 +506,7 @@ impl Exchange<'_> {
             warn!(peer, id = %self.peer.id, checkpoint = %audit.checkpoint, shard = audit.shard, fault, "a check of a shard failed");
         }
         let now = self.host.clock.unix_seconds();
-        self.host.auditing.enter(self.peer.id, audit, now);
+        self.host.auditing.enter(self.peer.account(), audit, now);
         self.respond(&Response::Noted).await
     }
 

@@ -34,7 +34,7 @@ const CHUNKS: usize = 32;
 impl Exchange<'_> {
     /// Answers a `PutShard` request.
     pub(super) async fn put_shard(&mut self, put: PutShard) -> Result<(), Answer> {
-        let owner = self.peer.id;
+        let owner = self.peer.account();
         let stored = self.take_shard(owner, &put).await?;
         self.respond(&Response::Stored(stored)).await
     }

@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use codec::manifest::Manifest;
 use codec::{CheckpointId, JobTag};
 use direct_io::READ_BYTES;
 use protocol::net::stream::{ExchangeError, write_frame};
 use protocol::wire::limits::STALL_TIMEOUT;
-use protocol::wire::message::{Response, ShardName};
+use protocol::wire::message::{Record, Response, ShardName};
 
 use super::buffers::Buffers;
+use super::scope::Scope;
 use super::{Answer, Exchange, blocking, pause, place};
 use crate::shards::RowBytes;
 
@@ -26,8 +28,7 @@ impl Exchange<'_> {
     ) -> Result<(), Answer> {
         let host = Arc::clone(self.host);
         let _place = place(&host.readers, "reads are under way").await?;
-        let (store, owner) = (Arc::clone(&host.store), self.peer.id);
-        let (records, more) = blocking(move || store.find(owner, job_tag, after)).await?;
+        let (records, more) = self.found(job_tag, after).await?;
         // At most RECORDS_MAX.
         let count = records.len() as u32;
         self.respond(&Response::Found { count, more }).await?;
@@ -35,6 +36,35 @@ impl Exchange<'_> {
             write_frame(self.send, record).await?;
         }
         self.drain().await
+    }
+
+    /// Records of what is here after `after`, at least one if there are any, and whether there are more.
+    /// For a job key those of its jobs.
+    async fn found(
+        &self,
+        job_tag: Option<JobTag>,
+        mut after: Option<CheckpointId>,
+    ) -> Result<(Vec<Record>, bool), Answer> {
+        let owner = self.peer.account();
+        let scope = self.connection.scope.as_ref();
+        let job_tag = job_tag.or_else(|| scope.and_then(Scope::only_job));
+        loop {
+            let store = Arc::clone(&self.host.store);
+            let (mut records, more) = blocking(move || store.find(owner, job_tag, after)).await?;
+            let Some(scope) = scope else {
+                return Ok((records, more));
+            };
+            records.retain(|record| {
+                let parsed = Manifest::parse(record.manifest.clone());
+                parsed.is_ok_and(|manifest| {
+                    after = Some(manifest.public().checkpoint);
+                    scope.has_manifest(&manifest)
+                })
+            });
+            if !records.is_empty() || !more {
+                return Ok((records, more));
+            }
+        }
     }
 
     /// Answers an `Outline` request.

@@ -71,6 +71,9 @@ impl Rule {
             Request::PutRebuilt(_) => donor("put rebuilt", DONORS, Load::BringsBytes),
             Request::Notice { .. } => donor("notice", READERS, Load::Work),
             Request::Notices { .. } => donor("notices", READERS, Load::Work),
+            Request::Within { .. } => donor("within", SUBMITTERS, Load::Question),
+            Request::Void { .. } => donor("void", READERS, Load::Work),
+            Request::Voids { .. } => donor("voids", READERS, Load::Question),
             Request::Announce(_) | Request::ExtendedAnnounce(_) => {
                 registry("announce", DONORS, Load::Work)
             }
@@ -165,6 +168,7 @@ mod tests {
             roles: roles.to_vec(),
             not_before: 0,
             not_after: u64::MAX,
+            grant: None,
         }
     }
 
@@ -221,6 +225,9 @@ mod tests {
             Request::PutRebuilt(Box::new(rebuilt)),
             Request::Notice { notice: Vec::new() },
             Request::Notices { jobs: Vec::new() },
+            Request::Within { path: Vec::new() },
+            Request::Void { list: Vec::new() },
+            Request::Voids { owners: Vec::new() },
             Request::Status,
         ]
     }
@@ -249,6 +256,9 @@ mod tests {
             "audited",
             "notice",
             "notices",
+            "within",
+            "void",
+            "voids",
             "status",
         ];
         assert_eq!(by(&[Role::Submitter]), submitter);
@@ -261,6 +271,8 @@ mod tests {
             "put rebuilt",
             "notice",
             "notices",
+            "void",
+            "voids",
             "status",
         ];
         assert_eq!(by(&[Role::Donor]), donor);

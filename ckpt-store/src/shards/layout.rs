@@ -5,6 +5,7 @@
 //! shards/<owner>/<checkpoint>-<index>.shard    whole shards (docs/format.md)
 //! manifests/<owner>/<checkpoint>.manifest      manifests of committed checkpoints
 //! notices/<owner>/<job>.notice                 what owners said of their jobs
+//! voids/<owner>.void                           which job keys owners made void
 //! ```
 //!
 //! Owners, checkpoints and jobs are written in hexadecimal. Ids of checkpoints are chosen by owners, so

@@ -312,7 +312,7 @@ pub(super) fn read_manifest(disk: &dyn Disk, path: &Path) -> Result<Manifest, St
 }
 
 /// Reads a file of at most `most` bytes.
-fn read_small(disk: &dyn Disk, path: &Path, most: usize) -> Result<Vec<u8>, StoreError> {
+pub(super) fn read_small(disk: &dyn Disk, path: &Path, most: usize) -> Result<Vec<u8>, StoreError> {
     let failed = || StoreError::disk("reading a small file");
     let file = disk.open(path).map_err(failed())?;
     if file.size() > most as u64 {

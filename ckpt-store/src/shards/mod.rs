@@ -7,6 +7,7 @@ mod load;
 mod reader;
 mod store;
 mod upload;
+mod voids;
 mod writer;
 
 #[cfg(test)]

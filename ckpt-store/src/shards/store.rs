@@ -19,6 +19,7 @@ use super::layout::{self, MANIFESTS, NOTICES, SHARDS, manifest_path, notice_path
 use super::load::{self, Loaded};
 use super::reader::{ReadError, RowBytes, ShardReader};
 use super::upload::Upload;
+use super::voids::{self, VOIDS, Voids};
 use super::writer::{ShardWriter, TempFile};
 use crate::core::catalog::{Claimed, CommitStep, Counts};
 use crate::core::notices::Job;
@@ -115,6 +116,7 @@ pub struct Store {
     catalog: Mutex<Catalog>,
     /// Held while names change on the disk, so that books and disk change in the same order.
     changes: Mutex<()>,
+    voids: Mutex<Voids>,
     next_incoming: AtomicU64,
     is_poisoned: AtomicBool,
 }
@@ -153,7 +155,7 @@ impl Store {
         now: Millis,
         unix_seconds: u64,
     ) -> Result<(Self, Loaded), StoreError> {
-        for dir in [layout::INCOMING, SHARDS, MANIFESTS, NOTICES] {
+        for dir in [layout::INCOMING, SHARDS, MANIFESTS, NOTICES, VOIDS] {
             disk.create_dir(Path::new(dir))
                 .map_err(|failed| StoreError::Disk {
                     what: "making a directory",
@@ -173,10 +175,12 @@ impl Store {
             }
         };
         catalog.lend(capacity, lent.share.unwrap_or(u64::MAX));
+        let voids = voids::load(&*disk).map_err(failed())?;
         let store = Self {
             disk,
             catalog: Mutex::new(catalog),
             changes: Mutex::new(()),
+            voids: Mutex::new(voids),
             next_incoming: AtomicU64::new(0),
             is_poisoned: AtomicBool::new(false),
         };
@@ -696,13 +700,25 @@ impl Store {
         to: &Path,
         bytes: &[u8],
     ) -> Result<(), StoreError> {
+        let temp = self.write_unnamed(bytes)?;
+        self.make_owner_dir(kind, owner)?;
+        temp.publish(to)
+            .map_err(|failed| self.changed("naming a small file", failed))
+    }
+
+    fn write_unnamed(&self, bytes: &[u8]) -> Result<TempFile, StoreError> {
         let path = self.incoming();
         let failed = || StoreError::disk("writing a small file");
         let mut file = self.disk.create(&path).map_err(failed())?;
         let temp = TempFile::new(Arc::clone(&self.disk), path);
         file.append(bytes).map_err(failed())?;
         file.sync().map_err(failed())?;
-        self.make_owner_dir(kind, owner)?;
+        Ok(temp)
+    }
+
+    pub(super) fn write_void(&self, to: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+        let _changes = self.change()?;
+        let temp = self.write_unnamed(bytes)?;
         temp.publish(to)
             .map_err(|failed| self.changed("naming a small file", failed))
     }
@@ -757,6 +773,17 @@ impl Store {
         self.disk
             .free_bytes()
             .map_err(StoreError::disk("free space"))
+    }
+
+    /// The job of a checkpoint, and whether it is committed.
+    pub fn job_of(&self, owner: OwnerId, checkpoint: CheckpointId) -> Option<(JobTag, bool)> {
+        let key = Key { owner, checkpoint };
+        let catalog = self.catalog();
+        Some((catalog.job_of(key)?, catalog.is_committed(key)))
+    }
+
+    pub(super) fn voids(&self) -> MutexGuard<'_, Voids> {
+        self.voids.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn catalog(&self) -> MutexGuard<'_, Catalog> {

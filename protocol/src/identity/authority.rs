@@ -212,7 +212,7 @@ fn member(
     Ok(certificate.der().clone())
 }
 
-fn params(name: &str, validity: Validity) -> CertificateParams {
+pub(super) fn params(name: &str, validity: Validity) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, name);
@@ -221,7 +221,7 @@ fn params(name: &str, validity: Validity) -> CertificateParams {
     params
 }
 
-struct PublicKey(OwnerId);
+pub(super) struct PublicKey(pub(super) OwnerId);
 
 impl PublicKeyData for PublicKey {
     fn der_bytes(&self) -> &[u8] {
@@ -233,13 +233,13 @@ impl PublicKeyData for PublicKey {
     }
 }
 
-struct Signer<'a> {
+pub(super) struct Signer<'a> {
     secret: &'a OwnerSecret,
     public: PublicKey,
 }
 
 impl<'a> Signer<'a> {
-    fn new(secret: &'a OwnerSecret) -> Self {
+    pub(super) fn new(secret: &'a OwnerSecret) -> Self {
         Self {
             secret,
             public: PublicKey(secret.id()),

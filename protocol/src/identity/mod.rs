@@ -7,6 +7,8 @@
 
 mod authority;
 mod files;
+mod granted;
+mod jobkey;
 mod join;
 mod keyfile;
 mod peer;
@@ -15,6 +17,10 @@ mod revocation;
 
 pub use authority::{Authority, AuthorityError, Enroller, GridId, Validity};
 pub use files::{replace_public, sync_directory_of, write_private};
+pub use granted::{GrantFault, certify_grant, check_grant, grant_of};
+pub use jobkey::{
+    JOB_KEY_FILE_BYTES_MAX, JobKeyTextError, is_job_key, job_key_from_text, job_key_to_text,
+};
 pub use join::{JoinToken, JoinTokenError};
 pub use keyfile::{
     KEY_FILE_BYTES_MAX, KeyFileError, RandomError, key_from_text, key_to_text, new_key, read_key,
@@ -25,6 +31,7 @@ pub use public::{PublicPart, PublicPartError};
 pub use revocation::{REVOKED_KEYS_MAX, RevocationError, Revocations};
 
 use codec::OwnerId;
+use codec::keys::{JobKeys, Keys};
 use codec::seal::OwnerSecret;
 use rustls_pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 
@@ -127,6 +134,8 @@ pub struct Identity {
     pub certificate: CertificateDer<'static>,
     /// That of whoever signed it, if that was not the authority itself.
     pub issuer: Option<CertificateDer<'static>>,
+    /// The keys of the jobs that it is for; none when it is a member's own.
+    pub job: Option<Box<JobKeys>>,
 }
 
 impl Identity {
@@ -150,6 +159,7 @@ impl Identity {
             secret,
             certificate,
             issuer: None,
+            job: None,
         })
     }
 
@@ -168,6 +178,28 @@ impl Identity {
         })
     }
 
+    /// Makes job keys: `owner` certifies them for `grid`.
+    ///
+    /// # Errors
+    /// When the owner's certificate can't be read.
+    pub fn of_job(owner: &Self, keys: JobKeys) -> Result<Self, AuthorityError> {
+        let certificate = certify_grant(&owner.secret, &owner.certificate, keys.grant())?;
+        Ok(Self {
+            secret: Keys::from(keys.clone()).identity().clone(),
+            certificate,
+            issuer: Some(owner.certificate.clone()),
+            job: Some(Box::new(keys)),
+        })
+    }
+
+    /// The keys for checkpoints that it has: those of all its jobs, or of some.
+    pub fn keys(&self) -> Keys {
+        match &self.job {
+            None => self.secret.clone().into(),
+            Some(keys) => Keys::Job(keys.clone()),
+        }
+    }
+
     /// The certificates that the other side is shown.
     pub(crate) fn chain(&self) -> Vec<CertificateDer<'static>> {
         let issuer = self.issuer.iter().cloned();
@@ -181,7 +213,7 @@ impl Identity {
     /// # Errors
     /// Never for an identity that [`Self::new`] made.
     pub fn peer(&self) -> Result<Peer, PeerError> {
-        Peer::from_certificate(&self.certificate)
+        Peer::of_chain(&self.chain())
     }
 
     /// The key as TLS wants it; to be erased by the caller.

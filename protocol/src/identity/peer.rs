@@ -1,6 +1,9 @@
 //! Reading certificates: who the other side is.
 
+use std::sync::Arc;
+
 use codec::OwnerId;
+use codec::grant::{CLOCK_SLACK_S, Grant};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use x509_parser::extensions::GeneralName;
@@ -8,6 +11,7 @@ use x509_parser::oid_registry::OID_SIG_ED25519;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::Role;
+use super::granted::grant_of;
 
 /// A member, as its certificate describes it. TLS has checked the certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +26,8 @@ pub struct Peer {
     pub not_before: u64,
     /// Until when, Unix seconds.
     pub not_after: u64,
+    /// What an owner lets it do, when it has the key of a job and is no member itself.
+    pub grant: Option<Arc<Grant>>,
 }
 
 /// A certificate that is none of ours.
@@ -85,7 +91,41 @@ impl Peer {
             roles,
             not_before: seconds(validity.not_before).unwrap_or(0),
             not_after: seconds(validity.not_after).unwrap_or(0),
+            grant: grant_of(certificate)?.map(Arc::new),
         })
+    }
+
+    /// Reads the certificates that somebody shows, the own one first. Who has a job key acts for the
+    /// key's owner, whose certificate is the second, and is a submitter if the owner is one.
+    ///
+    /// # Errors
+    /// When one is missing or can't be read.
+    pub fn of_chain(chain: &[CertificateDer<'_>]) -> Result<Self, PeerError> {
+        let peer = Self::from_certificate(chain.first().ok_or(PeerError::Missing)?)?;
+        let Some(grant) = &peer.grant else {
+            return Ok(peer);
+        };
+        let owner = Self::from_certificate(chain.get(1).ok_or(PeerError::Missing)?)?;
+        let terms = grant.terms();
+        let until = terms.not_after.saturating_add(CLOCK_SLACK_S);
+        let is_submitter = owner.has(Role::Submitter) && owner.id == terms.owner;
+        Ok(Self {
+            name: format!("{}/job-key", owner.name),
+            roles: is_submitter
+                .then_some(Role::Submitter)
+                .into_iter()
+                .collect(),
+            not_before: owner.not_before,
+            not_after: owner.not_after.min(until),
+            ..peer
+        })
+    }
+
+    /// Whose checkpoints it stores and reads: its own, or those of the owner of its job key.
+    pub fn account(&self) -> OwnerId {
+        self.grant
+            .as_ref()
+            .map_or(self.id, |grant| grant.terms().owner)
     }
 
     /// Who is at the other end of `connection`.
@@ -97,7 +137,7 @@ impl Peer {
         let chain = identity
             .downcast::<Vec<CertificateDer<'static>>>()
             .map_err(|_| PeerError::Missing)?;
-        Self::from_certificate(chain.first().ok_or(PeerError::Missing)?)
+        Self::of_chain(&chain)
     }
 
     /// Who signed the certificate of whoever is at the other end of `connection`, if that was not the

@@ -5,6 +5,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use codec::grant::Grant;
 use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{Connection, ConnectionError, Incoming, ServerConfig};
 use rustls::client::danger::HandshakeSignatureValid;
@@ -18,7 +19,7 @@ use super::endpoint::{
 };
 use super::members::{Members, unix_seconds};
 use super::trust::CertificateFault;
-use crate::identity::{Peer, PeerError};
+use crate::identity::{GrantFault, GridId, Peer, PeerError, check_grant};
 
 /// Longest part of a name that a stranger claims which is told.
 const CLAIMED_CHARS_MAX: usize = 64;
@@ -30,6 +31,7 @@ pub struct Door {
     certified: Arc<SingleCertAndKey>,
     verifier: Arc<dyn ClientCertVerifier>,
     members: Members,
+    grid: GridId,
     strangers: bool,
 }
 
@@ -68,6 +70,7 @@ impl Door {
             certified,
             verifier,
             members,
+            grid: GridId::of(&config.authority),
             strangers: false,
         })
     }
@@ -114,6 +117,7 @@ impl Door {
         let witness = Arc::new(Witness {
             inner: Arc::clone(&self.verifier),
             members: self.members.clone(),
+            grid: self.grid,
             strangers: self.strangers,
             refused: Mutex::new(None),
         });
@@ -142,6 +146,7 @@ impl Door {
 struct Witness {
     inner: Arc<dyn ClientCertVerifier>,
     members: Members,
+    grid: GridId,
     strangers: bool,
     refused: Mutex<Option<(Peer, CertificateFault)>>,
 }
@@ -162,6 +167,76 @@ impl Witness {
     }
 }
 
+impl Witness {
+    /// Checks the certificate of a member, which the authority or a registry signed.
+    fn verify_member(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<Peer, rustls::Error> {
+        self.inner
+            .verify_client_cert(end_entity, intermediates, now)
+            .inspect_err(|cause| self.refuse(end_entity, CertificateFault::of_error(cause)))?;
+        let peer = read(end_entity)?;
+        for issuer in intermediates {
+            if self.members.is_revoked(&read(issuer)?.id) {
+                self.refuse(end_entity, CertificateFault::Revoked);
+                return Err(rustls::Error::InvalidCertificate(CertificateError::Revoked));
+            }
+        }
+        self.check(end_entity, &peer)?;
+        Ok(peer)
+    }
+
+    /// Checks the certificate of a job key: first that of its owner, then what the owner signed.
+    fn verify_job_key(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        grant: &Grant,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<(), rustls::Error> {
+        let Some((owners, above)) = intermediates.split_first() else {
+            return Err(rustls::Error::InvalidCertificate(
+                CertificateError::UnknownIssuer,
+            ));
+        };
+        let owner = self.verify_member(owners, above, now)?;
+        check_grant(end_entity, grant, &owner, self.grid, now.as_secs()).map_err(|fault| {
+            let cause = match fault {
+                GrantFault::Time => CertificateError::Expired,
+                GrantFault::Signature => CertificateError::BadSignature,
+                _ => CertificateError::ApplicationVerificationFailure,
+            };
+            self.refuse(end_entity, CertificateFault::Other(fault.to_string()));
+            rustls::Error::InvalidCertificate(cause)
+        })?;
+        if self.members.is_revoked(&read(end_entity)?.id) {
+            self.refuse(end_entity, CertificateFault::Revoked);
+            return Err(rustls::Error::InvalidCertificate(CertificateError::Revoked));
+        }
+        Ok(())
+    }
+
+    /// Checks that the grid has not taken a member's key back, and that its time is not over.
+    fn check(&self, shown: &CertificateDer<'_>, peer: &Peer) -> Result<(), rustls::Error> {
+        self.members.check(peer, unix_seconds()).map_err(|fault| {
+            let cause = match fault {
+                CertificateFault::Revoked => CertificateError::Revoked,
+                _ => CertificateError::Expired,
+            };
+            self.refuse(shown, fault);
+            rustls::Error::InvalidCertificate(cause)
+        })
+    }
+}
+
+fn read(certificate: &CertificateDer<'_>) -> Result<Peer, rustls::Error> {
+    Peer::from_certificate(certificate)
+        .map_err(|_| rustls::Error::InvalidCertificate(CertificateError::BadEncoding))
+}
+
 impl ClientCertVerifier for Witness {
     fn client_auth_mandatory(&self) -> bool {
         !self.strangers
@@ -177,30 +252,13 @@ impl ClientCertVerifier for Witness {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
-        let verified = self
-            .inner
-            .verify_client_cert(end_entity, intermediates, now)
-            .inspect_err(|cause| self.refuse(end_entity, CertificateFault::of_error(cause)))?;
-        let read = |certificate| {
-            Peer::from_certificate(certificate)
-                .map_err(|_| rustls::Error::InvalidCertificate(CertificateError::BadEncoding))
-        };
-        let peer = read(end_entity)?;
-        for issuer in intermediates {
-            if self.members.is_revoked(&read(issuer)?.id) {
-                self.refuse(end_entity, CertificateFault::Revoked);
-                return Err(rustls::Error::InvalidCertificate(CertificateError::Revoked));
+        match read(end_entity)?.grant {
+            None => {
+                self.verify_member(end_entity, intermediates, now)?;
             }
+            Some(grant) => self.verify_job_key(end_entity, &grant, intermediates, now)?,
         }
-        self.members.check(&peer, unix_seconds()).map_err(|fault| {
-            let cause = match fault {
-                CertificateFault::Revoked => CertificateError::Revoked,
-                _ => CertificateError::Expired,
-            };
-            self.refuse(end_entity, fault);
-            rustls::Error::InvalidCertificate(cause)
-        })?;
-        Ok(verified)
+        Ok(ClientCertVerified::assertion())
     }
 
     fn verify_tls12_signature(
@@ -218,7 +276,17 @@ impl ClientCertVerifier for Witness {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.inner.verify_tls13_signature(message, cert, dss)
+        let peer = read(cert)?;
+        if peer.grant.is_none() {
+            return self.inner.verify_tls13_signature(message, cert, dss);
+        }
+        // The verifier of TLS does not read a certificate with our extension.
+        if dss.scheme == SignatureScheme::ED25519 && peer.id.verify(message, dss.signature()) {
+            return Ok(HandshakeSignatureValid::assertion());
+        }
+        Err(rustls::Error::InvalidCertificate(
+            CertificateError::BadSignature,
+        ))
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

@@ -44,7 +44,8 @@ impl Members {
     /// # Errors
     /// When it is not; the error says why.
     pub fn check(&self, peer: &Peer, now: u64) -> Result<(), CertificateFault> {
-        if self.0.borrow().contains(&peer.id) {
+        let revoked = self.0.borrow();
+        if revoked.contains(&peer.id) || revoked.contains(&peer.account()) {
             return Err(CertificateFault::Revoked);
         }
         if !peer.is_valid_at(now) {
@@ -188,6 +189,7 @@ mod tests {
             roles: vec![Role::Submitter],
             not_before: now - 10,
             not_after: now + seconds,
+            grant: None,
         }
     }
 

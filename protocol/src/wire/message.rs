@@ -9,9 +9,11 @@ use std::borrow::Cow;
 use std::net::SocketAddr;
 
 use codec::hash::ShardRoot;
+use codec::scope::Blinded;
 use codec::serial::{self, SerialError};
 use codec::{CheckpointId, JobTag, OwnerId, Redundancy, ShardIndex, Version};
 use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
 
 use super::announcement::Announcement;
 use super::limits::{FRAME_BYTES_MAX, TEXT_BYTES_MAX};
@@ -118,6 +120,23 @@ pub enum Request {
     },
     /// `Announce` in `ckpt/2`.
     ExtendedAnnounce(Box<Extended<Presence>>),
+    /// There is a job here, below the prefix that my job key is for. From then on the connection may ask
+    /// about that job.
+    Within {
+        /// Where the job lies: what hosts see of all components of its name, at most 16.
+        path: Vec<Blinded>,
+    },
+    /// These job keys are void: their owner says so.
+    Void {
+        /// The signed list ([`codec::grant::VoidList`]).
+        #[serde(with = "serde_bytes")]
+        list: Vec<u8>,
+    },
+    /// Which job keys of these owners are void?
+    Voids {
+        /// At most [`super::limits::VOIDS_ASKED_MAX`].
+        owners: Vec<OwnerId>,
+    },
 }
 
 impl Request {
@@ -146,7 +165,10 @@ impl Request {
             | Self::PutRebuilt(_)
             | Self::Notice { .. }
             | Self::Notices { .. } => WireVersion::One,
-            Self::ExtendedAnnounce(_) => WireVersion::Two,
+            Self::ExtendedAnnounce(_)
+            | Self::Within { .. }
+            | Self::Void { .. }
+            | Self::Voids { .. } => WireVersion::Two,
         }
     }
 
@@ -299,6 +321,11 @@ pub enum Response {
     ExtendedStatus(Box<Extended<HostStatus>>),
     /// `Announcement` in `ckpt/2`.
     ExtendedAnnouncement(Box<Extended<Announcement>>),
+    /// What owners said of their job keys, of those owners who said something.
+    Voids {
+        /// Signed lists ([`codec::grant::VoidList`]).
+        lists: Vec<ByteBuf>,
+    },
 }
 
 impl Response {

@@ -1,8 +1,10 @@
 //! The bytes of messages: what was fixed once stays, and no bytes do harm.
 
 use codec::hash::ShardRoot;
+use codec::scope::Blinded;
 use codec::{CheckpointId, JobTag, OwnerId, Redundancy, Version};
 use proptest::prelude::*;
+use serde_bytes::ByteBuf;
 
 use super::announcement::Announcement;
 use super::limits::TEXT_BYTES_MAX;
@@ -251,6 +253,17 @@ fn parts() -> Parts {
 }
 
 #[test]
+fn what_is_said_of_job_keys_is_as_it_was() {
+    let path = vec![Blinded([0x22; 32])];
+    check(&Request::Within { path }, "17 01 TAG");
+    check(&Request::Void { list: vec![1, 2] }, "18 020102");
+    let owners = vec![OwnerId([0x22; 32])];
+    check(&Request::Voids { owners }, "19 01 TAG");
+    let lists = vec![ByteBuf::from(vec![1, 2])];
+    check(&Response::Voids { lists }, "17 01 020102");
+}
+
+#[test]
 fn parts_follow_in_the_second_version_and_are_left_out_in_the_first() {
     const PARTS: &str = "02 01 01cc fb2c01 00";
     let presence = Presence {
@@ -349,8 +362,8 @@ fn codes_have_the_numbers_that_they_had() {
 
 #[test]
 fn unknown_messages_are_refused() {
-    assert!(Request::from_frame(&[23]).is_err());
-    assert!(Response::from_frame(&[23]).is_err());
+    assert!(Request::from_frame(&[26]).is_err());
+    assert!(Response::from_frame(&[24]).is_err());
 }
 
 #[test]
@@ -383,7 +396,7 @@ proptest! {
 
     #[test]
     fn no_bytes_after_a_known_variant_do_harm(
-        variant in 0_u8..23,
+        variant in 0_u8..26,
         bytes in prop::collection::vec(any::<u8>(), 0..120),
     ) {
         let bytes = [[variant].as_slice(), &bytes].concat();

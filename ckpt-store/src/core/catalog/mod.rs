@@ -553,6 +553,11 @@ impl Catalog {
         self.all_committed().map(|(key, _)| *key).collect()
     }
 
+    /// The job of a checkpoint that is known here, whether or not it is committed.
+    pub fn job_of(&self, key: Key) -> Option<JobTag> {
+        self.checkpoints.get(&key).map(|known| known.job_tag)
+    }
+
     /// Whose this checkpoint is, if it is committed.
     pub fn owner_of(&self, checkpoint: CheckpointId) -> Option<OwnerId> {
         let found = self

@@ -1,0 +1,272 @@
+//! What a job key may ask: about its own jobs, as far as its rights go. About the others of its owner it
+//! learns nothing, not even whether they are there.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use codec::grant::{Grant, GrantError, GrantScope, Rights, Terms, VoidList};
+use codec::manifest::Manifest;
+use codec::notice::Notice;
+use codec::scope::{Blinded, tag_of};
+use codec::{CheckpointId, JobTag, OwnerId};
+use protocol::identity::Role;
+use protocol::wire::Code;
+use protocol::wire::limits::VOIDS_ASKED_MAX;
+use protocol::wire::message::{Refusal, Request, Response};
+
+use serde_bytes::ByteBuf;
+
+use super::{Answer, Exchange, blocking};
+use crate::core::Denied;
+use crate::shards::{Store, StoreError};
+
+/// Most jobs below a prefix that one connection can be about.
+const PROVED_MAX: usize = 4096;
+
+/// The jobs of a job key, as far as its connection has shown them.
+#[derive(Debug)]
+pub(super) struct Scope {
+    grant: Arc<Grant>,
+    /// Tags below the prefix, for a key of all jobs below one.
+    proved: Mutex<BTreeSet<JobTag>>,
+}
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Permit {
+    /// It is answered.
+    Given,
+    /// It is answered as if nothing of the kind were here.
+    NotThere,
+}
+
+impl Scope {
+    /// Of a connection that has shown nothing yet.
+    pub(super) fn new(grant: Arc<Grant>) -> Self {
+        Self {
+            grant,
+            proved: Mutex::default(),
+        }
+    }
+
+    fn terms(&self) -> &Terms {
+        self.grant.terms()
+    }
+
+    /// Whether the key is for the job with this tag, as far as is known.
+    pub(super) fn has(&self, tag: JobTag) -> bool {
+        match self.terms().scope {
+            GrantScope::Job(only) => only == tag,
+            GrantScope::Below(_) => {
+                let proved = self.proved.lock().unwrap_or_else(PoisonError::into_inner);
+                proved.contains(&tag)
+            }
+        }
+    }
+
+    /// Whether the key is for the job of this manifest.
+    pub(super) fn has_manifest(&self, manifest: &Manifest) -> bool {
+        let tag = manifest.public().job_tag;
+        let by_path = |path: Vec<Blinded>| self.terms().covers(tag, &path);
+        self.has(tag) || manifest.path().is_some_and(|path| by_path(path.blinded()))
+    }
+
+    /// Only the job that the key is for, if there is but one.
+    pub(super) fn only_job(&self) -> Option<JobTag> {
+        match self.terms().scope {
+            GrantScope::Job(only) => Some(only),
+            GrantScope::Below(_) => None,
+        }
+    }
+
+    /// Hears that there is a job below the prefix, and where.
+    pub(super) fn prove(&self, path: &[Blinded]) -> Result<(), Refusal> {
+        let tag = tag_of(self.terms().owner, path);
+        if !self.terms().covers(tag, path) {
+            return Err(not_for_this());
+        }
+        if self.only_job().is_none() {
+            let mut proved = self.proved.lock().unwrap_or_else(PoisonError::into_inner);
+            if proved.len() >= PROVED_MAX {
+                proved.clear();
+            }
+            proved.insert(tag);
+        }
+        Ok(())
+    }
+
+    fn needs(&self, rights: Rights) -> Result<(), Refusal> {
+        if self.terms().rights.has(rights) {
+            return Ok(());
+        }
+        let why = format!("the job key has no right to {rights}");
+        Err(Refusal::new(Code::Forbidden, why))
+    }
+
+    /// What the key may store: the answer says nothing of what is here.
+    fn stores(&self, tag: JobTag) -> Result<Permit, Refusal> {
+        self.needs(Rights::SAVE)?;
+        if self.has(tag) {
+            return Ok(Permit::Given);
+        }
+        Err(not_for_this())
+    }
+
+    fn finds(&self, store: &Store, checkpoint: CheckpointId) -> Option<Found> {
+        let (tag, is_committed) = store.job_of(self.terms().owner, checkpoint)?;
+        self.has(tag).then_some(Found { is_committed })
+    }
+
+    /// Whether blocks of a checkpoint may be read. A save reads its own, to rebuild a shard.
+    fn reads(&self, store: &Store, checkpoint: CheckpointId) -> Result<Permit, Refusal> {
+        match self.finds(store, checkpoint) {
+            None => return Ok(Permit::NotThere),
+            Some(found) if found.is_committed => self.needs(Rights::RESTORE)?,
+            Some(_) => {}
+        }
+        Ok(Permit::Given)
+    }
+
+    /// Whether a checkpoint may be removed. One that is not committed is what a save leaves that failed.
+    fn removes(&self, store: &Store, checkpoint: CheckpointId) -> Result<Permit, Refusal> {
+        match self.finds(store, checkpoint) {
+            None => return Ok(Permit::NotThere),
+            Some(found) if found.is_committed => self.needs(Rights::REMOVE)?,
+            Some(_) => self.needs(Rights::SAVE)?,
+        }
+        Ok(Permit::Given)
+    }
+
+    /// What becomes of `request`.
+    ///
+    /// # Errors
+    /// The refusal to send; it is the same whether or not there is what was asked about.
+    pub(super) fn permit(&self, store: &Store, request: &Request) -> Result<Permit, Answer> {
+        let permit = match request {
+            Request::Status
+            | Request::Announcement
+            | Request::Probe { .. }
+            | Request::Within { .. }
+            | Request::Voids { .. }
+            | Request::Notices { .. } => Ok(Permit::Given),
+            Request::Claim(claim) => self.stores(claim.job_tag),
+            Request::PutShard(put) => self.stores(put.claim.job_tag),
+            Request::Commit { manifest } => {
+                let manifest = Manifest::parse(manifest.clone()).map_err(StoreError::from)?;
+                self.stores(manifest.public().job_tag)
+            }
+            Request::Find { job_tag, .. } => match job_tag {
+                Some(tag) if !self.has(*tag) => Ok(Permit::NotThere),
+                _ => Ok(Permit::Given),
+            },
+            Request::Outline(shard) | Request::Page { shard, .. } | Request::Rows { shard, .. } => {
+                self.reads(store, shard.checkpoint)
+            }
+            Request::Forget { checkpoint } => self.removes(store, *checkpoint),
+            Request::Audited(audit) => Ok(match self.finds(store, audit.checkpoint) {
+                Some(_) => Permit::Given,
+                None => Permit::NotThere,
+            }),
+            Request::Notice { notice } => {
+                let notice = Notice::parse(notice.clone()).map_err(StoreError::from)?;
+                self.needs(Rights::REMOVE).map_err(Answer::Refused)?;
+                if self.has(notice.words().job_tag) {
+                    Ok(Permit::Given)
+                } else {
+                    Err(not_for_this())
+                }
+            }
+            Request::Void { .. }
+            | Request::PeerHeld { .. }
+            | Request::PutRebuilt(_)
+            | Request::Announce(_)
+            | Request::ExtendedAnnounce(_)
+            | Request::Heartbeat { .. }
+            | Request::Holds(_)
+            | Request::Members { .. }
+            | Request::Holders { .. }
+            | Request::Join(_) => Err(not_for_this()),
+        };
+        permit.map_err(Answer::Refused)
+    }
+}
+
+/// A checkpoint of a job of the key's.
+struct Found {
+    is_committed: bool,
+}
+
+/// The refusal of whatever a job key may not ask, whether or not it is here.
+fn not_for_this() -> Refusal {
+    Refusal::new(Code::Forbidden, "the job key is not for this")
+}
+
+impl Exchange<'_> {
+    /// What becomes of a request. Everything is allowed here that the role allows, but to job keys.
+    ///
+    /// # Errors
+    /// The refusal to send.
+    pub(super) fn permit(&self, request: &Request) -> Result<Permit, Answer> {
+        let Some(scope) = &self.connection.scope else {
+            return Ok(Permit::Given);
+        };
+        if self.host.store.is_void(scope.terms()) {
+            let why = "the job key was made void by its owner";
+            return Err(Answer::Refused(Refusal::new(Code::Forbidden, why)));
+        }
+        scope.permit(&self.host.store, request)
+    }
+
+    /// Answers a `Within` request. The owner need not show anything.
+    pub(super) async fn within(&mut self, path: &[Blinded]) -> Result<(), Answer> {
+        if let Some(scope) = &self.connection.scope {
+            scope.prove(path).map_err(Answer::Refused)?;
+        }
+        self.respond(&Response::Noted).await
+    }
+
+    /// Answers a `Void` request. Whoever brings it, its owner has signed it; a submitter brings its own.
+    pub(super) async fn void(&mut self, list: &[u8]) -> Result<(), Answer> {
+        let malformed = |cause: GrantError| Refusal::new(Code::Mismatch, cause.to_string());
+        let list = VoidList::parse(list).map_err(|cause| Answer::Refused(malformed(cause)))?;
+        if !self.peer.has(Role::Donor) && list.owner() != self.peer.account() {
+            return Err(StoreError::Mismatch("owner").into());
+        }
+        let store = Arc::clone(&self.host.store);
+        blocking(move || store.hear_void(&list)).await?;
+        self.respond(&Response::Noted).await
+    }
+
+    /// Answers a `Voids` request; a submitter asks of its own.
+    pub(super) async fn voids(&mut self, owners: &[OwnerId]) -> Result<(), Answer> {
+        if owners.len() > VOIDS_ASKED_MAX {
+            let refusal = Refusal::new(Code::BadRequest, "too many owners");
+            return Err(Answer::Refused(refusal));
+        }
+        let is_donor = self.peer.has(Role::Donor);
+        let may = |owner: &&OwnerId| is_donor || **owner == self.peer.account();
+        let owners: Vec<OwnerId> = owners.iter().filter(may).copied().collect();
+        let lists = self.host.store.voids_of(&owners);
+        let lists = lists
+            .iter()
+            .map(|list| ByteBuf::from(list.bytes()))
+            .collect();
+        self.respond(&Response::Voids { lists }).await
+    }
+
+    /// Answers as a host that has nothing of the kind.
+    pub(super) async fn not_there(&mut self, request: &Request) -> Result<(), Answer> {
+        match request {
+            Request::Find { .. } => {
+                let (count, more) = (0, false);
+                self.respond(&Response::Found { count, more }).await
+            }
+            Request::Forget { .. } => {
+                let existed = false;
+                self.respond(&Response::Forgotten { existed }).await
+            }
+            Request::Audited(_) => self.respond(&Response::Noted).await,
+            _ => Err(StoreError::from(Denied::NotFound).into()),
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Which job keys their owners made void.
+//!
+//! ```text
+//! voids/<owner>.void      the last list of each owner
+//! ```
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use codec::OwnerId;
+use codec::grant::{Terms, VOID_BYTES_MAX, VoidList};
+
+use super::load::read_small;
+use super::store::{Store, StoreError};
+use crate::core::Denied;
+use crate::disk::Disk;
+
+/// Where the lists are.
+pub(super) const VOIDS: &str = "voids";
+
+/// Most owners of whom a list is kept.
+const OWNERS_MAX: usize = 4096;
+
+/// The last list of each owner.
+pub(super) type Voids = BTreeMap<OwnerId, VoidList>;
+
+fn void_path(owner: OwnerId) -> PathBuf {
+    Path::new(VOIDS).join(format!("{}.void", owner.hex()))
+}
+
+/// Reads all lists. One that can't be read is left out, with a line in the log.
+///
+/// # Errors
+/// When the directory can't be read.
+pub(super) fn load(disk: &dyn Disk) -> std::io::Result<Voids> {
+    let mut voids = Voids::new();
+    for name in disk.list(Path::new(VOIDS))? {
+        let path = Path::new(VOIDS).join(&name);
+        let list = read_small(disk, &path, VOID_BYTES_MAX)
+            .map_err(|cause| cause.to_string())
+            .and_then(|bytes| VoidList::parse(&bytes).map_err(|cause| cause.to_string()));
+        match list {
+            Ok(list) if void_path(list.owner()) == path => {
+                voids.insert(list.owner(), list);
+            }
+            Ok(_) => tracing::error!(path = %path.display(), "another owner's list: left alone"),
+            Err(cause) => tracing::error!(path = %path.display(), cause, "file left alone"),
+        }
+    }
+    Ok(voids)
+}
+
+impl Store {
+    /// Hears which job keys of an owner are void; an older list changes nothing. Returns whether it was
+    /// news.
+    ///
+    /// # Errors
+    /// When there are too many owners, or the disk fails.
+    pub fn hear_void(&self, list: &VoidList) -> Result<bool, StoreError> {
+        let owner = list.owner();
+        {
+            let voids = self.voids();
+            let known = voids.get(&owner);
+            if known.is_some_and(|known| known.serials_below() >= list.serials_below()) {
+                return Ok(false);
+            }
+            if known.is_none() && voids.len() >= OWNERS_MAX {
+                return Err(Denied::TooMany(OWNERS_MAX).into());
+            }
+        }
+        self.write_void(&void_path(owner), list.bytes())?;
+        let mut voids = self.voids();
+        let known = voids.get(&owner).map_or(0, VoidList::serials_below);
+        if known < list.serials_below() {
+            voids.insert(owner, list.clone());
+        }
+        tracing::info!(%owner, below = list.serials_below(), "job keys made void by their owner");
+        Ok(true)
+    }
+
+    /// The lists of these owners, as far as there are some.
+    pub fn voids_of(&self, owners: &[OwnerId]) -> Vec<VoidList> {
+        let voids = self.voids();
+        owners
+            .iter()
+            .filter_map(|owner| voids.get(owner).cloned())
+            .collect()
+    }
+
+    /// Whether the owner of a job key has made it void.
+    pub fn is_void(&self, terms: &Terms) -> bool {
+        let voids = self.voids();
+        voids
+            .get(&terms.owner)
+            .is_some_and(|list| list.voids(terms))
+    }
+}

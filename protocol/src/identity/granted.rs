@@ -1,0 +1,144 @@
+//! Certificates of job keys: an owner signs them, and a critical extension says for what they are.
+//!
+//! Programs that do not know the extension refuse the certificate, since it is critical (RFC 5280,
+//! section 4.2): nobody takes a job key for its owner's.
+
+use codec::OwnerId;
+use codec::grant::{GRANT_BYTES_MAX, Grant};
+use codec::seal::OwnerSecret;
+use rcgen::{CustomExtension, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyUsagePurpose};
+use rustls_pki_types::CertificateDer;
+use x509_parser::asn1_rs::Oid;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::authority::{AuthorityError, PublicKey, Signer, Validity, params};
+use super::{GridId, Peer, PeerError, Role};
+
+/// Number of the extension that holds a grant. It lies below 2.25, where whoever wants a number takes
+/// a random one (ITU-T X.667).
+const GRANT_OID: [u64; 3] = [2, 25, 5_868_236_471_925_204_393];
+
+/// Tag of DER for a string of bytes.
+const OCTET_STRING: u8 = 4;
+
+/// A certificate of a job key that is not to be believed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GrantFault {
+    /// A certificate can't be read.
+    #[error(transparent)]
+    Peer(#[from] PeerError),
+    /// The owner did not sign it.
+    #[error("the certificate of the job key is not signed by the key's owner")]
+    Signature,
+    /// The owner may not save and restore.
+    #[error("the owner of the job key is not certified as a submitter")]
+    Role,
+    /// Certificate and grant do not belong together.
+    #[error("the {0} of the job key is not that of its grant")]
+    Mismatch(&'static str),
+    /// Its time is over, or has not begun.
+    #[error("the job key has expired, or is not valid yet")]
+    Time,
+}
+
+/// Certifies the key of `grant`: the certificate is shown together with `owners`, the one of the owner.
+///
+/// # Errors
+/// When the owner's certificate can't be read.
+pub fn certify_grant(
+    owner: &OwnerSecret,
+    owners: &CertificateDer<'static>,
+    grant: &Grant,
+) -> Result<CertificateDer<'static>, AuthorityError> {
+    let terms = grant.terms();
+    let validity = Validity {
+        from: terms.not_before,
+        lasting: std::time::Duration::from_secs(terms.not_after.saturating_sub(terms.not_before)),
+    };
+    let mut params = params("job key", validity);
+    params.is_ca = IsCa::ExplicitNoCa;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    params.use_authority_key_identifier_extension = true;
+    let mut extension = CustomExtension::from_oid_content(&GRANT_OID, octets(grant.bytes()));
+    extension.set_criticality(true);
+    params.custom_extensions.push(extension);
+    let issuer = Issuer::from_ca_cert_der(owners, Signer::new(owner))?;
+    let certificate = params.signed_by(&PublicKey(OwnerId(terms.key.0)), &issuer)?;
+    Ok(certificate.der().clone())
+}
+
+/// DER of a string of at most [`GRANT_BYTES_MAX`] bytes.
+fn octets(bytes: &[u8]) -> Vec<u8> {
+    const _: () = assert!(GRANT_BYTES_MAX <= u16::MAX as usize);
+    let [high, low] = (bytes.len() as u16).to_be_bytes();
+    let head: &[u8] = match (high, low) {
+        (0, 0..=0x7f) => &[OCTET_STRING, low],
+        (0, _) => &[OCTET_STRING, 0x81, low],
+        _ => &[OCTET_STRING, 0x82, high, low],
+    };
+    [head, bytes].concat()
+}
+
+/// The grant in a certificate, which its owner signed; `None` when there is none in it. Whether it is
+/// the grant of this certificate's key, and holds now, is not checked: see [`check_grant`].
+///
+/// # Errors
+/// When the certificate can't be read, or what is in the extension is no grant.
+pub fn grant_of(certificate: &CertificateDer<'_>) -> Result<Option<Grant>, PeerError> {
+    let malformed = |cause: &dyn std::fmt::Display| PeerError::Malformed(cause.to_string());
+    let (_, parsed) = X509Certificate::from_der(certificate).map_err(|e| malformed(&e))?;
+    let oid = Oid::from(&GRANT_OID).map_err(|e| malformed(&format!("{e:?}")))?;
+    let found = parsed
+        .get_extension_unique(&oid)
+        .map_err(|e| malformed(&e))?;
+    let Some(extension) = found else {
+        return Ok(None);
+    };
+    let inner = match extension.value {
+        [OCTET_STRING, 0x82, _, _, inner @ ..] | [OCTET_STRING, 0x81, _, inner @ ..] => inner,
+        [OCTET_STRING, _, inner @ ..] => inner,
+        _ => return Err(PeerError::Malformed("extension of a grant".into())),
+    };
+    if octets(inner) != extension.value || !extension.critical {
+        return Err(PeerError::Malformed("extension of a grant".into()));
+    }
+    Grant::parse(inner).map(Some).map_err(|e| malformed(&e))
+}
+
+/// Checks the certificate of a job key beside that of `owner`, which the caller has checked, at `now`
+/// (Unix seconds).
+///
+/// # Errors
+/// When it is not one, or does not hold here and now.
+pub fn check_grant(
+    certificate: &CertificateDer<'_>,
+    grant: &Grant,
+    owner: &Peer,
+    grid: GridId,
+    now: u64,
+) -> Result<(), GrantFault> {
+    let malformed = |cause: &dyn std::fmt::Display| PeerError::Malformed(cause.to_string());
+    let (_, parsed) = X509Certificate::from_der(certificate).map_err(|e| malformed(&e))?;
+    let signature = parsed.signature_value.data.as_ref();
+    if !owner.id.verify(parsed.tbs_certificate.as_ref(), signature) {
+        return Err(GrantFault::Signature);
+    }
+    if !owner.has(Role::Submitter) || owner.grant.is_some() {
+        return Err(GrantFault::Role);
+    }
+    let terms = grant.terms();
+    if terms.owner != owner.id {
+        return Err(GrantFault::Mismatch("owner"));
+    }
+    if parsed.public_key().subject_public_key.data.as_ref() != terms.key.0 {
+        return Err(GrantFault::Mismatch("key"));
+    }
+    if terms.grid != grid.0 {
+        return Err(GrantFault::Mismatch("grid"));
+    }
+    if !terms.is_current(now) {
+        return Err(GrantFault::Time);
+    }
+    Ok(())
+}
