@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use codec::grant::VoidList;
 use codec::keys::Keys;
 use codec::manifest::{Manifest, ManifestError, Summary};
 use codec::{CheckpointId, OwnerId, ShardIndex, Version};
@@ -44,6 +45,8 @@ impl KnownCheckpoint {
 #[derive(Clone, Debug, Default)]
 pub struct Inventory {
     checkpoints: BTreeMap<CheckpointId, KnownCheckpoint>,
+    /// Those that were signed with a job key that is void now.
+    void: BTreeMap<CheckpointId, KnownCheckpoint>,
 }
 
 /// A record that must not be believed.
@@ -103,6 +106,21 @@ impl Inventory {
         }
     }
 
+    /// Sets aside what was signed with a job key that its owner has made void.
+    pub fn set_void_aside(&mut self, list: &VoidList) {
+        let is_void = |known: &KnownCheckpoint| {
+            let grant = known.manifest.grant();
+            grant.is_some_and(|grant| list.voids(grant.terms()))
+        };
+        let void = self.checkpoints.extract_if(.., |_, known| is_void(known));
+        self.void.extend(void);
+    }
+
+    /// What was signed with a job key that is void now: whoever had the key may have made it up.
+    pub fn void(&self) -> impl Iterator<Item = &KnownCheckpoint> {
+        self.void.values()
+    }
+
     /// What is known of a checkpoint.
     pub fn get(&self, checkpoint: CheckpointId) -> Option<&KnownCheckpoint> {
         self.checkpoints.get(&checkpoint)
@@ -123,17 +141,22 @@ impl Inventory {
     /// returned with the reason.
     pub fn opened(&self, keys: &Keys) -> (Vec<OpenedCheckpoint>, Vec<ManifestError>) {
         let (mut opened, mut failed) = (Vec::new(), Vec::new());
-        for known in self.newest_first().into_iter().rev() {
+        let void = self.void.values();
+        for known in void.chain(self.newest_first().into_iter().rev()) {
             match known.manifest.open(keys) {
                 Ok(summary) => opened.push(OpenedCheckpoint {
+                    is_void: self.void.contains_key(&known.manifest.public().checkpoint),
                     known: known.clone(),
                     summary,
                 }),
                 Err(cause) => failed.push(cause),
             }
         }
-        // Stable: within a job the order of versions stays.
-        opened.sort_by(|a, b| a.summary.job.cmp(&b.summary.job));
+        opened.sort_by(|a, b| {
+            let order = |one: &OpenedCheckpoint| one.known.version();
+            let jobs = a.summary.job.cmp(&b.summary.job);
+            jobs.then(order(a).cmp(&order(b)))
+        });
         (opened, failed)
     }
 }
@@ -145,4 +168,6 @@ pub struct OpenedCheckpoint {
     pub known: KnownCheckpoint,
     /// What only its owner knows.
     pub summary: Summary,
+    /// Whether it was signed with a job key that is void now.
+    pub is_void: bool,
 }

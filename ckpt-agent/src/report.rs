@@ -317,6 +317,8 @@ pub struct ListedCheckpoint {
     pub shards_found: usize,
     /// How many of these can still be lost; none when it can't be restored now.
     pub can_lose: Option<usize>,
+    /// Whether it was saved with a job key that is void now: it is restored by `--version` only.
+    pub void: bool,
 }
 
 /// Answer of `ckpt show`.

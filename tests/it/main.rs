@@ -11,6 +11,7 @@ mod etcd;
 mod everyday;
 mod faults;
 mod format_page;
+mod jobkeys;
 mod liars;
 mod lifetime;
 mod placement;

@@ -1,10 +1,13 @@
 //! The hosts of a grid: connections that are made once, and the small requests.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use codec::grant::VoidList;
 use codec::notice::Notice;
+use codec::scope::Blinded;
 use codec::{CheckpointId, JobTag, OwnerId};
 use protocol::grid::{Grid, GridHost};
 use protocol::identity::{Identity, Peer, Revocations};
@@ -50,6 +53,8 @@ struct Inner {
     sending: Pace,
     receiving: Pace,
     connections: Vec<Mutex<Slot>>,
+    /// Where jobs lie that a key for a prefix is used for: hosts hear of them on each new connection.
+    paths: std::sync::Mutex<BTreeSet<Vec<Blinded>>>,
 }
 
 /// The way to a host.
@@ -111,6 +116,7 @@ impl Hosts {
             rate: OnceLock::new(),
             sending: Pace::default(),
             receiving: Pace::default(),
+            paths: std::sync::Mutex::default(),
         })))
     }
 
@@ -178,7 +184,10 @@ impl Hosts {
             Slot::Failed(at, fault) if *at >= asked => return Err(fault.clone()),
             _ => {}
         }
-        let connected = inner.connect(entry).await;
+        let connected = match inner.connect(entry).await {
+            Ok(connection) => inner.introduce(connection).await,
+            Err(fault) => Err(fault),
+        };
         *slot = match &connected {
             Ok(connection) => Slot::Made(connection.clone()),
             Err(fault) => Slot::Failed(Instant::now(), fault.clone()),
@@ -192,6 +201,53 @@ impl Hosts {
     /// As [`Self::connection`].
     pub async fn spoken(&self, host: HostIndex) -> Result<WireVersion, Fault> {
         Ok(endpoint::spoken(&self.connection(host).await?))
+    }
+
+    /// Has hosts hear, on each connection that is made from now on, that there is a job below the prefix
+    /// that the key is for, and where it lies.
+    pub fn introduce(&self, path: Vec<Blinded>) {
+        let mut paths = self.0.paths.lock().unwrap_or_else(PoisonError::into_inner);
+        paths.insert(path);
+    }
+
+    /// Asks which job keys of an owner are void; `None` when the host has heard nothing of that.
+    ///
+    /// # Errors
+    /// When the host does not answer as it should, or is too old to know.
+    pub async fn void_of(
+        &self,
+        host: HostIndex,
+        owner: OwnerId,
+    ) -> Result<Option<VoidList>, Fault> {
+        let owners = vec![owner];
+        let asked = Request::Voids { owners };
+        let (Response::Voids { lists }, _) = self.request(host, &asked, REQUEST_TIMEOUT).await?
+        else {
+            return Err(unexpected("voids"));
+        };
+        let Some(list) = lists.first() else {
+            return Ok(None);
+        };
+        match VoidList::parse(list) {
+            Ok(list) if list.owner() == owner && lists.len() == 1 => Ok(Some(list)),
+            Ok(_) => Err(unexpected("voids")),
+            Err(cause) => Err(Fault::Lied(cause.to_string())),
+        }
+    }
+
+    /// Has a host hear which job keys are void.
+    ///
+    /// # Errors
+    /// When the host does not say that it heard, or is too old to know what that is.
+    pub async fn say_void(&self, host: HostIndex, list: &VoidList) -> Result<(), Fault> {
+        let list = list.bytes().to_vec();
+        match self
+            .request(host, &Request::Void { list }, REQUEST_TIMEOUT)
+            .await?
+        {
+            (Response::Noted, _) => Ok(()),
+            _ => Err(unexpected("void")),
+        }
     }
 
     /// Closes the connection to a host, and with it frees the memory of what was sent and never
@@ -449,6 +505,20 @@ impl Hosts {
 }
 
 impl Inner {
+    /// Has the host at the other end of a new connection hear where jobs lie.
+    async fn introduce(&self, connection: Connection) -> Result<Connection, Fault> {
+        let paths = self
+            .paths
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        for path in paths {
+            let said = request(&connection, &Request::Within { path }, REQUEST_TIMEOUT).await;
+            said.map_err(|cause| why(&connection, cause))?;
+        }
+        Ok(connection)
+    }
+
     async fn connect(&self, entry: &GridHost) -> Result<Connection, Fault> {
         let endpoint = if entry.addr.is_ipv4() {
             &self.v4

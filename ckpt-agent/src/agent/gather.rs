@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use codec::JobTag;
+use codec::grant::VoidList;
 use codec::notice::{GONE_MAX, Notice};
 use protocol::wire::WireVersion;
 use protocol::wire::announcement::Announced;
@@ -67,6 +68,8 @@ pub(super) struct Told {
     pub(super) announced: Option<Announced>,
     /// The version of the protocol that it speaks.
     pub(super) spoken: WireVersion,
+    /// Which job keys of the owner are void, as far as it has heard.
+    pub(super) void: Option<VoidList>,
 }
 
 /// What hosts said.
@@ -158,6 +161,7 @@ impl Agent {
             // A host that was away may not know yet.
             gathered.inventory.drop_gone(&notice.words().gone);
         }
+        self.set_void_aside(&mut gathered);
         gathered
     }
 
@@ -180,11 +184,12 @@ impl Agent {
             let heard = self.hosts.notices(host, &[job]).await;
             heard.ok().and_then(|(_, mut heard)| heard.pop())
         };
-        let (status, records, announced, notice) = tokio::join!(
+        let (status, records, announced, notice, void) = tokio::join!(
             self.hosts.status(host),
             self.hosts.find(host, job_tag),
             announced,
-            notice
+            notice,
+            self.hosts.void_of(host, self.keys.owner())
         );
         let (status, rtt) = status?;
         // A host that announces nonsense is one that announces nothing.
@@ -197,6 +202,8 @@ impl Agent {
             rtt,
             announced,
             spoken: self.hosts.spoken(host).await?,
+            // An earlier program does not know the question.
+            void: void.ok().flatten(),
         };
         Ok((told, records?, notice))
     }

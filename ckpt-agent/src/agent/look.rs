@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
+use codec::grant::Rights;
 use codec::index::{FileEntry, FileKind, SegmentEntry};
 use codec::manifest::{ImageKind, Public, Summary};
 use codec::seal::Cipher;
@@ -43,6 +44,7 @@ impl Agent {
                 let base = all.find(|one| one.known.manifest.public().checkpoint == base)?;
                 base.known.can_lose()
             }),
+            void: one.is_void,
             ..listed(&one.known, &one.summary)
         };
         Ok(ListReport {
@@ -75,10 +77,10 @@ impl Agent {
         let doing = format!("cannot show job {job}");
         let (gathered, opened) = self.find_all(&doing, Some(job)).await?;
         let chosen = opened.iter().rev().find(|one| match which {
-            Which::Newest => true,
+            Which::Newest => !one.is_void,
             Which::Version(version) => one.known.version() == version,
         });
-        let Some(OpenedCheckpoint { known, summary }) = chosen else {
+        let Some(OpenedCheckpoint { known, summary, .. }) = chosen else {
             return Err(not_found(&doing, which));
         };
         let public = known.manifest.public();
@@ -205,9 +207,13 @@ impl Agent {
     pub async fn forget(&self, job: &JobId, which: ForgetWhich) -> Result<ForgetReport, Failure> {
         let doing = format!("cannot forget job {job}");
         let job_tag = self.job_tag(job)?;
+        self.needs(Rights::REMOVE, &doing)?;
         let mut gathered = self.gather(Some(job_tag), Patience::All).await;
         self.somebody(&gathered, &doing)?;
-        let newest = gathered.inventory.newest_first();
+        let mut newest = gathered.inventory.newest_first();
+        if !matches!(which, ForgetWhich::Keep(_)) {
+            newest.extend(gathered.inventory.void());
+        }
         let kept = newest
             .iter()
             .enumerate()
@@ -371,6 +377,7 @@ fn listed(known: &KnownCheckpoint, summary: &Summary) -> ListedCheckpoint {
         stored_bytes: summary.stored_bytes,
         shards_found: known.shards_found(),
         can_lose: known.can_lose(),
+        void: false,
     }
 }
 

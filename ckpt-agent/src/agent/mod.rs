@@ -3,6 +3,7 @@
 mod advise;
 mod base;
 mod gather;
+mod jobkeys;
 mod look;
 mod notices;
 mod place;
@@ -12,6 +13,7 @@ mod save;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use codec::grant::{Grant, GrantScope, Rights};
 use codec::keys::Keys;
 use codec::seal::Cipher;
 use codec::{JobId, JobTag, Redundancy, ShardIndex, Version};
@@ -27,6 +29,7 @@ use crate::report::{ExitStatus, Failure, Holder, HostNote};
 use crate::transfer::Hosts;
 
 pub use advise::{AdviseRequest, advise};
+pub use jobkeys::Voided;
 pub use look::Depth;
 pub use notices::Tenure;
 pub use place::PlacementWish;
@@ -201,7 +204,7 @@ impl Agent {
             hosts.limit(rate as f64);
         }
         Ok(Self {
-            keys: identity.secret.clone().into(),
+            keys: identity.keys(),
             hosts,
             resources,
             notebook,
@@ -219,10 +222,25 @@ impl Agent {
 
     /// What hosts know of a job.
     fn job_tag(&self, job: &JobId) -> Result<JobTag, Failure> {
-        self.keys.job_tag(job).ok_or_else(|| {
+        let Some((tag, path)) = self.keys.tag_and_path(job) else {
             let message = format!("the key is not for job {job}");
-            Failure::new(ExitStatus::Denied, message)
-        })
+            return Err(Failure::new(ExitStatus::Denied, message));
+        };
+        let grant = self.keys.grant().map(Grant::terms);
+        if matches!(grant.map(|terms| terms.scope), Some(GrantScope::Below(_))) {
+            self.hosts.introduce(path.blinded());
+        }
+        Ok(tag)
+    }
+
+    /// Fails unless the key is good for this.
+    fn needs(&self, rights: Rights, doing: &str) -> Result<(), Failure> {
+        if self.keys.may(rights) {
+            return Ok(());
+        }
+        let message = format!("{doing}: the job key has no right to {rights}");
+        Err(Failure::new(ExitStatus::Denied, message)
+            .next("with the owner's key, or a job key of more --rights"))
     }
 
     fn note(&self, host: HostIndex, what: impl std::fmt::Display) -> HostNote {

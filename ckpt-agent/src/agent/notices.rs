@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use codec::grant::Rights;
 use codec::manifest::Format;
 use codec::notice::{Intervals, Lease, Notice, Words, agreed_clock};
 use codec::{CheckpointId, JobId, JobTag};
@@ -101,6 +102,7 @@ impl Agent {
     pub async fn touch(&self, job: &JobId, wish: Option<Tenure>) -> Result<TouchReport, Failure> {
         let doing = format!("cannot touch job {job}");
         let job_tag = self.job_tag(job)?;
+        self.needs(Rights::REMOVE, &doing)?;
         let mut gathered = self.gather(Some(job_tag), Patience::All).await;
         self.somebody(&gathered, &doing)?;
         if gathered.inventory.newest_first().is_empty() {
@@ -129,7 +131,11 @@ impl Agent {
     /// # Errors
     /// When no host answers.
     pub async fn gc(&self, keep: Option<u32>, dry_run: bool) -> Result<GcReport, Failure> {
-        let (mut gathered, opened) = self.find_all("cannot look for garbage", None).await?;
+        let doing = "cannot look for garbage";
+        if !dry_run {
+            self.needs(Rights::REMOVE, doing)?;
+        }
+        let (mut gathered, opened) = self.find_all(doing, None).await?;
         let tags: BTreeSet<JobTag> = gathered
             .inventory
             .newest_first()
@@ -144,7 +150,7 @@ impl Agent {
         // What later versions refer to.
         let mut needed = BTreeSet::new();
         // Newest first within each job.
-        for one in opened.iter().rev() {
+        for one in opened.iter().rev().filter(|one| !one.is_void) {
             let public = one.known.manifest.public();
             let age = ages.entry(public.job_tag).or_default();
             let notice = notices.get(&public.job_tag);

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use codec::decode::{Composer, DecodeError, RowDecoder};
 use codec::encode::row_bytes_max;
 use codec::geometry::SEGMENT_BYTES;
+use codec::grant::Rights;
 use codec::index::{Index, StoredSegment};
 use codec::manifest::{ImageKind, Summary};
 use codec::{JobTag, ShardIndex};
@@ -63,6 +64,7 @@ impl Agent {
         let started = Instant::now();
         let doing = format!("cannot restore job {}", request.job);
         let job_tag = self.job_tag(&request.job)?;
+        self.needs(Rights::RESTORE, &doing)?;
         let patience = Patience::ToRestore(request.which);
         let mut gathered = self.gather(Some(job_tag), patience).await;
         self.somebody(&gathered, &doing)?;
@@ -93,6 +95,8 @@ impl Agent {
             match attempt.run(cancel.clone()).await {
                 Ok(mut report) => {
                     report.skipped = skipped;
+                    let void = self.note_of_void(&gathered, request.which);
+                    report.warnings.extend(void);
                     self.notebook
                         .note(Observation::Version(job_tag, known.version()));
                     return Ok(report);
@@ -169,6 +173,7 @@ impl Agent {
             ),
         )
         .next("ckpt list");
+        failure.state = self.note_of_void(gathered, request.which);
         failure.hosts = self.silent_notes(gathered);
         // Hosts that are silent may hold what was not found.
         if !gathered.silent.is_empty() {
@@ -272,16 +277,16 @@ impl Stop {
 }
 
 fn choose(gathered: &Gathered, which: Which) -> Vec<KnownCheckpoint> {
-    gathered
-        .inventory
-        .newest_first()
-        .into_iter()
-        .filter(|known| match which {
-            Which::Newest => true,
-            Which::Version(version) => known.version() == version,
-        })
-        .cloned()
-        .collect()
+    let all = gathered.inventory.newest_first().into_iter();
+    match which {
+        Which::Newest => all.cloned().collect(),
+        // Who asks for a version gets it, also one that was signed with a key that is void now.
+        Which::Version(version) => all
+            .chain(gathered.inventory.void())
+            .filter(|known| known.version() == version)
+            .cloned()
+            .collect(),
+    }
 }
 
 /// Nothing could be restored: for want of hosts, or because what is there is damaged.

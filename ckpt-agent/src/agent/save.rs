@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use codec::base::Base;
 use codec::encode::{CheckpointPlan, row_bytes_max};
+use codec::grant::Rights;
 use codec::labels::Labels;
 use codec::manifest::{Format, Manifest, ManifestError, Public};
 use codec::seal::{Cipher, DataKey};
@@ -68,6 +69,7 @@ impl Agent {
             .await
             .map_err(|cause| source_failure(&doing, &cause))?;
         let job_tag = self.job_tag(&request.job)?;
+        self.needs(Rights::SAVE, &doing)?;
         let shards = request.redundancy.total();
         let gathered = self
             .gather(Some(job_tag), Patience::ToSave { shards })
@@ -152,7 +154,11 @@ impl Agent {
             let older = self.note_of_older(&gathered, is_holder);
             report.notes.extend(older);
             let base = base.map(|base| base.reference.checkpoint);
-            self.remove_old(&gathered, report, &request, base).await;
+            let kept = self.note_of_kept();
+            if kept.is_none() {
+                self.remove_old(&gathered, report, &request, base).await;
+            }
+            report.notes.extend(kept);
         } else {
             self.retract_claims(&gathered, checkpoint).await;
         }
@@ -577,7 +583,11 @@ impl<'a> Shell<'a> {
 
     /// The format in which the manifest is signed.
     const fn format(&self) -> Format {
-        Format::One
+        // Only hosts that read the second format let a job key in.
+        match self.agent.keys.grant() {
+            Some(_) => Format::Two,
+            None => Format::One,
+        }
     }
 
     fn count_sent(&mut self, attempt: AttemptId, row: u64) {

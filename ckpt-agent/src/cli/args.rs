@@ -7,7 +7,8 @@ use std::time::Duration;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use codec::compress::Level;
-use codec::{JobId, Version};
+use codec::grant::Rights;
+use codec::{JobId, JobScope, Version};
 use placement::Probability;
 use protocol::identity::Role;
 
@@ -385,6 +386,36 @@ pub enum KeyCommand {
         #[arg(long, value_name = "FILE")]
         cert: Option<PathBuf>,
     },
+    /// Make a key for one job, or for all below a prefix: what a job's machine needs instead of yours.
+    ///
+    /// Whoever has it learns nothing of your other jobs. Use it as any key: --key-file FILE, or
+    /// CKPT_KEY_FILE=FILE; it needs no certificate beside it.
+    #[command(
+        after_help = "Example:\n  ckpt key for-job --job 42 -o job.key\n  ckpt key for-job --job sweep/ --ttl 30d --rights save,restore,remove -o job.key"
+    )]
+    ForJob {
+        /// The job; with a slash at its end, all jobs whose names begin so.
+        #[arg(long, value_name = "JOB|PREFIX/")]
+        job: JobScope,
+        /// For how long the key is good.
+        #[arg(long, default_value = "3d", value_parser = parse_duration, value_name = "TIME")]
+        ttl: Duration,
+        /// What it is good for: save, restore, remove.
+        #[arg(long, default_value = "save,restore", value_name = "RIGHTS")]
+        rights: Rights,
+        /// File to write it to.
+        #[arg(long, short, value_name = "FILE")]
+        output: PathBuf,
+    },
+    /// Make job keys void: all that were made until now or, with --file, that one and all before it.
+    ///
+    /// Hosts pass it on. What was saved with such a key is marked in lists, and restored by --version
+    /// only.
+    Revoke {
+        /// A job key.
+        #[arg(long, value_name = "FILE")]
+        file: Option<PathBuf>,
+    },
 }
 
 /// A role, as it is typed.
@@ -664,7 +695,7 @@ mod tests {
         assert!(parse(&["ckpt", "save", "--job", "42", "-"]).is_ok());
         assert!(parse(&["ckpt", "save", "--job", "42", "--", "cmd", "-x"]).is_ok());
         assert!(parse(&["ckpt", "save", "--job", "42"]).is_err());
-        assert!(parse(&["ckpt", "save", "--job", "4/2", "a"]).is_err());
+        assert!(parse(&["ckpt", "save", "--job", "4//2", "a"]).is_err());
         assert!(parse(&["ckpt", "save", "--job", "42", "a", "--", "cmd"]).is_err());
         assert!(parse(&["ckpt", "forget", "--job", "42"]).is_err());
     }

@@ -19,8 +19,8 @@ use std::time::Duration;
 use codec::seal::OwnerSecret;
 use protocol::grid::Grid;
 use protocol::identity::{
-    Identity, KEY_FILE_BYTES_MAX, PublicPart, is_name, key_from_text, key_to_text, new_key,
-    read_key, write_key, write_private,
+    AnyKey, Identity, JOB_KEY_FILE_BYTES_MAX, PublicPart, any_key_from_text, is_name, key_to_text,
+    new_key, read_any_key, read_key, write_key, write_private,
 };
 use serde::Serialize;
 use zeroize::Zeroizing;
@@ -70,7 +70,9 @@ pub(super) fn files(global: &Global, grid: Option<&Grid>) -> Result<Files, Failu
         .or_else(|| default("owner.key"));
     let certificate = certificate
         .or_else(|| owner.map(|owner| owner.certificate.clone()))
-        .or_else(|| default("owner.crt"));
+        .or_else(|| default("owner.crt"))
+        // A job key needs none.
+        .or_else(|| key.as_ref().map(|key| key.with_extension("crt")));
     match (key, certificate) {
         (Some(key), Some(certificate)) => Ok(Files { key, certificate }),
         _ => Err(
@@ -82,9 +84,9 @@ pub(super) fn files(global: &Global, grid: Option<&Grid>) -> Result<Files, Failu
 
 /// Who acts: key and certificate.
 pub(super) fn load(global: &Global, files: &Files) -> Result<Identity, Failure> {
-    let secret = match &global.key_command {
+    let read = match &global.key_command {
         Some(command) => key_of_command(command)?,
-        None => read_key(&files.key).map_err(|cause| {
+        None => read_any_key(&files.key).map_err(|cause| {
             let failure = denied(chain(&cause));
             if files.key.exists() {
                 failure
@@ -93,7 +95,10 @@ pub(super) fn load(global: &Global, files: &Files) -> Result<Identity, Failure> 
             }
         })?,
     };
-    with_certificate(secret, &files.certificate)
+    match read {
+        AnyKey::Member(secret) => with_certificate(secret, &files.certificate),
+        AnyKey::Job(identity) => Ok(*identity),
+    }
 }
 
 fn with_certificate(secret: OwnerSecret, path: &Path) -> Result<Identity, Failure> {
@@ -115,7 +120,7 @@ pub(super) fn retired(files: &Files) -> Vec<Identity> {
 }
 
 /// Asks a command for the key: what it prints is the text of a key file.
-fn key_of_command(command: &str) -> Result<OwnerSecret, Failure> {
+fn key_of_command(command: &str) -> Result<AnyKey, Failure> {
     let failed = |what: String| denied(format!("key command: {what}"));
     let mut child = Command::new("sh")
         .args(["-c", command])
@@ -128,9 +133,9 @@ fn key_of_command(command: &str) -> Result<OwnerSecret, Failure> {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         // Room for all of it: a text that grows leaves copies of the secret behind.
-        let mut text = Zeroizing::new(String::with_capacity(KEY_FILE_BYTES_MAX + 1));
+        let mut text = Zeroizing::new(String::with_capacity(JOB_KEY_FILE_BYTES_MAX + 1));
         let read = out
-            .take(KEY_FILE_BYTES_MAX as u64)
+            .take(JOB_KEY_FILE_BYTES_MAX as u64)
             .read_to_string(&mut text);
         // Fails when nobody waits any more.
         let _ = sender.send(read.map(|_| text));
@@ -147,7 +152,7 @@ fn key_of_command(command: &str) -> Result<OwnerSecret, Failure> {
         return Err(failed(format!("ended with {ended}")));
     }
     let text = text.map_err(|cause| failed(cause.to_string()))?;
-    key_from_text(&text).ok_or_else(|| {
+    any_key_from_text(&text).ok_or_else(|| {
         failed("what it prints is not a key, which is what `ckpt key export -o -` prints".into())
     })
 }
@@ -357,7 +362,10 @@ mod tests {
     #[test]
     fn a_command_gives_the_key_or_says_why_not() {
         let text = key_to_text(&OwnerSecret::new([3; 32]));
-        let secret = key_of_command(&format!("printf '%s' '{}'", text.trim_end())).unwrap();
+        let read = key_of_command(&format!("printf '%s' '{}'", text.trim_end())).unwrap();
+        let AnyKey::Member(secret) = read else {
+            panic!("a job key")
+        };
         assert_eq!(secret.seed(), &[3; 32]);
         let refused = key_of_command("echo nothing").unwrap_err();
         assert_eq!(refused.status, ExitStatus::Denied);

@@ -4,6 +4,7 @@ pub mod args;
 mod authority;
 mod demo;
 mod identity;
+mod jobkey;
 mod local;
 mod progress;
 mod render;
@@ -152,7 +153,12 @@ fn run(cli: Cli, daemon: &DaemonProgram) -> Result<Said, Failure> {
         }
         Command::Grid(command) => grid(command, daemon),
         Command::Init { name } => done(identity::init(&cli.global, name.as_deref())?),
-        Command::Key(command) => key(&cli.global, command),
+        Command::Key(KeyCommand::Export { output }) => export(&cli.global, &output),
+        Command::Key(KeyCommand::Rotate { name, cert }) => done(identity::rotate(
+            &cli.global,
+            name.as_deref(),
+            cert.as_deref(),
+        )?),
         command => {
             be_nice(&cli.global)?;
             runtime()?.block_on(with_signals(cli.global, command, daemon))
@@ -171,19 +177,12 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
         .map_err(|cause| Failure::new(ExitStatus::Failed, format!("starting threads: {cause}")))
 }
 
-fn key(global: &Global, command: KeyCommand) -> Result<Said, Failure> {
-    match command {
-        KeyCommand::Export { output } => {
-            let report = identity::export(global, &output)?;
-            if report.is_on_stdout() {
-                return done(render::Text(Vec::new()));
-            }
-            done(report)
-        }
-        KeyCommand::Rotate { name, cert } => {
-            done(identity::rotate(global, name.as_deref(), cert.as_deref())?)
-        }
+fn export(global: &Global, output: &Path) -> Result<Said, Failure> {
+    let report = identity::export(global, output)?;
+    if report.is_on_stdout() {
+        return done(render::Text(Vec::new()));
     }
+    done(report)
 }
 
 fn grid(command: GridCommand, daemon: &DaemonProgram) -> Result<Said, Failure> {
@@ -319,6 +318,10 @@ async fn execute(
             let request = restore_request(restore);
             restore_with_any_key(&global, &connected, &request, &observer, &cancel).await
         }
+        Command::Key(command) => {
+            let Connected { agent, grid, .. } = &connected;
+            jobkey::run(agent, grid, &connected.identity, command).await
+        }
         command => with_agent(&connected.agent, command, observer, cancel).await,
     };
     connected.agent.close().await;
@@ -397,6 +400,7 @@ async fn connect(global: &Global) -> Result<Connected, Failure> {
         agent: agent_for(global, &grid, &identity).await?,
         grid,
         files,
+        identity,
     })
 }
 
@@ -405,6 +409,7 @@ struct Connected {
     agent: Agent,
     grid: Grid,
     files: identity::Files,
+    identity: Identity,
 }
 
 async fn agent_for(global: &Global, grid: &Grid, identity: &Identity) -> Result<Agent, Failure> {

@@ -113,7 +113,14 @@ impl Scope {
     }
 
     fn finds(&self, store: &Store, checkpoint: CheckpointId) -> Option<Found> {
-        let (tag, is_committed) = store.job_of(self.terms().owner, checkpoint)?;
+        let owner = self.terms().owner;
+        let (tag, is_committed) = store.job_of(owner, checkpoint)?;
+        // Its manifest says where a job lies of which the connection has shown nothing yet.
+        let may_be_below = || is_committed && self.only_job().is_none();
+        if !self.has(tag) && may_be_below() {
+            let manifest = store.manifest_of(owner, checkpoint).ok()?;
+            self.prove(&manifest.path()?.blinded()).ok()?;
+        }
         self.has(tag).then_some(Found { is_committed })
     }
 

@@ -782,6 +782,17 @@ impl Store {
         Some((catalog.job_of(key)?, catalog.is_committed(key)))
     }
 
+    /// The manifest of a committed checkpoint.
+    ///
+    /// # Errors
+    /// When it is not here, or can't be read.
+    pub fn manifest_of(&self, owner: OwnerId, id: CheckpointId) -> Result<Manifest, StoreError> {
+        self.manifest(Key {
+            owner,
+            checkpoint: id,
+        })
+    }
+
     pub(super) fn voids(&self) -> MutexGuard<'_, Voids> {
         self.voids.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use codec::seal::OwnerSecret;
 use zeroize::Zeroizing;
 
+use super::Identity;
 use super::files::write_private;
+use super::jobkey::{JOB_KEY_FILE_BYTES_MAX, JobKeyTextError, is_job_key, job_key_from_text};
 
 const PREFIX: &str = "ckpt-key-v1 ";
 
@@ -38,6 +40,15 @@ pub enum KeyFileError {
     /// Not a key.
     #[error("key file {0} is not `{PREFIX}` followed by 64 hexadecimal digits")]
     Malformed(PathBuf),
+    /// A job key that is none.
+    #[error("job key {path}")]
+    JobKey {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        #[source]
+        cause: JobKeyTextError,
+    },
 }
 
 /// The system gives no random numbers.
@@ -60,6 +71,47 @@ pub fn new_key() -> Result<OwnerSecret, RandomError> {
 /// # Errors
 /// When the file is not there, is readable by others, or holds something else.
 pub fn read_key(path: &Path) -> Result<OwnerSecret, KeyFileError> {
+    let text = read_private(path, KEY_FILE_BYTES_MAX)?;
+    key_from_text(&text).ok_or_else(|| KeyFileError::Malformed(path.to_owned()))
+}
+
+/// A key that a program can act with.
+#[derive(Debug)]
+pub enum AnyKey {
+    /// A member's own; its certificate is elsewhere.
+    Member(OwnerSecret),
+    /// A job's, with its certificates.
+    Job(Box<Identity>),
+}
+
+/// Reads a member's secret key, or a job key.
+///
+/// # Errors
+/// When the file is not there, is readable by others, or holds something else.
+pub fn read_any_key(path: &Path) -> Result<AnyKey, KeyFileError> {
+    let text = read_private(path, JOB_KEY_FILE_BYTES_MAX)?;
+    if is_job_key(&text) {
+        let read = job_key_from_text(&text);
+        let identity = read.map_err(|cause| KeyFileError::JobKey {
+            path: path.to_owned(),
+            cause,
+        })?;
+        return Ok(AnyKey::Job(Box::new(identity)));
+    }
+    any_key_from_text(&text).ok_or_else(|| KeyFileError::Malformed(path.to_owned()))
+}
+
+/// Reads the text of a member's key file, or of a job key; `None` when it is something else.
+pub fn any_key_from_text(text: &str) -> Option<AnyKey> {
+    if is_job_key(text) {
+        let identity = job_key_from_text(text).ok()?;
+        return Some(AnyKey::Job(Box::new(identity)));
+    }
+    key_from_text(text).map(AnyKey::Member)
+}
+
+/// Reads a file of at most `most` bytes that nobody else can read.
+fn read_private(path: &Path, most: usize) -> Result<Zeroizing<String>, KeyFileError> {
     let failed = |cause| KeyFileError::Io {
         path: path.to_owned(),
         cause,
@@ -73,11 +125,11 @@ pub fn read_key(path: &Path) -> Result<OwnerSecret, KeyFileError> {
         });
     }
     // Room for all of it: a text that grows leaves copies of the secret behind.
-    let mut text = Zeroizing::new(String::with_capacity(KEY_FILE_BYTES_MAX));
-    file.take(KEY_FILE_BYTES_MAX as u64)
+    let mut text = Zeroizing::new(String::with_capacity(most));
+    file.take(most as u64)
         .read_to_string(&mut text)
         .map_err(failed)?;
-    key_from_text(&text).ok_or_else(|| KeyFileError::Malformed(path.to_owned()))
+    Ok(text)
 }
 
 /// Reads the text of a key file; `None` when it is something else.

@@ -23,8 +23,8 @@ pub use jobkey::{
 };
 pub use join::{JoinToken, JoinTokenError};
 pub use keyfile::{
-    KEY_FILE_BYTES_MAX, KeyFileError, RandomError, key_from_text, key_to_text, new_key, read_key,
-    write_key,
+    AnyKey, KEY_FILE_BYTES_MAX, KeyFileError, RandomError, any_key_from_text, key_from_text,
+    key_to_text, new_key, read_any_key, read_key, write_key,
 };
 pub use peer::{Peer, PeerError, certificate_from_pem, certificate_to_pem, certificates_from_pem};
 pub use public::{PublicPart, PublicPartError};

@@ -1,0 +1,133 @@
+//! Keys of jobs: what their makers have to know, and what is void of what they saved.
+
+use codec::grant::{Rights, VoidList};
+use codec::keys::Keys;
+use codec::manifest::Format;
+use codec::{CheckpointId, JobScope};
+use tokio::task::JoinSet;
+
+use super::gather::Gathered;
+use super::{Agent, Which};
+use crate::core::{Fault, HostIndex};
+use crate::report::{ExitStatus, Failure, HostNote};
+
+/// What came of making job keys void.
+#[derive(Clone, Debug)]
+pub struct Voided {
+    /// Hosts that heard of it, and will pass it on.
+    pub heard: Vec<String>,
+    /// Hosts that did not.
+    pub silent: Vec<HostNote>,
+}
+
+impl Agent {
+    /// Checkpoints of format 1 of the jobs of `scope`: a job key has to be given the keys of their
+    /// summaries one by one. And the hosts that did not answer.
+    ///
+    /// # Errors
+    /// When no host answers.
+    pub async fn plain_checkpoints(
+        &self,
+        scope: &JobScope,
+    ) -> Result<(Vec<CheckpointId>, Vec<HostNote>), Failure> {
+        let one = match scope {
+            JobScope::Job(job) => Some(job),
+            JobScope::Below(_) => None,
+        };
+        let (gathered, opened) = self.find_all("cannot look for checkpoints", one).await?;
+        let plain = opened.iter().filter(|one| {
+            one.known.manifest.format() == Format::One && scope.has(&one.summary.job)
+        });
+        let ids = plain.map(|one| one.known.manifest.public().checkpoint);
+        Ok((ids.collect(), self.silent_notes(&gathered)))
+    }
+
+    /// Makes all job keys of the owner void whose serials are smaller.
+    ///
+    /// # Errors
+    /// When this is not the owner's own key, or no host hears.
+    pub async fn make_void(&self, serials_below: u64) -> Result<Voided, Failure> {
+        let doing = "cannot make job keys void";
+        let Keys::Owner(owner) = &self.keys else {
+            let message = format!("{doing}: only their owner can");
+            return Err(Failure::new(ExitStatus::Denied, message));
+        };
+        let list = VoidList::sign(owner, serials_below)
+            .map_err(|cause| Failure::new(ExitStatus::Failed, format!("{doing}: {cause}")))?;
+        let mut asking = JoinSet::new();
+        for host in self.hosts.all() {
+            let (hosts, list) = (self.hosts.clone(), list.clone());
+            asking.spawn(async move { (host, hosts.say_void(host, &list).await) });
+        }
+        let mut answers = asking.join_all().await;
+        answers.sort_by_key(|(host, _)| *host);
+        let silent: Vec<(HostIndex, Fault)> = answers
+            .iter()
+            .filter_map(|(host, heard)| Some((*host, heard.as_ref().err()?.clone())))
+            .collect();
+        let heard = answers.iter().filter(|(_, heard)| heard.is_ok());
+        let heard: Vec<String> = heard
+            .map(|(host, _)| self.hosts.name(*host).to_owned())
+            .collect();
+        let silent = self.notes(&silent);
+        if heard.is_empty() {
+            let mut failure =
+                Failure::new(ExitStatus::TooFewHosts, format!("{doing}: no host heard"));
+            failure.hosts = silent;
+            return Err(failure.next("again when hosts are up: ckpt hosts"));
+        }
+        Ok(Voided { heard, silent })
+    }
+
+    /// Sets aside what was signed with keys that are void by what any host has heard, and has the hosts
+    /// hear of it that have not.
+    pub(super) fn set_void_aside(&self, gathered: &mut Gathered) {
+        let lists = gathered
+            .answered
+            .iter()
+            .filter_map(|(_, told)| told.void.clone());
+        let Some(list) = lists.max_by_key(VoidList::serials_below) else {
+            return;
+        };
+        for (host, told) in &gathered.answered {
+            let known = told.void.as_ref().map_or(0, VoidList::serials_below);
+            if known < list.serials_below() && self.keys.grant().is_none() {
+                let (hosts, host, list) = (self.hosts.clone(), *host, list.clone());
+                // Whoever does not hear it now hears it from another host or the next client.
+                tokio::spawn(async move { hosts.say_void(host, &list).await });
+            }
+        }
+        gathered.inventory.set_void_aside(&list);
+    }
+
+    /// What there is to say of versions that were signed with keys that are void now.
+    pub(super) fn note_of_void(&self, gathered: &Gathered, which: Which) -> Option<String> {
+        let void = gathered.inventory.void();
+        let versions: Vec<String> = void
+            .map(|known| known.version())
+            .filter(|version| match which {
+                Which::Newest => true,
+                Which::Version(wanted) => *version == wanted,
+            })
+            .map(|version| version.to_string())
+            .collect();
+        let versions = versions.join(", ");
+        let text = match which {
+            Which::Newest => format!(
+                "saved with a job key that is void now, and passed over: {versions}; take one with \
+                 --version if you trust it"
+            ),
+            Which::Version(_) => {
+                format!("version {versions} was saved with a job key that is void now")
+            }
+        };
+        (!versions.is_empty()).then_some(text)
+    }
+
+    /// What a save leaves undone that may not remove anything.
+    pub(super) fn note_of_kept(&self) -> Option<String> {
+        let note = "older versions are left to the owner (ckpt gc --keep N, ckpt forget) or to the \
+                    end of the lease: the job key has no right to remove";
+        (!self.keys.may(Rights::REMOVE)).then(|| note.to_owned())
+    }
+}

@@ -1,0 +1,226 @@
+//! Job keys: made from the owner's key, and made void.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use codec::JobScope;
+use codec::grant::Rights;
+use codec::keys::{JobKeys, NewJobKeys, SUMMARIES_MAX};
+use protocol::grid::Grid;
+use protocol::identity::{AnyKey, Identity, job_key_to_text, new_key, read_any_key, write_private};
+use serde::Serialize;
+
+use super::args::KeyCommand;
+use super::render::{Report, json_of_self};
+use super::{Said, chain, done};
+use crate::agent::{Agent, Voided};
+use crate::report::{ExitStatus, Failure, HostNote};
+
+/// Answer of `key for-job`.
+#[derive(Debug, Serialize)]
+struct JobKeyReport {
+    /// The job, or the prefix with a slash behind it.
+    job: String,
+    /// What the key is good for.
+    rights: String,
+    /// The number by which it can be made void.
+    serial: u64,
+    /// Until when it is good, Unix seconds.
+    until: u64,
+    /// Where it is.
+    file: PathBuf,
+    /// Checkpoints of format 1 that it can read.
+    earlier: usize,
+    /// Hosts that did not answer: checkpoints of format 1 that only they have can't be read with it.
+    silent: Vec<HostNote>,
+    notes: Vec<String>,
+}
+
+impl Report for JobKeyReport {
+    fn human(&self, out: &mut dyn Write) -> io::Result<()> {
+        let Self { job, rights, .. } = self;
+        let file = self.file.display();
+        writeln!(
+            out,
+            "key for job {job} ({rights}) in {file}, good until {}",
+            self.until
+        )?;
+        for note in &self.notes {
+            writeln!(out, "note: {note}")?;
+        }
+        writeln!(
+            out,
+            "next: on the job's machine, CKPT_KEY_FILE={file} and the grid file"
+        )
+    }
+
+    json_of_self!();
+}
+
+/// Answer of `key revoke`.
+#[derive(Debug, Serialize)]
+struct RevokeReport {
+    /// Keys with smaller numbers are void.
+    serials_below: u64,
+    /// Hosts that heard of it, and pass it on.
+    heard: Vec<String>,
+    /// Hosts that did not.
+    silent: Vec<HostNote>,
+}
+
+impl Report for RevokeReport {
+    fn human(&self, out: &mut dyn Write) -> io::Result<()> {
+        let below = self.serials_below;
+        writeln!(
+            out,
+            "job keys with serials below {below} are void; {} hosts heard",
+            self.heard.len()
+        )?;
+        for note in &self.silent {
+            writeln!(
+                out,
+                "{} did not hear ({}): it takes them until it does",
+                note.host, note.what
+            )?;
+        }
+        Ok(())
+    }
+
+    json_of_self!();
+}
+
+/// Runs `key for-job` or `key revoke`.
+pub(super) async fn run(
+    agent: &Agent,
+    grid: &Grid,
+    owner: &Identity,
+    command: KeyCommand,
+) -> Result<Said, Failure> {
+    if owner.job.is_some() {
+        let message = "this is a job key: only the owner's key makes job keys and makes them void";
+        return Err(Failure::new(ExitStatus::Denied, message));
+    }
+    match command {
+        KeyCommand::ForJob {
+            job,
+            ttl,
+            rights,
+            output,
+        } => {
+            let wish = Wish { job, ttl, rights };
+            done(issue(agent, grid, owner, wish, &output).await?)
+        }
+        KeyCommand::Revoke { file } => {
+            let serials_below = match file {
+                None => unix_millis(),
+                Some(file) => serial_of(&file)?.saturating_add(1),
+            };
+            let Voided { heard, silent } = agent.make_void(serials_below).await?;
+            let status = if silent.is_empty() {
+                ExitStatus::Done
+            } else {
+                ExitStatus::Degraded
+            };
+            let report = RevokeReport {
+                serials_below,
+                heard,
+                silent,
+            };
+            Ok((Box::new(report), status))
+        }
+        KeyCommand::Export { .. } | KeyCommand::Rotate { .. } => Err(Failure::new(
+            ExitStatus::Usage,
+            "not a command for job keys",
+        )),
+    }
+}
+
+fn serial_of(file: &Path) -> Result<u64, Failure> {
+    let denied = |message: String| Failure::new(ExitStatus::Denied, message);
+    match read_any_key(file).map_err(|cause| denied(chain(&cause)))? {
+        AnyKey::Job(identity) => {
+            let grant = identity
+                .job
+                .as_ref()
+                .map(|keys| keys.grant().terms().serial);
+            grant.ok_or_else(|| denied(format!("{} has no grant", file.display())))
+        }
+        AnyKey::Member(_) => Err(denied(format!("{} is not a job key", file.display()))),
+    }
+}
+
+/// What a job key is to be for.
+struct Wish {
+    job: JobScope,
+    ttl: Duration,
+    rights: Rights,
+}
+
+async fn issue(
+    agent: &Agent,
+    grid: &Grid,
+    owner: &Identity,
+    wish: Wish,
+    output: &Path,
+) -> Result<JobKeyReport, Failure> {
+    let failed = |cause: &dyn std::error::Error| {
+        Failure::new(ExitStatus::Failed, format!("job key: {}", chain(cause)))
+    };
+    let mut notes = Vec::new();
+    let (mut earlier, silent) = match agent.plain_checkpoints(&wish.job).await {
+        Ok(found) => found,
+        Err(failure) => {
+            let note =
+                format!("{failure}: what was saved by earlier programs can't be read with it");
+            notes.push(note);
+            (Vec::new(), failure.hosts)
+        }
+    };
+    if earlier.len() > SUMMARIES_MAX {
+        notes.push(format!(
+            "of {} checkpoints of format 1, {SUMMARIES_MAX} can be read",
+            earlier.len()
+        ));
+        // The newest ones come last.
+        earlier.drain(..earlier.len() - SUMMARIES_MAX);
+    }
+    let serial = unix_millis();
+    let now = serial / 1000;
+    let new = NewJobKeys {
+        grid: grid.id().0,
+        scope: wish.job.clone(),
+        rights: wish.rights,
+        serial,
+        not_before: now,
+        not_after: now.saturating_add(wish.ttl.as_secs()),
+    };
+    let seed = *new_key().map_err(|cause| failed(&cause))?.seed();
+    let count = earlier.len();
+    let until = new.not_after;
+    let keys = JobKeys::issue(&owner.secret, seed, new, earlier).map_err(|cause| failed(&cause))?;
+    let identity = Identity::of_job(owner, keys).map_err(|cause| failed(&cause))?;
+    let text = job_key_to_text(&identity).map_err(|cause| failed(&cause))?;
+    let text = text.ok_or_else(|| Failure::new(ExitStatus::Failed, "job key: it has no text"))?;
+    write_private(output, text.as_bytes()).map_err(|cause| {
+        let message = format!("{}: {cause}", output.display());
+        Failure::new(ExitStatus::LocalIo, message)
+    })?;
+    Ok(JobKeyReport {
+        job: wish.job.to_string(),
+        rights: wish.rights.to_string(),
+        serial,
+        until,
+        file: output.to_owned(),
+        earlier: count,
+        silent,
+        notes,
+    })
+}
+
+fn unix_millis() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |since| {
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    })
+}

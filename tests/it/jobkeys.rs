@@ -1,0 +1,404 @@
+//! A key for some jobs is good for these, and shows nothing of the others.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use codec::manifest::Format;
+use codec::notice::{Notice, Words};
+use codec::seal::OwnerSecret;
+use codec::{CheckpointId, JobId, JobTag, Redundancy, Version};
+use protocol::grid::Grid as GridFile;
+use protocol::identity::{AnyKey, Identity, read_any_key, read_key};
+use protocol::net::stream::request;
+use protocol::net::{EndpointConfig, ExchangeError, client, connect};
+use protocol::wire::message::{Audit, AuditFault, Claim, PutShard, Request, Response, ShardName};
+use quinn::Connection;
+use serde_json::Value;
+use tests::{Grid, Outcome, image};
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Makes a job key as the file `name`.
+fn key_for(grid: &Grid, scope: &str, name: &str, more: &[&str]) -> Result<()> {
+    let make = ["key", "for-job", "--job", scope, "-o", name];
+    grid.run(make.iter().chain(more))?.expect(0)?;
+    Ok(())
+}
+
+/// Runs a command with a job key, as on a machine that has nothing else of the owner.
+fn run_with(grid: &Grid, key: &str, args: &[&str]) -> Result<Outcome> {
+    let mut command = grid.command(args)?;
+    command
+        .env("CKPT_KEY_FILE", grid.path(key))
+        .env("CKPT_STATE_DIR", grid.path("state-of-job"))
+        .env("HOME", grid.path("home"));
+    tests::program::run(&mut command)
+}
+
+fn save(grid: &Grid, job: &str, seed: u64) -> Result<Vec<u8>> {
+    let bytes = image::memory(1 << 20, seed);
+    fs::write(grid.path("image"), &bytes)?;
+    grid.run(["save", "--job", job, "--keep", "9", "image"])?
+        .expect(0)?;
+    Ok(bytes)
+}
+
+fn listed(outcome: &Outcome) -> Result<Vec<(String, u64, bool)>> {
+    let report = outcome.json()?;
+    let all = report["checkpoints"].as_array().context("no checkpoints")?;
+    let one = |one: &Value| {
+        let job = one["job"].as_str()?.to_owned();
+        Some((job, one["version"].as_u64()?, one["void"].as_bool()?))
+    };
+    Ok(all.iter().filter_map(one).collect())
+}
+
+#[test]
+fn a_job_key_saves_and_restores_its_job_and_no_other() -> Result<()> {
+    let grid = Grid::up(6)?;
+    let first = save(&grid, "42", 1)?;
+    save(&grid, "43", 2)?;
+    key_for(&grid, "42", "job.key", &[])?;
+    // What the owner saved before is among what it can read.
+    let restored = run_with(&grid, "job.key", &["restore", "--job", "42", "-o", "-"])?;
+    ensure!(restored.expect(0)?.stdout == first);
+    let second = image::memory(1 << 20, 3);
+    fs::write(grid.path("image"), &second)?;
+    let saved = run_with(
+        &grid,
+        "job.key",
+        &["--json", "save", "--job", "42", "--keep", "1", "image"],
+    )?;
+    let saved = saved.expect(0)?.json()?;
+    ensure!(
+        saved["version"] == 2 && saved["removed"] == serde_json::json!([]),
+        "{saved}"
+    );
+    ensure!(
+        saved["notes"].to_string().contains("no right to remove"),
+        "{saved}"
+    );
+    for reader in ["job.key", "grid/owner.key"] {
+        let restored = run_with(&grid, reader, &["restore", "--job", "42", "-o", "-"])?;
+        ensure!(restored.expect(0)?.stdout == second, "{reader}");
+    }
+    let list = run_with(&grid, "job.key", &["--json", "list"])?.expect(0)?;
+    let jobs = listed(&list)?;
+    ensure!(
+        jobs == [("42".into(), 1, false), ("42".into(), 2, false)],
+        "{jobs:?}"
+    );
+    // Everything else is denied here already.
+    for args in [
+        ["save", "--job", "43", "image"].as_slice(),
+        &["restore", "--job", "43", "-o", "-"],
+        &["list", "--job", "43"],
+        &["forget", "--job", "42", "--all"],
+        &["touch", "--job", "42", "--ttl", "1d"],
+        &["key", "for-job", "--job", "43", "-o", "other.key"],
+        &["key", "revoke"],
+    ] {
+        run_with(&grid, "job.key", args)?.expect(6)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_key_for_a_prefix_is_good_for_all_jobs_below() -> Result<()> {
+    let grid = Grid::up(6)?;
+    for job in ["sweep/2", "sweep", "sweeper/1", "other/1"] {
+        save(&grid, job, 1)?;
+    }
+    key_for(&grid, "sweep/", "job.key", &["--rights", "save,restore"])?;
+    let bytes = image::memory(1 << 20, 7);
+    fs::write(grid.path("image"), &bytes)?;
+    for job in ["sweep/1", "sweep/deep/er", "sweep/2"] {
+        run_with(&grid, "job.key", &["save", "--job", job, "image"])?.expect(0)?;
+        let restored = run_with(&grid, "job.key", &["restore", "--job", job, "-o", "-"])?;
+        ensure!(restored.expect(0)?.stdout == bytes, "{job}");
+    }
+    for job in ["sweep", "sweeper/1", "other/1"] {
+        run_with(&grid, "job.key", &["restore", "--job", job, "-o", "-"])?.expect(6)?;
+    }
+    let list = run_with(&grid, "job.key", &["--json", "list"])?.expect(0)?;
+    let jobs: Vec<(String, u64)> = listed(&list)?
+        .into_iter()
+        .map(|one| (one.0, one.1))
+        .collect();
+    let expected = [
+        ("sweep/1", 1),
+        ("sweep/2", 1),
+        ("sweep/2", 2),
+        ("sweep/deep/er", 1),
+    ];
+    ensure!(
+        jobs == expected.map(|(job, version)| (job.to_owned(), version)),
+        "{jobs:?}"
+    );
+    run_with(&grid, "job.key", &["verify", "--read-data"])?.expect(0)?;
+    Ok(())
+}
+
+#[test]
+fn what_a_void_key_saved_is_marked_and_taken_only_by_its_version() -> Result<()> {
+    let grid = Grid::up(6)?;
+    let good = save(&grid, "42", 1)?;
+    save(&grid, "43", 2)?;
+    key_for(&grid, "42", "job.key", &[])?;
+    // Whoever has the key writes what it likes.
+    let junk: Vec<u8> = image::memory(1 << 16, 9);
+    fs::write(grid.path("image"), &junk)?;
+    for _ in 0..12 {
+        run_with(&grid, "job.key", &["save", "--job", "42", "image"])?.expect(0)?;
+    }
+    let newest = grid.run(["restore", "--job", "42", "-o", "-"])?.expect(0)?;
+    ensure!(newest.stdout == junk);
+    let by_version = grid.run(["restore", "--job", "42", "--version", "1", "-o", "-"])?;
+    ensure!(by_version.expect(0)?.stdout == good);
+    save(&grid, "43", 3)?;
+
+    // One host is away, and hears of it from a client of the owner.
+    grid.kill("h06")?;
+    grid.run(["key", "revoke"])?.expect(3)?;
+    grid.restart()?;
+    let newest = grid.run(["restore", "--job", "42", "-o", "-"])?.expect(0)?;
+    ensure!(
+        newest.stdout == good && newest.stderr.contains("void"),
+        "{newest}"
+    );
+    let list = grid.run(["--json", "list", "--job", "42"])?.expect(0)?;
+    let void = listed(&list)?.into_iter().filter(|one| one.2).count();
+    ensure!(void == 12, "{list}");
+    let by_version = grid.run(["restore", "--job", "42", "--version", "5", "-o", "-"])?;
+    ensure!(by_version.expect(0)?.stdout == junk);
+    tests::program::wait_until("the host that was away has heard", LIMIT, || {
+        grid.run(["list"])?.expect(0)?;
+        Ok(fs::read_dir(grid.data_dir("h06").join("voids"))?.count() == 1)
+    })?;
+    run_with(&grid, "job.key", &["save", "--job", "42", "image"])?.expect(6)?;
+    // The owner goes on, above all numbers that were taken.
+    let next = save(&grid, "42", 4)?;
+    let newest = grid.run(["restore", "--job", "42", "-o", "-"])?.expect(0)?;
+    ensure!(newest.stdout == next);
+    let versions = grid.versions("42")?;
+    ensure!(versions.contains(&14), "{versions:?}");
+    Ok(())
+}
+
+/// Whoever is root where job 42 runs: its key, and a program of its own.
+struct Root {
+    runtime: tokio::runtime::Runtime,
+    connections: Vec<Connection>,
+    owner: codec::OwnerId,
+}
+
+impl Root {
+    fn new(grid: &Grid, key: &str) -> Result<Self> {
+        let AnyKey::Job(identity) = read_any_key(&grid.path(key))? else {
+            bail!("not a job key");
+        };
+        let file = GridFile::load(&grid.file())?;
+        let owner = identity.keys().owner();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()?;
+        let connections = runtime.block_on(Self::connect(&file, &identity))?;
+        Ok(Self {
+            runtime,
+            connections,
+            owner,
+        })
+    }
+
+    async fn connect(file: &GridFile, identity: &Identity) -> Result<Vec<Connection>> {
+        let config = EndpointConfig::new(identity.clone(), file.authority.clone());
+        let endpoint = client(&config, (Ipv4Addr::LOCALHOST, 0).into())?;
+        let mut connections = Vec::new();
+        for host in &file.hosts {
+            connections.push(connect(&endpoint, host.addr, host.id).await?);
+        }
+        Ok(connections)
+    }
+
+    /// What all hosts answer, in words that can be compared.
+    fn ask(&self, asked: &Request) -> Vec<String> {
+        self.runtime.block_on(async {
+            let mut answers = Vec::new();
+            for connection in &self.connections {
+                let answer = match request(connection, asked, LIMIT).await {
+                    // Clocks go on.
+                    Ok((Response::Notices { count, .. }, _)) => format!("{count} notices"),
+                    Ok((response, _)) => format!("{response:?}"),
+                    Err(ExchangeError::Refused(refusal)) => format!("{refusal:?}"),
+                    Err(cause) => format!("{cause:?}"),
+                };
+                answers.push(answer);
+            }
+            answers
+        })
+    }
+}
+
+/// All requests that name a job or a checkpoint.
+fn about(
+    owner: codec::OwnerId,
+    tag: JobTag,
+    id: CheckpointId,
+    manifest: &[u8],
+    notice: &[u8],
+) -> Vec<Request> {
+    let claim = Claim {
+        job_tag: tag,
+        version: Version(77),
+        checkpoint: id,
+    };
+    let put = PutShard {
+        claim,
+        redundancy: Redundancy::DEFAULT,
+        shard: 1,
+        expected_bytes: 5,
+    };
+    let mut all = vec![
+        Request::Claim(claim),
+        Request::PutShard(put),
+        Request::Commit {
+            manifest: manifest.to_vec(),
+        },
+        Request::Find {
+            job_tag: Some(tag),
+            after: None,
+        },
+        Request::Forget { checkpoint: id },
+        Request::Audited(Audit {
+            checkpoint: id,
+            shard: 0,
+            blocks: 1,
+            fault: Some(AuditFault::Missing),
+        }),
+        Request::Notice {
+            notice: notice.to_vec(),
+        },
+        Request::Notices {
+            jobs: vec![(owner, tag)],
+        },
+        Request::PeerHeld {
+            checkpoints: vec![id],
+        },
+        Request::Holders { checkpoint: id },
+    ];
+    for shard in 0..5 {
+        let shard = ShardName {
+            checkpoint: id,
+            shard,
+        };
+        let (first, count) = (0, 1);
+        all.extend([
+            Request::Outline(shard),
+            Request::Page { shard, page: 0 },
+            Request::Rows {
+                shard,
+                first,
+                count,
+            },
+        ]);
+    }
+    all
+}
+
+#[test]
+fn root_with_the_key_of_one_job_can_not_tell_whether_another_is_there() -> Result<()> {
+    let grid = Grid::up(5)?;
+    save(&grid, "42", 1)?;
+    save(&grid, "43", 2)?;
+    // So that there is something to be heard of it, too.
+    grid.run(["touch", "--job", "43", "--ttl", "9d"])?
+        .expect(0)?;
+    key_for(&grid, "42", "job.key", &["--rights", "save,restore,remove"])?;
+    let root = Root::new(&grid, "job.key")?;
+
+    // What only the owner and the hosts know: as if root had guessed it.
+    let secret = read_key(&grid.dir().join("grid/owner.key"))?;
+    let keys = codec::keys::Keys::from(OwnerSecret::new(*secret.seed()));
+    let tag = |job: &str| -> Result<JobTag> {
+        let job: JobId = job.parse()?;
+        keys.job_tag(&job).context("no tag")
+    };
+    let shown = grid
+        .run(["--json", "show", "--job", "43"])?
+        .expect(0)?
+        .json()?;
+    let id = shown["checkpoint"]
+        .as_str()
+        .and_then(CheckpointId::from_hex);
+    let id = id.context("no id")?;
+    let manifest_file = grid.manifest_files("h01")?.into_iter().find(|path| {
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        name.starts_with(&id.hex())
+    });
+    let there = fs::read(manifest_file.context("no manifest")?)?;
+    let words = |tag: JobTag| {
+        let gone = [CheckpointId([1; 16])];
+        let none = codec::notice::Intervals::default();
+        Words::following(None, (keys.owner(), tag), 1, None, &gone, &none)
+    };
+    let notice = |tag: JobTag| Notice::sign(&keys, Format::One, &[], &words(tag));
+
+    let of_43 = about(
+        root.owner,
+        tag("43")?,
+        id,
+        &there,
+        notice(tag("43")?)?.bytes(),
+    );
+    let of_nothing = about(
+        root.owner,
+        tag("44")?,
+        CheckpointId([9; 16]),
+        &there,
+        notice(tag("44")?)?.bytes(),
+    );
+    for (known, nothing) in of_43.iter().zip(&of_nothing) {
+        let (known, nothing) = (root.ask(known), root.ask(nothing));
+        ensure!(known == nothing, "{known:?} {nothing:?}");
+        let gives = [
+            "Outline",
+            "Page",
+            "Rows",
+            "Committed",
+            "Claimed",
+            "Accepted",
+        ];
+        let leak = known
+            .iter()
+            .find(|answer| gives.iter().any(|word| answer.starts_with(word)));
+        ensure!(leak.is_none(), "{leak:?}");
+    }
+    // All that is found without a name is of the own job.
+    let all = root.ask(&Request::Find {
+        job_tag: None,
+        after: None,
+    });
+    ensure!(
+        all.iter().all(|found| found.contains("count: 1")),
+        "{all:?}"
+    );
+    let restored = grid.run(["restore", "--job", "43", "-o", "-"])?.expect(0)?;
+    ensure!(restored.stdout == image::memory(1 << 20, 2));
+    // A key of a prefix can't be made of that of a job, nor one's path be shown for another's.
+    let (_, path) = keys.tag_and_path(&"43".parse()?).context("no path")?;
+    let within = root.ask(&Request::Within {
+        path: path.blinded(),
+    });
+    ensure!(
+        within.iter().all(|answer| answer.contains("Forbidden")),
+        "{within:?}"
+    );
+    Ok(())
+}
