@@ -25,8 +25,8 @@ use crate::{Fault, HostIndex};
 /// Records that one host may tell of one owner; beyond, it is making them up.
 const RECORDS_PER_HOST_MAX: usize = 1 << 20;
 
-/// Whoever lets so little be in flight is in no hurry, or has little memory.
-const LITTLE: u32 = 1 << 20;
+/// A caller that asks for a window of at most this many bytes wants to save memory, not time.
+const SMALL_WINDOW_BYTES: u32 = 1 << 20;
 
 /// Round trips that a probe takes on any way while the connection finds its rate.
 const PROBE_RTTS: u32 = 8;
@@ -87,7 +87,7 @@ impl Hosts {
         config.receive_window = window;
         config.stream_window = window;
         config.send_window = window.into();
-        if window <= LITTLE {
+        if window <= SMALL_WINDOW_BYTES {
             config.mtu_max = MTU_SMALL;
         }
         let any: [SocketAddr; 2] = [

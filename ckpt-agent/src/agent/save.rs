@@ -112,7 +112,7 @@ impl Agent {
         };
         let base = self.base_for(&gathered, &request).await;
         plan.base = base.as_ref().map(|base| base.reference);
-        // Who was only slow to answer may still be a spare.
+        // A host that was slow to answer may still serve as a spare.
         let slow = gathered.silent.iter().map(|(host, _)| *host);
         let chosen = placed
             .iter()
