@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use codec::keys::Keys;
 use codec::manifest::{Manifest, ManifestError, Summary};
-use codec::seal::OwnerSecret;
 use codec::{CheckpointId, OwnerId, ShardIndex, Version};
 use protocol::wire::message::Record;
 
@@ -121,10 +121,10 @@ impl Inventory {
 
     /// All checkpoints with their opened summaries, by job and version; those that do not open are
     /// returned with the reason.
-    pub fn opened(&self, owner: &OwnerSecret) -> (Vec<OpenedCheckpoint>, Vec<ManifestError>) {
+    pub fn opened(&self, keys: &Keys) -> (Vec<OpenedCheckpoint>, Vec<ManifestError>) {
         let (mut opened, mut failed) = (Vec::new(), Vec::new());
         for known in self.newest_first().into_iter().rev() {
-            match known.manifest.open(owner) {
+            match known.manifest.open(keys) {
                 Ok(summary) => opened.push(OpenedCheckpoint {
                     known: known.clone(),
                     summary,

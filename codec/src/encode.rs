@@ -4,12 +4,14 @@ use crate::anchors::{Anchor, anchors};
 use crate::compress::{Compressor, Level};
 use crate::geometry::{Redundancy, SEGMENT_BYTES, ShardIndex};
 use crate::hash::{ManifestHash, SegmentHash};
-use crate::id::{CheckpointId, JobId, Version};
+use crate::id::{CheckpointId, JobTag, Version};
 use crate::index::{FileEntry, Index, Patch, SegmentEntry, StoredSegment};
-use crate::manifest::{ImageKind, Manifest, ManifestError, NewManifest, Summary, Tail};
+use crate::job::JobId;
+use crate::labels::Labels;
+use crate::manifest::{Draft, ImageKind, NewManifest, Summary, Tail};
 use crate::pieces::{BaseRef, Match, Origin, PieceHash, PieceHasher};
 use crate::rs::Coder;
-use crate::seal::{Cipher, DataKey, OwnerSecret, SealContext, SegmentSealer};
+use crate::seal::{Cipher, DataKey, SealContext, SegmentSealer};
 use crate::serial::SerialError;
 use crate::shard_file::{BlockEntry, Outline, ShardIdentity, TableBuilder};
 
@@ -140,6 +142,8 @@ pub struct CheckpointPlan {
     pub checkpoint: CheckpointId,
     /// Its job.
     pub job: JobId,
+    /// What hosts know of the job.
+    pub job_tag: JobTag,
     /// Its version.
     pub version: Version,
     /// When the save began, Unix seconds.
@@ -154,14 +158,16 @@ pub struct CheckpointPlan {
     pub data_key: DataKey,
     /// The earlier checkpoint that it refers to.
     pub base: Option<BaseRef>,
+    /// What the user writes on it.
+    pub labels: Labels,
 }
 
 impl CheckpointPlan {
     /// The sealer of the checkpoint's segments.
-    pub fn sealer(&self, owner: &OwnerSecret) -> SegmentSealer {
+    pub fn sealer(&self) -> SegmentSealer {
         let context = SealContext {
             checkpoint: self.checkpoint,
-            job_tag: owner.job_tag(&self.job),
+            job_tag: self.job_tag,
             version: self.version,
         };
         SegmentSealer::new(self.cipher, &self.data_key, context)
@@ -182,9 +188,6 @@ pub enum BuildError {
     /// Too many files or segments.
     #[error("index too long: {0}")]
     Index(#[from] SerialError),
-    /// The manifest contradicts itself or is too long.
-    #[error(transparent)]
-    Manifest(#[from] ManifestError),
 }
 
 /// Collects what the manifest has to say while rows go by in order: first the image's, then the
@@ -343,11 +346,8 @@ impl CheckpointBuilder {
         self.stored_bytes
     }
 
-    /// Signs the manifest.
-    ///
-    /// # Errors
-    /// When it is too long.
-    pub fn finish(self, owner: &OwnerSecret, kind: ImageKind) -> Result<Manifest, BuildError> {
+    /// What the manifest will say.
+    pub fn finish(self, kind: ImageKind) -> Draft {
         let plan = self.plan;
         let outlines: Vec<Outline> = self
             .tables
@@ -390,9 +390,11 @@ impl CheckpointBuilder {
             tail: Tail {
                 base: plan.base,
                 pieces: self.piece_rows,
+                labels: plan.labels,
+                witnesses: Vec::new(),
             },
         };
-        Ok(Manifest::sign(owner, new, &summary)?)
+        Draft::new(new, summary)
     }
 
     fn push_table(&mut self, row: &EncodedRow) -> Result<(), BuildError> {

@@ -1,70 +1,8 @@
-//! Names of things: jobs, checkpoints, owners, versions.
+//! Names of things: checkpoints, owners, versions. Those of jobs are in [`crate::job`].
 
 use std::fmt;
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-
-/// Longest job id in bytes.
-pub const JOB_ID_BYTES_MAX: usize = 128;
-
-/// What a checkpoint belongs to: 1 to 128 characters of `[A-Za-z0-9._@:-]`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct JobId(String);
-
-/// Text that is no job id.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum JobIdError {
-    /// No characters, or too many.
-    #[error("job id has {0} characters, not 1 to {JOB_ID_BYTES_MAX}")]
-    Length(usize),
-    /// A character that is not allowed.
-    #[error("job id has the character {0:?}; allowed are A-Z a-z 0-9 . _ @ : -")]
-    Character(char),
-}
-
-impl JobId {
-    /// The id as text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl FromStr for JobId {
-    type Err = JobIdError;
-
-    fn from_str(text: &str) -> Result<Self, JobIdError> {
-        let allowed = |c: char| c.is_ascii_alphanumeric() || "._@:-".contains(c);
-        if let Some(c) = text.chars().find(|&c| !allowed(c)) {
-            return Err(JobIdError::Character(c));
-        }
-        if text.is_empty() || text.len() > JOB_ID_BYTES_MAX {
-            return Err(JobIdError::Length(text.len()));
-        }
-        Ok(Self(text.to_owned()))
-    }
-}
-
-impl TryFrom<String> for JobId {
-    type Error = JobIdError;
-
-    fn try_from(text: String) -> Result<Self, JobIdError> {
-        text.parse()
-    }
-}
-
-impl From<JobId> for String {
-    fn from(id: JobId) -> Self {
-        id.0
-    }
-}
-
-impl fmt::Display for JobId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 /// Number of a checkpoint within its job; only grows, first is 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -126,12 +64,23 @@ byte_id! {
 }
 byte_id! {
     /// What hosts know of a job: a keyed hash of its id, so that they can group its checkpoints
-    /// without learning the name. See [`crate::seal::OwnerSecret::job_tag`].
+    /// without learning the name. See [`crate::keys::Keys::job_tag`].
     JobTag, 32
 }
 byte_id! {
     /// Who owns a checkpoint: the Ed25519 public key that signs its manifest.
     OwnerId, 32
+}
+
+byte_id! {
+    /// An Ed25519 public key of a program that acts for an owner, or of a host.
+    PublicKey, 32
+}
+
+impl From<OwnerId> for PublicKey {
+    fn from(owner: OwnerId) -> Self {
+        Self(owner.0)
+    }
 }
 
 pub(crate) fn to_hex(bytes: &[u8]) -> String {
@@ -159,19 +108,6 @@ pub(crate) fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn job_ids_are_checked() {
-        assert!("42".parse::<JobId>().is_ok());
-        assert!("user@host:1234.0_a-b".parse::<JobId>().is_ok());
-        assert_eq!("".parse::<JobId>(), Err(JobIdError::Length(0)));
-        assert_eq!("a/b".parse::<JobId>(), Err(JobIdError::Character('/')));
-        assert_eq!(
-            "x".repeat(129).parse::<JobId>(),
-            Err(JobIdError::Length(129))
-        );
-        assert!("x".repeat(128).parse::<JobId>().is_ok());
-    }
 
     #[test]
     fn hex_comes_back() {

@@ -12,7 +12,8 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 use crate::geometry::SEAL_OVERHEAD;
 use crate::hash::SegmentHash;
-use crate::id::{CheckpointId, JobId, JobTag, OwnerId, Version};
+use crate::id::{CheckpointId, JobTag, OwnerId, PublicKey, Version};
+use crate::job::JobId;
 use crate::pieces::PieceHash;
 
 /// How segments are sealed.
@@ -202,7 +203,7 @@ fn nonce(row: u64) -> Nonce {
     Nonce::assume_unique_for_key(nonce)
 }
 
-fn aes_key(key: &[u8; 32]) -> LessSafeKey {
+pub(crate) fn aes_key(key: &[u8; 32]) -> LessSafeKey {
     let Ok(key) = UnboundKey::new(&AES_256_GCM, key) else {
         unreachable!("AES-256 has keys of 32 bytes")
     };
@@ -231,8 +232,8 @@ impl OwnerSecret {
         OwnerId(id)
     }
 
-    /// What hosts are told instead of the job's name.
-    pub fn job_tag(&self, job: &JobId) -> JobTag {
+    /// What hosts see instead of the name of a job of one component.
+    pub(crate) fn plain_job_tag(&self, job: &JobId) -> JobTag {
         let key = Zeroizing::new(blake3::derive_key("ckpt v1 job tag", &self.0));
         JobTag(*blake3::keyed_hash(&key, job.as_str().as_bytes()).as_bytes())
     }
@@ -244,37 +245,11 @@ impl OwnerSecret {
         signature
     }
 
-    /// Seals a manifest's summary, bound to the public part of the manifest.
-    pub fn seal_summary(&self, id: CheckpointId, public: &[u8], mut summary: Vec<u8>) -> Vec<u8> {
-        let sealed = self.summary_key(id).seal_in_place_append_tag(
-            summary_nonce(),
-            Aad::from(public),
-            &mut summary,
-        );
-        if sealed.is_err() {
-            unreachable!("a summary fits into one AES-GCM message")
-        }
-        summary
-    }
-
-    /// Opens what [`Self::seal_summary`] sealed.
-    ///
-    /// # Errors
-    /// When the bytes were not sealed with this key for this manifest.
-    pub fn open_summary(
-        &self,
-        id: CheckpointId,
-        public: &[u8],
-        sealed: &[u8],
-    ) -> Result<Zeroizing<Vec<u8>>, OpenError> {
-        let mut summary = Zeroizing::new(sealed.to_vec());
-        let len = self
-            .summary_key(id)
-            .open_in_place(summary_nonce(), Aad::from(public), &mut summary)
-            .map_err(|_| OpenError)?
-            .len();
-        summary.truncate(len);
-        Ok(summary)
+    /// Key of the summary of a checkpoint of format 1.
+    pub fn summary_key(&self, checkpoint: CheckpointId) -> SummaryKey {
+        let mut hasher = blake3::Hasher::new_derive_key("ckpt v1 summary");
+        hasher.update(&self.0).update(&checkpoint.0);
+        SummaryKey(*hasher.finalize().as_bytes())
     }
 
     fn key_pair(&self) -> Ed25519KeyPair {
@@ -283,16 +258,46 @@ impl OwnerSecret {
         };
         pair
     }
+}
 
-    fn summary_key(&self, id: CheckpointId) -> LessSafeKey {
-        let mut hasher = blake3::Hasher::new_derive_key("ckpt v1 summary");
-        hasher.update(&self.0).update(&id.0);
-        aes_key(&Zeroizing::new(*hasher.finalize().as_bytes()))
+/// Key of one checkpoint's summary.
+#[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop, Serialize, Deserialize)]
+pub struct SummaryKey(pub(crate) [u8; 32]);
+
+impl SummaryKey {
+    /// Seals a manifest's summary, bound to the public part of the manifest.
+    pub fn seal(&self, public: &[u8], mut summary: Vec<u8>) -> Vec<u8> {
+        let key = aes_key(&self.0);
+        let sealed = key.seal_in_place_append_tag(zero_nonce(), Aad::from(public), &mut summary);
+        if sealed.is_err() {
+            unreachable!("a summary fits into one AES-GCM message")
+        }
+        summary
+    }
+
+    /// Opens what [`Self::seal`] sealed.
+    ///
+    /// # Errors
+    /// When the bytes were not sealed with this key for this manifest.
+    pub fn open(&self, public: &[u8], sealed: &[u8]) -> Result<Zeroizing<Vec<u8>>, OpenError> {
+        let mut summary = Zeroizing::new(sealed.to_vec());
+        let len = aes_key(&self.0)
+            .open_in_place(zero_nonce(), Aad::from(public), &mut summary)
+            .map_err(|_| OpenError)?
+            .len();
+        summary.truncate(len);
+        Ok(summary)
     }
 }
 
-/// The key is used for one message only.
-fn summary_nonce() -> Nonce {
+impl fmt::Debug for SummaryKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SummaryKey(secret)")
+    }
+}
+
+/// For keys that are used for one message only.
+pub(crate) fn zero_nonce() -> Nonce {
     Nonce::assume_unique_for_key([0; 12])
 }
 
@@ -304,6 +309,13 @@ impl fmt::Debug for OwnerSecret {
 
 impl OwnerId {
     /// Whether `signature` is this owner's over `message`.
+    pub fn verify(&self, message: &[u8], signature: &[u8]) -> bool {
+        PublicKey::from(*self).verify(message, signature)
+    }
+}
+
+impl PublicKey {
+    /// Whether `signature` was made over `message` with the private half of this key.
     pub fn verify(&self, message: &[u8], signature: &[u8]) -> bool {
         UnparsedPublicKey::new(&ED25519, self.0)
             .verify(message, signature)
@@ -363,25 +375,16 @@ mod tests {
 
     #[test]
     fn summaries_are_bound_to_their_manifest() {
-        let owner = OwnerSecret::new([9; 32]);
-        let id = CheckpointId([1; 16]);
-        let sealed = owner.seal_summary(id, b"public", b"secret".to_vec());
-        assert_eq!(
-            *owner.open_summary(id, b"public", &sealed).unwrap(),
-            b"secret"
-        );
-        assert!(owner.open_summary(id, b"changed", &sealed).is_err());
-        assert!(
-            owner
-                .open_summary(CheckpointId([2; 16]), b"public", &sealed)
-                .is_err()
-        );
-        assert!(
-            OwnerSecret::new([8; 32])
-                .open_summary(id, b"public", &sealed)
-                .is_err()
-        );
-        assert!(owner.open_summary(id, b"public", &[]).is_err());
+        let key = |seed: u8, id: u8| {
+            let owner = OwnerSecret::new([seed; 32]);
+            owner.summary_key(CheckpointId([id; 16]))
+        };
+        let sealed = key(9, 1).seal(b"public", b"secret".to_vec());
+        assert_eq!(*key(9, 1).open(b"public", &sealed).unwrap(), b"secret");
+        assert!(key(9, 1).open(b"changed", &sealed).is_err());
+        assert!(key(9, 2).open(b"public", &sealed).is_err());
+        assert!(key(8, 1).open(b"public", &sealed).is_err());
+        assert!(key(9, 1).open(b"public", &[]).is_err());
     }
 
     #[test]

@@ -11,9 +11,11 @@ use ckpt_agent::transfer::get::BlockReader;
 use ckpt_agent::transfer::put::{Meter, PutCommand, PutProgress, put_shard};
 use codec::compress::Level;
 use codec::encode::{CheckpointBuilder, CheckpointPlan, EncodedRow, RowEncoder};
-use codec::manifest::{ImageKind, Manifest};
-use codec::seal::{Cipher, DataKey, OwnerSecret};
-use codec::{CheckpointId, Redundancy, Version};
+use codec::keys::Keys;
+use codec::labels::Labels;
+use codec::manifest::{Format, ImageKind, Manifest};
+use codec::seal::{Cipher, DataKey};
+use codec::{CheckpointId, JobId, Redundancy, Version};
 use protocol::grid::Grid as GridFile;
 use protocol::identity::{Identity, certificate_from_pem, read_key};
 use protocol::wire::message::{Claim, PutEnd, PutShard, Request};
@@ -33,18 +35,17 @@ const KILLS: u64 = 5;
 const HOST: HostIndex = HostIndex(0);
 
 /// A checkpoint of one shard with one or two rows.
-fn checkpoint(
-    owner: &OwnerSecret,
-    number: u64,
-    rng: &mut SmallRng,
-) -> Result<(Manifest, Vec<EncodedRow>)> {
+fn checkpoint(keys: &Keys, number: u64, rng: &mut SmallRng) -> Result<(Manifest, Vec<EncodedRow>)> {
     let redundancy = Redundancy::new(1, 0)?;
     let mut id = [0; 16];
     rng.fill(&mut id);
+    let job: JobId = format!("crash-{number}").parse()?;
     let plan = CheckpointPlan {
         base: None,
+        labels: Labels::default(),
         checkpoint: CheckpointId(id),
-        job: format!("crash-{number}").parse()?,
+        job_tag: keys.job_tag(&job).context("no tag")?,
+        job,
         version: Version::FIRST,
         created: 0,
         previous: None,
@@ -52,7 +53,7 @@ fn checkpoint(
         cipher: Cipher::Aes256Gcm,
         data_key: DataKey::new(rng.random()),
     };
-    let mut encoder = RowEncoder::new(redundancy, plan.sealer(owner), Level::DEFAULT);
+    let mut encoder = RowEncoder::new(redundancy, plan.sealer(), Level::DEFAULT);
     let mut builder = CheckpointBuilder::new(plan);
     let mut rows = Vec::new();
     let mut image = vec![0; rng.random_range(1..200_000)];
@@ -77,7 +78,8 @@ fn checkpoint(
     let row = encoder.encode(1, &index, Vec::new());
     builder.push_index_row(&row)?;
     rows.push(row);
-    Ok((builder.finish(owner, ImageKind::Stream)?, rows))
+    let draft = builder.finish(ImageKind::Stream);
+    Ok((draft.sign(keys, Format::One, Vec::new())?, rows))
 }
 
 /// Writes one shard; true when the host acknowledged it.
@@ -134,13 +136,13 @@ fn every_acknowledged_shard_survives_kills() -> Result<()> {
         Hosts::new(&file, &identity, 1 << 20)?
     };
     for writer in 0..WRITERS {
-        let (hosts, owner) = (hosts.clone(), identity.secret.clone());
+        let (hosts, keys) = (hosts.clone(), Keys::from(identity.secret.clone()));
         let (acknowledged, written) = (Arc::clone(&acknowledged), Arc::clone(&written));
         runtime.spawn(async move {
             let mut rng = SmallRng::seed_from_u64(seed ^ writer);
             while written.load(Ordering::Relaxed) < SHARDS {
                 let number = written.fetch_add(1, Ordering::Relaxed);
-                let Ok((manifest, rows)) = checkpoint(&owner, number, &mut rng) else {
+                let Ok((manifest, rows)) = checkpoint(&keys, number, &mut rng) else {
                     return;
                 };
                 if write(&hosts, &manifest, &rows).await {

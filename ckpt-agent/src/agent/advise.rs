@@ -56,7 +56,7 @@ impl Agent {
     pub async fn advise(&self, request: &AdviseRequest) -> Result<AdviseReport, Failure> {
         let known: Knowledge = self.notebook.read(unix_seconds());
         let last = || {
-            let tag = self.owner.job_tag(request.job.as_ref()?);
+            let tag = self.keys.job_tag(request.job.as_ref()?)?;
             known.save_seconds(tag)
         };
         let cost = request

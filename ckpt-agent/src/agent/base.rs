@@ -49,7 +49,7 @@ impl Agent {
             return None;
         }
         let newest = *gathered.inventory.newest_first().first()?;
-        let summary = newest.manifest.open(&self.owner).ok()?;
+        let summary = newest.manifest.open(&self.keys).ok()?;
         let (known, summary) = match summary.tail.base {
             None => (newest, summary),
             Some(base) => {
@@ -57,7 +57,7 @@ impl Agent {
                 if known.manifest.hash() != base.manifest {
                     return None;
                 }
-                let first = known.manifest.open(&self.owner).ok()?;
+                let first = known.manifest.open(&self.keys).ok()?;
                 if summary.stored_bytes > first.stored_bytes / FOLD_SHARE {
                     return None;
                 }
@@ -116,7 +116,7 @@ impl Agent {
 
     /// What a checkpoint refers to.
     pub(super) fn base_of(&self, known: &KnownCheckpoint) -> Option<CheckpointId> {
-        let summary = known.manifest.open(&self.owner).ok()?;
+        let summary = known.manifest.open(&self.keys).ok()?;
         summary.tail.base.map(|base| base.checkpoint)
     }
 }

@@ -164,7 +164,7 @@ impl Agent {
             }
         };
         let notice = async {
-            let job = (self.owner.id(), job_tag?);
+            let job = (self.keys.owner(), job_tag?);
             // An earlier program does not know the question.
             let heard = self.hosts.notices(host, &[job]).await;
             heard.ok().and_then(|(_, mut heard)| heard.pop())
@@ -207,7 +207,7 @@ impl Agent {
 
     /// A record that must not be believed makes its host a liar; the others count.
     fn enter(&self, gathered: &mut Gathered, host: HostIndex, records: Vec<Record>) {
-        let owner = self.owner.id();
+        let owner = self.keys.owner();
         for record in records {
             if let Err(cause) = gathered.inventory.add(owner, host, record) {
                 tracing::warn!(host = self.hosts.name(host), %cause, "record left out");

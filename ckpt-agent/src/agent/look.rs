@@ -57,10 +57,10 @@ impl Agent {
         doing: &str,
         job: Option<&JobId>,
     ) -> Result<(Gathered, Vec<OpenedCheckpoint>), Failure> {
-        let job_tag = job.map(|job| self.owner.job_tag(job));
+        let job_tag = job.map(|job| self.job_tag(job)).transpose()?;
         let gathered = self.gather(job_tag, Patience::All).await;
         self.somebody(&gathered, doing)?;
-        let (opened, failed) = gathered.inventory.opened(&self.owner);
+        let (opened, failed) = gathered.inventory.opened(&self.keys);
         for cause in failed {
             tracing::warn!(%cause, "checkpoint left out");
         }
@@ -204,7 +204,7 @@ impl Agent {
     /// When there is none.
     pub async fn forget(&self, job: &JobId, which: ForgetWhich) -> Result<ForgetReport, Failure> {
         let doing = format!("cannot forget job {job}");
-        let job_tag = self.owner.job_tag(job);
+        let job_tag = self.job_tag(job)?;
         let mut gathered = self.gather(Some(job_tag), Patience::All).await;
         self.somebody(&gathered, &doing)?;
         let newest = gathered.inventory.newest_first();

@@ -12,8 +12,9 @@ mod save;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use codec::seal::{Cipher, OwnerSecret};
-use codec::{JobId, Redundancy, ShardIndex, Version};
+use codec::keys::Keys;
+use codec::seal::Cipher;
+use codec::{JobId, JobTag, Redundancy, ShardIndex, Version};
 use protocol::grid::{Grid, GridHost};
 use protocol::identity::{Identity, Role};
 use transfer::registry::Registries;
@@ -164,7 +165,7 @@ pub async fn discover(grid: &Grid, identity: &Identity, notebook: &Notebook) -> 
 /// A client of one grid with one identity.
 #[derive(Clone, Debug)]
 pub struct Agent {
-    owner: OwnerSecret,
+    keys: Keys,
     hosts: Hosts,
     resources: Resources,
     notebook: Notebook,
@@ -200,7 +201,7 @@ impl Agent {
             hosts.limit(rate as f64);
         }
         Ok(Self {
-            owner: identity.secret.clone(),
+            keys: identity.secret.clone().into(),
             hosts,
             resources,
             notebook,
@@ -214,6 +215,14 @@ impl Agent {
         self.hosts.close().await;
         // Bounded: see the notebook.
         let _ = writing.await;
+    }
+
+    /// What hosts know of a job.
+    fn job_tag(&self, job: &JobId) -> Result<JobTag, Failure> {
+        self.keys.job_tag(job).ok_or_else(|| {
+            let message = format!("the key is not for job {job}");
+            Failure::new(ExitStatus::Denied, message)
+        })
     }
 
     fn note(&self, host: HostIndex, what: impl std::fmt::Display) -> HostNote {

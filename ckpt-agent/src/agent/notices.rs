@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use codec::notice::{Lease, Notice, agreed_clock};
+use codec::manifest::Format;
+use codec::notice::{Intervals, Lease, Notice, Words, agreed_clock};
 use codec::{CheckpointId, JobId, JobTag};
 use protocol::wire::Code;
 use tokio::task::JoinSet;
@@ -56,7 +57,11 @@ impl Agent {
         lease: Option<Lease>,
         gone: &[CheckpointId],
     ) -> Vec<(HostIndex, Fault)> {
-        let signed = Notice::sign(&self.owner, job_tag, last, unix_millis(), lease, gone);
+        let job = (self.keys.owner(), job_tag);
+        let none = Intervals::default();
+        let last = last.map(Notice::words);
+        let words = Words::following(last, job, unix_millis(), lease, gone, &none);
+        let signed = Notice::sign(&self.keys, Format::One, &[], &words);
         let hosts: BTreeSet<HostIndex> = hosts.into_iter().collect();
         let notice = match signed {
             Ok(notice) => notice,
@@ -95,7 +100,7 @@ impl Agent {
     /// When no host answers, or the job has no checkpoint.
     pub async fn touch(&self, job: &JobId, wish: Option<Tenure>) -> Result<TouchReport, Failure> {
         let doing = format!("cannot touch job {job}");
-        let job_tag = self.owner.job_tag(job);
+        let job_tag = self.job_tag(job)?;
         let mut gathered = self.gather(Some(job_tag), Patience::All).await;
         self.somebody(&gathered, &doing)?;
         if gathered.inventory.newest_first().is_empty() {
@@ -183,7 +188,7 @@ impl Agent {
         gathered: &Gathered,
         tags: &BTreeSet<JobTag>,
     ) -> (u64, BTreeMap<JobTag, Notice>) {
-        let owner = self.owner.id();
+        let owner = self.keys.owner();
         let jobs: Vec<_> = tags.iter().map(|tag| (owner, *tag)).collect();
         let mut asking = JoinSet::new();
         for host in gathered.hosts() {

@@ -58,7 +58,7 @@ impl Agent {
         wish: &PlacementWish,
     ) -> Result<PlacementReport, Failure> {
         let doing = format!("cannot place job {job}");
-        let job_tag = self.owner.job_tag(job);
+        let job_tag = self.job_tag(job)?;
         let shards = self.hosts.count();
         let gathered = self
             .gather(Some(job_tag), Patience::ToSave { shards })
@@ -221,7 +221,7 @@ impl Agent {
 
     /// Stored bytes of the next checkpoint: as compressible as the one before.
     fn expected_bytes(&self, newest: Option<&KnownCheckpoint>, planned: Option<u64>) -> u64 {
-        let summary = newest.and_then(|newest| newest.manifest.open(&self.owner).ok());
+        let summary = newest.and_then(|newest| newest.manifest.open(&self.keys).ok());
         match (summary, planned) {
             (Some(summary), Some(planned)) => {
                 let ratio = summary.stored_bytes as f64 / summary.stream_bytes.max(1) as f64;

@@ -62,7 +62,7 @@ impl Agent {
     ) -> Result<RestoreReport, Failure> {
         let started = Instant::now();
         let doing = format!("cannot restore job {}", request.job);
-        let job_tag = self.owner.job_tag(&request.job);
+        let job_tag = self.job_tag(&request.job)?;
         let patience = Patience::ToRestore(request.which);
         let mut gathered = self.gather(Some(job_tag), patience).await;
         self.somebody(&gathered, &doing)?;
@@ -329,7 +329,7 @@ impl Attempt<'_> {
         let summary = self
             .known
             .manifest
-            .open(&self.agent.owner)
+            .open(&self.agent.keys)
             .map_err(|cause| Stop::unrestorable(cause.to_string()))?;
         let reader = BlockReader::new(self.agent.hosts.clone(), public.clone());
         let index = tokio::select! {
@@ -373,7 +373,7 @@ impl Attempt<'_> {
             let found = known.shards_found();
             return Err(failed(format!("{found} shards found, more are needed")));
         }
-        let opened = known.manifest.open(&self.agent.owner);
+        let opened = known.manifest.open(&self.agent.keys);
         let summary = opened.map_err(|cause| failed(cause.to_string()))?;
         let public = known.manifest.public().clone();
         let reader = BlockReader::new(self.agent.hosts.clone(), public);
@@ -413,7 +413,7 @@ impl Attempt<'_> {
                         let name = std::ffi::OsStr::from_bytes(&root.path);
                         Ok(Target::Path(PathBuf::from(name)))
                     }
-                    _ => Ok(Target::Path(PathBuf::from(self.request.job.as_str()))),
+                    _ => Ok(Target::Path(PathBuf::from(self.request.job.file_name()))),
                 }
             }
         }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use codec::base::Base;
 use codec::encode::{CheckpointPlan, row_bytes_max};
-use codec::manifest::Manifest;
+use codec::labels::Labels;
+use codec::manifest::{Format, Manifest, ManifestError, Public};
 use codec::seal::{Cipher, DataKey};
-use codec::{CheckpointId, JobTag, Redundancy, ShardIndex, Version};
+use codec::{CheckpointId, JobTag, PublicKey, Redundancy, ShardIndex, Version};
 use protocol::wire::message::{Claim, PutEnd, PutShard, Request};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
@@ -23,7 +24,7 @@ use crate::core::save::{
     AttemptId, RowSize, SaveAction, SaveEvent, SaveFailure, SaveLimits, SaveOutcome, SavePlan,
     SaveSession,
 };
-use crate::core::{HostIndex, Millis};
+use crate::core::{Fault, HostIndex, Millis};
 use crate::image::{Source, SourceError, SourceOptions, Warning};
 use crate::knowledge::Observation;
 use crate::pipeline::budget::Budget;
@@ -66,7 +67,7 @@ impl Agent {
         let source = open_source(&request)
             .await
             .map_err(|cause| source_failure(&doing, &cause))?;
-        let job_tag = self.owner.job_tag(&request.job);
+        let job_tag = self.job_tag(&request.job)?;
         let shards = request.redundancy.total();
         let gathered = self
             .gather(Some(job_tag), Patience::ToSave { shards })
@@ -98,8 +99,10 @@ impl Agent {
         };
         let mut plan = CheckpointPlan {
             base: None,
+            labels: Labels::default(),
             checkpoint,
             job: request.job.clone(),
+            job_tag,
             version,
             created: unix_seconds(),
             previous: newest.as_ref().map(|newest| newest.manifest.hash()),
@@ -246,7 +249,9 @@ impl Agent {
         request: &SaveRequest,
         base: Option<CheckpointId>,
     ) {
-        let job_tag = self.owner.job_tag(&request.job);
+        let Some(job_tag) = self.keys.job_tag(&request.job) else {
+            return;
+        };
         let mut older = gathered.inventory.newest_first();
         older.retain(|known| known.version() < report.version);
         let kept = usize::try_from(request.keep.max(1) - 1).unwrap_or(usize::MAX);
@@ -333,6 +338,12 @@ struct Input {
     base: Option<Arc<Base>>,
 }
 
+/// An image that was read to its end.
+struct Ended {
+    image: EncodedImage<Warning>,
+    public: Public,
+}
+
 /// Runs one save session.
 struct Shell<'a> {
     agent: &'a Agent,
@@ -347,8 +358,14 @@ struct Shell<'a> {
     rows: BTreeMap<u64, ReadyRow>,
     transfers: BTreeMap<AttemptId, Transfer>,
     retracting: JoinSet<()>,
-    image: Option<EncodedImage<Warning>>,
+    ended: Option<Ended>,
+    /// Hosts that acknowledged a shard.
+    stored: BTreeSet<HostIndex>,
+    /// The manifest, once a shard is to be committed.
+    signed: Option<Manifest>,
     failure: Option<EncodeFailure<SourceError>>,
+    /// Why the manifest can't be signed.
+    unsigned: Option<ManifestError>,
     observer: Arc<dyn Observer>,
     tally: Tally,
 }
@@ -419,7 +436,6 @@ impl<'a> Shell<'a> {
             } else {
                 0
             },
-            owner: agent.owner.clone(),
             effort: request.effort,
             cpus,
         };
@@ -441,8 +457,11 @@ impl<'a> Shell<'a> {
             rows: BTreeMap::new(),
             transfers: BTreeMap::new(),
             retracting: JoinSet::new(),
-            image: None,
+            ended: None,
+            stored: BTreeSet::new(),
+            signed: None,
             failure: None,
+            unsigned: None,
             observer,
             tally,
         }
@@ -502,6 +521,11 @@ impl<'a> Shell<'a> {
     fn happen(&mut self, event: Event) {
         match event {
             Event::Session(event) => {
+                if let SaveEvent::Stored(attempt) = &event
+                    && let Some(transfer) = self.transfers.get(attempt)
+                {
+                    self.stored.insert(transfer.host);
+                }
                 if let SaveEvent::Sent(attempt, row) = &event {
                     self.count_sent(*attempt, *row);
                 }
@@ -524,15 +548,30 @@ impl<'a> Shell<'a> {
                 self.rows.insert(row.row, row);
                 self.tell(event);
             }
-            Event::Encoded(Encoded::End(image)) => {
-                self.image = Some(*image);
-                self.tell(SaveEvent::InputEnded);
-            }
+            Event::Encoded(Encoded::End(image)) => self.end_input(*image),
             Event::Encoded(Encoded::Failed(failure)) => {
                 self.failure = Some(failure);
                 self.tell(SaveEvent::InputFailed);
             }
         }
+    }
+
+    fn end_input(&mut self, image: EncodedImage<Warning>) {
+        match image.draft.check(&self.agent.keys, self.format()) {
+            Ok(public) => {
+                self.ended = Some(Ended { image, public });
+                self.tell(SaveEvent::InputEnded);
+            }
+            Err(cause) => {
+                self.unsigned = Some(cause);
+                self.tell(SaveEvent::InputFailed);
+            }
+        }
+    }
+
+    /// The format in which the manifest is signed.
+    const fn format(&self) -> Format {
+        Format::One
     }
 
     fn count_sent(&mut self, attempt: AttemptId, row: u64) {
@@ -597,7 +636,7 @@ impl<'a> Shell<'a> {
         let (sent, sent_rows) = watch::channel(0);
         let put = PutShard {
             claim: Claim {
-                job_tag: self.agent.owner.job_tag(&self.plan.job),
+                job_tag: self.plan.job_tag,
                 version: self.plan.version,
                 checkpoint: self.plan.checkpoint,
             },
@@ -647,10 +686,10 @@ impl<'a> Shell<'a> {
     }
 
     fn finish(&self, attempt: AttemptId) {
-        let (Some(transfer), Some(image)) = (self.transfers.get(&attempt), &self.image) else {
+        let (Some(transfer), Some(ended)) = (self.transfers.get(&attempt), &self.ended) else {
             return;
         };
-        let public = image.manifest.public();
+        let public = &ended.public;
         if let Some((_, root)) = public.shard(transfer.shard) {
             let end = PutEnd {
                 rows: public.rows,
@@ -661,12 +700,12 @@ impl<'a> Shell<'a> {
     }
 
     fn rebuild(&self, attempt: AttemptId, sources: Vec<(ShardIndex, HostIndex)>) {
-        let (Some(transfer), Some(image)) = (self.transfers.get(&attempt), &self.image) else {
+        let (Some(transfer), Some(ended)) = (self.transfers.get(&attempt), &self.ended) else {
             return;
         };
         let rebuild = Rebuild {
             hosts: self.agent.hosts.clone(),
-            public: image.manifest.public().clone(),
+            public: ended.public.clone(),
             shard: transfer.shard,
             sources,
             commands: transfer.commands.clone(),
@@ -681,20 +720,42 @@ impl<'a> Shell<'a> {
         });
     }
 
-    fn commit(&self, attempt: AttemptId) {
-        let (Some(transfer), Some(image)) = (self.transfers.get(&attempt), &self.image) else {
+    fn commit(&mut self, attempt: AttemptId) {
+        let manifest = self.manifest();
+        let Some(transfer) = self.transfers.get(&attempt) else {
             return;
         };
         let (hosts, host) = (self.agent.hosts.clone(), transfer.host);
-        let manifest = image.manifest.bytes().to_vec();
         let sender = self.sender.clone();
         tokio::spawn(async move {
-            let event = match hosts.commit(host, manifest).await {
+            let committed = match manifest {
+                Ok(manifest) => hosts.commit(host, manifest).await,
+                Err(cause) => Err(Fault::Lied(cause)),
+            };
+            let event = match committed {
                 Ok(()) => SaveEvent::Committed(attempt),
                 Err(fault) => SaveEvent::Failed(attempt, fault),
             };
             let _ = sender.send(Event::Session(event));
         });
+    }
+
+    /// The manifest's bytes. It is signed when they are wanted first: by then all hosts that are to
+    /// commit have acknowledged their shards, and are its witnesses.
+    fn manifest(&mut self) -> Result<Vec<u8>, String> {
+        if self.signed.is_none() {
+            let ended = self.ended.as_ref().ok_or("the image has not ended")?;
+            let ids = self
+                .stored
+                .iter()
+                .filter_map(|host| self.agent.hosts.entry(*host));
+            let witnesses = ids.map(|entry| PublicKey::from(entry.id.0)).collect();
+            let draft = ended.image.draft.clone();
+            let signed = draft.sign(&self.agent.keys, self.format(), witnesses);
+            self.signed = Some(signed.map_err(|cause| cause.to_string())?);
+        }
+        let signed = self.signed.as_ref().ok_or("it was just signed")?;
+        Ok(signed.bytes().to_vec())
     }
 
     fn tell_replacements(&mut self) {
@@ -738,8 +799,8 @@ impl<'a> Shell<'a> {
 
     fn conclude(mut self) -> Result<SaveReport, Failure> {
         match self.session.outcome().cloned() {
-            Some(SaveOutcome::Committed { holders }) => match self.image.take() {
-                Some(image) => Ok(self.report(&image, &holders)),
+            Some(SaveOutcome::Committed { holders }) => match self.ended.take() {
+                Some(ended) => Ok(self.report(&ended, &holders)),
                 None => Err(Failure::new(
                     ExitStatus::Failed,
                     "committed without an image",
@@ -752,24 +813,23 @@ impl<'a> Shell<'a> {
 
     fn report(
         &self,
-        image: &EncodedImage<Warning>,
+        Ended { image, public }: &Ended,
         holders: &[(ShardIndex, HostIndex)],
     ) -> SaveReport {
-        let summary = summary_of(&image.manifest, self.agent);
-        let public = image.manifest.public();
+        let summary = image.draft.summary();
         SaveReport {
             job: self.request.job.clone(),
             version: public.version,
             checkpoint: public.checkpoint,
             redundancy: public.redundancy,
             can_lose: holders.len().saturating_sub(public.redundancy.data()),
-            image_bytes: summary.0,
+            image_bytes: summary.image_bytes,
             read_bytes: self.tally.read_bytes,
             zero_bytes: image.zero_bytes,
             base: None,
-            stored_bytes: summary.1,
+            stored_bytes: summary.stored_bytes,
             shard_bytes: public.block_bytes * holders.len() as u64,
-            files: summary.2,
+            files: summary.files,
             seconds: self.started.elapsed().as_secs_f64(),
             holders: self.agent.holders(public.redundancy, holders),
             replaced: self.agent.notes(self.session.faults()),
@@ -805,19 +865,14 @@ impl<'a> Shell<'a> {
             SaveFailure::InputFailed => match &self.failure {
                 Some(EncodeFailure::Source(cause)) => source_failure(&doing, cause),
                 Some(other) => Failure::new(ExitStatus::Failed, format!("{doing}: {other}")),
-                None => Failure::new(ExitStatus::LocalIo, doing),
+                None => match &self.unsigned {
+                    Some(cause) => Failure::new(ExitStatus::Failed, format!("{doing}: {cause}")),
+                    None => Failure::new(ExitStatus::LocalIo, doing),
+                },
             },
         };
         failure.hosts = faults;
         failure
-    }
-}
-
-/// Image bytes, stored bytes and files, from the manifest that was signed.
-fn summary_of(manifest: &Manifest, agent: &Agent) -> (u64, u64, u64) {
-    match manifest.open(&agent.owner) {
-        Ok(summary) => (summary.image_bytes, summary.stored_bytes, summary.files),
-        Err(_) => (0, 0, 0),
     }
 }
 

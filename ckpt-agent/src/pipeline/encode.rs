@@ -19,9 +19,8 @@ use codec::encode::{
 use codec::geometry::SEGMENT_BYTES;
 use codec::hash::SegmentHash;
 use codec::index::FileEntry;
-use codec::manifest::{ImageKind, Manifest};
+use codec::manifest::{Draft, ImageKind};
 use codec::pieces::{Match, PIECE_BYTES, PieceHash, PieceHasher, Seen};
-use codec::seal::OwnerSecret;
 use codec::segment::{Cut, Segmenter};
 use codec::{Redundancy, ShardIndex};
 
@@ -103,8 +102,8 @@ pub enum Encoded<E, W> {
 /// An image that is encoded.
 #[derive(Debug)]
 pub struct EncodedImage<W> {
-    /// The signed manifest.
-    pub manifest: Manifest,
+    /// The manifest, to be signed.
+    pub draft: Draft,
     /// What the user should know.
     pub warnings: Vec<W>,
     /// Bytes of zero segments.
@@ -130,8 +129,6 @@ pub enum EncodeFailure<E> {
 pub struct EncodeSettings {
     /// What is fixed of the checkpoint.
     pub plan: CheckpointPlan,
-    /// Whose it is.
-    pub owner: OwnerSecret,
     /// Effort of compression.
     pub effort: Effort,
     /// Number of workers.
@@ -414,7 +411,7 @@ fn work_on<E, W, F: FnMut(Encoded<E, W>)>(
     budget: &Budget,
 ) {
     let redundancy = settings.plan.redundancy;
-    let sealer = settings.plan.sealer(&settings.owner);
+    let sealer = settings.plan.sealer();
     let mut encoder = RowEncoder::new(redundancy, sealer.clone(), Level::DEFAULT);
     if settings.base.is_none() {
         // What refers to another checkpoint is no base itself: chains have one link.
@@ -512,7 +509,7 @@ impl<E, W, F: FnMut(Encoded<E, W>)> Output<E, W, F> {
         }
     }
 
-    /// Codes the index, which makes the last rows, and signs the manifest.
+    /// Codes the index, which makes the last rows, and writes the manifest.
     fn finish(
         &mut self,
         (files, kind, warnings): ReadImage<W>,
@@ -522,7 +519,7 @@ impl<E, W, F: FnMut(Encoded<E, W>)> Output<E, W, F> {
     ) -> Result<EncodedImage<W>, EncodeFailure<E>> {
         let mut builder = self.builder.take().ok_or(Closed)?;
         let redundancy = settings.plan.redundancy;
-        let sealer = settings.plan.sealer(&settings.owner);
+        let sealer = settings.plan.sealer();
         let mut encoder = RowEncoder::new(redundancy, sealer, Level::DEFAULT);
         let mut encode = |row, raw: &[u8]| {
             let grant = budget.take(row_bytes_max(redundancy) as u64)?;
@@ -539,9 +536,8 @@ impl<E, W, F: FnMut(Encoded<E, W>)> Output<E, W, F> {
             builder.push_index_row(&encoded)?;
             (self.tell)(Encoded::Row(ready(encoded, grant, 0)));
         }
-        let manifest = builder.finish(&settings.owner, kind)?;
         Ok(EncodedImage {
-            manifest,
+            draft: builder.finish(kind),
             warnings,
             zero_bytes,
         })

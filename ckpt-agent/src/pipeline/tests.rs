@@ -12,10 +12,12 @@ use codec::decode::{Composer, RowDecoder};
 use codec::encode::CheckpointPlan;
 use codec::geometry::SEGMENT_BYTES;
 use codec::index::{Extent, FileEntry, FileKind, Index, StoredSegment};
-use codec::manifest::{ImageKind, Manifest, Public, Summary};
+use codec::keys::Keys;
+use codec::labels::Labels;
+use codec::manifest::{Format, ImageKind, Manifest, Public, Summary};
 use codec::pieces::{BaseRef, PIECE_BYTES};
 use codec::seal::{Cipher, DataKey, OwnerSecret};
-use codec::{CheckpointId, Redundancy, Version};
+use codec::{CheckpointId, JobId, Redundancy, Version};
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -104,21 +106,30 @@ impl StreamSink for Collect {
     }
 }
 
+fn keys() -> Keys {
+    OwnerSecret::new([5; 32]).into()
+}
+
+fn job() -> JobId {
+    "42".parse().unwrap()
+}
+
 fn settings(redundancy: Redundancy) -> EncodeSettings {
     EncodeSettings {
         base: None,
         plan: CheckpointPlan {
             checkpoint: CheckpointId([3; 16]),
-            job: "42".parse().unwrap(),
+            job: job(),
+            job_tag: keys().job_tag(&job()).unwrap(),
             version: Version(1),
             created: 5,
             previous: None,
             base: None,
+            labels: Labels::default(),
             redundancy,
             cipher: Cipher::Aes256Gcm,
             data_key: DataKey::new([4; 32]),
         },
-        owner: OwnerSecret::new([5; 32]),
         effort: Effort::Fixed(Level::DEFAULT),
         remembered: 0,
         cpus: 3,
@@ -156,14 +167,18 @@ fn encode_all(
                 rows.push(row);
             }
             Encoded::Zero(_) | Encoded::Same(_) => {}
-            Encoded::End(image) => return Ok((rows, image.manifest)),
+            Encoded::End(image) => {
+                let draft = image.draft;
+                let signed = draft.sign(&keys(), Format::Two, Vec::new());
+                return Ok((rows, signed.unwrap()));
+            }
             Encoded::Failed(failure) => return Err(failure),
         }
     }
 }
 
-fn index_of(rows: &[ReadyRow], manifest: &Manifest, owner: &OwnerSecret) -> (Summary, Index) {
-    let summary = manifest.open(owner).unwrap();
+fn index_of(rows: &[ReadyRow], manifest: &Manifest) -> (Summary, Index) {
+    let summary = manifest.open(&keys()).unwrap();
     let first = rows.len() - summary.index.len();
     let bytes = raw_of(&rows[first..], manifest, &summary, &summary.index);
     (summary, Index::decode(&bytes).unwrap())
@@ -268,7 +283,7 @@ impl Version1 {
     fn of(image: &[u8]) -> Self {
         let settings = settings(Redundancy::DEFAULT);
         let (rows, manifest) = encode_all(Bytes::of(image), &settings).unwrap();
-        let (summary, index) = index_of(&rows, &manifest, &settings.owner);
+        let (summary, index) = index_of(&rows, &manifest);
         Self {
             settings,
             rows,
@@ -304,7 +319,7 @@ impl Version1 {
     fn round_trip(&self, image: &[u8]) -> u64 {
         let settings = self.next();
         let (rows, manifest) = encode_all(Bytes::of(image), &settings).unwrap();
-        let (summary, index) = index_of(&rows, &manifest, &settings.owner);
+        let (summary, index) = index_of(&rows, &manifest);
         let (public, own) = (self.manifest.public(), manifest.public());
         let (pool, base) = decode::start_rows(public, &self.summary, &self.index, 2);
         for row in index.base_rows().collect::<BTreeSet<u64>>() {
@@ -390,7 +405,7 @@ fn images_that_repeat_themselves_come_back_with_any_edits() {
 fn round_trip(image: &[u8], settings: &EncodeSettings, rng: &mut SmallRng) -> usize {
     let redundancy = settings.plan.redundancy;
     let (rows, manifest) = encode_all(Bytes::of(image), settings).unwrap();
-    let (summary, index) = index_of(&rows, &manifest, &settings.owner);
+    let (summary, index) = index_of(&rows, &manifest);
     assert_eq!(summary.stream_bytes, image.len() as u64);
 
     let (pool, told) = decoding(&manifest, &summary, index);
@@ -458,7 +473,7 @@ fn a_wrong_block_never_becomes_image_bytes() {
         fail_at: None,
     };
     let (rows, manifest) = encode_all(source, &settings).unwrap();
-    let (summary, index) = index_of(&rows, &manifest, &settings.owner);
+    let (summary, index) = index_of(&rows, &manifest);
     let (pool, told) = decoding(&manifest, &summary, index);
     let mut blocks: Vec<_> = Redundancy::DEFAULT
         .shards()

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::io;
 
 use codec::CheckpointId;
-use codec::notice::Notice;
+use codec::keys::Keys;
+use codec::manifest::Format;
+use codec::notice::{Intervals, Notice, Words};
 
 use super::sample::Sample;
 use super::tests::{NOW, NOW_UNIX, commit, found, open, open_at, owner, put, reads};
@@ -111,7 +113,11 @@ impl Client {
                 match op {
                     Op::Delete(_) => {
                         let tag = sample.claim().job_tag;
-                        let notice = Notice::sign(&owner, tag, None, 1, None, &[checkpoint])?;
+                        let job = (owner.id(), tag);
+                        let none = Intervals::default();
+                        let words = Words::following(None, job, 1, None, &[checkpoint], &none);
+                        let keys = Keys::from(owner.clone());
+                        let notice = Notice::sign(&keys, Format::One, &[], &words)?;
                         store.notice(NOW, &notice)?;
                     }
                     Op::Release(_) => {

@@ -2,7 +2,8 @@
 
 use codec::compress::Method;
 use codec::index::StoredSegment;
-use codec::manifest::{ImageKind, Manifest, NewManifest, Summary, Tail};
+use codec::keys::Keys;
+use codec::manifest::{Format, ImageKind, Manifest, NewManifest, Summary, Tail};
 use codec::seal::{Cipher, DataKey, OwnerSecret};
 use codec::shard_file::{BlockEntry, ShardIdentity, TableBuilder};
 use codec::{CheckpointId, Redundancy, Version};
@@ -87,7 +88,8 @@ impl Sample {
             }],
             tail: Tail::default(),
         };
-        let manifest = Manifest::sign(owner, new, &summary).unwrap();
+        let manifest =
+            Manifest::sign(&Keys::from(owner.clone()), Format::One, new, &summary).unwrap();
         Self { manifest, blocks }
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use codec::keys::Keys;
 use codec::manifest::Manifest;
 use codec::seal::OwnerSecret;
 use codec::{OwnerId, ShardRoot};
@@ -372,7 +373,9 @@ fn records_come_in_order_and_in_parts() {
             .checkpoint
     });
     assert_eq!(told.collect::<Vec<_>>(), ids[10..]);
-    let other_job = owner(1).job_tag(&"43".parse().unwrap());
+    let other_job = Keys::from(owner(1))
+        .job_tag(&"43".parse().unwrap())
+        .unwrap();
     assert!(store.find(id, Some(other_job), None).unwrap().0.is_empty());
 }
 

@@ -6,13 +6,15 @@ use codec::decode::RowDecoder;
 use codec::encode::{CheckpointBuilder, CheckpointPlan, EncodedRow, RowEncoder};
 use codec::geometry::{PAGE_ROWS, SEGMENT_BYTES, page_of, page_rows};
 use codec::index::{Extent, FileEntry, FileKind, Index, SegmentEntry, StoredSegment};
-use codec::manifest::{ImageKind, Manifest};
+use codec::keys::Keys;
+use codec::labels::Labels;
+use codec::manifest::{Format, ImageKind, Manifest};
 use codec::seal::{Cipher, DataKey, OwnerSecret};
 use codec::segment::{Cut, Segmenter};
 use codec::shard_file::{
     ENTRY_BYTES, Footer, HEADER_BYTES, Header, Page, ShardIdentity, TableBuilder,
 };
-use codec::{CheckpointId, Redundancy, SegmentHash, ShardIndex, Version};
+use codec::{CheckpointId, JobId, Redundancy, SegmentHash, ShardIndex, Version};
 
 /// What is on the disks after a save.
 #[derive(Clone)]
@@ -25,11 +27,21 @@ pub(crate) fn owner() -> OwnerSecret {
     OwnerSecret::new([9; 32])
 }
 
+pub(crate) fn keys() -> Keys {
+    owner().into()
+}
+
+fn job() -> JobId {
+    "job@host:1.0".parse().unwrap()
+}
+
 pub(crate) fn plan(redundancy: Redundancy, cipher: Cipher) -> CheckpointPlan {
     CheckpointPlan {
         base: None,
+        labels: Labels::default(),
         checkpoint: CheckpointId([1; 16]),
-        job: "job@host:1.0".parse().unwrap(),
+        job_tag: keys().job_tag(&job()).unwrap(),
+        job: job(),
         version: Version(7),
         created: 1_700_000_000,
         previous: None,
@@ -118,13 +130,13 @@ pub(crate) fn save(
                     shard,
                 },
                 owner: owner.id(),
-                job_tag: owner.job_tag(&plan.job),
+                job_tag: plan.job_tag,
                 version: plan.version,
                 created: plan.created + 1,
             })
         })
         .collect();
-    let mut encoder = RowEncoder::new(redundancy, plan.sealer(&owner), Level::DEFAULT);
+    let mut encoder = RowEncoder::new(redundancy, plan.sealer(), Level::DEFAULT);
     let mut builder = CheckpointBuilder::new(plan);
     let mut segmenter = Segmenter::default();
     let mut blocks = Vec::new();
@@ -147,7 +159,8 @@ pub(crate) fn save(
         builder.push_index_row(&row).unwrap();
         writers.iter_mut().for_each(|writer| writer.push(&row));
     }
-    let manifest = builder.finish(&owner, ImageKind::Stream).unwrap();
+    let manifest = builder.finish(ImageKind::Stream);
+    let manifest = manifest.sign(&keys(), Format::One, Vec::new()).unwrap();
     Saved {
         manifest: manifest.bytes().to_vec(),
         shards: writers.into_iter().map(ShardWriter::finish).collect(),
@@ -227,7 +240,7 @@ impl Restorer<'_> {
 /// The image, from what is left of `saved`. Damaged shards and blocks are left out.
 pub(crate) fn restore(manifest: &[u8], shards: &[Vec<u8>]) -> Result<Vec<u8>> {
     let manifest = Manifest::parse(manifest.to_vec())?;
-    let summary = manifest.open(&owner())?;
+    let summary = manifest.open(&keys())?;
     let public = manifest.public();
     let shards = shards.iter();
     let mut restorer = Restorer {

@@ -2,9 +2,11 @@
 
 use codec::compress::{Decompressor, Method};
 use codec::geometry::SEGMENT_BYTES;
+use codec::grant::{Grant, VoidList};
 use codec::index::{FileKind, Index};
+use codec::keys::{JobKeys, Keys};
 use codec::manifest::Manifest;
-use codec::notice::{GONE_MAX, Notice};
+use codec::notice::{GONE_MAX, INTERVALS_MAX, Notice};
 use codec::seal::OwnerSecret;
 
 /// Owner of the manifests in `seeds`.
@@ -23,7 +25,7 @@ pub(crate) fn manifest(input: &[u8]) -> bool {
     for shard in public.redundancy.shards() {
         assert!(public.shard(shard).is_some());
     }
-    if let Ok(summary) = manifest.open(&owner()) {
+    if let Ok(summary) = manifest.open(&owner().into()) {
         assert!(!summary.index.is_empty() && summary.index.len() as u64 <= public.rows);
         for row in &summary.index {
             assert!(row.raw_len as usize <= SEGMENT_BYTES && row.stored_len <= row.raw_len);
@@ -40,7 +42,11 @@ pub(crate) fn notice(input: &[u8]) -> bool {
     for bytes in [input.to_vec(), signed] {
         if let Ok(notice) = Notice::parse(bytes.clone()) {
             assert_eq!(notice.bytes(), bytes);
-            assert!(notice.words().gone.len() <= GONE_MAX);
+            let words = notice.words();
+            assert!(words.gone.len() <= GONE_MAX && words.intervals.len() <= INTERVALS_MAX);
+            for interval in words.intervals.iter() {
+                assert!(words.is_gone(interval.from) && words.is_gone(interval.to));
+            }
             accepted = true;
         }
     }
@@ -52,9 +58,49 @@ pub(crate) fn manifest_body(input: &[u8]) -> bool {
     let Ok(len) = u32::try_from(input.len()) else {
         return false;
     };
-    let mut bytes = [b"CKPTMAN1".as_slice(), &len.to_le_bytes(), input].concat();
-    bytes.extend(owner().sign(&bytes));
-    manifest(&bytes)
+    let signed = [b"CKPTMAN1", b"CKPTMAN2"].map(|magic| {
+        let mut bytes = [magic.as_slice(), &len.to_le_bytes(), input].concat();
+        bytes.extend(owner().sign(&bytes));
+        manifest(&bytes)
+    });
+    signed.contains(&true)
+}
+
+/// The input is a grant or a list of void ones, and then what is signed of one.
+pub(crate) fn grant(input: &[u8]) -> bool {
+    let mut signed = input.to_vec();
+    signed.extend(owner().sign(input));
+    let mut accepted = false;
+    for bytes in [input, &signed] {
+        if let Ok(grant) = Grant::parse(bytes) {
+            assert_eq!(grant.bytes(), bytes);
+            let terms = grant.terms();
+            assert!(terms.is_current(terms.not_before) && terms.is_current(terms.not_after));
+            accepted = true;
+        }
+        if let Ok(list) = VoidList::parse(bytes) {
+            assert_eq!(list.bytes(), bytes);
+            accepted = true;
+        }
+    }
+    accepted
+}
+
+pub(crate) fn job_keys(input: &[u8]) -> bool {
+    let Ok(keys) = JobKeys::decode(input) else {
+        return false;
+    };
+    let Ok(bytes) = keys.encode() else {
+        panic!("it was short enough to be read")
+    };
+    assert!(JobKeys::decode(&bytes).is_ok());
+    let job = keys.scope().name().clone();
+    let all = Keys::from(keys);
+    assert!(all.tag_and_path(&job).is_none_or(|(tag, path)| {
+        let terms = all.grant().map(|grant| *grant.terms());
+        terms.is_some_and(|terms| terms.covers(tag, &path.blinded()))
+    }));
+    true
 }
 
 pub(crate) fn index(input: &[u8]) -> bool {

@@ -19,15 +19,17 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 20] = [
+pub const TARGETS: [Target; 22] = [
     target("certificate", messages::certificate),
     target("decompress", image::decompress),
     target("footer", shard::footer),
+    target("grant", image::grant),
     target("grid", messages::grid),
     target("header", shard::header),
     target("history", state::history),
     target("index", image::index),
     target("job_id", messages::job_id),
+    target("job_keys", image::job_keys),
     target("join_token", messages::join_token),
     target("knowledge", state::knowledge),
     target("manifest", image::manifest),

@@ -106,6 +106,12 @@ pub(crate) fn job_id(input: &[u8]) -> bool {
         return false;
     };
     assert_eq!(job.as_str(), text);
-    assert!(!text.is_empty() && text.len() <= 128 && !text.contains(['/', '\0', '\n']));
+    assert!(!text.is_empty() && text.len() <= 255 && !text.contains(['\0', '\n', '%']));
+    assert!(
+        job.components()
+            .all(|part| !matches!(part, "" | "." | ".."))
+    );
+    let name = job.file_name();
+    assert!(!name.contains('/') && name.len() <= 255 && name != "." && name != "..");
     true
 }

@@ -1,0 +1,465 @@
+//! What an owner lets another key do, and which of these grants are void.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{JobTag, OwnerId, PublicKey};
+use crate::scope::{Blinded, rest_below, tag_of};
+use crate::seal::OwnerSecret;
+use crate::serial::SerialError;
+use crate::signed::{self, FrameError};
+
+/// Longest grant.
+pub const GRANT_BYTES_MAX: usize = 512;
+
+/// Longest list of void grants.
+pub const VOID_BYTES_MAX: usize = 256;
+
+/// By how much the clocks of owner, job and hosts may differ, in seconds, before a grant is refused
+/// that only just began or ended.
+pub const CLOCK_SLACK_S: u64 = 86_400;
+
+const MAGIC: &[u8; 8] = b"CKPTGRA1";
+const VOID_MAGIC: &[u8; 8] = b"CKPTVOI1";
+const FORMAT: u16 = 1;
+
+/// What may be done with the jobs of a grant.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "u8", into = "u8")]
+pub struct Rights(u8);
+
+/// A number that names no rights, or some that this version does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("rights {0} are not known to this version")]
+pub struct UnknownRights(u8);
+
+/// Text that names no rights.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no right: save, restore, remove, separated by commas")]
+pub struct RightsText(String);
+
+impl Rights {
+    /// To store new versions.
+    pub const SAVE: Self = Self(1);
+    /// To find and read versions.
+    pub const RESTORE: Self = Self(2);
+    /// To remove versions and change the lease.
+    pub const REMOVE: Self = Self(4);
+
+    const NAMES: [(Self, &'static str); 3] = [
+        (Self::SAVE, "save"),
+        (Self::RESTORE, "restore"),
+        (Self::REMOVE, "remove"),
+    ];
+
+    /// These and the others.
+    #[must_use]
+    pub const fn and(self, others: Self) -> Self {
+        Self(self.0 | others.0)
+    }
+
+    /// Whether all of `wanted` are among them.
+    pub const fn has(self, wanted: Self) -> bool {
+        self.0 & wanted.0 == wanted.0
+    }
+}
+
+impl TryFrom<u8> for Rights {
+    type Error = UnknownRights;
+
+    fn try_from(bits: u8) -> Result<Self, UnknownRights> {
+        match bits {
+            1..=7 => Ok(Self(bits)),
+            other => Err(UnknownRights(other)),
+        }
+    }
+}
+
+impl From<Rights> for u8 {
+    fn from(rights: Rights) -> Self {
+        rights.0
+    }
+}
+
+impl std::str::FromStr for Rights {
+    type Err = RightsText;
+
+    fn from_str(text: &str) -> Result<Self, RightsText> {
+        let one = |name: &str| {
+            let mut names = Self::NAMES.iter();
+            let found = names.find(|(_, have)| *have == name);
+            found
+                .map(|(right, _)| *right)
+                .ok_or_else(|| RightsText(name.to_owned()))
+        };
+        let mut all = text.split(',').map(one);
+        let first = all.next().ok_or_else(|| RightsText(text.to_owned()))??;
+        all.try_fold(first, |rights, right| Ok(rights.and(right?)))
+    }
+}
+
+impl fmt::Display for Rights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let have = Self::NAMES.iter().filter(|(right, _)| self.has(*right));
+        let names: Vec<&str> = have.map(|(_, name)| *name).collect();
+        f.write_str(&names.join(","))
+    }
+}
+
+impl fmt::Debug for Rights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Rights({self})")
+    }
+}
+
+/// Which jobs a grant is for, as far as hosts know them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum GrantScope {
+    /// The job with this tag.
+    Job(JobTag),
+    /// All jobs strictly below the prefix with this tag.
+    Below(JobTag),
+}
+
+/// What a grant says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Terms {
+    format: u16,
+    /// The grid: the hash of its authority's certificate.
+    pub grid: [u8; 32],
+    /// Who gives it.
+    pub owner: OwnerId,
+    /// The key that it is given to.
+    pub key: PublicKey,
+    /// For which jobs.
+    pub scope: GrantScope,
+    /// What may be done with them.
+    pub rights: Rights,
+    /// Its number; an owner makes grants void by it.
+    pub serial: u64,
+    /// When it begins, Unix seconds.
+    pub not_before: u64,
+    /// When it ends, Unix seconds; not before it begins.
+    pub not_after: u64,
+}
+
+/// Fields of a new grant. See [`Terms`].
+#[derive(Clone, Copy, Debug)]
+pub struct NewGrant {
+    /// The grid.
+    pub grid: [u8; 32],
+    /// The key that it is given to.
+    pub key: PublicKey,
+    /// For which jobs.
+    pub scope: GrantScope,
+    /// What may be done with them.
+    pub rights: Rights,
+    /// Its number.
+    pub serial: u64,
+    /// When it begins, Unix seconds.
+    pub not_before: u64,
+    /// When it ends, Unix seconds.
+    pub not_after: u64,
+}
+
+/// Bytes that are no grant or list of void grants, or one that must not be believed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GrantError {
+    /// Malformed.
+    #[error("grant: {0}")]
+    Serial(#[from] SerialError),
+    /// It does not begin as a grant does, or is not written in the one way there is.
+    #[error("not a grant")]
+    Frame,
+    /// The signature is not the owner's.
+    #[error("grant of owner {0}: bad signature")]
+    Signature(OwnerId),
+    /// A format that this version does not read.
+    #[error("grant format {0} is not known to this version")]
+    Format(u16),
+    /// It ends before it begins.
+    #[error("grant from {0} to {1}")]
+    Times(u64, u64),
+    /// It is given to the owner's own key.
+    #[error("a grant for the owner's own key")]
+    Own,
+}
+
+impl From<FrameError> for GrantError {
+    fn from(cause: FrameError) -> Self {
+        match cause {
+            FrameError::Serial(cause) => Self::Serial(cause),
+            FrameError::Frame => Self::Frame,
+        }
+    }
+}
+
+/// A grant whose signature was checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    terms: Terms,
+    bytes: Vec<u8>,
+}
+
+impl Grant {
+    /// Makes and signs a grant.
+    ///
+    /// # Errors
+    /// When it ends before it begins, or is for the owner's own key.
+    pub fn sign(owner: &OwnerSecret, new: NewGrant) -> Result<Self, GrantError> {
+        let terms = Terms {
+            format: FORMAT,
+            grid: new.grid,
+            owner: owner.id(),
+            key: new.key,
+            scope: new.scope,
+            rights: new.rights,
+            serial: new.serial,
+            not_before: new.not_before,
+            not_after: new.not_after,
+        };
+        let bytes = signed::write(MAGIC, &terms, GRANT_BYTES_MAX, |bytes| owner.sign(bytes))?;
+        Self::parse(&bytes)
+    }
+
+    /// Reads a grant and checks its signature. Whether it is current, of this grid and not void is the
+    /// caller's to check.
+    ///
+    /// # Errors
+    /// When it is malformed, changed, or contradicts itself.
+    pub fn parse(bytes: &[u8]) -> Result<Self, GrantError> {
+        let record = signed::read::<Terms>(MAGIC, bytes, GRANT_BYTES_MAX)?;
+        let terms = record.body;
+        if !terms.owner.verify(record.signed, record.signature) {
+            return Err(GrantError::Signature(terms.owner));
+        }
+        if terms.format != FORMAT {
+            return Err(GrantError::Format(terms.format));
+        }
+        if terms.not_after < terms.not_before {
+            return Err(GrantError::Times(terms.not_before, terms.not_after));
+        }
+        if terms.key == terms.owner.into() {
+            return Err(GrantError::Own);
+        }
+        let bytes = bytes.to_vec();
+        Ok(Self { terms, bytes })
+    }
+
+    /// What it says.
+    pub const fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Terms {
+    /// Whether the job with this tag and path is one of the grant's. The path is not needed, and not
+    /// looked at, when the grant is for one job.
+    pub fn covers(&self, tag: JobTag, path: &[Blinded]) -> bool {
+        match self.scope {
+            GrantScope::Job(only) => only == tag,
+            GrantScope::Below(prefix) => {
+                rest_below(self.owner, prefix, path).is_some() && tag_of(self.owner, path) == tag
+            }
+        }
+    }
+
+    /// Whether `now`, Unix seconds, is within its time; clocks may differ by [`CLOCK_SLACK_S`].
+    pub const fn is_current(&self, now: u64) -> bool {
+        self.not_before <= now.saturating_add(CLOCK_SLACK_S)
+            && now <= self.not_after.saturating_add(CLOCK_SLACK_S)
+    }
+}
+
+/// An owner's word on which grants are void: all with a serial below a number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VoidList {
+    words: VoidWords,
+    bytes: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct VoidWords {
+    format: u16,
+    owner: OwnerId,
+    serials_below: u64,
+}
+
+impl VoidList {
+    /// Makes and signs a list.
+    ///
+    /// # Errors
+    /// Never, as a list fits.
+    pub fn sign(owner: &OwnerSecret, serials_below: u64) -> Result<Self, GrantError> {
+        let words = VoidWords {
+            format: FORMAT,
+            owner: owner.id(),
+            serials_below,
+        };
+        let bytes = signed::write(VOID_MAGIC, &words, VOID_BYTES_MAX, |bytes| {
+            owner.sign(bytes)
+        })?;
+        Self::parse(&bytes)
+    }
+
+    /// Reads a list and checks its signature.
+    ///
+    /// # Errors
+    /// When it is malformed or changed.
+    pub fn parse(bytes: &[u8]) -> Result<Self, GrantError> {
+        let record = signed::read::<VoidWords>(VOID_MAGIC, bytes, VOID_BYTES_MAX)?;
+        let words = record.body;
+        if !words.owner.verify(record.signed, record.signature) {
+            return Err(GrantError::Signature(words.owner));
+        }
+        if words.format != FORMAT {
+            return Err(GrantError::Format(words.format));
+        }
+        let bytes = bytes.to_vec();
+        Ok(Self { words, bytes })
+    }
+
+    /// Whose grants it is about.
+    pub const fn owner(&self) -> OwnerId {
+        self.words.owner
+    }
+
+    /// Grants with smaller serials are void. A list with a larger number replaces one with a smaller.
+    pub const fn serials_below(&self) -> u64 {
+        self.words.serials_below
+    }
+
+    /// Whether a grant of any owner is void by this list.
+    pub fn voids(&self, grant: &Terms) -> bool {
+        grant.owner == self.words.owner && grant.serial < self.words.serials_below
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn owner() -> OwnerSecret {
+        OwnerSecret::new([9; 32])
+    }
+
+    fn new() -> NewGrant {
+        NewGrant {
+            grid: [1; 32],
+            key: PublicKey(OwnerSecret::new([2; 32]).id().0),
+            scope: GrantScope::Job(JobTag([3; 32])),
+            rights: Rights::SAVE.and(Rights::RESTORE),
+            serial: 7,
+            not_before: 1_000_000,
+            not_after: 2_000_000,
+        }
+    }
+
+    #[test]
+    fn a_grant_comes_back_and_is_short() {
+        for scope in [
+            GrantScope::Job(JobTag([3; 32])),
+            GrantScope::Below(JobTag([4; 32])),
+        ] {
+            let longest = NewGrant {
+                scope,
+                serial: u64::MAX,
+                not_before: u64::MAX,
+                not_after: u64::MAX,
+                ..new()
+            };
+            let grant = Grant::sign(&owner(), longest).unwrap();
+            assert!(grant.bytes().len() < 300, "{}", grant.bytes().len());
+            assert_eq!(Grant::parse(grant.bytes()), Ok(grant.clone()));
+            assert_eq!(grant.terms().scope, scope);
+        }
+    }
+
+    #[test]
+    fn one_that_was_changed_is_not_believed() {
+        let good = Grant::sign(&owner(), new()).unwrap();
+        let void = VoidList::sign(&owner(), 8).unwrap();
+        for at in 0..good.bytes().len() {
+            let mut bad = good.bytes().to_vec();
+            bad[at] ^= 1;
+            assert!(Grant::parse(&bad).is_err(), "byte {at}");
+            assert!(Grant::parse(&good.bytes()[..at]).is_err());
+        }
+        for at in 0..void.bytes().len() {
+            let mut bad = void.bytes().to_vec();
+            bad[at] ^= 1;
+            assert!(VoidList::parse(&bad).is_err(), "byte {at}");
+        }
+        assert!(VoidList::parse(good.bytes()).is_err() && Grant::parse(void.bytes()).is_err());
+    }
+
+    #[test]
+    fn a_grant_that_contradicts_itself_is_not_made() {
+        let backwards = NewGrant {
+            not_after: 999_999,
+            ..new()
+        };
+        let refused = Grant::sign(&owner(), backwards);
+        assert_eq!(refused, Err(GrantError::Times(1_000_000, 999_999)));
+        let own = NewGrant {
+            key: owner().id().into(),
+            ..new()
+        };
+        assert_eq!(Grant::sign(&owner(), own), Err(GrantError::Own));
+    }
+
+    #[test]
+    fn a_grant_holds_for_its_time_and_until_its_serial_is_void() {
+        let grant = Grant::sign(&owner(), new()).unwrap();
+        let terms = grant.terms();
+        for (now, is_current) in [
+            (1_000_000 - CLOCK_SLACK_S - 1, false),
+            (1_000_000 - CLOCK_SLACK_S, true),
+            (2_000_000 + CLOCK_SLACK_S, true),
+            (2_000_001 + CLOCK_SLACK_S, false),
+        ] {
+            assert_eq!(terms.is_current(now), is_current, "{now}");
+        }
+        for (below, is_void) in [(0, false), (7, false), (8, true)] {
+            let list = VoidList::sign(&owner(), below).unwrap();
+            assert_eq!(list.voids(terms), is_void, "{below}");
+        }
+        let others = VoidList::sign(&OwnerSecret::new([8; 32]), 100).unwrap();
+        assert!(!others.voids(terms));
+    }
+
+    #[test]
+    fn rights_are_named() {
+        let all: Rights = "save,restore,remove".parse().unwrap();
+        assert_eq!(all.to_string(), "save,restore,remove");
+        assert!(all.has(Rights::SAVE.and(Rights::REMOVE)));
+        let one: Rights = "restore".parse().unwrap();
+        assert!(one.has(Rights::RESTORE) && !one.has(all));
+        for bad in ["", "save,", "read"] {
+            assert!(bad.parse::<Rights>().is_err());
+        }
+        assert!(Rights::try_from(0).is_err() && Rights::try_from(8).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_without_harm(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let _ = (Grant::parse(&bytes), VoidList::parse(&bytes));
+            let both = [MAGIC.as_slice(), &bytes].concat();
+            let _ = Grant::parse(&both);
+        }
+    }
+}

@@ -1,0 +1,484 @@
+//! The keys that a program holds: an owner's, or those of some of an owner's jobs.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use zeroize::{Zeroize, Zeroizing};
+
+use crate::grant::{Grant, GrantError, GrantScope, NewGrant, Rights};
+use crate::id::{CheckpointId, JobTag, OwnerId, PublicKey};
+use crate::job::{JobId, JobScope};
+use crate::scope::{JobSecret, Path, Scope, tag_of};
+use crate::seal::{OpenError, OwnerSecret, SummaryKey};
+use crate::serial::{self, SerialError};
+
+/// Most bytes of encoded job keys.
+pub const JOB_KEYS_BYTES_MAX: usize = 256 << 10;
+
+/// Most checkpoints of format 1 of which job keys have the summary keys.
+pub const SUMMARIES_MAX: usize = 4096;
+
+const FORMAT: u16 = 1;
+
+/// The keys that a program holds.
+#[derive(Clone, Debug)]
+pub enum Keys {
+    /// Those of all jobs.
+    Owner(OwnerSecret),
+    /// Those of one job, or of all below a prefix.
+    Job(Box<JobKeys>),
+}
+
+impl From<OwnerSecret> for Keys {
+    fn from(owner: OwnerSecret) -> Self {
+        Self::Owner(owner)
+    }
+}
+
+impl From<JobKeys> for Keys {
+    fn from(keys: JobKeys) -> Self {
+        Self::Job(Box::new(keys))
+    }
+}
+
+impl Keys {
+    /// Whose jobs they are for.
+    pub fn owner(&self) -> OwnerId {
+        match self {
+            Self::Owner(owner) => owner.id(),
+            Self::Job(keys) => keys.grant.terms().owner,
+        }
+    }
+
+    /// The public half of the key that signs.
+    pub fn signer(&self) -> PublicKey {
+        self.identity().id().into()
+    }
+
+    /// The key that signs, and that shows in connections who this is.
+    pub const fn identity(&self) -> &OwnerSecret {
+        match self {
+            Self::Owner(owner) => owner,
+            Self::Job(keys) => &keys.key,
+        }
+    }
+
+    /// What allows the signer to sign, when it is not the owner.
+    pub const fn grant(&self) -> Option<&Grant> {
+        match self {
+            Self::Owner(_) => None,
+            Self::Job(keys) => Some(&keys.grant),
+        }
+    }
+
+    /// Whether they are good for this.
+    pub const fn may(&self, rights: Rights) -> bool {
+        match self {
+            Self::Owner(_) => true,
+            Self::Job(keys) => keys.grant.terms().rights.has(rights),
+        }
+    }
+
+    /// What hosts know of a job, and where it lies; `None` when the keys are not for it.
+    pub fn tag_and_path(&self, job: &JobId) -> Option<(JobTag, Path)> {
+        match self {
+            Self::Owner(owner) => {
+                let (_, path) = Scope::of_owner(owner.seed()).job(job)?;
+                Some((owner_tag(owner, job, &path), path))
+            }
+            Self::Job(keys) => keys.tag_and_path(job),
+        }
+    }
+
+    /// What hosts know of a job instead of its name; `None` when the keys are not for it.
+    pub fn job_tag(&self, job: &JobId) -> Option<JobTag> {
+        self.tag_and_path(job).map(|(tag, _)| tag)
+    }
+
+    /// Ed25519 signature of `message`.
+    pub fn sign(&self, message: &[u8]) -> [u8; 64] {
+        self.identity().sign(message)
+    }
+
+    /// Key of the summary of a checkpoint of format 1.
+    pub(crate) fn plain_summary_key(&self, id: CheckpointId) -> Result<SummaryKey, OpenError> {
+        match self {
+            Self::Owner(owner) => Ok(owner.summary_key(id)),
+            Self::Job(keys) => keys.summaries.get(&id).cloned().ok_or(OpenError),
+        }
+    }
+
+    /// Key of the summary of a checkpoint of the job with this path.
+    pub(crate) fn summary_key(
+        &self,
+        tag: JobTag,
+        path: &Path,
+        id: CheckpointId,
+    ) -> Result<SummaryKey, OpenError> {
+        let secret = match self {
+            Self::Owner(owner) => Scope::of_owner(owner.seed()).find(path)?,
+            Self::Job(keys) => keys.secret(tag, path)?,
+        };
+        Ok(secret.summary_key(id))
+    }
+}
+
+/// A job's tag, as its owner knows it. Names without a slash keep the tags of format 1.
+fn owner_tag(owner: &OwnerSecret, job: &JobId, path: &Path) -> JobTag {
+    match path.depth() {
+        1 => owner.plain_job_tag(job),
+        _ => tag_of(owner.id(), &path.blinded()),
+    }
+}
+
+/// Keys of one job, or of all below a prefix: what the machine of a job has instead of the owner's key.
+#[derive(Clone)]
+pub struct JobKeys {
+    key: OwnerSecret,
+    grant: Grant,
+    scope: JobScope,
+    reach: Reach,
+    summaries: BTreeMap<CheckpointId, SummaryKey>,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+enum Reach {
+    Job { secret: JobSecret, path: Path },
+    Below(Scope),
+}
+
+/// What new job keys are to be for.
+#[derive(Clone, Debug)]
+pub struct NewJobKeys {
+    /// The grid: the hash of its authority's certificate.
+    pub grid: [u8; 32],
+    /// For which jobs.
+    pub scope: JobScope,
+    /// What may be done with them.
+    pub rights: Rights,
+    /// The grant's number.
+    pub serial: u64,
+    /// When they begin to hold, Unix seconds.
+    pub not_before: u64,
+    /// When they cease to hold, Unix seconds.
+    pub not_after: u64,
+}
+
+/// Bytes that are no job keys.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JobKeysError {
+    /// Malformed.
+    #[error("job key: {0}")]
+    Serial(#[from] SerialError),
+    /// The grant in it is none.
+    #[error("job key: {0}")]
+    Grant(#[from] GrantError),
+    /// A format that this version does not read.
+    #[error("job key of format {0}, which is not known to this version")]
+    Format(u16),
+    /// Parts that do not belong together.
+    #[error("job key: {0} is not that of the grant")]
+    Mismatch(&'static str),
+    /// A name that can't be a scope.
+    #[error("no key can be made for {0}")]
+    Scope(JobScope),
+    /// Too many summary keys.
+    #[error("job key with {0} checkpoints of format 1, at most {SUMMARIES_MAX} are allowed")]
+    TooMany(usize),
+}
+
+/// How job keys are written.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    format: u16,
+    seed: [u8; 32],
+    #[serde(with = "serde_bytes")]
+    grant: Vec<u8>,
+    scope: JobScope,
+    reach: Reach,
+    summaries: Vec<(CheckpointId, SummaryKey)>,
+}
+
+impl Drop for Written {
+    fn drop(&mut self) {
+        self.seed.zeroize();
+    }
+}
+
+impl JobKeys {
+    /// Keys for some of an owner's jobs, with the seed of a fresh key pair of their own (32 random
+    /// bytes). `summaries` are the checkpoints of format 1 that they can read.
+    ///
+    /// # Errors
+    /// When the grant contradicts itself or there are too many summaries.
+    pub fn issue(
+        owner: &OwnerSecret,
+        seed: [u8; 32],
+        new: NewJobKeys,
+        summaries: impl IntoIterator<Item = CheckpointId>,
+    ) -> Result<Self, JobKeysError> {
+        let key = OwnerSecret::new(seed);
+        let all = Scope::of_owner(owner.seed());
+        let (scope, reach) = match &new.scope {
+            JobScope::Job(job) => {
+                let made = all.job(job);
+                let (secret, path) = made.ok_or_else(|| JobKeysError::Scope(new.scope.clone()))?;
+                let tag = owner_tag(owner, job, &path);
+                (GrantScope::Job(tag), Reach::Job { secret, path })
+            }
+            JobScope::Below(name) => {
+                let made = all.job(name);
+                let (_, path) = made.ok_or_else(|| JobKeysError::Scope(new.scope.clone()))?;
+                let tag = tag_of(owner.id(), &path.blinded());
+                (GrantScope::Below(tag), Reach::Below(all.below(name)))
+            }
+        };
+        let terms = NewGrant {
+            grid: new.grid,
+            key: key.id().into(),
+            scope,
+            rights: new.rights,
+            serial: new.serial,
+            not_before: new.not_before,
+            not_after: new.not_after,
+        };
+        let summaries = summaries.into_iter().map(|id| (id, owner.summary_key(id)));
+        let keys = Self {
+            grant: Grant::sign(owner, terms)?,
+            key,
+            scope: new.scope,
+            reach,
+            summaries: summaries.collect(),
+        };
+        keys.checked()
+    }
+
+    /// Reads what [`Self::encode`] writes.
+    ///
+    /// # Errors
+    /// When the bytes are no job keys, or their parts do not belong together.
+    pub fn decode(bytes: &[u8]) -> Result<Self, JobKeysError> {
+        let mut written: Written = serial::decode(bytes, JOB_KEYS_BYTES_MAX)?;
+        if written.format != FORMAT {
+            return Err(JobKeysError::Format(written.format));
+        }
+        let count = written.summaries.len();
+        let summaries = std::mem::take(&mut written.summaries).into_iter().collect();
+        let keys = Self {
+            key: OwnerSecret::new(written.seed),
+            grant: Grant::parse(&written.grant)?,
+            scope: written.scope.clone(),
+            reach: written.reach.clone(),
+            summaries,
+        };
+        if keys.summaries.len() != count {
+            return Err(JobKeysError::Mismatch("a summary key that is there twice"));
+        }
+        keys.checked()
+    }
+
+    fn checked(self) -> Result<Self, JobKeysError> {
+        let terms = self.grant.terms();
+        if terms.key != self.key.id().into() {
+            return Err(JobKeysError::Mismatch("the key"));
+        }
+        if self.summaries.len() > SUMMARIES_MAX {
+            return Err(JobKeysError::TooMany(self.summaries.len()));
+        }
+        let depth = self.scope.name().components().count();
+        let is_right = match (&self.scope, &self.reach, terms.scope) {
+            (JobScope::Job(_), Reach::Job { path, .. }, GrantScope::Job(tag)) => {
+                path.depth() == depth && (depth == 1 || tag_of(terms.owner, &path.blinded()) == tag)
+            }
+            (JobScope::Below(name), Reach::Below(scope), GrantScope::Below(tag)) => {
+                scope.has_tag(terms.owner, tag) && scope.depth() == name.components().count()
+            }
+            _ => false,
+        };
+        if is_right {
+            Ok(self)
+        } else {
+            Err(JobKeysError::Mismatch("the scope"))
+        }
+    }
+
+    /// The keys as bytes, for the key file; secret.
+    ///
+    /// # Errors
+    /// Never, as [`SUMMARIES_MAX`] summary keys fit.
+    pub fn encode(&self) -> Result<Zeroizing<Vec<u8>>, JobKeysError> {
+        let summaries = self.summaries.iter();
+        let written = Written {
+            format: FORMAT,
+            seed: *self.key.seed(),
+            grant: self.grant.bytes().to_vec(),
+            scope: self.scope.clone(),
+            reach: self.reach.clone(),
+            summaries: summaries.map(|(id, key)| (*id, key.clone())).collect(),
+        };
+        let bytes = serial::encode(&written, JOB_KEYS_BYTES_MAX)?;
+        Ok(Zeroizing::new(bytes))
+    }
+
+    /// The grant that allows them.
+    pub const fn grant(&self) -> &Grant {
+        &self.grant
+    }
+
+    /// For which jobs they are.
+    pub const fn scope(&self) -> &JobScope {
+        &self.scope
+    }
+
+    /// The checkpoints of format 1 that they can read.
+    pub fn summaries(&self) -> impl Iterator<Item = CheckpointId> {
+        self.summaries.keys().copied()
+    }
+
+    fn tag_and_path(&self, job: &JobId) -> Option<(JobTag, Path)> {
+        if !self.scope.has(job) {
+            return None;
+        }
+        let terms = self.grant.terms();
+        match (&self.reach, terms.scope) {
+            (Reach::Job { path, .. }, GrantScope::Job(tag)) => Some((tag, path.clone())),
+            (Reach::Below(scope), GrantScope::Below(_)) => {
+                let (_, path) = scope.job(job)?;
+                Some((tag_of(terms.owner, &path.blinded()), path))
+            }
+            _ => None,
+        }
+    }
+
+    fn secret(&self, tag: JobTag, path: &Path) -> Result<JobSecret, OpenError> {
+        match (&self.reach, self.grant.terms().scope) {
+            (Reach::Job { secret, .. }, GrantScope::Job(only)) if only == tag => Ok(secret.clone()),
+            (Reach::Below(scope), GrantScope::Below(_)) => scope.find(path),
+            _ => Err(OpenError),
+        }
+    }
+}
+
+impl fmt::Debug for JobKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JobKeys")
+            .field("scope", &self.scope)
+            .field("grant", self.grant.terms())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owner() -> OwnerSecret {
+        OwnerSecret::new([9; 32])
+    }
+
+    fn issue(scope: &str) -> JobKeys {
+        let new = NewJobKeys {
+            grid: [1; 32],
+            scope: scope.parse().unwrap(),
+            rights: Rights::SAVE.and(Rights::RESTORE),
+            serial: 7,
+            not_before: 1_000_000,
+            not_after: 2_000_000,
+        };
+        JobKeys::issue(&owner(), [2; 32], new, [CheckpointId([5; 16])]).unwrap()
+    }
+
+    fn job(text: &str) -> JobId {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn job_keys_agree_with_the_owner_on_tags_and_paths_of_their_jobs_and_have_no_others() {
+        let all = Keys::from(owner());
+        let jobs = ["42", "a", "a/b", "a/b/c", "a/b/c/d", "a/bc", "b"];
+        for (scope, mine) in [
+            ("42", vec!["42"]),
+            ("a", vec!["a"]),
+            ("a/b", vec!["a/b"]),
+            ("a/", vec!["a/b", "a/b/c", "a/b/c/d", "a/bc"]),
+            ("a/b/", vec!["a/b/c", "a/b/c/d"]),
+        ] {
+            let keys = Keys::from(issue(scope));
+            assert_eq!(keys.owner(), owner().id());
+            for name in jobs {
+                let theirs = keys.tag_and_path(&job(name));
+                assert_eq!(theirs.is_some(), mine.contains(&name), "{scope} {name}");
+                let owners = all.tag_and_path(&job(name)).unwrap();
+                let terms = keys.grant().unwrap().terms();
+                let covers = terms.covers(owners.0, &owners.1.blinded());
+                assert_eq!(covers, theirs.is_some(), "{scope} {name}");
+                if let Some(theirs) = theirs {
+                    assert_eq!(theirs, owners);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn summary_keys_are_had_for_the_own_jobs_only() {
+        let all = Keys::from(owner());
+        let id = CheckpointId([5; 16]);
+        for scope in ["42", "a/b", "a/", "a/b/"] {
+            let keys = issue(scope);
+            let is_mine = |name: &JobId| keys.scope().has(name);
+            for name in ["42", "43", "a", "a/b", "a/c", "a/b/c"].map(job) {
+                let (tag, path) = all.tag_and_path(&name).unwrap();
+                let owners = all.summary_key(tag, &path, id).unwrap();
+                let theirs = Keys::from(keys.clone()).summary_key(tag, &path, id);
+                assert!(theirs.is_ok() == is_mine(&name), "{scope} {name}");
+                assert!(theirs.is_err() || theirs == Ok(owners));
+            }
+            let old = Keys::from(keys.clone()).plain_summary_key(id);
+            assert!(old == Ok(owner().summary_key(id)));
+            let other = Keys::from(keys).plain_summary_key(CheckpointId([6; 16]));
+            assert!(other.is_err());
+        }
+    }
+
+    #[test]
+    fn job_keys_come_back_and_parts_of_others_are_refused() {
+        for scope in ["42", "a/b", "a/b/", "a/"] {
+            let keys = issue(scope);
+            let bytes = keys.encode().unwrap();
+            let back = JobKeys::decode(&bytes).unwrap();
+            assert_eq!(back.encode().unwrap(), bytes);
+            assert_eq!(back.scope().to_string(), scope);
+            for len in 0..bytes.len() {
+                assert!(JobKeys::decode(&bytes[..len]).is_err());
+            }
+            let mixed = JobKeys {
+                key: OwnerSecret::new([3; 32]),
+                ..keys.clone()
+            };
+            let refused = JobKeys::decode(&mixed.encode().unwrap()).map(|_| ());
+            assert_eq!(refused, Err(JobKeysError::Mismatch("the key")));
+            for other in ["a/c", "b/c/", "b/", "a/b/c"] {
+                let mixed = JobKeys {
+                    reach: issue(other).reach,
+                    ..keys.clone()
+                };
+                let refused = JobKeys::decode(&mixed.encode().unwrap()).map(|_| ());
+                assert_eq!(
+                    refused,
+                    Err(JobKeysError::Mismatch("the scope")),
+                    "{scope} {other}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn secrets_are_not_printed() {
+        let shown = format!("{:?}", Keys::from(issue("a/b/")));
+        assert!(
+            shown.contains("JobKeys") && !shown.contains("secret"),
+            "{shown}"
+        );
+    }
+}

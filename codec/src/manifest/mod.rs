@@ -1,0 +1,453 @@
+//! The signed record that says how to get an image back.
+//!
+//! Its body is public: hosts check it, and can rebuild a lost shard from it, without any key. What
+//! is nobody's business (job, data key, sizes) is in the sealed summary.
+//!
+//! There are two formats. The second has who signed and by what grant, the job's path, labels and
+//! witnesses.
+
+mod public;
+mod summary;
+
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+pub use public::{NewManifest, Public};
+pub use summary::{ImageKind, Summary, Tail, WITNESSES_MAX};
+
+use crate::geometry::SEAL_OVERHEAD;
+use crate::grant::{Grant, GrantError};
+use crate::hash::ManifestHash;
+use crate::id::{OwnerId, PublicKey};
+use crate::index::StoredSegment;
+use crate::job::JobId;
+use crate::keys::Keys;
+use crate::labels::Labels;
+use crate::scope::Path;
+use crate::seal::{Cipher, OpenError};
+use crate::serial::{self, SerialError};
+use public::{Public1, Public2};
+
+/// Longest manifest.
+pub const MANIFEST_BYTES_MAX: usize = 64 << 10;
+
+const MAGIC_1: &[u8; 8] = b"CKPTMAN1";
+const MAGIC_2: &[u8; 8] = b"CKPTMAN2";
+const SIGNATURE_BYTES: usize = 64;
+const PREFIX_BYTES: usize = 12;
+
+/// Bytes of a manifest beside its public part and its summary, at most: prefix, signature, length and
+/// seal of the summary.
+const OVERHEAD_BYTES: usize = PREFIX_BYTES + SIGNATURE_BYTES + 9 + SEAL_OVERHEAD;
+
+/// Formats of manifests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Format {
+    /// The first: signed by the owner; no labels, no witnesses.
+    One,
+    /// Signed by the owner or with a grant.
+    Two,
+}
+
+impl Format {
+    const fn magic(self) -> &'static [u8; 8] {
+        match self {
+            Self::One => MAGIC_1,
+            Self::Two => MAGIC_2,
+        }
+    }
+}
+
+/// Bytes that are no manifest, or one that must not be believed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ManifestError {
+    /// Not a manifest at all.
+    #[error("manifest: {0}")]
+    Serial(#[from] SerialError),
+    /// It does not begin as a manifest does, or has another length than it says.
+    #[error("not a manifest")]
+    Frame,
+    /// The signature is not the owner's.
+    #[error("manifest of owner {0}: bad signature")]
+    Signature(OwnerId),
+    /// A format that this version does not read.
+    #[error("manifest format {0} is not known to this version")]
+    Format(u16),
+    /// Numbers that contradict each other.
+    #[error("manifest: impossible {0}")]
+    Number(&'static str),
+    /// The path is not that of the job.
+    #[error("manifest: the path is another job's")]
+    Path,
+    /// The grant in it is none.
+    #[error("manifest: {0}")]
+    Grant(#[from] GrantError),
+    /// The signer may not sign this.
+    #[error("manifest: the signer is not allowed to sign it: {0}")]
+    NotGranted(&'static str),
+    /// The keys are not for this job.
+    #[error("the key is not for job {0}")]
+    OtherJob(JobId),
+    /// What format 1 does not have.
+    #[error("manifests of format 1 have no {0}")]
+    OnlyIn2(&'static str),
+    /// The summary does not open.
+    #[error("manifest summary: {0}")]
+    Open(#[from] OpenError),
+    /// The summary names another job than the public part.
+    #[error("manifest: the summary is of another job")]
+    Job,
+}
+
+/// Who signed a manifest of format 2, and for which job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Signed {
+    signer: PublicKey,
+    grant: Option<Grant>,
+    path: Path,
+}
+
+/// A manifest whose signature and numbers were checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Manifest {
+    public: Public,
+    public_len: usize,
+    /// In format 2.
+    signed: Option<Signed>,
+    summary: Vec<u8>,
+    bytes: Vec<u8>,
+}
+
+impl Manifest {
+    /// Makes and signs a manifest.
+    ///
+    /// # Errors
+    /// When it is longer than [`MANIFEST_BYTES_MAX`], its numbers contradict each other, the keys are
+    /// not for the job, or the format has no place for what is to be said.
+    pub fn sign(
+        keys: &Keys,
+        format: Format,
+        new: NewManifest,
+        summary: &Summary,
+    ) -> Result<Self, ManifestError> {
+        let composed = Composed::new(keys, format, new, summary)?;
+        let Composed {
+            public,
+            path,
+            mut body,
+            plain,
+        } = composed;
+        let (id, tag) = (public.checkpoint, public.job_tag);
+        let sealed = match (public.cipher, format) {
+            (Cipher::None, _) => plain,
+            (Cipher::Aes256Gcm, Format::One) => keys.plain_summary_key(id)?.seal(&body, plain),
+            (Cipher::Aes256Gcm, Format::Two) => {
+                keys.summary_key(tag, &path, id)?.seal(&body, plain)
+            }
+        };
+        body.extend(serial::encode(
+            &serde_bytes::Bytes::new(&sealed),
+            MANIFEST_BYTES_MAX,
+        )?);
+
+        let mut bytes = format.magic().to_vec();
+        let too_long = SerialError::TooLong {
+            actual: PREFIX_BYTES + body.len() + SIGNATURE_BYTES,
+            limit: MANIFEST_BYTES_MAX,
+        };
+        if PREFIX_BYTES + body.len() + SIGNATURE_BYTES > MANIFEST_BYTES_MAX {
+            return Err(too_long.into());
+        }
+        let body_len = u32::try_from(body.len()).map_err(|_| too_long)?;
+        bytes.extend_from_slice(&body_len.to_le_bytes());
+        bytes.extend_from_slice(&body);
+        let signature = keys.sign(&bytes);
+        bytes.extend_from_slice(&signature);
+        Self::parse(bytes)
+    }
+
+    /// Reads a manifest and checks its signature and numbers and, if it was signed with a grant, that
+    /// the grant covers it. Whether the grant is void is the caller's to check.
+    ///
+    /// # Errors
+    /// When it is malformed, changed, not allowed, or contradicts itself.
+    pub fn parse(bytes: Vec<u8>) -> Result<Self, ManifestError> {
+        if bytes.len() > MANIFEST_BYTES_MAX {
+            return Err(SerialError::TooLong {
+                actual: bytes.len(),
+                limit: MANIFEST_BYTES_MAX,
+            }
+            .into());
+        }
+        let (magic, rest) = bytes.split_first_chunk().ok_or(ManifestError::Frame)?;
+        let format = match magic {
+            MAGIC_1 => Format::One,
+            MAGIC_2 => Format::Two,
+            _ => return Err(ManifestError::Frame),
+        };
+        let (len, rest) = rest.split_first_chunk().ok_or(ManifestError::Frame)?;
+        let body_len = u32::from_le_bytes(*len) as usize;
+        if rest.len() != body_len.saturating_add(SIGNATURE_BYTES) {
+            return Err(ManifestError::Frame);
+        }
+        let (body, signature) = rest.split_at(body_len);
+        let message = &bytes[..PREFIX_BYTES + body_len];
+        let parts = match format {
+            Format::One => Parts::read_1(body, message, signature)?,
+            Format::Two => Parts::read_2(body, message, signature)?,
+        };
+        parts.public.check()?;
+        Ok(Self {
+            public: parts.public,
+            public_len: parts.public_len,
+            signed: parts.signed,
+            summary: parts.summary,
+            bytes,
+        })
+    }
+
+    /// What everybody may know.
+    pub const fn public(&self) -> &Public {
+        &self.public
+    }
+
+    /// Its format.
+    pub const fn format(&self) -> Format {
+        match self.signed {
+            None => Format::One,
+            Some(_) => Format::Two,
+        }
+    }
+
+    /// The key that signed it.
+    pub fn signer(&self) -> PublicKey {
+        let signed = self.signed.as_ref();
+        signed.map_or_else(|| self.public.owner.into(), |signed| signed.signer)
+    }
+
+    /// The grant that allowed the signer to sign; none when the owner signed.
+    pub fn grant(&self) -> Option<&Grant> {
+        self.signed.as_ref()?.grant.as_ref()
+    }
+
+    /// Where the job lies; not known in format 1.
+    pub fn path(&self) -> Option<&Path> {
+        self.signed.as_ref().map(|signed| &signed.path)
+    }
+
+    /// The manifest's bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Hash of the manifest's bytes.
+    pub fn hash(&self) -> ManifestHash {
+        let mut hasher = blake3::Hasher::new_derive_key("ckpt v1 manifest");
+        ManifestHash(*hasher.update(&self.bytes).finalize().as_bytes())
+    }
+
+    /// Opens the summary.
+    ///
+    /// # Errors
+    /// When the keys are not those of the job, or the summary contradicts the public part.
+    pub fn open(&self, keys: &Keys) -> Result<Summary, ManifestError> {
+        if keys.owner() != self.public.owner {
+            return Err(OpenError.into());
+        }
+        let plain = match self.public.cipher {
+            Cipher::None => Zeroizing::new(self.summary.clone()),
+            Cipher::Aes256Gcm => {
+                let id = self.public.checkpoint;
+                let key = match &self.signed {
+                    None => keys.plain_summary_key(id)?,
+                    Some(signed) => keys.summary_key(self.public.job_tag, &signed.path, id)?,
+                };
+                let body = &self.bytes[PREFIX_BYTES..];
+                key.open(&body[..self.public_len], &self.summary)?
+            }
+        };
+        let summary = Summary::decode(self.format(), &plain)?;
+        if keys.job_tag(&summary.job) != Some(self.public.job_tag) {
+            return Err(ManifestError::Job);
+        }
+        if summary.index.is_empty() || summary.other_rows() > self.public.rows {
+            return Err(ManifestError::Number("number of index rows"));
+        }
+        let mut others = summary.index.iter().chain(&summary.tail.pieces);
+        if !others.all(StoredSegment::is_possible) {
+            return Err(ManifestError::Number("length of an index row"));
+        }
+        Ok(summary)
+    }
+}
+
+/// What is to be sealed and signed.
+struct Composed {
+    public: Public,
+    path: Path,
+    /// Up to the summary.
+    body: Vec<u8>,
+    /// The summary.
+    plain: Vec<u8>,
+}
+
+impl Composed {
+    fn new(
+        keys: &Keys,
+        format: Format,
+        new: NewManifest,
+        summary: &Summary,
+    ) -> Result<Self, ManifestError> {
+        let found = keys.tag_and_path(&summary.job);
+        let (tag, path) = found.ok_or_else(|| ManifestError::OtherJob(summary.job.clone()))?;
+        let public = new.public(keys.owner(), tag);
+        public.check()?;
+        let body = match (format, keys.grant()) {
+            (Format::One, None) => serial::encode(&Public1::from(&public), MANIFEST_BYTES_MAX)?,
+            (Format::One, Some(_)) => return Err(ManifestError::OnlyIn2("grants")),
+            (Format::Two, grant) => {
+                let body = Public2::new(&public, keys.signer(), grant, path.clone());
+                serial::encode(&body, MANIFEST_BYTES_MAX)?
+            }
+        };
+        Ok(Self {
+            public,
+            path,
+            body,
+            plain: summary.encode(format)?,
+        })
+    }
+}
+
+/// A manifest that is not signed yet.
+#[derive(Clone, Debug)]
+pub struct Draft {
+    new: NewManifest,
+    summary: Summary,
+}
+
+impl Draft {
+    /// A manifest with these fields.
+    pub const fn new(new: NewManifest, summary: Summary) -> Self {
+        Self { new, summary }
+    }
+
+    /// What only the owner may know.
+    pub const fn summary(&self) -> &Summary {
+        &self.summary
+    }
+
+    /// Whether it can be signed in this format, whoever the witnesses will be; what will be public of it.
+    ///
+    /// # Errors
+    /// When it is too long, or the keys are not for the job or the format.
+    pub fn check(&self, keys: &Keys, format: Format) -> Result<Public, ManifestError> {
+        let everybody = vec![PublicKey([0; 32]); self.new.redundancy.total()];
+        let whole = self.clone().with_witnesses(format, everybody);
+        let composed = Composed::new(keys, format, whole.new, &whole.summary)?;
+        let actual = composed.body.len() + composed.plain.len() + OVERHEAD_BYTES;
+        if actual > MANIFEST_BYTES_MAX {
+            let limit = MANIFEST_BYTES_MAX;
+            return Err(SerialError::TooLong { actual, limit }.into());
+        }
+        Ok(composed.public)
+    }
+
+    /// Signs it, once: the key that seals the summary is for one message only. `witnesses` are hosts
+    /// that have acknowledged a shard; the first format has no place for them, nor for labels.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub fn sign(
+        self,
+        keys: &Keys,
+        format: Format,
+        witnesses: Vec<PublicKey>,
+    ) -> Result<Manifest, ManifestError> {
+        let Self { new, summary } = self.with_witnesses(format, witnesses);
+        Manifest::sign(keys, format, new, &summary)
+    }
+
+    fn with_witnesses(mut self, format: Format, witnesses: Vec<PublicKey>) -> Self {
+        match format {
+            Format::One => self.summary.tail.labels = Labels::default(),
+            Format::Two => self.summary.tail.witnesses = witnesses,
+        }
+        self
+    }
+}
+
+/// A body that was taken apart, its signature checked.
+struct Parts {
+    public: Public,
+    /// Bytes of the body before the length of the summary.
+    public_len: usize,
+    signed: Option<Signed>,
+    summary: Vec<u8>,
+}
+
+#[derive(Deserialize)]
+struct Body1 {
+    public: Public1,
+    summary: serde_bytes::ByteBuf,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Body2 {
+    public: Public2,
+    summary: serde_bytes::ByteBuf,
+}
+
+impl Parts {
+    fn read_1(body: &[u8], message: &[u8], signature: &[u8]) -> Result<Self, ManifestError> {
+        let Body1 { public, summary } = serial::decode(body, MANIFEST_BYTES_MAX)?;
+        let public_len = serial::encode(&public, MANIFEST_BYTES_MAX)?.len();
+        let format = public.format;
+        let public = Public::from(public);
+        if !public.owner.verify(message, signature) {
+            return Err(ManifestError::Signature(public.owner));
+        }
+        if format != 1 {
+            return Err(ManifestError::Format(format));
+        }
+        Ok(Self {
+            public,
+            public_len,
+            signed: None,
+            summary: summary.into_vec(),
+        })
+    }
+
+    fn read_2(body: &[u8], message: &[u8], signature: &[u8]) -> Result<Self, ManifestError> {
+        let read: Body2 = serial::decode(body, MANIFEST_BYTES_MAX)?;
+        if serial::encode(&read, MANIFEST_BYTES_MAX)? != body {
+            return Err(ManifestError::Frame);
+        }
+        let Body2 { public, summary } = read;
+        let public_len = serial::encode(&public, MANIFEST_BYTES_MAX)?.len();
+        let signer = public.signer;
+        let common = public.public();
+        if !signer.verify(message, signature) {
+            return Err(ManifestError::Signature(common.owner));
+        }
+        if public.format != 2 {
+            return Err(ManifestError::Format(public.format));
+        }
+        let grant = public.grant.as_deref().map(Grant::parse).transpose()?;
+        common.check_path(&public.path)?;
+        common.check_grant(signer, grant.as_ref(), &public.path)?;
+        Ok(Self {
+            public: common,
+            public_len,
+            signed: Some(Signed {
+                signer,
+                grant,
+                path: public.path,
+            }),
+            summary: summary.into_vec(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

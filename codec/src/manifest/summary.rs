@@ -1,0 +1,187 @@
+//! The sealed part of a manifest.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Format, MANIFEST_BYTES_MAX, ManifestError};
+use crate::id::PublicKey;
+use crate::index::StoredSegment;
+use crate::job::JobId;
+use crate::labels::Labels;
+use crate::pieces::BaseRef;
+use crate::seal::DataKey;
+use crate::serial::{self, SerialError};
+
+/// Most witnesses: as many as there can be shards.
+pub const WITNESSES_MAX: usize = 64;
+
+/// What only the owner may know of a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Summary {
+    /// The job.
+    pub job: JobId,
+    /// Key of all segments.
+    pub data_key: DataKey,
+    /// What was saved.
+    pub kind: ImageKind,
+    /// Sum of the file sizes, holes included.
+    pub image_bytes: u64,
+    /// Length of the image stream.
+    pub stream_bytes: u64,
+    /// Sum of the compressed lengths of the image's segments.
+    pub stored_bytes: u64,
+    /// Number of files.
+    pub files: u64,
+    /// The index rows, which are the last ones.
+    pub index: Vec<StoredSegment>,
+    /// What was added later.
+    #[serde(skip)]
+    pub tail: Tail,
+}
+
+/// What summaries did not have at first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tail {
+    /// The earlier checkpoint that this one refers to.
+    pub base: Option<BaseRef>,
+    /// The rows with the hashes of pieces, just before the index rows; none when it can't be a base.
+    pub pieces: Vec<StoredSegment>,
+    /// What the user wrote on it; none in format 1.
+    pub labels: Labels,
+    /// Hosts that had acknowledged a shard when the manifest was signed; none in format 1.
+    pub witnesses: Vec<PublicKey>,
+}
+
+/// The tail in format 1; follows the rest unless it is empty.
+#[derive(Serialize, Deserialize)]
+struct Tail1 {
+    base: Option<BaseRef>,
+    pieces: Vec<StoredSegment>,
+}
+
+/// The tail in format 2; always there.
+#[derive(Serialize, Deserialize)]
+struct Tail2 {
+    base: Option<BaseRef>,
+    pieces: Vec<StoredSegment>,
+    labels: Labels,
+    witnesses: Vec<PublicKey>,
+    /// For what is added later: a number and bytes. Unknown ones are passed over.
+    extensions: Vec<(u16, serde_bytes::ByteBuf)>,
+}
+
+/// What was saved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ImageKind {
+    /// One file.
+    File,
+    /// A directory, or several files and directories.
+    Tree,
+    /// Standard input or the output of a command.
+    Stream,
+}
+
+impl Summary {
+    pub(super) fn encode(&self, format: Format) -> Result<Vec<u8>, ManifestError> {
+        match format {
+            Format::One => self.encode_1(),
+            Format::Two => self.encode_2(),
+        }
+    }
+
+    pub(super) fn decode(format: Format, bytes: &[u8]) -> Result<Self, ManifestError> {
+        let summary = match format {
+            Format::One => Self::decode_1(bytes)?,
+            Format::Two => Self::decode_2(bytes)?,
+        };
+        if summary.tail.witnesses.len() > WITNESSES_MAX {
+            return Err(ManifestError::Number("number of witnesses"));
+        }
+        Ok(summary)
+    }
+
+    fn encode_1(&self) -> Result<Vec<u8>, ManifestError> {
+        let tail = &self.tail;
+        if !tail.labels.is_empty() || !tail.witnesses.is_empty() {
+            return Err(ManifestError::OnlyIn2("labels and witnesses"));
+        }
+        let mut bytes = serial::encode(self, MANIFEST_BYTES_MAX)?;
+        if tail.base.is_some() || !tail.pieces.is_empty() {
+            let tail = Tail1 {
+                base: tail.base,
+                pieces: tail.pieces.clone(),
+            };
+            bytes.extend(serial::encode(&tail, MANIFEST_BYTES_MAX)?);
+        }
+        Ok(bytes)
+    }
+
+    fn decode_1(bytes: &[u8]) -> Result<Self, SerialError> {
+        match serial::decode(bytes, MANIFEST_BYTES_MAX) {
+            Err(SerialError::Trailing(_)) => {
+                let (summary, tail): (Self, Tail1) = serial::decode(bytes, MANIFEST_BYTES_MAX)?;
+                let tail = Tail {
+                    base: tail.base,
+                    pieces: tail.pieces,
+                    ..Tail::default()
+                };
+                Ok(Self { tail, ..summary })
+            }
+            decoded => decoded,
+        }
+    }
+
+    fn encode_2(&self) -> Result<Vec<u8>, ManifestError> {
+        let tail = Tail2 {
+            base: self.tail.base,
+            pieces: self.tail.pieces.clone(),
+            labels: self.tail.labels.clone(),
+            witnesses: self.tail.witnesses.clone(),
+            extensions: Vec::new(),
+        };
+        Ok(serial::encode(&(self, tail), MANIFEST_BYTES_MAX)?)
+    }
+
+    fn decode_2(bytes: &[u8]) -> Result<Self, SerialError> {
+        let (summary, tail): (Self, Tail2) = serial::decode(bytes, MANIFEST_BYTES_MAX)?;
+        let tail = Tail {
+            base: tail.base,
+            pieces: tail.pieces,
+            labels: tail.labels,
+            witnesses: tail.witnesses,
+        };
+        Ok(Self { tail, ..summary })
+    }
+
+    /// Rows before those of the image's segments end: all others are the index's and the pieces'.
+    pub const fn other_rows(&self) -> u64 {
+        (self.index.len() + self.tail.pieces.len()) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::summary;
+    use super::*;
+
+    #[test]
+    fn extensions_that_are_not_known_are_passed_over() {
+        let tail = Tail2 {
+            base: None,
+            pieces: Vec::new(),
+            labels: Labels::default(),
+            witnesses: Vec::new(),
+            extensions: vec![(7, serde_bytes::ByteBuf::from(vec![1, 2, 3]))],
+        };
+        let bytes = serial::encode(&(summary(), tail), MANIFEST_BYTES_MAX).unwrap();
+        assert_eq!(Summary::decode(Format::Two, &bytes), Ok(summary()));
+    }
+
+    #[test]
+    fn too_many_witnesses_are_refused() {
+        let mut many = summary();
+        many.tail.witnesses = vec![PublicKey([1; 32]); WITNESSES_MAX + 1];
+        let bytes = many.encode(Format::Two).unwrap();
+        let refused = Err(ManifestError::Number("number of witnesses"));
+        assert_eq!(Summary::decode(Format::Two, &bytes).map(|_| ()), refused);
+    }
+}

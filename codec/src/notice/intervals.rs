@@ -1,0 +1,265 @@
+//! Stretches of a job's history that are gone.
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::CheckpointId;
+
+/// Most intervals of one notice.
+pub const INTERVALS_MAX: usize = 256;
+
+/// Where a checkpoint stands in the history of its job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Stamp {
+    /// When its save began, Unix seconds, as its manifest says.
+    pub created: u64,
+    /// Which it is.
+    pub checkpoint: CheckpointId,
+}
+
+impl Stamp {
+    /// The earliest there can be.
+    pub const FIRST: Self = Self {
+        created: 0,
+        checkpoint: CheckpointId([0; 16]),
+    };
+}
+
+/// Everything from one checkpoint to another, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Interval {
+    /// The earliest.
+    pub from: Stamp,
+    /// The latest; not before `from`.
+    pub to: Stamp,
+}
+
+/// Intervals in order, which have nothing in common.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Vec<Interval>", into = "Vec<Interval>")]
+pub struct Intervals(Vec<Interval>);
+
+/// Intervals that overlap, are out of order, or too many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum IntervalsError {
+    /// Backwards, out of order, or one within another.
+    #[error("intervals that are not in order")]
+    Order,
+    /// Too many.
+    #[error("{0} intervals, at most {INTERVALS_MAX} are allowed")]
+    TooMany(usize),
+}
+
+impl TryFrom<Vec<Interval>> for Intervals {
+    type Error = IntervalsError;
+
+    fn try_from(all: Vec<Interval>) -> Result<Self, IntervalsError> {
+        let is_forward = all.iter().all(|one| one.from <= one.to);
+        if !is_forward || !all.is_sorted_by(|one, next| one.to < next.from) {
+            return Err(IntervalsError::Order);
+        }
+        if all.len() > INTERVALS_MAX {
+            return Err(IntervalsError::TooMany(all.len()));
+        }
+        Ok(Self(all))
+    }
+}
+
+impl From<Intervals> for Vec<Interval> {
+    fn from(intervals: Intervals) -> Self {
+        intervals.0
+    }
+}
+
+impl Intervals {
+    /// Whether a checkpoint lies in one of them.
+    pub fn has(&self, stamp: Stamp) -> bool {
+        let next = self.0.partition_point(|one| one.to < stamp);
+        self.0.get(next).is_some_and(|one| one.from <= stamp)
+    }
+
+    /// Whether everything in `others` lies in these.
+    pub fn cover(&self, others: &Self) -> bool {
+        others.0.iter().all(|other| {
+            let next = self.0.partition_point(|one| one.to < other.from);
+            let one = self.0.get(next);
+            one.is_some_and(|one| one.from <= other.from && other.to <= one.to)
+        })
+    }
+
+    /// What lies in these or in the others. May be more than a notice takes: see [`Self::limited`].
+    #[must_use]
+    pub fn union(&self, others: &Self) -> Self {
+        let mut all = [self.0.as_slice(), &others.0].concat();
+        all.sort_unstable_by_key(|one| one.from);
+        let mut merged: Vec<Interval> = Vec::with_capacity(all.len());
+        for one in all {
+            match merged.last_mut() {
+                Some(last) if one.from <= last.to => last.to = last.to.max(one.to),
+                _ => merged.push(one),
+            }
+        }
+        Self(merged)
+    }
+
+    /// These, and an interval of its own for each of `gone`.
+    #[must_use]
+    pub fn with(&self, gone: &[Stamp]) -> Self {
+        let mut points: Vec<Interval> = gone
+            .iter()
+            .map(|stamp| Interval {
+                from: *stamp,
+                to: *stamp,
+            })
+            .collect();
+        points.sort_unstable_by_key(|point| point.from);
+        points.dedup();
+        self.union(&Self(points))
+    }
+
+    /// These, `gone`, and all that lies before or between them with nothing of `kept` before or
+    /// between: what is not known now and turns up there is gone, too.
+    #[must_use]
+    pub fn with_stretches(&self, gone: &[Stamp], kept: &[Stamp]) -> Self {
+        let all = self.with(gone);
+        let is_free = |from: Stamp, to: Stamp| !kept.iter().any(|one| from <= *one && *one <= to);
+        let mut joined: Vec<Interval> = Vec::with_capacity(all.0.len());
+        for mut one in all.0 {
+            match joined.last_mut() {
+                Some(last) if is_free(last.to, one.from) => last.to = one.to,
+                Some(_) => joined.push(one),
+                None => {
+                    if is_free(Stamp::FIRST, one.from) {
+                        one.from = Stamp::FIRST;
+                    }
+                    joined.push(one);
+                }
+            }
+        }
+        Self(joined)
+    }
+
+    /// The latest ones, as many as a notice takes.
+    #[must_use]
+    pub fn limited(mut self) -> Self {
+        self.0.drain(..self.0.len().saturating_sub(INTERVALS_MAX));
+        self
+    }
+
+    /// The end of the last one.
+    pub fn end(&self) -> Option<Stamp> {
+        self.0.last().map(|last| last.to)
+    }
+
+    /// How many there are.
+    pub const fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// All of them, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &Interval> {
+        self.0.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn stamp(created: u64) -> Stamp {
+        Stamp {
+            created,
+            checkpoint: CheckpointId([7; 16]),
+        }
+    }
+
+    fn stamps(all: &[u64]) -> Vec<Stamp> {
+        all.iter().map(|created| stamp(*created)).collect()
+    }
+
+    fn shown(intervals: &Intervals) -> Vec<(u64, u64)> {
+        let ends = intervals
+            .iter()
+            .map(|one| (one.from.created, one.to.created));
+        ends.collect()
+    }
+
+    #[test]
+    fn all_that_is_gone_is_one_interval_and_what_is_kept_cuts() {
+        let none = Intervals::default();
+        let all = none.with_stretches(&stamps(&[5, 3, 9]), &[]);
+        assert_eq!(shown(&all), [(0, 9)]);
+        let cut = none.with_stretches(&stamps(&[5, 3, 9]), &stamps(&[4, 10]));
+        assert_eq!(shown(&cut), [(0, 3), (5, 9)]);
+        let base = none.with_stretches(&stamps(&[5, 3, 9]), &stamps(&[1, 10]));
+        assert_eq!(shown(&base), [(3, 9)]);
+        let more = base.with_stretches(&stamps(&[1, 10]), &stamps(&[11]));
+        assert_eq!(shown(&more), [(0, 10)]);
+        assert_eq!(shown(&none.with(&stamps(&[5, 3, 5]))), [(3, 3), (5, 5)]);
+    }
+
+    #[test]
+    fn of_two_checkpoints_of_one_second_the_id_decides() {
+        let at = |id: u8| Stamp {
+            created: 5,
+            checkpoint: CheckpointId([id; 16]),
+        };
+        let one = Intervals::default().with(&[at(2)]);
+        assert!(one.has(at(2)) && !one.has(at(1)) && !one.has(at(3)));
+    }
+
+    #[test]
+    fn the_oldest_give_way() {
+        let many: Vec<u64> = (0..300).map(|number| number * 2).collect();
+        let limited = Intervals::default().with(&stamps(&many)).limited();
+        assert_eq!(limited.len(), INTERVALS_MAX);
+        assert!(limited.has(stamp(598)) && !limited.has(stamp(0)));
+        assert!(Intervals::try_from(Vec::from(limited)).is_ok());
+    }
+
+    #[test]
+    fn what_is_not_in_order_is_refused() {
+        let of = |ends: &[(u64, u64)]| {
+            let all = ends.iter().map(|(from, to)| Interval {
+                from: stamp(*from),
+                to: stamp(*to),
+            });
+            Intervals::try_from(all.collect::<Vec<_>>())
+        };
+        assert!(of(&[(1, 2), (3, 3)]).is_ok());
+        for bad in [&[(2, 1)][..], &[(3, 4), (1, 2)], &[(1, 3), (3, 4)]] {
+            assert_eq!(of(bad), Err(IntervalsError::Order));
+        }
+        let many: Vec<(u64, u64)> = (0..257).map(|number| (number, number)).collect();
+        assert_eq!(of(&many), Err(IntervalsError::TooMany(257)));
+    }
+
+    proptest! {
+        #[test]
+        fn intervals_are_sets(
+            a in prop::collection::vec(0..40_u64, 0..12),
+            b in prop::collection::vec(0..40_u64, 0..12),
+            kept in prop::collection::vec(0..40_u64, 0..6),
+        ) {
+            let kept: Vec<u64> = kept.into_iter().filter(|one| !a.contains(one) && !b.contains(one)).collect();
+            let none = Intervals::default();
+            let one = none.with_stretches(&stamps(&a), &stamps(&kept));
+            let two = none.with(&stamps(&b));
+            let both = one.union(&two);
+            prop_assert!(Intervals::try_from(Vec::from(both.clone())).is_ok());
+            prop_assert!(both.cover(&one) && both.cover(&two));
+            prop_assert_eq!(&both, &two.union(&one));
+            for at in 0..40 {
+                prop_assert_eq!(both.has(stamp(at)), one.has(stamp(at)) || two.has(stamp(at)));
+                prop_assert!(!one.has(stamp(at)) || !kept.contains(&at), "what is kept");
+                prop_assert!(one.has(stamp(at)) || !a.contains(&at), "what is gone");
+            }
+        }
+    }
+}

@@ -1,0 +1,206 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::job::JobId;
+use crate::keys::{JobKeys, NewJobKeys};
+use crate::seal::OwnerSecret;
+
+fn owner() -> OwnerSecret {
+    OwnerSecret::new([9; 32])
+}
+
+fn keys() -> Keys {
+    owner().into()
+}
+
+fn ids(gone: &[u8]) -> Vec<CheckpointId> {
+    gone.iter().map(|byte| CheckpointId([*byte; 16])).collect()
+}
+
+fn stamps(all: &[u8]) -> Vec<Stamp> {
+    let stamp = |byte: &u8| Stamp {
+        created: u64::from(*byte) * 100,
+        checkpoint: CheckpointId([*byte; 16]),
+    };
+    all.iter().map(stamp).collect()
+}
+
+fn job(text: &str) -> JobId {
+    text.parse().unwrap()
+}
+
+fn sign(
+    keys: &Keys,
+    name: &str,
+    format: Format,
+    last: Option<&Words>,
+    now: u64,
+    gone: &[u8],
+) -> Result<Notice, NoticeError> {
+    let (tag, path) = Keys::from(owner()).tag_and_path(&job(name)).unwrap();
+    let lease = Some(Lease::from(now / 1000, 60));
+    let intervals = Intervals::default().with(&stamps(gone));
+    let words = Words::following(
+        last,
+        (owner().id(), tag),
+        now,
+        lease,
+        &ids(gone),
+        &intervals,
+    );
+    Notice::sign(keys, format, &path.blinded(), &words)
+}
+
+fn notice(format: Format, last: Option<&Notice>, now: u64, gone: &[u8]) -> Notice {
+    sign(&keys(), "42", format, last.map(Notice::words), now, gone).unwrap()
+}
+
+const BOTH: [Format; 2] = [Format::One, Format::Two];
+
+#[test]
+fn notices_are_counted_and_add_up() {
+    for format in BOTH {
+        let first = notice(format, None, 5_000, &[1, 2]);
+        assert_eq!(first.words().number, 5_000);
+        let lease = Lease {
+            ttl_s: 60,
+            until: 65,
+        };
+        assert_eq!(first.words().lease, Some(lease));
+        // The clock went back.
+        let second = notice(format, Some(&first), 4_000, &[2, 3]);
+        assert_eq!(second.words().number, 5_001);
+        assert_eq!(second.words().gone, ids(&[1, 2, 3]));
+        let covers = |byte: u8| second.words().intervals.has(stamps(&[byte])[0]);
+        assert_eq!(
+            [1, 2, 3, 4].map(covers),
+            match format {
+                Format::One => [false; 4],
+                Format::Two => [true, true, true, false],
+            }
+        );
+    }
+}
+
+#[test]
+fn the_longest_notice_fits_and_forgets_the_oldest_ids() {
+    let all: Vec<u8> = (0..200).collect();
+    for format in BOTH {
+        let longest = notice(format, None, u64::MAX, &all);
+        assert_eq!(longest.words().gone.len(), GONE_MAX);
+        assert_eq!(
+            longest.words().gone[0],
+            CheckpointId([200 - GONE_MAX as u8; 16])
+        );
+        assert_eq!(Notice::parse(longest.bytes().to_vec()), Ok(longest.clone()));
+        assert_eq!(
+            notice(format, Some(&longest), 0, &[]).words().number,
+            u64::MAX
+        );
+    }
+    // As many intervals and components as there can be, all numbers long, signed with a grant.
+    let name = vec!["x"; JOB_COMPONENTS_MAX].join("/");
+    let many = (0..2 * INTERVALS_MAX as u64).map(|number| Stamp {
+        created: u64::MAX - number,
+        checkpoint: CheckpointId([255; 16]),
+    });
+    let intervals = Intervals::default().with(&many.collect::<Vec<_>>());
+    let keys = granted("x/", Rights::REMOVE);
+    let (tag, path) = keys.tag_and_path(&job(&name)).unwrap();
+    let gone = ids(&all);
+    let lease = Some(Lease::from(u64::MAX, u64::MAX));
+    let words = Words::following(
+        None,
+        (owner().id(), tag),
+        1_000_000_000,
+        lease,
+        &gone,
+        &intervals,
+    );
+    assert_eq!(words.intervals.len(), INTERVALS_MAX);
+    let signed = Notice::sign(&keys, Format::Two, &path.blinded(), &words).unwrap();
+    assert_eq!(signed.words(), &words);
+}
+
+#[test]
+fn one_that_was_changed_is_not_believed() {
+    for format in BOTH {
+        let good = notice(format, None, 1_000, &[1]);
+        for at in 0..good.bytes().len() {
+            let mut bad = good.bytes().to_vec();
+            bad[at] ^= 1;
+            assert!(Notice::parse(bad).is_err(), "byte {at}");
+            assert!(Notice::parse(good.bytes()[..at].to_vec()).is_err());
+        }
+    }
+}
+
+#[test]
+fn what_two_say_is_gone_is_gone_by_both_in_any_order() {
+    let (one, two) = (
+        notice(Format::Two, None, 1_000, &[1]),
+        notice(Format::Two, None, 2_000, &[2]),
+    );
+    let both = one.words().and(two.words());
+    assert_eq!(both, two.words().and(one.words()));
+    assert_eq!((both.number, &both.lease), (2_000, &two.words().lease));
+    assert_eq!(both.gone, ids(&[1, 2]));
+    assert!(
+        stamps(&[1, 2])
+            .into_iter()
+            .all(|stamp| both.intervals.has(stamp))
+    );
+    // One of the first format takes no interval away.
+    let old = notice(Format::One, Some(&two), 3_000, &[]);
+    let all = both.and(old.words());
+    assert_eq!((all.number, &all.intervals), (3_000, &both.intervals));
+    assert!(all.is_gone(stamps(&[1])[0]) && !all.is_gone(stamps(&[3])[0]));
+}
+
+fn granted(scope: &str, rights: Rights) -> Keys {
+    let new = NewJobKeys {
+        grid: [1; 32],
+        scope: scope.parse().unwrap(),
+        rights,
+        serial: 7,
+        not_before: 0,
+        not_after: 1_000_000,
+    };
+    JobKeys::issue(&owner(), [2; 32], new, []).unwrap().into()
+}
+
+#[test]
+fn a_grant_has_to_allow_removing_and_to_be_for_the_job() {
+    let now = 1_000_000;
+    for (scope, mine) in [
+        ("42", vec!["42"]),
+        ("a/", vec!["a/b", "a/b/c"]),
+        ("a/b", vec!["a/b"]),
+    ] {
+        let keys = granted(scope, Rights::REMOVE);
+        for name in ["42", "43", "a", "a/b", "a/b/c"] {
+            let signed = sign(&keys, name, Format::Two, None, now, &[1]);
+            assert_eq!(signed.is_ok(), mine.contains(&name), "{scope} {name}");
+        }
+        let refused = sign(&keys, mine[0], Format::One, None, now, &[1]);
+        assert!(matches!(refused, Err(NoticeError::NotGranted(_))));
+        let late = (1_000_001 + CLOCK_SLACK_S) * 1000;
+        let refused = sign(&keys, mine[0], Format::Two, None, late, &[1]);
+        assert_eq!(refused, Err(NoticeError::NotGranted("another time")));
+        let others = granted(scope, Rights::SAVE.and(Rights::RESTORE));
+        let refused = sign(&others, mine[0], Format::Two, None, now, &[1]);
+        assert_eq!(refused, Err(NoticeError::NotGranted("no right to remove")));
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read_without_harm(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        for magic in [MAGIC_1, MAGIC_2] {
+            let mut signed = [magic.as_slice(), &bytes].concat();
+            signed.extend(owner().sign(&signed));
+            let _ = Notice::parse(signed);
+        }
+        let _ = Notice::parse(bytes);
+    }
+}
