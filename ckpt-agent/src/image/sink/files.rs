@@ -444,17 +444,30 @@ impl FileSink {
         }
         rustix::fs::fsync(&self.parent)
             .map_err(|cause| self.failed_as_whole("syncing the directory of", cause.into()))?;
-        if let (Layout::File(_), Err(cause)) = (&self.layout, self.remove_temporary()) {
-            tracing::warn!("{:?} can't be removed: {cause}", self.temporary);
+        if matches!(self.layout, Layout::File(_)) {
+            // Empty, unless the old image went there when names were exchanged.
+            let has_old = replaced.as_ref() == Some(&self.temporary);
+            match self.remove_temporary() {
+                Ok(()) if has_old => replaced = None,
+                Err(cause) if has_old => {
+                    let place = Path::new(&self.temporary).join(ONLY_FILE);
+                    return Err(self.old_remains(&place, cause));
+                }
+                Ok(()) => {}
+                Err(cause) => tracing::warn!("{:?} is left: {cause}", self.temporary),
+            }
         }
-        let Some(old) = replaced.filter(|old| is_there(&self.parent, old)) else {
-            return Ok(());
-        };
-        remove_all(self.parent.as_fd(), &old).map_err(|cause| SinkError::OldRemains {
+        let Some(old) = replaced else { return Ok(()) };
+        remove_all(self.parent.as_fd(), &old)
+            .map_err(|cause| self.old_remains(Path::new(&old), cause))
+    }
+
+    fn old_remains(&self, old: &Path, cause: io::Error) -> SinkError {
+        SinkError::OldRemains {
             target: self.target.clone(),
-            old: self.target.with_file_name(old),
+            old: self.target.with_file_name("").join(old),
             cause,
-        })
+        }
     }
 
     /// Where that is which gets the name.
