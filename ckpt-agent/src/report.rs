@@ -413,6 +413,8 @@ pub struct ForgetReport {
     pub job: JobId,
     /// Versions that were removed.
     pub removed: Vec<Version>,
+    /// What is as well as it can be here, and could be better elsewhere.
+    pub notes: Vec<String>,
     /// Hosts that could not be told: they may still hold shards.
     pub silent: Vec<HostNote>,
     /// Of these, those that hold shards or can be the ones that hold what was not found: they show what
@@ -489,6 +491,9 @@ pub struct HostReport {
     pub rtt_ms: Option<f64>,
     /// Version of its software.
     pub software: Option<String>,
+    /// Version of the protocol that it speaks with this program: `ckpt/2`, or `ckpt/1` when its program
+    /// is older.
+    pub protocol: Option<String>,
     /// Bytes that it lends.
     pub capacity_bytes: Option<u64>,
     /// Bytes that are taken.

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
 
-use crate::program::{Outcome, command, run, run_with_input, wait_until};
+use crate::program::{Outcome, ckpt, command, command_of, run, run_with_input, wait_until};
 
 /// A running grid; dropping it stops the daemons and removes everything.
 #[derive(Debug)]
@@ -57,13 +57,26 @@ impl Grid {
         Ok(grid)
     }
 
+    /// Starts `hosts` daemons of the program at `program`, with these environment variables, now and
+    /// at every restart.
+    ///
+    /// # Errors
+    /// When one does not start.
+    pub fn up_of(program: &Path, hosts: usize, env: &[(&str, &str)]) -> Result<Self> {
+        Self::start_of(program, hosts, &[], env)
+    }
+
     fn start(hosts: usize, args: &[&str], env: &[(&str, &str)]) -> Result<Self> {
+        Self::start_of(ckpt()?, hosts, args, env)
+    }
+
+    fn start_of(program: &Path, hosts: usize, args: &[&str], env: &[(&str, &str)]) -> Result<Self> {
         let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         let grid = Self {
             dir: tempfile::Builder::new().prefix("ckpt-test-").tempdir()?,
             env: env.iter().map(owned).collect(),
         };
-        let mut up = command(["grid", "up", "--dir"])?;
+        let mut up = command_of(program, ["grid", "up", "--dir"]);
         up.arg(grid.grid_dir())
             .args(["--hosts", &hosts.to_string()]);
         run(up.args(args).envs(grid.env.iter().cloned()))?.expect(0)?;
@@ -75,7 +88,15 @@ impl Grid {
     /// # Errors
     /// When a daemon does not start.
     pub fn restart(&self) -> Result<()> {
-        let mut up = command(["grid", "up", "--dir"])?;
+        self.restart_as(ckpt()?)
+    }
+
+    /// Starts what does not run, as the program at `program`.
+    ///
+    /// # Errors
+    /// When a daemon does not start.
+    pub fn restart_as(&self, program: &Path) -> Result<()> {
+        let mut up = command_of(program, ["grid", "up", "--dir"]);
         run(up.arg(self.grid_dir()).envs(self.env.iter().cloned()))?.expect(0)?;
         Ok(())
     }
@@ -118,6 +139,28 @@ impl Grid {
     /// When it can't be run or does not end.
     pub fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Result<Outcome> {
         run(&mut self.command(args)?)
+    }
+
+    /// Runs a command of the program at `program` on this grid; each program remembers for itself.
+    ///
+    /// # Errors
+    /// When it can't be run or does not end.
+    pub fn run_as<S: AsRef<OsStr>>(
+        &self,
+        program: &Path,
+        args: impl IntoIterator<Item = S>,
+    ) -> Result<Outcome> {
+        let state = if program == ckpt()?.as_path() {
+            "state"
+        } else {
+            "state-of-other"
+        };
+        let mut command = command_of(program, args);
+        command
+            .env("CKPT_GRID", self.file())
+            .env("CKPT_STATE_DIR", self.path(state))
+            .current_dir(self.dir.path());
+        run(&mut command)
     }
 
     /// Runs a `ckpt` command with `input` on its standard input.

@@ -2,13 +2,15 @@
 
 use std::ffi::OsStr;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
+
+use crate::skip::not_checked;
 
 /// Longest time that one command of a test may take.
 pub const COMMAND_TIMEOUT: Duration = Duration::from_secs(180);
@@ -50,6 +52,27 @@ fn build() -> Result<PathBuf> {
         .context("cargo did not say where the binary is")?;
     eprintln!("testing {}", path.display());
     Ok(path)
+}
+
+/// Path of the program as it was before the wire protocol got its second version, which
+/// `.ci/older-program` builds; `None` when it is not there, which is said.
+///
+/// # Errors
+/// When that can't be noted.
+pub fn older() -> Result<Option<PathBuf>> {
+    let path = std::env::var_os("CKPT_OLDER_PROGRAM").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/older-program/ckpt"),
+        PathBuf::from,
+    );
+    if path.exists() {
+        return Ok(Some(path));
+    }
+    let why = format!(
+        "{} is not there; .ci/older-program makes it",
+        path.display()
+    );
+    not_checked("programs of two generations in one grid", &why)?;
+    Ok(None)
 }
 
 /// What a command did.
@@ -111,7 +134,12 @@ impl From<Output> for Outcome {
 /// # Errors
 /// When the program does not build.
 pub fn command<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Result<Command> {
-    let mut command = Command::new(ckpt()?);
+    Ok(command_of(ckpt()?, args))
+}
+
+/// A command of the `ckpt` at `program`, in a clean environment.
+pub fn command_of<S: AsRef<OsStr>>(program: &Path, args: impl IntoIterator<Item = S>) -> Command {
+    let mut command = Command::new(program);
     command
         .args(args)
         .env_remove("CKPT_GRID")
@@ -122,7 +150,7 @@ pub fn command<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Result<Com
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    Ok(command)
+    command
 }
 
 /// Runs `command` to its end.

@@ -10,6 +10,7 @@ mod enrolment;
 mod etcd;
 mod everyday;
 mod faults;
+mod format_page;
 mod liars;
 mod lifetime;
 mod placement;

@@ -84,6 +84,32 @@ fn a_shard_that_is_lost_for_good_is_rebuilt_and_the_old_copies_do_no_harm() -> R
     Ok(())
 }
 
+/// Sources are asked in the order of shards: here the first two are the same.
+#[test]
+fn a_shard_that_two_hosts_hold_counts_once_when_another_is_rebuilt() -> Result<()> {
+    let grid = grid(7)?;
+    let bytes = save(&grid, "42", 5)?;
+    let victim = good(&grid, "42")?.first().context("no holder")?.1.clone();
+    grid.kill(&victim)?;
+    wait_until("the first shard is rebuilt", LIMIT, || {
+        Ok(shards(&good(&grid, "42")?).len() == 5)
+    })?;
+    grid.restart()?;
+    let copies = |shard| -> Result<Vec<String>> {
+        let all = good(&grid, "42")?.into_iter();
+        Ok(all.filter(|one| one.0 == shard).map(|one| one.1).collect())
+    };
+    wait_until("it is there twice", LIMIT, || Ok(copies(0)?.len() == 2))?;
+    let last = copies(4)?.first().context("no holder")?.clone();
+    grid.kill(&last)?;
+    wait_until("the last shard is rebuilt", LIMIT, || {
+        Ok(shards(&good(&grid, "42")?).len() == 5)
+    })?;
+    let restored = grid.run(["restore", "--job", "42", "-o", "-"])?.expect(0)?;
+    ensure!(restored.stdout == bytes);
+    Ok(())
+}
+
 #[test]
 fn nothing_is_rebuilt_that_comes_back_soon_or_that_is_not_lost() -> Result<()> {
     let env = [

@@ -1,11 +1,21 @@
-//! What the first release format left on disks is read by today's programs.
+//! What the first release format left on disks is read by today's programs, and programs of two
+//! generations serve each other.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::Duration;
 
-use anyhow::{Result, ensure};
-use tests::{Grid, image};
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use tests::program::{older, wait_until};
+use tests::{Grid, ckpt, image};
+
+/// Longest wait for a repair.
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// Hosts rebuild what is missing for a second, and hear each other's news often.
+const QUICK: [(&str, &str); 2] = [("CKPT_REPAIR_AFTER", "1s"), ("CKPT_REPAIR_PERIOD", "300ms")];
 
 fn fixture() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/format-1"))
@@ -89,5 +99,202 @@ fn checkpoints_of_the_first_format_are_restored_and_continued() -> Result<()> {
         .run(["restore", "--job", "stream", "-o", "-"])?
         .expect(0)?;
     ensure!(restored.stdout == image::memory(100_000, 1));
+    Ok(())
+}
+
+fn save(grid: &Grid, client: &Path, job: &str, seed: u64) -> Result<(Vec<u8>, Value)> {
+    let bytes = image::memory(2 << 20, seed);
+    fs::write(grid.path("image"), &bytes)?;
+    let saved = grid.run_as(client, ["--json", "save", "--full", "--job", job, "image"])?;
+    Ok((bytes, saved.expect(0)?.json()?))
+}
+
+fn restored(grid: &Grid, client: &Path, job: &str, version: u64) -> Result<Vec<u8>> {
+    let version = version.to_string();
+    let restore = ["restore", "--job", job, "--version", &version, "-o", "-"];
+    Ok(grid.run_as(client, restore)?.expect(0)?.stdout)
+}
+
+fn versions(grid: &Grid, client: &Path, job: &str) -> Result<Vec<u64>> {
+    let listed = grid
+        .run_as(client, ["--json", "list", "--job", job])?
+        .json()?;
+    let all = listed["checkpoints"].as_array().context("no checkpoints")?;
+    Ok(all
+        .iter()
+        .filter_map(|one| one["version"].as_u64())
+        .collect())
+}
+
+/// What everybody does: three saves, of which two are kept; restores; one version removed.
+fn lives(grid: &Grid, client: &Path, job: &str) -> Result<Vec<u8>> {
+    let mut images = Vec::new();
+    for seed in 1..=3 {
+        images.push(save(grid, client, job, seed)?.0);
+    }
+    ensure!(versions(grid, client, job)? == [2, 3]);
+    for version in [2, 3] {
+        let bytes = restored(grid, client, job, version)?;
+        ensure!(
+            bytes == images[version as usize - 1],
+            "{job} version {version}"
+        );
+    }
+    grid.run_as(client, ["verify", "--job", job, "--read-data"])?
+        .expect(0)?;
+    // A whole version, so that the one before can go.
+    let full = grid.run_as(
+        client,
+        ["save", "--job", job, "--full", "--keep", "3", "image"],
+    )?;
+    full.expect(0)?;
+    grid.run_as(client, ["forget", "--job", job, "--version", "3"])?
+        .expect(0)?;
+    ensure!(!versions(grid, client, job)?.contains(&3));
+    ensure!(restored(grid, client, job, 4)? == images[2]);
+    Ok(images.remove(2))
+}
+
+/// Shards of the job's newest version that answer, and their holders.
+fn good(grid: &Grid, client: &Path, job: &str) -> Result<Vec<(u64, String)>> {
+    let verified = grid
+        .run_as(client, ["--json", "verify", "--job", job])?
+        .json()?;
+    let newest = verified["checkpoints"]
+        .as_array()
+        .and_then(|all| all.last());
+    let good = newest.context("no checkpoint")?["good"].clone();
+    let one = |one: &Value| Some((one["shard"].as_u64()?, one["host"].as_str()?.to_owned()));
+    Ok(good
+        .as_array()
+        .context("good")?
+        .iter()
+        .filter_map(one)
+        .collect())
+}
+
+fn is_whole(grid: &Grid, client: &Path, job: &str) -> Result<bool> {
+    let mut shards: Vec<u64> = good(grid, client, job)?
+        .into_iter()
+        .map(|one| one.0)
+        .collect();
+    shards.sort_unstable();
+    shards.dedup();
+    Ok(shards == [0, 1, 2, 3, 4])
+}
+
+/// Kills the holder for which `chosen` holds, and waits until others have rebuilt its shards.
+fn is_repaired(grid: &Grid, client: &Path, job: &str, chosen: impl Fn(&str) -> bool) -> Result<()> {
+    let holders = good(grid, client, job)?;
+    let mut chosen = holders.into_iter().filter(|(_, host)| chosen(host));
+    let (_, victim) = chosen.next().context("no such holder")?;
+    grid.kill(&victim)?;
+    wait_until("all shards are there again", LIMIT, || {
+        is_whole(grid, client, job)
+    })
+}
+
+fn is_gone(grid: &Grid, client: &Path, job: &str, hosts: usize) -> Result<()> {
+    grid.run_as(client, ["forget", "--job", job, "--all"])?
+        .expect(0)?;
+    ensure!(versions(grid, client, job)?.is_empty());
+    wait_until("all shards are gone", LIMIT, || {
+        let mut left = 0;
+        for number in 1..=hosts {
+            left += grid.shard_files(&format!("h{number:02}"))?.len();
+        }
+        Ok(left == 0)
+    })
+}
+
+#[test]
+fn a_client_of_today_uses_daemons_of_yesterday_and_says_what_they_lack() -> Result<()> {
+    let Some(old) = older()? else { return Ok(()) };
+    let client = ckpt()?;
+    let grid = Grid::up_of(&old, 7, &QUICK)?;
+    let bytes = lives(&grid, client, "42")?;
+    is_repaired(&grid, client, "42", |_| true)?;
+    ensure!(restored(&grid, client, "42", 4)? == bytes);
+
+    let (_, saved) = save(&grid, client, "42", 5)?;
+    let note = saved["notes"].to_string();
+    ensure!(note.contains("older program (ckpt/1) on "), "{saved}");
+    let hosts = grid.run_as(client, ["--json", "hosts"])?.json()?;
+    let hosts = hosts["hosts"].as_array().context("no hosts")?.clone();
+    let up = hosts.iter().filter(|host| host["up"] == true);
+    let spoken: Vec<&Value> = up.map(|host| &host["protocol"]).collect();
+    ensure!(spoken == ["ckpt/1"; 6], "{spoken:?}");
+    grid.restart_as(&old)?;
+    is_gone(&grid, client, "42", 7)
+}
+
+#[test]
+fn a_client_of_yesterday_uses_daemons_of_today() -> Result<()> {
+    let Some(old) = older()? else { return Ok(()) };
+    let grid = Grid::up_of(ckpt()?, 7, &QUICK)?;
+    let bytes = lives(&grid, &old, "42")?;
+    is_repaired(&grid, &old, "42", |_| true)?;
+    ensure!(restored(&grid, &old, "42", 4)? == bytes);
+    // Today's client reads it, too, and goes on.
+    ensure!(restored(&grid, ckpt()?, "42", 4)? == bytes);
+    let (_, saved) = save(&grid, ckpt()?, "42", 5)?;
+    ensure!(saved["version"] == 5, "{saved}");
+    ensure!(
+        !saved["notes"].to_string().contains("older program"),
+        "{saved}"
+    );
+    grid.restart()?;
+    is_gone(&grid, ckpt()?, "42", 7)
+}
+
+/// Four of eight daemons are upgraded, so of five shards at least one is on each kind.
+#[test]
+fn in_a_grid_that_is_half_upgraded_both_generations_serve_both() -> Result<()> {
+    let Some(old) = older()? else { return Ok(()) };
+    let new = ckpt()?;
+    let grid = Grid::up_of(&old, 8, &QUICK)?;
+    let (before, _) = save(&grid, &old, "before", 9)?;
+    let upgraded = ["h01", "h02", "h03", "h04"];
+    for host in upgraded {
+        grid.kill(host)?;
+        grid.restart()?;
+    }
+    ensure!(restored(&grid, new, "before", 1)? == before);
+    ensure!(restored(&grid, &old, "before", 1)? == before);
+    let mut images = Vec::new();
+    for (client, job) in [(new.as_path(), "by-new"), (&*old, "by-old")] {
+        images.push((job, lives(&grid, client, job)?));
+    }
+    // Each kind of host rebuilds what the other lost.
+    let is_new = |host: &str| upgraded.contains(&host);
+    for (client, lost) in [(new.as_path(), true), (&*old, false)] {
+        is_repaired(&grid, client, "by-new", |host| is_new(host) == lost)?;
+    }
+    // Both come back as programs of today.
+    grid.restart()?;
+    for (job, bytes) in &images {
+        for client in [new, &old] {
+            ensure!(restored(&grid, client, job, 4)? == *bytes, "{job}");
+        }
+    }
+    // One that was away while a job was removed hears of it after its upgrade.
+    let holders = good(&grid, new, "by-old")?;
+    let hosts = grid.run_as(new, ["--json", "hosts"])?.json()?;
+    let hosts = hosts["hosts"].as_array().context("no hosts")?;
+    let is_old = |name: &str| {
+        let mut named = hosts.iter().filter(|host| host["name"] == name);
+        named.any(|host| host["protocol"] == "ckpt/1")
+    };
+    let away = holders.iter().find(|(_, host)| is_old(host));
+    let away = away.context("no older holder")?.1.clone();
+    grid.kill(&away)?;
+    for job in ["before", "by-new", "by-old"] {
+        grid.run_as(new, ["forget", "--job", job, "--all"])?;
+    }
+    grid.restart()?;
+    wait_until("it has removed what it was not told to", LIMIT, || {
+        Ok(grid.shard_files(&away)?.is_empty())
+    })?;
+    ensure!(versions(&grid, &old, "by-old")?.is_empty());
     Ok(())
 }

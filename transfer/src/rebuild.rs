@@ -140,6 +140,12 @@ impl Rebuild {
             let Some((shard, host)) = self.sources.get(next).copied() else {
                 return Err(Fault::Starved);
             };
+            // One that two hosts hold counts once.
+            let mut known = table.iter().take(1).flatten();
+            if known.any(|(have, _): &(ShardIndex, Bytes)| *have == shard) {
+                next += 1;
+                continue;
+            }
             let mut blocks = Vec::new();
             let read = reader.blocks(shard, host, rows.clone(), |_, block| blocks.push(block));
             if read.await.is_err() {

@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use codec::JobTag;
-use codec::notice::Notice;
+use codec::notice::{GONE_MAX, Notice};
+use protocol::wire::WireVersion;
 use protocol::wire::announcement::Announced;
 use protocol::wire::message::HostStatus;
 use tokio::task::JoinSet;
@@ -69,6 +70,8 @@ pub(super) struct Told {
     pub(super) rtt: Duration,
     /// What it says of its own availability; asked for only when hosts are to be chosen.
     pub(super) announced: Option<Announced>,
+    /// The version of the protocol that it speaks.
+    pub(super) spoken: WireVersion,
 }
 
 /// What hosts said.
@@ -90,6 +93,14 @@ pub(super) struct Gathered {
 impl Gathered {
     pub(super) fn hosts(&self) -> impl Iterator<Item = HostIndex> {
         self.answered.iter().map(|(host, _)| *host)
+    }
+
+    /// The hosts that answered and whose program is older than this one.
+    pub(super) fn older(&self) -> impl Iterator<Item = HostIndex> {
+        let older = self.answered.iter();
+        older
+            .filter(|(_, told)| told.spoken < WireVersion::Two)
+            .map(|(host, _)| *host)
     }
 
     fn hear(&mut self, notice: Option<Notice>) {
@@ -228,6 +239,7 @@ impl Agent {
             status,
             rtt,
             announced,
+            spoken: self.hosts.spoken(host).await?,
         };
         Ok((told, notice))
     }
@@ -268,6 +280,25 @@ impl Agent {
         };
         failure.hosts = self.silent_notes(gathered);
         Err(failure)
+    }
+
+    /// What the owner should know when some of the hosts that matter run an older program; `None`
+    /// when none does. `matters` says which do.
+    pub(super) fn note_of_older(
+        &self,
+        gathered: &Gathered,
+        matters: impl Fn(&str) -> bool,
+    ) -> Option<String> {
+        let names = gathered.older().map(|host| self.hosts.name(host));
+        let names: Vec<&str> = names.filter(|name| matters(name)).collect();
+        (!names.is_empty()).then(|| {
+            let names = names.join(", ");
+            format!(
+                "older program ({}) on {names}: it believes what other hosts say, and of a job it \
+                 keeps only the last {GONE_MAX} checkpoints from coming back that were deleted",
+                WireVersion::One
+            )
+        })
     }
 
     pub(super) fn silent_notes(&self, gathered: &Gathered) -> Vec<HostNote> {

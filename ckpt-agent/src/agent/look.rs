@@ -265,6 +265,10 @@ impl Agent {
         Ok(ForgetReport {
             job: job.clone(),
             removed,
+            notes: self
+                .note_of_older(&gathered, |_| true)
+                .into_iter()
+                .collect(),
             silent: self.silent_notes(&gathered),
             unheard,
         })
@@ -279,42 +283,49 @@ impl Agent {
         for host in self.hosts.all() {
             let agent = self.clone();
             asking.spawn(async move {
-                let answers =
+                let (status, said) =
                     tokio::join!(agent.hosts.status(host), agent.hosts.announcement(host));
-                (host, answers)
+                let spoken = match &status {
+                    Ok(_) => agent.hosts.spoken(host).await.ok(),
+                    Err(_) => None,
+                };
+                (host, (status, said, spoken))
             });
         }
         let mut answers = asking.join_all().await;
         answers.sort_by_key(|(host, _)| *host);
-        let hosts = answers.into_iter().filter_map(|(host, (answer, said))| {
-            let said = said.ok().flatten();
-            let said = said.as_ref();
-            let entry = self.hosts.entry(host)?;
-            let error = answer.as_ref().err().map(Fault::to_string);
-            let (status, rtt) = answer.ok().unzip();
-            Some(HostReport {
-                name: entry.name.clone(),
-                addr: self.hosts.address(host).unwrap_or(entry.addr).to_string(),
-                site: entry.site.clone(),
-                up: error.is_none(),
-                error,
-                rtt_ms: rtt.map(|rtt| rtt.as_secs_f64() * 1000.0),
-                software: status
-                    .as_ref()
-                    .map(|s| s.software.escape_debug().to_string()),
-                capacity_bytes: status.as_ref().map(|s| s.capacity_bytes),
-                used_bytes: status.as_ref().map(|s| s.used_bytes),
-                free_bytes: status.as_ref().map(|s| s.free_bytes),
-                shards: status.as_ref().map(|s| s.shards),
-                checkpoints: status.as_ref().map(|s| s.checkpoints),
-                uptime_s: status.as_ref().map(|s| s.uptime_s),
-                machine: said.map(|said| said.guest_state.to_string()),
-                disk: said.map(|said| said.storage_state.to_string()),
-                refuses_for_s: said.map(|said| said.refuses_for_s),
-                availability: said.and_then(|said| share_of_time(&said.presence_bitmap)),
-                stays_10h: said.map(|said| said.presence.at(36_000.0).value()),
-            })
-        });
+        let hosts = answers
+            .into_iter()
+            .filter_map(|(host, (answer, said, spoken))| {
+                let said = said.ok().flatten();
+                let said = said.as_ref();
+                let entry = self.hosts.entry(host)?;
+                let error = answer.as_ref().err().map(Fault::to_string);
+                let (status, rtt) = answer.ok().unzip();
+                Some(HostReport {
+                    name: entry.name.clone(),
+                    addr: self.hosts.address(host).unwrap_or(entry.addr).to_string(),
+                    site: entry.site.clone(),
+                    up: error.is_none(),
+                    error,
+                    rtt_ms: rtt.map(|rtt| rtt.as_secs_f64() * 1000.0),
+                    software: status
+                        .as_ref()
+                        .map(|s| s.software.escape_debug().to_string()),
+                    protocol: spoken.map(|spoken| spoken.to_string()),
+                    capacity_bytes: status.as_ref().map(|s| s.capacity_bytes),
+                    used_bytes: status.as_ref().map(|s| s.used_bytes),
+                    free_bytes: status.as_ref().map(|s| s.free_bytes),
+                    shards: status.as_ref().map(|s| s.shards),
+                    checkpoints: status.as_ref().map(|s| s.checkpoints),
+                    uptime_s: status.as_ref().map(|s| s.uptime_s),
+                    machine: said.map(|said| said.guest_state.to_string()),
+                    disk: said.map(|said| said.storage_state.to_string()),
+                    refuses_for_s: said.map(|said| said.refuses_for_s),
+                    availability: said.and_then(|said| share_of_time(&said.presence_bitmap)),
+                    stays_10h: said.map(|said| said.presence.at(36_000.0).value()),
+                })
+            });
         Ok(HostsReport {
             hosts: hosts.collect(),
         })

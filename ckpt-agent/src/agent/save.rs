@@ -146,6 +146,12 @@ impl Agent {
             if let Some(placed) = &placed {
                 self.add_placement(report, placed, &request, &gathered);
             }
+            let is_holder = |name: &str| {
+                let mut holders = report.holders.iter();
+                holders.any(|holder| holder.host.as_deref() == Some(name))
+            };
+            let older = self.note_of_older(&gathered, is_holder);
+            report.notes.extend(older);
             let base = base.map(|base| base.reference.checkpoint);
             self.remove_old(&gathered, report, &request, base).await;
         } else {

@@ -5,11 +5,12 @@ mod placement;
 use std::borrow::Cow;
 use std::io::{self, Write};
 
+use protocol::wire::WireVersion;
 use serde::Serialize;
 
 use crate::report::{
-    ForgetReport, GarbageItem, GcReport, Holder, HostNote, HostsReport, ListReport, RestoreReport,
-    SaveReport, ShowReport, TouchReport, VerifyReport,
+    ForgetReport, GarbageItem, GcReport, Holder, HostNote, HostReport, HostsReport, ListReport,
+    RestoreReport, SaveReport, ShowReport, TouchReport, VerifyReport,
 };
 
 /// Something that a command says in the end.
@@ -305,6 +306,9 @@ impl Report for ForgetReport {
         if self.removed.is_empty() {
             writeln!(out, "job {}: nothing to remove", self.job)?;
         }
+        for note in &self.notes {
+            writeln!(out, "note: {note}")?;
+        }
         for note in &self.silent {
             writeln!(
                 out,
@@ -405,7 +409,22 @@ impl Report for HostsReport {
                 share(host.stays_10h),
             ]);
         }
-        table.write(out)
+        table.write(out)?;
+        let older = |host: &&HostReport| {
+            let known = host.protocol.as_deref();
+            known.is_some_and(|known| known != WireVersion::Two.to_string())
+        };
+        let older: Vec<&str> = self
+            .hosts
+            .iter()
+            .filter(older)
+            .map(|host| &*host.name)
+            .collect();
+        if !older.is_empty() {
+            let (names, version) = (older.join(", "), WireVersion::One);
+            writeln!(out, "note: older program ({version}) on {names}")?;
+        }
+        Ok(())
     }
 
     json_of_self!();
