@@ -1,12 +1,13 @@
 //! What the hosts say they hold, put together: which checkpoints there are, and where.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use codec::grant::VoidList;
 use codec::keys::Keys;
 use codec::manifest::{Manifest, ManifestError, Summary};
-use codec::{CheckpointId, OwnerId, ShardIndex, Version};
-use protocol::wire::message::Record;
+use codec::{CheckpointId, ShardIndex, Version};
+use transfer::find::Shown;
 
 use crate::core::HostIndex;
 
@@ -27,6 +28,12 @@ impl KnownCheckpoint {
         self.manifest.public().version
     }
 
+    /// By version, then time, then id.
+    const fn age(&self) -> (Version, u64, CheckpointId) {
+        let public = self.manifest.public();
+        (public.version, public.created, public.checkpoint)
+    }
+
     /// Different shards that are held by somebody.
     pub fn shards_found(&self) -> usize {
         let mut shards: Vec<ShardIndex> = self.holders.iter().map(|(shard, _)| *shard).collect();
@@ -41,62 +48,110 @@ impl KnownCheckpoint {
     }
 }
 
-/// All checkpoints of one owner that hosts told of.
+/// All checkpoints of one owner that hosts showed.
 #[derive(Clone, Debug, Default)]
 pub struct Inventory {
-    checkpoints: BTreeMap<CheckpointId, KnownCheckpoint>,
+    checkpoints: BTreeMap<CheckpointId, Arc<KnownCheckpoint>>,
     /// Those that were signed with a job key that is void now.
-    void: BTreeMap<CheckpointId, KnownCheckpoint>,
+    void: BTreeMap<CheckpointId, Arc<KnownCheckpoint>>,
+    /// Bytes of memory that they take, at most.
+    memory: u64,
 }
 
-/// A record that must not be believed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RecordError {
-    /// The manifest is not one.
-    #[error(transparent)]
-    Manifest(#[from] ManifestError),
-    /// It is somebody else's.
-    #[error("a manifest of owner {0}, who is somebody else")]
-    Owner(OwnerId),
-    /// The same checkpoint has two manifests, both signed.
-    #[error("a second manifest of checkpoint {0}")]
-    Contradiction(CheckpointId),
+/// Times that a manifest is in memory, at most: as it is signed, as it was read, and its summary.
+const MANIFEST_COPIES: u64 = 4;
+
+/// Bytes of memory for a checkpoint besides its manifest: lists of holders, places in maps.
+const CHECKPOINT_MEMORY: u64 = 2 << 10;
+
+/// What became of a checkpoint that a host showed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entered {
+    /// It counts.
+    Yes,
+    /// It has the id of another one that is known, which its owner signed, too: it is left out.
+    Contradiction,
+    /// There is no memory for it.
+    NoRoom,
 }
 
 impl Inventory {
-    /// Adds what `host` holds of one checkpoint.
-    ///
-    /// # Errors
-    /// When the record must not be believed; it is left out.
-    pub fn add(
-        &mut self,
-        owner: OwnerId,
-        host: HostIndex,
-        record: Record,
-    ) -> Result<(), RecordError> {
-        let manifest = Manifest::parse(record.manifest)?;
-        let public = manifest.public();
-        if public.owner != owner {
-            return Err(RecordError::Owner(public.owner));
+    /// Enters what `host` shows of one checkpoint, unless the memory for all of them together would
+    /// be more than `memory_max` bytes.
+    pub fn add(&mut self, host: HostIndex, shown: Shown, memory_max: u64) -> Entered {
+        let Shown { manifest, shards } = shown;
+        let id = manifest.public().checkpoint;
+        if !self.checkpoints.contains_key(&id) {
+            let bytes = manifest.bytes().len() as u64;
+            let memory = self.memory + CHECKPOINT_MEMORY + MANIFEST_COPIES * bytes;
+            if memory > memory_max {
+                return Entered::NoRoom;
+            }
+            self.memory = memory;
         }
-        let (id, redundancy) = (public.checkpoint, public.redundancy);
-        let known = self
-            .checkpoints
-            .entry(id)
-            .or_insert_with(|| KnownCheckpoint {
+        let known = self.checkpoints.entry(id).or_insert_with(|| {
+            Arc::new(KnownCheckpoint {
                 manifest: manifest.clone(),
                 holders: Vec::new(),
                 knowers: Vec::new(),
-            });
+            })
+        });
         if known.manifest != manifest {
-            return Err(RecordError::Contradiction(id));
+            return Entered::Contradiction;
         }
+        let known = Arc::make_mut(known);
         known.knowers.push(host);
-        let shards = record.shards.iter().filter_map(|&n| redundancy.shard(n));
-        known.holders.extend(shards.map(|shard| (shard, host)));
+        let shards = shards.into_iter().map(|shard| (shard, host));
+        known.holders.extend(shards);
         known.holders.sort_unstable();
         known.holders.dedup();
-        Ok(())
+        Entered::Yes
+    }
+
+    /// Forgets all that `host` showed.
+    pub fn drop_host(&mut self, host: HostIndex) {
+        self.checkpoints.retain(|_, known| {
+            if known.knowers.contains(&host) {
+                let known = Arc::make_mut(known);
+                known.knowers.retain(|knower| *knower != host);
+                known.holders.retain(|(_, holder)| *holder != host);
+            }
+            !known.knowers.is_empty()
+        });
+    }
+
+    /// Whether a checkpoint can be restored from what hosts say that they hold, and the one on which
+    /// it builds, too.
+    pub fn is_restorable(&self, keys: &Keys, known: &KnownCheckpoint) -> bool {
+        let Ok(summary) = known.manifest.open(keys) else {
+            return false;
+        };
+        let base = summary.tail.base;
+        let base_is_there = base.is_none_or(|base| {
+            let known = self.get(base.checkpoint);
+            known.is_some_and(|known| known.can_lose().is_some())
+        });
+        known.can_lose().is_some() && base_is_there
+    }
+
+    /// The checkpoints that stay when the newest `keep` are kept, and the others; both newest first.
+    /// One that can't be restored now does not count: a version that some host only shows, or that was
+    /// lost, does not take the place of the last good one. It stays as long as it is newer.
+    pub fn split_kept<'a>(
+        &self,
+        keys: &Keys,
+        mut newest_first: Vec<&'a KnownCheckpoint>,
+        keep: usize,
+    ) -> (Vec<&'a KnownCheckpoint>, Vec<&'a KnownCheckpoint>) {
+        let mut counted = 0;
+        let stay = newest_first.iter().take_while(|known| {
+            let stays = counted < keep;
+            counted += usize::from(stays && self.is_restorable(keys, known));
+            stays
+        });
+        let stay = stay.count();
+        let others = newest_first.split_off(stay);
+        (newest_first, others)
     }
 
     /// Leaves out what its owner deleted.
@@ -108,7 +163,7 @@ impl Inventory {
 
     /// Sets aside what was signed with a job key that its owner has made void.
     pub fn set_void_aside(&mut self, list: &VoidList) {
-        let is_void = |known: &KnownCheckpoint| {
+        let is_void = |known: &Arc<KnownCheckpoint>| {
             let grant = known.manifest.grant();
             grant.is_some_and(|grant| list.voids(grant.terms()))
         };
@@ -118,22 +173,20 @@ impl Inventory {
 
     /// What was signed with a job key that is void now: whoever had the key may have made it up.
     pub fn void(&self) -> impl Iterator<Item = &KnownCheckpoint> {
-        self.void.values()
+        self.void.values().map(|known| &**known)
     }
 
     /// What is known of a checkpoint.
     pub fn get(&self, checkpoint: CheckpointId) -> Option<&KnownCheckpoint> {
-        self.checkpoints.get(&checkpoint)
+        self.checkpoints.get(&checkpoint).map(|known| &**known)
     }
 
     /// All checkpoints, newest first: by version, then time, then id, so that every client agrees
     /// on which is the newest even when two have the same version.
     pub fn newest_first(&self) -> Vec<&KnownCheckpoint> {
-        let mut all: Vec<_> = self.checkpoints.values().collect();
-        all.sort_by_key(|known| {
-            let public = known.manifest.public();
-            std::cmp::Reverse((public.version, public.created, public.checkpoint))
-        });
+        let mut all: Vec<&KnownCheckpoint> =
+            self.checkpoints.values().map(|known| &**known).collect();
+        all.sort_by_key(|known| std::cmp::Reverse(known.age()));
         all
     }
 
@@ -141,22 +194,21 @@ impl Inventory {
     /// returned with the reason.
     pub fn opened(&self, keys: &Keys) -> (Vec<OpenedCheckpoint>, Vec<ManifestError>) {
         let (mut opened, mut failed) = (Vec::new(), Vec::new());
-        let void = self.void.values();
-        for known in void.chain(self.newest_first().into_iter().rev()) {
+        let mut all: Vec<&Arc<KnownCheckpoint>> = self.checkpoints.values().collect();
+        all.extend(self.void.values());
+        all.sort_by_key(|known| known.age());
+        for known in all {
             match known.manifest.open(keys) {
                 Ok(summary) => opened.push(OpenedCheckpoint {
                     is_void: self.void.contains_key(&known.manifest.public().checkpoint),
-                    known: known.clone(),
+                    known: Arc::clone(known),
                     summary,
                 }),
                 Err(cause) => failed.push(cause),
             }
         }
-        opened.sort_by(|a, b| {
-            let order = |one: &OpenedCheckpoint| one.known.version();
-            let jobs = a.summary.job.cmp(&b.summary.job);
-            jobs.then(order(a).cmp(&order(b)))
-        });
+        // Stable: within a job the order of versions stays.
+        opened.sort_by(|a, b| a.summary.job.cmp(&b.summary.job));
         (opened, failed)
     }
 }
@@ -165,9 +217,120 @@ impl Inventory {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenedCheckpoint {
     /// What hosts say of it.
-    pub known: KnownCheckpoint,
+    pub known: Arc<KnownCheckpoint>,
     /// What only its owner knows.
     pub summary: Summary,
     /// Whether it was signed with a job key that is void now.
     pub is_void: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use codec::hash::ShardRoot;
+    use codec::index::StoredSegment;
+    use codec::manifest::{Format, ImageKind, NewManifest, Tail};
+    use codec::seal::{Cipher, DataKey, OwnerSecret};
+    use codec::{JobId, Redundancy};
+
+    use super::*;
+
+    const MEMORY: u64 = 1 << 20;
+
+    fn owner() -> Keys {
+        Keys::from(OwnerSecret::new([9; 32]))
+    }
+
+    /// Version `version`, held by so many hosts, one shard each.
+    fn shown(version: u8) -> Shown {
+        let redundancy = Redundancy::new(3, 2).unwrap();
+        let new = NewManifest {
+            checkpoint: CheckpointId([version; 16]),
+            version: Version(version.into()),
+            created: 1,
+            previous: None,
+            redundancy,
+            cipher: Cipher::Aes256Gcm,
+            rows: 1,
+            block_bytes: 1,
+            roots: vec![ShardRoot([0; 32]); redundancy.total()],
+        };
+        let summary = Summary {
+            job: "42".parse::<JobId>().unwrap(),
+            data_key: DataKey::new([1; 32]),
+            kind: ImageKind::File,
+            image_bytes: 0,
+            stream_bytes: 0,
+            stored_bytes: 0,
+            files: 1,
+            index: vec![StoredSegment {
+                stored_len: 1,
+                raw_len: 1,
+                method: codec::compress::Method::Raw,
+            }],
+            tail: Tail::default(),
+        };
+        Shown {
+            manifest: Manifest::sign(&owner(), Format::Two, new, &summary).unwrap(),
+            shards: Vec::new(),
+        }
+    }
+
+    fn enter(inventory: &mut Inventory, version: u8, hosts: usize) {
+        let one = shown(version);
+        let redundancy = one.manifest.public().redundancy;
+        for host in 0..hosts {
+            let shards = redundancy.shard(host as u8).into_iter().collect();
+            let manifest = one.manifest.clone();
+            let shown = Shown { manifest, shards };
+            let entered = inventory.add(HostIndex(host), shown, MEMORY);
+            assert_eq!(entered, Entered::Yes);
+        }
+    }
+
+    #[test]
+    fn versions_that_can_not_be_restored_do_not_push_good_ones_out() {
+        let mut inventory = Inventory::default();
+        // Of version 5 one host shows a shard: nobody can restore it.
+        for (version, hosts) in [(1, 5), (2, 5), (3, 2), (4, 5), (5, 1)] {
+            enter(&mut inventory, version, hosts);
+        }
+        let split = |keep| {
+            let all = inventory.newest_first();
+            let (kept, others) = inventory.split_kept(&owner(), all, keep);
+            let numbers = |some: Vec<&KnownCheckpoint>| -> Vec<u64> {
+                some.iter().map(|known| known.version().0).collect()
+            };
+            (numbers(kept), numbers(others))
+        };
+        assert_eq!(split(0), (vec![], vec![5, 4, 3, 2, 1]));
+        assert_eq!(split(1), (vec![5, 4], vec![3, 2, 1]));
+        assert_eq!(split(2), (vec![5, 4, 3, 2], vec![1]));
+        assert_eq!(split(9), (vec![5, 4, 3, 2, 1], vec![]));
+    }
+
+    #[test]
+    fn what_a_liar_showed_goes_with_it() {
+        let mut inventory = Inventory::default();
+        enter(&mut inventory, 1, 5);
+        enter(&mut inventory, 2, 1);
+        inventory.drop_host(HostIndex(0));
+        let left = inventory.newest_first();
+        assert_eq!(left.len(), 1);
+        assert_eq!((left[0].version(), left[0].shards_found()), (Version(1), 4));
+    }
+
+    #[test]
+    fn the_memory_for_all_of_them_is_bounded() {
+        let mut inventory = Inventory::default();
+        let mut entered = 0;
+        while inventory.add(HostIndex(0), shown(entered), 20 << 10) == Entered::Yes {
+            entered += 1;
+        }
+        assert!((3..10).contains(&entered), "{entered}");
+        // What is known already takes no more.
+        assert_eq!(
+            inventory.add(HostIndex(1), shown(0), 20 << 10),
+            Entered::Yes
+        );
+    }
 }

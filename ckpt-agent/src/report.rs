@@ -16,7 +16,8 @@ pub enum ExitStatus {
     Failed = 1,
     /// Wrong usage or configuration.
     Usage = 2,
-    /// Done, but with less than the promised redundancy, or with warnings, as was asked for.
+    /// Done, but with less than the promised redundancy or with warnings, as was asked for, or not heard
+    /// by all hosts that hold shards.
     Degraded = 3,
     /// No such job, version or checkpoint.
     NotFound = 4,
@@ -44,7 +45,7 @@ impl ExitStatus {
         (Self::Usage, "wrong usage or configuration"),
         (
             Self::Degraded,
-            "done with less redundancy or with warnings, as asked for",
+            "done with less redundancy, with warnings, or not heard by all holders",
         ),
         (Self::NotFound, "no such job, version or checkpoint"),
         (
@@ -418,6 +419,9 @@ pub struct ForgetReport {
     pub notes: Vec<String>,
     /// Hosts that could not be told: they may still hold shards.
     pub silent: Vec<HostNote>,
+    /// Of these, those that hold shards or can be the ones that hold what was not found: they show what
+    /// was removed until another host tells them. The exit status is 3 when there are any.
+    pub unheard: Vec<HostNote>,
 }
 
 /// Answer of `ckpt touch`.
@@ -429,6 +433,9 @@ pub struct TouchReport {
     pub kept_until: Option<u64>,
     /// Hosts that could not be told: others will tell them.
     pub silent: Vec<HostNote>,
+    /// Of these, those that hold shards of the job or can be the ones that hold what was not found: they
+    /// know only of the lease before. The exit status is 3 when there are any.
+    pub unheard: Vec<HostNote>,
 }
 
 /// Answer of `ckpt gc`.
@@ -440,6 +447,9 @@ pub struct GcReport {
     pub garbage: Vec<GarbageItem>,
     /// Hosts that did not answer, or could not be told.
     pub silent: Vec<HostNote>,
+    /// Of these, those that hold shards of the garbage or can be the ones that hold what was not found.
+    /// The exit status is 3 when there are any.
+    pub unheard: Vec<HostNote>,
 }
 
 /// A checkpoint that is kept for nothing.

@@ -15,8 +15,9 @@ const ONE_IN: usize = 2;
 /// their own when most others changed.
 const RUN_MIN: usize = 8;
 
-/// Where one of the last pieces of a segment is where it was, nothing moved.
-const LAST: usize = 4;
+/// If one of the last 4 pieces of a segment is unchanged and in its old place, nothing was inserted or
+/// removed before it.
+const UNMOVED_TAIL_PIECES: usize = 4;
 
 /// After so many segments of which nothing was found, only the first bytes of each are searched: no
 /// more are needed to find where known content goes on, if it went on before them.
@@ -255,7 +256,7 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// From the begin of both.
+    /// A follower at the beginning of the image and of the base.
     pub const fn new(base: Arc<Base>) -> Self {
         Self {
             base,
@@ -310,8 +311,8 @@ impl Follower {
         at
     }
 
-    /// Looks from `start` on for known content, and cuts where it begins, or, when that is at the very
-    /// begin, where its segment ends.
+    /// Looks from `start` on for known content, and cuts where it begins. Content that is known from
+    /// the first byte on is cut where its segment of the base ends.
     fn search(&mut self, raw: &[u8], start: usize, is_found: bool) -> Option<usize> {
         let is_lost = !is_found && self.lost >= LOST_MAX;
         let bytes = if is_lost { LOST_BYTES } else { raw.len() };
@@ -342,7 +343,8 @@ impl Follower {
     /// same, or it was all zero and still is in part.
     fn is_in_step(&self, len: usize, hashes: &[PieceHash]) -> bool {
         let was_zero = || self.base.is_zero(self.next, len);
-        let ends_alike = |place| at_end(self.base.changed(place, hashes), hashes.len()) < LAST;
+        let ends_alike =
+            |place| at_end(self.base.changed(place, hashes), hashes.len()) < UNMOVED_TAIL_PIECES;
         self.places(hashes).any(ends_alike) || (hashes.contains(&self.base.zeros) && was_zero())
     }
 

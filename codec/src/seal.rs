@@ -401,6 +401,15 @@ mod tests {
         assert!(!owner.id().verify(b"message", &signature[..63]));
     }
 
+    /// Whether a type erases itself is for the compiler to check.
+    #[test]
+    fn keys_erase_themselves_when_they_are_dropped() {
+        const fn erases_itself<T: ZeroizeOnDrop>() -> bool {
+            std::mem::needs_drop::<T>()
+        }
+        assert!(erases_itself::<OwnerSecret>() && erases_itself::<DataKey>());
+    }
+
     #[test]
     fn secrets_are_not_printed() {
         assert_eq!(

@@ -64,6 +64,12 @@ pub enum Lie {
     IsSilent,
     /// It ends the connection when it gets a request of this kind.
     HangsUpAt(Kind),
+    /// It shows records of zeros, as long as can be, without end.
+    FloodsFind,
+    /// It shows the first of its records again and again.
+    RepeatsFind,
+    /// It stores and shows everything, and does not listen when something is to be removed.
+    IsDeaf,
 }
 
 /// Kinds of requests.
@@ -91,7 +97,7 @@ pub enum Kind {
 
 impl Lie {
     /// All of them.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 29] = [
         Self::FlipsBits,
         Self::SwapsBlocks,
         Self::Truncates,
@@ -118,6 +124,9 @@ impl Lie {
         Self::HangsUpAt(Kind::Outline),
         Self::HangsUpAt(Kind::Page),
         Self::HangsUpAt(Kind::Rows),
+        Self::FloodsFind,
+        Self::RepeatsFind,
+        Self::IsDeaf,
     ];
 }
 
@@ -289,6 +298,10 @@ impl Serving {
                 first,
                 count,
             } => self.rows(shard, first, count).await,
+            Request::Forget { .. } if self.lie == Lie::IsDeaf => {
+                let refusal = Refusal::new(Code::NoSpace, "I hear nothing");
+                self.say(&Response::Refused(refusal)).await
+            }
             Request::Forget { checkpoint } => {
                 let existed = self.with_held(|held| held.remove(&checkpoint).is_some());
                 self.say(&Response::Forgotten { existed }).await
@@ -463,11 +476,37 @@ impl Serving {
             write_frame(&mut self.send, &Response::Found { count, more: true }).await?;
             return self.too_much().await;
         }
-        let records = self.records(job, after);
+        if self.lie == Lie::FloodsFind {
+            return self.flood().await;
+        }
+        let mut records = self.records(job, after);
+        if self.lie == Lie::RepeatsFind {
+            let first = self.records(job, None).into_iter().next();
+            let page = first.map_or_else(Vec::new, |first| vec![first; 1024]);
+            let (count, more) = (page.len() as u32, !page.is_empty());
+            write_frame(&mut self.send, &Response::Found { count, more }).await?;
+            records = page;
+        }
         let count = records.len() as u32;
-        write_frame(&mut self.send, &Response::Found { count, more: false }).await?;
+        if self.lie != Lie::RepeatsFind {
+            write_frame(&mut self.send, &Response::Found { count, more: false }).await?;
+        }
         for record in &records {
             write_frame(&mut self.send, record).await?;
+        }
+        self.end().await
+    }
+
+    /// A page of records that are none; there is always another one.
+    async fn flood(&mut self) -> Result<()> {
+        let count = 1024;
+        write_frame(&mut self.send, &Response::Found { count, more: true }).await?;
+        let record = Record {
+            manifest: vec![0; 65_000],
+            shards: Vec::new(),
+        };
+        for _ in 0..count {
+            write_frame(&mut self.send, &record).await?;
         }
         self.end().await
     }

@@ -13,6 +13,7 @@ pub mod port;
 pub mod program;
 pub mod relay;
 pub mod skip;
+pub mod teller;
 
 pub use grid::Grid;
 pub use program::{Outcome, ckpt};

@@ -9,11 +9,15 @@ use protocol::grid::{Grid, GridHost, OwnerFiles};
 use protocol::identity::{
     Authority, HostId, Identity, Role, Validity, certificate_to_pem, write_key,
 };
+use protocol::wire::announcement::Announcement;
+use protocol::wire::message::{MemberRecord, Presence};
+use protocol::wire::parts::Parts;
 
 /// Clocks may be set wrong by less than this without ending a certificate.
 const CLOCK_SLACK: Duration = Duration::from_secs(30 * 86_400);
 
 /// Signs members of a grid.
+#[derive(Debug)]
 pub(crate) struct Members {
     grid: Grid,
     authority: Authority,
@@ -75,6 +79,26 @@ pub(crate) fn host(name: impl Into<String>, addr: std::net::SocketAddr, id: Host
         id,
         site: None,
         owner: None,
+    }
+}
+
+/// What a registry says of a host that it heard of 5 s ago.
+pub(crate) fn record(host: &GridHost) -> MemberRecord {
+    MemberRecord {
+        id: host.id.0,
+        silent_ms: 5_000,
+        alive: true,
+        presence: Presence {
+            name: host.name.clone(),
+            addr: host.addr,
+            site: host.site.clone(),
+            owner: host.owner.clone(),
+            capacity_bytes: 1 << 30,
+            free_bytes: 1 << 30,
+            epoch: 1,
+            announcement: Announcement::default(),
+            parts: Parts::default(),
+        },
     }
 }
 

@@ -5,22 +5,26 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use ckpt_store::repair::RepairSettings;
 use ckpt_store::{Daemon, DaemonConfig};
-use protocol::grid::Grid;
+use protocol::grid::{Grid, GridRegistry};
 use protocol::identity::{HostId, Identity, Role};
+use protocol::wire::message::MemberRecord;
 use tokio::runtime::Runtime;
 
 use crate::liar::{Liar, Lie};
 use crate::members::{self, Members};
 use crate::program::{Outcome, command, run};
+use crate::teller::Teller;
 
 /// The grid.
 #[derive(Debug)]
 pub struct MixedGrid {
     dir: tempfile::TempDir,
+    members: Members,
     liars: Vec<Liar>,
+    tellers: Vec<Teller>,
     daemons: Vec<Daemon>,
     runtime: Option<Runtime>,
 }
@@ -31,6 +35,7 @@ impl Drop for MixedGrid {
         if let Some(runtime) = self.runtime.take() {
             runtime.block_on(async {
                 self.liars.clear();
+                self.tellers.clear();
                 for daemon in daemons {
                     daemon.stop().await;
                 }
@@ -77,7 +82,9 @@ impl MixedGrid {
         grid.save(&dir.path().join("grid.toml"))?;
         Ok(Self {
             dir,
+            members,
             liars,
+            tellers: Vec::new(),
             daemons,
             runtime: Some(runtime),
         })
@@ -88,6 +95,46 @@ impl MixedGrid {
         for liar in &self.liars {
             liar.lie(lie);
         }
+    }
+
+    /// Has some of the hosts that can lie do so: those with these numbers, from 0 on.
+    pub fn lie_at(&self, which: std::ops::Range<usize>, lie: Lie) {
+        for liar in self.liars.get(which).unwrap_or_default() {
+            liar.lie(lie);
+        }
+    }
+
+    /// Changes the grid file.
+    ///
+    /// # Errors
+    /// When it can't be read or written.
+    pub fn edit(&self, change: impl FnOnce(&mut Grid)) -> Result<()> {
+        let path = self.path("grid.toml");
+        let mut grid = Grid::load(&path)?;
+        change(&mut grid);
+        Ok(grid.save(&path)?)
+    }
+
+    /// Starts a registry that tells this of every host of the grid file, and enters it there. What
+    /// `say` is given is true but for the time since the host was heard of, which is 5 s.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn tell(&mut self, name: &str, say: impl Fn(&mut MemberRecord)) -> Result<()> {
+        let identity = self.members.enrol(name, Role::Registry)?;
+        let id = HostId(identity.secret.id());
+        let grid = Grid::load(&self.path("grid.toml"))?;
+        let told = grid.hosts.iter().map(|host| {
+            let mut record = members::record(host);
+            say(&mut record);
+            record
+        });
+        let runtime = self.runtime.as_ref().context("it runs")?;
+        let _inside = runtime.enter();
+        let teller = Teller::start(identity, grid.authority.clone(), told.collect())?;
+        let (name, addr) = (name.to_owned(), teller.addr());
+        self.tellers.push(teller);
+        self.edit(|grid| grid.registries.push(GridRegistry { name, addr, id }))
     }
 
     /// A path in the directory of the grid.

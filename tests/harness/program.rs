@@ -194,6 +194,36 @@ pub fn wait(child: Child) -> Result<Outcome> {
     }
 }
 
+/// Runs `command` to its end, whatever its exit code, and returns the most memory in bytes that it ever
+/// had beside what it said.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_measured(command: &mut Command) -> Result<(Outcome, u64)> {
+    let child = command.spawn()?;
+    let path = format!("/proc/{}/status", child.id());
+    let mut peak = 0;
+    let waiting = std::thread::spawn(move || wait(child));
+    while !waiting.is_finished() {
+        peak = peak.max(high_water(
+            &std::fs::read_to_string(&path).unwrap_or_default(),
+        ));
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let outcome = waiting
+        .join()
+        .map_err(|_| anyhow::anyhow!("waiting failed"))??;
+    ensure!(peak > 0, "too fast to be measured");
+    Ok((outcome, peak))
+}
+
+/// Most memory in bytes that the process of this `/proc/PID/status` ever had; 0 if the text does not say.
+pub fn high_water(status: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.trim().split(' ').next()?.parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
 /// Waits until `state` is reached.
 ///
 /// # Errors

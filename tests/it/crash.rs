@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use ckpt_agent::core::HostIndex;
 use ckpt_agent::transfer::Hosts;
+use ckpt_agent::transfer::find::Shown;
 use ckpt_agent::transfer::get::BlockReader;
 use ckpt_agent::transfer::put::{Meter, PutCommand, PutProgress, put_shard};
 use codec::compress::Level;
@@ -15,7 +16,7 @@ use codec::keys::Keys;
 use codec::labels::Labels;
 use codec::manifest::{Format, ImageKind, Manifest};
 use codec::seal::{Cipher, DataKey};
-use codec::{CheckpointId, JobId, Redundancy, Version};
+use codec::{CheckpointId, JobId, OwnerId, Redundancy, Version};
 use protocol::grid::Grid as GridFile;
 use protocol::identity::{Identity, certificate_from_pem, read_key};
 use protocol::wire::message::{Claim, PutEnd, PutShard, Request};
@@ -178,7 +179,8 @@ fn every_acknowledged_shard_survives_kills() -> Result<()> {
         acknowledged.len()
     );
     eprintln!("{} acknowledged of {SHARDS}", acknowledged.len());
-    runtime.block_on(check(&hosts, &acknowledged))
+    let owner = identity.secret.id();
+    runtime.block_on(check(&hosts, owner, &acknowledged))
 }
 
 /// What the daemon said last.
@@ -190,8 +192,13 @@ fn log(grid: &Grid) -> String {
 }
 
 /// Reads every acknowledged shard; committed ones have to be found, too.
-async fn check(hosts: &Hosts, acknowledged: &[(Manifest, bool)]) -> Result<()> {
-    let found = hosts.find(HOST, None).await?;
+async fn check(hosts: &Hosts, owner: OwnerId, acknowledged: &[(Manifest, bool)]) -> Result<()> {
+    let mut found = Vec::new();
+    let take = |shown: Shown| {
+        found.push(shown.manifest);
+        true
+    };
+    hosts.find(HOST, owner, None, take).await?;
     for (manifest, committed) in acknowledged {
         let public = manifest.public().clone();
         let id = public.checkpoint;
@@ -205,9 +212,7 @@ async fn check(hosts: &Hosts, acknowledged: &[(Manifest, bool)]) -> Result<()> {
             .with_context(|| format!("shard of {id}"))?;
         ensure!(blocks == rows, "{id}: {blocks} of {rows} blocks");
         if *committed {
-            let known = found
-                .iter()
-                .any(|record| record.manifest == manifest.bytes());
+            let known = found.contains(manifest);
             ensure!(known, "{id} was committed and is not found");
         }
     }

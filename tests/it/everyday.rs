@@ -248,29 +248,17 @@ fn a_long_stream_stays_within_the_memory_setting() -> Result<()> {
     assert!(peak < 110 << 20, "restore took {peak} bytes");
     for (host, pid) in grid.running()? {
         let status = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero()))?;
-        let peak = high_water(&status);
+        let peak = tests::program::high_water(&status);
         assert!(peak < 64 << 20, "{host} took {peak} bytes");
     }
     Ok(())
 }
 
-/// Runs a command to its end and returns the most memory that it ever had.
+/// Runs a command, which has to succeed, and returns the most memory that it ever had.
 fn peak_memory(command: &mut std::process::Command) -> Result<u64> {
-    let mut child = command.stdout(std::process::Stdio::null()).spawn()?;
-    let path = format!("/proc/{}/status", child.id());
-    let mut peak = 0;
-    while child.try_wait()?.is_none() {
-        peak = peak.max(high_water(&fs::read_to_string(&path).unwrap_or_default()));
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
-    assert!(child.wait()?.success());
+    let (outcome, peak) = tests::program::run_measured(command)?;
+    outcome.expect(0)?;
     Ok(peak)
-}
-
-fn high_water(status: &str) -> u64 {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kib = line.and_then(|line| line.trim().split(' ').next()?.parse::<u64>().ok());
-    kib.unwrap_or(0) * 1024
 }
 
 #[test]

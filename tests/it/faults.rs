@@ -50,6 +50,66 @@ fn with_three_holders_dead_the_answer_is_clear() -> Result<()> {
 }
 
 #[test]
+fn a_donor_that_is_away_does_not_keep_a_new_job_from_starting() -> Result<()> {
+    let grid = Grid::up(7)?;
+    let if_exists = |job: &str, more: &[&str]| {
+        let restore = [
+            "--json",
+            "restore",
+            "--if-exists",
+            "-o",
+            "out",
+            "--job",
+            job,
+        ];
+        grid.run(restore.iter().chain(more))
+    };
+    save_file(&grid, "old", b"image")?;
+    let holders = grid.holders("old")?;
+    grid.kill(&holders[0])?;
+    let none = if_exists("new", &[])?.expect(0)?.json()?;
+    assert!(none["version"].is_null(), "{none}");
+    // Somebody who mirrors to two hosts says so, and is not told that there is none.
+    if_exists("new", &["--data", "1"])?.expect(5)?;
+    grid.kill(&holders[1])?;
+    if_exists("new", &[])?.expect(0)?;
+    let old = if_exists("old", &[])?.expect(0)?.json()?;
+    assert_eq!(old["version"], 1);
+    fs::remove_file(grid.path("out"))?;
+    // Three could have one for themselves.
+    grid.kill(&holders[2])?;
+    let unknown = if_exists("new", &[])?.expect(5)?;
+    assert!(
+        unknown
+            .json()?
+            .to_string()
+            .contains("fewer than 3 hosts are silent"),
+        "{unknown}"
+    );
+    if_exists("old", &[])?.expect(5)?;
+    // This machine knows that there was a checkpoint, which nobody shows now.
+    for host in &holders[3..] {
+        grid.kill(host)?;
+    }
+    if_exists("old", &["--data", "32"])?.expect(5)?;
+    Ok(())
+}
+
+#[test]
+fn daemons_leave_no_core_dumps() -> Result<()> {
+    let grid = Grid::up(1)?;
+    for (host, pid) in grid.running()? {
+        let limits = fs::read_to_string(format!("/proc/{}/limits", pid.as_raw_nonzero()))?;
+        let core = limits
+            .lines()
+            .find(|line| line.starts_with("Max core file size"));
+        let soft = core.and_then(|line| line.split_whitespace().nth(4));
+        assert_eq!(soft, Some("0"), "{host}: {limits}");
+    }
+    Ok(())
+}
+
+#[test]
 fn flipped_bytes_are_erasures() -> Result<()> {
     let grid = Grid::up(5)?;
     let bytes = image::memory(4 << 20, 2);

@@ -175,3 +175,206 @@ fn the_list_of_lies_is_whole() {
     assert!(!Lie::ALL.contains(&Lie::None));
     assert!(Lie::ALL.contains(&Lie::HangsUpAt(Kind::Rows)));
 }
+
+/// A host answers every `Find` with records that are none, or with the same one, for ever.
+#[test]
+fn a_list_without_end_takes_no_memory() -> Result<()> {
+    /// Of `ckpt`, beside what `--memory` allows.
+    const PROGRAM_BYTES: u64 = 32 << 20;
+    /// Large enough that a flood of one second would not fit into it.
+    const MEMORY_BYTES: u64 = 64 << 20;
+    for lie in [Lie::FloodsFind, Lie::RepeatsFind] {
+        let grid = MixedGrid::up(5, 2)?;
+        let images = write_images(&grid)?;
+        // Small parts, so that everybody gets some of them.
+        for job in ["42", "43", "44"] {
+            grid.run(["save", "--job", job, "--parity", "4", "first"])?
+                .expect(0)?;
+        }
+        grid.lie(lie);
+        let commands: [(&[&str], i32); 8] = [
+            (&["list"], 0),
+            (&["verify"], 3),
+            (&["touch", "--job", "42", "--ttl", "1h"], 3),
+            (&["gc", "--dry-run"], 0),
+            (&["hosts", "--for-job", "42"], 0),
+            (&["restore", "--job", "42", "-o", "out"], 0),
+            (&["save", "--job", "42", "second"], 0),
+            (&["forget", "--job", "42", "--all"], 3),
+        ];
+        for (command, code) in commands {
+            let mut program = grid.command(["--memory", "64MiB"].iter().chain(command))?;
+            let (outcome, peak) = tests::program::run_measured(&mut program)?;
+            outcome
+                .expect(code)
+                .with_context(|| format!("{lie:?} {command:?}"))?;
+            eprintln!("{lie:?} {}: {} MiB", command[0], peak >> 20);
+            ensure!(
+                peak <= MEMORY_BYTES + PROGRAM_BYTES,
+                "{lie:?} {command:?}: {} MiB",
+                peak >> 20
+            );
+        }
+        ensure!(std::fs::read(grid.path("out"))? == images[0]);
+        let listed = grid.run(["list"])?.expect(0)?;
+        let said = String::from_utf8_lossy(&listed.stdout).into_owned();
+        ensure!(said.contains("no answer from h06: wrong data"), "{listed}");
+        ensure!(said.contains("43") && said.contains("44"), "{listed}");
+    }
+    Ok(())
+}
+
+/// A donor shows what it holds of another job of the same owner, with a higher version.
+#[test]
+fn another_job_is_not_restored_in_the_place_of_this_one() -> Result<()> {
+    let grid = MixedGrid::up(0, 5)?;
+    let images = write_images(&grid)?;
+    save(&grid, "first")?.expect(0)?;
+    for _ in 0..3 {
+        grid.run(["save", "--job", "43", "second"])?.expect(0)?;
+    }
+    grid.lie_at(0..2, Lie::MixesJobsUp);
+    let (outcome, bytes) = restore(&grid)?;
+    ensure!(bytes.as_ref() == Some(&images[0]), "{outcome}");
+    // Nor when all of them do it.
+    grid.lie(Lie::MixesJobsUp);
+    let (outcome, bytes) = restore(&grid)?;
+    ensure!(bytes.is_none(), "{outcome}");
+    outcome.expect(5)?;
+    Ok(())
+}
+
+#[test]
+fn a_lying_registry_hides_no_host_from_those_whom_an_honest_one_tells() -> Result<()> {
+    let mut grid = MixedGrid::up(5, 0)?;
+    let images = write_images(&grid)?;
+    // Nobody answers there.
+    let nobody = std::net::UdpSocket::bind("127.0.0.1:0")?;
+    let nowhere = nobody.local_addr()?;
+    grid.tell("honest", |_| ())?;
+    // It has just heard of all of them, at an address at which nobody is, and two are gone.
+    grid.tell("liar", |record| {
+        record.silent_ms = 0;
+        record.presence.addr = nowhere;
+        record.alive = !["h03", "h05"].contains(&record.presence.name.as_str());
+    })?;
+    // Two have moved since the grid file was written, and two are not in it.
+    grid.edit(|grid| {
+        for host in grid.hosts.iter_mut().take(2) {
+            host.addr = nowhere;
+        }
+        grid.hosts.truncate(3);
+    })?;
+    save(&grid, "first")?.expect(0)?;
+    let (outcome, bytes) = restore(&grid)?;
+    ensure!(bytes.as_ref() == Some(&images[0]), "{outcome}");
+    Ok(())
+}
+
+#[test]
+fn labels_that_a_terminal_would_obey_are_not_printed() -> Result<()> {
+    let mut grid = MixedGrid::up(1, 0)?;
+    let trick = "\u{1b}]0;owned\u{7}\u{1b}[2J\nh09  10.0.0.9:7600  lab  up";
+    grid.tell("liar", |record| {
+        record.presence.site = Some(trick.to_owned());
+        record.presence.owner = Some(trick.to_owned());
+    })?;
+    grid.edit(|grid| grid.hosts.clear())?;
+    let check = || -> Result<()> {
+        let hosts = grid.run(["hosts"])?.expect(0)?;
+        let said = String::from_utf8_lossy(&hosts.stdout).into_owned();
+        ensure!(
+            said.chars().all(|c| c == '\n' || !c.is_control()),
+            "{said:?}"
+        );
+        let names: Vec<_> = said
+            .lines()
+            .filter_map(|line| line.split(' ').next())
+            .collect();
+        ensure!(names == ["HOST", "h01"], "{said:?}");
+        Ok(())
+    };
+    check()?;
+    // Nor when an earlier program wrote them down, and the registry is gone.
+    let entry = std::fs::read_dir(grid.path("state"))?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .find(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "json")
+        });
+    let path = entry.context("nothing was written down")?;
+    let mut known: serde_json::Value = serde_json::from_slice(&std::fs::read(&path)?)?;
+    known["roster"][0]["site"] = trick.into();
+    known["roster"][0]["owner"] = trick.into();
+    std::fs::write(&path, known.to_string())?;
+    let nobody = std::net::UdpSocket::bind("127.0.0.1:0")?;
+    let nowhere = nobody.local_addr()?;
+    grid.edit(|grid| {
+        for registry in &mut grid.registries {
+            registry.addr = nowhere;
+        }
+    })?;
+    check()
+}
+
+#[test]
+fn who_did_not_hear_of_a_removal_is_named_and_shows_in_the_exit_status() -> Result<()> {
+    let grid = MixedGrid::up(3, 2)?;
+    write_images(&grid)?;
+    for _ in 0..3 {
+        grid.run(["save", "--job", "42", "--keep", "9", "first"])?
+            .expect(0)?;
+    }
+    grid.lie(Lie::IsDeaf);
+    let forgotten = grid
+        .run(["forget", "--job", "42", "--keep", "2"])?
+        .expect(3)?;
+    let said = String::from_utf8_lossy(&forgotten.stdout).into_owned();
+    let first = said.lines().next().context("no line")?;
+    ensure!(
+        first.contains("not heard by 2 hosts") && first.contains("h04 h05"),
+        "{said}"
+    );
+    let forgotten = grid.run(["--json", "forget", "--job", "42", "--version", "2"])?;
+    let forgotten = forgotten.expect(3)?.json()?;
+    ensure!(
+        forgotten["unheard"][0]["host"] == "h04" && forgotten["removed"][0] == 2,
+        "{forgotten}"
+    );
+    let saved = grid.run(["--json", "save", "--job", "42", "--keep", "1", "first"])?;
+    let saved = saved.expect(0)?.json()?;
+    ensure!(
+        saved["notes"].to_string().contains("h04 did not hear"),
+        "{saved}"
+    );
+    Ok(())
+}
+
+#[test]
+fn what_nobody_heard_is_a_failure_and_no_removal() -> Result<()> {
+    let grid = MixedGrid::up(0, 5)?;
+    write_images(&grid)?;
+    save(&grid, "first")?.expect(0)?;
+    save(&grid, "first")?.expect(0)?;
+    grid.lie(Lie::IsDeaf);
+    let forgotten = grid.run(["forget", "--job", "42", "--all"])?.expect(1)?;
+    let first = forgotten.stderr.lines().next().unwrap_or_default();
+    ensure!(
+        first.contains("none of the 5 hosts that answer heard it"),
+        "{forgotten}"
+    );
+    ensure!(!forgotten.stderr.contains("removed"), "{forgotten}");
+    grid.run(["forget", "--job", "42", "--keep", "1"])?
+        .expect(1)?;
+    grid.run(["gc", "--keep", "1"])?.expect(1)?;
+    let saved = grid.run(["--json", "save", "--job", "42", "--keep", "1", "first"])?;
+    let saved = saved.expect(0)?.json()?;
+    ensure!(
+        saved["removed"] == serde_json::json!([])
+            && saved["notes"]
+                .to_string()
+                .contains("versions 2 1 were not removed"),
+        "{saved}"
+    );
+    Ok(())
+}

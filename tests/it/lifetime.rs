@@ -72,7 +72,13 @@ fn what_was_deleted_while_a_host_was_away_is_not_brought_back() -> Result<()> {
     for host in away.iter().take(3) {
         grid.kill(host)?;
     }
-    grid.run(["forget", "--job", "42", "--all"])?.expect(0)?;
+    let forgotten = grid.run(["--json", "forget", "--job", "42", "--all"])?;
+    // It is gone, but those who are away have not heard of it.
+    let forgotten = forgotten.expect(3)?.json()?;
+    ensure!(
+        forgotten["unheard"].as_array().map(Vec::len) == Some(3),
+        "{forgotten}"
+    );
     grid.restart()?;
     ensure!(grid.versions("42")?.is_empty(), "shown at once");
     grid.run(["restore", "--job", "42", "-o", "back"])?
@@ -95,7 +101,7 @@ fn what_was_deleted_while_most_holders_slept_is_not_rebuilt_by_them() -> Result<
     for host in asleep.iter().take(3) {
         grid.signal(host, Signal::STOP)?;
     }
-    grid.run(["forget", "--job", "42", "--all"])?.expect(0)?;
+    grid.run(["forget", "--job", "42", "--all"])?.expect(3)?;
     for host in asleep.iter().take(3) {
         grid.signal(host, Signal::CONT)?;
     }

@@ -10,32 +10,34 @@ use codec::notice::Notice;
 use codec::scope::Blinded;
 use codec::{CheckpointId, JobTag, OwnerId};
 use protocol::grid::{Grid, GridHost};
-use protocol::identity::{Identity, Peer, Revocations};
+use protocol::identity::{HostId, Identity, Peer, Revocations};
 use protocol::net::endpoint::{self, EndpointConfig, EndpointError, MTU_SMALL};
 use protocol::net::stream::{Exchange, ExchangeError, read_frame, request, write_frame};
 use protocol::wire::WireVersion;
 use protocol::wire::announcement::Announced;
-use protocol::wire::limits::{NOTICES_ASKED_MAX, PEER_ASKED_MAX, RECORDS_MAX, REQUEST_TIMEOUT};
+use protocol::wire::limits::{NOTICES_ASKED_MAX, PEER_ASKED_MAX, REQUEST_TIMEOUT};
 use protocol::wire::message::{
-    Audit, Claim, HostStatus, NoticeRecord, Record, Request, Response, ShardName,
+    Audit, Claim, HostStatus, NoticeRecord, Request, Response, ShardName,
 };
 use quinn::{Connection, Endpoint, VarInt};
 use tokio::sync::Mutex;
+use tokio::task::JoinSet;
 
 use crate::pace::Pace;
+use crate::roster::Elsewhere;
 use crate::{Fault, HostIndex};
 
-/// Records that one host may tell of one owner; beyond, it is making them up.
-const RECORDS_PER_HOST_MAX: usize = 1 << 20;
-
-/// Whoever lets so little be in flight is in no hurry, or has little memory.
-const LITTLE: u32 = 1 << 20;
+/// A caller that asks for a window of at most this many bytes wants to save memory, not time.
+const SMALL_WINDOW_BYTES: u32 = 1 << 20;
 
 /// Round trips that a probe takes on any way while the connection finds its rate.
 const PROBE_RTTS: u32 = 8;
 
 /// A probe that takes less than this is on a way that is fast enough.
 const PROBE_TELLS: Duration = Duration::from_millis(40);
+
+/// Head start of a host's first address before the others are tried beside it.
+const HEAD_START: Duration = Duration::from_millis(300);
 
 /// The hosts of a grid.
 #[derive(Clone, Debug)]
@@ -44,6 +46,8 @@ pub struct Hosts(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     hosts: Vec<GridHost>,
+    /// Where else they may be.
+    elsewhere: Elsewhere,
     revoked: Revocations,
     v4: Option<Endpoint>,
     v6: Option<Endpoint>,
@@ -88,11 +92,25 @@ impl Hosts {
     /// # Errors
     /// When there is no socket, or the identity can't be used.
     pub fn new(grid: &Grid, identity: &Identity, window: u32) -> Result<Self, EndpointError> {
+        Self::with_addresses(grid, Elsewhere::new(), identity, window)
+    }
+
+    /// As [`Self::new`], of hosts that may also be `elsewhere`: these addresses are tried beside the
+    /// one that `grid` names, a little later, and whoever has the host's key is the host.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with_addresses(
+        grid: &Grid,
+        elsewhere: Elsewhere,
+        identity: &Identity,
+        window: u32,
+    ) -> Result<Self, EndpointError> {
         let mut config = EndpointConfig::new(identity.clone(), grid.authority.clone());
         config.receive_window = window;
         config.stream_window = window;
         config.send_window = window.into();
-        if window <= LITTLE {
+        if window <= SMALL_WINDOW_BYTES {
             config.mtu_max = MTU_SMALL;
         }
         let any: [SocketAddr; 2] = [
@@ -100,15 +118,15 @@ impl Hosts {
             (IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0).into(),
         ];
         let [v4, v6] = any.map(|from| {
-            let needed = grid
-                .hosts
-                .iter()
-                .any(|h| h.addr.is_ipv4() == from.is_ipv4());
+            let listed = grid.hosts.iter().map(|host| &host.addr);
+            let mut all = listed.chain(elsewhere.values().flatten());
+            let needed = all.any(|addr| addr.is_ipv4() == from.is_ipv4());
             needed.then(|| endpoint::client(&config, from)).transpose()
         });
         Ok(Self(Arc::new(Inner {
             connections: grid.hosts.iter().map(|_| Mutex::default()).collect(),
             hosts: grid.hosts.clone(),
+            elsewhere,
             revoked: grid.revoked.clone(),
             v4: v4?,
             v6: v6?,
@@ -162,6 +180,15 @@ impl Hosts {
     /// A host's name.
     pub fn name(&self, host: HostIndex) -> &str {
         self.entry(host).map_or("?", |host| &host.name)
+    }
+
+    /// Where a host is: the address at which it answered or, before it did, the first one.
+    pub fn address(&self, host: HostIndex) -> Option<SocketAddr> {
+        let slot = self.0.connections.get(host.0)?.try_lock();
+        match slot.as_deref() {
+            Ok(Slot::Made(connection)) => Some(connection.remote_address()),
+            _ => Some(self.entry(host)?.addr),
+        }
     }
 
     /// The connection to a host; a new one when there is none or it broke.
@@ -295,37 +322,6 @@ impl Hosts {
         }
     }
 
-    /// Asks for all committed checkpoints, or those of one job.
-    ///
-    /// # Errors
-    /// When the host does not answer as it should.
-    pub async fn find(
-        &self,
-        host: HostIndex,
-        job_tag: Option<JobTag>,
-    ) -> Result<Vec<Record>, Fault> {
-        let mut records: Vec<Record> = Vec::new();
-        let mut after = None;
-        loop {
-            let asked = Request::Find { job_tag, after };
-            let (response, mut exchange) = self.request(host, &asked, REQUEST_TIMEOUT).await?;
-            let Response::Found { count, more } = response else {
-                return Err(unexpected("find"));
-            };
-            let too_many = records.len() + count as usize > RECORDS_PER_HOST_MAX;
-            if count > RECORDS_MAX || too_many || (more && count == 0) {
-                return Err(unexpected("find"));
-            }
-            for _ in 0..count {
-                records.push(read_frame(&mut exchange.recv, REQUEST_TIMEOUT).await?);
-            }
-            if !more {
-                return Ok(records);
-            }
-            after = records.last().and_then(checkpoint_of);
-        }
-    }
-
     /// Asks what a host says of its own availability; `None` when it says nothing.
     ///
     /// # Errors
@@ -441,12 +437,14 @@ impl Hosts {
                 return Err(unexpected("notices"));
             }
             clock = now;
+            let mut left: BTreeSet<_> = some.iter().copied().collect();
             for _ in 0..count {
                 let record: NoticeRecord = read_frame(&mut exchange.recv, REQUEST_TIMEOUT).await?;
                 let notice =
                     Notice::parse(record.notice).map_err(|cause| Fault::Lied(cause.to_string()))?;
                 let words = notice.words();
-                if !some.contains(&(words.owner, words.job_tag)) {
+                // Each job once, and none that nobody asked for.
+                if !left.remove(&(words.owner, words.job_tag)) {
                     return Err(unexpected("notices"));
                 }
                 heard.push(notice);
@@ -519,16 +517,35 @@ impl Inner {
         Ok(connection)
     }
 
+    /// Connects to a host at the first of its addresses at which somebody has its key.
     async fn connect(&self, entry: &GridHost) -> Result<Connection, Fault> {
-        let endpoint = if entry.addr.is_ipv4() {
-            &self.v4
-        } else {
-            &self.v6
+        let mut others = self.elsewhere.get(&entry.id).map(Vec::as_slice);
+        let mut dialing = JoinSet::new();
+        self.dial(&mut dialing, entry.addr, entry.id);
+        let mut head_start = std::pin::pin!(tokio::time::sleep(HEAD_START));
+        let mut why = None;
+        let connection = loop {
+            let is_over = tokio::select! {
+                Some(ended) = dialing.join_next() => match ended {
+                    Ok((_, Ok(connection))) => break connection,
+                    Ok((addr, Err(fault))) => {
+                        // What is wrong with the first address is what people can look after.
+                        if addr == entry.addr || why.is_none() {
+                            why = Some(fault);
+                        }
+                        true
+                    }
+                    Err(_) => true,
+                },
+                () = &mut head_start, if others.is_some() => true,
+                else => return Err(why.unwrap_or_else(|| Fault::Gone("no socket".into()))),
+            };
+            if is_over && let Some(others) = others.take() {
+                for addr in others {
+                    self.dial(&mut dialing, *addr, entry.id);
+                }
+            }
         };
-        let endpoint = endpoint
-            .as_ref()
-            .ok_or_else(|| Fault::Gone("no socket".into()))?;
-        let connection = endpoint::connect(endpoint, entry.addr, entry.id).await?;
         let mut issuers = Peer::issuers_of(&connection).into_iter();
         if let Some(issuer) = issuers.find(|issuer| self.revoked.contains(issuer)) {
             connection.close(VarInt::from_u32(0), b"");
@@ -537,7 +554,21 @@ impl Inner {
         }
         Ok(connection)
     }
+
+    /// Begins to connect to the host `id` at `addr`, if there is a socket for that.
+    fn dial(&self, dialing: &mut JoinSet<Dialed>, addr: SocketAddr, id: HostId) {
+        let endpoint = if addr.is_ipv4() { &self.v4 } else { &self.v6 };
+        if let Some(endpoint) = endpoint.clone() {
+            dialing.spawn(async move {
+                let connected = endpoint::connect(&endpoint, addr, id).await;
+                (addr, connected.map_err(Fault::from))
+            });
+        }
+    }
 }
+
+/// Which address was tried, and what came of it.
+type Dialed = (SocketAddr, Result<Connection, Fault>);
 
 /// A host that does not accept us says so only after the handshake (TLS 1.3), by closing.
 fn why(connection: &Connection, cause: ExchangeError) -> Fault {
@@ -548,11 +579,6 @@ fn why(connection: &Connection, cause: ExchangeError) -> Fault {
 }
 
 /// Answers that do not go with the question are lies like wrong bytes.
-pub(super) fn unexpected(question: &'static str) -> Fault {
+pub(crate) fn unexpected(question: &'static str) -> Fault {
     ExchangeError::Unexpected(question).into()
-}
-
-fn checkpoint_of(record: &Record) -> Option<CheckpointId> {
-    let manifest = codec::manifest::Manifest::parse(record.manifest.clone()).ok()?;
-    Some(manifest.public().checkpoint)
 }

@@ -12,7 +12,8 @@ use protocol::net::endpoint::{EndpointConfig, EndpointError, MTU_SMALL};
 use protocol::net::stream::{ExchangeError, read_frame, request};
 use protocol::net::{ConnectError, client, connect_as, spoken};
 use protocol::wire::WireVersion;
-use protocol::wire::limits::{HOLDERS_MAX, MEMBERS_MAX, REQUEST_TIMEOUT};
+use protocol::wire::announcement::{Announcement, CURVE_STEPS_MAX};
+use protocol::wire::limits::{HOLDERS_MAX, MEMBERS_MAX, REQUEST_TIMEOUT, TEXT_BYTES_MAX};
 use protocol::wire::message::{MemberRecord, Request, Response};
 use protocol::wire::parts::Extended;
 use quinn::{Connection, Endpoint, RecvStream};
@@ -26,6 +27,9 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// What a registry may have in flight to here.
 const WINDOW: u32 = 1 << 20;
+
+/// More than the bytes of any bitmap of availability.
+const BITMAP_BYTES_MAX: usize = 4 << 10;
 
 /// Why a registry told nothing.
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +62,7 @@ pub struct Registries {
     v4: Mutex<Option<Endpoint>>,
     v6: Mutex<Option<Endpoint>>,
     etcd: Option<Etcd>,
+    keeps_announcements: bool,
 }
 
 impl Registries {
@@ -74,7 +79,16 @@ impl Registries {
             v4: Mutex::default(),
             v6: Mutex::default(),
             etcd: Etcd::of(grid),
+            keeps_announcements: true,
         }
+    }
+
+    /// The same for somebody who only wants to know which hosts there are: what they announce of
+    /// themselves, most of what a registry sends, is dropped as it comes.
+    #[must_use]
+    pub fn without_announcements(mut self) -> Self {
+        self.keeps_announcements = false;
+        self
     }
 
     /// Which donors there are, and who holds shards of any of `checkpoints`, as each registry of
@@ -85,13 +99,14 @@ impl Registries {
         for registry in &grid.registries {
             let endpoint = self.endpoint(registry.addr);
             let (registry, checkpoints) = (registry.clone(), Arc::clone(&checkpoints));
+            let keeps_announcements = self.keeps_announcements;
             asking.spawn(async move {
                 let asked = async {
                     let endpoint = endpoint?;
                     let (addr, id) = (registry.addr, registry.id);
                     let connection = connect_as(&endpoint, addr, id, Role::Registry).await?;
                     let told = Told {
-                        members: members(&connection).await?,
+                        members: members(&connection, keeps_announcements).await?,
                         holders: holders(&connection, &checkpoints).await?,
                     };
                     connection.close(0_u32.into(), b"");
@@ -138,7 +153,10 @@ impl Registries {
     }
 }
 
-async fn members(connection: &Connection) -> Result<Vec<MemberRecord>, Silent> {
+async fn members(
+    connection: &Connection,
+    keeps_announcements: bool,
+) -> Result<Vec<MemberRecord>, Silent> {
     let mut records: Vec<MemberRecord> = Vec::new();
     loop {
         let after = records.last().map(|record| record.id);
@@ -151,10 +169,16 @@ async fn members(connection: &Connection) -> Result<Vec<MemberRecord>, Silent> {
             return Err(Silent::Answer);
         }
         for _ in 0..count {
-            let record = member(connection, &mut exchange.recv).await?;
+            let mut record = member(connection, &mut exchange.recv).await?;
             // Ascending: a registry can't make us ask for ever.
             if records.last().is_some_and(|last| last.id >= record.id) {
                 return Err(Silent::Answer);
+            }
+            if !is_small(&record) {
+                return Err(Silent::Answer);
+            }
+            if !keeps_announcements {
+                record.presence.announcement = Announcement::default();
             }
             records.push(record);
         }
@@ -172,6 +196,27 @@ async fn member(connection: &Connection, from: &mut RecvStream) -> Result<Member
     Ok(record.open())
 }
 
+/// Whether a record is no larger than what an honest host announces.
+fn is_small(record: &MemberRecord) -> bool {
+    let presence = &record.presence;
+    let texts = [
+        Some(&presence.name),
+        presence.site.as_ref(),
+        presence.owner.as_ref(),
+    ];
+    let announcement = &presence.announcement;
+    let curves = [&announcement.presence, &announcement.guest];
+    let bitmaps = [&announcement.presence_bitmap, &announcement.guest_bitmap];
+    texts
+        .into_iter()
+        .flatten()
+        .all(|text| text.len() <= TEXT_BYTES_MAX)
+        && curves.iter().all(|curve| curve.len() <= CURVE_STEPS_MAX)
+        && bitmaps
+            .iter()
+            .all(|bitmap| bitmap.len() <= BITMAP_BYTES_MAX)
+}
+
 async fn holders(
     connection: &Connection,
     checkpoints: &[CheckpointId],
@@ -184,6 +229,9 @@ async fn holders(
         match request(connection, &asked, REQUEST_TIMEOUT).await? {
             (Response::Holders { holders }, _) if holders.len() <= HOLDERS_MAX => {
                 all.extend(holders.into_iter().map(|(id, _)| id));
+                if all.len() > HOSTS_MAX {
+                    return Err(Silent::Answer);
+                }
             }
             _ => return Err(Silent::Answer),
         }

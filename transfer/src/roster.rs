@@ -1,10 +1,13 @@
 //! Which hosts there are: those of the grid file, and those that registries tell of.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 
 use codec::OwnerId;
 use protocol::grid::GridHost;
-use protocol::identity::{HostId, Revocations, is_name};
+use protocol::identity::{HostId, Revocations, is_label, is_name};
+use protocol::net::may_be_announced;
 use protocol::wire::message::MemberRecord;
 
 use crate::registry::Told;
@@ -12,40 +15,55 @@ use crate::registry::Told;
 /// Most hosts that registries are believed to know.
 pub const HOSTS_MAX: usize = 100_000;
 
+/// Most addresses of one host that registries are believed.
+pub const ADDRESSES_MAX: usize = 3;
+
+/// Other addresses at which hosts may be, as registries say.
+pub type Elsewhere = BTreeMap<HostId, Vec<SocketAddr>>;
+
+/// The hosts that there are, and where else each of them may be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Roster {
+    /// Each once, with the address that is tried first.
+    pub hosts: Vec<GridHost>,
+    /// Addresses that are tried beside it.
+    pub elsewhere: Elsewhere,
+}
+
 /// The hosts of the grid file, in its order, and then those that are only known to registries.
 ///
-/// A host of the grid file stays whatever a registry says; a fresher address of it is taken over,
-/// since TLS shows who is really there. Others count while at least one registry has heard of them
-/// lately. `told` is what each registry said that answered; when none did, `remembered` are the hosts
-/// that were there before.
+/// A host of the grid file stays whatever a registry says, and so does its address: those that
+/// registries tell are tried beside it. Others count while at least one registry has heard of them
+/// lately. No registry outranks another: how lately it heard of a host is its own word. `told` is
+/// what each registry said that answered; when none did, `remembered` are the hosts that were there
+/// before.
 pub fn merge(
     listed: &[GridHost],
     told: &[Told],
     remembered: &[GridHost],
     revoked: &Revocations,
-) -> Vec<GridHost> {
-    let freshest = freshest(told);
-    let mut hosts = listed.to_vec();
-    for host in &mut hosts {
-        if let Some(record) = freshest.get(&host.id.0).filter(|record| record.alive) {
-            host.addr = record.presence.addr;
+) -> Roster {
+    let said = said(told);
+    let mut roster = Roster {
+        hosts: listed.to_vec(),
+        elsewhere: Elsewhere::new(),
+    };
+    for host in listed {
+        let mut addresses = said
+            .get(&host.id.0)
+            .map_or_else(Vec::new, |said| addresses(said));
+        addresses.retain(|addr| *addr != host.addr);
+        if !addresses.is_empty() {
+            roster.elsewhere.insert(host.id, addresses);
         }
     }
-    let mut ids: BTreeSet<OwnerId> = hosts.iter().map(|host| host.id.0).collect();
-    let mut names: BTreeSet<String> = hosts.iter().map(|host| host.name.clone()).collect();
-    let found = freshest
-        .values()
-        .filter(|record| record.alive)
-        .map(|record| of_record(record));
-    let others = found.chain(
-        told.is_empty()
-            .then_some(remembered)
-            .into_iter()
-            .flatten()
-            .cloned(),
-    );
-    for mut host in others {
-        let is_full = hosts.len() >= HOSTS_MAX;
+    let mut ids: BTreeSet<OwnerId> = listed.iter().map(|host| host.id.0).collect();
+    let mut names: BTreeSet<String> = listed.iter().map(|host| host.name.clone()).collect();
+    let found = said.values().filter_map(|said| of_records(said));
+    let kept = told.is_empty().then_some(remembered).into_iter().flatten();
+    let others = found.chain(kept.map(|host| (host.clone(), Vec::new())));
+    for (mut host, elsewhere) in others {
+        let is_full = roster.hosts.len() >= HOSTS_MAX;
         if is_full || revoked.contains(&host.id.0) || !ids.insert(host.id.0) {
             continue;
         }
@@ -59,32 +77,59 @@ pub fn merge(
             host.name = format!("{stem}-{}", host.id);
             names.insert(host.name.clone());
         }
-        hosts.push(host);
+        // Strangers chose them, and they are printed.
+        for label in [&mut host.site, &mut host.owner] {
+            label.take_if(|label| !is_label(label));
+        }
+        if !elsewhere.is_empty() {
+            roster.elsewhere.insert(host.id, elsewhere);
+        }
+        roster.hosts.push(host);
     }
-    hosts
+    roster
 }
 
-/// What was said last of each host.
-fn freshest(told: &[Told]) -> BTreeMap<OwnerId, &MemberRecord> {
-    let mut freshest: BTreeMap<OwnerId, &MemberRecord> = BTreeMap::new();
-    for record in told.iter().flat_map(|told| &told.members) {
-        let known = freshest.entry(record.id).or_insert(record);
-        if record.silent_ms < known.silent_ms {
-            *known = record;
+/// What registries say of each host that one of them has heard of lately.
+fn said(told: &[Told]) -> BTreeMap<OwnerId, Vec<&MemberRecord>> {
+    let mut said: BTreeMap<OwnerId, Vec<&MemberRecord>> = BTreeMap::new();
+    let all = told.iter().flat_map(|told| &told.members);
+    for record in all.filter(|record| record.alive) {
+        said.entry(record.id).or_default().push(record);
+    }
+    said
+}
+
+/// Where a host may be: what most registries say comes first, then what one heard last.
+fn addresses(records: &[&MemberRecord]) -> Vec<SocketAddr> {
+    let mut votes: BTreeMap<SocketAddr, (usize, u64)> = BTreeMap::new();
+    for record in records {
+        let addr = record.presence.addr;
+        if may_be_announced(addr) {
+            let (count, silent_ms) = votes.entry(addr).or_insert((0, u64::MAX));
+            *count += 1;
+            *silent_ms = record.silent_ms.min(*silent_ms);
         }
     }
-    freshest
+    let mut ranked: Vec<_> = votes.into_iter().collect();
+    ranked.sort_by_key(|(_, (count, silent_ms))| (Reverse(*count), *silent_ms));
+    let ranked = ranked.into_iter().map(|(addr, _)| addr);
+    ranked.take(ADDRESSES_MAX).collect()
 }
 
-fn of_record(record: &MemberRecord) -> GridHost {
-    let presence = &record.presence;
-    GridHost {
+/// A host that only registries know, and its other addresses; `None` when it has none that may be.
+fn of_records(records: &[&MemberRecord]) -> Option<(GridHost, Vec<SocketAddr>)> {
+    let mut addresses = addresses(records).into_iter();
+    let addr = addresses.next()?;
+    let of_addr = records.iter().find(|record| record.presence.addr == addr)?;
+    let presence = &of_addr.presence;
+    let host = GridHost {
         name: presence.name.clone(),
-        addr: presence.addr,
-        id: HostId(record.id),
+        addr,
+        id: HostId(of_addr.id),
         site: presence.site.clone(),
         owner: presence.owner.clone(),
-    }
+    };
+    Some((host, addresses.collect()))
 }
 
 #[cfg(test)]
@@ -133,49 +178,118 @@ mod tests {
         }
     }
 
-    fn seen(hosts: &[GridHost]) -> Vec<(&str, u16)> {
+    fn seen(roster: &Roster) -> Vec<(&str, u16)> {
+        let hosts = roster.hosts.iter();
         hosts
-            .iter()
             .map(|host| (host.name.as_str(), host.addr.port()))
             .collect()
     }
 
+    fn also(roster: &Roster, number: u8) -> Vec<u16> {
+        let id = HostId(OwnerId([number; 32]));
+        let ports = roster.elsewhere.get(&id).into_iter().flatten();
+        ports.map(SocketAddr::port).collect()
+    }
+
     #[test]
     fn registries_add_hosts_and_addresses_and_take_none_away() {
-        let listed = [host(1, "h1", 1), host(2, "h2", 2)];
-        let told = [
-            told(vec![
-                record(1, "h1", 11, 5_000, true),
-                record(3, "h3", 3, 9_000, true),
-            ]),
-            told(vec![
-                record(1, "h1", 12, 50, true),
-                record(2, "h2", 22, 900_000, false),
-                record(3, "h3", 33, 100, true),
-                record(4, "h4", 4, 900_000, false),
-            ]),
-        ];
+        let listed = [host(1, "h1", 7001), host(2, "h2", 7002)];
+        let honest = told(vec![
+            record(1, "h1", 7011, 5_000, true),
+            record(2, "h2", 7002, 5_000, true),
+            record(3, "h3", 7003, 9_000, true),
+        ]);
+        // It says that it has just heard of all, elsewhere, and that one is gone.
+        let liar = told(vec![
+            record(1, "h1", 9999, 0, true),
+            record(2, "h2", 9999, 0, true),
+            record(3, "h3", 9999, 0, false),
+            record(4, "h4", 7004, 900_000, false),
+        ]);
         let none = Revocations::default();
-        let merged = merge(&listed, &told, &[host(9, "h9", 9)], &none);
-        assert_eq!(seen(&merged), [("h1", 12), ("h2", 2), ("h3", 33)]);
+        let merged = merge(&listed, &[honest, liar], &[host(9, "h9", 7009)], &none);
+        assert_eq!(
+            seen(&merged),
+            [("h1", 7001), ("h2", 7002), ("h3", 7003)],
+            "the address of the grid file stays the first one"
+        );
+        assert_eq!(also(&merged, 1), [9999, 7011]);
+        assert_eq!(also(&merged, 2), [9999]);
+        assert!(also(&merged, 3).is_empty());
+    }
+
+    #[test]
+    fn what_most_registries_say_comes_first_and_three_addresses_are_enough() {
+        let says = |port, silent_ms| told(vec![record(3, "h3", port, silent_ms, true)]);
+        let all = [
+            says(9001, 0),
+            says(9002, 1),
+            says(7003, 500),
+            says(9003, 2),
+            says(7003, 700),
+        ];
+        let merged = merge(&[], &all, &[], &Revocations::default());
+        assert_eq!(seen(&merged), [("h3", 7003)]);
+        assert_eq!(also(&merged, 3), [9001, 9002]);
+    }
+
+    #[test]
+    fn addresses_at_which_no_host_can_be_are_left_out() {
+        let at = |number, addr: &str| {
+            let mut record = record(number, "h", 0, 0, true);
+            record.presence.addr = addr.parse().unwrap();
+            record
+        };
+        let bad = [
+            "10.0.0.1:53",
+            "224.0.0.1:7600",
+            "255.255.255.255:7600",
+            "0.0.0.0:7600",
+            "[ff02::1]:7600",
+            "[::]:7600",
+        ];
+        for addr in bad {
+            let told = [told(vec![at(1, addr), at(3, addr)])];
+            let merged = merge(&[host(1, "h1", 7001)], &told, &[], &Revocations::default());
+            assert_eq!(seen(&merged), [("h1", 7001)], "{addr}");
+            assert!(merged.elsewhere.is_empty(), "{addr}");
+        }
     }
 
     #[test]
     fn without_registries_those_remembered_count() {
-        let listed = [host(1, "h1", 1)];
-        let remembered = [host(1, "old", 7), host(9, "h9", 9)];
+        let listed = [host(1, "h1", 7001)];
+        let remembered = [host(1, "old", 7007), host(9, "h9", 7009)];
         let merged = merge(&listed, &[], &remembered, &Revocations::default());
-        assert_eq!(seen(&merged), [("h1", 1), ("h9", 9)]);
+        assert_eq!(seen(&merged), [("h1", 7001), ("h9", 7009)]);
     }
 
     #[test]
     fn names_that_are_none_or_taken_are_made_up() {
         let told = [told(vec![
-            record(2, "h1", 2, 0, true),
-            record(3, "../x", 3, 0, true),
+            record(2, "h1", 7002, 0, true),
+            record(3, "../x", 7003, 0, true),
         ])];
-        let merged = merge(&[host(1, "h1", 1)], &told, &[], &Revocations::default());
-        let names: Vec<_> = merged.iter().map(|host| host.name.as_str()).collect();
+        let listed = [host(1, "h1", 7001)];
+        let merged = merge(&listed, &told, &[], &Revocations::default());
+        let names = merged.hosts.iter().map(|host| host.name.as_str());
+        let names: Vec<_> = names.collect();
         assert_eq!(names, ["h1", "h1-02020202", "host-03030303"]);
+    }
+
+    #[test]
+    fn labels_that_a_terminal_would_obey_are_left_out() {
+        let trick = "\u{1b}]0;owned\u{7}\u{1b}[2J\nh09  10.0.0.9:7600  lab  up";
+        let mut record = record(2, "h2", 7002, 0, true);
+        record.presence.site = Some(trick.into());
+        record.presence.owner = Some("Zoë".into());
+        let merged = merge(&[], &[told(vec![record])], &[], &Revocations::default());
+        assert_eq!(merged.hosts[0].site, None);
+        assert_eq!(merged.hosts[0].owner.as_deref(), Some("Zoë"));
+        // Nor when an earlier program wrote them down.
+        let mut known = host(9, "h9", 7009);
+        known.owner = Some(trick.into());
+        let merged = merge(&[], &[], &[known], &Revocations::default());
+        assert_eq!(merged.hosts[0].owner, None);
     }
 }

@@ -15,6 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
 use codec::seal::OwnerSecret;
 use protocol::identity::{Authority, HostId, Identity, Role, Validity};
 use protocol::net::endpoint::{self, Congestion, EndpointConfig};
@@ -190,11 +191,12 @@ async fn send(case: Case, addr: SocketAddr, mib: u64) -> Result<Sent> {
     let endpoint = endpoint::client(&config, (Ipv4Addr::LOCALHOST, 0).into())?;
     let id = HostId(OwnerSecret::new(HOST).id());
     let connection = endpoint::connect(&endpoint, addr, id).await?;
-    let block = vec![0x5a; 1 << 20];
+    let block = Bytes::from(vec![0x5a; 1 << 20]);
     let begin = Instant::now();
     let (mut send, mut recv) = connection.open_bi().await?;
     for _ in 0..mib {
-        send.write_all(&block).await?;
+        // As the program sends: without a copy.
+        send.write_chunk(block.clone()).await?;
     }
     send.finish()?;
     ensure!(recv.read_to_end(3).await? == b"all", "wrong answer");

@@ -230,7 +230,7 @@ async fn arrive(site: &Site, number: u64) -> Result<(Endpoint, Connection)> {
     let connection = connect_as(&endpoint, registry.addr, registry.id, Role::Registry).await?;
     let presence = Presence {
         name: format!("h{number}"),
-        addr: ([10, 0, 0, 1], 7600).into(),
+        addr: ([127, 0, 0, 1], 7600).into(),
         site: Some(format!("site-{}", number % 50)),
         owner: None,
         capacity_bytes: 1 << 40,

@@ -1,5 +1,6 @@
 //! Asks all hosts what they hold, without waiting for those that are gone longer than needed.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use codec::JobTag;
@@ -7,18 +8,22 @@ use codec::grant::VoidList;
 use codec::notice::{GONE_MAX, Notice};
 use protocol::wire::WireVersion;
 use protocol::wire::announcement::Announced;
-use protocol::wire::message::{HostStatus, Record};
+use protocol::wire::message::HostStatus;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use transfer::find::Shown;
 
 use super::{Agent, Which};
 use crate::core::{Fault, HostIndex};
-use crate::inventory::Inventory;
+use crate::inventory::{Entered, Inventory};
 use crate::knowledge::{Contact, Observation};
 use crate::report::{ExitStatus, Failure, HostNote};
 
 /// How long hosts that are alive but slow to answer are waited for, once enough have answered.
 const GRACE: Duration = Duration::from_millis(300);
+
+/// At most this part of the memory is for what hosts show: as much again may be in flight from them.
+const MEMORY_SHARE: u64 = 2;
 
 /// Whom to wait for. All waits are bounded by the time limits of connections and requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,18 +42,18 @@ pub(super) enum Patience {
 }
 
 impl Patience {
-    /// Whether enough is known when `silent` hosts have not answered (yet).
-    fn is_enough(self, gathered: &Gathered, silent: usize) -> bool {
+    /// Whether enough is known when so many hosts have `answered`, and `silent` ones have not (yet).
+    fn is_enough(self, inventory: &Inventory, answered: usize, silent: usize) -> bool {
         match self {
             Self::All => false,
-            Self::ToSave { shards } => gathered.answered.len() >= shards && silent < shards,
+            Self::ToSave { shards } => answered >= shards && silent < shards,
             Self::ToRestore(Which::Version(version)) => {
-                let all = gathered.inventory.newest_first();
+                let all = inventory.newest_first();
                 let mut wanted = all.iter().filter(|known| known.version() == version);
                 wanted.any(|known| known.can_lose().is_some())
             }
             Self::ToRestore(Which::Newest) => {
-                let newest = gathered.inventory.newest_first();
+                let newest = inventory.newest_first();
                 newest.first().is_some_and(|known| {
                     let shards = known.manifest.public().redundancy.total();
                     known.can_lose().is_some() && silent < shards
@@ -82,6 +87,8 @@ pub(super) struct Gathered {
     pub(super) silent: Vec<(HostIndex, Fault)>,
     /// Whether hosts were left out that may still have answered.
     pub(super) is_cut_short: bool,
+    /// Whether hosts show more than there is memory for.
+    pub(super) is_too_much: bool,
     /// What the owner said last of the job, if one job was asked for.
     pub(super) notice: Option<Notice>,
 }
@@ -107,6 +114,29 @@ impl Gathered {
     }
 }
 
+/// What hosts show while they are being asked, all of them at once.
+#[derive(Clone, Debug, Default)]
+struct Showing(Arc<Mutex<(Inventory, bool)>>);
+
+impl Showing {
+    fn lock(&self) -> MutexGuard<'_, (Inventory, bool)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enters what a host shows; whether there is room for more.
+    fn enter(&self, host: HostIndex, shown: Shown, memory_max: u64) -> bool {
+        let (inventory, is_too_much) = &mut *self.lock();
+        match inventory.add(host, shown, memory_max) {
+            Entered::Yes => {}
+            Entered::Contradiction => {
+                tracing::warn!("left out: another manifest of a checkpoint that is known");
+            }
+            Entered::NoRoom => *is_too_much = true,
+        }
+        !*is_too_much
+    }
+}
+
 impl Agent {
     /// Asks all hosts for the checkpoints of a job, or all.
     pub(super) async fn gather(&self, job_tag: Option<JobTag>, patience: Patience) -> Gathered {
@@ -115,14 +145,16 @@ impl Agent {
             answered: Vec::new(),
             silent: Vec::new(),
             is_cut_short: false,
+            is_too_much: false,
             notice: None,
         };
+        let showing = Showing::default();
         let mut asking = JoinSet::new();
         let mut waiting: Vec<HostIndex> = self.hosts.all().collect();
         for host in &waiting {
-            let (agent, host) = (self.clone(), *host);
+            let (agent, host, showing) = (self.clone(), *host, showing.clone());
             let to_place = matches!(patience, Patience::ToSave { .. });
-            asking.spawn(async move { (host, agent.ask(host, job_tag, to_place).await) });
+            asking.spawn(async move { (host, agent.ask(host, job_tag, to_place, &showing).await) });
         }
         let mut grace = None;
         loop {
@@ -130,16 +162,20 @@ impl Agent {
             let next = tokio::time::timeout_at(until, asking.join_next()).await;
             match next {
                 Ok(None) => break,
-                Ok(Some(Ok((host, Ok((told, records, notice)))))) => {
+                Ok(Some(Ok((host, Ok((told, notice)))))) => {
                     waiting.retain(|waited| *waited != host);
                     self.saw(host, Contact::Answered);
                     gathered.answered.push((host, told));
-                    self.enter(&mut gathered, host, records);
                     gathered.hear(notice);
                 }
                 Ok(Some(Ok((host, Err(fault))))) => {
                     waiting.retain(|waited| *waited != host);
                     self.saw_fault(host, &fault);
+                    if matches!(fault, Fault::Lied(_)) {
+                        showing.lock().0.drop_host(host);
+                        // It may have sent much that nobody reads.
+                        self.hosts.hang_up(host).await;
+                    }
                     gathered.silent.push((host, fault));
                 }
                 // A task that panicked counts as a host that says nothing.
@@ -147,10 +183,13 @@ impl Agent {
                 Err(_) => break,
             }
             let silent = waiting.len() + gathered.silent.len();
-            if grace.is_none() && patience.is_enough(&gathered, silent) {
+            let answered = gathered.answered.len();
+            if grace.is_none() && patience.is_enough(&showing.lock().0, answered, silent) {
                 grace = Some(Instant::now() + GRACE);
             }
         }
+        drop(asking);
+        (gathered.inventory, gathered.is_too_much) = std::mem::take(&mut *showing.lock());
         gathered.is_cut_short = !waiting.is_empty();
         let slow = waiting
             .into_iter()
@@ -170,7 +209,8 @@ impl Agent {
         host: HostIndex,
         job_tag: Option<JobTag>,
         to_place: bool,
-    ) -> Result<(Told, Vec<Record>, Option<Notice>), Fault> {
+        showing: &Showing,
+    ) -> Result<(Told, Option<Notice>), Fault> {
         let announced = async {
             if to_place {
                 self.hosts.announcement(host).await
@@ -178,20 +218,23 @@ impl Agent {
                 Ok(None)
             }
         };
+        let owner = self.keys.owner();
         let notice = async {
-            let job = (self.keys.owner(), job_tag?);
             // An earlier program does not know the question.
-            let heard = self.hosts.notices(host, &[job]).await;
+            let heard = self.hosts.notices(host, &[(owner, job_tag?)]).await;
             heard.ok().and_then(|(_, mut heard)| heard.pop())
         };
-        let (status, records, announced, notice, void) = tokio::join!(
+        let memory_max = self.resources.memory_bytes / MEMORY_SHARE;
+        let enter = |shown| showing.enter(host, shown, memory_max);
+        let (status, found, announced, notice, void) = tokio::join!(
             self.hosts.status(host),
-            self.hosts.find(host, job_tag),
+            self.hosts.find(host, owner, job_tag, enter),
             announced,
             notice,
-            self.hosts.void_of(host, self.keys.owner())
+            self.hosts.void_of(host, owner)
         );
         let (status, rtt) = status?;
+        found?;
         // A host that announces nonsense is one that announces nothing.
         let announced = announced.unwrap_or_else(|cause| {
             tracing::warn!(host = self.hosts.name(host), %cause, "announcement left out");
@@ -205,7 +248,7 @@ impl Agent {
             // An earlier program does not know the question.
             void: void.ok().flatten(),
         };
-        Ok((told, records?, notice))
+        Ok((told, notice))
     }
 
     /// Notes how a contact with a host went.
@@ -224,18 +267,14 @@ impl Agent {
         }
     }
 
-    /// A record that must not be believed makes its host a liar; the others count.
-    fn enter(&self, gathered: &mut Gathered, host: HostIndex, records: Vec<Record>) {
-        let owner = self.keys.owner();
-        for record in records {
-            if let Err(cause) = gathered.inventory.add(owner, host, record) {
-                tracing::warn!(host = self.hosts.name(host), %cause, "record left out");
-            }
-        }
-    }
-
-    /// Fails when nobody answered.
+    /// Fails when nobody answered, or there is no memory for the answers.
     pub(super) fn somebody(&self, gathered: &Gathered, doing: &str) -> Result<(), Failure> {
+        if gathered.is_too_much {
+            let memory = self.resources.memory_bytes >> 20;
+            let what = format!("{doing}: what the hosts show does not fit into {memory} MiB");
+            let failure = Failure::new(ExitStatus::Failed, what);
+            return Err(failure.next("more memory: --memory; or fewer checkpoints: --job"));
+        }
         if !gathered.answered.is_empty() {
             return Ok(());
         }

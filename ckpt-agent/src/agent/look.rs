@@ -214,16 +214,20 @@ impl Agent {
         if !matches!(which, ForgetWhich::Keep(_)) {
             newest.extend(gathered.inventory.void());
         }
-        let kept = newest
-            .iter()
-            .enumerate()
-            .filter(|(age, known)| match which {
-                ForgetWhich::All => false,
-                ForgetWhich::Version(version) => known.version() != version,
-                ForgetWhich::Keep(keep) => *age < keep as usize,
-            });
+        let (kept, others): (Vec<_>, Vec<_>) = match which {
+            ForgetWhich::All => (Vec::new(), newest.clone()),
+            ForgetWhich::Version(version) => newest
+                .iter()
+                .copied()
+                .partition(|known| known.version() != version),
+            ForgetWhich::Keep(keep) => {
+                let inventory = &gathered.inventory;
+                inventory.split_kept(&self.keys, newest.clone(), keep as usize)
+            }
+        };
         let bases: BTreeMap<CheckpointId, Version> = kept
-            .filter_map(|(_, known)| Some((self.base_of(known)?, known.version())))
+            .iter()
+            .filter_map(|known| Some((self.base_of(known)?, known.version())))
             .collect();
         if let ForgetWhich::Version(version) = which {
             let mut all = newest.iter();
@@ -235,16 +239,9 @@ impl Agent {
                 return Err(failure.next("ckpt save --full, then forget both"));
             }
         }
-        let chosen: Vec<_> = newest
+        let chosen: Vec<_> = others
             .into_iter()
-            .enumerate()
-            .filter(|(age, known)| match which {
-                ForgetWhich::All => true,
-                ForgetWhich::Version(version) => known.version() == version,
-                ForgetWhich::Keep(keep) => *age >= keep as usize,
-            })
-            .map(|(_, known)| (known.version(), known.manifest.public().checkpoint))
-            .filter(|(_, checkpoint)| !bases.contains_key(checkpoint))
+            .filter(|known| !bases.contains_key(&known.manifest.public().checkpoint))
             .collect();
         if chosen.is_empty() && !matches!(which, ForgetWhich::Keep(_)) {
             return Err(not_found(
@@ -256,27 +253,30 @@ impl Agent {
             ));
         }
         let hosts: Vec<HostIndex> = gathered.hosts().collect();
-        let ids: Vec<CheckpointId> = chosen.iter().map(|(_, id)| *id).collect();
+        let id = |known: &KnownCheckpoint| known.manifest.public().checkpoint;
+        let ids: Vec<CheckpointId> = chosen.iter().map(|known| id(known)).collect();
+        let removed = chosen.iter().map(|known| known.version()).collect();
+        let left = newest.iter().find(|known| !ids.contains(&id(known)));
+        let left = left.map(|known| known.version());
+        let mut unheard = Vec::new();
         if !ids.is_empty() {
             let last = gathered.notice.clone();
             let lease = last.as_ref().and_then(|last| last.words().lease);
             let deaf = self.tell(hosts, job_tag, last.as_ref(), lease, &ids).await;
+            self.somebody_heard(&gathered, &deaf, &doing)?;
+            unheard = self.unheard(&gathered, &deaf, &chosen);
             gathered.silent.extend(deaf);
         }
-        let left = gathered.inventory.newest_first().into_iter().find(|known| {
-            let id = known.manifest.public().checkpoint;
-            chosen.iter().all(|(_, removed)| *removed != id)
-        });
-        let left = left.map(KnownCheckpoint::version);
         self.notebook.note(Observation::Removed(job_tag, left));
         Ok(ForgetReport {
             job: job.clone(),
+            removed,
             notes: self
                 .note_of_older(&gathered, |_| true)
                 .into_iter()
                 .collect(),
-            removed: chosen.into_iter().map(|(version, _)| version).collect(),
             silent: self.silent_notes(&gathered),
+            unheard,
         })
     }
 
@@ -310,7 +310,7 @@ impl Agent {
                 let (status, rtt) = answer.ok().unzip();
                 Some(HostReport {
                     name: entry.name.clone(),
-                    addr: entry.addr.to_string(),
+                    addr: self.hosts.address(host).unwrap_or(entry.addr).to_string(),
                     site: entry.site.clone(),
                     up: error.is_none(),
                     error,

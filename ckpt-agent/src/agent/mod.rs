@@ -3,6 +3,7 @@
 mod advise;
 mod base;
 mod gather;
+mod hearing;
 mod jobkeys;
 mod look;
 mod notices;
@@ -17,10 +18,10 @@ use codec::grant::{Grant, GrantScope, Rights};
 use codec::keys::Keys;
 use codec::seal::Cipher;
 use codec::{JobId, JobTag, Redundancy, ShardIndex, Version};
-use protocol::grid::{Grid, GridHost};
+use protocol::grid::Grid;
 use protocol::identity::{Identity, Role};
 use transfer::registry::Registries;
-use transfer::roster;
+use transfer::roster::{self, Roster};
 
 use crate::core::effort::Effort;
 use crate::core::{Fault, HostIndex};
@@ -33,6 +34,12 @@ pub use jobkeys::Voided;
 pub use look::Depth;
 pub use notices::Tenure;
 pub use place::PlacementWish;
+
+/// Data shards of a checkpoint, unless it is said otherwise.
+pub const DATA_USUAL: u8 = 3;
+
+/// Parity shards of a checkpoint, unless it is said otherwise.
+pub const PARITY_USUAL: u8 = 2;
 
 /// What to save.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,6 +115,8 @@ pub struct RestoreRequest {
     pub target: RestoreTarget,
     /// Whether it is all right when the job has no checkpoint.
     pub if_exists: bool,
+    /// Fewest data shards with which the job is saved, if that is known.
+    pub least_data: Option<u8>,
     /// Replace what is at the target.
     pub force: bool,
     /// Restore setuid and setgid bits.
@@ -148,21 +157,18 @@ pub enum ForgetWhich {
     Keep(u32),
 }
 
-/// The grid with all hosts that its registries know, or knew when one last answered.
-pub async fn discover(grid: &Grid, identity: &Identity, notebook: &Notebook) -> Grid {
-    let registries = Registries::new(identity, grid);
+/// The hosts of `grid` with all that its registries know, or knew when one last answered.
+pub async fn discover(grid: &Grid, identity: &Identity, notebook: &Notebook) -> Roster {
+    let registries = Registries::new(identity, grid).without_announcements();
     let told = registries.ask(grid, Vec::new()).await;
     let known = notebook.read(unix_seconds());
-    let hosts = roster::merge(&grid.hosts, &told, known.roster(), &grid.revoked);
+    let roster = roster::merge(&grid.hosts, &told, known.roster(), &grid.revoked);
     if !told.is_empty() {
-        let is_listed = |host: &GridHost| grid.hosts.iter().any(|listed| listed.id == host.id);
-        let found = hosts.iter().filter(|host| !is_listed(host)).cloned();
+        // Those of the grid file come first.
+        let found = roster.hosts.iter().skip(grid.hosts.len()).cloned();
         notebook.note(Observation::Roster(found.collect()));
     }
-    Grid {
-        hosts,
-        ..grid.clone()
-    }
+    roster
 }
 
 /// A client of one grid with one identity.
@@ -175,13 +181,14 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// A client that talks to the hosts of `grid` as `identity`, and keeps what it learns of them in
-    /// `notebook`.
+    /// A client that talks to the hosts of `roster` in `grid` as `identity`, and keeps what it learns
+    /// of them in `notebook`.
     ///
     /// # Errors
     /// When the identity is not a submitter's, or there is no socket.
     pub fn new(
         grid: &Grid,
+        roster: Roster,
         identity: &Identity,
         resources: Resources,
         notebook: Notebook,
@@ -197,7 +204,12 @@ impl Agent {
             )));
         }
         let window = (resources.memory_bytes / 32).clamp(256 << 10, 8 << 20) as u32;
-        let hosts = Hosts::new(grid, identity, window).map_err(|cause| {
+        let grid = Grid {
+            hosts: roster.hosts,
+            ..grid.clone()
+        };
+        let hosts = Hosts::with_addresses(&grid, roster.elsewhere, identity, window);
+        let hosts = hosts.map_err(|cause| {
             Failure::new(ExitStatus::Failed, format!("network: {}", chain(&cause)))
         })?;
         if let Some(rate) = resources.bytes_per_second {

@@ -113,16 +113,15 @@ impl Agent {
         let hosts: Vec<HostIndex> = gathered.hosts().collect();
         let last = gathered.notice.clone();
         let deaf = self.tell(hosts, job_tag, last.as_ref(), lease, &[]).await;
-        if deaf.len() == gathered.answered.len() {
-            let mut failure = Failure::new(ExitStatus::Failed, format!("{doing}: no host heard"));
-            failure.hosts = self.notes(&deaf);
-            return Err(failure);
-        }
+        self.somebody_heard(&gathered, &deaf, &doing)?;
+        let all = gathered.inventory.newest_first();
+        let unheard = self.unheard(&gathered, &deaf, &all);
         gathered.silent.extend(deaf);
         Ok(TouchReport {
             job: job.clone(),
             kept_until: lease.map(|lease| lease.until),
             silent: self.silent_notes(&gathered),
+            unheard,
         })
     }
 
@@ -157,7 +156,8 @@ impl Agent {
             let is_needed = needed.contains(&public.checkpoint);
             let keep = keep.filter(|_| !is_needed);
             let Some(why) = why_garbage(one, notice, clock, *age, keep, everybody_answered) else {
-                *age += 1;
+                let inventory = &gathered.inventory;
+                *age += usize::from(inventory.is_restorable(&self.keys, &one.known));
                 needed.extend(one.summary.tail.base.map(|base| base.checkpoint));
                 continue;
             };
@@ -172,20 +172,39 @@ impl Agent {
                 bytes: public.block_bytes * one.known.holders.len() as u64,
             });
         }
-        if !dry_run {
-            let hosts: Vec<HostIndex> = gathered.hosts().collect();
-            for (job_tag, ids) in garbage {
-                let last = notices.get(&job_tag);
-                let lease = last.and_then(|last| last.words().lease);
-                let deaf = self.tell(hosts.clone(), job_tag, last, lease, &ids).await;
-                gathered.silent.extend(deaf);
-            }
+        let mut unheard = Vec::new();
+        if !dry_run && !garbage.is_empty() {
+            let deaf = self.tell_gone(&gathered, &notices, &garbage).await;
+            self.somebody_heard(&gathered, &deaf, "cannot remove garbage")?;
+            let ids = garbage.values().flatten();
+            let about: Vec<_> = ids.filter_map(|id| gathered.inventory.get(*id)).collect();
+            unheard = self.unheard(&gathered, &deaf, &about);
+            gathered.silent.extend(deaf);
         }
         Ok(GcReport {
             dry_run,
             garbage: items,
             silent: self.silent_notes(&gathered),
+            unheard,
         })
+    }
+
+    /// Tells all hosts that answered what is gone of some jobs. Returns who did not hear of one of
+    /// them at least.
+    async fn tell_gone(
+        &self,
+        gathered: &Gathered,
+        notices: &BTreeMap<JobTag, Notice>,
+        garbage: &BTreeMap<JobTag, Vec<CheckpointId>>,
+    ) -> Vec<(HostIndex, Fault)> {
+        let mut all = BTreeMap::new();
+        for (job_tag, ids) in garbage {
+            let last = notices.get(job_tag);
+            let lease = last.and_then(|last| last.words().lease);
+            let hosts = gathered.hosts();
+            all.extend(self.tell(hosts, *job_tag, last, lease, ids).await);
+        }
+        all.into_iter().collect()
     }
 
     /// The last notice of each job, and a clock that is not later than most hosts'.

@@ -27,6 +27,7 @@ use crate::core::save::{
 };
 use crate::core::{Fault, HostIndex, Millis};
 use crate::image::{Source, SourceError, SourceOptions, Warning};
+use crate::inventory::KnownCheckpoint;
 use crate::knowledge::Observation;
 use crate::pipeline::budget::Budget;
 use crate::pipeline::encode::{
@@ -117,7 +118,7 @@ impl Agent {
         };
         let base = self.base_for(&gathered, &request).await;
         plan.base = base.as_ref().map(|base| base.reference);
-        // Who was only slow to answer may still be a spare.
+        // A host that was slow to answer may still serve as a spare.
         let slow = gathered.silent.iter().map(|(host, _)| *host);
         let chosen = placed
             .iter()
@@ -266,8 +267,9 @@ impl Agent {
         };
         let mut older = gathered.inventory.newest_first();
         older.retain(|known| known.version() < report.version);
-        let kept = usize::try_from(request.keep.max(1) - 1).unwrap_or(usize::MAX);
-        let (kept, superseded) = older.split_at(kept.min(older.len()));
+        let keep = usize::try_from(request.keep.max(1) - 1).unwrap_or(usize::MAX);
+        let inventory = &gathered.inventory;
+        let (kept, superseded) = inventory.split_kept(&self.keys, older, keep);
         let bases = kept.iter().filter_map(|known| self.base_of(known));
         let bases: BTreeSet<CheckpointId> = bases.chain(base).collect();
         let (removed, gone): (Vec<Version>, Vec<CheckpointId>) = superseded
@@ -285,8 +287,28 @@ impl Agent {
         let holders: Vec<HostIndex> = names
             .filter_map(|name| self.hosts.all().find(|host| self.hosts.name(*host) == name))
             .collect();
-        let hosts = gathered.hosts().chain(holders.iter().copied());
+        let hosts: BTreeSet<HostIndex> = gathered.hosts().chain(holders.iter().copied()).collect();
+        let asked = hosts.len();
         let deaf = self.tell(hosts, job_tag, last, lease, &gone).await;
+        let about: Vec<&KnownCheckpoint> =
+            gone.iter().filter_map(|id| inventory.get(*id)).collect();
+        if deaf.len() == asked {
+            let why = deaf.first().map(|(host, fault)| self.note(*host, fault));
+            let why = why.map_or_else(String::new, |why| format!(" ({}: {})", why.host, why.what));
+            let numbers: Vec<String> = removed.iter().map(ToString::to_string).collect();
+            let what = match numbers.as_slice() {
+                [] => "the lease was not renewed".to_owned(),
+                [one] => format!("version {one} was not removed"),
+                all => format!("versions {} were not removed", all.join(" ")),
+            };
+            report.notes.push(format!("{what}: no host heard{why}"));
+            return;
+        }
+        for note in self.unheard(gathered, &deaf, &about) {
+            let (host, what) = (note.host, note.what);
+            let note = format!("{host} did not hear that older versions are removed: {what}");
+            report.notes.push(note);
+        }
         for (host, fault) in deaf.iter().filter(|(host, _)| holders.contains(host)) {
             if lease.is_some() || had_lease {
                 let name = self.hosts.name(*host);

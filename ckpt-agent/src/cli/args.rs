@@ -12,7 +12,7 @@ use codec::{JobId, JobScope, Version};
 use placement::Probability;
 use protocol::identity::Role;
 
-use crate::agent::{PlacementWish, Tenure};
+use crate::agent::{DATA_USUAL, PARITY_USUAL, PlacementWish, Tenure};
 use crate::core::effort::Effort;
 use crate::report::ExitStatus;
 
@@ -204,10 +204,10 @@ pub struct Save {
     #[arg(long)]
     pub job: JobId,
     /// Shards that carry data (1 to 32).
-    #[arg(long, default_value_t = 3, value_name = "N")]
+    #[arg(long, default_value_t = DATA_USUAL, value_name = "N")]
     pub data: u8,
     /// Further shards, each of which can be lost (0 to 32).
-    #[arg(long, default_value_t = 2, value_name = "N")]
+    #[arg(long, default_value_t = PARITY_USUAL, value_name = "N")]
     pub parity: u8,
     /// Versions to keep, this one included.
     #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -283,10 +283,10 @@ pub struct HostsArgs {
     #[arg(long, value_name = "JOB")]
     pub for_job: Option<JobId>,
     /// Shards that carry data.
-    #[arg(long, default_value_t = 3, value_name = "N", requires = "for_job")]
+    #[arg(long, default_value_t = DATA_USUAL, value_name = "N", requires = "for_job")]
     pub data: u8,
     /// Further shards, each of which can be lost.
-    #[arg(long, default_value_t = 2, value_name = "N", requires = "for_job")]
+    #[arg(long, default_value_t = PARITY_USUAL, value_name = "N", requires = "for_job")]
     pub parity: u8,
     /// How hosts are chosen.
     #[command(flatten)]
@@ -328,9 +328,14 @@ pub struct Restore {
     /// Where to: a path, or - for standard output [default: the saved name, here].
     #[arg(long, short, value_name = "PATH")]
     pub output: Option<PathBuf>,
-    /// Succeed, doing nothing, when the job has no checkpoint.
+    /// Succeed, doing nothing, when the job has no checkpoint: no host that answers shows one, and
+    /// fewer hosts are silent than --data.
     #[arg(long)]
     pub if_exists: bool,
+    /// Fewest data shards with which the job is saved [default: 3, or 1 where there are fewer than 5
+    /// hosts].
+    #[arg(long, value_name = "N", requires = "if_exists", value_parser = clap::value_parser!(u8).range(1..=32))]
+    pub data: Option<u8>,
     /// Replace what is at the target.
     #[arg(long)]
     pub force: bool,

@@ -168,6 +168,7 @@ pub(super) async fn run(
         which: Which::Newest,
         target: RestoreTarget::Path(target.clone()),
         if_exists: false,
+        least_data: None,
         force: false,
         set_id_bits: true,
     };

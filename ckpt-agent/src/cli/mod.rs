@@ -20,13 +20,14 @@ use clap::{CommandFactory, Parser};
 use codec::seal::Cipher;
 use codec::{OwnerId, Redundancy};
 use protocol::grid::{Grid, GridError};
-use protocol::identity::Identity;
+use protocol::identity::{Identity, keep_out_of_dumps};
 use serde::Serialize;
 use tracing::Level;
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
+use transfer::roster::Roster;
 
 use crate::agent::{
     self, AdviseRequest, Agent, Depth, ForgetWhich, Resources, RestoreRequest, RestoreTarget,
@@ -34,9 +35,9 @@ use crate::agent::{
 };
 use crate::cancel::{Cancel, canceller};
 use crate::knowledge::{self, Notebook};
-use crate::report::{ExitStatus, Failure, Observer, RestoreReport, VerifyReport};
+use crate::report::{ExitStatus, Failure, HostNote, Observer, RestoreReport, VerifyReport};
 use args::{Cli, Command, Global, GridCommand, KeyCommand};
-use render::Report;
+use render::{Report, one_line};
 
 /// How to start a daemon: this program, under another name.
 #[derive(Clone, Debug)]
@@ -66,6 +67,9 @@ pub fn main(args: impl IntoIterator<Item = OsString>, daemon: &DaemonProgram) ->
         }
     };
     log_to_stderr(cli.global.verbose);
+    if let Err(cause) = keep_out_of_dumps() {
+        tracing::warn!(%cause, "a core dump of this program could have keys in it");
+    }
     let json = cli.global.json;
     let ended = run(cli, daemon);
     let status = match &ended {
@@ -122,15 +126,15 @@ fn write_failure(failure: &Failure, json: bool) -> io::Result<()> {
         return writeln!(io::stdout(), "{object}");
     }
     let mut err = io::stderr().lock();
-    writeln!(err, "ckpt: {}", failure.message)?;
+    writeln!(err, "ckpt: {}", one_line(&failure.message))?;
     for note in &failure.hosts {
-        writeln!(err, "  {}  {}", note.host, note.what)?;
+        writeln!(err, "  {}  {}", one_line(&note.host), one_line(&note.what))?;
     }
     if let Some(state) = &failure.state {
-        writeln!(err, "{state}")?;
+        writeln!(err, "{}", one_line(state))?;
     }
     if let Some(next) = &failure.next {
-        writeln!(err, "try: {next}")?;
+        writeln!(err, "try: {}", one_line(next))?;
     }
     Ok(())
 }
@@ -420,11 +424,15 @@ async fn agent_for(global: &Global, grid: &Grid, identity: &Identity) -> Result<
         bytes_per_second: global.bandwidth,
     };
     let notebook = notebook(grid);
-    if grid.registries.is_empty() && grid.etcd.is_empty() {
-        return Agent::new(grid, identity, resources, notebook);
-    }
-    let grid = agent::discover(grid, identity, &notebook).await;
-    Agent::new(&grid, identity, resources, notebook)
+    let roster = if grid.registries.is_empty() && grid.etcd.is_empty() {
+        Roster {
+            hosts: grid.hosts.clone(),
+            ..Roster::default()
+        }
+    } else {
+        agent::discover(grid, identity, &notebook).await
+    };
+    Agent::new(grid, roster, identity, resources, notebook)
 }
 
 /// Where what is learnt of the hosts of this grid is kept.
@@ -499,10 +507,10 @@ async fn with_agent(
                 args::ForgetChoice { keep: Some(n), .. } => ForgetWhich::Keep(n),
                 args::ForgetChoice { .. } => ForgetWhich::All,
             };
-            done(agent.forget(&forget.job, which).await?)
+            heard(agent.forget(&forget.job, which).await?, |one| &one.unheard)
         }
-        Command::Touch { job, ttl } => done(agent.touch(&job, ttl).await?),
-        Command::Gc { dry_run, keep } => done(agent.gc(keep, dry_run).await?),
+        Command::Touch { job, ttl } => heard(agent.touch(&job, ttl).await?, |one| &one.unheard),
+        Command::Gc { dry_run, keep } => heard(agent.gc(keep, dry_run).await?, |one| &one.unheard),
         Command::Hosts(args::HostsArgs { for_job: None, .. }) => done(agent.hosts().await?),
         Command::Hosts(hosts) => {
             let redundancy = Redundancy::new(hosts.data, hosts.parity)
@@ -594,9 +602,23 @@ fn restore_request(restore: args::Restore) -> RestoreRequest {
             Some(path) => RestoreTarget::Path(path),
         },
         if_exists: restore.if_exists,
+        least_data: restore.data,
         force: restore.force,
         set_id_bits: restore.set_id_bits,
     }
+}
+
+/// Done as promised, if all who have something of it heard.
+fn heard<R: Report + 'static>(
+    report: R,
+    unheard: impl FnOnce(&R) -> &Vec<HostNote>,
+) -> Result<Said, Failure> {
+    let status = if unheard(&report).is_empty() {
+        ExitStatus::Done
+    } else {
+        ExitStatus::Degraded
+    };
+    Ok((Box::new(report), status))
 }
 
 /// The worst of what was found.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::args::ProgressMode;
-use super::render::{bytes, ratio};
+use super::render::{bytes, one_line, ratio};
 use crate::report::{Observer, Progress, ProgressEvent};
 
 /// Who shows the progress of a command called `title`.
@@ -47,13 +47,15 @@ fn message(event: &ProgressEvent) -> Option<String> {
     match event {
         ProgressEvent::Progress(_) => None,
         ProgressEvent::HostReplaced { lost, .. } => {
-            Some(format!("host {} given up: {}", lost.host, lost.what))
+            let (host, what) = (one_line(&lost.host), one_line(&lost.what));
+            Some(format!("host {host} given up: {what}"))
         }
         ProgressEvent::VersionSkipped(skipped) => Some(format!(
             "version {} passed over: {}",
-            skipped.version, skipped.reason
+            skipped.version,
+            one_line(&skipped.reason)
         )),
-        ProgressEvent::Warning { message } => Some(message.clone()),
+        ProgressEvent::Warning { message } => Some(one_line(message).into_owned()),
     }
 }
 

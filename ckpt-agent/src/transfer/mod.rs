@@ -2,4 +2,4 @@
 
 pub mod sources;
 
-pub use ::transfer::{Hosts, get, hosts, put, rebuild};
+pub use ::transfer::{Hosts, find, get, hosts, put, rebuild};

@@ -18,8 +18,8 @@ use clap::{Parser, Subcommand, ValueEnum};
 use codec::seal::OwnerSecret;
 use protocol::grid::Grid;
 use protocol::identity::{
-    Identity, JoinToken, PublicPart, Role, certificate_to_pem, is_name, new_key, read_key,
-    replace_public, write_key,
+    Identity, JoinToken, PublicPart, Role, certificate_to_pem, is_label, is_name,
+    keep_out_of_dumps, new_key, read_key, replace_public, write_key,
 };
 use tracing::Level;
 use tracing::warn;
@@ -230,6 +230,9 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(if usage.use_stderr() { 2 } else { 0 });
         }
     };
+    if let Err(cause) = keep_out_of_dumps() {
+        warn!(%cause, "a core dump of this program could have keys in it");
+    }
     let done = match args.command {
         Command::Init { data, name } => init(&data, name),
         Command::Join { token, data, name } => join(&token, &data, name),
@@ -464,6 +467,13 @@ fn config(args: Serve) -> Result<DaemonConfig> {
     }
     let listed = grid.hosts.iter().find(|host| host.id.0 == peer.id);
     let (site, owner) = listed.map_or((None, None), |host| (host.site.clone(), host.owner.clone()));
+    for (option, label) in [("--site", &args.site), ("--owner", &args.owner)] {
+        if label.as_ref().is_some_and(|label| !is_label(label)) {
+            bail!("{option}: letters, digits, spaces and ._-/:@+,()#&' only, 63 bytes at most");
+        }
+    }
+    // One that is no label would be refused with all else that is announced.
+    let [site, owner] = [site, owner].map(|listed| listed.filter(|label| is_label(label)));
     let patience = args
         .repair_after
         .map_or_else(Patience::default, |time| Patience {
@@ -514,11 +524,10 @@ fn load_identity(data: &Path) -> Result<Identity> {
     Ok(Identity::from_pem(secret, &pem)?)
 }
 
-/// In one step: whoever waits for the file sees nothing or the whole address.
+/// In one step: whoever waits for the file sees nothing or the whole address. It may be in a directory
+/// where others put files and links: none of them is written through.
 fn write_ready(path: &Path, addr: SocketAddr) -> Result<()> {
-    let temporary = path.with_extension("new");
-    fs::write(&temporary, addr.to_string())
-        .and_then(|()| fs::rename(&temporary, path))
+    replace_public(path, addr.to_string().as_bytes())
         .with_context(|| format!("ready file {}", path.display()))
 }
 
@@ -546,4 +555,24 @@ fn log_to_stderr(format: LogFormat) {
     let _ = tracing_subscriber::registry()
         .with(log.with_filter(filter))
         .try_init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ready_file_is_not_written_through_planted_links() {
+        let dir = tempfile::tempdir().unwrap();
+        let victim = dir.path().join("victim");
+        fs::write(&victim, "untouched").unwrap();
+        for planted in ["ready", "ready.new", "ready.tmp"] {
+            std::os::unix::fs::symlink(&victim, dir.path().join(planted)).unwrap();
+        }
+        let ready = dir.path().join("ready");
+        write_ready(&ready, ([127, 0, 0, 1], 7600).into()).unwrap();
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "untouched");
+        assert_eq!(fs::read_to_string(&ready).unwrap(), "127.0.0.1:7600");
+        assert!(!fs::symlink_metadata(&ready).unwrap().is_symlink());
+    }
 }

@@ -2,11 +2,14 @@
 //! again when the registry does not know it.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Bound;
 use std::time::Duration;
 
 use codec::{CheckpointId, OwnerId};
-use protocol::wire::limits::{HOLDERS_MAX, HOLDS_MAX, TEXT_BYTES_MAX};
+use protocol::identity::{is_label, is_name};
+use protocol::net::may_be_announced;
+use protocol::wire::limits::{HOLDERS_MAX, HOLDS_MAX};
 use protocol::wire::message::{HoldsPage, MemberRecord, Presence, ShardName};
 
 use super::Millis;
@@ -31,8 +34,24 @@ pub enum NotHeard {
     #[error("the registry knows as many donors as it can")]
     Full,
     /// Too long.
-    #[error("a text is longer than {TEXT_BYTES_MAX} bytes, or a list than it may be")]
+    #[error("a list is longer than it may be")]
     TooLong,
+    /// Something that is no name, site or owner: it would be printed by others.
+    #[error("that is no {0}")]
+    NoLabel(&'static str),
+    /// An address at which no donor can be.
+    #[error("no donor can be at {0}")]
+    NoAddress(SocketAddr),
+    /// An address other than that from which it comes.
+    #[error(
+        "{addr} is not where you come from ({from}), and the grid file does not name it as yours"
+    )]
+    Elsewhere {
+        /// What it says.
+        addr: SocketAddr,
+        /// Where it comes from.
+        from: IpAddr,
+    },
     /// A part of a list without its beginning.
     #[error("a part of a list without the one before")]
     OutOfOrder,
@@ -54,6 +73,8 @@ pub struct Wanted {
 #[derive(Debug, Default)]
 pub struct Registry {
     hosts: BTreeMap<OwnerId, Host>,
+    /// Addresses that the grid file names.
+    listed: BTreeMap<OwnerId, SocketAddr>,
     holders: BTreeMap<CheckpointId, Vec<(OwnerId, u8)>>,
 }
 
@@ -73,6 +94,35 @@ impl Registry {
         (self.hosts.len(), shards)
     }
 
+    /// Keeps the addresses that the grid file names. These donors may announce them from wherever
+    /// they come.
+    pub fn list(&mut self, listed: BTreeMap<OwnerId, SocketAddr>) {
+        self.listed = listed;
+    }
+
+    /// Checks where a donor that comes `from` somewhere says it is: clients and other donors will send
+    /// datagrams there, so it can't be anybody else's address.
+    ///
+    /// # Errors
+    /// When it can't be there, or does not come from there and the grid file does not say so.
+    pub fn check_address(
+        &self,
+        id: OwnerId,
+        addr: SocketAddr,
+        from: IpAddr,
+    ) -> Result<(), NotHeard> {
+        if self.listed.get(&id) == Some(&addr) {
+            return Ok(());
+        }
+        if !may_be_announced(addr) {
+            return Err(NotHeard::NoAddress(addr));
+        }
+        if addr.ip().to_canonical() != from {
+            return Err(NotHeard::Elsewhere { addr, from });
+        }
+        Ok(())
+    }
+
     /// A donor says how it is.
     ///
     /// # Errors
@@ -83,17 +133,13 @@ impl Registry {
         id: OwnerId,
         presence: Presence,
     ) -> Result<Wanted, NotHeard> {
-        let texts = [
-            Some(&presence.name),
-            presence.site.as_ref(),
-            presence.owner.as_ref(),
-        ];
-        if texts
-            .into_iter()
-            .flatten()
-            .any(|text| text.len() > TEXT_BYTES_MAX)
-        {
-            return Err(NotHeard::TooLong);
+        if !is_name(&presence.name) {
+            return Err(NotHeard::NoLabel("name"));
+        }
+        for (what, label) in [("site", &presence.site), ("owner", &presence.owner)] {
+            if label.as_ref().is_some_and(|label| !is_label(label)) {
+                return Err(NotHeard::NoLabel(what));
+            }
         }
         let count = self.hosts.len();
         match self.hosts.get_mut(&id) {
@@ -332,11 +378,23 @@ mod tests {
         let mut registry = Registry::default();
         let holds = registry.holds(id(1), page(1, true, true, &[]));
         assert_eq!(holds, Err(NotHeard::Unknown));
-        let long = presence(&"x".repeat(TEXT_BYTES_MAX + 1), 1);
-        assert_eq!(
-            registry.announce(Millis(0), id(1), long),
-            Err(NotHeard::TooLong)
-        );
+        for name in [
+            "x".repeat(64),
+            "h1\nh09  10.0.0.9:7600".into(),
+            String::new(),
+        ] {
+            let announced = registry.announce(Millis(0), id(1), presence(&name, 1));
+            assert_eq!(announced, Err(NotHeard::NoLabel("name")));
+        }
+        let trick = Some("\u{1b}]0;owned\u{7}\u{1b}[2J".to_owned());
+        let mut said = presence("h1", 1);
+        said.site.clone_from(&trick);
+        let announced = registry.announce(Millis(0), id(1), said);
+        assert_eq!(announced, Err(NotHeard::NoLabel("site")));
+        let mut said = presence("h1", 1);
+        said.owner = trick;
+        let announced = registry.announce(Millis(0), id(1), said);
+        assert_eq!(announced, Err(NotHeard::NoLabel("owner")));
         registry
             .announce(Millis(0), id(1), presence("h1", 1))
             .unwrap();
@@ -346,6 +404,31 @@ mod tests {
         let holds = registry.holds(id(1), page(1, true, true, &many));
         assert_eq!(holds, Err(NotHeard::TooLong));
         assert!(registry.has_name("h1", id(2)) && !registry.has_name("h1", id(1)));
+    }
+
+    #[test]
+    fn nobody_announces_the_address_of_a_bystander() {
+        let mut registry = Registry::default();
+        let addr = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let (own, bystander) = (addr("10.0.0.1:7600"), addr("192.0.2.7:7600"));
+        let check = |registry: &Registry, at| registry.check_address(id(1), at, own.ip());
+        assert_eq!(check(&registry, own), Ok(()));
+        let from = own.ip();
+        let elsewhere = NotHeard::Elsewhere {
+            addr: bystander,
+            from,
+        };
+        assert_eq!(check(&registry, bystander), Err(elsewhere));
+        for bad in ["10.0.0.1:53", "224.0.0.1:7600", "255.255.255.255:7600"] {
+            assert_eq!(
+                check(&registry, addr(bad)),
+                Err(NotHeard::NoAddress(addr(bad)))
+            );
+        }
+        // The grid file knows better, for this donor.
+        registry.list([(id(1), bystander)].into());
+        assert_eq!(check(&registry, bystander), Ok(()));
+        assert!(registry.check_address(id(2), bystander, from).is_err());
     }
 
     #[test]

@@ -44,7 +44,7 @@ const QUANTILE: f64 = 0.9;
 /// Fewest absences that say something.
 const ABSENCES_MIN: usize = 3;
 
-/// When no shard more can be lost, so much less is waited.
+/// When the checkpoint can't survive the loss of another shard, the wait is divided by this.
 const URGENT_DIVISOR: u32 = 8;
 
 impl Patience {

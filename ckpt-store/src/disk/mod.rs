@@ -3,6 +3,7 @@
 //! Paths are relative to the data directory. A change is durable when the call that makes it
 //! returns; [`Append::append`] alone promises nothing.
 
+mod behind;
 mod real;
 
 #[cfg(test)]
@@ -42,7 +43,8 @@ pub trait Disk: Debug + Send + Sync + 'static {
     /// When there is none or it can't be read.
     fn open(&self, path: &Path) -> io::Result<Arc<dyn Read>>;
 
-    /// Removes a file and syncs its directory; nothing happens when there is none.
+    /// Removes a file and syncs its directory; nothing happens when there is none. Its name is gone for
+    /// good when this returns; its space counts as free, and may be so only a little later.
     ///
     /// # Errors
     /// When it can't be removed, or it can't be known whether it will stay so.

@@ -3,30 +3,40 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use direct_io::{DirectFile, DirectReader};
 
+use super::behind::Closer;
 use super::{Append, ChangeError, Disk, Read};
+
+/// A file that takes less space is closed at once: that takes no longer than handing it over.
+const CLOSED_BEHIND_FROM: u64 = 1 << 20;
+
+/// Bytes of a block in [`MetadataExt::blocks`].
+const STAT_BLOCK: u64 = 512;
 
 /// Files below a data directory.
 ///
-/// Shards are written past the page cache where the file system can.
+/// Shards are written past the page cache where the file system can, and freed by a thread of their
+/// own when they are removed.
 #[derive(Debug)]
 pub struct RealDisk {
     root: PathBuf,
     reserve_bytes: AtomicU64,
+    closer: Closer<File>,
 }
 
 impl RealDisk {
     /// The disk below `root`, of which `reserve_bytes` stay free.
-    pub const fn new(root: PathBuf, reserve_bytes: u64) -> Self {
+    pub fn new(root: PathBuf, reserve_bytes: u64) -> Self {
         Self {
             root,
             reserve_bytes: AtomicU64::new(reserve_bytes),
+            closer: Closer::default(),
         }
     }
 
@@ -39,10 +49,23 @@ impl RealDisk {
         self.reserve_bytes.load(Ordering::Relaxed)
     }
 
-    /// Free space of the file system.
+    /// Free space of the file system, with that which is being freed.
     fn available(&self) -> io::Result<u64> {
+        // Asked for first: what is freed in between is rather missed than counted twice.
         let stat = rustix::fs::statvfs(&self.root)?;
-        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+        let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+        Ok(free.saturating_add(self.closer.bytes()))
+    }
+
+    /// Hands an open file whose name is gone to the thread that frees its space, which takes a tenth
+    /// of a second for 170 MB on ext4.
+    fn close_behind(&self, file: File) {
+        let bytes = file
+            .metadata()
+            .map_or(0, |data| data.blocks().saturating_mul(STAT_BLOCK));
+        if bytes >= CLOSED_BEHIND_FROM {
+            self.closer.close(file, bytes);
+        }
     }
 
     /// Size of the file system that `path` is on.
@@ -98,8 +121,18 @@ impl Disk for RealDisk {
     }
 
     fn remove(&self, path: &Path) -> Result<(), ChangeError> {
-        match fs::remove_file(self.root.join(path)) {
-            Ok(()) => self.sync_dir_of(path),
+        let full_path = self.root.join(path);
+        // While it is open, removing its name frees no space. One that can't be opened is removed all
+        // the same.
+        let file = File::open(&full_path);
+        match fs::remove_file(&full_path) {
+            Ok(()) => {
+                let synced = self.sync_dir_of(path);
+                if let Ok(file) = file {
+                    self.close_behind(file);
+                }
+                synced
+            }
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(cause) => Err(cause.into()),
         }
@@ -190,6 +223,29 @@ mod tests {
         disk.remove(Path::new("a/file")).unwrap();
         disk.remove(Path::new("a/file")).unwrap();
         assert!(disk.list(Path::new("a")).unwrap().is_empty());
+    }
+
+    #[test]
+    fn the_names_of_large_files_are_gone_when_they_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = RealDisk::new(dir.path().to_owned(), 0);
+        disk.create_dir(Path::new("a")).unwrap();
+        for number in 0..40 {
+            let path = PathBuf::from(format!("a/{number}"));
+            let mut file = disk.create(&path).unwrap();
+            file.append(&vec![7; 2 * CLOSED_BEHIND_FROM as usize])
+                .unwrap();
+            file.sync().unwrap();
+            disk.remove(&path).unwrap();
+            disk.create(&path).unwrap();
+            disk.remove(&path).unwrap();
+        }
+        assert!(disk.list(Path::new("a")).unwrap().is_empty());
+        let start = std::time::Instant::now();
+        while disk.closer.bytes() > 0 {
+            assert!(start.elapsed() < std::time::Duration::from_secs(60));
+            std::thread::yield_now();
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@
 pub mod announcer;
 mod tokens;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -125,8 +126,10 @@ impl RegistryServer {
             cause,
         })?;
         let (stop, stopping) = watch::channel(false);
+        let mut registry = Registry::default();
+        registry.list(addresses(&config.grid));
         let office = Arc::new(Office {
-            registry: Mutex::default(),
+            registry: Mutex::new(registry),
             enrolment,
             clock: Clock::start(),
             stopping,
@@ -142,7 +145,7 @@ impl RegistryServer {
                 let office = Arc::clone(&serving);
                 async move { office.serve(visitor).await }
             })),
-            expiring: tokio::spawn(expire(office)),
+            expiring: tokio::spawn(expire(office, config.grid, config.grid_file)),
             endpoint,
             local_addr,
             stop,
@@ -166,10 +169,25 @@ impl RegistryServer {
     }
 }
 
-async fn expire(office: Arc<Office>) {
+/// Where the grid file says that donors are.
+fn addresses(grid: &Grid) -> BTreeMap<OwnerId, SocketAddr> {
+    let hosts = grid.hosts.iter();
+    hosts.map(|host| (host.id.0, host.addr)).collect()
+}
+
+/// Forgets those who are silent, and takes over which addresses the grid file names.
+async fn expire(office: Arc<Office>, grid: Grid, grid_file: PathBuf) {
     let mut period = tokio::time::interval(EXPIRE_PERIOD);
     loop {
         period.tick().await;
+        let file = grid_file.clone();
+        let read = tokio::task::spawn_blocking(move || Grid::load(&file)).await;
+        // What is wrong with the file is logged by whoever follows the list of revoked keys.
+        if let Ok(Ok(now)) = read
+            && now.authority == grid.authority
+        {
+            office.registry().list(addresses(&now));
+        }
         let gone = office.registry().expire(office.clock.now());
         let (hosts, shards) = office.registry().counts();
         debug!(gone, hosts, shards, "donors looked over");
@@ -210,7 +228,8 @@ impl From<NotHeard> for Answer {
     fn from(cause: NotHeard) -> Self {
         let code = match cause {
             NotHeard::Full => Code::NoSpace,
-            NotHeard::TooLong | NotHeard::OutOfOrder => Code::BadRequest,
+            NotHeard::TooLong | NotHeard::OutOfOrder | NotHeard::NoLabel(_) => Code::BadRequest,
+            NotHeard::NoAddress(_) | NotHeard::Elsewhere { .. } => Code::BadRequest,
             NotHeard::Unknown => Code::NotFound,
         };
         Self::refuse(code, cause.to_string())
@@ -328,6 +347,8 @@ impl Office {
                 if presence.addr.ip().is_unspecified() {
                     presence.addr.set_ip(from.ip().to_canonical());
                 }
+                let (addr, from) = (presence.addr, from.ip().to_canonical());
+                self.registry().check_address(id, addr, from)?;
                 let wanted = self.registry().announce(now, id, *presence)?;
                 heard(send, wanted).await
             }
@@ -402,11 +423,9 @@ impl Office {
                 "no tokens are redeemed here",
             ));
         };
-        if self.registry().has_name(&wish.name, wish.key) {
-            return Err(Answer::refuse(Code::Exists, "another donor has this name"));
-        }
         let now = self.clock.unix_seconds();
-        let joined = enrolment.join(&wish, now).inspect_err(|why| {
+        let has_name = || self.registry().has_name(&wish.name, wish.key);
+        let joined = enrolment.join(&wish, now, has_name).inspect_err(|why| {
             warn!(%from, name = wish.name, key = %wish.key, why, "not let in");
         });
         let joined = joined.map_err(|why| Answer::refuse(Code::Forbidden, why))?;
@@ -468,7 +487,14 @@ impl Enrolment {
         }))
     }
 
-    fn join(&self, wish: &JoinRequest, now: u64) -> Result<Joined, String> {
+    /// Lets a machine in. Which names are taken learns only who has a token: `has_name` says whether
+    /// another donor of the wished name is there.
+    fn join(
+        &self,
+        wish: &JoinRequest,
+        now: u64,
+        has_name: impl FnOnce() -> bool,
+    ) -> Result<Joined, String> {
         let token = JoinToken::parse(&wish.token).map_err(|cause| cause.to_string())?;
         token
             .check(&self.authority, now)
@@ -489,7 +515,7 @@ impl Enrolment {
             return Err("the key was revoked".into());
         }
         let named = grid.hosts.iter().find(|host| host.name == wish.name);
-        if named.is_some_and(|host| host.id.0 != wish.key) {
+        if named.is_some_and(|host| host.id.0 != wish.key) || has_name() {
             return Err("another donor has this name".into());
         }
         let text = fs::read_to_string(&self.grid_file).map_err(|cause| cause.to_string())?;

@@ -13,7 +13,7 @@ use codec::manifest::{Manifest, Public};
 use codec::notice::agreed_clock;
 use codec::{CheckpointId, OwnerId, ShardIndex};
 use placement::AvailabilityBitmap;
-use protocol::grid::{Grid, GridHost};
+use protocol::grid::Grid;
 use protocol::identity::{HostId, Identity, Revocations};
 use protocol::net::endpoint::EndpointError;
 use protocol::wire::code::Code;
@@ -24,7 +24,8 @@ use tracing::{debug, info, warn};
 use transfer::put::{Meter, PutProgress, put_shard};
 use transfer::rebuild::Rebuild;
 use transfer::registry::{Registries, Told};
-use transfer::{Fault, HostIndex, Hosts, roster};
+use transfer::roster::{self, Roster};
+use transfer::{Fault, HostIndex, Hosts};
 
 use crate::core::Key;
 use crate::core::release::{self, Burden};
@@ -95,7 +96,7 @@ pub struct Repairer {
 #[derive(Debug)]
 pub struct Links {
     registries: Registries,
-    hosts: Mutex<Option<(Vec<GridHost>, Revocations, Hosts)>>,
+    hosts: Mutex<Option<(Roster, Revocations, Hosts)>>,
 }
 
 impl Links {
@@ -107,17 +108,26 @@ impl Links {
         }
     }
 
-    /// The hosts of `grid`; the same as last time as long as they are the same.
-    fn hosts(&self, grid: &Grid, identity: &Identity) -> Result<Hosts, EndpointError> {
+    /// The hosts of `roster` in `grid`; the same as last time as long as they are the same.
+    fn hosts(
+        &self,
+        grid: &Grid,
+        roster: Roster,
+        identity: &Identity,
+    ) -> Result<Hosts, EndpointError> {
         let mut known = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
         let same = known
             .as_ref()
-            .filter(|(hosts, revoked, _)| *hosts == grid.hosts && *revoked == grid.revoked);
+            .filter(|(hosts, revoked, _)| *hosts == roster && *revoked == grid.revoked);
         if let Some((_, _, hosts)) = same {
             return Ok(hosts.clone());
         }
-        let hosts = Hosts::new(grid, identity, WINDOW)?;
-        *known = Some((grid.hosts.clone(), grid.revoked.clone(), hosts.clone()));
+        let grid = Grid {
+            hosts: roster.hosts.clone(),
+            ..grid.clone()
+        };
+        let hosts = Hosts::with_addresses(&grid, roster.elsewhere.clone(), identity, WINDOW)?;
+        *known = Some((roster, grid.revoked, hosts.clone()));
         Ok(hosts)
     }
 }
@@ -243,11 +253,8 @@ impl Repairer {
         manifests: &[Manifest],
         only: Option<BTreeSet<OwnerId>>,
     ) -> Result<Round, String> {
-        let grid = Grid {
-            hosts: roster::merge(&grid.hosts, told, &[], &grid.revoked),
-            ..grid.clone()
-        };
-        let hosts = self.links.hosts(&grid, &self.identity);
+        let roster = roster::merge(&grid.hosts, told, &[], &grid.revoked);
+        let hosts = self.links.hosts(grid, roster, &self.identity);
         let hosts = hosts.map_err(|cause| cause.to_string())?;
         let asked = manifests.iter().map(|one| one.public().checkpoint);
         let asked: Arc<Vec<CheckpointId>> = Arc::new(asked.collect());

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use codec::seal::OwnerSecret;
@@ -37,6 +37,18 @@ pub enum KeyFileError {
         /// Its mode.
         mode: u32,
     },
+    /// Somebody else has it.
+    #[error(
+        "key file {path} belongs to user {owner}, who can read and replace it; run chown {user} {path}"
+    )]
+    Owner {
+        /// The file.
+        path: PathBuf,
+        /// Whose it is.
+        owner: u32,
+        /// Whose process this is.
+        user: u32,
+    },
     /// Not a key.
     #[error("key file {0} is not `{PREFIX}` followed by 64 hexadecimal digits")]
     Malformed(PathBuf),
@@ -69,7 +81,8 @@ pub fn new_key() -> Result<OwnerSecret, RandomError> {
 /// Reads a secret key.
 ///
 /// # Errors
-/// When the file is not there, is readable by others, or holds something else.
+/// When the file is not there, belongs to somebody else, is readable by others, or holds something
+/// else.
 pub fn read_key(path: &Path) -> Result<OwnerSecret, KeyFileError> {
     let text = read_private(path, KEY_FILE_BYTES_MAX)?;
     key_from_text(&text).ok_or_else(|| KeyFileError::Malformed(path.to_owned()))
@@ -117,7 +130,16 @@ fn read_private(path: &Path, most: usize) -> Result<Zeroizing<String>, KeyFileEr
         cause,
     };
     let file = File::open(path).map_err(failed)?;
-    let mode = file.metadata().map_err(failed)?.permissions().mode() & 0o7777;
+    let metadata = file.metadata().map_err(failed)?;
+    let (owner, user) = (metadata.uid(), rustix::process::geteuid().as_raw());
+    if !is_owner_fit(owner, user) {
+        return Err(KeyFileError::Owner {
+            path: path.to_owned(),
+            owner,
+            user,
+        });
+    }
+    let mode = metadata.permissions().mode() & 0o7777;
     if mode & 0o077 != 0 {
         return Err(KeyFileError::Mode {
             path: path.to_owned(),
@@ -130,6 +152,11 @@ fn read_private(path: &Path, most: usize) -> Result<Zeroizing<String>, KeyFileEr
         .read_to_string(&mut text)
         .map_err(failed)?;
     Ok(text)
+}
+
+/// Whether a key file of `owner` is one that `user` can rely on: his own, or root's.
+const fn is_owner_fit(owner: u32, user: u32) -> bool {
+    owner == user || owner == 0
 }
 
 /// Reads the text of a key file; `None` when it is something else.
@@ -224,6 +251,20 @@ mod tests {
             text.contains("owner.key") && text.contains("0640"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn keys_of_somebody_else_are_refused() {
+        assert!(is_owner_fit(1000, 1000) && is_owner_fit(0, 1000) && is_owner_fit(0, 0));
+        assert!(!is_owner_fit(1001, 1000) && !is_owner_fit(1000, 0));
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("owner.key");
+        write_key(&path, &OwnerSecret::new([7; 32])).unwrap();
+        // Only root can give a file away.
+        if std::os::unix::fs::chown(&path, Some(4711), None).is_ok() {
+            let refused = read_key(&path).unwrap_err();
+            assert!(matches!(refused, KeyFileError::Owner { owner: 4711, .. }));
+        }
     }
 
     #[test]

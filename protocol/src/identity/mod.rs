@@ -6,6 +6,7 @@
 //! read it.
 
 mod authority;
+mod dumps;
 mod files;
 mod granted;
 mod jobkey;
@@ -16,6 +17,7 @@ mod public;
 mod revocation;
 
 pub use authority::{Authority, AuthorityError, Enroller, GridId, Validity};
+pub use dumps::keep_out_of_dumps;
 pub use files::{replace_public, sync_directory_of, write_private};
 pub use granted::{GrantFault, certify_grant, check_grant, grant_of};
 pub use jobkey::{
@@ -45,6 +47,17 @@ pub fn is_name(name: &str) -> bool {
     (1..=NAME_BYTES_MAX).contains(&name.len())
         && !name.starts_with(['.', '-'])
         && name.chars().all(allowed)
+}
+
+/// Whether `label` can be a site or the owner of a host. Strangers choose them, and they are printed
+/// in tables: letters and digits of any script, spaces within, and some signs; no control characters,
+/// nothing that changes the direction of writing.
+pub fn is_label(label: &str) -> bool {
+    let allowed = |c: char| c.is_alphanumeric() || " ._-/:@+,()#&'".contains(c);
+    (1..=NAME_BYTES_MAX).contains(&label.len())
+        && !label.starts_with(' ')
+        && !label.ends_with(' ')
+        && label.chars().all(allowed)
 }
 
 /// What a member may do.

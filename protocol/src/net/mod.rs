@@ -1,5 +1,6 @@
 //! QUIC endpoints and what is exchanged on their streams.
 
+mod address;
 mod door;
 pub mod endpoint;
 pub mod join;
@@ -10,6 +11,7 @@ mod trust;
 #[cfg(test)]
 mod tests;
 
+pub use address::may_be_announced;
 pub use door::{Door, NotAdmitted};
 pub use endpoint::{ConnectError, EndpointConfig, client, connect, connect_as, server, spoken};
 pub use members::Members;

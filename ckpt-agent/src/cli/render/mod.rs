@@ -2,6 +2,7 @@
 
 mod placement;
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 use protocol::wire::WireVersion;
@@ -58,7 +59,7 @@ impl Report for Text {
 impl Report for SaveReport {
     fn human(&self, out: &mut dyn Write) -> io::Result<()> {
         for warning in &self.warnings {
-            writeln!(out, "warning: {warning}")?;
+            writeln!(out, "warning: {}", one_line(warning))?;
         }
         writeln!(
             out,
@@ -73,7 +74,7 @@ impl Report for SaveReport {
             survives(self.can_lose),
         )?;
         for note in &self.notes {
-            writeln!(out, "note: {note}")?;
+            writeln!(out, "note: {}", one_line(note))?;
         }
         if let Some(placement) = &self.placement {
             placement.human(out)?;
@@ -110,7 +111,8 @@ impl Report for RestoreReport {
             writeln!(
                 out,
                 "passed over version {}: {}",
-                skipped.version, skipped.reason
+                skipped.version,
+                one_line(&skipped.reason)
             )?;
         }
         let Some(version) = self.version else {
@@ -165,9 +167,28 @@ fn state(can_lose: Option<usize>) -> String {
     }
 }
 
+/// `host: what happened there`, in one line.
+fn of_host(note: &HostNote) -> String {
+    format!("{}: {}", one_line(&note.host), one_line(&note.what))
+}
+
+/// The first line, when hosts that hold something did not hear what was said.
+fn write_unheard(out: &mut dyn Write, unheard: &[HostNote]) -> io::Result<()> {
+    if unheard.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<_> = unheard.iter().map(|note| one_line(&note.host)).collect();
+    writeln!(
+        out,
+        "not heard by {} that hold shards, or may: {}; other hosts pass it on when they meet",
+        count(unheard.len(), "host"),
+        names.join(" ")
+    )
+}
+
 fn write_silent(out: &mut dyn Write, silent: &[HostNote]) -> io::Result<()> {
     for note in silent {
-        writeln!(out, "no answer from {}: {}", note.host, note.what)?;
+        writeln!(out, "no answer from {}", of_host(note))?;
     }
     Ok(())
 }
@@ -257,7 +278,8 @@ impl Report for VerifyReport {
             )?;
             for bad in &one.bad {
                 let host = bad.host.as_deref().unwrap_or("-");
-                writeln!(out, "  shard {} on {host}: {}", bad.shard, bad.what)?;
+                let what = one_line(&bad.what);
+                writeln!(out, "  shard {} on {host}: {what}", bad.shard)?;
             }
         }
         for gap in &self.gaps {
@@ -277,6 +299,7 @@ impl Report for VerifyReport {
 
 impl Report for ForgetReport {
     fn human(&self, out: &mut dyn Write) -> io::Result<()> {
+        write_unheard(out, &self.unheard)?;
         for version in &self.removed {
             writeln!(out, "job {} version {version} removed", self.job)?;
         }
@@ -289,8 +312,8 @@ impl Report for ForgetReport {
         for note in &self.silent {
             writeln!(
                 out,
-                "{} could not be told ({}): it may still hold shards",
-                note.host, note.what
+                "could not be told: {}; it may still hold shards",
+                of_host(note)
             )?;
         }
         Ok(())
@@ -301,6 +324,7 @@ impl Report for ForgetReport {
 
 impl Report for TouchReport {
     fn human(&self, out: &mut dyn Write) -> io::Result<()> {
+        write_unheard(out, &self.unheard)?;
         match self.kept_until {
             Some(until) => writeln!(out, "job {}: kept until {}", self.job, time(until))?,
             None => writeln!(out, "job {}: kept until it is removed", self.job)?,
@@ -308,8 +332,8 @@ impl Report for TouchReport {
         for note in &self.silent {
             writeln!(
                 out,
-                "{} could not be told ({}): it hears of it from others",
-                note.host, note.what
+                "could not be told: {}; it hears of it from others",
+                of_host(note)
             )?;
         }
         Ok(())
@@ -320,6 +344,7 @@ impl Report for TouchReport {
 
 impl Report for GcReport {
     fn human(&self, out: &mut dyn Write) -> io::Result<()> {
+        write_unheard(out, &self.unheard)?;
         for item in &self.garbage {
             let GarbageItem {
                 job,
@@ -341,7 +366,7 @@ impl Report for GcReport {
             (false, false) => writeln!(out, "{} freed", bytes(total))?,
         }
         for note in &self.silent {
-            writeln!(out, "{} was not asked: {}", note.host, note.what)?;
+            writeln!(out, "could not be told: {}", of_host(note))?;
         }
         Ok(())
     }
@@ -418,7 +443,8 @@ impl Table {
     }
 
     pub(super) fn row(&mut self, cells: Vec<String>) {
-        self.rows.push(cells);
+        let cells = cells.iter().map(|cell| one_line(cell).into_owned());
+        self.rows.push(cells.collect());
     }
 
     pub(super) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -437,6 +463,30 @@ impl Table {
         }
         Ok(())
     }
+}
+
+/// A text that strangers may have chosen, as it can be printed: in one line, and without anything that
+/// a terminal obeys or that changes the direction of writing. Such characters appear as `\u{1b}`.
+pub(super) fn one_line(text: &str) -> Cow<'_, str> {
+    let is_obeyed = |c: char| {
+        let format = ['\u{ad}', '\u{61c}', '\u{feff}'].contains(&c)
+            || ('\u{200b}'..='\u{200f}').contains(&c)
+            || ('\u{2028}'..='\u{202e}').contains(&c)
+            || ('\u{2060}'..='\u{206f}').contains(&c);
+        c.is_control() || format
+    };
+    if !text.contains(is_obeyed) {
+        return Cow::Borrowed(text);
+    }
+    let mut line = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if is_obeyed(c) {
+            line.extend(c.escape_default());
+        } else {
+            line.push(c);
+        }
+    }
+    Cow::Owned(line)
 }
 
 /// `1 file`, `2 files`.
@@ -503,6 +553,28 @@ mod tests {
         assert_eq!(bytes(1_048_575), "1.0 MiB");
         assert_eq!(bytes(2_040_109_466), "1.9 GiB");
         assert_eq!(bytes(u64::MAX), "16.0 EiB");
+    }
+
+    #[test]
+    fn what_strangers_chose_stays_in_its_cell() {
+        let trick = "\u{1b}]0;owned\u{7}\u{1b}[2J\nh09  10.0.0.9:7600  lab  up\u{202e}";
+        let mut table = Table::new(&["HOST", "SITE"]);
+        table.row(vec!["h01".to_owned(), trick.to_owned()]);
+        let mut out = Vec::new();
+        table.write(&mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text.lines().count(), 2, "{text}");
+        assert!(text.lines().all(|line| !line.contains(char::is_control)));
+        assert!(
+            text.contains(r"\u{1b}]0;owned\u{7}") && text.contains(r"\u{202e}"),
+            "{text}"
+        );
+        let note = HostNote {
+            host: "h01".into(),
+            what: trick.into(),
+        };
+        assert!(!of_host(&note).contains(char::is_control));
+        assert_eq!(one_line("Zoë's café \\ 1"), "Zoë's café \\ 1");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::{Report, Table, bytes, json_of_self, write_silent};
+use super::{Report, Table, bytes, json_of_self, one_line, write_silent};
 use crate::report::{AdviseReport, PlacedHost, PlacementReport};
 
 impl Report for PlacementReport {
@@ -40,7 +40,7 @@ impl Report for PlacementReport {
             share(self.compute_fails)
         )?;
         for note in &self.notes {
-            writeln!(out, "note: {note}")?;
+            writeln!(out, "note: {}", one_line(note))?;
         }
         write_silent(out, &self.silent)
     }

@@ -38,6 +38,9 @@ const TO_LOOK: OFlags = OFlags::RDONLY
     .union(OFlags::CLOEXEC)
     .union(OFlags::NONBLOCK);
 
+/// Name of an image of one file until it gets its own.
+const ONLY_FILE: &str = "image";
+
 /// Files below a temporary name.
 #[derive(Debug)]
 pub struct FileSink {
@@ -63,8 +66,9 @@ pub struct FileSink {
 /// What the target is.
 #[derive(Debug)]
 enum Layout {
-    /// The only file of the image.
-    File,
+    /// The only file of the image; it is alone in a directory until it gets its name, so that nobody
+    /// else who may write beside the target can put another file in its place.
+    File(Beneath),
     /// The only named directory of the image.
     Directory(Beneath),
     /// A directory that holds all that was named.
@@ -401,7 +405,7 @@ impl FileSink {
     /// Syncs what was not synced when it was closed.
     fn sync(&self) -> io::Result<()> {
         match &self.layout {
-            Layout::File => Ok(()),
+            Layout::File(_) => Ok(()),
             Layout::Directory(tree) | Layout::Several(tree) if self.sync_each => {
                 Ok(rustix::fs::fsync(tree.root())?)
             }
@@ -410,8 +414,9 @@ impl FileSink {
     }
 
     fn give_name(&mut self) -> Result<(), SinkError> {
-        let (parent, old, new) = (&self.parent, &self.temporary, &self.name);
-        let rename = |flags| rustix::fs::renameat_with(parent, old, parent, new, flags);
+        let (parent, new) = (&self.parent, &self.name);
+        let (from, old) = self.made();
+        let rename = |flags| rustix::fs::renameat_with(from, old, parent, new, flags);
         let mut replaced = None;
         let named = match rename(RenameFlags::NOREPLACE) {
             Err(Errno::EXIST) if self.options.force => match rename(RenameFlags::EXCHANGE) {
@@ -424,7 +429,7 @@ impl FileSink {
             },
             // File systems without these flags: there is a moment between check and rename.
             Err(Errno::INVAL | Errno::NOSYS) if !is_there(parent, new) => {
-                rustix::fs::renameat(parent, old, parent, new)
+                rustix::fs::renameat(from, old, parent, new)
             }
             Err(Errno::INVAL | Errno::NOSYS) if self.options.force => {
                 self.replace_in_two_steps(&mut replaced)
@@ -439,12 +444,42 @@ impl FileSink {
         }
         rustix::fs::fsync(&self.parent)
             .map_err(|cause| self.failed_as_whole("syncing the directory of", cause.into()))?;
+        if matches!(self.layout, Layout::File(_)) {
+            // Empty, unless the old image went there when names were exchanged.
+            let has_old = replaced.as_ref() == Some(&self.temporary);
+            match self.remove_temporary() {
+                Ok(()) if has_old => replaced = None,
+                Err(cause) if has_old => {
+                    let place = Path::new(&self.temporary).join(ONLY_FILE);
+                    return Err(self.old_remains(&place, cause));
+                }
+                Ok(()) => {}
+                Err(cause) => tracing::warn!("{:?} is left: {cause}", self.temporary),
+            }
+        }
         let Some(old) = replaced else { return Ok(()) };
-        remove_all(self.parent.as_fd(), &old).map_err(|cause| SinkError::OldRemains {
+        remove_all(self.parent.as_fd(), &old)
+            .map_err(|cause| self.old_remains(Path::new(&old), cause))
+    }
+
+    fn old_remains(&self, old: &Path, cause: io::Error) -> SinkError {
+        SinkError::OldRemains {
             target: self.target.clone(),
-            old: self.target.with_file_name(old),
+            old: self.target.with_file_name("").join(old),
             cause,
-        })
+        }
+    }
+
+    /// Where that is which gets the name.
+    fn made(&self) -> (BorrowedFd<'_>, &OsStr) {
+        match &self.layout {
+            Layout::File(tree) => (tree.root(), OsStr::new(ONLY_FILE)),
+            Layout::Directory(_) | Layout::Several(_) => (self.parent.as_fd(), &self.temporary),
+        }
+    }
+
+    fn remove_temporary(&self) -> io::Result<()> {
+        remove_all(self.parent.as_fd(), &self.temporary)
     }
 
     /// Where two names can't be exchanged: moves the old one aside, and back if that was in vain.
@@ -452,7 +487,8 @@ impl FileSink {
         let (parent, new) = (&self.parent, &self.name);
         let aside = temporary_name(parent, new);
         rustix::fs::renameat(parent, new, parent, &aside)?;
-        if let Err(cause) = rustix::fs::renameat(parent, &self.temporary, parent, new) {
+        let (from, old) = self.made();
+        if let Err(cause) = rustix::fs::renameat(from, old, parent, new) {
             rustix::fs::renameat(parent, &aside, parent, new)?;
             return Err(cause);
         }
@@ -492,7 +528,7 @@ impl Drop for FileSink {
             return;
         }
         self.open = None;
-        if let Err(cause) = remove_all(self.parent.as_fd(), &self.temporary) {
+        if let Err(cause) = self.remove_temporary() {
             let left = self.target.with_file_name(&self.temporary);
             tracing::warn!("{left:?} is left of a failed restore, and can't be removed: {cause}");
         }
@@ -500,16 +536,13 @@ impl Drop for FileSink {
 }
 
 impl Layout {
-    /// Makes the directory, if it is one, under its temporary name.
+    /// Makes a directory under the temporary name: the image, or that which the only file is made in.
     fn make(index: &Index, parent: &OwnedFd, temporary: &OsStr) -> io::Result<Self> {
         let mut roots = index.files.iter().filter(|file| !file.path.contains(&b'/'));
         let only = match (roots.next(), roots.next()) {
             (Some(only), None) => Some(&only.kind),
             _ => None,
         };
-        if only.is_some_and(|kind| *kind != FileKind::Directory) {
-            return Ok(Self::File);
-        }
         rustix::fs::mkdirat(parent, temporary, Mode::RWXU)?;
         let flags = TO_LOOK | OFlags::DIRECTORY;
         let tree = match rustix::fs::openat(parent, temporary, flags, Mode::empty()) {
@@ -520,7 +553,8 @@ impl Layout {
             }
         };
         Ok(match only {
-            Some(_) => Self::Directory(tree),
+            Some(FileKind::Directory) => Self::Directory(tree),
+            Some(_) => Self::File(tree),
             None => Self::Several(tree),
         })
     }
@@ -528,7 +562,7 @@ impl Layout {
     /// Where a file of the index is, relative to the target; empty for the target itself.
     fn place<'a>(&self, path: &'a [u8]) -> &'a [u8] {
         match self {
-            Self::File => b"",
+            Self::File(_) => b"",
             Self::Several(_) => path,
             Self::Directory(_) => {
                 let slash = path.iter().position(|&byte| byte == b'/');
@@ -551,7 +585,8 @@ impl Layout {
             Self::Directory(tree) | Self::Several(tree) if !place.is_empty() => {
                 tree.parent_of(place)
             }
-            _ => Ok((parent.as_fd(), temporary)),
+            Self::File(tree) => Ok((tree.root(), OsStr::new(ONLY_FILE))),
+            Self::Directory(_) | Self::Several(_) => Ok((parent.as_fd(), temporary)),
         }
     }
 }

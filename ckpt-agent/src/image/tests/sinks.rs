@@ -378,6 +378,34 @@ impl Write for Shared {
     }
 }
 
+/// Somebody else may write in the directory of the target, and puts his own file in the place of the
+/// one that is being restored, just before it gets its name.
+#[test]
+fn a_file_that_was_swapped_for_another_is_not_restored() {
+    for force in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("out");
+        if force {
+            fs::write(&target, b"old").unwrap();
+        }
+        let saved = single();
+        let options = SinkOptions { force, ..PLAIN };
+        let to = Target::Path(target.clone());
+        let mut sink = Sink::create(&saved.index, &to, options).unwrap();
+        sink.write(&saved.segments[0]).unwrap();
+        let entries: Vec<_> = fs::read_dir(dir.path()).unwrap().collect();
+        for entry in entries {
+            let path = entry.unwrap().path();
+            if path != target {
+                fs::rename(&path, path.with_extension("away")).unwrap();
+                fs::write(&path, b"evil").unwrap();
+            }
+        }
+        sink.finish().unwrap();
+        assert!(fs::read(&target).unwrap() == saved.segments[0], "{force}");
+    }
+}
+
 #[test]
 fn standard_output_gets_one_file_with_its_holes() {
     let size = 300_000;

@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""Dumps a real program twice: LAMMPS (Debian: lammps, gdb), a melting Lennard-Jones crystal.
+
+    benches/turns/lammps.py DIR [--cells 60] [--seconds 20]
+
+Writes DIR/lammps1.img and DIR/lammps2.img, dumps by gcore that are so many seconds of computing apart: 4
+atoms for each of cells^3 cells (134 MB each with 30), on one core.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+INPUT = """
+units lj
+atom_style atomic
+lattice fcc 0.8442
+region box block 0 {cells} 0 {cells} 0 {cells}
+create_box 1 box
+create_atoms 1 box
+mass 1 1.0
+velocity all create 3.0 87287
+pair_style lj/cut 2.5
+pair_coeff 1 1 1.0 1.0 2.5
+neighbor 0.3 bin
+neigh_modify every 20 delay 0 check no
+fix 1 all nve
+thermo 10
+thermo_modify flush yes
+run 1000000
+"""
+
+
+def dump(pid, path):
+    subprocess.run(["gcore", "-a", "-o", path, str(pid)], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    os.rename(f"{path}.{pid}", path)
+    print(path, os.path.getsize(path), "bytes", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("dir", type=Path)
+    parser.add_argument("--cells", type=int, default=60)
+    parser.add_argument("--seconds", type=float, default=20)
+    args = parser.parse_args()
+    args.dir.mkdir(exist_ok=True)
+    script, log = args.dir / "in.melt", args.dir / "lammps.log"
+    script.write_text(INPUT.format(cells=args.cells))
+    log.unlink(missing_ok=True)
+    # One process, without the daemon that MPI would start for it.
+    env = dict(os.environ, OMP_NUM_THREADS="1", OMPI_MCA_ess_singleton_isolated="1")
+    program = subprocess.Popen(["lmp", "-in", script, "-log", log], stdout=subprocess.DEVNULL, env=env)
+    try:
+        end = time.monotonic() + 300
+        # The table of the run has begun: memory has its size.
+        while not (log.exists() and "Step" in log.read_text()):
+            if program.poll() is not None or time.monotonic() > end:
+                sys.exit(f"lmp does not run: {log}")
+            time.sleep(0.2)
+        time.sleep(args.seconds)
+        dump(program.pid, args.dir / "lammps1.img")
+        time.sleep(args.seconds)
+        dump(program.pid, args.dir / "lammps2.img")
+    finally:
+        program.kill()
+        program.wait()
+
+
+if __name__ == "__main__":
+    main()

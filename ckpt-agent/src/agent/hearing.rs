@@ -1,0 +1,56 @@
+//! Who heard what an owner said of a job, and who did not although it holds shards.
+
+use super::Agent;
+use super::gather::Gathered;
+use crate::core::{Fault, HostIndex};
+use crate::inventory::KnownCheckpoint;
+use crate::report::{ExitStatus, Failure, HostNote};
+
+impl Agent {
+    /// Who did not hear something `about` these checkpoints and has something of them: of those that
+    /// answered and were `deaf`, the ones that hold shards or know the manifest; of those that are
+    /// silent, all, unless every shard was found elsewhere.
+    pub(super) fn unheard(
+        &self,
+        gathered: &Gathered,
+        deaf: &[(HostIndex, Fault)],
+        about: &[&KnownCheckpoint],
+    ) -> Vec<HostNote> {
+        let has_some = |host: HostIndex| {
+            let mut all = about.iter();
+            all.any(|known| known.knowers.contains(&host))
+        };
+        let is_missing = about.iter().any(|known| {
+            let shards = known.manifest.public().redundancy.total();
+            known.shards_found() < shards
+        });
+        let deaf = deaf.iter().filter(|(host, _)| has_some(*host));
+        let silent = gathered.silent.iter().filter(|_| is_missing);
+        let mut unheard: Vec<HostNote> = Vec::new();
+        for (host, fault) in deaf.chain(silent) {
+            let note = self.note(*host, fault);
+            if unheard.iter().all(|one| one.host != note.host) {
+                unheard.push(note);
+            }
+        }
+        unheard
+    }
+
+    /// Fails when none of the hosts that answered heard.
+    pub(super) fn somebody_heard(
+        &self,
+        gathered: &Gathered,
+        deaf: &[(HostIndex, Fault)],
+        doing: &str,
+    ) -> Result<(), Failure> {
+        let hosts = gathered.answered.len();
+        if deaf.len() < hosts {
+            return Ok(());
+        }
+        let what = format!("{doing}: none of the {hosts} hosts that answer heard it");
+        let mut failure = Failure::new(ExitStatus::Failed, what).next("again later; ckpt hosts");
+        failure.hosts = self.notes(deaf);
+        failure.state = Some("everything is as it was".into());
+        Err(failure)
+    }
+}

@@ -1,0 +1,83 @@
+//! A registry that tells what it was made to tell, whatever donors say.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::Result;
+use protocol::identity::Identity;
+use protocol::net::stream::{read_frame, write_frame};
+use protocol::net::{EndpointConfig, server};
+use protocol::wire::message::{MemberRecord, Request, Response};
+use quinn::{Connection, Endpoint};
+
+/// Longest wait for a client.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The registry. Stops when dropped.
+#[derive(Debug)]
+pub struct Teller {
+    endpoint: Endpoint,
+    addr: SocketAddr,
+}
+
+impl Drop for Teller {
+    fn drop(&mut self) {
+        self.endpoint.close(0_u32.into(), b"");
+    }
+}
+
+impl Teller {
+    /// Starts one that tells of these members; within a tokio runtime.
+    ///
+    /// # Errors
+    /// When it can't listen.
+    pub fn start(
+        identity: Identity,
+        authority: rustls_pki_types::CertificateDer<'static>,
+        mut members: Vec<MemberRecord>,
+    ) -> Result<Self> {
+        members.sort_by_key(|member| member.id);
+        let config = EndpointConfig::new(identity, authority);
+        let endpoint = server(&config, ([127, 0, 0, 1], 0).into())?;
+        let addr = endpoint.local_addr()?;
+        let accepting = endpoint.clone();
+        tokio::spawn(async move {
+            while let Some(incoming) = accepting.accept().await {
+                let members = members.clone();
+                tokio::spawn(async move {
+                    if let Ok(connection) = incoming.await {
+                        // However it ends, the client has to cope with it.
+                        drop(tell(connection, &members).await);
+                    }
+                });
+            }
+        });
+        Ok(Self { endpoint, addr })
+    }
+
+    /// Where it listens.
+    pub const fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+}
+
+async fn tell(connection: Connection, members: &[MemberRecord]) -> Result<()> {
+    loop {
+        let (mut send, mut recv) = connection.accept_bi().await?;
+        let asked: Request = read_frame(&mut recv, LIMIT).await?;
+        match asked {
+            Request::Members { .. } => {
+                let count = u32::try_from(members.len())?;
+                write_frame(&mut send, &Response::Members { count, more: false }).await?;
+                for member in members {
+                    write_frame(&mut send, member).await?;
+                }
+            }
+            _ => {
+                let holders = Vec::new();
+                write_frame(&mut send, &Response::Holders { holders }).await?;
+            }
+        }
+        send.finish()?;
+    }
+}

@@ -1,0 +1,159 @@
+//! What a host shows of an owner's checkpoints: read record by record, and each checked before the
+//! next one is read.
+
+use std::time::Duration;
+
+use codec::manifest::{Manifest, ManifestError};
+use codec::{CheckpointId, JobTag, OwnerId, ShardIndex};
+use protocol::net::stream::read_frame;
+use protocol::wire::limits::{RECORDS_MAX, REQUEST_TIMEOUT};
+use protocol::wire::message::{Record, Request, Response};
+use tokio::time::Instant;
+
+use crate::hosts::unexpected;
+use crate::{Fault, HostIndex, Hosts};
+
+/// Bytes that have to come in each [`REQUEST_TIMEOUT`], on the average: a host that is slower holds
+/// up all that wait for it.
+const PACE_BYTES: u64 = 64 << 10;
+
+/// A checkpoint as one host shows it. Signature, owner and job were checked; that the host has the
+/// shards is its word.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// The manifest.
+    pub manifest: Manifest,
+    /// Shards that the host says it holds.
+    pub shards: Vec<ShardIndex>,
+}
+
+impl Hosts {
+    /// Asks for the committed checkpoints of `owner`, or those of one job, and gives each of them to
+    /// `take` as it comes; `take` says whether it wants more. Nothing else is kept, however much the
+    /// host sends.
+    ///
+    /// # Errors
+    /// When the host does not answer, sends less than 64 KiB in 10 s, or shows something that it must
+    /// not: a manifest that is none or somebody else's or another job's, or one out of order.
+    pub async fn find(
+        &self,
+        host: HostIndex,
+        owner: OwnerId,
+        job_tag: Option<JobTag>,
+        mut take: impl FnMut(Shown) -> bool,
+    ) -> Result<(), Fault> {
+        let mut answer = Answer {
+            owner,
+            job_tag,
+            last: None,
+            bytes: 0,
+            began: Instant::now(),
+        };
+        loop {
+            let before = answer.last;
+            let asked = Request::Find {
+                job_tag,
+                after: before,
+            };
+            let (response, mut exchange) = self.request(host, &asked, REQUEST_TIMEOUT).await?;
+            let Response::Found { count, more } = response else {
+                return Err(unexpected("find"));
+            };
+            if count > RECORDS_MAX {
+                return Err(unexpected("find"));
+            }
+            for _ in 0..count {
+                let limit = answer.time_left()?;
+                let record = read_frame(&mut exchange.recv, limit).await?;
+                if let Some(shown) = answer.check(record)?
+                    && !take(shown)
+                {
+                    return Ok(());
+                }
+            }
+            if !more {
+                return Ok(());
+            }
+            if answer.last == before {
+                return Err(unexpected("find"));
+            }
+        }
+    }
+}
+
+/// What came so far.
+struct Answer {
+    owner: OwnerId,
+    job_tag: Option<JobTag>,
+    last: Option<CheckpointId>,
+    bytes: u64,
+    began: Instant,
+}
+
+impl Answer {
+    fn time_left(&self) -> Result<Duration, Fault> {
+        let took = self.began.elapsed();
+        time_left(took, self.bytes).ok_or_else(|| {
+            let (bytes, seconds) = (self.bytes, took.as_secs());
+            Fault::Gone(format!("{bytes} bytes of its list came in {seconds} s"))
+        })
+    }
+
+    /// A record that may be believed; `None` for one of a later format.
+    fn check(&mut self, record: Record) -> Result<Option<Shown>, Fault> {
+        self.bytes += record.manifest.len() as u64;
+        let manifest = match Manifest::parse(record.manifest) {
+            Ok(manifest) => manifest,
+            // A later program of the owner's made it: that is not the host's fault.
+            Err(ManifestError::Format(_)) => return Ok(None),
+            Err(cause) => return Err(Fault::Lied(cause.to_string())),
+        };
+        let public = manifest.public();
+        if public.owner != self.owner {
+            return Err(Fault::Lied("a manifest of somebody else".into()));
+        }
+        if self.job_tag.is_some_and(|tag| tag != public.job_tag) {
+            return Err(Fault::Lied("a manifest of another job".into()));
+        }
+        // Ascending: a host can't show the same one for ever.
+        if self.last.is_some_and(|last| last >= public.checkpoint) {
+            return Err(Fault::Lied("manifests out of order".into()));
+        }
+        if record.shards.len() > public.redundancy.total() {
+            return Err(Fault::Lied("more shards than there are".into()));
+        }
+        self.last = Some(public.checkpoint);
+        let redundancy = public.redundancy;
+        let shards = record.shards.iter();
+        let shards = shards.filter_map(|&number| redundancy.shard(number));
+        Ok(Some(Shown {
+            shards: shards.collect(),
+            manifest,
+        }))
+    }
+}
+
+/// How long the next record may take when `bytes` came in the time that it `took` so far; `None` when
+/// that was too slow.
+fn time_left(took: Duration, bytes: u64) -> Option<Duration> {
+    let periods = u32::try_from(1 + bytes / PACE_BYTES).unwrap_or(u32::MAX);
+    let left = REQUEST_TIMEOUT.saturating_mul(periods).checked_sub(took)?;
+    (!left.is_zero()).then_some(left.min(REQUEST_TIMEOUT))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_that_drips_ends_and_one_that_flows_goes_on() {
+        let seconds = Duration::from_secs;
+        assert_eq!(time_left(seconds(0), 0), Some(seconds(10)));
+        // A record now and then, each within its own time, is not enough.
+        assert_eq!(time_left(seconds(9), 600), Some(seconds(1)));
+        assert_eq!(time_left(seconds(10), 1_200), None);
+        let hour = seconds(3600);
+        assert_eq!(time_left(hour, 360 * PACE_BYTES), Some(seconds(10)));
+        assert_eq!(time_left(hour, 358 * PACE_BYTES), None);
+    }
+}
