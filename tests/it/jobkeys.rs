@@ -2,17 +2,22 @@
 
 use std::fs;
 use std::net::Ipv4Addr;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
+use codec::grant::Rights;
+use codec::keys::{JobKeys, NewJobKeys};
 use codec::manifest::Format;
 use codec::notice::{Notice, Words};
 use codec::seal::OwnerSecret;
 use codec::{CheckpointId, JobId, JobTag, Redundancy, Version};
 use protocol::grid::Grid as GridFile;
-use protocol::identity::{AnyKey, Identity, read_any_key, read_key};
+use protocol::identity::{
+    AnyKey, Authority, GridId, HostId, Identity, Revocations, Role, Validity, read_any_key,
+    read_key,
+};
 use protocol::net::stream::request;
-use protocol::net::{EndpointConfig, ExchangeError, client, connect};
+use protocol::net::{Door, EndpointConfig, ExchangeError, Members, client, connect, server};
 use protocol::wire::message::{Audit, AuditFault, Claim, PutShard, Request, Response, ShardName};
 use quinn::Connection;
 use serde_json::Value;
@@ -127,16 +132,18 @@ fn a_key_for_a_prefix_is_good_for_all_jobs_below() -> Result<()> {
         .into_iter()
         .map(|one| (one.0, one.1))
         .collect();
-    let expected = [
-        ("sweep/1", 1),
-        ("sweep/2", 1),
-        ("sweep/2", 2),
-        ("sweep/deep/er", 1),
-    ];
+    let below = ["sweep/1", "sweep/2", "sweep/deep/er"];
     ensure!(
-        jobs == expected.map(|(job, version)| (job.to_owned(), version)),
+        jobs.iter().all(|(job, _)| below.contains(&&**job)),
         "{jobs:?}"
     );
+    for expected in [("sweep/1", 1), ("sweep/2", 2), ("sweep/deep/er", 1)] {
+        ensure!(jobs.contains(&(expected.0.into(), expected.1)), "{jobs:?}");
+    }
+    // What the owner saved before is found by the job's name.
+    let by_owner = ["restore", "--job", "sweep/2", "--version", "1", "-o", "-"];
+    let by_owner = run_with(&grid, "job.key", &by_owner)?.expect(0)?;
+    ensure!(by_owner.stdout == image::memory(1 << 20, 1));
     run_with(&grid, "job.key", &["verify", "--read-data"])?.expect(0)?;
     Ok(())
 }
@@ -391,6 +398,25 @@ fn root_with_the_key_of_one_job_can_not_tell_whether_another_is_there() -> Resul
     );
     let restored = grid.run(["restore", "--job", "43", "-o", "-"])?.expect(0)?;
     ensure!(restored.stdout == image::memory(1 << 20, 2));
+    // Not even of its own job can it remove the newest, or what has just come.
+    let own = grid
+        .run(["--json", "show", "--job", "42"])?
+        .expect(0)?
+        .json()?;
+    let own = own["checkpoint"].as_str().and_then(CheckpointId::from_hex);
+    let removed = root.ask(&Request::Forget {
+        checkpoint: own.context("no id")?,
+    });
+    ensure!(
+        removed
+            .iter()
+            .all(|answer| answer.contains("kept from job keys")),
+        "{removed:?}"
+    );
+    let forget = run_with(&grid, "job.key", &["forget", "--job", "42", "--all"])?;
+    ensure!(forget.code == Some(1), "{forget}");
+    let restored = grid.run(["restore", "--job", "42", "-o", "-"])?.expect(0)?;
+    ensure!(restored.stdout == image::memory(1 << 20, 1));
     // A key of a prefix can't be made of that of a job, nor one's path be shown for another's.
     let (_, path) = keys.tag_and_path(&"43".parse()?).context("no path")?;
     let within = root.ask(&Request::Within {
@@ -400,5 +426,158 @@ fn root_with_the_key_of_one_job_can_not_tell_whether_another_is_there() -> Resul
         within.iter().all(|answer| answer.contains("Forbidden")),
         "{within:?}"
     );
+    Ok(())
+}
+
+/// A grid of keys alone.
+struct Keyring {
+    authority: Authority,
+    now: u64,
+}
+
+impl Keyring {
+    fn new(seed: u8) -> Result<Self> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+        let validity = validity(now);
+        let authority = Authority::create(OwnerSecret::new([seed; 32]), "lab", validity)?;
+        Ok(Self { authority, now })
+    }
+
+    fn member(&self, seed: u8, role: Role) -> Result<Identity> {
+        let secret = OwnerSecret::new([seed; 32]);
+        let name = format!("member-{seed}");
+        let signed = self
+            .authority
+            .sign(&[role], &name, secret.id(), validity(self.now));
+        Ok(Identity::new(secret, signed?)?)
+    }
+
+    fn grid(&self) -> GridId {
+        GridId::of(self.authority.certificate())
+    }
+
+    /// A job key of `owner`, for this grid unless `change` says otherwise.
+    fn job_key(&self, owner: &Identity, change: impl Fn(&mut NewJobKeys)) -> Result<Identity> {
+        let mut new = NewJobKeys {
+            grid: self.grid().0,
+            scope: "42".parse()?,
+            rights: Rights::SAVE,
+            serial: 1,
+            not_before: self.now,
+            not_after: self.now + 3600,
+        };
+        change(&mut new);
+        let seed = if owner.job.is_some() { 78 } else { 77 };
+        let keys = JobKeys::issue(&owner.secret, [seed; 32], new, [])?;
+        Ok(Identity::of_job(owner, keys)?)
+    }
+}
+
+fn validity(now: u64) -> Validity {
+    Validity {
+        from: now,
+        lasting: Duration::from_secs(7 * 86_400),
+    }
+}
+
+/// Whether a host of the grid lets somebody in; as whom.
+async fn admitted(
+    ring: &Keyring,
+    members: Members,
+    client_is: Identity,
+) -> Result<Option<protocol::identity::Peer>> {
+    let authority = ring.authority.certificate().clone();
+    let host = EndpointConfig::new(ring.member(2, Role::Donor)?, authority.clone());
+    let endpoint = server(&host, (Ipv4Addr::LOCALHOST, 0).into())?;
+    let (addr, id) = (endpoint.local_addr()?, HostId(host.identity.secret.id()));
+    let door = Door::new(&host, members)?;
+    let coming = async {
+        let incoming = endpoint.accept().await.context("nobody came")?;
+        Ok::<_, anyhow::Error>(door.admit(incoming).await.ok())
+    };
+    let ours = client(
+        &EndpointConfig::new(client_is, authority),
+        (Ipv4Addr::LOCALHOST, 0).into(),
+    )?;
+    let (came, connected) = tokio::join!(coming, connect(&ours, addr, id));
+    // TLS 1.3: a client may be done before the host has looked at its certificate.
+    drop(connected);
+    Ok(came?.map(|(_, peer)| peer))
+}
+
+#[tokio::test]
+async fn a_job_key_is_let_in_as_its_owners_and_nobody_elses() -> Result<()> {
+    let ring = Keyring::new(1)?;
+    let everybody = || Members::fixed(Revocations::default());
+    let owner = ring.member(3, Role::Submitter)?;
+    let good = ring.job_key(&owner, |_| ())?;
+    let peer = admitted(&ring, everybody(), good.clone()).await?;
+    let peer = peer.context("not let in")?;
+    ensure!(peer.account() == owner.secret.id() && peer.id == good.secret.id());
+    ensure!(peer.roles == [Role::Submitter], "{peer:?}");
+
+    let other = ring.member(4, Role::Submitter)?;
+    let elsewhere = Keyring::new(9)?;
+    let stranger = elsewhere.member(3, Role::Submitter)?;
+    let donor = ring.member(5, Role::Donor)?;
+    let day = 86_400;
+    let refused = [
+        (
+            "the owner's certificate is missing",
+            Identity {
+                issuer: None,
+                ..good.clone()
+            },
+        ),
+        (
+            "another owner's certificate",
+            Identity {
+                issuer: Some(other.certificate.clone()),
+                ..good.clone()
+            },
+        ),
+        (
+            "another key",
+            Identity {
+                secret: OwnerSecret::new([79; 32]),
+                ..good.clone()
+            },
+        ),
+        ("an owner of another grid", ring.job_key(&stranger, |_| ())?),
+        (
+            "an owner that is no submitter",
+            ring.job_key(&donor, |_| ())?,
+        ),
+        (
+            "another grid",
+            ring.job_key(&owner, |new| new.grid = [0; 32])?,
+        ),
+        (
+            "too late",
+            ring.job_key(&owner, |new| {
+                new.not_before = ring.now - 3 * day;
+                new.not_after = ring.now - 2 * day;
+            })?,
+        ),
+        (
+            "too early",
+            ring.job_key(&owner, |new| {
+                new.not_before = ring.now + 2 * day;
+                new.not_after = ring.now + 3 * day;
+            })?,
+        ),
+        ("signed by a job key", ring.job_key(&good, |_| ())?),
+    ];
+    for (what, identity) in refused {
+        let peer = admitted(&ring, everybody(), identity).await?;
+        ensure!(peer.is_none(), "{what}: {peer:?}");
+    }
+    for gone in [owner.secret.id(), good.secret.id()] {
+        let revoked = ring
+            .authority
+            .revoke(&Revocations::default(), [gone].into())?;
+        let peer = admitted(&ring, Members::fixed(revoked), good.clone()).await?;
+        ensure!(peer.is_none(), "revoked: {peer:?}");
+    }
     Ok(())
 }

@@ -442,6 +442,10 @@ impl Hosts {
                 let record: NoticeRecord = read_frame(&mut exchange.recv, REQUEST_TIMEOUT).await?;
                 let notice =
                     Notice::parse(record.notice).map_err(|cause| Fault::Lied(cause.to_string()))?;
+                // Only an owner's own word is passed on.
+                if notice.grant().is_some() {
+                    return Err(unexpected("notices"));
+                }
                 let words = notice.words();
                 // Each job once, and none that nobody asked for.
                 if !left.remove(&(words.owner, words.job_tag)) {

@@ -1,5 +1,7 @@
 //! Keys of jobs: what their makers have to know, and what is void of what they saved.
 
+use std::collections::BTreeSet;
+
 use codec::grant::{Rights, VoidList};
 use codec::keys::Keys;
 use codec::manifest::Format;
@@ -40,6 +42,32 @@ impl Agent {
         });
         let ids = plain.map(|one| one.known.manifest.public().checkpoint);
         Ok((ids.collect(), self.silent_notes(&gathered)))
+    }
+
+    /// Has hosts remove checkpoints one by one, and returns who did not: what a job key can do that may
+    /// remove. The word of an owner, which hosts pass on to each other, is more than it has.
+    pub(super) async fn forget_each(
+        &self,
+        hosts: impl IntoIterator<Item = HostIndex>,
+        gone: &[CheckpointId],
+    ) -> Vec<(HostIndex, Fault)> {
+        let mut asking = JoinSet::new();
+        for host in hosts.into_iter().collect::<BTreeSet<_>>() {
+            let (hosts, gone) = (self.hosts.clone(), gone.to_vec());
+            asking.spawn(async move {
+                let mut done = Ok(());
+                for checkpoint in gone {
+                    done = done.and(hosts.forget(host, checkpoint).await.map(|_| ()));
+                }
+                (host, done)
+            });
+        }
+        let answers = asking.join_all().await.into_iter();
+        let mut failed: Vec<_> = answers
+            .filter_map(|(host, done)| Some((host, done.err()?)))
+            .collect();
+        failed.sort_by_key(|(host, _)| *host);
+        failed
     }
 
     /// Makes all job keys of the owner void whose serials are smaller.

@@ -255,6 +255,17 @@ impl Agent {
             .next("with the owner's key, or a job key of more --rights"))
     }
 
+    /// Fails with a job key.
+    fn needs_owner(&self, doing: &str) -> Result<(), Failure> {
+        match self.keys.grant() {
+            None => Ok(()),
+            Some(_) => {
+                let message = format!("{doing}: only the owner's key can");
+                Err(Failure::new(ExitStatus::Denied, message))
+            }
+        }
+    }
+
     fn note(&self, host: HostIndex, what: impl std::fmt::Display) -> HostNote {
         HostNote {
             host: self.hosts.name(host).to_owned(),

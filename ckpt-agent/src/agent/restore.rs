@@ -71,7 +71,7 @@ impl Agent {
         let mut gathered = self.gather(Some(job_tag), patience).await;
         self.somebody(&gathered, &doing)?;
         let mut choices = choose(&gathered, request.which);
-        let hidden = self.hidden(job_tag, &choices, request.which);
+        let hidden = self.hidden(job_tag, &gathered, &choices, request.which);
         if choices.is_empty() {
             let mut report = self.nothing(&request, &gathered, &doing, started)?;
             report
@@ -97,8 +97,10 @@ impl Agent {
             match attempt.run(cancel.clone()).await {
                 Ok(mut report) => {
                     report.skipped = skipped;
-                    let void = self.note_of_void(&gathered, request.which);
-                    report.warnings.extend(void);
+                    if let Some(message) = self.note_of_void(&gathered, request.which) {
+                        report.warnings.push(message.clone());
+                        observer.event(ProgressEvent::Warning { message });
+                    }
                     self.notebook
                         .note(Observation::Version(job_tag, known.version()));
                     return Ok(report);
@@ -130,11 +132,13 @@ impl Agent {
     fn hidden(
         &self,
         job_tag: JobTag,
+        gathered: &Gathered,
         choices: &[KnownCheckpoint],
         which: Which,
     ) -> Option<SkippedVersion> {
         let seen = self.notebook.read(unix_seconds()).newest(job_tag)?;
-        let shown = choices.iter().map(KnownCheckpoint::version).max();
+        let shown = choices.iter().chain(gathered.inventory.void());
+        let shown = shown.map(KnownCheckpoint::version).max();
         let is_hidden = which == Which::Newest && shown.is_none_or(|shown| shown < seen);
         is_hidden.then(|| SkippedVersion {
             version: seen,

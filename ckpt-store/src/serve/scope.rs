@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use codec::grant::{Grant, GrantError, GrantScope, Rights, Terms, VoidList};
 use codec::manifest::Manifest;
-use codec::notice::Notice;
 use codec::scope::{Blinded, tag_of};
 use codec::{CheckpointId, JobTag, OwnerId};
 use protocol::identity::Role;
@@ -17,7 +16,7 @@ use protocol::wire::message::{Refusal, Request, Response};
 use serde_bytes::ByteBuf;
 
 use super::{Answer, Exchange, blocking};
-use crate::core::Denied;
+use crate::core::{Denied, Millis};
 use crate::shards::{Store, StoreError};
 
 /// Most jobs below a prefix that one connection can be about.
@@ -135,10 +134,22 @@ impl Scope {
     }
 
     /// Whether a checkpoint may be removed. One that is not committed is what a save leaves that failed.
-    fn removes(&self, store: &Store, checkpoint: CheckpointId) -> Result<Permit, Refusal> {
+    fn removes(
+        &self,
+        store: &Store,
+        now: Millis,
+        checkpoint: CheckpointId,
+    ) -> Result<Permit, Refusal> {
         match self.finds(store, checkpoint) {
             None => return Ok(Permit::NotThere),
-            Some(found) if found.is_committed => self.needs(Rights::REMOVE)?,
+            Some(found) if found.is_committed => {
+                self.needs(Rights::REMOVE)?;
+                if store.is_kept_from_job_keys(now, self.terms().owner, checkpoint) {
+                    let why =
+                        "the newest two, and what came in the last 6 h, are kept from job keys";
+                    return Err(Refusal::new(Code::Forbidden, why));
+                }
+            }
             Some(_) => self.needs(Rights::SAVE)?,
         }
         Ok(Permit::Given)
@@ -148,7 +159,12 @@ impl Scope {
     ///
     /// # Errors
     /// The refusal to send; it is the same whether or not there is what was asked about.
-    pub(super) fn permit(&self, store: &Store, request: &Request) -> Result<Permit, Answer> {
+    pub(super) fn permit(
+        &self,
+        store: &Store,
+        now: Millis,
+        request: &Request,
+    ) -> Result<Permit, Answer> {
         let permit = match request {
             Request::Status
             | Request::Announcement
@@ -169,21 +185,13 @@ impl Scope {
             Request::Outline(shard) | Request::Page { shard, .. } | Request::Rows { shard, .. } => {
                 self.reads(store, shard.checkpoint)
             }
-            Request::Forget { checkpoint } => self.removes(store, *checkpoint),
+            Request::Forget { checkpoint } => self.removes(store, now, *checkpoint),
             Request::Audited(audit) => Ok(match self.finds(store, audit.checkpoint) {
                 Some(_) => Permit::Given,
                 None => Permit::NotThere,
             }),
-            Request::Notice { notice } => {
-                let notice = Notice::parse(notice.clone()).map_err(StoreError::from)?;
-                self.needs(Rights::REMOVE).map_err(Answer::Refused)?;
-                if self.has(notice.words().job_tag) {
-                    Ok(Permit::Given)
-                } else {
-                    Err(not_for_this())
-                }
-            }
-            Request::Void { .. }
+            Request::Notice { .. }
+            | Request::Void { .. }
             | Request::PeerHeld { .. }
             | Request::PutRebuilt(_)
             | Request::Announce(_)
@@ -221,7 +229,7 @@ impl Exchange<'_> {
             let why = "the job key was made void by its owner";
             return Err(Answer::Refused(Refusal::new(Code::Forbidden, why)));
         }
-        scope.permit(&self.host.store, request)
+        scope.permit(&self.host.store, self.host.clock.now(), request)
     }
 
     /// Answers a `Within` request. The owner need not show anything.

@@ -634,6 +634,11 @@ impl Store {
     /// # Errors
     /// When the owner has not signed it, there are too many, or the disk fails; asking again goes on.
     pub fn notice(&self, now: Millis, notice: &Notice) -> Result<usize, StoreError> {
+        // Hosts pass notices on, and nothing of one ends with the key that signed it: a job key asks
+        // each host, for each checkpoint.
+        if notice.grant().is_some() {
+            return Err(StoreError::Mismatch("signer of the notice"));
+        }
         let words = notice.words();
         let _changes = self.change()?;
         if self.catalog().check_notice(words)? {
@@ -780,6 +785,15 @@ impl Store {
         let key = Key { owner, checkpoint };
         let catalog = self.catalog();
         Some((catalog.job_of(key)?, catalog.is_committed(key)))
+    }
+
+    /// Whether no job key can have a checkpoint removed now.
+    pub fn is_kept_from_job_keys(&self, now: Millis, owner: OwnerId, id: CheckpointId) -> bool {
+        let key = Key {
+            owner,
+            checkpoint: id,
+        };
+        self.catalog().is_kept_from_job_keys(now, key)
     }
 
     /// The manifest of a committed checkpoint.

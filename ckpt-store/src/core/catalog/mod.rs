@@ -4,6 +4,8 @@
 //! written is a *put*, which holds its version and its space. Everything belongs to one owner, and
 //! to others it does not exist.
 
+mod job_keys;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::time::Duration;
@@ -551,11 +553,6 @@ impl Catalog {
     /// All committed checkpoints.
     pub fn committed_keys(&self) -> Vec<Key> {
         self.all_committed().map(|(key, _)| *key).collect()
-    }
-
-    /// The job of a checkpoint that is known here, whether or not it is committed.
-    pub fn job_of(&self, key: Key) -> Option<JobTag> {
-        self.checkpoints.get(&key).map(|known| known.job_tag)
     }
 
     /// Whose this checkpoint is, if it is committed.

@@ -1,0 +1,103 @@
+//! What job keys may ask about and remove.
+
+use std::ops::Bound;
+use std::time::Duration;
+
+use codec::{CheckpointId, JobTag, Version};
+use protocol::wire::limits::UNCOMMITTED_LIFETIME;
+
+use super::{Catalog, Checkpoint, Key};
+use crate::core::Millis;
+
+/// Committed versions of a job that no job key can remove, the newest ones.
+const NEWEST_KEPT: usize = 2;
+
+/// For how long no job key can remove what has arrived.
+const KEPT_FOR: Duration = Duration::from_secs(6 * 3600);
+
+impl Checkpoint {
+    /// When its last shard began to arrive, or this program was started.
+    const fn arrived(&self) -> Millis {
+        let lifetime = UNCOMMITTED_LIFETIME.as_secs() * 1000;
+        Millis(self.expires.0.saturating_sub(lifetime))
+    }
+}
+
+impl Catalog {
+    /// The job of a checkpoint that is known here, whether or not it is committed.
+    pub fn job_of(&self, key: Key) -> Option<JobTag> {
+        self.checkpoints.get(&key).map(|known| known.job_tag)
+    }
+
+    /// Whether a checkpoint stays though somebody with a job key wants it to be removed: the newest of
+    /// its job do, and all that arrived lately. So that whoever has taken the key can't leave nothing.
+    pub fn is_kept_from_job_keys(&self, now: Millis, key: Key) -> bool {
+        let Some(checkpoint) = self.checkpoints.get(&key) else {
+            return false;
+        };
+        if !self.is_committed(key) {
+            return false;
+        }
+        if now < checkpoint.arrived().after(KEPT_FOR) {
+            return true;
+        }
+        let (owner, job) = (key.owner, checkpoint.job_tag);
+        let above = (owner, job, checkpoint.version, key.checkpoint);
+        let last = (owner, job, Version(u64::MAX), CheckpointId([0xff; 16]));
+        let newer = self
+            .versions
+            .range((Bound::Excluded(above), Bound::Included(last)))
+            .map(|(owner, _, _, checkpoint)| Key {
+                owner: *owner,
+                checkpoint: *checkpoint,
+            })
+            .filter(|newer| self.is_committed(*newer));
+        newer.take(NEWEST_KEPT).count() < NEWEST_KEPT
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use codec::OwnerId;
+    use protocol::wire::message::Claim;
+
+    use super::*;
+
+    const OWNER: OwnerId = OwnerId([1; 32]);
+
+    fn key(version: u8) -> Key {
+        Key {
+            owner: OWNER,
+            checkpoint: CheckpointId([version; 16]),
+        }
+    }
+
+    fn with_versions(count: u8) -> Catalog {
+        let mut catalog = Catalog::default();
+        for version in 1..=count {
+            let claim = Claim {
+                job_tag: JobTag([5; 32]),
+                version: Version(version.into()),
+                checkpoint: key(version).checkpoint,
+            };
+            catalog.load_manifest(&claim, OWNER, 100);
+        }
+        catalog
+    }
+
+    #[test]
+    fn the_newest_two_and_what_came_lately_stay() {
+        let catalog = with_versions(4);
+        let hours = |hours: u64| Millis(hours * 3_600_000);
+        let kept = |now| -> Vec<u8> {
+            let all = 1..=5;
+            all.filter(|version| catalog.is_kept_from_job_keys(now, key(*version)))
+                .collect()
+        };
+        // A program that has just started does not know for how long it has had them.
+        assert_eq!(kept(hours(5)), [1, 2, 3, 4]);
+        assert_eq!(kept(hours(6)), [3, 4]);
+        assert_eq!(catalog.job_of(key(4)), Some(JobTag([5; 32])));
+        assert_eq!(catalog.job_of(key(5)), None);
+    }
+}
