@@ -222,6 +222,11 @@ impl Daemon {
         self.local_addr
     }
 
+    /// Connections that are open now and count against its limits.
+    pub fn connections(&self) -> usize {
+        self.connections - self.places.available_permits()
+    }
+
     /// Takes no more shards and hands those that are here over to other hosts, within a time limit.
     /// Returns how many were handed over, and how many were not.
     pub async fn drain(&self, limit: Duration) -> (usize, usize) {
