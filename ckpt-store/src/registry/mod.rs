@@ -23,7 +23,7 @@ use protocol::net::endpoint::{self, EndpointConfig, EndpointError};
 use protocol::net::stream::{ExchangeError, GIVEN_UP, STOPPING, read_frame, write_frame};
 use protocol::net::{Door, Members, spoken};
 use protocol::wire::limits::{MEMBERS_MAX, REQUEST_TIMEOUT};
-use protocol::wire::message::{JoinRequest, Joined, Refusal, Request, Response};
+use protocol::wire::message::{JoinRequest, Joined, Presence, Refusal, Request, Response};
 use protocol::wire::parts::Extended;
 use protocol::wire::{Code, WireVersion};
 use quinn::{Connection, Endpoint, RecvStream, SendStream};
@@ -347,15 +347,8 @@ impl Office {
             id.ok_or_else(|| Answer::refuse(Code::Forbidden, NO_CERTIFICATE))
         };
         match asked {
-            Request::Announce(mut presence) => {
-                let id = asker()?;
-                // Who listens everywhere is where it comes from.
-                if presence.addr.ip().is_unspecified() {
-                    presence.addr.set_ip(from.ip().to_canonical());
-                }
-                let (addr, from) = (presence.addr, from.ip().to_canonical());
-                self.registry().check_address(id, addr, from)?;
-                let wanted = self.registry().announce(now, id, *presence)?;
+            Request::Announce(presence) => {
+                let wanted = self.announce(asker()?, from, *presence)?;
                 heard(send, wanted).await
             }
             Request::Heartbeat { epoch, holdings } => {
@@ -407,6 +400,22 @@ impl Office {
                 Err(Answer::Refused(Server::Registry.does_not_answer()))
             }
         }
+    }
+
+    fn announce(
+        &self,
+        id: OwnerId,
+        from: SocketAddr,
+        mut presence: Presence,
+    ) -> Result<Wanted, NotHeard> {
+        let from = from.ip().to_canonical();
+        // Who listens everywhere is where it comes from.
+        if presence.addr.ip().is_unspecified() {
+            presence.addr.set_ip(from);
+        }
+        let mut registry = self.registry();
+        registry.check_address(id, presence.addr, from)?;
+        registry.announce(self.clock.now(), id, presence)
     }
 
     async fn join(
