@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use ckpt_store::repair::RepairSettings;
-use ckpt_store::{Daemon, DaemonConfig};
+use ckpt_store::{Daemon, DaemonConfig, Quota};
 use protocol::grid::{Grid, GridRegistry};
 use protocol::identity::{HostId, Identity, Role};
 use protocol::wire::message::MemberRecord;
@@ -214,7 +214,7 @@ fn daemon_config(grid: Grid, identity: Identity, name: &str, data_dir: PathBuf) 
         site: None,
         owner: None,
         capacity_bytes: Some(1 << 30),
-        share_bytes: None,
+        quota: Quota::default(),
         reserve_bytes: Some(0),
         memory_bytes: 64 << 20,
         gives_way_after: Duration::from_secs(30),

@@ -11,6 +11,8 @@ pub mod audits;
 pub mod catalog;
 pub mod ledger;
 pub mod notices;
+pub mod places;
+pub mod quiet;
 pub mod registry;
 pub mod release;
 pub mod repair;
