@@ -2,6 +2,8 @@
 //! nothing on disk but which join tokens were redeemed; one that restarts is told everything again
 //! within a heartbeat.
 
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
+
 pub mod announcer;
 mod tokens;
 
@@ -219,7 +221,11 @@ impl From<ExchangeError> for Answer {
     fn from(cause: ExchangeError) -> Self {
         match cause {
             ExchangeError::Malformed(cause) => Self::refuse(Code::BadRequest, cause.to_string()),
-            cause => Self::Lost(cause),
+            cause @ (ExchangeError::Lost(_)
+            | ExchangeError::Stalled(_)
+            | ExchangeError::Unexpected(_)
+            | ExchangeError::Refused(_)
+            | ExchangeError::TooOld { .. }) => Self::Lost(cause),
         }
     }
 }

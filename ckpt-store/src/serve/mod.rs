@@ -2,6 +2,8 @@
 //!
 //! A request waits for a place before it takes memory; every wait for a client has a bound.
 
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
+
 pub mod auditing;
 mod blocks;
 mod buffers;
@@ -262,7 +264,11 @@ impl From<ExchangeError> for Answer {
     fn from(cause: ExchangeError) -> Self {
         match cause {
             ExchangeError::Malformed(cause) => cause.into(),
-            cause => Self::Lost(cause),
+            cause @ (ExchangeError::Lost(_)
+            | ExchangeError::Stalled(_)
+            | ExchangeError::Unexpected(_)
+            | ExchangeError::Refused(_)
+            | ExchangeError::TooOld { .. }) => Self::Lost(cause),
         }
     }
 }
