@@ -7,6 +7,7 @@ use std::time::Duration;
 use protocol::grid::Grid;
 use protocol::identity::Identity;
 
+use crate::core::ledger::Quota;
 use crate::repair::RepairSettings;
 use crate::scrub::ScrubSettings;
 
@@ -34,14 +35,15 @@ pub struct DaemonConfig {
     pub owner: Option<String>,
     /// Bytes that it lends; what it holds and nine tenths of what is free when not given.
     pub capacity_bytes: Option<u64>,
-    /// Bytes of these that one submitter may have; all when not given.
-    pub share_bytes: Option<u64>,
+    /// How much of this one submitter may have.
+    pub quota: Quota,
     /// Free space of the disk that it never uses; a twentieth of the disk, at most
     /// [`RESERVE_BYTES_MAX`], when not given.
     pub reserve_bytes: Option<u64>,
     /// Memory that it may use.
     pub memory_bytes: u64,
-    /// Silence after which a shard that comes in gives way to one that waits for its place or space.
+    /// Time in which a transfer has to move 64 KiB, or it gives way to one that waits for its place or
+    /// its space.
     pub gives_way_after: Duration,
     /// How it looks after what it holds, and rebuilds what others lost.
     pub repair: RepairSettings,
@@ -51,8 +53,8 @@ pub struct DaemonConfig {
     pub stand_back: bool,
 }
 
-/// Silence after which a shard gives way unless another time is given.
-pub const GIVES_WAY_AFTER: Duration = Duration::from_secs(30);
+/// Time in which a transfer has to move 64 KiB unless another is given.
+pub const GIVES_WAY_AFTER: Duration = Duration::from_secs(10);
 
 /// Most of a disk that stays free unless another number is given.
 pub const RESERVE_BYTES_MAX: u64 = 10 << 30;
@@ -62,8 +64,12 @@ pub const RESERVE_BYTES_MAX: u64 = 10 << 30;
 pub struct MemoryPlan {
     /// Shards that may be written at once.
     pub writers: usize,
-    /// Reads that may run at once.
+    /// Reads of blocks that may run at once.
     pub readers: usize,
+    /// Small answers at once: records, parts of tables, notices.
+    pub questions: usize,
+    /// Small changes at once that wait for the disk.
+    pub changes: usize,
     /// Connections at once.
     pub connections: usize,
 }
@@ -87,23 +93,26 @@ const WRITER_BYTES: u64 = WRITER_WINDOW as u64 + (2 << 20);
 /// What one read takes: its window, a piece that waits for it, one that is read.
 const READER_BYTES: u64 = SEND_WINDOW + (1 << 20);
 
-impl MemoryPlan {
-    /// Of a number of places, those that one member, or one address, may have: not all, so that
-    /// others get in.
-    pub const fn share_of(places: usize) -> usize {
-        if places < 2 { 1 } else { places * 3 / 4 }
-    }
+/// What one small answer takes: its bytes, and those that are on their way.
+const QUESTION_BYTES: u64 = 384 << 10;
 
+/// Small changes at once. Most of the time they wait for each other, so more would gain nothing.
+const CHANGES_MAX: usize = 16;
+
+impl MemoryPlan {
     /// Divides `memory_bytes`.
     pub fn new(memory_bytes: u64) -> Self {
         let whole = memory_bytes.saturating_sub(BASE_BYTES);
         let share = |parts: u64, each: u64, least: u64, most: u64| {
-            (whole / 16 * parts / each).clamp(least, most) as usize
+            (whole / 32 * parts / each).clamp(least, most) as usize
         };
         Self {
-            writers: share(10, WRITER_BYTES, 1, 256),
-            readers: share(4, READER_BYTES, 1, 256),
-            connections: share(2, u64::from(CONNECTION_WINDOW), 16, 4096),
+            // At least two each: one is a member's share, and the other is for others.
+            writers: share(19, WRITER_BYTES, 2, 256),
+            readers: share(8, READER_BYTES, 2, 256),
+            questions: share(1, QUESTION_BYTES, 4, 256),
+            changes: CHANGES_MAX,
+            connections: share(4, u64::from(CONNECTION_WINDOW), 16, 4096),
         }
     }
 }
@@ -116,12 +125,13 @@ mod tests {
         BASE_BYTES
             + plan.writers as u64 * WRITER_BYTES
             + plan.readers as u64 * READER_BYTES
+            + plan.questions as u64 * QUESTION_BYTES
             + plan.connections as u64 * u64::from(CONNECTION_WINDOW)
     }
 
     #[test]
     fn the_plan_stays_within_its_memory() {
-        for mib in [32, 64, 100, 256, 1024] {
+        for mib in [36, 64, 100, 256, 1024] {
             let plan = MemoryPlan::new(mib << 20);
             assert!(used(&plan) <= mib << 20, "{plan:?}");
         }
@@ -135,6 +145,6 @@ mod tests {
     #[test]
     fn little_memory_still_serves() {
         let plan = MemoryPlan::new(0);
-        assert!(plan.writers >= 1 && plan.readers >= 1 && plan.connections >= 16);
+        assert!(plan.writers >= 2 && plan.readers >= 2 && plan.connections >= 16);
     }
 }

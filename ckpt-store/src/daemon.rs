@@ -14,13 +14,14 @@ use protocol::net::stream::STOPPING;
 use protocol::net::{Door, Members};
 use quinn::Endpoint;
 use rustix::fs::{FlockOperation, flock};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
 use crate::config::{
     CONNECTION_WINDOW, DaemonConfig, MemoryPlan, RESERVE_BYTES_MAX, SEND_WINDOW, WRITER_WINDOW,
 };
+use crate::core::ledger::Quota;
 use crate::disk::RealDisk;
 use crate::monitor::preferences::DiskUse;
 use crate::monitor::proc::SystemPaths;
@@ -29,7 +30,8 @@ use crate::registry::announcer::{Announcer, Card};
 use crate::repair::{Links, RepairSettings, Repairer};
 use crate::scrub;
 use crate::serve::auditing::Auditing;
-use crate::serve::reception::{Reception, Visitor};
+use crate::serve::lines::Lines;
+use crate::serve::reception::{Reception, Rooms, Visitor};
 use crate::serve::{self, Clock, Host, HostParts, STREAMS_MAX};
 use crate::shards::{Lent, Store, StoreError};
 
@@ -86,8 +88,7 @@ pub struct Daemon {
     watching: JoinHandle<()>,
     monitor: Arc<Monitor>,
     auditing: Arc<Auditing>,
-    places: Arc<Semaphore>,
-    connections: usize,
+    rooms: Rooms,
     _lock: File,
 }
 
@@ -125,17 +126,19 @@ impl Daemon {
         let local_addr = endpoint.local_addr().map_err(failed)?;
         let (stop, stopping) = watch::channel(false);
         let auditing = Arc::new(Auditing::open(config.data_dir.clone()));
+        let lines = Arc::new(Lines::new(clock));
         let parts = HostParts {
             store: Arc::clone(&store),
             monitor: Arc::clone(&monitor),
             auditing: Arc::clone(&auditing),
             name: config.name.clone(),
             clock,
+            lines: Arc::clone(&lines),
             stopping,
         };
         let host = Host::new(parts, &plan, config.gives_way_after);
-        let reception = Reception::new(endpoint.clone(), door, plan.connections);
-        let places = reception.places();
+        let reception = Reception::new(endpoint.clone(), door, plan.connections, clock, lines);
+        let rooms = reception.rooms();
         let host = Arc::new(host);
         let usage = store.usage(None);
         info!(
@@ -211,8 +214,7 @@ impl Daemon {
             endpoint,
             local_addr,
             stop,
-            places,
-            connections: plan.connections,
+            rooms,
             _lock: lock,
         })
     }
@@ -220,6 +222,11 @@ impl Daemon {
     /// Where it listens.
     pub const fn local_addr(&self) -> SocketAddr {
         self.local_addr
+    }
+
+    /// Connections that are open now and count against its limits.
+    pub fn connections(&self) -> usize {
+        self.rooms.taken()
     }
 
     /// Takes no more shards and hands those that are here over to other hosts, within a time limit.
@@ -236,10 +243,10 @@ impl Daemon {
         info!("stopping");
         self.stop.send_replace(true);
         self.endpoint.set_server_config(None);
-        // All places free: no connection is left.
-        let all = u32::try_from(self.connections).unwrap_or(u32::MAX);
-        let idle = self.places.acquire_many(all);
-        if tokio::time::timeout(STOP_GRACE, idle).await.is_err() {
+        if tokio::time::timeout(STOP_GRACE, self.rooms.empty())
+            .await
+            .is_err()
+        {
             warn!("requests are cut");
         }
         self.endpoint.close(STOPPING, b"shutting down");
@@ -278,7 +285,7 @@ async fn open_store(
         disk_bytes,
         least_reserve: config.reserve_bytes.unwrap_or(default_reserve),
         capacity: config.capacity_bytes,
-        share: config.share_bytes,
+        quota: config.quota,
     };
     let lent = lender.lend(disk_use);
     let (now, unix_seconds) = (clock.now(), clock.unix_seconds());
@@ -296,7 +303,7 @@ struct Lender {
     disk_bytes: u64,
     least_reserve: u64,
     capacity: Option<u64>,
-    share: Option<u64>,
+    quota: Quota,
 }
 
 impl Lender {
@@ -307,7 +314,7 @@ impl Lender {
         let allowed = disk_use.most(self.disk_bytes);
         Lent {
             capacity: self.capacity.into_iter().chain(allowed).min(),
-            share: self.share,
+            quota: self.quota,
         }
     }
 }

@@ -22,4 +22,5 @@ pub mod serve;
 pub mod shards;
 
 pub use config::DaemonConfig;
+pub use core::ledger::Quota;
 pub use daemon::{Daemon, StartError};

@@ -1,5 +1,10 @@
 //! The list of files and segments of an image, and the checks that make it safe to follow.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
 use serde::{Deserialize, Serialize};
 
 use crate::compress::Method;

@@ -5,6 +5,11 @@
 //! needs memory for one page only, reading for one page and 32 bytes per 1,024 rows. The byte
 //! tables stand in `docs/format.md`.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
 use std::num::TryFromIntError;
 
 use crate::geometry::{
@@ -393,7 +398,7 @@ impl Footer {
         if bytes.len() != expected {
             return Err(short(expected));
         }
-        let checked = &bytes[..bytes.len() - 16];
+        let (checked, _) = bytes.split_last_chunk::<16>().ok_or(short(TAIL_BYTES))?;
         if blake3::hash(checked).as_bytes()[..8] != tail[TAIL_BYTES - 16..TAIL_BYTES - 8] {
             return Err(FormatError::Checksum("footer"));
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use ckpt_store::repair::RepairSettings;
-use ckpt_store::{Daemon, DaemonConfig};
+use ckpt_store::{Daemon, DaemonConfig, Quota};
 use protocol::grid::{Grid, GridRegistry};
 use protocol::identity::{HostId, Identity, Role};
 use protocol::wire::message::MemberRecord;
@@ -16,6 +16,7 @@ use tokio::runtime::Runtime;
 use crate::liar::{Liar, Lie};
 use crate::members::{self, Members};
 use crate::program::{Outcome, command, run};
+use crate::relay::Relay;
 use crate::teller::Teller;
 
 /// The grid.
@@ -26,6 +27,7 @@ pub struct MixedGrid {
     liars: Vec<Liar>,
     tellers: Vec<Teller>,
     daemons: Vec<Daemon>,
+    relays: Vec<Relay>,
     runtime: Option<Runtime>,
 }
 
@@ -51,6 +53,19 @@ impl MixedGrid {
     /// # Errors
     /// When one does not start.
     pub fn up(honest: u8, others: u8) -> Result<Self> {
+        Self::start(honest, others, false)
+    }
+
+    /// Starts so many honest hosts, each behind a relay. They do not know each other: only clients
+    /// connect to them.
+    ///
+    /// # Errors
+    /// When one does not start.
+    pub fn behind_relays(honest: u8) -> Result<Self> {
+        Self::start(honest, 0, true)
+    }
+
+    fn start(honest: u8, others: u8, is_relayed: bool) -> Result<Self> {
         let dir = tempfile::tempdir()?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -58,13 +73,18 @@ impl MixedGrid {
             .build()?;
         let mut members = Members::of("mixed")?;
         let mut grid = members.grid();
-        let (mut daemons, mut liars) = (Vec::new(), Vec::new());
+        let (mut daemons, mut liars, mut relays) = (Vec::new(), Vec::new(), Vec::new());
         for number in 1..=honest + others {
             let name = format!("h{number:02}");
             let identity = members.enrol(&name, Role::Donor)?;
             let id = HostId(identity.secret.id());
-            let addr = if number <= honest {
-                let config = daemon_config(&grid, identity, &name, dir.path().join(&name));
+            let mut addr = if number <= honest {
+                let known = if is_relayed {
+                    members.grid()
+                } else {
+                    grid.clone()
+                };
+                let config = daemon_config(known, identity, &name, dir.path().join(&name));
                 let daemon = runtime.block_on(Daemon::start(&config))?;
                 let addr = daemon.local_addr();
                 daemons.push(daemon);
@@ -76,6 +96,11 @@ impl MixedGrid {
                 liars.push(liar);
                 addr
             };
+            if is_relayed {
+                let relay = runtime.block_on(Relay::to(addr))?;
+                addr = relay.addr;
+                relays.push(relay);
+            }
             grid.hosts.push(members::host(name, addr, id));
         }
         grid.owner = Some(members.owner_in(dir.path())?);
@@ -86,6 +111,7 @@ impl MixedGrid {
             liars,
             tellers: Vec::new(),
             daemons,
+            relays,
             runtime: Some(runtime),
         })
     }
@@ -137,6 +163,18 @@ impl MixedGrid {
         self.edit(|grid| grid.registries.push(GridRegistry { name, addr, id }))
     }
 
+    /// Has all relays lose so many of a thousand packets.
+    pub fn lose(&self, per_mille: u32) {
+        for relay in &self.relays {
+            relay.weather(per_mille, 0, 0);
+        }
+    }
+
+    /// Connections that the honest hosts count against their limits now.
+    pub fn connections(&self) -> usize {
+        self.daemons.iter().map(Daemon::connections).sum()
+    }
+
     /// A path in the directory of the grid.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
@@ -164,9 +202,9 @@ impl MixedGrid {
     }
 }
 
-fn daemon_config(grid: &Grid, identity: Identity, name: &str, data_dir: PathBuf) -> DaemonConfig {
+fn daemon_config(grid: Grid, identity: Identity, name: &str, data_dir: PathBuf) -> DaemonConfig {
     DaemonConfig {
-        grid: grid.clone(),
+        grid,
         grid_file: None,
         identity,
         name: name.to_owned(),
@@ -176,7 +214,7 @@ fn daemon_config(grid: &Grid, identity: Identity, name: &str, data_dir: PathBuf)
         site: None,
         owner: None,
         capacity_bytes: Some(1 << 30),
-        share_bytes: None,
+        quota: Quota::default(),
         reserve_bytes: Some(0),
         memory_bytes: 64 << 20,
         gives_way_after: Duration::from_secs(30),

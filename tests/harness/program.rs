@@ -71,7 +71,7 @@ pub fn older() -> Result<Option<PathBuf>> {
         "{} is not there; .ci/older-program makes it",
         path.display()
     );
-    not_checked("programs of two generations in one grid", &why)?;
+    not_checked("programs of two versions in one grid", &why)?;
     Ok(None)
 }
 

@@ -304,6 +304,23 @@ impl Campus {
     }
 }
 
+/// Who has only a token that nobody signed does not learn which names there are.
+fn names_are_not_shown_without_a_token(campus: &Campus, token: &str) -> Result<()> {
+    let (unsigned, last) = token.split_at(token.len() - 1);
+    let unsigned = format!("{unsigned}{}", if last == "0" { 1 } else { 0 });
+    let mut answers = Vec::new();
+    for name in ["j1", "nobody"] {
+        let mut join = campus.store(&["join", &unsigned, "--name", name, "--data"])?;
+        let refused: Outcome = join.arg(campus.path("guess")).output()?.into();
+        answers.push(refused.expect(1)?.stderr);
+    }
+    ensure!(
+        answers[0] == answers[1] && answers[0].contains("refused"),
+        "{answers:?}"
+    );
+    Ok(())
+}
+
 #[test]
 fn machines_join_with_a_token_and_are_found_through_the_registry() -> Result<()> {
     let mut campus = Campus::empty()?;
@@ -339,19 +356,7 @@ fn machines_join_with_a_token_and_are_found_through_the_registry() -> Result<()>
         let refused = campus.join("y", wrong)?.expect(1)?;
         ensure!(refused.stderr.contains(why), "{refused}");
     }
-    // Who has no token does not learn which names there are.
-    let (unsigned, last) = token.split_at(token.len() - 1);
-    let unsigned = format!("{unsigned}{}", if last == "0" { 1 } else { 0 });
-    let mut answers = Vec::new();
-    for name in ["j1", "nobody"] {
-        let mut join = campus.store(&["join", &unsigned, "--name", name, "--data"])?;
-        let refused: Outcome = join.arg(campus.path("guess")).output()?.into();
-        answers.push(refused.expect(1)?.stderr);
-    }
-    ensure!(
-        answers[0] == answers[1] && answers[0].contains("refused"),
-        "{answers:?}"
-    );
+    names_are_not_shown_without_a_token(&campus, &token)?;
     let taken = campus.join("j1", &token)?.expect(1)?;
     ensure!(taken.stderr.contains("belongs to a grid"), "{taken}");
     let late = campus.authority(&["invite", "--registry", "r1", "--ttl", "1s", "--json"])?;

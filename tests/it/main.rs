@@ -9,6 +9,7 @@ mod docs;
 mod enrolment;
 mod etcd;
 mod everyday;
+mod farewell;
 mod faults;
 mod format_page;
 mod jobkeys;

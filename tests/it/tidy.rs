@@ -25,6 +25,11 @@ const LONG_FUNCTIONS: &[Exception] = &[
         "one figure, from top to bottom",
     ),
     (
+        "ckpt-agent/src/agent/look.rs forget",
+        75,
+        "goes when look.rs is split by command",
+    ),
+    (
         "ckpt-agent/src/agent/look.rs verify",
         72,
         "goes when look.rs is split by command",
@@ -36,17 +41,17 @@ const LONG_FUNCTIONS: &[Exception] = &[
     ),
     (
         "ckpt-agent/src/agent/save.rs save",
-        110,
+        120,
         "goes when a save is prepared, run and finished in three functions",
     ),
     (
         "ckpt-agent/src/agent/save.rs start",
-        80,
+        90,
         "goes when a save is prepared, run and finished in three functions",
     ),
     (
         "ckpt-agent/src/cli/demo.rs run",
-        82,
+        85,
         "the demonstration, told from beginning to end",
     ),
     (
@@ -58,6 +63,11 @@ const LONG_FUNCTIONS: &[Exception] = &[
         "ckpt-store/src/daemon.rs start",
         120,
         "goes when opening data, network and tasks are functions of their own",
+    ),
+    (
+        "ckpt-store/src/registry/mod.rs answer",
+        80,
+        "one arm for each request",
     ),
     (
         "ckpt-store/tests/it/requests.rs a_checkpoint_goes_there_and_back",
@@ -77,7 +87,7 @@ const LONG_FUNCTIONS: &[Exception] = &[
     ("sim/src/policy.rs choose", 74, "one arm for each policy"),
     (
         "tests/it/enrolment.rs machines_join_with_a_token_and_are_found_through_the_registry",
-        77,
+        90,
         "one story, whose parts need each other",
     ),
 ];
@@ -85,12 +95,12 @@ const LONG_FUNCTIONS: &[Exception] = &[
 const LONG_FILES: &[Exception] = &[
     (
         "ckpt-agent/src/agent/restore.rs",
-        950,
+        1000,
         "goes when the fetching of rows is a module of its own",
     ),
     (
         "ckpt-agent/src/agent/save.rs",
-        850,
+        950,
         "goes when claims and the shell are modules of their own",
     ),
     (

@@ -1,5 +1,5 @@
 //! What the first release format left on disks is read by today's programs, and programs of two
-//! generations serve each other.
+//! versions serve each other.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -249,7 +249,7 @@ fn a_client_of_yesterday_uses_daemons_of_today() -> Result<()> {
 
 /// Four of eight daemons are upgraded, so of five shards at least one is on each kind.
 #[test]
-fn in_a_grid_that_is_half_upgraded_both_generations_serve_both() -> Result<()> {
+fn in_a_grid_that_is_half_upgraded_both_versions_serve_both() -> Result<()> {
     let Some(old) = older()? else { return Ok(()) };
     let new = ckpt()?;
     let grid = Grid::up_of(&old, 8, &QUICK)?;

@@ -12,14 +12,14 @@ use codec::{CheckpointId, JobTag, OwnerId};
 use protocol::grid::{Grid, GridHost};
 use protocol::identity::{HostId, Identity, Peer, Revocations};
 use protocol::net::endpoint::{self, EndpointConfig, EndpointError, MTU_SMALL};
-use protocol::net::stream::{Exchange, ExchangeError, read_frame, request, write_frame};
+use protocol::net::stream::{DONE, Exchange, ExchangeError, read_frame, request, write_frame};
 use protocol::wire::WireVersion;
 use protocol::wire::announcement::Announced;
 use protocol::wire::limits::{NOTICES_ASKED_MAX, PEER_ASKED_MAX, REQUEST_TIMEOUT};
 use protocol::wire::message::{
     Audit, Claim, HostStatus, NoticeRecord, Request, Response, ShardName,
 };
-use quinn::{Connection, Endpoint, VarInt};
+use quinn::{Connection, ConnectionError, Endpoint};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
@@ -38,6 +38,17 @@ const PROBE_TELLS: Duration = Duration::from_millis(40);
 
 /// Head start of a host's first address before the others are tried beside it.
 const HEAD_START: Duration = Duration::from_millis(300);
+
+/// How often it is looked whether the last datagrams have left.
+const LEAVING_PERIOD: Duration = Duration::from_millis(1);
+
+/// How long the last datagrams may take to leave. Mostly they are gone when it is looked for the first
+/// time; but quinn holds even the end of a connection back while the congestion window is full, until
+/// the host acknowledges something.
+const LEAVING_MAX: Duration = Duration::from_millis(200);
+
+/// How long a way that loses datagrams is waited for: as long as hosts may ask again.
+const DRAIN_MAX: Duration = Duration::from_millis(200);
 
 /// The hosts of a grid.
 #[derive(Clone, Debug)]
@@ -285,7 +296,7 @@ impl Hosts {
         };
         let mut slot = slot.lock().await;
         if let Slot::Made(connection) = &*slot {
-            connection.close(VarInt::from_u32(0), b"");
+            connection.close(DONE, b"");
             *slot = Slot::Untried;
         }
     }
@@ -497,12 +508,68 @@ impl Hosts {
     }
 
     /// Says goodbye to all hosts. What was acknowledged stays.
+    ///
+    /// Returns as soon as the goodbyes have left, mostly within 3 ms. What QUIC would wait for then
+    /// (three times the time after which a datagram counts as lost) is of use only where a goodbye
+    /// may be lost: on ways that have lost datagrams before. A host that does not hear it keeps the
+    /// connection for its idle timeout.
     pub async fn close(&self) {
-        for endpoint in [&self.0.v4, &self.0.v6].into_iter().flatten() {
-            endpoint.close(VarInt::from_u32(0), b"");
-            // Only so that hosts know at once; they would notice later too.
-            let _ = tokio::time::timeout(Duration::from_millis(200), endpoint.wait_idle()).await;
+        // A slot that is locked is one of a host that is just being connected to.
+        let slots = self.0.connections.iter().map(Mutex::try_lock);
+        let leaving: Vec<Leaving> = slots
+            .filter_map(|slot| match &*slot.ok()? {
+                Slot::Made(connection) => Some(Leaving::close(connection)),
+                Slot::Untried | Slot::Failed(..) => None,
+            })
+            .collect();
+        let endpoints = || [&self.0.v4, &self.0.v6].into_iter().flatten();
+        for endpoint in endpoints() {
+            endpoint.close(DONE, b"");
         }
+        let _ = tokio::time::timeout(LEAVING_MAX, async {
+            while !leaving.iter().all(Leaving::has_left) {
+                tokio::time::sleep(LEAVING_PERIOD).await;
+            }
+        })
+        .await;
+        if leaving.iter().any(Leaving::may_be_lost) {
+            for endpoint in endpoints() {
+                let _ = tokio::time::timeout(DRAIN_MAX, endpoint.wait_idle()).await;
+            }
+        }
+    }
+}
+
+/// A connection that this side has closed.
+struct Leaving {
+    connection: Connection,
+    /// Datagrams that had left when it was closed.
+    sent_before: u64,
+}
+
+impl Leaving {
+    fn close(connection: &Connection) -> Self {
+        connection.close(DONE, b"");
+        // Counted after closing: before, the search for the largest datagram could add one. Should the
+        // goodbye have left in between, it is waited for in vain, and no host is left without one.
+        Self {
+            sent_before: connection.stats().udp_tx.datagrams,
+            connection: connection.clone(),
+        }
+    }
+
+    /// Whether the goodbye was handed to the system. A closed connection sends nothing else.
+    fn has_left(&self) -> bool {
+        let is_dead = matches!(
+            self.connection.close_reason(),
+            Some(cause) if cause != ConnectionError::LocallyClosed
+        );
+        is_dead || self.connection.stats().udp_tx.datagrams > self.sent_before
+    }
+
+    /// Whether its way has lost datagrams.
+    fn may_be_lost(&self) -> bool {
+        self.connection.stats().path.lost_packets > 0
     }
 }
 
@@ -552,7 +619,7 @@ impl Inner {
         };
         let mut issuers = Peer::issuers_of(&connection).into_iter();
         if let Some(issuer) = issuers.find(|issuer| self.revoked.contains(issuer)) {
-            connection.close(VarInt::from_u32(0), b"");
+            connection.close(DONE, b"");
             let why = format!("its certificate is from registry {issuer}, whose key was revoked");
             return Err(Fault::Gone(why));
         }

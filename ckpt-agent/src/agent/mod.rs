@@ -1,5 +1,6 @@
 //! The client's operations, one method each.
 
+mod absent;
 mod advise;
 mod base;
 mod gather;

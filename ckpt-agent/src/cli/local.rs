@@ -335,8 +335,8 @@ fn start(
         .arg(addr.to_string())
         .arg("--ready-file")
         .arg(&ready)
-        // The machine is the user's own: nobody to stand back for.
-        .args(["--normal-priority", "--no-stand-back"])
+        // The machine is the user's own: nobody to stand back for, and nobody to leave space for.
+        .args(["--normal-priority", "--no-stand-back", "--quota", "100%"])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(log)

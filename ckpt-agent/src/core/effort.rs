@@ -57,6 +57,10 @@ impl Default for Ladder {
 
 impl Ladder {
     /// The level to use now.
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "`next` keeps the step below the number of levels"
+    )]
     pub const fn level(self) -> Level {
         LADDER[self.step]
     }

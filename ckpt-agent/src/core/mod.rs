@@ -4,8 +4,17 @@
 //! says what to do, `next_deadline` when to call again at the latest. So every fault at every
 //! moment can be tested without a socket.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
 pub mod claims;
 pub mod effort;
+#[allow(
+    clippy::indexing_slicing,
+    reason = "indices of the views that it is given; they have no type of their own yet"
+)]
 pub mod place;
 pub mod restore;
 pub mod save;

@@ -29,6 +29,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::config::{DaemonConfig, GIVES_WAY_AFTER};
+use crate::core::ledger::Quota;
 use crate::core::repair::Patience;
 use crate::daemon::Daemon;
 use crate::monitor::guests;
@@ -150,9 +151,10 @@ struct Serve {
     /// less the reserve].
     #[arg(long, value_parser = size::parse)]
     capacity: Option<u64>,
-    /// Space for each submitter, at most [default: all that is lent].
-    #[arg(long, value_parser = size::parse, value_name = "SIZE")]
-    quota: Option<u64>,
+    /// Space for each submitter, at most: a size, or a part of what is lent. 100% lets one submitter
+    /// have all of it.
+    #[arg(long, value_parser = size::parse_quota, value_name = "SIZE|PERCENT", default_value = "50%")]
+    quota: Quota,
     /// Free space of the disk that is never used [default: 5% of the disk, at most 10GiB].
     #[arg(long, value_parser = size::parse)]
     reserve: Option<u64>,
@@ -504,7 +506,7 @@ fn config(args: Serve) -> Result<DaemonConfig> {
         data_dir: args.data,
         listen: args.listen,
         capacity_bytes: args.capacity,
-        share_bytes: args.quota,
+        quota: args.quota,
         reserve_bytes: args.reserve,
         memory_bytes: args.memory,
         stand_back: !args.no_stand_back,

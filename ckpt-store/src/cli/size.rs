@@ -1,5 +1,7 @@
 //! Sizes in words that people use.
 
+use crate::core::ledger::Quota;
+
 /// Reads sizes such as `64MiB`, `10GB`, `1048576`.
 pub(super) fn parse(text: &str) -> Result<u64, String> {
     let digits = text
@@ -28,6 +30,18 @@ pub(super) fn parse(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("{text} is too large"))
 }
 
+/// Reads a size, or a part of what is lent such as `50%`.
+pub(super) fn parse_quota(text: &str) -> Result<Quota, String> {
+    let Some(number) = text.strip_suffix('%') else {
+        return parse(text).map(Quota::Bytes);
+    };
+    let percent: Option<u8> = number.trim().parse().ok();
+    percent
+        .filter(|percent| (1..=100).contains(percent))
+        .map(Quota::Percent)
+        .ok_or_else(|| format!("{text:?}: a part is 1% to 100%"))
+}
+
 /// Writes a size with one digit after the point.
 pub(super) fn format(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -53,6 +67,16 @@ mod tests {
         assert!(parse("x").is_err());
         assert!(parse("1XB").is_err());
         assert!(parse("99999999999TiB").is_err());
+    }
+
+    #[test]
+    fn quotas_are_sizes_or_parts() {
+        assert_eq!(parse_quota("64MiB"), Ok(Quota::Bytes(64 << 20)));
+        assert_eq!(parse_quota("50%"), Ok(Quota::Percent(50)));
+        assert_eq!(parse_quota("100 %"), Ok(Quota::Percent(100)));
+        for wrong in ["0%", "101%", "-1%", "x%", "%", "x"] {
+            assert!(parse_quota(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -14,6 +14,40 @@ pub const fn charge(len: u64) -> u64 {
     len.div_ceil(DISK_BLOCK).saturating_mul(DISK_BLOCK)
 }
 
+/// What a checkpoint costs beside its shards, however small it is: its manifest, names on the disk,
+/// an entry of the books, and time in each round of checks.
+pub const CHECKPOINT_BYTES: u64 = 64 << 10;
+
+/// How much of what a host lends one owner may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quota {
+    /// So many bytes.
+    Bytes(u64),
+    /// A part of all, in per cent.
+    Percent(u8),
+}
+
+impl Default for Quota {
+    /// Half: whoever is greedy leaves as much for others.
+    fn default() -> Self {
+        Self::Percent(50)
+    }
+}
+
+impl Quota {
+    /// Bytes, of a host that lends `capacity`.
+    pub const fn of(self, capacity: u64) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            // First divided: the capacity may be as large as a number can be.
+            Self::Percent(percent) => {
+                (capacity / 100).saturating_mul(percent as u64)
+                    + capacity % 100 * percent as u64 / 100
+            }
+        }
+    }
+}
+
 /// Space of a host, and how much of it each owner has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ledger {
@@ -120,18 +154,27 @@ impl Ledger {
     /// # Errors
     /// When there are not as many left; the promise then stays as it was.
     pub fn extend(&mut self, promise: &mut Promise, bytes: u64, free: u64) -> Result<(), NoSpace> {
-        let left = self.left_for(promise.owner, free);
-        if bytes > left {
-            return Err(NoSpace {
-                wanted: bytes,
-                left,
-                share: bytes <= self.left(free),
-            });
-        }
+        self.check(promise.owner, bytes, free)?;
         promise.bytes += bytes;
         self.promised += bytes;
         self.gain(promise.owner, bytes);
         Ok(())
+    }
+
+    /// Whether `bytes` could be promised to `owner`.
+    ///
+    /// # Errors
+    /// When there are not as many left.
+    pub fn check(&self, owner: OwnerId, bytes: u64, free: u64) -> Result<(), NoSpace> {
+        let left = self.left_for(owner, free);
+        if bytes <= left {
+            return Ok(());
+        }
+        Err(NoSpace {
+            wanted: bytes,
+            left,
+            share: bytes <= self.left(free),
+        })
     }
 
     /// Notes that `written` bytes of the promise are on the disk, so that they are missing in the
@@ -235,6 +278,13 @@ mod tests {
         assert_eq!(ledger.left(5_000), 4_000, "the disk is 5,000 fuller");
         ledger.release(promise);
         assert_eq!(ledger.left(5_000), 5_000);
+    }
+
+    #[test]
+    fn a_quota_is_a_size_or_a_part() {
+        assert_eq!(Quota::default().of(1001), 500);
+        assert_eq!(Quota::Percent(100).of(u64::MAX), u64::MAX);
+        assert_eq!(Quota::Bytes(7).of(1001), 7);
     }
 
     #[test]

@@ -2,10 +2,17 @@
 //!
 //! Pure: no I/O, no clock, no async. Time and the disk's free space are arguments.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
 pub mod audits;
 pub mod catalog;
 pub mod ledger;
 pub mod notices;
+pub mod places;
+pub mod quiet;
 pub mod registry;
 pub mod release;
 pub mod repair;

@@ -13,6 +13,7 @@ use protocol::wire::limits::{HOLDERS_MAX, HOLDS_MAX};
 use protocol::wire::message::{HoldsPage, MemberRecord, Presence, ShardName};
 
 use super::Millis;
+use super::places::{Stock, Who};
 use super::rhythm::Rhythm;
 
 /// How often donors say that they are there.
@@ -24,8 +25,16 @@ pub const FORGET_AFTER: Duration = Duration::from_secs(86_400);
 /// Most donors.
 pub const HOSTS_MAX: usize = 100_000;
 
-/// Most shards of one donor.
-pub const SHARDS_PER_HOST_MAX: usize = 1 << 20;
+/// Most shards of one donor. A host knows at most half as many checkpoints, and holds one shard of
+/// each as a rule.
+pub const SHARDS_PER_HOST_MAX: usize = 1 << 17;
+
+/// Most shards of all donors, lists that are coming in included; each takes some 80 bytes. A donor
+/// adds no more than it leaves for others.
+pub const SHARDS_MAX: usize = 1 << 23;
+
+/// The parts of a list that comes in follow each other within this time.
+const LIST_WITHIN: Duration = Duration::from_secs(120);
 
 /// Something that a donor must not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,6 +42,9 @@ pub enum NotHeard {
     /// Too many donors.
     #[error("the registry knows as many donors as it can")]
     Full,
+    /// Too many shards.
+    #[error("the registry knows as many shards as it can")]
+    TooManyShards,
     /// Too long.
     #[error("a list is longer than it may be")]
     TooLong,
@@ -70,12 +82,24 @@ pub struct Wanted {
 }
 
 /// What a registry knows.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Registry {
     hosts: BTreeMap<OwnerId, Host>,
     /// Addresses that the grid file names.
     listed: BTreeMap<OwnerId, SocketAddr>,
     holders: BTreeMap<CheckpointId, Vec<(OwnerId, u8)>>,
+    shards: Stock<OwnerId>,
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Self {
+            hosts: BTreeMap::new(),
+            listed: BTreeMap::new(),
+            holders: BTreeMap::new(),
+            shards: Stock::new(SHARDS_MAX as u64),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -84,7 +108,15 @@ struct Host {
     rhythm: Rhythm,
     /// Number of the list, and the list.
     held: Option<(u64, Vec<ShardName>)>,
-    coming: Option<(u64, Vec<ShardName>)>,
+    coming: Option<Coming>,
+}
+
+/// A list of which parts have come.
+#[derive(Debug)]
+struct Coming {
+    epoch: u64,
+    since: Millis,
+    list: Vec<ShardName>,
 }
 
 impl Registry {
@@ -182,41 +214,75 @@ impl Registry {
         }
     }
 
-    /// A donor says what it holds, in parts.
+    /// A donor says what it holds, in parts. What it names twice counts once: two owners may have
+    /// given two checkpoints one id.
     ///
     /// # Errors
     /// When it says what it must not.
-    pub fn holds(&mut self, id: OwnerId, page: HoldsPage) -> Result<(), NotHeard> {
+    pub fn holds(&mut self, now: Millis, id: OwnerId, page: HoldsPage) -> Result<(), NotHeard> {
         let host = self.hosts.get_mut(&id).ok_or(NotHeard::Unknown)?;
+        let who = Who::itself(id);
         if page.first {
-            host.coming = Some((page.epoch, Vec::new()));
+            let coming = Coming {
+                epoch: page.epoch,
+                since: now,
+                list: Vec::new(),
+            };
+            let before = host.coming.replace(coming);
+            self.shards.take(who, lines_of(before.as_ref()));
         }
-        let Some((epoch, list)) = host
-            .coming
-            .as_mut()
-            .filter(|(epoch, _)| *epoch == page.epoch)
-        else {
+        let Some(coming) = host.coming.as_mut().filter(|one| one.epoch == page.epoch) else {
             return Err(NotHeard::OutOfOrder);
         };
-        if page.shards.len() > HOLDS_MAX || list.len() + page.shards.len() > SHARDS_PER_HOST_MAX {
-            host.coming = None;
-            return Err(NotHeard::TooLong);
+        let is_long = page.shards.len() > HOLDS_MAX
+            || coming.list.len() + page.shards.len() > SHARDS_PER_HOST_MAX;
+        let more = page.shards.len() as u64;
+        if is_long || !self.shards.has_room(who, more) {
+            let given_up = host.coming.take();
+            self.shards.take(who, lines_of(given_up.as_ref()));
+            return Err(if is_long {
+                NotHeard::TooLong
+            } else {
+                NotHeard::TooManyShards
+            });
         }
-        list.extend(page.shards);
+        self.shards.add(who, more);
+        coming.list.extend(page.shards);
         if page.last {
-            let complete = (*epoch, std::mem::take(list));
-            host.coming = None;
-            let before = host.held.replace(complete.clone());
-            self.unlist(id, before.map(|(_, list)| list).unwrap_or_default());
-            for shard in complete.1 {
-                let holders = self.holders.entry(shard.checkpoint).or_default();
-                holders.push((id, shard.shard));
-            }
+            self.complete(id);
         }
         Ok(())
     }
 
-    fn unlist(&mut self, id: OwnerId, shards: Vec<ShardName>) {
+    /// The list of a donor has come whole and replaces the one before.
+    fn complete(&mut self, id: OwnerId) {
+        let Some(host) = self.hosts.get_mut(&id) else {
+            return;
+        };
+        let Some(Coming {
+            epoch, mut list, ..
+        }) = host.coming.take()
+        else {
+            return;
+        };
+        let said = list.len();
+        list.sort_unstable();
+        list.dedup();
+        list.shrink_to_fit();
+        let doubles = said - list.len();
+        let entered = list.clone();
+        let before = host.held.replace((epoch, list));
+        let before = before.map(|(_, list)| list).unwrap_or_default();
+        let gone = (doubles + before.len()) as u64;
+        self.shards.take(Who::itself(id), gone);
+        self.unlist(id, &before);
+        for shard in entered {
+            let holders = self.holders.entry(shard.checkpoint).or_default();
+            holders.push((id, shard.shard));
+        }
+    }
+
+    fn unlist(&mut self, id: OwnerId, shards: &[ShardName]) {
         for shard in shards {
             if let Some(holders) = self.holders.get_mut(&shard.checkpoint) {
                 holders.retain(|holder| *holder != (id, shard.shard));
@@ -246,12 +312,20 @@ impl Registry {
         (records, rest.next().is_some())
     }
 
-    /// Who holds shards of a checkpoint, and which.
+    /// Who holds shards of a checkpoint, and which: one of each donor first, so that a donor that
+    /// claims to hold many pushes no other out of an answer that holds [`HOLDERS_MAX`].
     pub fn holders(&self, checkpoint: CheckpointId) -> Vec<(OwnerId, u8)> {
         let found = self.holders.get(&checkpoint);
-        found.map_or_else(Vec::new, |found| {
-            found.iter().copied().take(HOLDERS_MAX).collect()
-        })
+        let mut counts: BTreeMap<OwnerId, usize> = BTreeMap::new();
+        let mut ranked: Vec<(usize, (OwnerId, u8))> = Vec::new();
+        for holder in found.into_iter().flatten() {
+            let count = counts.entry(holder.0).or_default();
+            ranked.push((*count, *holder));
+            *count += 1;
+        }
+        ranked.sort_by_key(|(rank, _)| *rank);
+        let holders = ranked.into_iter().map(|(_, holder)| holder);
+        holders.take(HOLDERS_MAX).collect()
     }
 
     /// Whether a donor of this name with another key is there.
@@ -260,22 +334,34 @@ impl Registry {
         hosts.any(|(id, host)| host.presence.name == name && *id != other_than)
     }
 
-    /// Forgets donors that are gone for long; returns how many.
+    /// Forgets donors that are gone for long, and lists whose end did not come; returns how many
+    /// donors.
     pub fn expire(&mut self, now: Millis) -> usize {
-        let limit = u64::try_from(FORGET_AFTER.as_millis()).unwrap_or(u64::MAX);
-        let gone = |host: &Host| now.0.saturating_sub(host.rhythm.last().0) > limit;
-        let ids: Vec<OwnerId> = self
-            .hosts
-            .iter()
-            .filter(|(_, host)| gone(host))
-            .map(|(id, _)| *id)
-            .collect();
-        for id in &ids {
-            let held = self.hosts.remove(id).and_then(|host| host.held);
-            self.unlist(*id, held.map(|(_, list)| list).unwrap_or_default());
+        let is_older = |since: Millis, limit: Duration| since.after(limit) < now;
+        let mut gone = Vec::new();
+        for (id, host) in &mut self.hosts {
+            let is_gone = is_older(host.rhythm.last(), FORGET_AFTER);
+            if is_gone {
+                gone.push(*id);
+            }
+            let given_up = host
+                .coming
+                .take_if(|one| is_gone || is_older(one.since, LIST_WITHIN));
+            self.shards
+                .take(Who::itself(*id), lines_of(given_up.as_ref()));
         }
-        ids.len()
+        for id in &gone {
+            let held = self.hosts.remove(id).and_then(|host| host.held);
+            let held = held.map(|(_, list)| list).unwrap_or_default();
+            self.shards.take(Who::itself(*id), held.len() as u64);
+            self.unlist(*id, &held);
+        }
+        gone.len()
     }
+}
+
+fn lines_of(coming: Option<&Coming>) -> u64 {
+    coming.map_or(0, |coming| coming.list.len() as u64)
 }
 
 #[cfg(test)]
@@ -331,11 +417,11 @@ mod tests {
             .unwrap();
         assert!(!wanted.announce && wanted.holdings);
         registry
-            .holds(id(1), page(3, true, false, &[(5, 0)]))
+            .holds(Millis(0), id(1), page(3, true, false, &[(5, 0)]))
             .unwrap();
         assert_eq!(holders(&registry, 5), [], "only a whole list counts");
         registry
-            .holds(id(1), page(3, false, true, &[(6, 1)]))
+            .holds(Millis(0), id(1), page(3, false, true, &[(6, 1)]))
             .unwrap();
         assert_eq!(holders(&registry, 5), [(id(1), 0)]);
         let wanted = registry.heartbeat(Millis(2), id(1), 7, 3);
@@ -343,7 +429,7 @@ mod tests {
         assert!(registry.heartbeat(Millis(3), id(1), 8, 3).announce);
         assert!(registry.heartbeat(Millis(4), id(1), 7, 4).holdings);
         registry
-            .holds(id(1), page(4, true, true, &[(6, 1), (7, 2)]))
+            .holds(Millis(0), id(1), page(4, true, true, &[(6, 1), (7, 2)]))
             .unwrap();
         assert_eq!(
             (holders(&registry, 5), holders(&registry, 7)),
@@ -359,7 +445,7 @@ mod tests {
             .announce(Millis(0), id(1), presence("h1", 1))
             .unwrap();
         registry
-            .holds(id(1), page(1, true, true, &[(5, 0)]))
+            .holds(Millis(0), id(1), page(1, true, true, &[(5, 0)]))
             .unwrap();
         let alive = |registry: &Registry, now| registry.members(Millis(now), None, 10).0[0].alive;
         assert!(alive(&registry, 20_000) && !alive(&registry, 200_000));
@@ -376,7 +462,7 @@ mod tests {
     #[test]
     fn what_must_not_be_said_is_not_heard() {
         let mut registry = Registry::default();
-        let holds = registry.holds(id(1), page(1, true, true, &[]));
+        let holds = registry.holds(Millis(0), id(1), page(1, true, true, &[]));
         assert_eq!(holds, Err(NotHeard::Unknown));
         for name in [
             "x".repeat(64),
@@ -398,10 +484,10 @@ mod tests {
         registry
             .announce(Millis(0), id(1), presence("h1", 1))
             .unwrap();
-        let holds = registry.holds(id(1), page(1, false, true, &[(1, 1)]));
+        let holds = registry.holds(Millis(0), id(1), page(1, false, true, &[(1, 1)]));
         assert_eq!(holds, Err(NotHeard::OutOfOrder));
         let many = vec![(1, 1); HOLDS_MAX + 1];
-        let holds = registry.holds(id(1), page(1, true, true, &many));
+        let holds = registry.holds(Millis(0), id(1), page(1, true, true, &many));
         assert_eq!(holds, Err(NotHeard::TooLong));
         assert!(registry.has_name("h1", id(2)) && !registry.has_name("h1", id(1)));
     }
@@ -429,6 +515,74 @@ mod tests {
         registry.list([(id(1), bystander)].into());
         assert_eq!(check(&registry, bystander), Ok(()));
         assert!(registry.check_address(id(2), bystander, from).is_err());
+    }
+
+    #[test]
+    fn a_donor_that_claims_everything_pushes_nobody_out() {
+        let mut registry = Registry::default();
+        for number in 1..=5 {
+            let name = format!("h{number}");
+            registry
+                .announce(Millis(0), id(number), presence(&name, 1))
+                .unwrap();
+        }
+        let all: Vec<(u8, u8)> = (0..=255).map(|shard| (7, shard)).collect();
+        for _ in 0..8 {
+            registry
+                .holds(Millis(0), id(1), page(1, true, false, &all))
+                .unwrap();
+            for _ in 0..6 {
+                registry
+                    .holds(Millis(0), id(1), page(1, false, false, &all))
+                    .unwrap();
+            }
+            registry
+                .holds(Millis(0), id(1), page(1, false, true, &all))
+                .unwrap();
+        }
+        for number in 2..=5 {
+            registry
+                .holds(Millis(0), id(number), page(1, true, true, &[(7, number)]))
+                .unwrap();
+        }
+        let told = holders(&registry, 7);
+        for number in 2..=5 {
+            assert!(told[..5].contains(&(id(number), number)), "{number}");
+        }
+        assert_eq!(told.len(), 260, "what is said twice counts once");
+        assert_eq!(registry.shards.of(id(1)), 256);
+    }
+
+    #[test]
+    fn one_donor_leaves_room_for_the_lists_of_others() {
+        let mut registry = Registry::default();
+        registry
+            .announce(Millis(0), id(1), presence("h1", 1))
+            .unwrap();
+        let many: Vec<(u8, u8)> = (0..HOLDS_MAX)
+            .map(|at| (at as u8, (at >> 8) as u8))
+            .collect();
+        registry
+            .holds(Millis(0), id(1), page(1, true, false, &many))
+            .unwrap();
+        let mut said = HOLDS_MAX;
+        let refused = loop {
+            match registry.holds(Millis(0), id(1), page(1, false, false, &many)) {
+                Ok(()) => said += HOLDS_MAX,
+                Err(refused) => break refused,
+            }
+        };
+        assert_eq!((refused, said), (NotHeard::TooLong, SHARDS_PER_HOST_MAX));
+        assert_eq!(registry.shards.all(), 0, "what was given up takes no room");
+        registry
+            .holds(Millis(0), id(1), page(2, true, false, &many))
+            .unwrap();
+        registry.expire(Millis(200_000));
+        assert_eq!(
+            registry.shards.all(),
+            0,
+            "a list without an end takes no room"
+        );
     }
 
     #[test]
@@ -462,7 +616,7 @@ mod tests {
                 registry.announce(Millis(0), id(number), presence("h", 1)).unwrap();
             }
             for (number, epoch, first, last, shards) in said {
-                let _ = registry.holds(id(number), page(epoch, first, last, &shards));
+                let _ = registry.holds(Millis(0), id(number), page(epoch, first, last, &shards));
             }
             let mut expected: Vec<_> = registry.hosts.iter().flat_map(|(id, host)| {
                 let list = host.held.iter().flat_map(|(_, list)| list);
@@ -476,6 +630,10 @@ mod tests {
             expected.dedup();
             actual.dedup();
             prop_assert_eq!(expected, actual);
+            let listed = registry.hosts.values().map(|host| {
+                host.held.as_ref().map_or(0, |(_, list)| list.len() as u64) + lines_of(host.coming.as_ref())
+            });
+            prop_assert_eq!(registry.shards.all(), listed.sum::<u64>());
         }
     }
 }

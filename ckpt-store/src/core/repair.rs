@@ -49,6 +49,10 @@ const URGENT_DIVISOR: u32 = 8;
 
 impl Patience {
     /// How long to wait for a host with this past.
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "an index below the number of absences"
+    )]
     pub fn with(&self, past: Option<&AvailabilityBitmap>) -> Duration {
         let mut absences = past.map(absences).unwrap_or_default();
         if absences.len() < ABSENCES_MIN {

@@ -327,7 +327,7 @@ impl Sim {
                     last: true,
                     shards: list,
                 };
-                registry.holds(id(host), page).unwrap();
+                registry.holds(Millis(0), id(host), page).unwrap();
             }
         }
         let wait = HEARTBEAT.as_millis() as u64;

@@ -2,6 +2,8 @@
 //! nothing on disk but which join tokens were redeemed; one that restarts is told everything again
 //! within a heartbeat.
 
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
+
 pub mod announcer;
 mod tokens;
 
@@ -21,7 +23,7 @@ use protocol::net::endpoint::{self, EndpointConfig, EndpointError};
 use protocol::net::stream::{ExchangeError, GIVEN_UP, STOPPING, read_frame, write_frame};
 use protocol::net::{Door, Members, spoken};
 use protocol::wire::limits::{MEMBERS_MAX, REQUEST_TIMEOUT};
-use protocol::wire::message::{JoinRequest, Joined, Refusal, Request, Response};
+use protocol::wire::message::{JoinRequest, Joined, Presence, Refusal, Request, Response};
 use protocol::wire::parts::Extended;
 use protocol::wire::{Code, WireVersion};
 use quinn::{Connection, Endpoint, RecvStream, SendStream};
@@ -31,17 +33,22 @@ use tracing::{debug, info, warn};
 
 use crate::core::registry::{NotHeard, Registry, Wanted};
 use crate::serve::Clock;
+use crate::serve::lines::Lines;
 use crate::serve::reception::{Reception, Visitor};
 use crate::serve::rules::{NO_CERTIFICATE, Rule, Server};
 use tokens::Redeemed;
 
-/// Requests that one connection may have open at once.
+/// Requests that one member may have open at once on a connection.
 const STREAMS_MAX: u32 = 16;
 
-/// Bytes that one connection may have in flight to here.
+/// Bytes that one member may have in flight to here on a connection.
 const WINDOW: u32 = 256 << 10;
 
-/// Connections at once: one of every donor, and those of clients.
+/// The same for everybody who has not shown a certificate: one request, to join.
+const STRANGER_STREAMS_MAX: u32 = 1;
+const STRANGER_WINDOW: u32 = 4 << 10;
+
+/// Connections of members at once: one of every donor, and those of clients.
 const CONNECTIONS_MAX: usize = 20_000;
 
 /// How often the silent are looked for.
@@ -112,9 +119,9 @@ impl RegistryServer {
         let enrolment = Enrolment::open(&config)?;
         let mut settings =
             EndpointConfig::new(config.identity.clone(), config.grid.authority.clone());
-        settings.receive_window = WINDOW;
+        settings.receive_window = STRANGER_WINDOW;
         settings.stream_window = WINDOW;
-        settings.streams_max = STREAMS_MAX;
+        settings.streams_max = STRANGER_STREAMS_MAX;
         let members = Members::follow(config.grid_file.clone(), &config.grid);
         let mut door = Door::new(&settings, members)?;
         if enrolment.is_some() {
@@ -128,17 +135,20 @@ impl RegistryServer {
         let (stop, stopping) = watch::channel(false);
         let mut registry = Registry::default();
         registry.list(addresses(&config.grid));
+        let clock = Clock::start();
+        let lines = Arc::new(Lines::new(clock));
         let office = Arc::new(Office {
             registry: Mutex::new(registry),
             enrolment,
-            clock: Clock::start(),
+            clock,
+            lines: Arc::clone(&lines),
             stopping,
         });
         info!(
             grid = config.grid.name, addr = %local_addr,
             redeems_tokens = office.enrolment.is_some(), "registry serving"
         );
-        let reception = Reception::new(endpoint.clone(), door, CONNECTIONS_MAX);
+        let reception = Reception::new(endpoint.clone(), door, CONNECTIONS_MAX, clock, lines);
         let serving = Arc::clone(&office);
         Ok(Self {
             accepting: tokio::spawn(reception.accept(move |visitor| {
@@ -200,6 +210,7 @@ struct Office {
     registry: Mutex<Registry>,
     enrolment: Option<Enrolment>,
     clock: Clock,
+    lines: Arc<Lines>,
     stopping: watch::Receiver<bool>,
 }
 
@@ -219,7 +230,11 @@ impl From<ExchangeError> for Answer {
     fn from(cause: ExchangeError) -> Self {
         match cause {
             ExchangeError::Malformed(cause) => Self::refuse(Code::BadRequest, cause.to_string()),
-            cause => Self::Lost(cause),
+            cause @ (ExchangeError::Lost(_)
+            | ExchangeError::Stalled(_)
+            | ExchangeError::Unexpected(_)
+            | ExchangeError::Refused(_)
+            | ExchangeError::TooOld { .. }) => Self::Lost(cause),
         }
     }
 }
@@ -227,7 +242,7 @@ impl From<ExchangeError> for Answer {
 impl From<NotHeard> for Answer {
     fn from(cause: NotHeard) -> Self {
         let code = match cause {
-            NotHeard::Full => Code::NoSpace,
+            NotHeard::Full | NotHeard::TooManyShards => Code::NoSpace,
             NotHeard::TooLong | NotHeard::OutOfOrder | NotHeard::NoLabel(_) => Code::BadRequest,
             NotHeard::NoAddress(_) | NotHeard::Elsewhere { .. } => Code::BadRequest,
             NotHeard::Unknown => Code::NotFound,
@@ -255,6 +270,10 @@ impl Office {
             peer,
             members,
         } = visitor;
+        if peer.is_some() {
+            connection.set_receive_window(WINDOW.into());
+            connection.set_max_concurrent_bi_streams(STREAMS_MAX.into());
+        }
         let peer = peer.map(Arc::new);
         let known = peer.clone();
         let gone = async move {
@@ -316,7 +335,9 @@ impl Office {
             Ok(()) => {}
             Err(Answer::Refused(refusal)) => {
                 let name = peer.as_ref().map(|peer| peer.name.clone());
-                info!(%from, name, request, code = ?refusal.code, detail = refusal.detail, "refused");
+                if let Some(held_back) = self.lines.about(peer.as_ref().map(|peer| peer.id)) {
+                    info!(%from, name, request, code = ?refusal.code, detail = refusal.detail, held_back, "refused");
+                }
                 // Fails when the client is gone.
                 let _ = write_frame(&mut send, &Response::Refused(refusal)).await;
             }
@@ -341,15 +362,8 @@ impl Office {
             id.ok_or_else(|| Answer::refuse(Code::Forbidden, NO_CERTIFICATE))
         };
         match asked {
-            Request::Announce(mut presence) => {
-                let id = asker()?;
-                // Who listens everywhere is where it comes from.
-                if presence.addr.ip().is_unspecified() {
-                    presence.addr.set_ip(from.ip().to_canonical());
-                }
-                let (addr, from) = (presence.addr, from.ip().to_canonical());
-                self.registry().check_address(id, addr, from)?;
-                let wanted = self.registry().announce(now, id, *presence)?;
+            Request::Announce(presence) => {
+                let wanted = self.announce(asker()?, from, *presence)?;
                 heard(send, wanted).await
             }
             Request::Heartbeat { epoch, holdings } => {
@@ -359,7 +373,7 @@ impl Office {
             }
             Request::Holds(page) => {
                 let id = asker()?;
-                self.registry().holds(id, page)?;
+                self.registry().holds(now, id, page)?;
                 Ok(write_frame(send, &Response::Noted).await?)
             }
             Request::Members { after } => {
@@ -411,6 +425,22 @@ impl Office {
         }
     }
 
+    fn announce(
+        &self,
+        id: OwnerId,
+        from: SocketAddr,
+        mut presence: Presence,
+    ) -> Result<Wanted, NotHeard> {
+        let from = from.ip().to_canonical();
+        // Who listens everywhere is where it comes from.
+        if presence.addr.ip().is_unspecified() {
+            presence.addr.set_ip(from);
+        }
+        let mut registry = self.registry();
+        registry.check_address(id, presence.addr, from)?;
+        registry.announce(self.clock.now(), id, presence)
+    }
+
     async fn join(
         &self,
         from: SocketAddr,
@@ -424,11 +454,18 @@ impl Office {
             ));
         };
         let now = self.clock.unix_seconds();
-        let has_name = || self.registry().has_name(&wish.name, wish.key);
-        let joined = enrolment.join(&wish, now, has_name).inspect_err(|why| {
-            warn!(%from, name = wish.name, key = %wish.key, why, "not let in");
-        });
-        let joined = joined.map_err(|why| Answer::refuse(Code::Forbidden, why))?;
+        let refused = |why: String| {
+            if let Some(held_back) = self.lines.about(None) {
+                warn!(%from, name = wish.name, key = %wish.key, why, held_back, "not let in");
+            }
+            Answer::refuse(Code::Forbidden, why)
+        };
+        let token = enrolment.check(&wish, now).map_err(refused)?;
+        // Not before the token: who has none is not to learn which names there are.
+        if self.registry().has_name(&wish.name, wish.key) {
+            return Err(Answer::refuse(Code::Exists, "another donor has this name"));
+        }
+        let joined = enrolment.join(&wish, &token, now).map_err(refused)?;
         info!(%from, name = wish.name, key = wish.key.hex(), "joined as a donor");
         Ok(write_frame(send, &Response::Joined(Box::new(joined))).await?)
     }
@@ -487,14 +524,8 @@ impl Enrolment {
         }))
     }
 
-    /// Lets a machine in. Which names are taken learns only who has a token: `has_name` says whether
-    /// another donor of the wished name is there.
-    fn join(
-        &self,
-        wish: &JoinRequest,
-        now: u64,
-        has_name: impl FnOnce() -> bool,
-    ) -> Result<Joined, String> {
+    /// Checks that the token is good and that the key is the asker's.
+    fn check(&self, wish: &JoinRequest, now: u64) -> Result<JoinToken, String> {
         let token = JoinToken::parse(&wish.token).map_err(|cause| cause.to_string())?;
         token
             .check(&self.authority, now)
@@ -510,12 +541,17 @@ impl Enrolment {
         if !signature.is_some_and(|signature| wish.key.verify(&signed, &signature)) {
             return Err("the key is not the asker's".into());
         }
+        Ok(token)
+    }
+
+    /// Redeems a token that was checked.
+    fn join(&self, wish: &JoinRequest, token: &JoinToken, now: u64) -> Result<Joined, String> {
         let grid = Grid::load(&self.grid_file).map_err(|cause| cause.to_string())?;
         if grid.revoked.contains(&wish.key) {
             return Err("the key was revoked".into());
         }
         let named = grid.hosts.iter().find(|host| host.name == wish.name);
-        if named.is_some_and(|host| host.id.0 != wish.key) || has_name() {
+        if named.is_some_and(|host| host.id.0 != wish.key) {
             return Err("another donor has this name".into());
         }
         let text = fs::read_to_string(&self.grid_file).map_err(|cause| cause.to_string())?;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use codec::manifest::{Manifest, Public};
-use codec::notice::agreed_clock;
+use codec::notice::{agreed_clock, latest_clock};
 use codec::{CheckpointId, OwnerId, ShardIndex};
 use placement::AvailabilityBitmap;
 use protocol::grid::Grid;
@@ -382,12 +382,15 @@ impl Repairer {
                 Err(fault) => debug!(host = hosts.name(host), %fault, "tells no notices"),
             }
         }
-        let clock = agreed_clock(self.clock.unix_seconds(), clocks);
+        let own_clock = self.clock.unix_seconds();
+        let latest = latest_clock(own_clock, clocks.clone());
+        self.store.hear_clock(latest);
+        let clock = agreed_clock(own_clock, clocks);
         let (store, now) = (Arc::clone(&self.store), self.clock.now());
         let hearing = tokio::task::spawn_blocking(move || -> Result<usize, StoreError> {
             let mut removed = 0;
             for notice in &heard {
-                removed += store.notice(now, notice)?;
+                removed += store.notice(now, own_clock, notice)?;
             }
             if let Some(clock) = clock {
                 removed += store.end_leases(now, clock)?;

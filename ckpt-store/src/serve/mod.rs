@@ -2,17 +2,19 @@
 //!
 //! A request waits for a place before it takes memory; every wait for a client has a bound.
 
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
+
 pub mod auditing;
 mod blocks;
 mod buffers;
+pub mod lines;
+pub mod pool;
 mod probe;
 mod put;
 mod read;
 pub mod reception;
 pub(crate) mod rules;
 mod scope;
-pub mod shares;
-pub mod uploads;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -22,37 +24,42 @@ use codec::notice::Notice;
 use codec::serial::SerialError;
 use codec::{CheckpointId, JobTag, OwnerId};
 use protocol::identity::{Peer, Role};
-use protocol::net::stream::{ExchangeError, GIVEN_UP, TOO_MANY, read_frame, write_frame};
+use protocol::net::stream::{ExchangeError, GIVEN_UP, read_frame, write_frame};
 use protocol::net::{Members, spoken};
 use protocol::wire::limits::{NOTICES_ASKED_MAX, PEER_ASKED_MAX, REQUEST_TIMEOUT};
-use protocol::wire::message::{Audit, Claim, HostStatus, NoticeRecord, Refusal, Request, Response};
+use protocol::wire::message::{
+    Audit, Claim, HostStatus, Message, NoticeRecord, Refusal, Request, Response,
+};
 use protocol::wire::parts::Parts;
 use protocol::wire::{Code, WireVersion};
 use quinn::{Connection, RecvStream, SendStream};
-use tokio::sync::{Semaphore, SemaphorePermit, watch};
+use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tracing::{debug, error, info, warn};
 
 use crate::config::{CONNECTION_WINDOW, MemoryPlan, WRITER_WINDOW};
 use crate::core::Millis;
 use crate::core::catalog::Claimed;
+use crate::core::places::Who;
 use crate::monitor::Monitor;
 use crate::monitor::stance::Stance;
 use crate::shards::{Store, StoreError};
 
 use auditing::Auditing;
 use buffers::Buffers;
+use lines::Lines;
+use pool::{Place, Pool, Size};
 use rules::{Load, Rule, Server};
 use scope::{Permit, Scope};
-use shares::Shares;
 use transfer::pace::Pace;
-use uploads::Uploads;
 
 /// Requests that one connection may have open at once.
 pub const STREAMS_MAX: u32 = 32;
 
-/// How long a request waits for a place before it is told to come back.
-const PLACE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Requests of each kind that may wait for a place. Those that bring a manifest hold its memory while
+/// they wait, so there are few of them.
+const READS_QUEUED_MAX: usize = 512;
+const CHANGES_QUEUED_MAX: usize = 64;
 
 /// When a host that has no place may be asked again.
 const BUSY_RETRY_MS: u32 = 1_000;
@@ -105,6 +112,8 @@ pub struct HostParts {
     pub name: String,
     /// Its clocks.
     pub clock: Clock,
+    /// Lines of the log that others cause.
+    pub lines: Arc<Lines>,
     /// Turns true when the daemon ends.
     pub stopping: watch::Receiver<bool>,
 }
@@ -116,11 +125,16 @@ pub struct Host {
     monitor: Arc<Monitor>,
     name: String,
     clock: Clock,
-    writers: Semaphore,
-    writer_shares: Arc<Shares<OwnerId>>,
-    connection_shares: Arc<Shares<OwnerId>>,
-    uploads: Uploads,
-    readers: Semaphore,
+    /// Shards that come in.
+    writers: Arc<Pool<OwnerId>>,
+    /// Blocks that go out.
+    readers: Arc<Pool<OwnerId>>,
+    /// Small answers: records, tables, notices. Apart from blocks, so that who can't read yet can
+    /// still find.
+    questions: Arc<Pool<OwnerId>>,
+    /// Small changes that wait for the disk.
+    changes: Arc<Pool<OwnerId>>,
+    lines: Arc<Lines>,
     receiving: Pace,
     sending: Pace,
     auditing: Arc<Auditing>,
@@ -136,18 +150,20 @@ impl Host {
             auditing,
             name,
             clock,
+            lines,
             stopping,
         } = parts;
+        let pool = |places, queue| Pool::new(Size { places, queue }, clock, gives_way_after);
         Self {
             store,
             monitor,
             name,
             clock,
-            writers: Semaphore::new(plan.writers),
-            writer_shares: Shares::new(MemoryPlan::share_of(plan.writers)),
-            connection_shares: Shares::new(MemoryPlan::share_of(plan.connections)),
-            uploads: Uploads::new(gives_way_after),
-            readers: Semaphore::new(plan.readers),
+            writers: pool(plan.writers, CHANGES_QUEUED_MAX),
+            readers: pool(plan.readers, READS_QUEUED_MAX),
+            questions: pool(plan.questions, READS_QUEUED_MAX),
+            changes: pool(plan.changes, CHANGES_QUEUED_MAX),
+            lines,
             receiving: Pace::default(),
             sending: Pace::default(),
             auditing,
@@ -165,10 +181,6 @@ impl Host {
 /// ends when the daemon stops.
 pub async fn connection(host: Arc<Host>, connection: Connection, peer: Peer, members: Members) {
     let from = connection.remote_address();
-    let Some(_share) = host.connection_shares.take(peer.id) else {
-        warn!(%from, peer = peer.name, id = %peer.id, "connection refused: as many as one member may have");
-        return connection.close(TOO_MANY, b"too many connections of this member");
-    };
     let peer = Arc::new(peer);
     let mut gone = std::pin::pin!(members.until_gone(&peer));
     debug!(%from, peer = peer.name, id = %peer.id, "connected");
@@ -204,6 +216,14 @@ pub async fn connection(host: Arc<Host>, connection: Connection, peer: Peer, mem
             }
             _ = stopping.wait_for(|stop| *stop), if requests.is_empty() => return,
         }
+    }
+}
+
+/// As whom a peer takes places, space and entries of the books.
+pub fn who(peer: &Peer) -> Who<OwnerId> {
+    Who {
+        member: peer.account(),
+        grant: peer.grant.as_ref().map(|_| peer.id),
     }
 }
 
@@ -270,7 +290,11 @@ impl From<ExchangeError> for Answer {
     fn from(cause: ExchangeError) -> Self {
         match cause {
             ExchangeError::Malformed(cause) => cause.into(),
-            cause => Self::Lost(cause),
+            cause @ (ExchangeError::Lost(_)
+            | ExchangeError::Stalled(_)
+            | ExchangeError::Unexpected(_)
+            | ExchangeError::Refused(_)
+            | ExchangeError::TooOld { .. }) => Self::Lost(cause),
         }
     }
 }
@@ -318,12 +342,16 @@ async fn request(
         Ok(()) => {}
         Err(Answer::Refused(refusal)) => {
             let Refusal { code, detail, .. } = &refusal;
-            info!(%from, peer = name, id = %peer.id, request, ?code, detail, "refused");
+            if let Some(held_back) = host.lines.about(Some(peer.id)) {
+                info!(%from, peer = name, id = %peer.id, request, ?code, detail, held_back, "refused");
+            }
             // Fails when the client is gone.
             let _ = write_frame(&mut send, &Response::Refused(refusal)).await;
         }
         Err(Answer::Lost(cause)) => {
-            info!(%from, peer = name, request, %cause, "given up");
+            if let Some(held_back) = host.lines.about(Some(peer.id)) {
+                info!(%from, peer = name, request, %cause, held_back, "given up");
+            }
             let _ = send.reset(GIVEN_UP);
         }
     }
@@ -438,6 +466,7 @@ impl Exchange<'_> {
     }
 
     async fn commit(&mut self, manifest: Vec<u8>) -> Result<(), Answer> {
+        let _place = self.place(&self.host.changes, "small changes").await?;
         let (store, owner) = (Arc::clone(&self.host.store), self.peer.account());
         let checkpoint = blocking(move || store.commit(owner, manifest)).await?;
         info!(peer = self.peer.name, %checkpoint, "committed");
@@ -445,6 +474,7 @@ impl Exchange<'_> {
     }
 
     async fn forget(&mut self, checkpoint: CheckpointId) -> Result<(), Answer> {
+        let _place = self.place(&self.host.changes, "small changes").await?;
         let (store, owner) = (Arc::clone(&self.host.store), self.peer.account());
         let now = self.host.clock.now();
         let existed = blocking(move || store.forget(now, owner, checkpoint)).await?;
@@ -467,8 +497,10 @@ impl Exchange<'_> {
         if !self.peer.has(Role::Donor) && notice.words().owner != self.peer.account() {
             return Err(StoreError::Mismatch("owner").into());
         }
-        let (store, now) = (Arc::clone(&self.host.store), self.host.clock.now());
-        let removed = blocking(move || store.notice(now, &notice)).await?;
+        let _place = self.place(&self.host.changes, "small changes").await?;
+        let (store, clock) = (Arc::clone(&self.host.store), self.host.clock);
+        let heard = move || store.notice(clock.now(), clock.unix_seconds(), &notice);
+        let removed = blocking(heard).await?;
         debug!(peer = self.peer.name, removed, "notice heard");
         self.respond(&Response::Noted).await
     }
@@ -485,6 +517,7 @@ impl Exchange<'_> {
             is_donor || (job.0 == self.peer.account() && is_in_scope)
         };
         let jobs: Vec<_> = jobs.iter().filter(may).copied().collect();
+        let place = self.place(&self.host.questions, "answers").await?;
         let store = Arc::clone(&self.host.store);
         let notices = blocking(move || Ok(store.notices(&jobs))).await?;
         let count = u32::try_from(notices.len()).unwrap_or(u32::MAX);
@@ -494,16 +527,47 @@ impl Exchange<'_> {
             let record = NoticeRecord {
                 notice: notice.bytes().to_vec(),
             };
-            let write = write_frame(self.send, &record);
-            pause(REQUEST_TIMEOUT, write).await??;
+            let bytes = record.notice.len();
+            self.send_record(&place, &record, bytes).await?;
         }
         Ok(())
     }
 
+    /// Sends a record of some `bytes` of an answer; who does not take it gives way to others that wait.
+    async fn send_record(
+        &mut self,
+        place: &Place<OwnerId>,
+        record: &impl Message,
+        bytes: usize,
+    ) -> Result<(), Answer> {
+        place.waits();
+        tokio::select! {
+            written = write_frame(self.send, record) => written?,
+            () = place.gives_way() => return Err(too_slow()),
+        }
+        place.moved(bytes);
+        Ok(())
+    }
+
+    /// A place in `pool`, in which there are `what`.
+    async fn place(
+        &self,
+        pool: &Arc<Pool<OwnerId>>,
+        what: &'static str,
+    ) -> Result<Place<OwnerId>, Answer> {
+        let place = pool.enter(who(self.peer)).await;
+        place.ok_or_else(|| {
+            busy(format!(
+                "as many {what} are under way as the host's memory, or a member's share of it, allows"
+            ))
+        })
+    }
+
     async fn audited(&mut self, audit: Audit) -> Result<(), Answer> {
-        if let Some(fault) = audit.fault {
+        let about = |fault| Some((fault, self.host.lines.about(Some(self.peer.id))?));
+        if let Some((fault, held_back)) = audit.fault.and_then(about) {
             let (peer, fault) = (&self.peer.name, fault.name());
-            warn!(peer, id = %self.peer.id, checkpoint = %audit.checkpoint, shard = audit.shard, fault, "a check of a shard failed");
+            warn!(peer, id = %self.peer.id, checkpoint = %audit.checkpoint, shard = audit.shard, fault, held_back, "a check of a shard failed");
         }
         let now = self.host.clock.unix_seconds();
         self.host.auditing.enter(self.peer.account(), audit, now);
@@ -533,15 +597,9 @@ async fn pause<T>(limit: Duration, future: impl Future<Output = T>) -> Result<T,
         .map_err(|_| Answer::Lost(ExchangeError::Stalled(limit)))
 }
 
-/// Waits a little for one of `places`.
-async fn place<'a>(
-    places: &'a Semaphore,
-    taken_by: &'static str,
-) -> Result<SemaphorePermit<'a>, Answer> {
-    match tokio::time::timeout(PLACE_TIMEOUT, places.acquire()).await {
-        Ok(Ok(place)) => Ok(place),
-        _ => Err(busy(format!("as many {taken_by} as memory allows"))),
-    }
+/// An answer has begun and its place is wanted by others.
+fn too_slow() -> Answer {
+    Answer::Lost(ExchangeError::Lost("too slow while others waited".into()))
 }
 
 /// Come again soon.

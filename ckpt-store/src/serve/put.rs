@@ -11,13 +11,13 @@ use protocol::wire::Code;
 use protocol::wire::limits::UNCOMMITTED_LIFETIME;
 use protocol::wire::message::{PutEnd, PutRebuilt, PutShard, Refusal, Response, StoredShard};
 use quinn::RecvStream;
-use tokio::sync::SemaphorePermit;
 use tokio::task::JoinHandle;
 use tracing::info;
 
 use super::blocks::{BlockParser, Parsed};
-use super::uploads::Pulse;
-use super::{Answer, Exchange, Host, PLACE_TIMEOUT, blocking, busy, pause, place, stopped};
+use super::pool::{PLACE_TIMEOUT, Place};
+use super::{Answer, Exchange, Host, blocking, busy, pause, stopped};
+use crate::core::Denied;
 use crate::shards::{Batch, StoreError, Upload};
 
 /// A client that sends nothing for this long has lost its shard. As long as an uncommitted shard
@@ -71,20 +71,14 @@ impl Exchange<'_> {
     /// Receives and syncs a shard that will be `owner`'s.
     async fn take_shard(&mut self, owner: OwnerId, put: &PutShard) -> Result<StoredShard, Answer> {
         let host = Arc::clone(self.host);
-        let Some(_share) = host.writer_shares.take(self.peer.id) else {
-            return Err(busy(
-                "as many shards come in as one submitter may send at once",
-            ));
-        };
-        let _place = writer_place(&host).await?;
-        let live = host.uploads.begin(host.clock.now());
+        let place = self.place(&host.writers, "shards").await?;
         let _window = self.connection.open_window();
         let upload = self.begin_put(owner, put).await?;
         self.respond(&Response::Accepted).await?;
 
         let begun = Instant::now();
         let received = tokio::select! {
-            received = receive(&host, self.recv, upload, live.pulse()) => received?,
+            received = receive(&host, self.recv, upload, &place) => received?,
             () = stopped(host.stopping.clone(), STOP_PUTS_AFTER) => {
                 return Err(Answer::Refused(Refusal::new(Code::Stopping, "")));
             }
@@ -100,29 +94,24 @@ impl Exchange<'_> {
         Ok(stored)
     }
 
-    /// Reserves the space. Where there is none because of shards that are silent, one of these gives
-    /// way.
+    /// Reserves the space. Where there is none because of shards that hardly come in, the slowest of
+    /// these gives way: of the same owner's, when it is its share that is used up.
     async fn begin_put(&self, owner: OwnerId, put: &PutShard) -> Result<Upload, Answer> {
         loop {
             let (store, put) = (Arc::clone(&self.host.store), *put);
             let (now, unix_seconds) = (self.host.clock.now(), self.host.clock.unix_seconds());
-            match blocking(move || store.begin_put(now, unix_seconds, owner, &put)).await {
-                Err(Answer::Refused(refusal))
-                    if refusal.code == Code::NoSpace
-                        && self.host.uploads.cleared(now, PLACE_TIMEOUT).await => {}
-                begun => return begun,
+            let begun = move || Ok(store.begin_put(now, unix_seconds, owner, &put));
+            match blocking(begun).await? {
+                Err(StoreError::Denied(Denied::NoSpace(full)))
+                    if self
+                        .host
+                        .writers
+                        .cleared(full.share.then_some(owner), PLACE_TIMEOUT)
+                        .await => {}
+                begun => return Ok(begun?),
             }
         }
     }
-}
-
-/// A place for a shard that comes in; one that was silent for long gives way.
-async fn writer_place(host: &Host) -> Result<SemaphorePermit<'_>, Answer> {
-    if let Ok(free) = host.writers.try_acquire() {
-        return Ok(free);
-    }
-    host.uploads.cleared(host.clock.now(), PLACE_TIMEOUT).await;
-    place(&host.writers, "shards are being written").await
 }
 
 /// A batch that is being written: what comes back is used again.
@@ -142,12 +131,12 @@ async fn receive(
     host: &Host,
     recv: &mut RecvStream,
     upload: Upload,
-    pulse: &Pulse,
+    place: &Place<OwnerId>,
 ) -> Result<Received, Answer> {
     let mut writer = Writer::new(upload);
     let received = tokio::select! {
-        received = receive_into(host, recv, &mut writer, pulse) => received,
-        () = pulse.gives_way() => Err(busy("silent for too long while others waited")),
+        received = receive_into(host, recv, &mut writer, place) => received,
+        () = place.gives_way() => Err(busy("too slow while others waited")),
     };
     if received.is_err() {
         writer.discard().await;
@@ -159,16 +148,17 @@ async fn receive_into(
     host: &Host,
     recv: &mut RecvStream,
     writer: &mut Writer,
-    pulse: &Pulse,
+    place: &Place<OwnerId>,
 ) -> Result<Received, Answer> {
     let mut bytes = 0;
     let mut parser = BlockParser::new();
     let mut filling = Batch::default();
     let mut chunks: [Bytes; CHUNKS] = std::array::from_fn(|_| Bytes::new());
     loop {
+        place.waits();
         let count = next_chunks(recv, &mut chunks).await?;
-        pulse.beat(host.clock.now());
         let arrived = chunks[..count].iter().map(Bytes::len).sum();
+        place.moved(arrived);
         let allowed = host.monitor.rates().receive;
         host.receiving.pass(arrived, allowed).await;
         bytes += arrived as u64;

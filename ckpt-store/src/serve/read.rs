@@ -5,15 +5,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use codec::manifest::Manifest;
-use codec::{CheckpointId, JobTag};
+use codec::{CheckpointId, JobTag, OwnerId};
 use direct_io::READ_BYTES;
-use protocol::net::stream::{ExchangeError, write_frame};
+use protocol::net::stream::ExchangeError;
 use protocol::wire::limits::STALL_TIMEOUT;
 use protocol::wire::message::{Record, Response, ShardName};
 
 use super::buffers::Buffers;
+use super::pool::Place;
 use super::scope::Scope;
-use super::{Answer, Exchange, blocking, pause, place};
+use super::{Answer, Exchange, blocking, pause, too_slow};
 use crate::shards::RowBytes;
 
 /// How long the place of a read is kept for bytes that were sent and not yet acknowledged.
@@ -26,14 +27,14 @@ impl Exchange<'_> {
         job_tag: Option<JobTag>,
         after: Option<CheckpointId>,
     ) -> Result<(), Answer> {
-        let host = Arc::clone(self.host);
-        let _place = place(&host.readers, "reads are under way").await?;
+        let place = self.place(&self.host.questions, "answers").await?;
         let (records, more) = self.found(job_tag, after).await?;
         // At most RECORDS_MAX.
         let count = records.len() as u32;
         self.respond(&Response::Found { count, more }).await?;
         for record in &records {
-            write_frame(self.send, record).await?;
+            self.send_record(&place, record, record.manifest.len())
+                .await?;
         }
         self.drain().await
     }
@@ -69,10 +70,9 @@ impl Exchange<'_> {
 
     /// Answers an `Outline` request.
     pub(super) async fn outline(&mut self, shard: ShardName) -> Result<(), Answer> {
-        let host = Arc::clone(self.host);
-        let _place = place(&host.readers, "reads are under way").await?;
+        let place = self.place(&self.host.questions, "answers").await?;
         let owner = self.owner_for(shard.checkpoint)?;
-        let store = Arc::clone(&host.store);
+        let store = Arc::clone(&self.host.store);
         let reader = blocking(move || store.open_shard(owner, &shard)).await?;
         let outline = &reader.footer().outline;
         let response = Response::Outline {
@@ -82,21 +82,20 @@ impl Exchange<'_> {
         };
         self.respond(&response).await?;
         let hashes: Vec<u8> = outline.pages.iter().flat_map(|page| page.0).collect();
-        self.write(hashes.into()).await?;
+        self.write(&place, hashes.into()).await?;
         self.drain().await
     }
 
     /// Answers a `Page` request.
     pub(super) async fn page(&mut self, shard: ShardName, page: u64) -> Result<(), Answer> {
-        let host = Arc::clone(self.host);
-        let _place = place(&host.readers, "reads are under way").await?;
+        let place = self.place(&self.host.questions, "answers").await?;
         let owner = self.owner_for(shard.checkpoint)?;
-        let store = Arc::clone(&host.store);
+        let store = Arc::clone(&self.host.store);
         let page = blocking(move || store.page(owner, &shard, page)).await?;
         // A page has at most PAGE_BYTES_MAX bytes.
         let bytes = page.len() as u32;
         self.respond(&Response::Page { bytes }).await?;
-        self.write(page.into()).await
+        self.write(&place, page.into()).await
     }
 
     /// Answers a `Rows` request.
@@ -106,10 +105,9 @@ impl Exchange<'_> {
         first: u64,
         count: u32,
     ) -> Result<(), Answer> {
-        let host = Arc::clone(self.host);
-        let _place = place(&host.readers, "reads are under way").await?;
+        let place = self.place(&self.host.readers, "reads").await?;
         let owner = self.owner_for(shard.checkpoint)?;
-        let store = Arc::clone(&host.store);
+        let store = Arc::clone(&self.host.store);
         let rows = blocking(move || store.rows(owner, &shard, first, count)).await?;
         let bytes = rows.bytes();
         self.respond(&Response::Rows { bytes }).await?;
@@ -124,19 +122,23 @@ impl Exchange<'_> {
                 return self.drain().await;
             };
             reading = read(rows, Arc::clone(&self.connection.buffers));
-            self.write(piece).await?;
+            self.write(&place, piece).await?;
         }
     }
 
-    /// Sends bytes; each bit of progress gives the client more time.
-    async fn write(&mut self, bytes: Bytes) -> Result<(), Answer> {
+    /// Sends bytes; each bit of progress gives the client more time, but one that takes hardly any
+    /// gives way to others that wait.
+    async fn write(&mut self, place: &Place<OwnerId>, bytes: Bytes) -> Result<(), Answer> {
         let allowed = self.host.monitor.rates().send;
         self.host.sending.pass(bytes.len(), allowed).await;
         let mut rest = [bytes];
         while !rest[0].is_empty() {
-            pause(STALL_TIMEOUT, self.send.write_chunks(&mut rest))
-                .await?
-                .map_err(ExchangeError::from)?;
+            place.waits();
+            let written = tokio::select! {
+                written = pause(STALL_TIMEOUT, self.send.write_chunks(&mut rest)) => written?,
+                () = place.gives_way() => return Err(too_slow()),
+            };
+            place.moved(written.map_err(ExchangeError::from)?.bytes);
         }
         Ok(())
     }

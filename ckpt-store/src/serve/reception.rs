@@ -1,23 +1,36 @@
-//! Lets clients in, within limits: of all, of one address, of handshakes under way.
+//! Lets clients in, within limits. Until somebody has shown who it is, it has a place among those
+//! only who have not, so that no stranger takes a member's.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use codec::OwnerId;
 use protocol::identity::Peer;
+use protocol::net::stream::TOO_MANY;
 use protocol::net::{Door, Members, NotAdmitted};
 use quinn::{Connection, Endpoint, Incoming};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
-use super::shares::{Share, Shares};
-use crate::config::MemoryPlan;
+use super::lines::Lines;
+use super::pool::{Pool, Size};
+use super::{Clock, who};
+use crate::core::places::Who;
 
 /// How long a handshake may take.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Handshakes under way from which on a client has to show first that its address is its own.
 const HANDSHAKES_BEFORE_RETRY: usize = 16;
+
+/// Handshakes under way at once; of more, the oldest from the address with the most is given up.
+const HANDSHAKES_MAX: usize = 64;
+
+/// Clients without a certificate at once, where such are let in: to join.
+const STRANGERS_MAX: usize = 64;
+
+/// How long a client without a certificate may stay.
+const STRANGER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Somebody who was let in.
 #[derive(Debug)]
@@ -35,32 +48,62 @@ pub struct Visitor {
 pub struct Reception {
     endpoint: Endpoint,
     door: Door,
-    places: Arc<Semaphore>,
-    handshakes: Arc<Semaphore>,
-    by_address: Arc<Shares<IpAddr>>,
+    rooms: Rooms,
+    lines: Arc<Lines>,
 }
 
-/// What a client holds from its first datagram to its last.
-struct Seat {
-    _place: OwnedSemaphorePermit,
-    _share: Share<IpAddr>,
+/// Where clients are.
+#[derive(Clone, Debug)]
+pub struct Rooms {
+    handshakes: Arc<Pool<IpAddr>>,
+    strangers: Arc<Pool<IpAddr>>,
+    members: Arc<Pool<OwnerId>>,
 }
 
-impl Reception {
-    /// For `connections` clients at once.
-    pub fn new(endpoint: Endpoint, door: Door, connections: usize) -> Self {
+impl Rooms {
+    /// Rooms for so many members.
+    fn new(members: usize, clock: Clock) -> Self {
+        let of = |places| Size { places, queue: 0 };
         Self {
-            endpoint,
-            door,
-            places: Arc::new(Semaphore::new(connections)),
-            handshakes: Arc::new(Semaphore::new(HANDSHAKES_BEFORE_RETRY)),
-            by_address: Shares::new(MemoryPlan::share_of(connections)),
+            handshakes: Pool::new(of(HANDSHAKES_MAX), clock, HANDSHAKE_TIMEOUT),
+            strangers: Pool::new(of(STRANGERS_MAX), clock, STRANGER_TIMEOUT),
+            members: Pool::new(of(members), clock, HANDSHAKE_TIMEOUT),
         }
     }
 
-    /// As many permits as clients can be there at once; all are free when nobody is.
-    pub fn places(&self) -> Arc<Semaphore> {
-        Arc::clone(&self.places)
+    /// Clients that are there now, whoever they are.
+    pub fn taken(&self) -> usize {
+        self.handshakes.taken() + self.strangers.taken() + self.members.taken()
+    }
+
+    /// Waits until nobody is there.
+    pub async fn empty(&self) {
+        self.handshakes.empty().await;
+        self.strangers.empty().await;
+        self.members.empty().await;
+    }
+}
+
+impl Reception {
+    /// For `connections` members at once.
+    pub fn new(
+        endpoint: Endpoint,
+        door: Door,
+        connections: usize,
+        clock: Clock,
+        lines: Arc<Lines>,
+    ) -> Self {
+        Self {
+            endpoint,
+            door,
+            rooms: Rooms::new(connections, clock),
+            lines,
+        }
+    }
+
+    /// Where clients are.
+    pub fn rooms(&self) -> Rooms {
+        self.rooms.clone()
     }
 
     /// Has everybody who comes served by `serve`, until the endpoint is closed.
@@ -71,63 +114,86 @@ impl Reception {
     {
         let (this, serve) = (Arc::new(self), Arc::new(serve));
         while let Some(incoming) = this.endpoint.accept().await {
-            let handshake = Arc::clone(&this.handshakes).try_acquire_owned().ok();
-            let seat = this.seat(&incoming);
-            if (handshake.is_none() || seat.is_err()) && incoming.may_retry() {
+            let is_crowded = this.rooms.handshakes.taken() >= HANDSHAKES_BEFORE_RETRY;
+            if is_crowded && incoming.may_retry() {
                 // Fails never: it was asked whether it may.
                 let _ = incoming.retry();
                 continue;
             }
-            let seat = match seat {
-                Ok(seat) => seat,
-                Err(why) => {
-                    warn!(from = %incoming.remote_address(), "connection refused: {why}");
-                    incoming.refuse();
-                    continue;
-                }
-            };
             let (this, serve) = (Arc::clone(&this), Arc::clone(&serve));
             tokio::spawn(async move {
-                let visitor = this.admit(incoming).await;
-                drop(handshake);
-                if let Some(visitor) = visitor {
-                    serve(visitor).await;
+                if let Some(visitor) = this.admit(incoming).await {
+                    this.attend(visitor, &*serve).await;
                 }
-                drop(seat);
             });
         }
     }
 
-    fn seat(&self, incoming: &Incoming) -> Result<Seat, &'static str> {
-        let place = Arc::clone(&self.places).try_acquire_owned();
-        let share = self
-            .by_address
-            .take(network_of(incoming.remote_address().ip()));
-        Ok(Seat {
-            _place: place.map_err(|_| "too many")?,
-            _share: share.ok_or("as many as one address may have")?,
-        })
-    }
-
+    /// Ends a handshake, unless it takes too long or has to give way.
     async fn admit(&self, incoming: Incoming) -> Option<Visitor> {
         let from = incoming.remote_address();
+        if self.rooms.members.is_full() {
+            if let Some(held_back) = self.lines.about(None) {
+                warn!(%from, held_back, "connection refused: too many");
+            }
+            incoming.refuse();
+            return None;
+        }
+        let place = self
+            .rooms
+            .handshakes
+            .push_in(Who::itself(network_of(from.ip())));
         let admitted = tokio::time::timeout(HANDSHAKE_TIMEOUT, self.door.admit_anybody(incoming));
-        match admitted.await {
-            Ok(Ok((connection, peer))) => {
-                let members = self.door.members().clone();
-                return Some(Visitor {
-                    connection,
-                    peer,
-                    members,
-                });
+        let fault = tokio::select! {
+            admitted = admitted => match admitted {
+                Ok(Ok((connection, peer))) => {
+                    let members = self.door.members().clone();
+                    return Some(Visitor { connection, peer, members });
+                }
+                Ok(Err(fault)) => Some(fault),
+                Err(_) => None,
+            },
+            () = place.gives_way() => None,
+        };
+        let line = self.lines.about(None);
+        match (fault, line) {
+            (Some(NotAdmitted::Refused { claims, fault }), Some(held_back)) => {
+                warn!(%from, name = claims.name, id = %claims.id, %fault, held_back, "refused");
             }
-            Ok(Err(NotAdmitted::Refused { claims, fault })) => {
-                warn!(%from, name = claims.name, id = %claims.id, %fault, "refused");
-            }
-            Ok(Err(cause)) => info!(%from, %cause, "handshake failed"),
-            Err(_) => info!(%from, "handshake not finished in time"),
+            (Some(cause), Some(held_back)) => info!(%from, %cause, held_back, "handshake failed"),
+            (None, Some(held_back)) => info!(%from, held_back, "handshake not finished in time"),
+            (_, None) => debug!(%from, "handshake failed"),
         }
         None
+    }
+
+    /// Serves somebody who has a place among those of its kind.
+    async fn attend<F: Future<Output = ()>>(
+        &self,
+        visitor: Visitor,
+        serve: &impl Fn(Visitor) -> F,
+    ) {
+        let connection = visitor.connection.clone();
+        let from = connection.remote_address();
+        let Some(peer) = &visitor.peer else {
+            let place = self
+                .rooms
+                .strangers
+                .push_in(Who::itself(network_of(from.ip())));
+            tokio::select! {
+                _ = tokio::time::timeout(STRANGER_TIMEOUT, serve(visitor)) => {}
+                () = place.gives_way() => {}
+            }
+            return connection.close(TOO_MANY, b"strangers may not stay");
+        };
+        let Some(_place) = self.rooms.members.try_enter(who(peer)) else {
+            if let Some(held_back) = self.lines.about(Some(peer.id)) {
+                let (name, id) = (&peer.name, &peer.id);
+                warn!(%from, peer = name, %id, held_back, "connection refused: as many as one member may have");
+            }
+            return connection.close(TOO_MANY, b"too many connections of this member");
+        };
+        serve(visitor).await;
     }
 }
 

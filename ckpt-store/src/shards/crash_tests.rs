@@ -1,7 +1,7 @@
 //! Power loss and disk errors at every step: what was acknowledged is whole, and nothing else is
 //! served, on the running host and after a restart.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use codec::CheckpointId;
@@ -13,7 +13,7 @@ use super::sample::Sample;
 use super::tests::{NOW, NOW_UNIX, commit, found, open, open_at, owner, put, reads};
 use super::{Lent, Store, StoreError};
 use crate::core::Key;
-use crate::core::ledger::charge;
+use crate::core::ledger::{CHECKPOINT_BYTES, charge};
 use crate::disk::Disk;
 use crate::disk::crash::{CrashDisk, Fault};
 use crate::shards::{Found, scan};
@@ -118,7 +118,7 @@ impl Client {
                         let words = Words::following(None, job, 1, None, &[checkpoint], &none);
                         let keys = Keys::from(owner.clone());
                         let notice = Notice::sign(&keys, Format::One, &[], &words)?;
-                        store.notice(NOW, &notice)?;
+                        store.notice(NOW, NOW_UNIX, &notice)?;
                     }
                     Op::Release(_) => {
                         let shard = sample.put(0).shard().ok_or(StoreError::Closed)?;
@@ -165,20 +165,28 @@ impl Client {
 /// The books are right: they say what the files say.
 fn check_books(disk: &CrashDisk, store: &Store, context: &str) {
     let (mut bytes, mut shards, mut manifests) = (0, 0, 0);
+    let mut checkpoints = BTreeSet::new();
     let mut bad = Vec::new();
     scan(disk, &mut |found| match found {
-        Found::Shard { shard, .. } => {
+        Found::Shard {
+            owner,
+            claim,
+            shard,
+            ..
+        } => {
+            checkpoints.insert((owner, claim.checkpoint));
             shards += 1;
             bytes += charge(shard.file_bytes);
         }
-        Found::Manifest { bytes: len, .. } => {
+        Found::Manifest { owner, claim, .. } => {
+            checkpoints.insert((owner, claim.checkpoint));
             manifests += 1;
-            bytes += charge(len);
         }
         Found::Notice(_) => {}
         other => bad.push(other),
     })
     .unwrap();
+    bytes += checkpoints.len() as u64 * CHECKPOINT_BYTES;
     let usage = store.usage(None);
     assert!(bad.is_empty(), "{context}: {bad:?}");
     assert_eq!(

@@ -22,12 +22,13 @@ use super::upload::Upload;
 use super::voids::{self, VOIDS, Voids};
 use super::writer::{ShardWriter, TempFile};
 use crate::core::catalog::{Claimed, CommitStep, Counts};
+use crate::core::ledger::Quota;
 use crate::core::notices::Job;
 use crate::core::{Catalog, Denied, Key, Millis, PutId, Shard};
 use crate::disk::{ChangeError, Disk};
 
 /// Most bytes of records in one answer; the asker gets the rest with its next question.
-const FOUND_BYTES_MAX: usize = 1 << 20;
+const FOUND_BYTES_MAX: usize = 256 << 10;
 
 /// How long to wait before what could not be removed is tried again.
 const SWEEP_RETRY: Duration = Duration::from_secs(60);
@@ -119,6 +120,8 @@ pub struct Store {
     voids: Mutex<Voids>,
     next_incoming: AtomicU64,
     is_poisoned: AtomicBool,
+    /// Time of day on which hosts agreed last, Unix seconds.
+    agreed_clock: AtomicU64,
 }
 
 /// What a host lends.
@@ -126,8 +129,8 @@ pub struct Store {
 pub struct Lent {
     /// Bytes in all; what it holds and nine tenths of what is free when not given.
     pub capacity: Option<u64>,
-    /// Bytes of these that one submitter may have; all when not given.
-    pub share: Option<u64>,
+    /// How much of this one submitter may have.
+    pub quota: Quota,
 }
 
 /// What a host has, for status.
@@ -174,7 +177,7 @@ impl Store {
                 catalog.ledger().used().saturating_add(free / 10 * 9)
             }
         };
-        catalog.lend(capacity, lent.share.unwrap_or(u64::MAX));
+        catalog.lend(capacity, lent.quota.of(capacity));
         let voids = voids::load(&*disk).map_err(failed())?;
         let store = Self {
             disk,
@@ -183,6 +186,7 @@ impl Store {
             voids: Mutex::new(voids),
             next_incoming: AtomicU64::new(0),
             is_poisoned: AtomicBool::new(false),
+            agreed_clock: AtomicU64::new(0),
         };
         // The daemon may have ended between hearing that they are gone and removing them.
         let gone = store.catalog().gone_keys();
@@ -219,7 +223,7 @@ impl Store {
     pub fn lend(&self, lent: Lent) {
         let mut catalog = self.catalog();
         let capacity = lent.capacity.unwrap_or(catalog.ledger().capacity());
-        catalog.lend(capacity, lent.share.unwrap_or(u64::MAX));
+        catalog.lend(capacity, lent.quota.of(capacity));
     }
 
     /// Bytes that the host holds and should not: beyond what it lends, or of the owner's reserve.
@@ -628,12 +632,17 @@ impl Store {
         Ok(true)
     }
 
+    /// Hears on which time of day the hosts agree, Unix seconds.
+    pub fn hear_clock(&self, agreed: u64) {
+        self.agreed_clock.store(agreed, Ordering::Relaxed);
+    }
+
     /// Hears what an owner says of a job: what is gone is removed. Returns how many checkpoints that
-    /// were.
+    /// were. `clock` is the time of day here, Unix seconds.
     ///
     /// # Errors
     /// When the owner has not signed it, there are too many, or the disk fails; asking again goes on.
-    pub fn notice(&self, now: Millis, notice: &Notice) -> Result<usize, StoreError> {
+    pub fn notice(&self, now: Millis, clock: u64, notice: &Notice) -> Result<usize, StoreError> {
         // Hosts pass notices on, and nothing of one ends with the key that signed it: a job key asks
         // each host, for each checkpoint.
         if notice.grant().is_some() {
@@ -641,7 +650,9 @@ impl Store {
         }
         let words = notice.words();
         let _changes = self.change()?;
-        if self.catalog().check_notice(words)? {
+        // The later of both: a machine whose clock stands at 1970 still hears of deletions.
+        let clock = clock.max(self.agreed_clock.load(Ordering::Relaxed));
+        if self.catalog().check_notice(words, clock)? {
             let path = notice_path(words.owner, words.job_tag);
             self.write(NOTICES, words.owner, &path, notice.bytes())?;
             self.catalog().noted(words.clone());

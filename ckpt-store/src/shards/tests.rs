@@ -15,6 +15,7 @@ use super::sample::Sample;
 use super::{Batch, Lent, Loaded, Store, StoreError};
 use crate::core::Millis;
 use crate::core::catalog::Claimed;
+use crate::core::ledger::{CHECKPOINT_BYTES, Quota};
 use crate::disk::Disk;
 use crate::disk::crash::{CrashDisk, Fault};
 
@@ -85,7 +86,7 @@ pub(super) fn found(store: &Store, owner: OwnerId) -> Vec<Manifest> {
 fn lent(capacity: u64) -> Lent {
     Lent {
         capacity: Some(capacity),
-        share: None,
+        quota: Quota::Percent(100),
     }
 }
 
@@ -250,7 +251,8 @@ fn only_what_is_here_and_right_is_committed() {
 fn space_is_reserved_before_bytes_flow_and_given_back() {
     let disk = CrashDisk::new(Fault::None, 0);
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
-    let (store, _) = Store::open(shared, lent(1 << 20), NOW, NOW_UNIX).unwrap();
+    let lent = lent((1 << 20) + CHECKPOINT_BYTES);
+    let (store, _) = Store::open(shared, lent, NOW, NOW_UNIX).unwrap();
     let store = Arc::new(store);
     let id = owner(1).id();
     let begin = |seed, expected_bytes| {
@@ -287,7 +289,7 @@ fn space_is_reserved_before_bytes_flow_and_given_back() {
     }
     assert_eq!(code(upload.write(&batch)), Some(Code::NoSpace));
     drop(upload);
-    assert_eq!(store.usage(None).free_bytes, 1 << 20);
+    assert_eq!(store.usage(None).free_bytes, (1 << 20) + CHECKPOINT_BYTES);
     // The disk itself can be the limit.
     disk.set_free_bytes(1000);
     assert_eq!(code(begin(6, 5000)), Some(Code::NoSpace));

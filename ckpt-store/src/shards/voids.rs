@@ -65,7 +65,7 @@ impl Store {
                 return Ok(false);
             }
             if known.is_none() && voids.len() >= OWNERS_MAX {
-                return Err(Denied::TooMany(OWNERS_MAX).into());
+                return Err(Denied::TooManyNotices.into());
             }
         }
         self.write_void(&void_path(owner), list.bytes())?;

@@ -6,11 +6,12 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-use ckpt_store::{Daemon, DaemonConfig};
+use ckpt_store::registry::RegistryConfig;
+use ckpt_store::{Daemon, DaemonConfig, Quota};
 use codec::seal::OwnerSecret;
 use protocol::grid::Grid;
 use protocol::identity::{
-    Authority, HostId, Identity, Role, Validity, certificate_to_pem, write_key,
+    Authority, HostId, Identity, JoinToken, Role, Validity, certificate_to_pem, write_key,
 };
 use tempfile::TempDir;
 
@@ -47,6 +48,29 @@ impl Lab {
         member(&self.authority, key, &[role])
     }
 
+    /// A registry that redeems tokens.
+    pub(crate) fn registry(&self) -> RegistryConfig {
+        let identity = self.member(Role::Registry);
+        let data_dir = self.dir.path().join("registry");
+        std::fs::create_dir_all(&data_dir).unwrap();
+        let key = identity.secret.id();
+        let delegated = self.authority.delegate("r1", key, validity()).unwrap();
+        std::fs::write(data_dir.join("enrol.crt"), certificate_to_pem(&delegated)).unwrap();
+        RegistryConfig {
+            grid: self.grid.clone(),
+            grid_file: self.dir.path().join("grid.toml"),
+            identity,
+            data_dir,
+            listen: ([127, 0, 0, 1], 0).into(),
+        }
+    }
+
+    /// A token that this registry redeems.
+    pub(crate) fn token(&self, registry: HostId, addr: SocketAddr) -> JoinToken {
+        let expires = validity().from + 600;
+        JoinToken::sign(&self.authority, registry, addr, expires, [7; 16])
+    }
+
     pub(crate) fn host_id(&self) -> HostId {
         HostId(self.host.secret.id())
     }
@@ -68,7 +92,7 @@ impl Lab {
             site: None,
             owner: None,
             capacity_bytes: Some(1 << 30),
-            share_bytes: None,
+            quota: Quota::default(),
             reserve_bytes: Some(0),
             memory_bytes: 64 << 20,
             repair: ckpt_store::repair::RepairSettings {

@@ -10,7 +10,9 @@ mod hostile;
 mod lab;
 mod owner;
 mod process;
+mod registry;
 mod requests;
 #[path = "../../src/shards/sample.rs"]
 mod sample;
+mod shares;
 mod unkind;

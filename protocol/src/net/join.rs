@@ -56,6 +56,17 @@ pub enum JoinError {
     },
 }
 
+/// An endpoint of a machine that has no certificate yet and believes only who has `registry`'s key.
+///
+/// # Errors
+/// When no socket can be had.
+pub fn stranger(registry: OwnerId, bind: SocketAddr) -> Result<Endpoint, EndpointError> {
+    let mut endpoint =
+        Endpoint::client(bind).map_err(|cause| EndpointError::Socket { addr: bind, cause })?;
+    endpoint.set_default_client_config(client_config(registry)?);
+    Ok(endpoint)
+}
+
 /// Redeems a token: returns the new member and the text of the grid file.
 ///
 /// # Errors
@@ -70,9 +81,7 @@ pub async fn join(
         SocketAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
         SocketAddr::V6(_) => ([0; 8], 0).into(),
     };
-    let mut endpoint =
-        Endpoint::client(any).map_err(|cause| EndpointError::Socket { addr: any, cause })?;
-    endpoint.set_default_client_config(client_config(token.registry.0)?);
+    let endpoint = stranger(token.registry.0, any)?;
     let failed = |cause| JoinError::Connect { addr, cause };
     let connecting = endpoint
         .connect(addr, Role::Registry.dns_name())

@@ -101,8 +101,8 @@ impl Announced {
         };
         Announcement {
             at: self.at,
-            storage_state: self.storage_state.index() as u8,
-            guest_state: self.guest_state.index() as u8,
+            storage_state: number(self.storage_state.index()),
+            guest_state: number(self.guest_state.index()),
             refuses_for_s: self.refuses_for_s,
             receives_bytes_per_s: self.receives_bytes_per_s.unwrap_or(0),
             curve_step_s: step.get(),
@@ -135,11 +135,20 @@ impl Announcement {
     }
 }
 
+/// The number of a state on the wire; none has more than a few.
+fn number(index: usize) -> u8 {
+    u8::try_from(index).unwrap_or(u8::MAX)
+}
+
 fn state<S: ModelState>(index: u8) -> Result<S, AnnouncementError> {
     let found = S::ALL.get(usize::from(index)).copied();
     found.ok_or(AnnouncementError::State(index))
 }
 
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "a survival curve has values of 0 to 1, and ONE fits"
+)]
 fn quantised(curve: &SurvivalCurve) -> Vec<u16> {
     let values = curve.values().iter().skip(1).take(CURVE_STEPS_MAX);
     values.map(|value| (value * ONE).round() as u16).collect()

@@ -1,7 +1,16 @@
 //! Messages as plain data. Nothing here does I/O.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
 pub mod announcement;
 pub mod code;
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "constants that follow from the geometry, far below 2^32"
+)]
 pub mod limits;
 pub mod message;
 pub mod parts;

@@ -186,6 +186,13 @@ impl SaveSession {
         (self.slots.get(attempt.shard.at()) == Some(&Some(id))).then_some(attempt)
     }
 
+    /// Makes an attempt the current one of its shard.
+    fn set_slot(&mut self, shard: ShardIndex, attempt: Option<AttemptId>) {
+        if let Some(slot) = self.slots.get_mut(shard.at()) {
+            *slot = attempt;
+        }
+    }
+
     fn rows_ready(&self) -> u64 {
         self.released + self.rows.len() as u64
     }
@@ -194,8 +201,9 @@ impl SaveSession {
     fn bytes_of(&self, rows: std::ops::Range<u64>) -> u64 {
         let first = rows.start.saturating_sub(self.released);
         let count = rows.end.saturating_sub(rows.start);
-        let kept = self.rows.iter().skip(first as usize);
-        kept.take(count as usize).map(|row| row.block).sum()
+        let many = |count| usize::try_from(count).unwrap_or(usize::MAX);
+        let kept = self.rows.iter().skip(many(first));
+        kept.take(many(count)).map(|row| row.block).sum()
     }
 
     /// When it is too late to go on.
@@ -230,12 +238,12 @@ impl SaveSession {
     }
 
     fn open(&mut self, shard: ShardIndex, candidate: Candidate) {
-        let id = AttemptId(self.attempts.len() as u32);
+        let id = AttemptId(u32::try_from(self.attempts.len()).unwrap_or(u32::MAX));
         let mut attempt = Attempt::new(shard, candidate.host, self.now);
         attempt.retries = candidate.retries;
         attempt.late = self.released > 0;
         self.attempts.push(attempt);
-        self.slots[shard.at()] = Some(id);
+        self.set_slot(shard, Some(id));
         self.actions.push_back(SaveAction::Open {
             attempt: id,
             shard,
@@ -409,7 +417,7 @@ impl SaveSession {
         if !self.faults.contains(&told) {
             self.faults.push(told);
         }
-        self.slots[shard.at()] = None;
+        self.set_slot(shard, None);
         self.unplaced.push(shard);
         self.place();
     }

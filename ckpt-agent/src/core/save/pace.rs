@@ -37,6 +37,10 @@ impl Pace {
         self.0 * bytes as f64
     }
 
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "at most 10^12, and never negative"
+    )]
     fn bytes_per_second(self) -> u64 {
         (1.0 / self.0.max(1e-12)) as u64
     }

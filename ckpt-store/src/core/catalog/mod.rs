@@ -18,10 +18,12 @@ use protocol::wire::limits::UNCOMMITTED_LIFETIME;
 use protocol::wire::message::{Claim, PutShard};
 
 use super::Millis;
-use super::ledger::{Ledger, NoSpace, Promise};
-use super::notices::{Job, KEPT_MS, Notices};
+use super::ledger::{CHECKPOINT_BYTES, Ledger, NoSpace, Promise};
+use super::notices::{AHEAD_MS, Job, KEPT_MS, Notices};
+use super::places::{Stock, Who};
 
-/// Most checkpoints that a host knows, claims included. Each takes some 300 bytes of memory.
+/// Most checkpoints that a host knows, claims included. Each takes some 300 bytes of memory. An owner
+/// adds no more than it leaves for others.
 pub const CHECKPOINTS_MAX: usize = 1 << 16;
 
 /// Most checkpoints of one owner that are claimed or written, and not committed.
@@ -29,6 +31,10 @@ pub const UNCOMMITTED_MAX: usize = 1024;
 
 /// What a shard of unknown size is promised at first, and what it grows by.
 const GROWTH_BYTES: u64 = 8 << 20;
+
+/// What a shard of known size is promised at first, if it is not smaller; later twice what has come.
+/// The rest stays for others until it is needed.
+const FIRST_BYTES: u64 = 64 << 20;
 
 /// A checkpoint of an owner. Ids are chosen by owners: two owners may choose the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,9 +73,12 @@ pub enum Denied {
     /// Its owner said that it is gone.
     #[error("the checkpoint was deleted by its owner")]
     Gone,
-    /// As many notices as the host keeps.
-    #[error("{0} notices, no more are taken")]
-    TooManyNotices(usize),
+    /// As many notices of the owner as the host keeps, or as many words in them.
+    #[error("too many notices of this owner, no more are taken")]
+    TooManyNotices,
+    /// A notice whose number is a time to come: it could not be replaced until then.
+    #[error("a notice from the future: check the clock of the machine that made it")]
+    FromTheFuture,
     /// The shard is here, or being written.
     #[error("shard {0} is here or being written")]
     Exists(ShardIndex),
@@ -84,9 +93,14 @@ pub enum Denied {
     /// The host is full.
     #[error(transparent)]
     NoSpace(#[from] NoSpace),
-    /// The host knows too many checkpoints.
-    #[error("{0} checkpoints, no more are taken")]
-    TooMany(usize),
+    /// The owner has as many checkpoints here as are left for others.
+    #[error("{of_owner} checkpoints of this owner among {all}, no more are taken")]
+    TooMany {
+        /// The owner's.
+        of_owner: u64,
+        /// Everybody's.
+        all: u64,
+    },
     /// The owner has begun too many checkpoints.
     #[error("{0} uncommitted checkpoints of this owner, no more are taken")]
     TooManyUncommitted(usize),
@@ -109,7 +123,8 @@ impl Denied {
             Self::NotFound | Self::Gone => Code::NotFound,
             Self::Exists(_) => Code::Exists,
             Self::VersionTaken { .. } => Code::VersionTaken,
-            Self::NoSpace(_) | Self::TooMany(_) | Self::TooManyNotices(_) => Code::NoSpace,
+            Self::NoSpace(_) | Self::TooMany { .. } | Self::TooManyNotices => Code::NoSpace,
+            Self::FromTheFuture => Code::BadRequest,
             Self::TooManyUncommitted(_) => Code::Busy,
             Self::Contradiction(_) => Code::Mismatch,
         }
@@ -148,6 +163,8 @@ struct Checkpoint {
     expires: Millis,
     /// Shards that are being written.
     puts: u32,
+    /// Whether the owner pays its price: as long as something of it is on the disk.
+    is_charged: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -155,6 +172,10 @@ struct Put {
     key: Key,
     shard: ShardIndex,
     promise: Promise,
+    /// Bytes that its file will have, where the client says so.
+    whole: Option<u64>,
+    /// What its checkpoint costs in addition, if it is the first of it.
+    price: u64,
     /// The checkpoint was forgotten: nothing may come of this.
     forgotten: bool,
 }
@@ -173,17 +194,35 @@ pub struct Counts {
 }
 
 /// The books of a host; to begin with of an empty one that lends nothing.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Catalog {
     checkpoints: BTreeMap<Key, Checkpoint>,
     versions: BTreeSet<(OwnerId, JobTag, Version, CheckpointId)>,
     deadlines: BTreeSet<(Millis, Key)>,
     uncommitted: BTreeMap<OwnerId, usize>,
+    entries: Stock<OwnerId>,
     puts: BTreeMap<PutId, Put>,
     next_put: u64,
     counts: Counts,
     ledger: Ledger,
     notices: Notices,
+}
+
+impl Default for Catalog {
+    fn default() -> Self {
+        Self {
+            checkpoints: BTreeMap::new(),
+            versions: BTreeSet::new(),
+            deadlines: BTreeSet::new(),
+            uncommitted: BTreeMap::new(),
+            entries: Stock::new(CHECKPOINTS_MAX as u64),
+            puts: BTreeMap::new(),
+            next_put: 0,
+            counts: Counts::default(),
+            ledger: Ledger::default(),
+            notices: Notices::default(),
+        }
+    }
 }
 
 impl Catalog {
@@ -236,18 +275,28 @@ impl Catalog {
         &self.notices
     }
 
-    /// Whether a notice is to be kept: it is news, and of a job of which something is or was here.
+    /// Whether a notice is to be kept at `clock`, Unix seconds: it is news, and of a job of which
+    /// something is committed here, or was.
     ///
     /// # Errors
-    /// When there are too many.
-    pub fn check_notice(&self, words: &Words) -> Result<bool, Denied> {
+    /// When the owner has too many, or its number is a time to come.
+    pub fn check_notice(&self, words: &Words, clock: u64) -> Result<bool, Denied> {
         let job = (words.owner, words.job_tag);
-        let concerns = self.has_job(job) || self.notices.get(job).is_some();
+        let known = self.notices.get(job);
+        let concerns = known.is_some() || self.has_committed(job);
         if !concerns || !self.notices.is_news(words) {
             return Ok(false);
         }
+        // One that is here already, from the time when none were refused, can still be replaced.
+        let latest = known.map_or(0, |known| known.number);
+        let latest = latest
+            .max(clock.saturating_mul(1000))
+            .saturating_add(AHEAD_MS);
+        if words.number > latest {
+            return Err(Denied::FromTheFuture);
+        }
         if !self.notices.has_room_for(words) {
-            return Err(Denied::TooManyNotices(self.notices.iter().count()));
+            return Err(Denied::TooManyNotices);
         }
         Ok(true)
     }
@@ -333,6 +382,11 @@ impl Catalog {
         self.versions_of(owner, tag).next().is_some()
     }
 
+    fn has_committed(&self, (owner, tag): Job) -> bool {
+        let mut all = self.entries_of(owner, tag);
+        all.any(|(_, checkpoint)| self.is_committed(Key { owner, checkpoint }))
+    }
+
     fn check_not_gone(&self, owner: OwnerId, claim: &Claim) -> Result<(), Denied> {
         let job = (owner, claim.job_tag);
         if self.notices.is_gone(job, claim.checkpoint) {
@@ -349,10 +403,19 @@ impl Catalog {
 
     /// All versions of a job, ascending.
     fn versions_of(&self, owner: OwnerId, tag: JobTag) -> impl DoubleEndedIterator<Item = Version> {
+        self.entries_of(owner, tag).map(|(version, _)| version)
+    }
+
+    /// All versions of a job, ascending, and whose they are.
+    fn entries_of(
+        &self,
+        owner: OwnerId,
+        tag: JobTag,
+    ) -> impl DoubleEndedIterator<Item = (Version, CheckpointId)> {
         let entry = |version, id| (owner, tag, Version(version), CheckpointId(id));
         self.versions
             .range(entry(0, [0; 16])..=entry(u64::MAX, [u8::MAX; 16]))
-            .map(|&(_, _, version, _)| version)
+            .map(|&(_, _, version, checkpoint)| (version, checkpoint))
     }
 
     /// Reserves a version for a checkpoint. The same claim again renews it.
@@ -388,8 +451,20 @@ impl Catalog {
         if self.has_shard(key, shard) {
             return Err(Denied::Exists(shard));
         }
-        let wanted = first_promise(put.expected_bytes, self.ledger.left_for(owner, free));
-        let promise = self.ledger.promise(owner, wanted, free)?;
+        let is_charged = self.checkpoints.get(&key).is_some_and(|one| one.is_charged);
+        let price = if is_charged { 0 } else { CHECKPOINT_BYTES };
+        let left = self.ledger.left_for(owner, free);
+        let whole = whole_file(put.expected_bytes);
+        let first = match whole {
+            // What does not fit is refused at once, although the rest is promised later.
+            Some(whole) => {
+                self.ledger
+                    .check(owner, whole.saturating_add(price), free)?;
+                whole.min(FIRST_BYTES)
+            }
+            None => GROWTH_BYTES.min(left.saturating_sub(price)).max(1),
+        };
+        let promise = self.ledger.promise(owner, first + price, free)?;
         if let Err(denied) = self.hold_version(now, owner, &put.claim) {
             self.ledger.release(promise);
             return Err(denied);
@@ -405,6 +480,8 @@ impl Catalog {
             key,
             shard,
             promise,
+            whole,
+            price,
             forgotten,
         };
         self.puts.insert(id, put);
@@ -428,17 +505,19 @@ impl Catalog {
             return Err(Denied::NotFound);
         }
         self.ledger.note_written(&mut put.promise, written);
-        let Some(missing) = wanted
-            .checked_sub(put.promise.bytes())
-            .filter(|&more| more > 0)
-        else {
+        let promised = put.promise.bytes();
+        let wanted = wanted.saturating_add(put.price);
+        let Some(missing) = wanted.checked_sub(promised).filter(|&more| more > 0) else {
             return Ok(());
         };
-        let comfortable = missing
-            .max(GROWTH_BYTES)
-            .min(self.ledger.left_for(put.key.owner, free));
-        self.ledger
-            .extend(&mut put.promise, comfortable.max(missing), free)?;
+        let whole = put.whole.map(|whole| whole.saturating_add(put.price));
+        let comfortable = match whole.filter(|&whole| whole >= wanted) {
+            Some(whole) => wanted.saturating_mul(2).min(whole) - promised,
+            None => missing.max(GROWTH_BYTES),
+        };
+        let left = self.ledger.left_for(put.key.owner, free);
+        let more = comfortable.min(left).max(missing);
+        self.ledger.extend(&mut put.promise, more, free)?;
         Ok(())
     }
 
@@ -527,8 +606,23 @@ impl Catalog {
             checkpoint.manifest_bytes = Some(bytes);
             self.deadlines.remove(&(checkpoint.expires, key));
             self.counts.committed += 1;
-            self.ledger.store(key.owner, bytes);
             self.drop_uncommitted(key.owner);
+        }
+        self.settle(key);
+    }
+
+    /// Has the owner pay the price of a checkpoint of which something is on the disk, and no more
+    /// when nothing is. The manifest is part of the price.
+    fn settle(&mut self, key: Key) {
+        let Some(checkpoint) = self.checkpoints.get_mut(&key) else {
+            return;
+        };
+        let is_due = !checkpoint.shards.is_empty() || checkpoint.manifest_bytes.is_some();
+        let was_due = std::mem::replace(&mut checkpoint.is_charged, is_due);
+        match (was_due, is_due) {
+            (false, true) => self.ledger.store(key.owner, CHECKPOINT_BYTES),
+            (true, false) => self.ledger.remove(key.owner, CHECKPOINT_BYTES),
+            _ => {}
         }
     }
 
@@ -616,14 +710,14 @@ impl Catalog {
         let Some(checkpoint) = self.checkpoints.get_mut(&key) else {
             return;
         };
-        if let Some(bytes) = checkpoint.manifest_bytes.take() {
+        if checkpoint.manifest_bytes.take().is_some() {
             checkpoint.expires = now;
             self.deadlines.insert((now, key));
             self.counts.committed -= 1;
             self.counts.uncommitted += 1;
             *self.uncommitted.entry(key.owner).or_default() += 1;
-            self.ledger.remove(key.owner, bytes);
         }
+        self.settle(key);
     }
 
     /// Notes that a shard is gone from the disk.
@@ -637,6 +731,7 @@ impl Catalog {
             self.counts.shards -= 1;
             self.ledger.remove(key.owner, removed.file_bytes);
         }
+        self.settle(key);
     }
 
     /// Strikes a checkpoint of which nothing is on the disk any more.
@@ -651,6 +746,7 @@ impl Catalog {
             self.versions.remove(&version_entry(key, &checkpoint));
             self.deadlines.remove(&(checkpoint.expires, key));
             self.drop_uncommitted(key.owner);
+            self.entries.take(Who::itself(key.owner), 1);
         }
     }
 
@@ -730,8 +826,9 @@ impl Catalog {
         if let Some(holder) = self.holders(owner, claim.job_tag, version).next() {
             return Err(Denied::VersionTaken { version, holder });
         }
-        if self.checkpoints.len() >= CHECKPOINTS_MAX {
-            return Err(Denied::TooMany(self.checkpoints.len()));
+        if !self.entries.has_room(Who::itself(owner), 1) {
+            let (of_owner, all) = (self.entries.of(owner), self.entries.all());
+            return Err(Denied::TooMany { of_owner, all });
         }
         let uncommitted = self.uncommitted.get(&owner).copied().unwrap_or_default();
         if uncommitted >= UNCOMMITTED_MAX {
@@ -753,10 +850,12 @@ impl Catalog {
             manifest_bytes: None,
             expires,
             puts: 0,
+            is_charged: false,
         };
         self.versions.insert(version_entry(key, &checkpoint));
         self.deadlines.insert((expires, key));
         self.checkpoints.insert(key, checkpoint);
+        self.entries.add(Who::itself(key.owner), 1);
         self.counts.uncommitted += 1;
         *self.uncommitted.entry(key.owner).or_default() += 1;
     }
@@ -778,6 +877,7 @@ impl Catalog {
             self.counts.shards += 1;
             self.ledger.store(key.owner, shard.file_bytes);
         }
+        self.settle(key);
     }
 
     fn has_shard(&self, key: Key, shard: ShardIndex) -> bool {
@@ -809,14 +909,13 @@ fn version_entry(key: Key, checkpoint: &Checkpoint) -> (OwnerId, JobTag, Version
     (owner, checkpoint.job_tag, checkpoint.version, id)
 }
 
-/// Space for a shard of about `expected` block bytes: with its table, or a first part when the
-/// size is not known.
-fn first_promise(expected: u64, left: u64) -> u64 {
+/// Bytes of the file of a shard of about `expected` block bytes, with its table; `None` when the size
+/// is not known.
+const fn whole_file(expected: u64) -> Option<u64> {
     if expected == 0 {
-        GROWTH_BYTES.min(left).max(1)
-    } else {
-        expected.saturating_add(expected / 512).saturating_add(4096)
+        return None;
     }
+    Some(expected.saturating_add(expected / 512).saturating_add(4096))
 }
 
 #[cfg(test)]

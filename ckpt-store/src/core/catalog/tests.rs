@@ -1,6 +1,8 @@
 //! The books against a model that keeps a list and looks through all of it.
 
 use codec::geometry::Redundancy;
+use codec::notice::{Intervals, Words};
+use codec::seal::OwnerSecret;
 use proptest::prelude::*;
 
 use super::*;
@@ -250,7 +252,8 @@ impl Pair {
         if is_written || is_here {
             assert_eq!(begun, Err(Denied::Exists(index)));
         } else if let Err(Denied::NoSpace(refused)) = begun {
-            assert!(refused.wanted > left && expected_bytes.max(1) * 2 > left / 2);
+            let at_most = expected_bytes.max(1) * 2 + 4 * CHECKPOINT_BYTES;
+            assert!(refused.wanted > left && at_most > left / 2);
         } else {
             assert_eq!(
                 begun.as_ref().map(|_| ()).map_err(Denied::code),
@@ -318,8 +321,10 @@ impl Pair {
         assert_eq!(counts.puts, self.puts.len() as u64);
         let shards: Vec<_> = self.known.iter().flat_map(|known| &known.shards).collect();
         assert_eq!(counts.shards, shards.len() as u64);
+        let paid = self.known.iter();
+        let paid = paid.filter(|known| known.committed || !known.shards.is_empty());
         let stored: u64 = shards.iter().map(|(_, bytes)| charge(*bytes)).sum::<u64>()
-            + committed as u64 * charge(100);
+            + paid.count() as u64 * CHECKPOINT_BYTES;
         let used = self.catalog.ledger().used();
         if self.puts.is_empty() {
             assert_eq!(used, stored);
@@ -398,4 +403,215 @@ fn one_owner_can_not_fill_the_books() {
         catalog.claim(Millis(0), modest, &claim(0)),
         Ok(Claimed::Yes)
     );
+}
+
+/// A committed checkpoint of one byte, as large as `number` allows to tell it from others.
+fn commit_small(
+    catalog: &mut Catalog,
+    owner: OwnerId,
+    job: u8,
+    number: u64,
+) -> Result<Key, Denied> {
+    let mut id = [0; 16];
+    id[..8].copy_from_slice(&number.to_le_bytes());
+    let claim = Claim {
+        job_tag: JobTag([job; 32]),
+        version: Version(number + 1),
+        checkpoint: CheckpointId(id),
+    };
+    let redundancy = Redundancy::new(1, 1).unwrap();
+    let put = PutShard {
+        claim,
+        redundancy,
+        shard: 0,
+        expected_bytes: 1,
+    };
+    let who = Who { owner, claim };
+    let index = redundancy.shard(0).unwrap();
+    let id = catalog.begin_put(Millis(0), owner, &put, index, FREE)?;
+    catalog.finish_put(Millis(0), id, shard(who, 0, 4096))?;
+    catalog.committed(who.key(), 400);
+    Ok(who.key())
+}
+
+#[test]
+fn whoever_commits_without_end_leaves_half_of_the_books() {
+    let mut catalog = Catalog::default();
+    catalog.lend(1 << 50, u64::MAX);
+    let (greedy, modest) = (OwnerId([1; 32]), OwnerId([2; 32]));
+    let mut number = 0;
+    let refused = loop {
+        match commit_small(&mut catalog, greedy, 1, number) {
+            Ok(_) => number += 1,
+            Err(refused) => break refused,
+        }
+    };
+    let half = CHECKPOINTS_MAX as u64 / 2;
+    let (of_owner, all) = (half, half);
+    assert_eq!(refused, Denied::TooMany { of_owner, all });
+    for number in 0..1000 {
+        commit_small(&mut catalog, modest, 1, number).unwrap();
+    }
+    let key = catalog.find(greedy, None, None).next().unwrap();
+    catalog.forgotten(Millis(0), key);
+    assert_eq!(catalog.entries.of(greedy), half - 1);
+}
+
+#[test]
+fn small_checkpoints_have_their_price() {
+    let mut catalog = Catalog::default();
+    catalog.lend(64 << 20, 32 << 20);
+    let owner = OwnerId([1; 32]);
+    let mut keys = Vec::new();
+    while let Ok(key) = commit_small(&mut catalog, owner, 1, keys.len() as u64) {
+        keys.push(key);
+    }
+    let each = CHECKPOINT_BYTES + charge(4096);
+    assert_eq!(keys.len() as u64, (32 << 20) / each);
+    for key in keys {
+        catalog.forgotten(Millis(0), key);
+    }
+    assert_eq!(catalog.ledger().used(), 0);
+}
+
+#[test]
+fn a_promise_follows_what_has_come() {
+    let mut catalog = Catalog::default();
+    catalog.lend(1 << 40, u64::MAX);
+    let owner = OwnerId([1; 32]);
+    let who = Who {
+        owner,
+        claim: Claim {
+            job_tag: JobTag([1; 32]),
+            version: Version(1),
+            checkpoint: CheckpointId([1; 16]),
+        },
+    };
+    let redundancy = Redundancy::new(1, 1).unwrap();
+    let mut put = PutShard {
+        claim: who.claim,
+        redundancy,
+        shard: 0,
+        expected_bytes: 40 << 30,
+    };
+    let index = redundancy.shard(0).unwrap();
+    let id = catalog
+        .begin_put(Millis(0), owner, &put, index, FREE)
+        .unwrap();
+    assert_eq!(catalog.ledger().used(), FIRST_BYTES + CHECKPOINT_BYTES);
+    for come in [1 << 20, 65 << 20, 1 << 30] {
+        catalog.grow_put(id, come, come, FREE).unwrap();
+        let most = (2 * (come + CHECKPOINT_BYTES)).max(FIRST_BYTES + CHECKPOINT_BYTES);
+        assert!(catalog.ledger().used() <= most, "{come}");
+    }
+    catalog.grow_put(id, 40 << 30, 40 << 30, FREE).unwrap();
+    let whole = whole_file(40 << 30).unwrap() + CHECKPOINT_BYTES;
+    assert_eq!(catalog.ledger().used(), whole);
+    catalog.abort_put(id);
+    assert_eq!(catalog.ledger().used(), 0);
+    put.expected_bytes = 1 << 40;
+    let refused = catalog.begin_put(Millis(0), owner, &put, index, FREE);
+    assert!(matches!(refused, Err(Denied::NoSpace(_))), "{refused:?}");
+}
+
+const CLOCK: u64 = 1_800_000_000;
+
+fn words(owner: &OwnerSecret, job: u16, number: u64, gone: usize) -> Words {
+    let mut tag = [0; 32];
+    tag[..2].copy_from_slice(&job.to_le_bytes());
+    let gone: Vec<_> = (0..gone).map(|at| CheckpointId([at as u8; 16])).collect();
+    let job = (owner.id(), JobTag(tag));
+    Words::following(None, job, number, None, &gone, &Intervals::default())
+}
+
+#[test]
+fn only_a_committed_checkpoint_makes_room_for_a_notice() {
+    let owner = OwnerSecret::new([1; 32]);
+    let mut catalog = Catalog::default();
+    catalog.lend(1 << 40, u64::MAX);
+    let mut about = words(&owner, 0, CLOCK * 1000, 1);
+    about.job_tag = JobTag([1; 32]);
+    assert_eq!(
+        catalog.check_notice(&about, CLOCK),
+        Ok(false),
+        "nothing is here"
+    );
+    let claim = Claim {
+        job_tag: about.job_tag,
+        version: Version(1),
+        checkpoint: CheckpointId([7; 16]),
+    };
+    catalog.claim(Millis(0), owner.id(), &claim).unwrap();
+    assert_eq!(
+        catalog.check_notice(&about, CLOCK),
+        Ok(false),
+        "a claim is nothing yet"
+    );
+    let key = commit_small(&mut catalog, owner.id(), 1, 5).unwrap();
+    assert_eq!(catalog.check_notice(&about, CLOCK), Ok(true));
+    catalog.noted(about.clone());
+    catalog.forgotten(Millis(0), key);
+    about.number += 1;
+    assert_eq!(catalog.check_notice(&about, CLOCK), Ok(true), "it was here");
+}
+
+#[test]
+fn a_notice_from_a_year_to_come_is_refused() {
+    let owner = OwnerSecret::new([1; 32]);
+    let mut catalog = Catalog::default();
+    catalog.lend(1 << 40, u64::MAX);
+    commit_small(&mut catalog, owner.id(), 1, 5).unwrap();
+    let mut about = words(&owner, 0, CLOCK * 1000 + AHEAD_MS, 1);
+    about.job_tag = JobTag([1; 32]);
+    assert_eq!(catalog.check_notice(&about, CLOCK), Ok(true));
+    about.number += 1;
+    assert_eq!(
+        catalog.check_notice(&about, CLOCK),
+        Err(Denied::FromTheFuture)
+    );
+    // One that came when this was not refused yet can be replaced.
+    catalog.noted(about.clone());
+    about.number += 1;
+    assert_eq!(catalog.check_notice(&about, CLOCK), Ok(true));
+}
+
+#[test]
+fn the_notices_of_one_owner_leave_room_for_those_of_others() {
+    let (greedy, modest) = (OwnerSecret::new([1; 32]), OwnerSecret::new([2; 32]));
+    let mut notices = Notices::default();
+    let template = words(&greedy, 0, 1, 128);
+    let about = |owner: &OwnerSecret, job: u16, gone: usize| {
+        let mut words = template.clone();
+        words.owner = owner.id();
+        words.job_tag.0[..2].copy_from_slice(&job.to_le_bytes());
+        words.gone.truncate(gone);
+        words
+    };
+    let mut job = 0;
+    while notices.has_room_for(&about(&greedy, job, 128)) {
+        notices.enter(about(&greedy, job, 128));
+        job += 1;
+    }
+    assert_eq!(
+        usize::from(job),
+        crate::core::notices::GONE_TOTAL_MAX / 2 / 128
+    );
+    while notices.has_room_for(&about(&greedy, job, 0)) {
+        notices.enter(about(&greedy, job, 0));
+        job += 1;
+    }
+    assert_eq!(usize::from(job), crate::core::notices::NOTICES_MAX / 2);
+    assert!(
+        notices.has_room_for(&about(&greedy, 0, 128)),
+        "it replaces one as large"
+    );
+    for job in 0..100 {
+        assert!(notices.has_room_for(&about(&modest, job, 128)));
+        notices.enter(about(&modest, job, 128));
+    }
+    let jobs: Vec<Job> = notices.iter().map(|(job, _)| *job).collect();
+    for job in jobs {
+        notices.remove(job);
+    }
+    assert!(notices.has_room_for(&about(&greedy, 0, 128)));
 }

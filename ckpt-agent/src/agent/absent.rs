@@ -1,0 +1,106 @@
+//! When it may be said that a job has no checkpoint.
+
+use codec::{JobId, Version};
+use tokio::time::Instant;
+
+use super::gather::Gathered;
+use super::{Agent, DATA_USUAL, PARITY_USUAL, RestoreRequest, Which, unix_seconds};
+use crate::report::{ExitStatus, Failure, RestoreReport};
+
+impl Agent {
+    /// The answer of a restore when no host that answers shows what is wanted.
+    pub(super) fn nothing(
+        &self,
+        request: &RestoreRequest,
+        gathered: &Gathered,
+        doing: &str,
+        started: Instant,
+    ) -> Result<RestoreReport, Failure> {
+        let silent = gathered.silent.len();
+        let is_known = self.newest_seen(&request.job).is_some();
+        let least_data = least_data(request.least_data, self.hosts.count());
+        if request.if_exists && !may_be_hidden(silent, least_data, is_known) {
+            return Ok(RestoreReport {
+                job: request.job.clone(),
+                version: None,
+                target: String::new(),
+                image_bytes: 0,
+                fetched_bytes: 0,
+                files: 0,
+                seconds: started.elapsed().as_secs_f64(),
+                sources: Vec::new(),
+                skipped: Vec::new(),
+                warnings: Vec::new(),
+            });
+        }
+        let what = match request.which {
+            Which::Newest => "no checkpoint".to_owned(),
+            Which::Version(version) => format!("no version {version}"),
+        };
+        let mut failure = Failure::new(
+            ExitStatus::NotFound,
+            format!(
+                "{doing}: {what} found at the {} hosts that answer",
+                gathered.answered.len()
+            ),
+        )
+        .next("ckpt list");
+        failure.state = self.note_of_void(gathered, request.which);
+        failure.hosts = self.silent_notes(gathered);
+        // Hosts that are silent may hold what was not found.
+        if !gathered.silent.is_empty() {
+            failure.status = ExitStatus::TooFewHosts;
+            failure.next = Some(if request.if_exists && !is_known {
+                format!(
+                    "again when fewer than {least_data} hosts are silent: ckpt hosts; jobs that are \
+                     saved with at least N data shards: --data N"
+                )
+            } else {
+                "again when more hosts are up: ckpt hosts".into()
+            });
+        }
+        Err(failure)
+    }
+
+    /// The newest version of a job that this machine ever saw.
+    fn newest_seen(&self, job: &JobId) -> Option<Version> {
+        let job_tag = self.keys.job_tag(job)?;
+        self.notebook.read(unix_seconds()).newest(job_tag)
+    }
+}
+
+/// The fewest data shards that a checkpoint may have which no answering host shows: what the user says,
+/// else what `save` makes unless it is told otherwise. In a grid that is too small for that, any number.
+fn least_data(said: Option<u8>, hosts: usize) -> usize {
+    let usual = hosts >= usize::from(DATA_USUAL + PARITY_USUAL);
+    let assumed = if usual { DATA_USUAL } else { 1 };
+    usize::from(said.unwrap_or(assumed)).max(1)
+}
+
+/// Whether the hosts that are `silent` could have a checkpoint all to themselves that can be restored.
+/// For that they have to be as many as its data shards, since no host needs to be counted for two. On
+/// a machine that has seen a version of the job, one silent host is enough to doubt that there is none.
+const fn may_be_hidden(silent: usize, least_data: usize, is_known: bool) -> bool {
+    silent >= least_data || (is_known && silent > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fewer_silent_hosts_than_data_shards_hide_nothing() {
+        let data = least_data(None, 7);
+        assert_eq!(data, 3);
+        assert!(!may_be_hidden(0, data, true) && !may_be_hidden(2, data, false));
+        assert!(may_be_hidden(3, data, false));
+        assert!(
+            may_be_hidden(1, data, true),
+            "this machine knows that there was one"
+        );
+        // Two mirrors, as the user says; and a grid in which nobody can save with the usual numbers.
+        assert!(may_be_hidden(1, least_data(Some(1), 7), false));
+        assert!(may_be_hidden(1, least_data(None, 4), false));
+        assert!(!may_be_hidden(1, least_data(Some(2), 4), false));
+    }
+}

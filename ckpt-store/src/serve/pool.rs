@@ -1,0 +1,301 @@
+//! Places that connections and requests take. [`crate::core::places`] decides; here is what waits
+//! and what is woken.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, oneshot};
+use tokio::time::timeout;
+
+use super::Clock;
+use crate::core::places::{Entry, Meter, Places, Slowness, Ticket, Who};
+
+/// How long a request waits for a place before it is told to come back.
+pub const PLACE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How often one that waits looks whether a place is held by somebody slow.
+const HURRY_PERIOD: Duration = Duration::from_millis(250);
+
+/// How large a pool is.
+#[derive(Clone, Copy, Debug)]
+pub struct Size {
+    /// Places.
+    pub places: usize,
+    /// Requests that may wait for one; none do when it is 0.
+    pub queue: usize,
+}
+
+/// Places of one kind. `K` names members.
+#[derive(Debug)]
+pub struct Pool<K: Ord + Copy> {
+    clock: Clock,
+    /// Time in which a transfer has to move [`crate::core::places::FLOOR_BYTES`] while others wait.
+    given_ms: u64,
+    state: Mutex<State<K>>,
+    left: Notify,
+}
+
+#[derive(Debug)]
+struct State<K: Ord + Copy> {
+    places: Places<K>,
+    pulses: BTreeMap<Ticket, Arc<Pulse>>,
+    waiting: BTreeMap<Ticket, oneshot::Sender<()>>,
+}
+
+/// How one who has a place gets on, and whether it has to give way.
+#[derive(Debug, Default)]
+struct Pulse {
+    meter: Mutex<Meter>,
+    gives_way: Notify,
+}
+
+/// A place; given back when dropped.
+#[derive(Debug)]
+pub struct Place<K: Ord + Copy> {
+    pool: Arc<Pool<K>>,
+    ticket: Ticket,
+    pulse: Arc<Pulse>,
+}
+
+impl<K: Ord + Copy> Pool<K> {
+    /// A pool of which all places are free. A transfer that moves too little in `given` loses its
+    /// place to one that waits.
+    pub fn new(size: Size, clock: Clock, given: Duration) -> Arc<Self> {
+        Arc::new(Self {
+            clock,
+            given_ms: u64::try_from(given.as_millis()).unwrap_or(u64::MAX),
+            state: Mutex::new(State {
+                places: Places::new(size.places, size.queue),
+                pulses: BTreeMap::new(),
+                waiting: BTreeMap::new(),
+            }),
+            left: Notify::new(),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<K>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many places are taken.
+    pub fn taken(&self) -> usize {
+        self.state().places.taken()
+    }
+
+    /// Whether all places are taken.
+    pub fn is_full(&self) -> bool {
+        self.state().places.is_full()
+    }
+
+    /// A place at once or not at all.
+    pub fn try_enter(self: &Arc<Self>, who: Who<K>) -> Option<Place<K>> {
+        self.ask(who)
+            .filter(|(_, waits)| waits.is_none())
+            .map(|(place, _)| place)
+    }
+
+    /// Waits up to [`PLACE_TIMEOUT`] for a place. Where one is held by somebody slow, that one has
+    /// to give way.
+    pub async fn enter(self: &Arc<Self>, who: Who<K>) -> Option<Place<K>> {
+        let (place, waits) = self.ask(who)?;
+        let Some(mut granted) = waits else {
+            return Some(place);
+        };
+        let mut hurry = tokio::time::interval(HURRY_PERIOD);
+        let waiting = async {
+            loop {
+                tokio::select! {
+                    biased;
+                    granted = &mut granted => return granted.is_ok(),
+                    _ = hurry.tick() => self.hurry(place.ticket),
+                }
+            }
+        };
+        // Dropped without a grant, it leaves the queue; with one that came too late, it passes it on.
+        let granted = timeout(PLACE_TIMEOUT, waiting).await;
+        granted.unwrap_or(false).then_some(place)
+    }
+
+    /// A place in any case; where all are taken, the oldest of those of whom most are here gives way.
+    pub fn push_in(self: &Arc<Self>, who: Who<K>) -> Place<K> {
+        let mut state = self.state();
+        let (ticket, pushed) = state.places.push_in(who);
+        state.wake(pushed);
+        let pulse = state.pulse(ticket);
+        drop(state);
+        self.place(ticket, pulse)
+    }
+
+    /// Has the slowest give way, of a member's or of all, and waits, within `limit`, until somebody
+    /// has left; false when nobody is slow.
+    pub async fn cleared(&self, of: Option<K>, limit: Duration) -> bool {
+        let mut left = std::pin::pin!(self.left.notified());
+        // From here on nobody leaves unnoticed.
+        left.as_mut().enable();
+        let is_one_slow = {
+            let mut state = self.state();
+            let State { places, pulses, .. } = &mut *state;
+            let slowest = places.slowest(of, |ticket| self.slowness(pulses, ticket));
+            state.wake(slowest);
+            slowest.is_some()
+        };
+        is_one_slow && timeout(limit, left).await.is_ok()
+    }
+
+    /// Waits until nobody has a place.
+    pub async fn empty(&self) {
+        loop {
+            let mut left = std::pin::pin!(self.left.notified());
+            left.as_mut().enable();
+            if self.state().places.is_empty() {
+                return;
+            }
+            left.await;
+        }
+    }
+
+    fn ask(self: &Arc<Self>, who: Who<K>) -> Option<(Place<K>, Option<oneshot::Receiver<()>>)> {
+        let mut state = self.state();
+        let (ticket, waits) = match state.places.enter(who) {
+            Entry::In(ticket) => (ticket, None),
+            Entry::Waits(ticket) => {
+                let (grant, granted) = oneshot::channel();
+                state.waiting.insert(ticket, grant);
+                (ticket, Some(granted))
+            }
+            Entry::Refused => return None,
+        };
+        let pulse = state.pulse(ticket);
+        drop(state);
+        Some((self.place(ticket, pulse), waits))
+    }
+
+    fn place(self: &Arc<Self>, ticket: Ticket, pulse: Arc<Pulse>) -> Place<K> {
+        Place {
+            pool: Arc::clone(self),
+            ticket,
+            pulse,
+        }
+    }
+
+    fn hurry(&self, waiter: Ticket) {
+        let mut state = self.state();
+        let State { places, pulses, .. } = &mut *state;
+        let slowest = places.give_way(waiter, |ticket| self.slowness(pulses, ticket));
+        state.wake(slowest);
+    }
+
+    fn slowness(&self, pulses: &BTreeMap<Ticket, Arc<Pulse>>, of: Ticket) -> Option<Slowness> {
+        let meter = *pulses.get(&of)?.meter();
+        meter.slowness(self.clock.now(), self.given_ms)
+    }
+}
+
+impl<K: Ord + Copy> State<K> {
+    fn pulse(&mut self, ticket: Ticket) -> Arc<Pulse> {
+        Arc::clone(self.pulses.entry(ticket).or_default())
+    }
+
+    fn wake(&self, gives_way: Option<Ticket>) {
+        if let Some(pulse) = gives_way.and_then(|ticket| self.pulses.get(&ticket)) {
+            pulse.gives_way.notify_one();
+        }
+    }
+}
+
+impl Pulse {
+    fn meter(&self) -> MutexGuard<'_, Meter> {
+        self.meter.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: Ord + Copy> Place<K> {
+    /// The transfer waits for its peer from now on.
+    pub fn waits(&self) {
+        self.pulse.meter().waits(self.pool.clock.now());
+    }
+
+    /// The peer sent or took so many bytes.
+    pub fn moved(&self, bytes: usize) {
+        let now = self.pool.clock.now();
+        self.pulse.meter().moved(now, bytes as u64);
+    }
+
+    /// Ends when this place has to be given up.
+    pub async fn gives_way(&self) {
+        self.pulse.gives_way.notified().await;
+    }
+}
+
+impl<K: Ord + Copy> Drop for Place<K> {
+    fn drop(&mut self) {
+        let mut state = self.pool.state();
+        state.pulses.remove(&self.ticket);
+        state.waiting.remove(&self.ticket);
+        let next = state.places.leave(self.ticket);
+        if let Some(grant) = next.and_then(|next| state.waiting.remove(&next)) {
+            // Fails when it stopped waiting just now: then it leaves and passes the place on.
+            let _ = grant.send(());
+        }
+        drop(state);
+        self.pool.left.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ANN: Who<u8> = Who::itself(1);
+    const BOB: Who<u8> = Who::itself(2);
+    const CYD: Who<u8> = Who::itself(3);
+
+    fn pool(places: usize, queue: usize, given: Duration) -> Arc<Pool<u8>> {
+        Pool::new(Size { places, queue }, Clock::start(), given)
+    }
+
+    #[tokio::test]
+    async fn who_waits_gets_the_place_of_who_leaves() {
+        let pool = pool(2, 2, Duration::from_secs(3600));
+        let (ann, bob) = (pool.try_enter(ANN).unwrap(), pool.try_enter(BOB).unwrap());
+        assert!(pool.try_enter(CYD).is_none());
+        let waiting = tokio::spawn({
+            let pool = Arc::clone(&pool);
+            async move { pool.enter(CYD).await.is_some() }
+        });
+        tokio::task::yield_now().await;
+        drop(ann);
+        assert!(waiting.await.unwrap());
+        drop(bob);
+        pool.empty().await;
+        let state = pool.state();
+        assert!(state.pulses.is_empty() && state.waiting.is_empty());
+    }
+
+    #[tokio::test]
+    async fn who_waits_no_longer_leaves_nothing_behind() {
+        let pool = pool(1, 1, Duration::from_secs(3600));
+        let ann = pool.try_enter(ANN).unwrap();
+        let waiting = timeout(Duration::from_millis(5), pool.enter(BOB)).await;
+        assert!(waiting.is_err());
+        drop(ann);
+        assert!(pool.try_enter(CYD).is_some());
+        pool.empty().await;
+    }
+
+    #[tokio::test]
+    async fn the_slow_give_way_to_who_waits_and_to_nobody_else() {
+        let pool = pool(1, 1, Duration::ZERO);
+        let ann = pool.try_enter(ANN).unwrap();
+        assert!(
+            !pool.cleared(None, PLACE_TIMEOUT).await,
+            "it waits for nobody"
+        );
+        ann.waits();
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        let serving = tokio::spawn(async move { ann.gives_way().await });
+        assert!(pool.enter(BOB).await.is_some());
+        serving.await.unwrap();
+    }
+}
