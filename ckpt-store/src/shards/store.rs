@@ -113,11 +113,11 @@ pub enum Scrubbed {
 /// A host's shards and manifests.
 #[derive(Debug)]
 pub struct Store {
-    disk: Arc<dyn Disk>,
+    pub(super) disk: Arc<dyn Disk>,
     catalog: Mutex<Catalog>,
     /// Held while names change on the disk, so that books and disk change in the same order.
     changes: Mutex<()>,
-    voids: Mutex<Voids>,
+    pub(super) voids: Mutex<Voids>,
     next_incoming: AtomicU64,
     is_poisoned: AtomicBool,
     /// Time of day on which hosts agreed last, Unix seconds.
@@ -722,24 +722,7 @@ impl Store {
             .map_err(|failed| self.changed("naming a small file", failed))
     }
 
-    fn write_unnamed(&self, bytes: &[u8]) -> Result<TempFile, StoreError> {
-        let path = self.incoming();
-        let failed = || StoreError::disk("writing a small file");
-        let mut file = self.disk.create(&path).map_err(failed())?;
-        let temp = TempFile::new(Arc::clone(&self.disk), path);
-        file.append(bytes).map_err(failed())?;
-        file.sync().map_err(failed())?;
-        Ok(temp)
-    }
-
-    pub(super) fn write_void(&self, to: &Path, bytes: &[u8]) -> Result<(), StoreError> {
-        let _changes = self.change()?;
-        let temp = self.write_unnamed(bytes)?;
-        temp.publish(to)
-            .map_err(|failed| self.changed("naming a small file", failed))
-    }
-
-    fn manifest(&self, key: Key) -> Result<Manifest, StoreError> {
+    pub(super) fn manifest(&self, key: Key) -> Result<Manifest, StoreError> {
         load::read_manifest(&*self.disk, &manifest_path(key))
     }
 
@@ -757,7 +740,7 @@ impl Store {
 
     /// A directory whose sync failed once may sync "well" the next time without what was lost: so
     /// nothing is changed any more.
-    fn changed(&self, what: &'static str, failed: ChangeError) -> StoreError {
+    pub(super) fn changed(&self, what: &'static str, failed: ChangeError) -> StoreError {
         match failed {
             ChangeError::NotDone(cause) => StoreError::Disk { what, cause },
             ChangeError::NotSynced(cause) => {
@@ -775,13 +758,13 @@ impl Store {
         Ok(())
     }
 
-    fn change(&self) -> Result<MutexGuard<'_, ()>, StoreError> {
+    pub(super) fn change(&self) -> Result<MutexGuard<'_, ()>, StoreError> {
         let changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         self.check_writable()?;
         Ok(changes)
     }
 
-    fn incoming(&self) -> std::path::PathBuf {
+    pub(super) fn incoming(&self) -> std::path::PathBuf {
         layout::incoming_path(self.next_incoming.fetch_add(1, Ordering::Relaxed))
     }
 
@@ -789,37 +772,6 @@ impl Store {
         self.disk
             .free_bytes()
             .map_err(StoreError::disk("free space"))
-    }
-
-    /// The job of a checkpoint, and whether it is committed.
-    pub fn job_of(&self, owner: OwnerId, checkpoint: CheckpointId) -> Option<(JobTag, bool)> {
-        let key = Key { owner, checkpoint };
-        let catalog = self.catalog();
-        Some((catalog.job_of(key)?, catalog.is_committed(key)))
-    }
-
-    /// Whether no job key can have a checkpoint removed now.
-    pub fn is_kept_from_job_keys(&self, now: Millis, owner: OwnerId, id: CheckpointId) -> bool {
-        let key = Key {
-            owner,
-            checkpoint: id,
-        };
-        self.catalog().is_kept_from_job_keys(now, key)
-    }
-
-    /// The manifest of a committed checkpoint.
-    ///
-    /// # Errors
-    /// When it is not here, or can't be read.
-    pub fn manifest_of(&self, owner: OwnerId, id: CheckpointId) -> Result<Manifest, StoreError> {
-        self.manifest(Key {
-            owner,
-            checkpoint: id,
-        })
-    }
-
-    pub(super) fn voids(&self) -> MutexGuard<'_, Voids> {
-        self.voids.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn catalog(&self) -> MutexGuard<'_, Catalog> {

@@ -1,4 +1,4 @@
-//! Which job keys their owners made void.
+//! What is asked because of job keys: which of them their owners made void, and whose a checkpoint is.
 //!
 //! ```text
 //! voids/<owner>.void      the last list of each owner
@@ -6,13 +6,16 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, MutexGuard, PoisonError};
 
-use codec::OwnerId;
 use codec::grant::{Terms, VOID_BYTES_MAX, VoidList};
+use codec::manifest::Manifest;
+use codec::{CheckpointId, JobTag, OwnerId};
 
 use super::load::read_small;
 use super::store::{Store, StoreError};
-use crate::core::Denied;
+use super::writer::TempFile;
+use crate::core::{Denied, Key, Millis};
 use crate::disk::Disk;
 
 /// Where the lists are.
@@ -93,5 +96,54 @@ impl Store {
         voids
             .get(&terms.owner)
             .is_some_and(|list| list.voids(terms))
+    }
+
+    /// The job of a checkpoint, and whether it is committed.
+    pub fn job_of(&self, owner: OwnerId, checkpoint: CheckpointId) -> Option<(JobTag, bool)> {
+        let key = Key { owner, checkpoint };
+        let catalog = self.catalog();
+        Some((catalog.job_of(key)?, catalog.is_committed(key)))
+    }
+
+    /// Whether no job key can have a checkpoint removed now.
+    pub fn is_kept_from_job_keys(&self, now: Millis, owner: OwnerId, id: CheckpointId) -> bool {
+        let key = Key {
+            owner,
+            checkpoint: id,
+        };
+        self.catalog().is_kept_from_job_keys(now, key)
+    }
+
+    /// The manifest of a committed checkpoint.
+    ///
+    /// # Errors
+    /// When it is not here, or can't be read.
+    pub fn manifest_of(&self, owner: OwnerId, id: CheckpointId) -> Result<Manifest, StoreError> {
+        self.manifest(Key {
+            owner,
+            checkpoint: id,
+        })
+    }
+
+    fn voids(&self) -> MutexGuard<'_, Voids> {
+        self.voids.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write_void(&self, to: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+        let _changes = self.change()?;
+        let temp = self.write_unnamed(bytes)?;
+        temp.publish(to)
+            .map_err(|failed| self.changed("naming a small file", failed))
+    }
+
+    /// Writes and syncs a small file that has no name yet.
+    pub(super) fn write_unnamed(&self, bytes: &[u8]) -> Result<TempFile, StoreError> {
+        let path = self.incoming();
+        let failed = || StoreError::disk("writing a small file");
+        let mut file = self.disk.create(&path).map_err(failed())?;
+        let temp = TempFile::new(Arc::clone(&self.disk), path);
+        file.append(bytes).map_err(failed())?;
+        file.sync().map_err(failed())?;
+        Ok(temp)
     }
 }
