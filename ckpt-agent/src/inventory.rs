@@ -167,7 +167,9 @@ impl Inventory {
             let grant = known.manifest.grant();
             grant.is_some_and(|grant| list.voids(grant.terms()))
         };
-        let void = self.checkpoints.extract_if(.., |_, known| is_void(known));
+        let all = std::mem::take(&mut self.checkpoints).into_iter();
+        let (void, good): (BTreeMap<_, _>, _) = all.partition(|(_, known)| is_void(known));
+        self.checkpoints = good;
         self.void.extend(void);
     }
 

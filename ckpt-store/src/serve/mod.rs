@@ -371,8 +371,8 @@ impl Exchange<'_> {
         let allowed = rule.check(Server::Donor, Some(self.peer));
         allowed.map_err(Answer::Refused)?;
         self.check_stance(rule.load)?;
-        if self.permit(&request)? == Permit::NotThere {
-            return self.not_there(&request).await;
+        if let Permit::NotThere(answer) = self.permit(&request)? {
+            return self.not_there(answer).await;
         }
         match request {
             Request::Status => self.status().await,

@@ -36,7 +36,20 @@ pub(super) enum Permit {
     /// It is answered.
     Given,
     /// It is answered as if nothing of the kind were here.
-    NotThere,
+    NotThere(Nothing),
+}
+
+/// How a host answers that has nothing of what was asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Nothing {
+    /// No records.
+    NoRecords,
+    /// There was nothing to remove.
+    NotRemoved,
+    /// Whatever was said is heard.
+    Noted,
+    /// A refusal.
+    NotFound,
 }
 
 impl Scope {
@@ -126,7 +139,7 @@ impl Scope {
     /// Whether blocks of a checkpoint may be read. A save reads its own, to rebuild a shard.
     fn reads(&self, store: &Store, checkpoint: CheckpointId) -> Result<Permit, Refusal> {
         match self.finds(store, checkpoint) {
-            None => return Ok(Permit::NotThere),
+            None => return Ok(Permit::NotThere(Nothing::NotFound)),
             Some(found) if found.is_committed => self.needs(Rights::RESTORE)?,
             Some(_) => {}
         }
@@ -141,7 +154,7 @@ impl Scope {
         checkpoint: CheckpointId,
     ) -> Result<Permit, Refusal> {
         match self.finds(store, checkpoint) {
-            None => return Ok(Permit::NotThere),
+            None => return Ok(Permit::NotThere(Nothing::NotRemoved)),
             Some(found) if found.is_committed => {
                 self.needs(Rights::REMOVE)?;
                 if store.is_kept_from_job_keys(now, self.terms().owner, checkpoint) {
@@ -179,7 +192,7 @@ impl Scope {
                 self.stores(manifest.public().job_tag)
             }
             Request::Find { job_tag, .. } => match job_tag {
-                Some(tag) if !self.has(*tag) => Ok(Permit::NotThere),
+                Some(tag) if !self.has(*tag) => Ok(Permit::NotThere(Nothing::NoRecords)),
                 _ => Ok(Permit::Given),
             },
             Request::Outline(shard) | Request::Page { shard, .. } | Request::Rows { shard, .. } => {
@@ -188,7 +201,7 @@ impl Scope {
             Request::Forget { checkpoint } => self.removes(store, now, *checkpoint),
             Request::Audited(audit) => Ok(match self.finds(store, audit.checkpoint) {
                 Some(_) => Permit::Given,
-                None => Permit::NotThere,
+                None => Permit::NotThere(Nothing::Noted),
             }),
             Request::Notice { .. }
             | Request::Void { .. }
@@ -270,18 +283,16 @@ impl Exchange<'_> {
     }
 
     /// Answers as a host that has nothing of the kind.
-    pub(super) async fn not_there(&mut self, request: &Request) -> Result<(), Answer> {
-        match request {
-            Request::Find { .. } => {
-                let (count, more) = (0, false);
-                self.respond(&Response::Found { count, more }).await
-            }
-            Request::Forget { .. } => {
-                let existed = false;
-                self.respond(&Response::Forgotten { existed }).await
-            }
-            Request::Audited(_) => self.respond(&Response::Noted).await,
-            _ => Err(StoreError::from(Denied::NotFound).into()),
-        }
+    pub(super) async fn not_there(&mut self, answer: Nothing) -> Result<(), Answer> {
+        let response = match answer {
+            Nothing::NoRecords => Response::Found {
+                count: 0,
+                more: false,
+            },
+            Nothing::NotRemoved => Response::Forgotten { existed: false },
+            Nothing::Noted => Response::Noted,
+            Nothing::NotFound => return Err(StoreError::from(Denied::NotFound).into()),
+        };
+        self.respond(&response).await
     }
 }

@@ -71,7 +71,7 @@ pub fn certify_grant(
 /// DER of a string of at most [`GRANT_BYTES_MAX`] bytes.
 fn octets(bytes: &[u8]) -> Vec<u8> {
     const _: () = assert!(GRANT_BYTES_MAX <= u16::MAX as usize);
-    let [high, low] = (bytes.len() as u16).to_be_bytes();
+    let [low, high] = u16::try_from(bytes.len()).unwrap_or(u16::MAX).to_le_bytes();
     let head: &[u8] = match (high, low) {
         (0, 0..=0x7f) => &[OCTET_STRING, low],
         (0, _) => &[OCTET_STRING, 0x81, low],
