@@ -103,11 +103,6 @@ const LONG_FILES: &[Exception] = &[
         950,
         "goes when claims and the shell are modules of their own",
     ),
-    (
-        "ckpt-store/src/core/catalog/mod.rs",
-        840,
-        "goes when puts and leases are modules of their own",
-    ),
 ];
 
 /// What breaks a rule and may: the place with what it does, and why.
