@@ -4,6 +4,8 @@
 //! written is a *put*, which holds its version and its space. Everything belongs to one owner, and
 //! to others it does not exist.
 
+pub mod history;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::time::Duration;
@@ -16,6 +18,7 @@ use protocol::wire::limits::UNCOMMITTED_LIFETIME;
 use protocol::wire::message::{Claim, PutShard};
 
 use super::Millis;
+use super::histories::Histories;
 use super::ledger::{CHECKPOINT_BYTES, Ledger, NoSpace, Promise};
 use super::notices::{AHEAD_MS, Job, KEPT_MS, Notices};
 use super::places::{Stock, Who};
@@ -154,6 +157,8 @@ pub enum CommitStep {
 struct Checkpoint {
     job_tag: JobTag,
     version: Version,
+    /// When its save began, Unix seconds; known when it is committed.
+    created: u64,
     /// Whole shards, by number. Nearly always one: a vector is smaller than a map.
     shards: Vec<Shard>,
     manifest_bytes: Option<u64>,
@@ -204,6 +209,9 @@ pub struct Catalog {
     counts: Counts,
     ledger: Ledger,
     notices: Notices,
+    histories: Histories,
+    /// What lies where all was deleted.
+    inside: history::Since,
 }
 
 impl Default for Catalog {
@@ -219,6 +227,8 @@ impl Default for Catalog {
             counts: Counts::default(),
             ledger: Ledger::default(),
             notices: Notices::default(),
+            histories: Histories::default(),
+            inside: history::Since::new(),
         }
     }
 }
@@ -299,14 +309,20 @@ impl Catalog {
         Ok(true)
     }
 
-    /// Enters a notice that is on the disk.
-    pub fn noted(&mut self, words: Words) {
-        self.notices.enter(words);
+    /// Enters a notice that is on the disk. Returns the numbers of those beside the last one of its job
+    /// that are not needed any more.
+    pub fn noted(&mut self, words: Words) -> Vec<u64> {
+        let unneeded = self.histories.enter(&words);
+        if self.notices.is_news(&words) {
+            self.notices.enter(words);
+        }
+        unneeded
     }
 
     /// Strikes a notice that is not on the disk any more.
     pub fn notice_removed(&mut self, job: Job) {
         self.notices.remove(job);
+        self.histories.remove(job);
     }
 
     /// Checkpoints that are here although their owners said that they are gone.
@@ -348,7 +364,9 @@ impl Catalog {
     pub fn old_notices(&self, clock: u64) -> Vec<Job> {
         let before = clock.saturating_mul(1000).saturating_sub(KEPT_MS);
         let old = self.notices.iter();
-        let old = old.filter(|(job, words)| words.number < before && !self.has_job(**job));
+        // What protects a history is kept without limit of time.
+        let is_bare = |job: &Job| !self.has_job(*job) && !self.histories.is_about(*job);
+        let old = old.filter(|(job, words)| words.number < before && is_bare(job));
         old.map(|(job, _)| *job).collect()
     }
 
@@ -844,6 +862,7 @@ impl Catalog {
         let checkpoint = Checkpoint {
             job_tag: claim.job_tag,
             version: claim.version,
+            created: 0,
             shards: Vec::new(),
             manifest_bytes: None,
             expires,
