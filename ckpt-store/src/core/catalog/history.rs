@@ -144,7 +144,7 @@ mod tests {
         let far = u64::MAX / 2000;
         assert!(catalog.noted(words(1, &[])).is_empty());
         assert_eq!(catalog.old_notices(far), [(OWNER, TAG)]);
-        assert!(catalog.noted(words(2, &[10])).is_empty());
+        assert_eq!(catalog.noted(words(2, &[10])), [1]);
         assert_eq!(catalog.old_notices(far), []);
         // A notice of a job of which nothing is or was here does not concern the host.
         let other = Words {
