@@ -93,6 +93,7 @@ impl Agent {
             match attempt.run(cancel.clone()).await {
                 Ok(mut report) => {
                     report.skipped = skipped;
+                    report.warnings.extend(passed_over(&gathered, Some(known)));
                     self.notebook
                         .note(Observation::Version(job_tag, known.version()));
                     return Ok(report);
@@ -230,16 +231,41 @@ impl Stop {
 }
 
 fn choose(gathered: &Gathered, which: Which) -> Vec<KnownCheckpoint> {
-    gathered
-        .inventory
-        .newest_first()
-        .into_iter()
-        .filter(|known| match which {
-            Which::Newest => true,
-            Which::Version(version) => known.version() == version,
-        })
-        .cloned()
-        .collect()
+    let all = gathered.inventory.newest_first().into_iter();
+    match which {
+        Which::Newest => all.cloned().collect(),
+        // Who asks for a version gets it, also where all was deleted.
+        Which::Version(version) => all
+            .chain(gathered.inventory.passed_over())
+            .filter(|known| known.version() == version)
+            .cloned()
+            .collect(),
+    }
+}
+
+/// What there is to say of versions that lie where all was deleted.
+pub(super) fn passed_over(
+    gathered: &Gathered,
+    restored: Option<&KnownCheckpoint>,
+) -> Option<String> {
+    let passed = gathered.inventory.passed_over();
+    if let Some(restored) = restored
+        && passed.iter().any(|known| known.stamp() == restored.stamp())
+    {
+        let version = restored.version();
+        return Some(format!("version {version} lies where all was deleted"));
+    }
+    let versions: Vec<String> = passed
+        .iter()
+        .map(|known| known.version().to_string())
+        .collect();
+    let versions = versions.join(", ");
+    (!passed.is_empty()).then(|| {
+        format!(
+            "passed over, as they lie where all was deleted: versions {versions} \
+             (saved or brought back out of sight; see: ckpt gc --dry-run)"
+        )
+    })
 }
 
 /// Nothing could be restored: for want of hosts, or because what is there is damaged.

@@ -36,6 +36,9 @@ pub const PEER_ASKED_MAX: usize = 1024;
 /// Most jobs in one `Notices`.
 pub const NOTICES_ASKED_MAX: usize = 512;
 
+/// Most notices of one job in the answer to one `Notices`.
+pub const NOTICES_PER_JOB_MAX: usize = 4;
+
 /// Most rows in the answer to one `Rows`.
 pub const ROWS_PER_READ_MAX: u32 = 64;
 

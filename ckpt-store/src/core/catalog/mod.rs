@@ -4,6 +4,8 @@
 //! written is a *put*, which holds its version and its space. Everything belongs to one owner, and
 //! to others it does not exist.
 
+pub mod history;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::time::Duration;
@@ -15,6 +17,7 @@ use protocol::wire::limits::UNCOMMITTED_LIFETIME;
 use protocol::wire::message::{Claim, PutShard};
 
 use super::Millis;
+use super::histories::Histories;
 use super::ledger::{CHECKPOINT_BYTES, Ledger, NoSpace, Promise};
 use super::notices::Notices;
 use super::places::{Stock, Who};
@@ -153,6 +156,8 @@ pub enum CommitStep {
 struct Checkpoint {
     job_tag: JobTag,
     version: Version,
+    /// When its save began, Unix seconds; known when it is committed.
+    created: u64,
     /// Whole shards, by number. Nearly always one: a vector is smaller than a map.
     shards: Vec<Shard>,
     manifest_bytes: Option<u64>,
@@ -203,6 +208,9 @@ pub struct Catalog {
     counts: Counts,
     ledger: Ledger,
     notices: Notices,
+    histories: Histories,
+    /// What lies where all was deleted.
+    inside: history::Since,
 }
 
 impl Default for Catalog {
@@ -218,6 +226,8 @@ impl Default for Catalog {
             counts: Counts::default(),
             ledger: Ledger::default(),
             notices: Notices::default(),
+            histories: Histories::default(),
+            inside: history::Since::new(),
         }
     }
 }
@@ -718,6 +728,7 @@ impl Catalog {
         let checkpoint = Checkpoint {
             job_tag: claim.job_tag,
             version: claim.version,
+            created: 0,
             shards: Vec::new(),
             manifest_bytes: None,
             expires,

@@ -41,14 +41,20 @@ impl Catalog {
         Ok(true)
     }
 
-    /// Enters a notice that is on the disk.
-    pub fn noted(&mut self, words: Words) {
-        self.notices.enter(words);
+    /// Enters a notice that is on the disk. Returns the numbers of those beside the last one of its job
+    /// that are not needed any more.
+    pub fn noted(&mut self, words: Words) -> Vec<u64> {
+        let unneeded = self.histories.enter(&words);
+        if self.notices.is_news(&words) {
+            self.notices.enter(words);
+        }
+        unneeded
     }
 
     /// Strikes a notice that is not on the disk any more.
     pub fn notice_removed(&mut self, job: Job) {
         self.notices.remove(job);
+        self.histories.remove(job);
     }
 
     /// Checkpoints that are here although their owners said that they are gone.
@@ -90,7 +96,9 @@ impl Catalog {
     pub fn old_notices(&self, clock: u64) -> Vec<Job> {
         let before = clock.saturating_mul(1000).saturating_sub(KEPT_MS);
         let old = self.notices.iter();
-        let old = old.filter(|(job, words)| words.number < before && !self.has_job(**job));
+        // What protects a history is kept without limit of time.
+        let is_bare = |job: &Job| !self.has_job(*job) && !self.histories.is_about(*job);
+        let old = old.filter(|(job, words)| words.number < before && is_bare(job));
         old.map(|(job, _)| *job).collect()
     }
 
@@ -98,7 +106,7 @@ impl Catalog {
         self.versions_of(owner, tag).next().is_some()
     }
 
-    fn has_committed(&self, (owner, tag): Job) -> bool {
+    pub(super) fn has_committed(&self, (owner, tag): Job) -> bool {
         let mut all = self.entries_of(owner, tag);
         all.any(|(_, checkpoint)| self.is_committed(Key { owner, checkpoint }))
     }
