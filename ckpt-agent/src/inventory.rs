@@ -6,6 +6,7 @@ use std::sync::Arc;
 use codec::grant::VoidList;
 use codec::keys::Keys;
 use codec::manifest::{Manifest, ManifestError, Summary};
+use codec::notice::{Stamp, Words};
 use codec::{CheckpointId, ShardIndex, Version};
 use transfer::find::Shown;
 
@@ -34,6 +35,15 @@ impl KnownCheckpoint {
         (public.version, public.created, public.checkpoint)
     }
 
+    /// Where it stands in the history of its job.
+    pub const fn stamp(&self) -> Stamp {
+        let public = self.manifest.public();
+        Stamp {
+            created: public.created,
+            checkpoint: public.checkpoint,
+        }
+    }
+
     /// Different shards that are held by somebody.
     pub fn shards_found(&self) -> usize {
         let mut shards: Vec<ShardIndex> = self.holders.iter().map(|(shard, _)| *shard).collect();
@@ -52,6 +62,8 @@ impl KnownCheckpoint {
 #[derive(Clone, Debug, Default)]
 pub struct Inventory {
     checkpoints: BTreeMap<CheckpointId, Arc<KnownCheckpoint>>,
+    /// Those that lie where all was deleted. See [`Self::pass_over`].
+    passed: BTreeMap<CheckpointId, Arc<KnownCheckpoint>>,
     /// Those that were signed with a job key that is void now.
     void: BTreeMap<CheckpointId, Arc<KnownCheckpoint>>,
     /// Bytes of memory that they take, at most.
@@ -154,11 +166,24 @@ impl Inventory {
         (newest_first, others)
     }
 
-    /// Leaves out what its owner deleted.
-    pub fn drop_gone(&mut self, gone: &[CheckpointId]) {
-        for checkpoint in gone {
-            self.checkpoints.remove(checkpoint);
-        }
+    /// Leaves out what the owner of a job deleted, and passes over what lies where all was deleted:
+    /// what a host kept or brings back, or what was saved while nobody here knew of it.
+    pub fn pass_over(&mut self, said: &Words) {
+        let job = (said.owner, said.job_tag);
+        let is_named = |known: &KnownCheckpoint| {
+            let public = known.manifest.public();
+            let is_gone = said.gone.contains(&public.checkpoint);
+            is_gone && (public.owner, public.job_tag) == job
+        };
+        self.checkpoints.retain(|_, known| !is_named(known));
+        let is_inside = |known: &KnownCheckpoint| {
+            let public = known.manifest.public();
+            (public.owner, public.job_tag) == job && said.intervals.has(known.stamp())
+        };
+        let all = std::mem::take(&mut self.checkpoints).into_iter();
+        let (inside, good): (BTreeMap<_, _>, _) = all.partition(|(_, known)| is_inside(known));
+        self.checkpoints = good;
+        self.passed.extend(inside);
     }
 
     /// Sets aside what was signed with a job key that its owner has made void.
@@ -178,18 +203,28 @@ impl Inventory {
         self.void.values().map(|known| &**known)
     }
 
-    /// What is known of a checkpoint.
+    /// What is known of a checkpoint, also of one that is passed over.
     pub fn get(&self, checkpoint: CheckpointId) -> Option<&KnownCheckpoint> {
-        self.checkpoints.get(&checkpoint).map(|known| &**known)
+        let known = self.checkpoints.get(&checkpoint);
+        let known = known.or_else(|| self.passed.get(&checkpoint));
+        known.map(|known| &**known)
+    }
+
+    /// What is passed over, newest first.
+    pub fn passed_over(&self) -> Vec<&KnownCheckpoint> {
+        sorted(&self.passed)
+    }
+
+    /// The latest time of a save that hosts show, Unix seconds.
+    pub fn latest(&self) -> Option<u64> {
+        let all = self.checkpoints.values().chain(self.passed.values());
+        all.map(|known| known.manifest.public().created).max()
     }
 
     /// All checkpoints, newest first: by version, then time, then id, so that every client agrees
     /// on which is the newest even when two have the same version.
     pub fn newest_first(&self) -> Vec<&KnownCheckpoint> {
-        let mut all: Vec<&KnownCheckpoint> =
-            self.checkpoints.values().map(|known| &**known).collect();
-        all.sort_by_key(|known| std::cmp::Reverse(known.age()));
-        all
+        sorted(&self.checkpoints)
     }
 
     /// All checkpoints with their opened summaries, by job and version; those that do not open are
@@ -213,6 +248,12 @@ impl Inventory {
         opened.sort_by(|a, b| a.summary.job.cmp(&b.summary.job));
         (opened, failed)
     }
+}
+
+fn sorted(checkpoints: &BTreeMap<CheckpointId, Arc<KnownCheckpoint>>) -> Vec<&KnownCheckpoint> {
+    let mut all: Vec<&KnownCheckpoint> = checkpoints.values().map(|known| &**known).collect();
+    all.sort_by_key(|known| std::cmp::Reverse(known.age()));
+    all
 }
 
 /// A checkpoint whose summary could be read.

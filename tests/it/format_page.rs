@@ -264,6 +264,7 @@ fn table_of_limits(out: &mut String) -> Result<()> {
         HOLDS_MAX,
         PEER_ASKED_MAX,
         NOTICES_ASKED_MAX,
+        NOTICES_PER_JOB_MAX,
         VOIDS_ASKED_MAX,
         ROWS_PER_READ_MAX,
         READ_BYTES_MAX,

@@ -113,6 +113,58 @@ fn what_was_deleted_while_most_holders_slept_is_not_rebuilt_by_them() -> Result<
     Ok(())
 }
 
+/// More versions than one notice names by their ids, and a host that was away with its shards of them.
+#[test]
+fn three_hundred_versions_are_forgotten_and_a_host_that_was_away_brings_none_back() -> Result<()> {
+    const VERSIONS: usize = 300;
+    let grid = grid(3)?;
+    fs::write(grid.path("image"), "a small image")?;
+    let save = "save --job 42 --data 1 --parity 1 --keep 1000 image";
+    for _ in 0..VERSIONS {
+        grid.run(save.split(' '))?.expect(0)?;
+    }
+    let away = "h01";
+    let kept = grid.shard_files(away)?.len();
+    ensure!(kept > VERSIONS / 4, "{kept}");
+    grid.kill(away)?;
+    let forgotten = grid
+        .run(["--json", "forget", "--job", "42", "--all"])?
+        .json()?;
+    let removed = forgotten["removed"].as_array().context("removed")?.len();
+    ensure!(removed == VERSIONS, "{removed}");
+    ensure!(
+        files(&grid, 3)? == kept,
+        "what is reported as removed is removed"
+    );
+
+    grid.restart()?;
+    ensure!(grid.versions("42")?.is_empty(), "nothing is shown");
+    let listed = grid.run(["--json", "list"])?.expect(0)?.json()?;
+    ensure!(listed["checkpoints"] == serde_json::json!([]), "{listed}");
+    let restored = grid
+        .run(["restore", "--job", "42", "-o", "back"])?
+        .expect(4)?;
+    ensure!(
+        restored.stderr.contains("where all was deleted"),
+        "{}",
+        restored.stderr
+    );
+    // A new version of the job is not taken for a deleted one.
+    grid.run(save.split(' '))?.expect(0)?;
+    grid.run(["restore", "--job", "42", "-o", "back"])?
+        .expect(0)?;
+    let gc = |more: &[&str]| -> Result<usize> {
+        let gc = ["--json", "gc"];
+        let found = grid.run(gc.iter().chain(more))?.expect(0)?.json()?;
+        Ok(found["garbage"].as_array().context("garbage")?.len())
+    };
+    ensure!(gc(&["--dry-run"])? > 0);
+    gc(&[])?;
+    ensure!(gc(&["--dry-run"])? == 0);
+    ensure!(files(&grid, 3)? == 2, "the new version alone");
+    Ok(())
+}
+
 #[test]
 fn garbage_is_shown_and_then_removed() -> Result<()> {
     let grid = grid(6)?;

@@ -15,7 +15,9 @@ use protocol::net::endpoint::{self, EndpointConfig, EndpointError, MTU_SMALL};
 use protocol::net::stream::{DONE, Exchange, ExchangeError, read_frame, request, write_frame};
 use protocol::wire::WireVersion;
 use protocol::wire::announcement::Announced;
-use protocol::wire::limits::{NOTICES_ASKED_MAX, PEER_ASKED_MAX, REQUEST_TIMEOUT};
+use protocol::wire::limits::{
+    NOTICES_ASKED_MAX, NOTICES_PER_JOB_MAX, PEER_ASKED_MAX, REQUEST_TIMEOUT,
+};
 use protocol::wire::message::{
     Audit, Claim, HostStatus, NoticeRecord, Request, Response, ShardName,
 };
@@ -444,7 +446,7 @@ impl Hosts {
             let Response::Notices { clock: now, count } = response else {
                 return Err(unexpected("notices"));
             };
-            if count as usize > some.len() {
+            if count as usize > some.len() * NOTICES_PER_JOB_MAX {
                 return Err(unexpected("notices"));
             }
             clock = now;

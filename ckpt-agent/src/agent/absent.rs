@@ -4,6 +4,7 @@ use codec::{JobId, Version};
 use tokio::time::Instant;
 
 use super::gather::Gathered;
+use super::restore::passed_over;
 use super::{Agent, DATA_USUAL, PARITY_USUAL, RestoreRequest, Which, unix_seconds};
 use crate::report::{ExitStatus, Failure, RestoreReport};
 
@@ -30,7 +31,7 @@ impl Agent {
                 seconds: started.elapsed().as_secs_f64(),
                 sources: Vec::new(),
                 skipped: Vec::new(),
-                warnings: Vec::new(),
+                warnings: passed_over(gathered, None).into_iter().collect(),
             });
         }
         let what = match request.which {
@@ -45,7 +46,8 @@ impl Agent {
             ),
         )
         .next("ckpt list");
-        failure.state = self.note_of_void(gathered, request.which);
+        let void = self.note_of_void(gathered, request.which);
+        failure.state = passed_over(gathered, None).or(void);
         failure.hosts = self.silent_notes(gathered);
         // Hosts that are silent may hold what was not found.
         if !gathered.silent.is_empty() {

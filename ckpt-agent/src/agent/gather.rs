@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use codec::JobTag;
 use codec::grant::VoidList;
-use codec::notice::{GONE_MAX, Notice};
+use codec::notice::{GONE_MAX, Notice, Words};
 use protocol::wire::WireVersion;
 use protocol::wire::announcement::Announced;
 use protocol::wire::message::HostStatus;
@@ -89,8 +89,8 @@ pub(super) struct Gathered {
     pub(super) is_cut_short: bool,
     /// Whether hosts show more than there is memory for.
     pub(super) is_too_much: bool,
-    /// What the owner said last of the job, if one job was asked for.
-    pub(super) notice: Option<Notice>,
+    /// What the owner said of the job, if one job was asked for.
+    pub(super) said: Option<Words>,
 }
 
 impl Gathered {
@@ -106,10 +106,12 @@ impl Gathered {
             .map(|(host, _)| *host)
     }
 
-    fn hear(&mut self, notice: Option<Notice>) {
-        let number = |notice: &Notice| notice.words().number;
-        if notice.as_ref().map(number) > self.notice.as_ref().map(number) {
-            self.notice = notice;
+    fn hear(&mut self, notices: &[Notice]) {
+        for words in notices.iter().map(Notice::words) {
+            self.said = Some(match self.said.take() {
+                Some(said) => said.and(words),
+                None => words.clone(),
+            });
         }
     }
 }
@@ -146,7 +148,7 @@ impl Agent {
             silent: Vec::new(),
             is_cut_short: false,
             is_too_much: false,
-            notice: None,
+            said: None,
         };
         let showing = Showing::default();
         let mut asking = JoinSet::new();
@@ -162,11 +164,11 @@ impl Agent {
             let next = tokio::time::timeout_at(until, asking.join_next()).await;
             match next {
                 Ok(None) => break,
-                Ok(Some(Ok((host, Ok((told, notice)))))) => {
+                Ok(Some(Ok((host, Ok((told, notices)))))) => {
                     waiting.retain(|waited| *waited != host);
                     self.saw(host, Contact::Answered);
                     gathered.answered.push((host, told));
-                    gathered.hear(notice);
+                    gathered.hear(&notices);
                 }
                 Ok(Some(Ok((host, Err(fault))))) => {
                     waiting.retain(|waited| *waited != host);
@@ -196,9 +198,9 @@ impl Agent {
             .map(|host| (host, Fault::Gone("no answer yet".into())));
         gathered.silent.extend(slow);
         gathered.answered.sort_by_key(|(host, _)| *host);
-        if let Some(notice) = &gathered.notice {
+        if let Some(said) = &gathered.said {
             // A host that was away may not know yet.
-            gathered.inventory.drop_gone(&notice.words().gone);
+            gathered.inventory.pass_over(said);
         }
         self.set_void_aside(&mut gathered);
         gathered
@@ -210,7 +212,7 @@ impl Agent {
         job_tag: Option<JobTag>,
         to_place: bool,
         showing: &Showing,
-    ) -> Result<(Told, Option<Notice>), Fault> {
+    ) -> Result<(Told, Vec<Notice>), Fault> {
         let announced = async {
             if to_place {
                 self.hosts.announcement(host).await
@@ -219,18 +221,21 @@ impl Agent {
             }
         };
         let owner = self.keys.owner();
-        let notice = async {
+        let notices = async {
+            let Some(job_tag) = job_tag else {
+                return Vec::new();
+            };
             // An earlier program does not know the question.
-            let heard = self.hosts.notices(host, &[(owner, job_tag?)]).await;
-            heard.ok().and_then(|(_, mut heard)| heard.pop())
+            let heard = self.hosts.notices(host, &[(owner, job_tag)]).await;
+            heard.map_or_else(|_| Vec::new(), |(_, heard)| heard)
         };
         let memory_max = self.resources.memory_bytes / MEMORY_SHARE;
         let enter = |shown| showing.enter(host, shown, memory_max);
-        let (status, found, announced, notice, void) = tokio::join!(
+        let (status, found, announced, notices, void) = tokio::join!(
             self.hosts.status(host),
             self.hosts.find(host, owner, job_tag, enter),
             announced,
-            notice,
+            notices,
             self.hosts.void_of(host, owner)
         );
         let (status, rtt) = status?;
@@ -248,7 +253,7 @@ impl Agent {
             // An earlier program does not know the question.
             void: void.ok().flatten(),
         };
-        Ok((told, notice))
+        Ok((told, notices))
     }
 
     /// Notes how a contact with a host went.

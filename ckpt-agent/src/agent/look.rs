@@ -7,6 +7,7 @@ use std::sync::Arc;
 use codec::grant::Rights;
 use codec::index::{FileEntry, FileKind, SegmentEntry};
 use codec::manifest::{ImageKind, Public, Summary};
+use codec::notice::Stamp;
 use codec::seal::Cipher;
 use codec::{CheckpointId, JobId, ShardIndex, Version};
 use placement::AvailabilityBitmap;
@@ -15,6 +16,7 @@ use protocol::wire::message::{Audit, AuditFault};
 use tokio::task::JoinSet;
 
 use super::gather::{Gathered, Patience};
+use super::notices::Removal;
 use super::restore::Stop;
 use super::{Agent, ForgetWhich, Which, random};
 use crate::cancel::Cancel;
@@ -53,8 +55,25 @@ impl Agent {
         })
     }
 
-    /// All checkpoints, or those of a job, whose summaries open.
+    /// All checkpoints, or those of a job, whose summaries open, without what was deleted.
     pub(super) async fn find_all(
+        &self,
+        doing: &str,
+        job: Option<&JobId>,
+    ) -> Result<(Gathered, Vec<OpenedCheckpoint>), Failure> {
+        let (mut gathered, opened) = self.show_all(doing, job).await?;
+        if job.is_some() {
+            return Ok((gathered, opened));
+        }
+        let (_, said) = self.all_notices(&gathered).await;
+        said.values()
+            .for_each(|said| gathered.inventory.pass_over(said));
+        let (opened, _) = gathered.inventory.opened(&self.keys);
+        Ok((gathered, opened))
+    }
+
+    /// The same, but of all jobs also what was deleted and some host has.
+    pub(super) async fn show_all(
         &self,
         doing: &str,
         job: Option<&JobId>,
@@ -206,9 +225,9 @@ impl Agent {
     /// When there is none.
     pub async fn forget(&self, job: &JobId, which: ForgetWhich) -> Result<ForgetReport, Failure> {
         let doing = format!("cannot forget job {job}");
-        let job_tag = self.job_tag(job)?;
+        let whose = self.whose(job)?;
         self.needs(Rights::REMOVE, &doing)?;
-        let mut gathered = self.gather(Some(job_tag), Patience::All).await;
+        let mut gathered = self.gather(Some(whose.tag), Patience::All).await;
         self.somebody(&gathered, &doing)?;
         let mut newest = gathered.inventory.newest_first();
         if !matches!(which, ForgetWhich::Keep(_)) {
@@ -253,21 +272,28 @@ impl Agent {
             ));
         }
         let hosts: Vec<HostIndex> = gathered.hosts().collect();
-        let id = |known: &KnownCheckpoint| known.manifest.public().checkpoint;
-        let ids: Vec<CheckpointId> = chosen.iter().map(|known| id(known)).collect();
+        let gone: Vec<Stamp> = chosen.iter().map(|known| known.stamp()).collect();
         let removed = chosen.iter().map(|known| known.version()).collect();
-        let left = newest.iter().find(|known| !ids.contains(&id(known)));
-        let left = left.map(|known| known.version());
+        let (left, kept): (Vec<Version>, Vec<Stamp>) = newest
+            .iter()
+            .map(|known| (known.version(), known.stamp()))
+            .filter(|(_, stamp)| !gone.contains(stamp))
+            .unzip();
+        let left = left.first().copied();
+        let removal = match which {
+            ForgetWhich::Version(_) => Removal::of(&gone),
+            ForgetWhich::All | ForgetWhich::Keep(_) => Removal::all_but(&kept, &gone),
+        };
         let mut unheard = Vec::new();
-        if !ids.is_empty() {
-            let last = gathered.notice.clone();
-            let lease = last.as_ref().and_then(|last| last.words().lease);
-            let deaf = self.tell(hosts, job_tag, last.as_ref(), lease, &ids).await;
+        if !removal.is_empty() {
+            let last = gathered.said.as_ref();
+            let lease = last.and_then(|last| last.lease);
+            let deaf = self.announce(hosts, &whose, last, lease, &removal).await;
             self.somebody_heard(&gathered, &deaf, &doing)?;
             unheard = self.unheard(&gathered, &deaf, &chosen);
             gathered.silent.extend(deaf);
         }
-        self.notebook.note(Observation::Removed(job_tag, left));
+        self.notebook.note(Observation::Removed(whose.tag, left));
         Ok(ForgetReport {
             job: job.clone(),
             removed,

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use codec::grant::Rights;
 use codec::manifest::Format;
-use codec::notice::{Intervals, Lease, Notice, Words, agreed_clock};
+use codec::notice::{GONE_MAX, Intervals, Lease, Notice, Stamp, Words, agreed_clock};
+use codec::scope::Blinded;
 use codec::{CheckpointId, JobId, JobTag};
-use protocol::wire::Code;
+use protocol::wire::{Code, WireVersion};
 use tokio::task::JoinSet;
 
 use super::gather::{Gathered, Patience};
@@ -15,6 +16,7 @@ use super::{Agent, unix_millis, unix_seconds};
 use crate::core::{Fault, HostIndex};
 use crate::inventory::OpenedCheckpoint;
 use crate::report::{ExitStatus, Failure, GarbageItem, GcReport, TouchReport};
+use crate::transfer::Hosts;
 
 /// Seconds after its beginning from which on a save is not being committed any more.
 const SETTLED_S: u64 = 2 * 86_400;
@@ -38,55 +40,116 @@ impl Tenure {
 }
 
 /// The lease that begins now: as it is wished or, without a wish, as long as the last one.
-pub(super) fn renewed(last: Option<&Notice>, wish: Option<Tenure>) -> Option<Lease> {
+pub(super) fn renewed(last: Option<&Words>, wish: Option<Tenure>) -> Option<Lease> {
     wish.map_or_else(
         || {
-            let last = last.and_then(|last| last.words().lease)?;
+            let last = last.and_then(|last| last.lease)?;
             Some(Lease::from(unix_seconds(), last.ttl_s))
         },
         Tenure::lease,
     )
 }
 
+/// A job as notices name it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Whose {
+    pub(super) tag: JobTag,
+    path: Vec<Blinded>,
+}
+
+/// What is to go of a job.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Removal {
+    ids: Vec<CheckpointId>,
+    intervals: Intervals,
+}
+
+impl Removal {
+    /// These checkpoints and no others.
+    pub(super) fn of(gone: &[Stamp]) -> Self {
+        Self {
+            ids: gone.iter().map(|stamp| stamp.checkpoint).collect(),
+            intervals: Intervals::default().with(gone),
+        }
+    }
+
+    /// All but `kept`, which are the newest and what they build on: these checkpoints, and whatever
+    /// turns up later that lies before or between them.
+    pub(super) fn all_but(kept: &[Stamp], gone: &[Stamp]) -> Self {
+        Self {
+            intervals: Intervals::default().with_stretches(gone, kept),
+            ..Self::of(gone)
+        }
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+}
+
 impl Agent {
-    /// Tells hosts the job's lease and what is gone of it, and returns who did not hear.
-    pub(super) async fn tell(
+    /// A job as notices name it.
+    pub(super) fn whose(&self, job: &JobId) -> Result<Whose, Failure> {
+        let tag = self.job_tag(job)?;
+        let path = self.keys.tag_and_path(job).map(|(_, path)| path.blinded());
+        Ok(Whose {
+            tag,
+            path: path.unwrap_or_default(),
+        })
+    }
+
+    /// Announces to hosts the job's lease and what is gone of it, and returns who did not hear. A notice
+    /// names a bounded number of checkpoints, so there may be several, one after the other; the last
+    /// one has all intervals.
+    pub(super) async fn announce(
         &self,
         hosts: impl IntoIterator<Item = HostIndex>,
-        job_tag: JobTag,
-        last: Option<&Notice>,
+        whose: &Whose,
+        last: Option<&Words>,
         lease: Option<Lease>,
+        removal: &Removal,
+    ) -> Vec<(HostIndex, Fault)> {
+        let hosts: BTreeSet<HostIndex> = hosts.into_iter().collect();
+        let mut deaf = BTreeMap::new();
+        let mut last = last.cloned();
+        let job = (self.keys.owner(), whose.tag);
+        let mut some = removal.ids.chunks(GONE_MAX);
+        let mut next = Some(some.next().unwrap_or_default());
+        while let Some(ids) = next {
+            let (now, intervals) = (unix_millis(), &removal.intervals);
+            let words = Words::following(last.as_ref(), job, now, lease, ids, intervals);
+            deaf.extend(self.announce_one(&hosts, whose, &words, ids).await);
+            last = Some(words);
+            next = some.next();
+        }
+        deaf.into_iter().collect()
+    }
+
+    async fn announce_one(
+        &self,
+        hosts: &BTreeSet<HostIndex>,
+        whose: &Whose,
+        words: &Words,
         gone: &[CheckpointId],
     ) -> Vec<(HostIndex, Fault)> {
         if self.keys.grant().is_some() {
-            return self.forget_each(hosts, gone).await;
+            return self.forget_each(hosts.iter().copied(), gone).await;
         }
-        let job = (self.keys.owner(), job_tag);
-        let none = Intervals::default();
-        let last = last.map(Notice::words);
-        let words = Words::following(last, job, unix_millis(), lease, gone, &none);
-        let signed = Notice::sign(&self.keys, Format::One, &[], &words);
-        let hosts: BTreeSet<HostIndex> = hosts.into_iter().collect();
-        let notice = match signed {
-            Ok(notice) => notice,
-            Err(cause) => {
-                let failed = |host| (host, Fault::Lied(cause.to_string()));
-                return hosts.into_iter().map(failed).collect();
-            }
+        let sign = |format| {
+            let signed = Notice::sign(&self.keys, format, &whose.path, words);
+            signed.map_err(|cause| Fault::Lied(cause.to_string()))
         };
+        let (one, two) = (sign(Format::One), sign(Format::Two));
         let mut asking = JoinSet::new();
-        for host in hosts {
-            let (hosts, notice, gone) = (self.hosts.clone(), notice.clone(), gone.to_vec());
+        for host in hosts.iter().copied() {
+            let (hosts, gone) = (self.hosts.clone(), gone.to_vec());
+            let (one, two) = (one.clone(), two.clone());
             asking.spawn(async move {
-                let mut heard = hosts.notice(host, &notice).await;
-                let is_unknown = |fault: &Fault| fault.is_refused_as(Code::BadRequest);
-                if heard.as_ref().is_err_and(is_unknown) {
-                    // An earlier program, which knows no notices: what is gone goes one by one.
-                    heard = Ok(());
-                    for checkpoint in gone {
-                        heard = heard.and(hosts.forget(host, checkpoint).await.map(|_| ()));
-                    }
-                }
+                let heard = match hosts.spoken(host).await {
+                    Ok(WireVersion::Two) => hear_or_forget(&hosts, host, two, gone).await,
+                    Ok(WireVersion::One) => hear_or_forget(&hosts, host, one, gone).await,
+                    Err(fault) => Err(fault),
+                };
                 (host, heard)
             });
         }
@@ -104,18 +167,21 @@ impl Agent {
     /// When no host answers, or the job has no checkpoint.
     pub async fn touch(&self, job: &JobId, wish: Option<Tenure>) -> Result<TouchReport, Failure> {
         let doing = format!("cannot touch job {job}");
-        let job_tag = self.job_tag(job)?;
+        let whose = self.whose(job)?;
         self.needs_owner(&doing)?;
-        let mut gathered = self.gather(Some(job_tag), Patience::All).await;
+        let mut gathered = self.gather(Some(whose.tag), Patience::All).await;
         self.somebody(&gathered, &doing)?;
         if gathered.inventory.newest_first().is_empty() {
             let failure = Failure::new(ExitStatus::NotFound, format!("{doing}: no checkpoint"));
             return Err(failure.next("ckpt list"));
         }
-        let lease = renewed(gathered.notice.as_ref(), wish);
+        let lease = renewed(gathered.said.as_ref(), wish);
         let hosts: Vec<HostIndex> = gathered.hosts().collect();
-        let last = gathered.notice.clone();
-        let deaf = self.tell(hosts, job_tag, last.as_ref(), lease, &[]).await;
+        let last = gathered.said.clone();
+        let nothing = Removal::default();
+        let deaf = self
+            .announce(hosts, &whose, last.as_ref(), lease, &nothing)
+            .await;
         self.somebody_heard(&gathered, &deaf, &doing)?;
         let all = gathered.inventory.newest_first();
         let unheard = self.unheard(&gathered, &deaf, &all);
@@ -137,16 +203,10 @@ impl Agent {
         if !dry_run {
             self.needs(Rights::REMOVE, doing)?;
         }
-        let (mut gathered, opened) = self.find_all(doing, None).await?;
-        let tags: BTreeSet<JobTag> = gathered
-            .inventory
-            .newest_first()
-            .iter()
-            .map(|known| known.manifest.public().job_tag)
-            .collect();
-        let (clock, notices) = self.all_notices(&gathered, &tags).await;
+        let (mut gathered, opened) = self.show_all(doing, None).await?;
+        let (clock, notices) = self.all_notices(&gathered).await;
         let everybody_answered = gathered.silent.is_empty();
-        let mut garbage: BTreeMap<JobTag, Vec<CheckpointId>> = BTreeMap::new();
+        let mut garbage: BTreeMap<JobId, (Vec<Stamp>, Vec<Stamp>)> = BTreeMap::new();
         let mut items = Vec::new();
         let mut ages: BTreeMap<JobTag, usize> = BTreeMap::new();
         // What later versions refer to.
@@ -162,10 +222,12 @@ impl Agent {
                 let inventory = &gathered.inventory;
                 *age += usize::from(inventory.is_restorable(&self.keys, &one.known));
                 needed.extend(one.summary.tail.base.map(|base| base.checkpoint));
+                let (_, kept) = garbage.entry(one.summary.job.clone()).or_default();
+                kept.push(one.known.stamp());
                 continue;
             };
-            let ids = garbage.entry(public.job_tag).or_default();
-            ids.push(public.checkpoint);
+            let (gone, _) = garbage.entry(one.summary.job.clone()).or_default();
+            gone.push(one.known.stamp());
             items.push(GarbageItem {
                 job: one.summary.job.clone(),
                 version: one.known.version(),
@@ -176,11 +238,14 @@ impl Agent {
             });
         }
         let mut unheard = Vec::new();
-        if !dry_run && !garbage.is_empty() {
-            let deaf = self.tell_gone(&gathered, &notices, &garbage).await;
+        if !dry_run && !items.is_empty() {
+            let deaf = self
+                .announce_gone(&gathered, &notices, &garbage, keep)
+                .await?;
             self.somebody_heard(&gathered, &deaf, "cannot remove garbage")?;
-            let ids = garbage.values().flatten();
-            let about: Vec<_> = ids.filter_map(|id| gathered.inventory.get(*id)).collect();
+            let ids = garbage.values().flat_map(|(gone, _)| gone);
+            let about = ids.filter_map(|one| gathered.inventory.get(one.checkpoint));
+            let about: Vec<_> = about.collect();
             unheard = self.unheard(&gathered, &deaf, &about);
             gathered.silent.extend(deaf);
         }
@@ -192,31 +257,36 @@ impl Agent {
         })
     }
 
-    /// Tells all hosts that answered what is gone of some jobs. Returns who did not hear of one of
-    /// them at least.
-    async fn tell_gone(
+    /// Announces to all hosts that answered what is gone of some jobs. Returns who did not hear of one
+    /// of them at least.
+    async fn announce_gone(
         &self,
         gathered: &Gathered,
-        notices: &BTreeMap<JobTag, Notice>,
-        garbage: &BTreeMap<JobTag, Vec<CheckpointId>>,
-    ) -> Vec<(HostIndex, Fault)> {
+        notices: &BTreeMap<JobTag, Words>,
+        garbage: &BTreeMap<JobId, (Vec<Stamp>, Vec<Stamp>)>,
+        keep: Option<u32>,
+    ) -> Result<Vec<(HostIndex, Fault)>, Failure> {
         let mut all = BTreeMap::new();
-        for (job_tag, ids) in garbage {
-            let last = notices.get(job_tag);
-            let lease = last.and_then(|last| last.words().lease);
+        for (job, (gone, kept)) in garbage.iter().filter(|(_, (gone, _))| !gone.is_empty()) {
+            let removal = match keep {
+                Some(_) => Removal::all_but(kept, gone),
+                None => Removal::of(gone),
+            };
+            let whose = self.whose(job)?;
+            let last = notices.get(&whose.tag);
+            let lease = last.and_then(|last| last.lease);
             let hosts = gathered.hosts();
-            all.extend(self.tell(hosts, *job_tag, last, lease, ids).await);
+            all.extend(self.announce(hosts, &whose, last, lease, &removal).await);
         }
-        all.into_iter().collect()
+        Ok(all.into_iter().collect())
     }
 
-    /// The last notice of each job, and a clock that is not later than most hosts'.
-    async fn all_notices(
-        &self,
-        gathered: &Gathered,
-        tags: &BTreeSet<JobTag>,
-    ) -> (u64, BTreeMap<JobTag, Notice>) {
+    /// What was said of each job that hosts show, and a clock that is not later than most hosts'.
+    pub(super) async fn all_notices(&self, gathered: &Gathered) -> (u64, BTreeMap<JobTag, Words>) {
         let owner = self.keys.owner();
+        let all = gathered.inventory.newest_first();
+        let tags = all.iter().map(|known| known.manifest.public().job_tag);
+        let tags: BTreeSet<JobTag> = tags.collect();
         let jobs: Vec<_> = tags.iter().map(|tag| (owner, *tag)).collect();
         let mut asking = JoinSet::new();
         for host in gathered.hosts() {
@@ -228,34 +298,53 @@ impl Agent {
         for (clock, heard) in asking.join_all().await.into_iter().flatten() {
             clocks.push(clock);
             for notice in heard {
-                enter_newer(&mut notices, notice);
+                enter(&mut notices, notice.words());
             }
         }
         (agreed_clock(own, clocks).unwrap_or(own), notices)
     }
 }
 
-fn enter_newer(notices: &mut BTreeMap<JobTag, Notice>, notice: Notice) {
-    let words = notice.words();
-    let known = notices.get(&words.job_tag);
-    if known.is_none_or(|known| known.words().number < words.number) {
-        notices.insert(words.job_tag, notice);
+/// An earlier program may know no notices at all: then what is gone goes one by one.
+async fn hear_or_forget(
+    hosts: &Hosts,
+    host: HostIndex,
+    notice: Result<Notice, Fault>,
+    gone: Vec<CheckpointId>,
+) -> Result<(), Fault> {
+    let mut heard = hosts.notice(host, &notice?).await;
+    if matches!(&heard, Err(fault) if fault.is_refused_as(Code::BadRequest)) {
+        heard = Ok(());
+        for checkpoint in gone {
+            heard = heard.and(hosts.forget(host, checkpoint).await.map(|_| ()));
+        }
     }
+    heard
+}
+
+fn enter(notices: &mut BTreeMap<JobTag, Words>, words: &Words) {
+    let said = match notices.get(&words.job_tag) {
+        Some(said) => said.and(words),
+        None => words.clone(),
+    };
+    notices.insert(words.job_tag, said);
 }
 
 /// Why a checkpoint is kept for nothing, if it is; `age` newer ones of its job are not.
 fn why_garbage(
     one: &OpenedCheckpoint,
-    notice: Option<&Notice>,
+    words: Option<&Words>,
     clock: u64,
     age: usize,
     keep: Option<u32>,
     everybody_answered: bool,
 ) -> Option<&'static str> {
-    let words = notice.map(Notice::words);
     let id = one.known.manifest.public().checkpoint;
     if words.is_some_and(|words| words.gone.contains(&id)) {
         return Some("deleted, but a host was away");
+    }
+    if words.is_some_and(|words| words.intervals.has(one.known.stamp())) {
+        return Some("lies where all was deleted: saved or brought back out of sight");
     }
     let lease = words.and_then(|words| words.lease);
     if lease.is_some_and(|lease| lease.until <= clock) {

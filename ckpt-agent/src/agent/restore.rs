@@ -95,6 +95,7 @@ impl Agent {
             match attempt.run(cancel.clone()).await {
                 Ok(mut report) => {
                     report.skipped = skipped;
+                    report.warnings.extend(passed_over(&gathered, Some(known)));
                     if let Some(message) = self.note_of_void(&gathered, request.which) {
                         report.warnings.push(message.clone());
                         observer.event(ProgressEvent::Warning { message });
@@ -241,13 +242,40 @@ fn choose(gathered: &Gathered, which: Which) -> Vec<KnownCheckpoint> {
     let all = gathered.inventory.newest_first().into_iter();
     match which {
         Which::Newest => all.cloned().collect(),
-        // Who asks for a version gets it, also one that was signed with a key that is void now.
+        // Who asks for a version gets it, also where all was deleted, and one that was signed with a
+        // key that is void now.
         Which::Version(version) => all
+            .chain(gathered.inventory.passed_over())
             .chain(gathered.inventory.void())
             .filter(|known| known.version() == version)
             .cloned()
             .collect(),
     }
+}
+
+/// What there is to say of versions that lie where all was deleted.
+pub(super) fn passed_over(
+    gathered: &Gathered,
+    restored: Option<&KnownCheckpoint>,
+) -> Option<String> {
+    let passed = gathered.inventory.passed_over();
+    if let Some(restored) = restored
+        && passed.iter().any(|known| known.stamp() == restored.stamp())
+    {
+        let version = restored.version();
+        return Some(format!("version {version} lies where all was deleted"));
+    }
+    let versions: Vec<String> = passed
+        .iter()
+        .map(|known| known.version().to_string())
+        .collect();
+    let versions = versions.join(", ");
+    (!passed.is_empty()).then(|| {
+        format!(
+            "passed over, as they lie where all was deleted: versions {versions} \
+             (saved or brought back out of sight; see: ckpt gc --dry-run)"
+        )
+    })
 }
 
 /// Nothing could be restored: for want of hosts, or because what is there is damaged.

@@ -8,8 +8,10 @@ use codec::encode::{CheckpointPlan, row_bytes_max};
 use codec::grant::Rights;
 use codec::labels::Labels;
 use codec::manifest::{Format, Manifest, ManifestError, Public};
+use codec::notice::Stamp;
 use codec::seal::{Cipher, DataKey};
 use codec::{CheckpointId, JobTag, PublicKey, Redundancy, ShardIndex, Version};
+use protocol::wire::WireVersion;
 use protocol::wire::message::{Claim, PutEnd, PutShard, Request};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
@@ -17,6 +19,7 @@ use tokio::time::{Duration, Instant};
 
 use super::base::remembered;
 use super::gather::{Gathered, Patience};
+use super::notices::Removal;
 use super::{Agent, SaveInput, SaveRequest, chain, notices, random, unix_seconds};
 use crate::cancel::Cancel;
 use crate::core::claims::ClaimDoubts;
@@ -100,6 +103,7 @@ impl Agent {
             }
             _ => request.redundancy,
         };
+        let created = created_after(&gathered);
         let mut plan = CheckpointPlan {
             base: None,
             labels: Labels::default(),
@@ -107,7 +111,7 @@ impl Agent {
             job: request.job.clone(),
             job_tag,
             version,
-            created: unix_seconds(),
+            created,
             previous: newest.as_ref().map(|newest| newest.manifest.hash()),
             redundancy,
             cipher: request.cipher,
@@ -157,7 +161,12 @@ impl Agent {
             let base = base.map(|base| base.reference.checkpoint);
             let kept = self.note_of_kept();
             if kept.is_none() {
-                self.remove_old(&gathered, report, &request, base).await;
+                let new = Stamp {
+                    created,
+                    checkpoint,
+                };
+                self.remove_old(&gathered, report, &request, base, new)
+                    .await;
             }
             report.notes.extend(kept);
         } else {
@@ -185,7 +194,7 @@ impl Agent {
         request: &SaveRequest,
         gathered: &Gathered,
     ) {
-        report.notes = self.placement_notes(placed);
+        report.notes.extend(self.placement_notes(placed));
         if let Some(target) = request.placement.target.filter(|_| !placed.reaches_target) {
             let reached = placed.score.reliability.value();
             let warning =
@@ -261,8 +270,9 @@ impl Agent {
         report: &mut SaveReport,
         request: &SaveRequest,
         base: Option<CheckpointId>,
+        new: Stamp,
     ) {
-        let Some(job_tag) = self.keys.job_tag(&request.job) else {
+        let Ok(whose) = self.whose(&request.job) else {
             return;
         };
         let mut older = gathered.inventory.newest_first();
@@ -272,15 +282,23 @@ impl Agent {
         let (kept, superseded) = inventory.split_kept(&self.keys, older, keep);
         let bases = kept.iter().filter_map(|known| self.base_of(known));
         let bases: BTreeSet<CheckpointId> = bases.chain(base).collect();
-        let (removed, gone): (Vec<Version>, Vec<CheckpointId>) = superseded
+        let (needed, superseded): (Vec<&KnownCheckpoint>, Vec<&KnownCheckpoint>) = superseded
             .iter()
-            .map(|known| (known.version(), known.manifest.public().checkpoint))
-            .filter(|(_, checkpoint)| !bases.contains(checkpoint))
+            .partition(|known| bases.contains(&known.stamp().checkpoint));
+        let (removed, gone): (Vec<Version>, Vec<Stamp>) = superseded
+            .iter()
+            .map(|known| (known.version(), known.stamp()))
             .unzip();
-        let last = gathered.notice.as_ref();
+        // Another save may be ahead of this one.
+        let later = gathered.inventory.newest_first().into_iter();
+        let later = later.filter(|known| known.version() >= report.version);
+        let stay = kept.iter().copied().chain(needed).chain(later);
+        let stay: Vec<Stamp> = stay.map(KnownCheckpoint::stamp).chain([new]).collect();
+        let removal = Removal::all_but(&stay, &gone);
+        let last = gathered.said.as_ref();
         let lease = notices::renewed(last, request.tenure);
-        let had_lease = last.is_some_and(|last| last.words().lease.is_some());
-        if gone.is_empty() && lease.is_none() && !had_lease {
+        let had_lease = last.is_some_and(|last| last.lease.is_some());
+        if removal.is_empty() && lease.is_none() && !had_lease {
             return;
         }
         let names = report.holders.iter().filter_map(|one| one.host.as_ref());
@@ -289,9 +307,11 @@ impl Agent {
             .collect();
         let hosts: BTreeSet<HostIndex> = gathered.hosts().chain(holders.iter().copied()).collect();
         let asked = hosts.len();
-        let deaf = self.tell(hosts, job_tag, last, lease, &gone).await;
-        let about: Vec<&KnownCheckpoint> =
-            gone.iter().filter_map(|id| inventory.get(*id)).collect();
+        let deaf = self.announce(hosts, &whose, last, lease, &removal).await;
+        let about: Vec<&KnownCheckpoint> = gone
+            .iter()
+            .filter_map(|one| inventory.get(one.checkpoint))
+            .collect();
         if deaf.len() == asked {
             let why = deaf.first().map(|(host, fault)| self.note(*host, fault));
             let why = why.map_or_else(String::new, |why| format!(" ({}: {})", why.host, why.what));
@@ -319,6 +339,18 @@ impl Agent {
         report.removed = removed;
         report.kept_until = lease.map(|lease| lease.until);
     }
+}
+
+/// The time of a new save: later than of all that hosts show of the job, and than what was deleted of
+/// it, so that a clock that is slow puts no version before an older one, or among the deleted.
+fn created_after(gathered: &Gathered) -> u64 {
+    let deleted = gathered.said.as_ref().and_then(|said| said.intervals.end());
+    let before = gathered
+        .inventory
+        .latest()
+        .max(deleted.map(|end| end.created));
+    let after = before.map_or(0, |before| before.saturating_add(1));
+    unix_seconds().max(after)
 }
 
 async fn open_source(request: &SaveRequest) -> Result<Source, SourceError> {
@@ -353,6 +385,8 @@ fn source_failure(doing: &str, cause: &SourceError) -> Failure {
 
 enum Event {
     Session(SaveEvent),
+    /// The program of a host that was asked to take a shard reads the first format only.
+    Old(HostIndex),
     Encoded(Encoded<SourceError, Warning>),
 }
 
@@ -393,6 +427,8 @@ struct Shell<'a> {
     transfers: BTreeMap<AttemptId, Transfer>,
     retracting: JoinSet<()>,
     ended: Option<Ended>,
+    /// Hosts whose programs read the first format only.
+    old: BTreeSet<HostIndex>,
     /// Hosts that acknowledged a shard.
     stored: BTreeSet<HostIndex>,
     /// The manifest, once a shard is to be committed.
@@ -492,6 +528,7 @@ impl<'a> Shell<'a> {
             transfers: BTreeMap::new(),
             retracting: JoinSet::new(),
             ended: None,
+            old: BTreeSet::new(),
             stored: BTreeSet::new(),
             signed: None,
             failure: None,
@@ -568,6 +605,9 @@ impl<'a> Shell<'a> {
                 }
                 self.tell(event);
             }
+            Event::Old(host) => {
+                self.old.insert(host);
+            }
             Event::Encoded(Encoded::Zero(bytes)) => self.tally.read_bytes += bytes,
             Event::Encoded(Encoded::Same(bytes)) => {
                 self.tally.read_bytes += bytes;
@@ -606,13 +646,20 @@ impl<'a> Shell<'a> {
         }
     }
 
-    /// The format in which the manifest is signed.
-    const fn format(&self) -> Format {
-        // Only hosts that read the second format let a job key in.
-        match self.agent.keys.grant() {
-            Some(_) => Format::Two,
-            None => Format::One,
+    /// The format in which the manifest is signed: the second unless a host that takes a shard is too
+    /// old to read it.
+    fn format(&self) -> Format {
+        if self.old_holders().next().is_some() && self.agent.keys.grant().is_none() {
+            Format::One
+        } else {
+            Format::Two
         }
+    }
+
+    /// Hosts that take a shard and whose programs read the first format only.
+    fn old_holders(&self) -> impl Iterator<Item = HostIndex> {
+        let hosts = self.transfers.values().map(|transfer| transfer.host);
+        hosts.filter(|host| self.old.contains(host))
     }
 
     fn count_sent(&mut self, attempt: AttemptId, row: u64) {
@@ -700,6 +747,9 @@ impl<'a> Shell<'a> {
                 };
                 let _ = sender.send(Event::Session(event));
             };
+            if let Ok(WireVersion::One) = hosts.spoken(host).await {
+                let _ = sender.send(Event::Old(host));
+            }
             if let Err(fault) =
                 put_shard(hosts, host, Request::PutShard(put), queue, &measuring, tell).await
             {
@@ -876,10 +926,31 @@ impl<'a> Shell<'a> {
             replaced: self.agent.notes(self.session.faults()),
             removed: Vec::new(),
             kept_until: None,
-            notes: Vec::new(),
+            notes: self.format_notes(),
             placement: None,
             warnings: image.warnings.iter().map(|w| w.0.clone()).collect(),
         }
+    }
+
+    /// What old hosts cost.
+    fn format_notes(&self) -> Vec<String> {
+        let is_old = self
+            .signed
+            .as_ref()
+            .is_some_and(|it| it.format() == Format::One);
+        if !is_old {
+            return Vec::new();
+        }
+        let all: BTreeSet<&str> = self
+            .old
+            .iter()
+            .map(|host| self.agent.hosts.name(*host))
+            .collect();
+        let names: Vec<&str> = all.into_iter().collect();
+        vec![format!(
+            "saved in the first format, without labels and witnesses: older programs on {}",
+            names.join(", ")
+        )]
     }
 
     fn failure(&self, failure: SaveFailure) -> Failure {

@@ -9,6 +9,7 @@
 
 pub mod audits;
 pub mod catalog;
+pub mod histories;
 pub mod ledger;
 pub mod notices;
 pub mod places;

@@ -16,10 +16,12 @@ pub mod reception;
 pub(crate) mod rules;
 mod scope;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use codec::manifest::Format;
 use codec::notice::Notice;
 use codec::serial::SerialError;
 use codec::{CheckpointId, JobTag, OwnerId};
@@ -519,7 +521,15 @@ impl Exchange<'_> {
         let jobs: Vec<_> = jobs.iter().filter(may).copied().collect();
         let place = self.place(&self.host.questions, "answers").await?;
         let store = Arc::clone(&self.host.store);
-        let notices = blocking(move || Ok(store.notices(&jobs))).await?;
+        let mut notices = blocking(move || Ok(store.notices(&jobs))).await?;
+        if self.connection.spoken == WireVersion::One {
+            // One for each job, that it can read.
+            let mut jobs = BTreeSet::new();
+            notices.retain(|notice| {
+                let words = notice.words();
+                notice.format() == Format::One && jobs.insert((words.owner, words.job_tag))
+            });
+        }
         let count = u32::try_from(notices.len()).unwrap_or(u32::MAX);
         let clock = self.host.clock.unix_seconds();
         self.respond(&Response::Notices { clock, count }).await?;

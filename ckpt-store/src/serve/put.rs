@@ -54,6 +54,9 @@ impl Exchange<'_> {
             return Err(StoreError::Mismatch("manifest").into());
         };
         let (owner, store) = (public.owner, Arc::clone(&self.host.store));
+        if store.is_deleted(public) {
+            return Err(StoreError::Denied(Denied::Gone).into());
+        }
         let stored = self.take_shard(owner, &put).await?;
         if stored.root != *root {
             // Not what the owner signed; it goes within the hour, as it is never committed.

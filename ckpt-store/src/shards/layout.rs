@@ -5,6 +5,7 @@
 //! shards/<owner>/<checkpoint>-<index>.shard    whole shards (docs/format.md)
 //! manifests/<owner>/<checkpoint>.manifest      manifests of committed checkpoints
 //! notices/<owner>/<job>.notice                 what owners said of their jobs
+//! notices/<owner>/<job>-<number>.notice        an older one that says more is gone than the last
 //! voids/<owner>.void                           which job keys owners made void
 //! ```
 //!
@@ -49,6 +50,11 @@ pub fn notice_path(owner: OwnerId, job_tag: JobTag) -> PathBuf {
     owner_dir(NOTICES, owner).join(format!("{}.notice", job_tag.hex()))
 }
 
+/// The file of a notice that is kept beside the last one of its job, for what it alone says is gone.
+pub fn older_notice_path(owner: OwnerId, job_tag: JobTag, number: u64) -> PathBuf {
+    owner_dir(NOTICES, owner).join(format!("{}-{number}.notice", job_tag.hex()))
+}
+
 /// A file that is being written.
 pub fn incoming_path(number: u64) -> PathBuf {
     Path::new(INCOMING).join(number.to_string())
@@ -65,9 +71,13 @@ pub fn parse_manifest_name(name: &str) -> Option<CheckpointId> {
     CheckpointId::from_hex(name.strip_suffix(".manifest")?)
 }
 
-/// Job of a name that [`notice_path`] made.
+/// Job of a name that [`notice_path`] or [`older_notice_path`] made.
 pub fn parse_notice_name(name: &str) -> Option<JobTag> {
-    JobTag::from_hex(name.strip_suffix(".notice")?)
+    let name = name.strip_suffix(".notice")?;
+    match name.split_once('-') {
+        Some((job, number)) => number.parse::<u64>().ok().and(JobTag::from_hex(job)),
+        None => JobTag::from_hex(name),
+    }
 }
 
 #[cfg(test)]
@@ -88,6 +98,14 @@ mod tests {
         assert_eq!(parsed, Some((key.checkpoint, 4)));
         let parsed = parse_manifest_name(&name(manifest_path(key)));
         assert_eq!(parsed, Some(key.checkpoint));
+        let job = JobTag([3; 32]);
+        for path in [
+            notice_path(key.owner, job),
+            older_notice_path(key.owner, job, 77),
+        ] {
+            assert_eq!(parse_notice_name(&name(path)), Some(job));
+        }
+        assert_eq!(parse_notice_name("00-1.notice"), None);
         assert_eq!(parse_shard_name("00-1.shard"), None);
         assert_eq!(parse_shard_name("lost+found"), None);
     }

@@ -26,6 +26,8 @@ pub enum Found {
         owner: OwnerId,
         /// Of which checkpoint.
         claim: Claim,
+        /// When its save began, Unix seconds.
+        created: u64,
         /// Its length.
         bytes: u64,
     },
@@ -87,9 +89,12 @@ impl Loaded {
             Found::Manifest {
                 owner,
                 claim,
+                created,
                 bytes,
             } => {
                 catalog.load_manifest(&claim, owner, bytes);
+                let checkpoint = claim.checkpoint;
+                catalog.dated(Key { owner, checkpoint }, created);
                 self.manifests += 1;
             }
             Found::Shard {
@@ -103,7 +108,7 @@ impl Loaded {
                 self.shards += 1;
             }
             Found::Notice(notice) => {
-                catalog.noted(notice.words().clone());
+                let _unneeded = catalog.noted(notice.words().clone());
                 self.notices += 1;
             }
             Found::Damaged { path, why } => {
@@ -277,6 +282,7 @@ fn load_manifest(disk: &dyn Disk, owner: OwnerId, path: &Path, name: &str) -> Re
     Ok(Found::Manifest {
         owner,
         claim,
+        created: manifest.public().created,
         bytes: manifest.bytes().len() as u64,
     })
 }

@@ -8,14 +8,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use codec::manifest::{MANIFEST_BYTES_MAX, Manifest, Public};
-use codec::notice::Notice;
+use codec::notice::{Notice, Stamp, Words};
 use codec::shard_file::{Header, ShardIdentity};
 use codec::{CheckpointId, JobTag, OwnerId, ShardIndex};
 use protocol::wire::Code;
 use protocol::wire::limits::{RECORDS_MAX, ROWS_PER_READ_MAX};
 use protocol::wire::message::{Claim, PutShard, Record, ShardName};
 
-use super::layout::{self, MANIFESTS, NOTICES, SHARDS, manifest_path, notice_path, shard_path};
+use super::layout::{
+    self, MANIFESTS, NOTICES, SHARDS, manifest_path, notice_path, older_notice_path, shard_path,
+};
 use super::load::{self, Loaded};
 use super::reader::{ReadError, RowBytes, ShardReader};
 use super::upload::Upload;
@@ -448,6 +450,7 @@ impl Store {
                 self.write_manifest(key, manifest.bytes())?;
                 let bytes = manifest.bytes().len() as u64;
                 self.catalog().committed(key, bytes);
+                self.catalog().dated(key, public.created);
             }
         }
         Ok(key.checkpoint)
@@ -652,14 +655,42 @@ impl Store {
         let _changes = self.change()?;
         // The later of both: a machine whose clock stands at 1970 still hears of deletions.
         let clock = clock.max(self.agreed_clock.load(Ordering::Relaxed));
-        if self.catalog().check_notice(words, clock)? {
-            let path = notice_path(words.owner, words.job_tag);
-            self.write(NOTICES, words.owner, &path, notice.bytes())?;
-            self.catalog().noted(words.clone());
+        let (job, owner) = ((words.owner, words.job_tag), words.owner);
+        let says_more = self.catalog().check_history(words)?;
+        let is_last = self.catalog().check_notice(words, clock)?;
+        if is_last {
+            self.keep_older(job, words)?;
+        }
+        let path = match (is_last, says_more) {
+            (true, _) => Some(notice_path(owner, words.job_tag)),
+            (false, true) => Some(older_notice_path(owner, words.job_tag, words.number)),
+            (false, false) => None,
+        };
+        let mut unneeded = Vec::new();
+        if let Some(path) = path {
+            self.write(NOTICES, owner, &path, notice.bytes())?;
+            unneeded = self.catalog().noted(words.clone());
+        }
+        for number in unneeded {
+            let path = older_notice_path(owner, words.job_tag, number);
+            if self.disk.open(&path).is_ok() {
+                self.remove(&path)?;
+            }
         }
         let gone = self.catalog().gone_keys_of(words);
         self.remove_gone(now, &gone)?;
         Ok(gone.len())
+    }
+
+    /// Keeps the last notice of a job beside the one that follows it, if that says less is gone.
+    fn keep_older(&self, (owner, job_tag): Job, next: &Words) -> Result<(), StoreError> {
+        let last = self.catalog().notices().get((owner, job_tag)).cloned();
+        let Some(last) = last.filter(|last| !next.intervals.cover(&last.intervals)) else {
+            return Ok(());
+        };
+        let old = load::read_notice(&*self.disk, &notice_path(owner, job_tag))?;
+        let path = older_notice_path(owner, job_tag, last.number);
+        self.write(NOTICES, owner, &path, old.bytes())
     }
 
     fn remove_gone(&self, now: Millis, gone: &[Key]) -> Result<(), StoreError> {
@@ -670,13 +701,32 @@ impl Store {
         Ok(())
     }
 
-    /// What was said last of jobs, of those of which something was said.
+    /// What was said last of jobs, of those of which something was said, and what older notices say is
+    /// gone.
     pub fn notices(&self, jobs: &[Job]) -> Vec<Notice> {
-        let known = |job: &&Job| self.catalog().notices().get(**job).is_some();
-        let read = |&(owner, job_tag): &Job| {
-            load::read_notice(&*self.disk, &notice_path(owner, job_tag)).ok()
+        let mut paths = Vec::new();
+        for &(owner, job_tag) in jobs {
+            if self.catalog().notices().get((owner, job_tag)).is_none() {
+                continue;
+            }
+            paths.push(notice_path(owner, job_tag));
+            let older = self.catalog().older_notices((owner, job_tag));
+            let older = older.into_iter();
+            paths.extend(older.map(|number| older_notice_path(owner, job_tag, number)));
+        }
+        let read = |path| load::read_notice(&*self.disk, path).ok();
+        paths.iter().filter_map(|path| read(path)).collect()
+    }
+
+    /// Whether the owner deleted this, or all that lies where it does: then nobody else brings it back.
+    pub fn is_deleted(&self, public: &Public) -> bool {
+        let stamp = Stamp {
+            created: public.created,
+            checkpoint: public.checkpoint,
         };
-        jobs.iter().filter(known).filter_map(read).collect()
+        let job = (public.owner, public.job_tag);
+        let catalog = self.catalog();
+        catalog.is_inside(job, stamp) || catalog.notices().is_gone(job, public.checkpoint)
     }
 
     /// Jobs of which a committed checkpoint is here.
@@ -684,8 +734,8 @@ impl Store {
         self.catalog().committed_jobs().into_iter().collect()
     }
 
-    /// Removes checkpoints whose lease is over when it is `clock`, Unix seconds, and notices that
-    /// nobody needs any more. Returns how many checkpoints.
+    /// Removes checkpoints whose lease is over when it is `clock`, Unix seconds, or that have lain where
+    /// all was deleted for a week, and notices that nobody needs any more. Returns how many checkpoints.
     ///
     /// # Errors
     /// When the disk fails; asking again goes on.
@@ -696,12 +746,17 @@ impl Store {
             self.remove_all(now, *key)?;
             tracing::info!(checkpoint = %key.checkpoint, owner = %key.owner, "its lease is over");
         }
+        let inside = self.catalog().inside_keys(clock);
+        for key in &inside {
+            self.remove_all(now, *key)?;
+            tracing::info!(checkpoint = %key.checkpoint, owner = %key.owner, "lay where all was deleted");
+        }
         let old = self.catalog().old_notices(clock);
         for (owner, job_tag) in old {
             self.remove(&notice_path(owner, job_tag))?;
             self.catalog().notice_removed((owner, job_tag));
         }
-        Ok(outlived.len())
+        Ok(outlived.len() + inside.len())
     }
 
     fn write_manifest(&self, key: Key, bytes: &[u8]) -> Result<(), StoreError> {

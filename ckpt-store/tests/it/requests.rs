@@ -1,5 +1,8 @@
 //! All requests, as the owner and as others.
 
+use codec::keys::Keys;
+use codec::manifest::Format;
+use codec::notice::{Intervals, Notice, Stamp, Words};
 use codec::shard_file::{Outline, Page};
 use codec::{PageHash, Version};
 use protocol::identity::Role;
@@ -145,6 +148,64 @@ async fn put_rebuilt(
     let mut put = crate::client::Put { exchange };
     put.blocks(sample, 0).await?;
     put.end(sample, 0).await
+}
+
+/// What a donor does that kept a deleted checkpoint and brings it back, also when the deletion names
+/// other checkpoints by their ids by now.
+#[tokio::test]
+async fn what_lies_where_all_was_deleted_is_taken_from_its_owner_alone() {
+    let lab = Lab::new();
+    let daemon = lab.start().await;
+    let (owner, donor) = (lab.member(Role::Submitter), lab.member(Role::Donor));
+    let client = Client::connect(&lab, &owner, daemon.local_addr()).await;
+    let donor = Client::connect(&lab, &donor, daemon.local_addr()).await;
+    let mut samples = [1, 2, 3, 4].map(|seed| Sample::new(&owner.secret, "42", seed, seed));
+    samples.sort_by_key(Sample::id);
+    let [first, second, held, later] = &samples;
+    client.put(held, 0).await.unwrap();
+    client.commit(held).await.unwrap();
+
+    let keys = Keys::from(owner.secret.clone());
+    let (tag, path) = keys.tag_and_path(&"42".parse().unwrap()).unwrap();
+    let stamp = |sample: &Sample| Stamp {
+        created: sample.manifest.public().created,
+        checkpoint: sample.id(),
+    };
+    let say = |number, gone: &[Stamp]| {
+        let none = Intervals::default();
+        let intervals = none.with_stretches(gone, &[stamp(held)]);
+        let job = (owner.secret.id(), tag);
+        let words = Words::following(None, job, number, None, &[], &intervals);
+        let notice = Notice::sign(&keys, Format::Two, &path.blinded(), &words).unwrap();
+        Request::Notice {
+            notice: notice.bytes().to_vec(),
+        }
+    };
+    // Two that race: the one with the lower number comes later, and says more.
+    client.ask(&say(2_000, &[stamp(first)])).await.unwrap();
+    client.ask(&say(1_000, &[stamp(second)])).await.unwrap();
+    for sample in [first, second] {
+        let brought = put_rebuilt(&donor, sample, sample.manifest.bytes().to_vec());
+        assert_eq!(code(brought.await), Code::NotFound);
+    }
+    // What is not deleted is taken, and what is here stays.
+    let brought = put_rebuilt(&donor, later, later.manifest.bytes().to_vec());
+    brought.await.unwrap();
+    assert!(client.holds(held, 0).await.unwrap());
+    // Its owner brings what it likes.
+    client.put(second, 0).await.unwrap();
+    client.commit(second).await.unwrap();
+    assert_eq!(client.find().await.unwrap().len(), 3);
+
+    // Both are passed on: the last one, and the one that says more.
+    let asked = Request::Notices {
+        jobs: vec![(owner.secret.id(), tag)],
+    };
+    let (response, _) = donor.ask(&asked).await.unwrap();
+    assert!(
+        matches!(response, Response::Notices { count: 2, .. }),
+        "{response:?}"
+    );
 }
 
 #[tokio::test]

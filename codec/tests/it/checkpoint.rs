@@ -70,7 +70,7 @@ pub(crate) fn stream_file(len: usize) -> FileEntry {
 }
 
 /// A shard file that is being written.
-struct ShardWriter {
+pub(crate) struct ShardWriter {
     file: Vec<u8>,
     table: TableBuilder,
     groups: Vec<u64>,
@@ -78,7 +78,7 @@ struct ShardWriter {
 }
 
 impl ShardWriter {
-    fn new(header: Header) -> Self {
+    pub(crate) fn new(header: Header) -> Self {
         Self {
             file: header.encode().to_vec(),
             table: TableBuilder::default(),
@@ -87,7 +87,7 @@ impl ShardWriter {
         }
     }
 
-    fn push(&mut self, row: &EncodedRow) {
+    pub(crate) fn push(&mut self, row: &EncodedRow) {
         if self.table.rows().is_multiple_of(PAGE_ROWS) {
             self.groups.push(self.file.len() as u64);
         }
@@ -98,7 +98,7 @@ impl ShardWriter {
         self.file.extend(page.unwrap_or_default());
     }
 
-    fn finish(mut self) -> Vec<u8> {
+    pub(crate) fn finish(mut self) -> Vec<u8> {
         let (page, outline) = self.table.finish();
         self.file.extend(page.unwrap_or_default());
         let root = outline.root(&self.identity);
@@ -168,14 +168,14 @@ pub(crate) fn save(
 }
 
 /// A shard file whose footer agrees with the manifest; blocks are checked when they are read.
-struct Shard<'a> {
+pub(crate) struct Shard<'a> {
     identity: ShardIdentity,
     file: &'a [u8],
     footer: Footer,
 }
 
 impl<'a> Shard<'a> {
-    fn open(file: &'a [u8], manifest: &Manifest) -> Result<Self> {
+    pub(crate) fn open(file: &'a [u8], manifest: &Manifest) -> Result<Self> {
         let header = Header::parse(file.first_chunk::<HEADER_BYTES>().context("no header")?)?;
         let number = header.identity.shard;
         let (identity, root) = manifest.public().shard(number).context("no such shard")?;
@@ -217,13 +217,13 @@ impl<'a> Shard<'a> {
     }
 }
 
-struct Restorer<'a> {
-    shards: Vec<Shard<'a>>,
-    decoder: RowDecoder,
+pub(crate) struct Restorer<'a> {
+    pub(crate) shards: Vec<Shard<'a>>,
+    pub(crate) decoder: RowDecoder,
 }
 
 impl Restorer<'_> {
-    fn row(
+    pub(crate) fn row(
         &mut self,
         row: u64,
         stored: &StoredSegment,

@@ -1,7 +1,7 @@
 //! A checkpoint as version 1 of the formats wrote it. These files are never changed: a format that
 //! changes gets a new number and new files.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use codec::compress::Method;
 use codec::geometry::SEGMENT_BYTES;
@@ -15,11 +15,19 @@ use crate::checkpoint::{restore, save};
 /// in a directory that the message names.
 #[track_caller]
 fn expect_fixture(name: &str, actual: &[u8]) {
-    let fixture = fixture_path(name);
-    if std::fs::read(&fixture).is_ok_and(|expected| expected == actual) {
+    expect(&fixture_path(name), actual);
+}
+
+/// The same for any file.
+#[track_caller]
+pub(crate) fn expect(fixture: &Path, actual: &[u8]) {
+    if std::fs::read(fixture).is_ok_and(|expected| expected == actual) {
         return;
     }
-    let made = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let made = fixture.components().rev().take(3).collect::<Vec<_>>();
+    let made: PathBuf = made.into_iter().rev().collect();
+    let made = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(made);
+    std::fs::create_dir_all(made.parent().unwrap()).unwrap();
     std::fs::write(&made, actual).unwrap();
     panic!(
         "the format changed: {} is not {}",

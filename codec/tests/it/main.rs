@@ -11,3 +11,4 @@ mod checkpoint;
 mod damage;
 mod golden;
 mod round_trip;
+mod vectors;

@@ -39,6 +39,9 @@ pub const NOTICES_ASKED_MAX: usize = 512;
 /// Most owners in one `Voids`.
 pub const VOIDS_ASKED_MAX: usize = 64;
 
+/// Most notices of one job in the answer to one `Notices`.
+pub const NOTICES_PER_JOB_MAX: usize = 4;
+
 /// Most rows in the answer to one `Rows`.
 pub const ROWS_PER_READ_MAX: u32 = 64;
 

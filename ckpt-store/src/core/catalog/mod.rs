@@ -4,13 +4,13 @@
 //! written is a *put*, which holds its version and its space. Everything belongs to one owner, and
 //! to others it does not exist.
 
+pub mod history;
 mod job_keys;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::time::Duration;
 
-use codec::notice::Words;
 use codec::shard_file::ShardIdentity;
 use codec::{CheckpointId, JobTag, OwnerId, ShardIndex, ShardRoot, Version};
 use protocol::wire::Code;
@@ -18,8 +18,9 @@ use protocol::wire::limits::UNCOMMITTED_LIFETIME;
 use protocol::wire::message::{Claim, PutShard};
 
 use super::Millis;
+use super::histories::Histories;
 use super::ledger::{CHECKPOINT_BYTES, Ledger, NoSpace, Promise};
-use super::notices::{AHEAD_MS, Job, KEPT_MS, Notices};
+use super::notices::Notices;
 use super::places::{Stock, Who};
 
 /// Most checkpoints that a host knows, claims included. Each takes some 300 bytes of memory. An owner
@@ -156,6 +157,8 @@ pub enum CommitStep {
 struct Checkpoint {
     job_tag: JobTag,
     version: Version,
+    /// When its save began, Unix seconds; known when it is committed.
+    created: u64,
     /// Whole shards, by number. Nearly always one: a vector is smaller than a map.
     shards: Vec<Shard>,
     manifest_bytes: Option<u64>,
@@ -206,6 +209,9 @@ pub struct Catalog {
     counts: Counts,
     ledger: Ledger,
     notices: Notices,
+    histories: Histories,
+    /// What lies where all was deleted.
+    inside: history::Since,
 }
 
 impl Default for Catalog {
@@ -221,6 +227,8 @@ impl Default for Catalog {
             counts: Counts::default(),
             ledger: Ledger::default(),
             notices: Notices::default(),
+            histories: Histories::default(),
+            inside: history::Since::new(),
         }
     }
 }
@@ -268,131 +276,6 @@ impl Catalog {
         };
         self.enter(key, claim, Millis::default());
         self.committed(key, bytes);
-    }
-
-    /// What owners said of their jobs.
-    pub const fn notices(&self) -> &Notices {
-        &self.notices
-    }
-
-    /// Whether a notice is to be kept at `clock`, Unix seconds: it is news, and of a job of which
-    /// something is committed here, or was.
-    ///
-    /// # Errors
-    /// When the owner has too many, or its number is a time to come.
-    pub fn check_notice(&self, words: &Words, clock: u64) -> Result<bool, Denied> {
-        let job = (words.owner, words.job_tag);
-        let known = self.notices.get(job);
-        let concerns = known.is_some() || self.has_committed(job);
-        if !concerns || !self.notices.is_news(words) {
-            return Ok(false);
-        }
-        // One that is here already, from the time when none were refused, can still be replaced.
-        let latest = known.map_or(0, |known| known.number);
-        let latest = latest
-            .max(clock.saturating_mul(1000))
-            .saturating_add(AHEAD_MS);
-        if words.number > latest {
-            return Err(Denied::FromTheFuture);
-        }
-        if !self.notices.has_room_for(words) {
-            return Err(Denied::TooManyNotices);
-        }
-        Ok(true)
-    }
-
-    /// Enters a notice that is on the disk.
-    pub fn noted(&mut self, words: Words) {
-        self.notices.enter(words);
-    }
-
-    /// Strikes a notice that is not on the disk any more.
-    pub fn notice_removed(&mut self, job: Job) {
-        self.notices.remove(job);
-    }
-
-    /// Checkpoints that are here although their owners said that they are gone.
-    pub fn gone_keys(&self) -> Vec<Key> {
-        let is_gone = |(key, one): &(&Key, &Checkpoint)| {
-            let job = (key.owner, one.job_tag);
-            self.notices.is_gone(job, key.checkpoint)
-        };
-        let gone = self.checkpoints.iter().filter(is_gone);
-        gone.map(|(key, _)| *key).collect()
-    }
-
-    /// Checkpoints that are here although this says that they are gone.
-    pub fn gone_keys_of(&self, words: &Words) -> Vec<Key> {
-        let owner = words.owner;
-        let keys = words.gone.iter().map(|checkpoint| Key {
-            owner,
-            checkpoint: *checkpoint,
-        });
-        let is_here = |key: &Key| {
-            let here = self.checkpoints.get(key);
-            here.is_some_and(|one| one.job_tag == words.job_tag)
-        };
-        keys.filter(is_here).collect()
-    }
-
-    /// Checkpoints whose lease is over when it is `clock`, Unix seconds.
-    pub fn outlived_keys(&self, clock: u64) -> Vec<Key> {
-        let is_over = |(key, one): &(&Key, &Checkpoint)| {
-            let lease = self.notices.lease((key.owner, one.job_tag));
-            lease.is_some_and(|lease| lease.until <= clock)
-        };
-        let outlived = self.all_committed().filter(is_over);
-        outlived.map(|(key, _)| *key).collect()
-    }
-
-    /// Notices of jobs of which nothing is here, so old at `clock` (Unix seconds) that nobody needs
-    /// them.
-    pub fn old_notices(&self, clock: u64) -> Vec<Job> {
-        let before = clock.saturating_mul(1000).saturating_sub(KEPT_MS);
-        let old = self.notices.iter();
-        let old = old.filter(|(job, words)| words.number < before && !self.has_job(**job));
-        old.map(|(job, _)| *job).collect()
-    }
-
-    /// Jobs of which a committed checkpoint is here.
-    pub fn committed_jobs(&self) -> BTreeSet<Job> {
-        let committed = self.all_committed();
-        committed
-            .map(|(key, one)| (key.owner, one.job_tag))
-            .collect()
-    }
-
-    /// Committed checkpoints of whose jobs later versions are committed here.
-    pub fn superseded_keys(&self) -> BTreeSet<Key> {
-        let mut newest: BTreeMap<Job, Version> = BTreeMap::new();
-        for (key, one) in self.all_committed() {
-            let known = newest
-                .entry((key.owner, one.job_tag))
-                .or_insert(one.version);
-            *known = (*known).max(one.version);
-        }
-        let is_old = |(key, one): &(&Key, &Checkpoint)| {
-            newest.get(&(key.owner, one.job_tag)) > Some(&one.version)
-        };
-        let old = self.all_committed().filter(is_old);
-        old.map(|(key, _)| *key).collect()
-    }
-
-    fn has_job(&self, (owner, tag): Job) -> bool {
-        self.versions_of(owner, tag).next().is_some()
-    }
-
-    fn has_committed(&self, (owner, tag): Job) -> bool {
-        let mut all = self.entries_of(owner, tag);
-        all.any(|(_, checkpoint)| self.is_committed(Key { owner, checkpoint }))
-    }
-
-    fn check_not_gone(&self, owner: OwnerId, claim: &Claim) -> Result<(), Denied> {
-        let job = (owner, claim.job_tag);
-        if self.notices.is_gone(job, claim.checkpoint) {
-            return Err(Denied::Gone);
-        }
-        Ok(())
     }
 
     /// All checkpoints that are committed.
@@ -846,6 +729,7 @@ impl Catalog {
         let checkpoint = Checkpoint {
             job_tag: claim.job_tag,
             version: claim.version,
+            created: 0,
             shards: Vec::new(),
             manifest_bytes: None,
             expires,
@@ -918,5 +802,6 @@ const fn whole_file(expected: u64) -> Option<u64> {
     Some(expected.saturating_add(expected / 512).saturating_add(4096))
 }
 
+mod said;
 #[cfg(test)]
 mod tests;

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::core::ledger::charge;
+use crate::core::notices::{AHEAD_MS, Job};
 
 const CAPACITY: u64 = 64 << 20;
 const FREE: u64 = 1 << 40;

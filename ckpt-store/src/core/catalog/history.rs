@@ -1,0 +1,156 @@
+//! What lies where an owner deleted all.
+
+use std::collections::BTreeMap;
+
+use codec::notice::{Stamp, Words};
+
+use super::{Catalog, Denied, Key};
+use crate::core::notices::Job;
+
+/// For how long a checkpoint that lies where all was deleted is still here, in seconds: it was saved
+/// where nobody knew of the deletion, and its owner may want it.
+pub const INSIDE_KEPT_S: u64 = 7 * 86_400;
+
+/// When a checkpoint was first found to lie where all was deleted, Unix seconds.
+pub(super) type Since = BTreeMap<Key, u64>;
+
+impl Catalog {
+    /// Notes when the save of a checkpoint began, as its manifest says.
+    pub fn dated(&mut self, key: Key, created: u64) {
+        if let Some(checkpoint) = self.checkpoints.get_mut(&key) {
+            checkpoint.created = created;
+        }
+    }
+
+    /// Whether a notice is to be kept beside the last one of its job: it says that something is gone
+    /// of which none of those here says so, and is of a job of which something is
+    /// committed here, or was.
+    ///
+    /// # Errors
+    /// When the owner has too many.
+    pub fn check_history(&self, words: &Words) -> Result<bool, Denied> {
+        let job = (words.owner, words.job_tag);
+        let concerns = self.has_committed(job) || self.notices.get(job).is_some();
+        if !concerns || !self.histories.is_news(words) {
+            return Ok(false);
+        }
+        if !self.histories.has_room_for(words) {
+            return Err(Denied::TooManyNotices);
+        }
+        Ok(true)
+    }
+
+    /// Numbers of the notices of a job that are kept beside the last one.
+    pub fn older_notices(&self, job: Job) -> Vec<u64> {
+        let last = self.notices.get(job);
+        last.map_or_else(Vec::new, |last| self.histories.others(job, last.number))
+    }
+
+    /// Whether its owner deleted all that lies where this does.
+    pub fn is_inside(&self, job: Job, stamp: Stamp) -> bool {
+        self.histories.has(job, stamp)
+    }
+
+    /// Checkpoints that have lain where all was deleted for [`INSIDE_KEPT_S`] when it is `clock`, Unix
+    /// seconds. The time is counted from when this is asked first.
+    pub fn inside_keys(&mut self, clock: u64) -> Vec<Key> {
+        let inside = self.all_committed().filter(|(key, one)| {
+            let stamp = Stamp {
+                created: one.created,
+                checkpoint: key.checkpoint,
+            };
+            self.histories.has((key.owner, one.job_tag), stamp)
+        });
+        let since = |(key, _): (&Key, _)| (*key, self.inside.get(key).copied().unwrap_or(clock));
+        let inside: Since = inside.map(since).collect();
+        self.inside = inside;
+        let over = self.inside.iter();
+        let over = over.filter(|(_, since)| since.saturating_add(INSIDE_KEPT_S) <= clock);
+        over.map(|(key, _)| *key).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use codec::notice::Intervals;
+    use codec::{CheckpointId, JobTag, OwnerId, Version};
+    use protocol::wire::message::Claim;
+
+    use super::*;
+
+    const OWNER: OwnerId = OwnerId([1; 32]);
+    const TAG: JobTag = JobTag([2; 32]);
+
+    fn stamp(created: u64) -> Stamp {
+        Stamp {
+            created,
+            checkpoint: CheckpointId([created as u8; 16]),
+        }
+    }
+
+    fn key(created: u64) -> Key {
+        Key {
+            owner: OWNER,
+            checkpoint: stamp(created).checkpoint,
+        }
+    }
+
+    fn commit(catalog: &mut Catalog, created: u64) {
+        let claim = Claim {
+            job_tag: TAG,
+            version: Version(created),
+            checkpoint: stamp(created).checkpoint,
+        };
+        catalog.load_manifest(&claim, OWNER, 100);
+        catalog.dated(key(created), created);
+    }
+
+    fn words(number: u64, gone: &[u64]) -> Words {
+        let gone: Vec<Stamp> = gone.iter().map(|created| stamp(*created)).collect();
+        Words {
+            owner: OWNER,
+            job_tag: TAG,
+            number,
+            lease: None,
+            gone: Vec::new(),
+            intervals: Intervals::default().with(&gone),
+        }
+    }
+
+    #[test]
+    fn what_lies_where_all_was_deleted_is_here_for_a_week_more() {
+        let mut catalog = Catalog::default();
+        for created in [10, 20, 30] {
+            commit(&mut catalog, created);
+        }
+        let said = words(1, &[10, 20]);
+        assert_eq!(catalog.check_history(&said), Ok(true));
+        assert_eq!(catalog.noted(said.clone()), [] as [u64; 0]);
+        assert_eq!(catalog.check_history(&said), Ok(false), "no news");
+        assert!(catalog.is_inside((OWNER, TAG), stamp(10)));
+        assert!(!catalog.is_inside((OWNER, TAG), stamp(30)));
+        assert_eq!(catalog.inside_keys(1_000), []);
+        assert_eq!(catalog.inside_keys(1_000 + INSIDE_KEPT_S - 1), []);
+        // One that comes later has its own week.
+        assert!(catalog.noted(words(2, &[30])).is_empty());
+        let over = catalog.inside_keys(1_000 + INSIDE_KEPT_S);
+        assert_eq!(over, [key(10), key(20)]);
+        assert_eq!(catalog.older_notices((OWNER, TAG)), [1]);
+    }
+
+    #[test]
+    fn a_notice_that_protects_a_history_is_kept_without_limit_of_time() {
+        let mut catalog = Catalog::default();
+        let far = u64::MAX / 2000;
+        assert!(catalog.noted(words(1, &[])).is_empty());
+        assert_eq!(catalog.old_notices(far), [(OWNER, TAG)]);
+        assert_eq!(catalog.noted(words(2, &[10])), [1]);
+        assert_eq!(catalog.old_notices(far), []);
+        // A notice of a job of which nothing is or was here does not concern the host.
+        let other = Words {
+            job_tag: JobTag([9; 32]),
+            ..words(3, &[10])
+        };
+        assert_eq!(catalog.check_history(&other), Ok(false));
+    }
+}

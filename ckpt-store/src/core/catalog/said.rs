@@ -1,0 +1,145 @@
+//! What owners said of what is here: notices, what is gone, whose lease is over, what is superseded.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use codec::notice::Words;
+use codec::{OwnerId, Version};
+use protocol::wire::message::Claim;
+
+use super::{Catalog, Checkpoint, Denied, Key};
+use crate::core::notices::{AHEAD_MS, Job, KEPT_MS, Notices};
+
+impl Catalog {
+    /// What owners said of their jobs.
+    pub const fn notices(&self) -> &Notices {
+        &self.notices
+    }
+
+    /// Whether a notice is to be kept at `clock`, Unix seconds: it is news, and of a job of which
+    /// something is committed here, or was.
+    ///
+    /// # Errors
+    /// When the owner has too many, or its number is a time to come.
+    pub fn check_notice(&self, words: &Words, clock: u64) -> Result<bool, Denied> {
+        let job = (words.owner, words.job_tag);
+        let known = self.notices.get(job);
+        let concerns = known.is_some() || self.has_committed(job);
+        if !concerns || !self.notices.is_news(words) {
+            return Ok(false);
+        }
+        // One that is here already, from the time when none were refused, can still be replaced.
+        let latest = known.map_or(0, |known| known.number);
+        let latest = latest
+            .max(clock.saturating_mul(1000))
+            .saturating_add(AHEAD_MS);
+        if words.number > latest {
+            return Err(Denied::FromTheFuture);
+        }
+        if !self.notices.has_room_for(words) {
+            return Err(Denied::TooManyNotices);
+        }
+        Ok(true)
+    }
+
+    /// Enters a notice that is on the disk. Returns the numbers of those beside the last one of its job
+    /// that are not needed any more.
+    pub fn noted(&mut self, words: Words) -> Vec<u64> {
+        let unneeded = self.histories.enter(&words);
+        if self.notices.is_news(&words) {
+            self.notices.enter(words);
+        }
+        unneeded
+    }
+
+    /// Strikes a notice that is not on the disk any more.
+    pub fn notice_removed(&mut self, job: Job) {
+        self.notices.remove(job);
+        self.histories.remove(job);
+    }
+
+    /// Checkpoints that are here although their owners said that they are gone.
+    pub fn gone_keys(&self) -> Vec<Key> {
+        let is_gone = |(key, one): &(&Key, &Checkpoint)| {
+            let job = (key.owner, one.job_tag);
+            self.notices.is_gone(job, key.checkpoint)
+        };
+        let gone = self.checkpoints.iter().filter(is_gone);
+        gone.map(|(key, _)| *key).collect()
+    }
+
+    /// Checkpoints that are here although this says that they are gone.
+    pub fn gone_keys_of(&self, words: &Words) -> Vec<Key> {
+        let owner = words.owner;
+        let keys = words.gone.iter().map(|checkpoint| Key {
+            owner,
+            checkpoint: *checkpoint,
+        });
+        let is_here = |key: &Key| {
+            let here = self.checkpoints.get(key);
+            here.is_some_and(|one| one.job_tag == words.job_tag)
+        };
+        keys.filter(is_here).collect()
+    }
+
+    /// Checkpoints whose lease is over when it is `clock`, Unix seconds.
+    pub fn outlived_keys(&self, clock: u64) -> Vec<Key> {
+        let is_over = |(key, one): &(&Key, &Checkpoint)| {
+            let lease = self.notices.lease((key.owner, one.job_tag));
+            lease.is_some_and(|lease| lease.until <= clock)
+        };
+        let outlived = self.all_committed().filter(is_over);
+        outlived.map(|(key, _)| *key).collect()
+    }
+
+    /// Notices of jobs of which nothing is here, so old at `clock` (Unix seconds) that nobody needs
+    /// them.
+    pub fn old_notices(&self, clock: u64) -> Vec<Job> {
+        let before = clock.saturating_mul(1000).saturating_sub(KEPT_MS);
+        let old = self.notices.iter();
+        // What protects a history is kept without limit of time.
+        let is_bare = |job: &Job| !self.has_job(*job) && !self.histories.is_about(*job);
+        let old = old.filter(|(job, words)| words.number < before && is_bare(job));
+        old.map(|(job, _)| *job).collect()
+    }
+
+    fn has_job(&self, (owner, tag): Job) -> bool {
+        self.versions_of(owner, tag).next().is_some()
+    }
+
+    pub(super) fn has_committed(&self, (owner, tag): Job) -> bool {
+        let mut all = self.entries_of(owner, tag);
+        all.any(|(_, checkpoint)| self.is_committed(Key { owner, checkpoint }))
+    }
+
+    pub(super) fn check_not_gone(&self, owner: OwnerId, claim: &Claim) -> Result<(), Denied> {
+        let job = (owner, claim.job_tag);
+        if self.notices.is_gone(job, claim.checkpoint) {
+            return Err(Denied::Gone);
+        }
+        Ok(())
+    }
+
+    /// Jobs of which a committed checkpoint is here.
+    pub fn committed_jobs(&self) -> BTreeSet<Job> {
+        let committed = self.all_committed();
+        committed
+            .map(|(key, one)| (key.owner, one.job_tag))
+            .collect()
+    }
+
+    /// Committed checkpoints of whose jobs later versions are committed here.
+    pub fn superseded_keys(&self) -> BTreeSet<Key> {
+        let mut newest: BTreeMap<Job, Version> = BTreeMap::new();
+        for (key, one) in self.all_committed() {
+            let known = newest
+                .entry((key.owner, one.job_tag))
+                .or_insert(one.version);
+            *known = (*known).max(one.version);
+        }
+        let is_old = |(key, one): &(&Key, &Checkpoint)| {
+            newest.get(&(key.owner, one.job_tag)) > Some(&one.version)
+        };
+        let old = self.all_committed().filter(is_old);
+        old.map(|(key, _)| *key).collect()
+    }
+}
