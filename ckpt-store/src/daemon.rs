@@ -18,6 +18,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
+use crate::checking::Checking;
 use crate::config::{
     CONNECTION_WINDOW, DaemonConfig, MemoryPlan, RESERVE_BYTES_MAX, SEND_WINDOW, WRITER_WINDOW,
 };
@@ -86,6 +87,7 @@ pub struct Daemon {
     watching: JoinHandle<()>,
     monitor: Arc<Monitor>,
     auditing: Arc<Auditing>,
+    checking: Arc<Checking>,
     places: Arc<Semaphore>,
     connections: usize,
     _lock: File,
@@ -125,10 +127,15 @@ impl Daemon {
         let local_addr = endpoint.local_addr().map_err(failed)?;
         let (stop, stopping) = watch::channel(false);
         let auditing = Arc::new(Auditing::open(config.data_dir.clone()));
+        let checking = Arc::new(Checking::open(config.data_dir.clone(), || {
+            Clock::start().unix_seconds()
+        }));
         let parts = HostParts {
             store: Arc::clone(&store),
             monitor: Arc::clone(&monitor),
             auditing: Arc::clone(&auditing),
+            checking: Arc::clone(&checking),
+            id: config.identity.secret.id(),
             name: config.name.clone(),
             clock,
             stopping,
@@ -150,6 +157,7 @@ impl Daemon {
             identity: config.identity.clone(),
             store: Arc::clone(&store),
             monitor: Arc::clone(&monitor),
+            checking: Arc::clone(&checking),
             clock,
             settings,
             links: Links::new(&config.identity, &config.grid),
@@ -202,12 +210,13 @@ impl Daemon {
             watching: tokio::spawn(watch_machine(
                 Arc::clone(&monitor),
                 store,
-                Arc::clone(&auditing),
+                (Arc::clone(&auditing), Arc::clone(&checking)),
                 lender,
                 clock,
             )),
             monitor,
             auditing,
+            checking,
             endpoint,
             local_addr,
             stop,
@@ -259,6 +268,7 @@ impl Daemon {
         self.watching.abort();
         self.monitor.close();
         self.auditing.write();
+        self.checking.write();
         info!("stopped");
     }
 }
@@ -370,7 +380,7 @@ async fn announce(announcer: Announcer, settings: EndpointConfig, grid: Grid) {
 async fn watch_machine(
     monitor: Arc<Monitor>,
     store: Arc<Store>,
-    auditing: Arc<Auditing>,
+    (auditing, checking): (Arc<Auditing>, Arc<Checking>),
     lender: Lender,
     clock: Clock,
 ) {
@@ -385,9 +395,10 @@ async fn watch_machine(
             info!(?disk_use, "lends as the owner says now");
         }
         let (monitor, store) = (Arc::clone(&monitor), Arc::clone(&store));
-        let auditing = Arc::clone(&auditing);
+        let (auditing, checking) = (Arc::clone(&auditing), Arc::clone(&checking));
         let sampled = tokio::task::spawn_blocking(move || {
             auditing.write();
+            checking.write();
             monitor.sample(clock.unix_seconds(), store.usage(None).free_bytes);
         });
         if let Err(panicked) = sampled.await {

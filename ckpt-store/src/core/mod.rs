@@ -11,6 +11,7 @@ pub mod audits;
 pub mod catalog;
 pub mod ledger;
 pub mod notices;
+pub mod proofs;
 pub mod registry;
 pub mod release;
 pub mod repair;

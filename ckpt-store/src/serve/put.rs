@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use codec::OwnerId;
-use codec::manifest::Manifest;
+use codec::manifest::{Manifest, Public};
 use protocol::net::stream::ExchangeError;
 use protocol::wire::Code;
 use protocol::wire::limits::UNCOMMITTED_LIFETIME;
@@ -34,8 +33,7 @@ const CHUNKS: usize = 32;
 impl Exchange<'_> {
     /// Answers a `PutShard` request.
     pub(super) async fn put_shard(&mut self, put: PutShard) -> Result<(), Answer> {
-        let owner = self.peer.id;
-        let stored = self.take_shard(owner, &put).await?;
+        let stored = self.take_shard(&put, None).await?;
         self.respond(&Response::Stored(stored)).await
     }
 
@@ -48,17 +46,14 @@ impl Exchange<'_> {
         let is_of_manifest = public.checkpoint == put.claim.checkpoint
             && public.job_tag == put.claim.job_tag
             && public.version == put.claim.version
-            && public.redundancy == put.redundancy;
-        let root = put.shard().and_then(|shard| public.roots.get(shard.at()));
-        let (true, Some(root)) = (is_of_manifest, root) else {
+            && public.redundancy == put.redundancy
+            && public.block_bytes == put.expected_bytes;
+        if !is_of_manifest {
             return Err(StoreError::Mismatch("manifest").into());
-        };
-        let (owner, store) = (public.owner, Arc::clone(&self.host.store));
-        let stored = self.take_shard(owner, &put).await?;
-        if stored.root != *root {
-            // Not what the owner signed; it goes within the hour, as it is never committed.
-            return Err(StoreError::Mismatch("root of the rebuilt shard").into());
         }
+        let (owner, store) = (public.owner, Arc::clone(&self.host.store));
+        let promised = Some(Arc::new(public.clone()));
+        let stored = self.take_shard(&put, promised).await?;
         let manifest = parsed.bytes().to_vec();
         blocking(move || store.commit(owner, manifest)).await?;
         info!(
@@ -68,8 +63,12 @@ impl Exchange<'_> {
         self.respond(&Response::Stored(stored)).await
     }
 
-    /// Receives and syncs a shard that will be `owner`'s.
-    async fn take_shard(&mut self, owner: OwnerId, put: &PutShard) -> Result<StoredShard, Answer> {
+    /// Receives and syncs a shard: one of the peer's own, or a rebuilt one that `promised` describes.
+    async fn take_shard(
+        &mut self,
+        put: &PutShard,
+        promised: Option<Arc<Public>>,
+    ) -> Result<StoredShard, Answer> {
         let host = Arc::clone(self.host);
         let Some(_share) = host.writer_shares.take(self.peer.id) else {
             return Err(busy(
@@ -79,7 +78,7 @@ impl Exchange<'_> {
         let _place = writer_place(&host).await?;
         let live = host.uploads.begin(host.clock.now());
         let _window = self.connection.open_window();
-        let upload = self.begin_put(owner, put).await?;
+        let upload = self.begin_put(put, promised).await?;
         self.respond(&Response::Accepted).await?;
 
         let begun = Instant::now();
@@ -102,11 +101,21 @@ impl Exchange<'_> {
 
     /// Reserves the space. Where there is none because of shards that are silent, one of these gives
     /// way.
-    async fn begin_put(&self, owner: OwnerId, put: &PutShard) -> Result<Upload, Answer> {
+    async fn begin_put(
+        &self,
+        put: &PutShard,
+        promised: Option<Arc<Public>>,
+    ) -> Result<Upload, Answer> {
+        let peer = self.peer.id;
         loop {
             let (store, put) = (Arc::clone(&self.host.store), *put);
+            let promised = promised.clone();
             let (now, unix_seconds) = (self.host.clock.now(), self.host.clock.unix_seconds());
-            match blocking(move || store.begin_put(now, unix_seconds, owner, &put)).await {
+            let begin = move || match promised {
+                Some(public) => store.begin_rebuilt(now, unix_seconds, peer, &public, &put),
+                None => store.begin_put(now, unix_seconds, peer, &put),
+            };
+            match blocking(begin).await {
                 Err(Answer::Refused(refusal))
                     if refusal.code == Code::NoSpace
                         && self.host.uploads.cleared(now, PLACE_TIMEOUT).await => {}

@@ -41,7 +41,7 @@ impl Exchange<'_> {
     pub(super) async fn outline(&mut self, shard: ShardName) -> Result<(), Answer> {
         let host = Arc::clone(self.host);
         let _place = place(&host.readers, "reads are under way").await?;
-        let owner = self.owner_for(shard.checkpoint)?;
+        let owner = self.owner_for(&shard)?;
         let store = Arc::clone(&host.store);
         let reader = blocking(move || store.open_shard(owner, &shard)).await?;
         let outline = &reader.footer().outline;
@@ -60,7 +60,7 @@ impl Exchange<'_> {
     pub(super) async fn page(&mut self, shard: ShardName, page: u64) -> Result<(), Answer> {
         let host = Arc::clone(self.host);
         let _place = place(&host.readers, "reads are under way").await?;
-        let owner = self.owner_for(shard.checkpoint)?;
+        let owner = self.owner_for(&shard)?;
         let store = Arc::clone(&host.store);
         let page = blocking(move || store.page(owner, &shard, page)).await?;
         // A page has at most PAGE_BYTES_MAX bytes.
@@ -78,7 +78,7 @@ impl Exchange<'_> {
     ) -> Result<(), Answer> {
         let host = Arc::clone(self.host);
         let _place = place(&host.readers, "reads are under way").await?;
-        let owner = self.owner_for(shard.checkpoint)?;
+        let owner = self.owner_for(&shard)?;
         let store = Arc::clone(&host.store);
         let rows = blocking(move || store.rows(owner, &shard, first, count)).await?;
         let bytes = rows.bytes();

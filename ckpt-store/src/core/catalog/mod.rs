@@ -152,9 +152,13 @@ struct Checkpoint {
 struct Put {
     key: Key,
     shard: ShardIndex,
+    /// Of whom the space is: of who brings the shard, until it is whole.
+    charged: OwnerId,
     promise: Promise,
     /// The checkpoint was forgotten: nothing may come of this.
     forgotten: bool,
+    /// Nothing was known of the checkpoint before.
+    is_first: bool,
 }
 
 /// Counts for status and logs.
@@ -379,15 +383,47 @@ impl Catalog {
         shard: ShardIndex,
         free: u64,
     ) -> Result<PutId, Denied> {
+        self.begin(now, owner, owner, put, shard, free)
+    }
+
+    /// Begins a shard of `owner`'s that `donor` has rebuilt. Until it is whole its space is the donor's,
+    /// and it keeps neither the owner nor another donor from bringing the same shard.
+    ///
+    /// # Errors
+    /// When it may not be written, or there is no space for either of them.
+    pub fn begin_rebuilt(
+        &mut self,
+        now: Millis,
+        (owner, donor): (OwnerId, OwnerId),
+        put: &PutShard,
+        shard: ShardIndex,
+        free: u64,
+    ) -> Result<PutId, Denied> {
+        let wanted = first_promise(put.expected_bytes, self.ledger.left_for(owner, free));
+        let possible = self.ledger.promise(owner, wanted, free)?;
+        self.ledger.release(possible);
+        self.begin(now, owner, donor, put, shard, free)
+    }
+
+    fn begin(
+        &mut self,
+        now: Millis,
+        owner: OwnerId,
+        charged: OwnerId,
+        put: &PutShard,
+        shard: ShardIndex,
+        free: u64,
+    ) -> Result<PutId, Denied> {
         let key = Key {
             owner,
             checkpoint: put.claim.checkpoint,
         };
-        if self.has_shard(key, shard) {
+        if self.has_shard(key, shard, charged) {
             return Err(Denied::Exists(shard));
         }
-        let wanted = first_promise(put.expected_bytes, self.ledger.left_for(owner, free));
-        let promise = self.ledger.promise(owner, wanted, free)?;
+        let wanted = first_promise(put.expected_bytes, self.ledger.left_for(charged, free));
+        let promise = self.ledger.promise(charged, wanted, free)?;
+        let is_first = !self.checkpoints.contains_key(&key);
         if let Err(denied) = self.hold_version(now, owner, &put.claim) {
             self.ledger.release(promise);
             return Err(denied);
@@ -398,12 +434,13 @@ impl Catalog {
         let id = PutId(self.next_put);
         self.next_put += 1;
         self.counts.puts += 1;
-        let forgotten = false;
         let put = Put {
             key,
             shard,
+            charged,
             promise,
-            forgotten,
+            forgotten: false,
+            is_first,
         };
         self.puts.insert(id, put);
         Ok(id)
@@ -434,7 +471,7 @@ impl Catalog {
         };
         let comfortable = missing
             .max(GROWTH_BYTES)
-            .min(self.ledger.left_for(put.key.owner, free));
+            .min(self.ledger.left_for(put.charged, free));
         self.ledger
             .extend(&mut put.promise, comfortable.max(missing), free)?;
         Ok(())
@@ -463,9 +500,18 @@ impl Catalog {
         Ok(())
     }
 
-    /// Ends a put of which nothing is left on the disk.
+    /// Ends a put of which nothing is left on the disk. What a donor began leaves no claim of the
+    /// owner's.
     pub fn abort_put(&mut self, id: PutId) {
+        let put = self.puts.get(&id).copied();
         self.end_put(id);
+        let Some(put) = put.filter(|put| put.is_first && put.charged != put.key.owner) else {
+            return;
+        };
+        let known = self.checkpoints.get(&put.key);
+        if !put.forgotten && known.is_some_and(Checkpoint::is_only_claimed) {
+            self.forgotten(Millis::default(), put.key);
+        }
     }
 
     /// Whether a checkpoint may be committed with these roots, by shard.
@@ -553,12 +599,31 @@ impl Catalog {
         self.all_committed().map(|(key, _)| *key).collect()
     }
 
-    /// Whose this checkpoint is, if it is committed.
-    pub fn owner_of(&self, checkpoint: CheckpointId) -> Option<OwnerId> {
-        let found = self
+    /// Whose shard this is, if it is here and committed. When several owners chose the same id, the
+    /// first that has this shard here.
+    pub fn owner_of_shard(&self, checkpoint: CheckpointId, number: u8) -> Option<OwnerId> {
+        let of_id = self
             .all_committed()
-            .find(|(key, _)| key.checkpoint == checkpoint);
-        found.map(|(key, _)| key.owner)
+            .filter(|(key, _)| key.checkpoint == checkpoint);
+        let mut keys = of_id.map(|(key, _)| *key);
+        let found = keys.find(|key| self.shard(*key, number).is_ok());
+        found.map(|key| key.owner)
+    }
+
+    /// Job and shards of a checkpoint, if it is committed.
+    pub fn job_and_shards(&self, key: Key) -> Option<(JobTag, &[Shard])> {
+        let one = self.checkpoints.get(&key)?;
+        let is_committed = one.manifest_bytes.is_some();
+        is_committed.then_some((one.job_tag, one.shards.as_slice()))
+    }
+
+    /// Committed checkpoints after `after` of which shards are here, ascending.
+    pub fn held_after(&self, after: Option<Key>) -> impl Iterator<Item = (Key, JobTag, &[Shard])> {
+        let first = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.checkpoints
+            .range((first, Bound::Unbounded))
+            .filter(|(_, one)| one.manifest_bytes.is_some() && !one.shards.is_empty())
+            .map(|(key, one)| (*key, one.job_tag, one.shards.as_slice()))
     }
 
     /// All shards of committed checkpoints.
@@ -771,6 +836,8 @@ impl Catalog {
 
     fn add_shard(&mut self, key: Key, shard: Shard) {
         if let Some(checkpoint) = self.checkpoints.get_mut(&key) {
+            // There are many checkpoints, and nearly all have one shard here.
+            checkpoint.shards.reserve_exact(1);
             checkpoint.shards.push(shard);
             checkpoint.shards.sort_by_key(|shard| shard.identity.shard);
             self.counts.shards += 1;
@@ -778,8 +845,10 @@ impl Catalog {
         }
     }
 
-    fn has_shard(&self, key: Key, shard: ShardIndex) -> bool {
-        let writing = |put: &Put| put.key == key && put.shard == shard && !put.forgotten;
+    /// Whether a shard is here, or the same member writes it.
+    fn has_shard(&self, key: Key, shard: ShardIndex, by: OwnerId) -> bool {
+        let writing =
+            |put: &Put| (put.key, put.shard, put.charged) == (key, shard, by) && !put.forgotten;
         self.shard(key, shard.number()).is_ok() || self.puts.values().any(writing)
     }
 
