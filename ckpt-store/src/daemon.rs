@@ -32,7 +32,7 @@ use crate::scrub;
 use crate::serve::auditing::Auditing;
 use crate::serve::reception::{Reception, Visitor};
 use crate::serve::{self, Clock, Host, HostParts, STREAMS_MAX};
-use crate::shards::{Lent, Store, StoreError};
+use crate::shards::{Lent, Store, StoreError, Usage};
 
 /// How often what was never committed is looked for.
 const SWEEP_PERIOD: Duration = Duration::from_secs(60);
@@ -144,13 +144,7 @@ impl Daemon {
         let reception = Reception::new(endpoint.clone(), door, plan.connections);
         let places = reception.places();
         let host = Arc::new(host);
-        let usage = store.usage(None);
-        info!(
-            name = config.name, grid = config.grid.name, addr = %local_addr,
-            data = %config.data_dir.display(), capacity_bytes = usage.capacity_bytes,
-            free_bytes = usage.free_bytes, shards = usage.counts.shards,
-            checkpoints = usage.counts.committed, "serving"
-        );
+        log_start(config, &store.usage(None), local_addr);
         let repairer = |settings| Repairer {
             grid: config.grid.clone(),
             grid_file: config.grid_file.clone(),
@@ -172,10 +166,7 @@ impl Daemon {
             let (store, monitor) = (Arc::clone(&store), Arc::clone(&monitor));
             tokio::spawn(scrub::run(store, monitor, settings))
         });
-        let mut addr = config.announce.unwrap_or(local_addr);
-        if addr.port() == 0 {
-            addr.set_port(local_addr.port());
-        }
+        let addr = announced_addr(config, local_addr);
         let announcer = Announcer {
             card: Card {
                 name: config.name.clone(),
@@ -271,6 +262,24 @@ impl Daemon {
         self.checking.write();
         info!("stopped");
     }
+}
+
+fn log_start(config: &DaemonConfig, usage: &Usage, addr: SocketAddr) {
+    info!(
+        name = config.name, grid = config.grid.name, %addr,
+        data = %config.data_dir.display(), capacity_bytes = usage.capacity_bytes,
+        free_bytes = usage.free_bytes, shards = usage.counts.shards,
+        checkpoints = usage.counts.committed, "serving"
+    );
+}
+
+/// Where registries say that the daemon listens.
+fn announced_addr(config: &DaemonConfig, local_addr: SocketAddr) -> SocketAddr {
+    let mut addr = config.announce.unwrap_or(local_addr);
+    if addr.port() == 0 {
+        addr.set_port(local_addr.port());
+    }
+    addr
 }
 
 /// Opens what is in the data directory. Of the owner's limits and those on the command line, the

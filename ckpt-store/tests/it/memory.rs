@@ -9,7 +9,10 @@ use std::time::{Duration, Instant};
 
 use codec::compress::Method;
 use codec::index::StoredSegment;
-use codec::manifest::{ImageKind, MANIFEST_BYTES_MAX, Manifest, NewManifest, Summary, Tail};
+use codec::keys::Keys;
+use codec::manifest::{
+    Format, ImageKind, MANIFEST_BYTES_MAX, Manifest, NewManifest, Summary, Tail,
+};
 use codec::seal::{Cipher, DataKey, OwnerSecret};
 use codec::shard_file::{
     BlockEntry, Footer, HEADER_BYTES, Header, Outline, ShardIdentity, TableBuilder,
@@ -100,7 +103,8 @@ fn make(number: u64) -> Made {
         index: vec![row; 5900],
         tail: Tail::default(),
     };
-    let manifest = Manifest::sign(&owner, new, &summary).unwrap();
+    let keys = Keys::from(owner.clone());
+    let manifest = Manifest::sign(&keys, Format::One, new, &summary).unwrap();
     let (_, outline) = table(redundancy.shard(0).unwrap(), number);
     Made {
         owner,
