@@ -14,6 +14,7 @@ mod faults;
 mod format_page;
 mod liars;
 mod lifetime;
+mod peers;
 mod placement;
 mod repair;
 mod signals;

@@ -410,6 +410,8 @@ impl Office {
             | Request::PutRebuilt(_)
             | Request::Notice { .. }
             | Request::Notices { .. }
+            | Request::PeerHolds { .. }
+            | Request::Prove { .. }
             | Request::ExtendedAnnounce(_) => {
                 // `from_wire` made an `Announce` of an `ExtendedAnnounce`.
                 Err(Answer::Refused(Server::Registry.does_not_answer()))

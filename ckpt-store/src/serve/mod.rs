@@ -8,6 +8,7 @@ pub mod auditing;
 mod blocks;
 mod buffers;
 pub mod lines;
+mod peers;
 pub mod pool;
 mod probe;
 mod put;
@@ -27,9 +28,9 @@ use codec::{CheckpointId, JobTag, OwnerId};
 use protocol::identity::{Peer, Role};
 use protocol::net::stream::{ExchangeError, GIVEN_UP, read_frame, write_frame};
 use protocol::net::{Members, spoken};
-use protocol::wire::limits::{NOTICES_ASKED_MAX, PEER_ASKED_MAX, REQUEST_TIMEOUT};
+use protocol::wire::limits::{NOTICES_ASKED_MAX, REQUEST_TIMEOUT};
 use protocol::wire::message::{
-    Audit, Claim, HostStatus, Message, NoticeRecord, Refusal, Request, Response,
+    Audit, Claim, HostStatus, Message, NoticeRecord, Refusal, Request, Response, ShardName,
 };
 use protocol::wire::parts::Parts;
 use protocol::wire::{Code, WireVersion};
@@ -38,6 +39,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tracing::{debug, error, info, warn};
 
+use crate::checking::Checking;
 use crate::config::{CONNECTION_WINDOW, MemoryPlan, WRITER_WINDOW};
 use crate::core::Millis;
 use crate::core::catalog::Claimed;
@@ -108,6 +110,10 @@ pub struct HostParts {
     pub monitor: Arc<Monitor>,
     /// What submitters found.
     pub auditing: Arc<Auditing>,
+    /// What proofs cost.
+    pub checking: Arc<Checking>,
+    /// Its key.
+    pub id: OwnerId,
     /// Its name in answers.
     pub name: String,
     /// Its clocks.
@@ -123,6 +129,7 @@ pub struct HostParts {
 pub struct Host {
     store: Arc<Store>,
     monitor: Arc<Monitor>,
+    id: OwnerId,
     name: String,
     clock: Clock,
     /// Shards that come in.
@@ -138,6 +145,7 @@ pub struct Host {
     receiving: Pace,
     sending: Pace,
     auditing: Arc<Auditing>,
+    checking: Arc<Checking>,
     stopping: watch::Receiver<bool>,
 }
 
@@ -148,6 +156,8 @@ impl Host {
             store,
             monitor,
             auditing,
+            checking,
+            id,
             name,
             clock,
             lines,
@@ -157,6 +167,7 @@ impl Host {
         Self {
             store,
             monitor,
+            id,
             name,
             clock,
             writers: pool(plan.writers, CHANGES_QUEUED_MAX),
@@ -167,6 +178,7 @@ impl Host {
             receiving: Pace::default(),
             sending: Pace::default(),
             auditing,
+            checking,
             stopping,
         }
     }
@@ -383,6 +395,8 @@ impl Exchange<'_> {
             Request::PutRebuilt(put) => self.put_rebuilt(*put).await,
             Request::Notice { notice } => self.notice(notice).await,
             Request::Notices { jobs } => self.notices(&jobs).await,
+            Request::PeerHolds { salt, tags } => self.peer_holds(salt, tags).await,
+            Request::Prove { owner, shard, spot } => self.prove(owner, shard, spot).await,
             Request::Announce(_)
             | Request::Heartbeat { .. }
             | Request::Holds(_)
@@ -395,11 +409,11 @@ impl Exchange<'_> {
 
     /// Whose shards of this checkpoint the peer may read: a submitter its own, a donor anybody's, as
     /// ciphertext.
-    fn owner_for(&self, checkpoint: CheckpointId) -> Result<OwnerId, Answer> {
+    fn owner_for(&self, shard: &ShardName) -> Result<OwnerId, Answer> {
         if self.peer.has(Role::Submitter) {
             return Ok(self.peer.id);
         }
-        let owner = self.host.store.owner_of(checkpoint);
+        let owner = self.host.store.owner_of_shard(shard);
         owner.ok_or_else(|| Answer::Refused(Refusal::new(Code::NotFound, "")))
     }
 
@@ -465,15 +479,6 @@ impl Exchange<'_> {
         let existed = blocking(move || store.forget(now, owner, checkpoint)).await?;
         info!(peer = self.peer.name, %checkpoint, existed, "forgotten");
         self.respond(&Response::Forgotten { existed }).await
-    }
-
-    async fn peer_held(&mut self, checkpoints: &[CheckpointId]) -> Result<(), Answer> {
-        if checkpoints.len() > PEER_ASKED_MAX {
-            let refusal = Refusal::new(Code::BadRequest, "too many checkpoints");
-            return Err(Answer::Refused(refusal));
-        }
-        let shards = self.host.store.held_of(checkpoints);
-        self.respond(&Response::PeerHeld { shards }).await
     }
 
     /// Whoever brings it, its owner has signed it; a submitter brings its own.

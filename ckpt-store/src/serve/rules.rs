@@ -74,6 +74,8 @@ impl Rule {
             Request::Announce(_) | Request::ExtendedAnnounce(_) => {
                 registry("announce", DONORS, Load::Work)
             }
+            Request::PeerHolds { .. } => donor("peer holds", DONORS, Load::Work),
+            Request::Prove { .. } => donor("prove", READERS, Load::Work),
             Request::Heartbeat { .. } => registry("heartbeat", DONORS, Load::Work),
             Request::Holds(_) => registry("holds", DONORS, Load::Work),
             Request::Members { .. } => registry("members", Asker::Member, Load::Question),
@@ -153,6 +155,7 @@ impl Server {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use codec::proof::Spot;
     use codec::{CheckpointId, JobTag, OwnerId, Redundancy, Version};
     use protocol::wire::message::{
         Audit, Claim, HoldsPage, JoinRequest, PutRebuilt, PutShard, ShardName,
@@ -221,6 +224,15 @@ mod tests {
             Request::PutRebuilt(Box::new(rebuilt)),
             Request::Notice { notice: Vec::new() },
             Request::Notices { jobs: Vec::new() },
+            Request::PeerHolds {
+                salt: [0; 32],
+                tags: Vec::new(),
+            },
+            Request::Prove {
+                owner: OwnerId([1; 32]),
+                shard,
+                spot: Spot { row: 0, draw: 0 },
+            },
             Request::Status,
         ]
     }
@@ -249,6 +261,7 @@ mod tests {
             "audited",
             "notice",
             "notices",
+            "prove",
             "status",
         ];
         assert_eq!(by(&[Role::Submitter]), submitter);
@@ -261,6 +274,8 @@ mod tests {
             "put rebuilt",
             "notice",
             "notices",
+            "peer holds",
+            "prove",
             "status",
         ];
         assert_eq!(by(&[Role::Donor]), donor);

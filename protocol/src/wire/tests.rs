@@ -1,14 +1,15 @@
 //! The bytes of messages: what was fixed once stays, and no bytes do harm.
 
 use codec::hash::ShardRoot;
+use codec::proof::{ShardProof, Spot};
 use codec::{CheckpointId, JobTag, OwnerId, Redundancy, Version};
 use proptest::prelude::*;
 
 use super::announcement::Announcement;
 use super::limits::TEXT_BYTES_MAX;
 use super::message::{
-    Audit, AuditFault, Claim, HoldsPage, HostStatus, JoinRequest, Joined, MemberRecord, Message,
-    Presence, PutEnd, PutRebuilt, PutShard, Record, Refusal, Request, Response, ShardName,
+    Audit, AuditFault, Claim, HeldTag, HoldsPage, HostStatus, JoinRequest, Joined, MemberRecord,
+    Message, Presence, PutEnd, PutRebuilt, PutShard, Record, Refusal, Request, Response, ShardName,
     StoredShard,
 };
 use super::parts::{Extended, Parts};
@@ -155,6 +156,20 @@ fn requests_are_as_they_were() {
     check(&Request::Notice { notice }, "14 020102");
     let jobs = vec![(OwnerId([0x22; 32]), JobTag([0x22; 32]))];
     check(&Request::Notices { jobs }, "15 01 TAG TAG");
+    let holds = Request::PeerHolds {
+        salt: [0x22; 32],
+        tags: vec![[0x11; 16]],
+    };
+    check(&holds, "17 TAG 01 ID");
+    let prove = Request::Prove {
+        owner: OwnerId([0x22; 32]),
+        shard: shard(),
+        spot: Spot {
+            row: 70_000,
+            draw: 250,
+        },
+    };
+    check(&prove, "18 TAG ID 04 fc70110100 fa");
 }
 
 #[test]
@@ -244,6 +259,18 @@ fn responses_are_as_they_were() {
         count: 2,
     };
     check(&notices, "14 fa 02");
+    let held = vec![HeldTag {
+        place: 250,
+        shards: 0b10001,
+        tag: [0x11; 16],
+    }];
+    check(&Response::PeerHolds { held }, "17 01 fa 11 ID");
+    let proof = ShardProof {
+        outline: vec![1],
+        page: vec![2, 3],
+        block: vec![],
+    };
+    check(&Response::Proof(proof), "18 0101 020203 00");
 }
 
 fn parts() -> Parts {
@@ -349,8 +376,8 @@ fn codes_have_the_numbers_that_they_had() {
 
 #[test]
 fn unknown_messages_are_refused() {
-    assert!(Request::from_frame(&[23]).is_err());
-    assert!(Response::from_frame(&[23]).is_err());
+    assert!(Request::from_frame(&[25]).is_err());
+    assert!(Response::from_frame(&[25]).is_err());
 }
 
 #[test]
@@ -383,7 +410,7 @@ proptest! {
 
     #[test]
     fn no_bytes_after_a_known_variant_do_harm(
-        variant in 0_u8..23,
+        variant in 0_u8..25,
         bytes in prop::collection::vec(any::<u8>(), 0..120),
     ) {
         let bytes = [[variant].as_slice(), &bytes].concat();
