@@ -173,11 +173,20 @@ impl Inventory {
             is_gone && (public.owner, public.job_tag) == job
         };
         self.checkpoints.retain(|_, known| !is_named(known));
-        let inside = self.checkpoints.extract_if(.., |_, known| {
+        let Self {
+            checkpoints,
+            passed,
+            ..
+        } = self;
+        checkpoints.retain(|id, known| {
             let public = known.manifest.public();
-            (public.owner, public.job_tag) == job && said.intervals.has(known.stamp())
+            let is_of_job = (public.owner, public.job_tag) == job;
+            let is_inside = is_of_job && said.intervals.has(known.stamp());
+            if is_inside {
+                passed.insert(*id, Arc::clone(known));
+            }
+            !is_inside
         });
-        self.passed.extend(inside);
     }
 
     /// What is known of a checkpoint, also of one that is passed over.
