@@ -176,14 +176,20 @@ impl Inventory {
             is_gone && (public.owner, public.job_tag) == job
         };
         self.checkpoints.retain(|_, known| !is_named(known));
-        let is_inside = |known: &KnownCheckpoint| {
+        let Self {
+            checkpoints,
+            passed,
+            ..
+        } = self;
+        checkpoints.retain(|id, known| {
             let public = known.manifest.public();
-            (public.owner, public.job_tag) == job && said.intervals.has(known.stamp())
-        };
-        let all = std::mem::take(&mut self.checkpoints).into_iter();
-        let (inside, good): (BTreeMap<_, _>, _) = all.partition(|(_, known)| is_inside(known));
-        self.checkpoints = good;
-        self.passed.extend(inside);
+            let is_of_job = (public.owner, public.job_tag) == job;
+            let is_inside = is_of_job && said.intervals.has(known.stamp());
+            if is_inside {
+                passed.insert(*id, Arc::clone(known));
+            }
+            !is_inside
+        });
     }
 
     /// Sets aside what was signed with a job key that its owner has made void.

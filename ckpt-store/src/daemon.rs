@@ -18,6 +18,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
+use crate::checking::Checking;
 use crate::config::{
     CONNECTION_WINDOW, DaemonConfig, MemoryPlan, RESERVE_BYTES_MAX, SEND_WINDOW, WRITER_WINDOW,
 };
@@ -33,7 +34,7 @@ use crate::serve::auditing::Auditing;
 use crate::serve::lines::Lines;
 use crate::serve::reception::{Reception, Rooms, Visitor};
 use crate::serve::{self, Clock, Host, HostParts, STREAMS_MAX};
-use crate::shards::{Lent, Store, StoreError};
+use crate::shards::{Lent, Store, StoreError, Usage};
 
 /// How often what was never committed is looked for.
 const SWEEP_PERIOD: Duration = Duration::from_secs(60);
@@ -89,6 +90,7 @@ pub struct Daemon {
     monitor: Arc<Monitor>,
     auditing: Arc<Auditing>,
     rooms: Rooms,
+    checking: Arc<Checking>,
     _lock: File,
 }
 
@@ -127,10 +129,15 @@ impl Daemon {
         let (stop, stopping) = watch::channel(false);
         let auditing = Arc::new(Auditing::open(config.data_dir.clone()));
         let lines = Arc::new(Lines::new(clock));
+        let checking = Arc::new(Checking::open(config.data_dir.clone(), || {
+            Clock::start().unix_seconds()
+        }));
         let parts = HostParts {
             store: Arc::clone(&store),
             monitor: Arc::clone(&monitor),
             auditing: Arc::clone(&auditing),
+            checking: Arc::clone(&checking),
+            id: config.identity.secret.id(),
             name: config.name.clone(),
             clock,
             lines: Arc::clone(&lines),
@@ -140,19 +147,14 @@ impl Daemon {
         let reception = Reception::new(endpoint.clone(), door, plan.connections, clock, lines);
         let rooms = reception.rooms();
         let host = Arc::new(host);
-        let usage = store.usage(None);
-        info!(
-            name = config.name, grid = config.grid.name, addr = %local_addr,
-            data = %config.data_dir.display(), capacity_bytes = usage.capacity_bytes,
-            free_bytes = usage.free_bytes, shards = usage.counts.shards,
-            checkpoints = usage.counts.committed, "serving"
-        );
+        log_start(config, &store.usage(None), local_addr);
         let repairer = |settings| Repairer {
             grid: config.grid.clone(),
             grid_file: config.grid_file.clone(),
             identity: config.identity.clone(),
             store: Arc::clone(&store),
             monitor: Arc::clone(&monitor),
+            checking: Arc::clone(&checking),
             clock,
             settings,
             links: Links::new(&config.identity, &config.grid),
@@ -167,10 +169,7 @@ impl Daemon {
             let (store, monitor) = (Arc::clone(&store), Arc::clone(&monitor));
             tokio::spawn(scrub::run(store, monitor, settings))
         });
-        let mut addr = config.announce.unwrap_or(local_addr);
-        if addr.port() == 0 {
-            addr.set_port(local_addr.port());
-        }
+        let addr = announced_addr(config, local_addr);
         let announcer = Announcer {
             card: Card {
                 name: config.name.clone(),
@@ -205,12 +204,13 @@ impl Daemon {
             watching: tokio::spawn(watch_machine(
                 Arc::clone(&monitor),
                 store,
-                Arc::clone(&auditing),
+                (Arc::clone(&auditing), Arc::clone(&checking)),
                 lender,
                 clock,
             )),
             monitor,
             auditing,
+            checking,
             endpoint,
             local_addr,
             stop,
@@ -261,8 +261,27 @@ impl Daemon {
         self.watching.abort();
         self.monitor.close();
         self.auditing.write();
+        self.checking.write();
         info!("stopped");
     }
+}
+
+fn log_start(config: &DaemonConfig, usage: &Usage, addr: SocketAddr) {
+    info!(
+        name = config.name, grid = config.grid.name, %addr,
+        data = %config.data_dir.display(), capacity_bytes = usage.capacity_bytes,
+        free_bytes = usage.free_bytes, shards = usage.counts.shards,
+        checkpoints = usage.counts.committed, "serving"
+    );
+}
+
+/// Where registries say that the daemon listens.
+fn announced_addr(config: &DaemonConfig, local_addr: SocketAddr) -> SocketAddr {
+    let mut addr = config.announce.unwrap_or(local_addr);
+    if addr.port() == 0 {
+        addr.set_port(local_addr.port());
+    }
+    addr
 }
 
 /// Opens what is in the data directory. Of the owner's limits and those on the command line, the
@@ -372,7 +391,7 @@ async fn announce(announcer: Announcer, settings: EndpointConfig, grid: Grid) {
 async fn watch_machine(
     monitor: Arc<Monitor>,
     store: Arc<Store>,
-    auditing: Arc<Auditing>,
+    (auditing, checking): (Arc<Auditing>, Arc<Checking>),
     lender: Lender,
     clock: Clock,
 ) {
@@ -387,9 +406,10 @@ async fn watch_machine(
             info!(?disk_use, "lends as the owner says now");
         }
         let (monitor, store) = (Arc::clone(&monitor), Arc::clone(&store));
-        let auditing = Arc::clone(&auditing);
+        let (auditing, checking) = (Arc::clone(&auditing), Arc::clone(&checking));
         let sampled = tokio::task::spawn_blocking(move || {
             auditing.write();
+            checking.write();
             monitor.sample(clock.unix_seconds(), store.usage(None).free_bytes);
         });
         if let Err(panicked) = sampled.await {

@@ -4,10 +4,12 @@
 //! [`disk`] is the little that is asked of a file system, [`shards`] puts both together into what
 //! a host does for an owner so that nothing acknowledged is lost at any crash, [`serve`] speaks to
 //! clients, [`monitor`] watches the machine for its owner, [`calibrate`] measures from which load on
-//! that is needed, [`audit_file`] keeps what others found wrong here, [`daemon`] runs it all.
+//! that is needed, [`audit_file`] keeps what others found wrong here, [`checking`] what proofs cost,
+//! [`daemon`] runs it all.
 
 pub mod audit_file;
 pub mod calibrate;
+pub mod checking;
 pub mod cli;
 pub mod config;
 pub mod core;

@@ -17,6 +17,7 @@ pub mod encode;
 pub mod geometry;
 pub mod grant;
 pub mod hash;
+pub mod holding;
 pub mod id;
 pub mod index;
 pub mod job;
@@ -25,6 +26,7 @@ pub mod labels;
 pub mod manifest;
 pub mod notice;
 pub mod pieces;
+pub mod proof;
 pub mod rs;
 #[cfg(test)]
 mod samples;
@@ -35,6 +37,7 @@ pub mod serial;
 pub mod shard_file;
 mod shuffle;
 mod signed;
+pub mod slice;
 
 pub use geometry::{Redundancy, RedundancyError, ShardIndex};
 pub use hash::{BlockHash, ManifestHash, PageHash, SegmentHash, ShardRoot};

@@ -30,6 +30,12 @@ pub const ENTRY_BYTES: usize = 36;
 /// Bytes of one page's entry in a footer.
 const FOOTER_ENTRY_BYTES: usize = 40;
 
+/// Context of the root's hash.
+pub(crate) const OUTLINE_CONTEXT: &str = "ckpt v1 shard root";
+
+/// Bytes before the page hashes in what the root is the hash of.
+pub(crate) const OUTLINE_HEAD_BYTES: usize = 36;
+
 /// Most pages of a shard: 16 TiB of image in full segments, 512 KiB of page hashes.
 pub const PAGES_MAX: u64 = 1 << 14;
 
@@ -178,6 +184,17 @@ impl BlockEntry {
         }
     }
 
+    /// Reads an entry.
+    pub(crate) fn decode(bytes: &[u8; ENTRY_BYTES]) -> Self {
+        let (mut len, mut hash) = ([0; 4], [0; 32]);
+        len.copy_from_slice(&bytes[..4]);
+        hash.copy_from_slice(&bytes[4..]);
+        Self {
+            len: u32::from_le_bytes(len),
+            hash: BlockHash(hash),
+        }
+    }
+
     /// Whether `block` is the one that this entry describes.
     pub fn matches(&self, block: &[u8]) -> bool {
         block.len() as u64 == u64::from(self.len) && BlockHash::of(block) == self.hash
@@ -260,17 +277,21 @@ pub struct Outline {
 impl Outline {
     /// The shard's root.
     pub fn root(&self, identity: &ShardIdentity) -> ShardRoot {
+        ShardRoot(blake3::derive_key(OUTLINE_CONTEXT, &self.hashed(identity)))
+    }
+
+    /// What the root is the hash of.
+    pub(crate) fn hashed(&self, identity: &ShardIdentity) -> Vec<u8> {
         let (data, parity) = identity.redundancy.into();
-        let mut hasher = blake3::Hasher::new_derive_key("ckpt v1 shard root");
-        hasher
-            .update(&identity.checkpoint.0)
-            .update(&[identity.shard.number(), data, parity, 0])
-            .update(&self.rows.to_le_bytes())
-            .update(&self.block_bytes.to_le_bytes());
+        let mut bytes = Vec::with_capacity(OUTLINE_HEAD_BYTES + self.pages.len() * 32);
+        bytes.extend_from_slice(&identity.checkpoint.0);
+        bytes.extend_from_slice(&[identity.shard.number(), data, parity, 0]);
+        bytes.extend_from_slice(&self.rows.to_le_bytes());
+        bytes.extend_from_slice(&self.block_bytes.to_le_bytes());
         for page in &self.pages {
-            hasher.update(&page.0);
+            bytes.extend_from_slice(&page.0);
         }
-        ShardRoot(*hasher.finalize().as_bytes())
+        bytes
     }
 
     /// Checks that the counts fit together and that the root is `expected`.

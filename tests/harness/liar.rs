@@ -60,6 +60,10 @@ pub enum Lie {
     SendsNoise,
     /// It says that the version is taken, and the next free one is the last there is.
     TakesAllVersions,
+    /// It has no room, and tells other donors that it holds every shard they ask for.
+    ClaimsToHoldAll,
+    /// It acknowledges what it should store, and keeps other bytes.
+    StoresOther,
     /// It never answers.
     IsSilent,
     /// It ends the connection when it gets a request of this kind.
@@ -97,7 +101,7 @@ pub enum Kind {
 
 impl Lie {
     /// All of them.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 31] = [
         Self::FlipsBits,
         Self::SwapsBlocks,
         Self::Truncates,
@@ -114,6 +118,8 @@ impl Lie {
         Self::SendsHugeFrames,
         Self::SendsNoise,
         Self::TakesAllVersions,
+        Self::ClaimsToHoldAll,
+        Self::StoresOther,
         Self::IsSilent,
         Self::HangsUpAt(Kind::Status),
         Self::HangsUpAt(Kind::Claim),
@@ -288,7 +294,18 @@ impl Serving {
                 };
                 self.say(&response).await
             }
-            Request::PutShard(put) => self.put(put).await,
+            Request::PutShard(_) | Request::PutRebuilt(_) if self.lie == Lie::ClaimsToHoldAll => {
+                let refusal = Refusal::new(Code::NoSpace, "");
+                self.say(&Response::Refused(refusal)).await
+            }
+            Request::PutShard(put) => self.put(put, self.owner, None).await,
+            Request::PutRebuilt(rebuilt) => {
+                let manifest = codec::manifest::Manifest::parse(rebuilt.manifest)?;
+                let owner = manifest.public().owner;
+                let manifest = Some(manifest.bytes().to_vec());
+                self.put(rebuilt.put, owner, manifest).await
+            }
+            Request::PeerHeld { checkpoints } => self.peer_held(&checkpoints).await,
             Request::Commit { manifest } => self.commit(manifest).await,
             Request::Find { job_tag, after } => self.find(job_tag, after).await,
             Request::Outline(shard) => self.outline(shard).await,
@@ -374,7 +391,35 @@ impl Serving {
         Version(newest.unwrap_or(0) + 1)
     }
 
-    async fn put(&mut self, put: PutShard) -> Result<()> {
+    /// As an earlier program, which is asked by name and proves nothing but by rows.
+    async fn peer_held(&mut self, checkpoints: &[CheckpointId]) -> Result<()> {
+        let lie = self.lie;
+        let held = |id: &CheckpointId| -> Vec<u8> {
+            if lie == Lie::ClaimsToHoldAll {
+                return (0..5).collect();
+            }
+            self.with_held(|held| {
+                let known = held.get(id).filter(|one| one.manifest.is_some());
+                known.map_or_else(Vec::new, |one| one.shards.keys().copied().collect())
+            })
+        };
+        let names = checkpoints.iter().flat_map(|id| {
+            let name = |shard| ShardName {
+                checkpoint: *id,
+                shard,
+            };
+            held(id).into_iter().map(name).collect::<Vec<_>>()
+        });
+        let shards = names.collect();
+        self.say(&Response::PeerHeld { shards }).await
+    }
+
+    async fn put(
+        &mut self,
+        put: PutShard,
+        owner: OwnerId,
+        manifest: Option<Vec<u8>>,
+    ) -> Result<()> {
         write_frame(&mut self.send, &Response::Accepted).await?;
         let (mut shard, mut table) = (Shard::default(), TableBuilder::default());
         let end = loop {
@@ -400,14 +445,18 @@ impl Serving {
             root = ShardRoot([7; 32]);
         }
         shard.outline = Some(outline);
+        if self.lie == Lie::StoresOther {
+            for byte in shard.blocks.iter_mut().flatten() {
+                *byte ^= 1;
+            }
+        }
         if self.lie != Lie::StoresNothing {
-            let owner = self.owner;
             self.with_held(|held| {
                 let checkpoint = held.entry(put.claim.checkpoint).or_insert_with(|| Held {
                     owner,
                     job: put.claim.job_tag,
                     version: put.claim.version,
-                    manifest: None,
+                    manifest,
                     shards: BTreeMap::new(),
                 });
                 checkpoint.shards.insert(put.shard, shard);
@@ -530,7 +579,7 @@ impl Serving {
         self.with_held(|held| {
             let mut found = held
                 .get(&name.checkpoint)
-                .filter(|one| one.owner == owner)
+                .filter(|one| one.owner == owner || lie == Lie::StoresOther)
                 .and_then(|one| one.shards.get(&name.shard));
             if lie == Lie::ServesAnotherShard || (found.is_none() && lie == Lie::ClaimsShards) {
                 let others = held.iter().flat_map(|(id, one)| {

@@ -26,7 +26,7 @@ pub struct MixedGrid {
     members: Members,
     liars: Vec<Liar>,
     tellers: Vec<Teller>,
-    daemons: Vec<Daemon>,
+    daemons: Vec<(String, Daemon)>,
     relays: Vec<Relay>,
     runtime: Option<Runtime>,
 }
@@ -38,7 +38,7 @@ impl Drop for MixedGrid {
             runtime.block_on(async {
                 self.liars.clear();
                 self.tellers.clear();
-                for daemon in daemons {
+                for (_, daemon) in daemons {
                     daemon.stop().await;
                 }
             });
@@ -53,7 +53,20 @@ impl MixedGrid {
     /// # Errors
     /// When one does not start.
     pub fn up(honest: u8, others: u8) -> Result<Self> {
-        Self::start(honest, others, false)
+        Self::start(honest, others, false, |_| no_repair())
+    }
+
+    /// The same with daemons that repair as `repair` says for each, by its name, and follow the grid
+    /// file.
+    ///
+    /// # Errors
+    /// When one does not start.
+    pub fn up_with(
+        honest: u8,
+        others: u8,
+        repair: impl Fn(&str) -> RepairSettings,
+    ) -> Result<Self> {
+        Self::start(honest, others, false, repair)
     }
 
     /// Starts so many honest hosts, each behind a relay. They do not know each other: only clients
@@ -62,10 +75,15 @@ impl MixedGrid {
     /// # Errors
     /// When one does not start.
     pub fn behind_relays(honest: u8) -> Result<Self> {
-        Self::start(honest, 0, true)
+        Self::start(honest, 0, true, |_| no_repair())
     }
 
-    fn start(honest: u8, others: u8, is_relayed: bool) -> Result<Self> {
+    fn start(
+        honest: u8,
+        others: u8,
+        is_relayed: bool,
+        repair: impl Fn(&str) -> RepairSettings,
+    ) -> Result<Self> {
         let dir = tempfile::tempdir()?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -84,10 +102,16 @@ impl MixedGrid {
                 } else {
                     grid.clone()
                 };
-                let config = daemon_config(known, identity, &name, dir.path().join(&name));
+                let file = dir.path().join("grid.toml");
+                grid.save(&file)?;
+                let config = DaemonConfig {
+                    repair: repair(&name),
+                    grid_file: (!is_relayed).then_some(file),
+                    ..daemon_config(known, identity, &name, dir.path().join(&name))
+                };
                 let daemon = runtime.block_on(Daemon::start(&config))?;
                 let addr = daemon.local_addr();
-                daemons.push(daemon);
+                daemons.push((name.clone(), daemon));
                 addr
             } else {
                 let _inside = runtime.enter();
@@ -172,7 +196,35 @@ impl MixedGrid {
 
     /// Connections that the honest hosts count against their limits now.
     pub fn connections(&self) -> usize {
-        self.daemons.iter().map(Daemon::connections).sum()
+        self.daemons.iter().map(|(_, one)| one.connections()).sum()
+    }
+
+    /// Stops an honest host.
+    pub fn stop(&mut self, name: &str) {
+        let found = self.daemons.iter().position(|(of, _)| of == name);
+        if let (Some(at), Some(runtime)) = (found, self.runtime.as_ref()) {
+            let (_, daemon) = self.daemons.remove(at);
+            runtime.block_on(daemon.stop());
+        }
+    }
+
+    /// Has an honest host hand its shards over. Returns how many were handed over, and how many not.
+    ///
+    /// # Errors
+    /// When there is no such host.
+    pub fn drain(&self, name: &str, limit: Duration) -> Result<(usize, usize)> {
+        let found = self.daemons.iter().find(|(of, _)| of == name);
+        let (_, daemon) = found.with_context(|| format!("no host {name}"))?;
+        let runtime = self.runtime.as_ref().context("no runtime")?;
+        Ok(runtime.block_on(daemon.drain(limit)))
+    }
+
+    /// Shard files of an honest host.
+    ///
+    /// # Errors
+    /// When its directory can't be read.
+    pub fn shard_files(&self, name: &str) -> Result<Vec<PathBuf>> {
+        crate::grid::files_of_owners(&self.path(name).join("shards"))
     }
 
     /// A path in the directory of the grid.
@@ -199,6 +251,13 @@ impl MixedGrid {
     /// When it can't be run.
     pub fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Result<Outcome> {
         run(&mut self.command(args)?)
+    }
+}
+
+fn no_repair() -> RepairSettings {
+    RepairSettings {
+        rebuilds: false,
+        ..RepairSettings::default()
     }
 }
 

@@ -13,6 +13,7 @@ use protocol::wire::limits;
 const MESSAGES: &str = include_str!("../../protocol/src/wire/message.rs");
 const ANNOUNCEMENT: &str = include_str!("../../protocol/src/wire/announcement.rs");
 const CODES: &str = include_str!("../../protocol/src/wire/code.rs");
+const PROOF: &str = include_str!("../../codec/src/proof.rs");
 const LIMITS: &str = include_str!("../../protocol/src/wire/limits.rs");
 
 /// What stands before and after the tables in the page.
@@ -85,8 +86,10 @@ fn wire_type(rust: &str, is_bytes: bool, known: &BTreeSet<String>) -> Result<Str
         "String" => "text".into(),
         "ByteBuf" => "bytes".into(),
         "Version" => "u64".into(),
-        "CheckpointId" => "16 bytes".into(),
-        "OwnerId" | "JobTag" | "ShardRoot" | "Blinded" | "BlockHash" => "32 bytes".into(),
+        "CheckpointId" | "Tag" => "16 bytes".into(),
+        "OwnerId" | "JobTag" | "ShardRoot" | "Blinded" | "BlockHash" | "[u8; 32]" => {
+            "32 bytes".into()
+        }
         "Redundancy" => "data u8, parity u8".into(),
         "SocketAddr" => "address".into(),
         name if known.contains(name) => name.into(),
@@ -161,7 +164,7 @@ fn variants(source: &str, head: &str, known: &BTreeSet<String>) -> Result<Vec<Va
 /// Names of the structs and enums that travel.
 fn known() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    for source in [MESSAGES, ANNOUNCEMENT, CODES] {
+    for source in [MESSAGES, ANNOUNCEMENT, CODES, PROOF] {
         let mut travels = false;
         for line in source.lines() {
             if line.starts_with("#[derive(") {
@@ -263,6 +266,7 @@ fn table_of_limits(out: &mut String) -> Result<()> {
         HOLDERS_MAX,
         HOLDS_MAX,
         PEER_ASKED_MAX,
+        PEER_HOLDS_ASKED_MAX,
         NOTICES_ASKED_MAX,
         NOTICES_PER_JOB_MAX,
         VOIDS_ASKED_MAX,
@@ -324,6 +328,9 @@ fn tables() -> Result<String> {
         }
     }
     table_of_struct(&mut out, ANNOUNCEMENT, "Announcement", &known)?;
+    for name in ["Spot", "ShardProof"] {
+        table_of_struct(&mut out, PROOF, name, &known)?;
+    }
     table_of_limits(&mut out)?;
     out.push_str(END);
     Ok(out)

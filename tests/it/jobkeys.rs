@@ -9,6 +9,7 @@ use codec::grant::Rights;
 use codec::keys::{JobKeys, Keys, NewJobKeys};
 use codec::manifest::Format;
 use codec::notice::{Intervals, Notice, Words};
+use codec::proof::Spot;
 use codec::seal::OwnerSecret;
 use codec::{CheckpointId, JobTag, Redundancy, Version};
 use protocol::grid::Grid as GridFile;
@@ -299,6 +300,7 @@ fn about(
             shard,
         };
         let (first, count) = (0, 1);
+        let spot = Spot { row: 0, draw: 0 };
         all.extend([
             Request::Outline(shard),
             Request::Page { shard, page: 0 },
@@ -307,6 +309,7 @@ fn about(
                 first,
                 count,
             },
+            Request::Prove { owner, shard, spot },
         ]);
     }
     all
@@ -375,6 +378,7 @@ fn root_with_the_key_of_one_job_can_not_tell_whether_another_is_there() -> Resul
             "Outline",
             "Page",
             "Rows",
+            "Proof",
             "Committed",
             "Claimed",
             "Accepted",

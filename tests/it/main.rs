@@ -15,6 +15,7 @@ mod format_page;
 mod jobkeys;
 mod liars;
 mod lifetime;
+mod peers;
 mod placement;
 mod repair;
 mod signals;

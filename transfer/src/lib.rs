@@ -8,6 +8,7 @@ pub mod find;
 pub mod get;
 pub mod hosts;
 pub mod pace;
+pub mod peers;
 pub mod put;
 pub mod rebuild;
 pub mod registry;

@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::size;
 use crate::audit_file::{self, FailureText};
+use crate::checking::{self, CheckingCosts};
 use crate::core::Key;
 use crate::disk::RealDisk;
 use crate::monitor::history::{self, States};
@@ -51,6 +52,8 @@ struct Report {
     monitor: Option<Seen>,
     /// What submitters found when they checked shards here.
     audits: Checked,
+    /// What it cost to check what other hosts claim to hold, and to prove what is held here.
+    checking: CheckingCosts,
     checkpoints: Vec<Held>,
     shards: u64,
     bytes: u64,
@@ -99,6 +102,23 @@ impl Checked {
         }
         Ok(())
     }
+}
+
+fn print_checking(costs: &CheckingCosts, out: &mut impl Write) -> Result<()> {
+    if costs.since == 0 {
+        return Ok(());
+    }
+    let days = now().saturating_sub(costs.since) as f64 / DAY_SECONDS as f64;
+    writeln!(
+        out,
+        "checking of other hosts, in {days:.1} days: {} proofs passed, {} failed, {} received; {} proofs given, {} sent",
+        costs.passed,
+        costs.failed,
+        size::format(costs.received_bytes),
+        costs.given,
+        size::format(costs.sent_bytes),
+    )?;
+    Ok(())
 }
 
 fn now() -> u64 {
@@ -195,6 +215,7 @@ pub(super) fn status(data: &Path, json: bool) -> Result<ExitCode> {
         seen.print(&mut out)?;
     }
     report.audits.print(&mut out)?;
+    print_checking(&report.checking, &mut out)?;
     let committed = report.checkpoints.iter().filter(|c| c.committed).count();
     writeln!(
         out,
@@ -259,6 +280,7 @@ impl Report {
             daemon: daemon(data),
             monitor: Seen::read(data)?,
             audits: Checked::read(data)?,
+            checking: checking::load(data).context("checking.json")?,
             ..Self::default()
         };
         let mut held = BTreeMap::new();

@@ -180,6 +180,10 @@ struct Serve {
     /// Bytes per second that repair may read and send.
     #[arg(long, value_parser = size::parse, value_name = "SIZE", default_value = "4MiB")]
     repair_rate: u64,
+    /// Bytes a day that it may cost to check what other hosts claim to hold, such as 10MiB [default:
+    /// a thousandth of what is held, or what it takes to check all within --scrub-pass].
+    #[arg(long, value_parser = size::parse, value_name = "SIZE")]
+    check_budget: Option<u64>,
     /// Hand shards over to other hosts when told to stop, within this time.
     #[arg(long, value_parser = time::parse, value_name = "TIME", env = "CKPT_DRAIN_ON_EXIT")]
     drain_on_exit: Option<Duration>,
@@ -488,6 +492,8 @@ fn config(args: Serve) -> Result<DaemonConfig> {
         period: args.repair_period,
         patience,
         bytes_per_second: args.repair_rate,
+        proof_valid: args.scrub_pass,
+        proof_bytes_per_day: args.check_budget,
     };
     Ok(DaemonConfig {
         repair,

@@ -47,10 +47,13 @@ impl Histories {
         all.insert(words.number, words.intervals.clone());
         let mut dropped = Vec::new();
         if let Some((newest, said)) = all.pop_last() {
-            dropped.extend(
-                all.extract_if(.., |_, one| said.cover(one))
-                    .map(|(number, _)| number),
-            );
+            all.retain(|number, one| {
+                let is_covered = said.cover(one);
+                if is_covered {
+                    dropped.push(*number);
+                }
+                !is_covered
+            });
             while all.len() >= NOTICES_PER_JOB_MAX {
                 dropped.extend(all.pop_first().map(|(number, _)| number));
             }

@@ -13,6 +13,7 @@ pub mod histories;
 pub mod ledger;
 pub mod notices;
 pub mod places;
+pub mod proofs;
 pub mod quiet;
 pub mod registry;
 pub mod release;

@@ -8,11 +8,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use codec::{CheckpointId, OwnerId, Redundancy, ShardIndex};
+use codec::{OwnerId, Redundancy, ShardIndex};
 use placement::AvailabilityBitmap;
 use placement::bitmap::{Availability, SLOT_SECONDS, SLOTS, Slot};
 
-use super::Millis;
+use super::proofs::{Proofs, Standing, assign};
+use super::{Key, Millis};
 
 /// How long shards are waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,125 +82,259 @@ fn absences(past: &AvailabilityBitmap) -> Vec<u32> {
     lengths
 }
 
+/// Which hosts are holders of each shard.
+type Holders = BTreeMap<ShardIndex, BTreeSet<OwnerId>>;
+
 /// What is known of a checkpoint of which this host holds a shard.
 #[derive(Clone, Debug)]
 pub struct Situation {
     /// Which.
-    pub checkpoint: CheckpointId,
+    pub key: Key,
     /// How it is coded.
     pub redundancy: Redundancy,
-    /// Shards that hosts which answer hold now, this one included.
-    pub held: BTreeMap<ShardIndex, BTreeSet<OwnerId>>,
+    /// Who holds which shard for all that is known: this host, and hosts that answer and proved it.
+    pub held: Holders,
+    /// What else hosts that answer claim to hold, and were not yet asked to prove, or not lately.
+    pub claimed: Holders,
+    /// What they claim and could not prove lately.
+    pub failed: Holders,
 }
 
 impl Situation {
+    /// Shards without a holder of their own.
     fn missing(&self) -> impl Iterator<Item = ShardIndex> {
+        let assigned = assign(&self.held);
         self.redundancy
             .shards()
-            .filter(|shard| !self.held.contains_key(shard))
+            .filter(move |shard| !assigned.contains_key(shard))
     }
 
     /// Which of the hosts that answer may take another shard: those that hold none or, when there are
-    /// no such, those of whose shards others have copies. `except` is not among them.
+    /// no such, those of whose shards others have copies. `except` is not among them. No host that
+    /// failed a proof is.
     pub fn targets(&self, answering: &BTreeSet<OwnerId>, except: ShardIndex) -> Vec<OwnerId> {
-        let holds = |host: &OwnerId, holders: &BTreeSet<OwnerId>| holders.contains(host);
-        let free = |host: &&OwnerId| !self.held.values().any(|holders| holds(host, holders));
-        let none: Vec<OwnerId> = answering.iter().filter(free).copied().collect();
+        let all = || self.held.iter().chain(&self.claimed);
+        let answering = answering
+            .iter()
+            .filter(|host| !self.failed.values().any(|hosts| hosts.contains(*host)));
+        let is_free = |host: &&OwnerId| !all().any(|(_, holders)| holders.contains(*host));
+        let none: Vec<OwnerId> = answering.clone().filter(is_free).copied().collect();
         if !none.is_empty() {
             return none;
         }
-        let holds_it = |host: &OwnerId| self.held.get(&except).is_some_and(|h| h.contains(host));
-        let doubles = |host: &&OwnerId| {
-            let mut mine = self.held.values().filter(|holders| holds(host, holders));
-            mine.all(|holders| holders.len() > 1) && !holds_it(host)
+        let assigned = assign(&self.held);
+        let holds_it = |host: &OwnerId| {
+            all().any(|(shard, holders)| *shard == except && holders.contains(host))
         };
-        answering.iter().filter(doubles).copied().collect()
+        let is_double = |host: &&OwnerId| {
+            // One that counts for a shard now, but need not.
+            let without = without(&self.held, host);
+            !holds_it(host) && assign(&without).len() == assigned.len()
+        };
+        answering.filter(is_double).copied().collect()
     }
 
-    /// How many shards can still be lost; `None` when there are too few already.
+    /// How many shards can still be lost, if all that is claimed is true; `None` when there are too few
+    /// already.
     pub fn spare(&self) -> Option<usize> {
-        self.held.len().checked_sub(self.redundancy.data())
+        let mut likely = self.held.clone();
+        for (shard, holders) in &self.claimed {
+            likely.entry(*shard).or_default().extend(holders);
+        }
+        assign(&likely).len().checked_sub(self.redundancy.data())
     }
+
+    /// How many shards can still be lost, of those that were proved.
+    pub fn proved_spare(&self) -> Option<usize> {
+        assign(&self.held).len().checked_sub(self.redundancy.data())
+    }
+
+    /// Whether a host claims `shard` that was not yet asked to prove it.
+    pub fn is_claimed(&self, shard: ShardIndex) -> bool {
+        self.claimed
+            .get(&shard)
+            .is_some_and(|hosts| !hosts.is_empty())
+    }
+
+    /// The host whose copy of `shard` does instead of that of `own`: one of `trusted`, which counts for
+    /// no other shard, so that no fewer shards have a holder when `own` has none.
+    pub fn stand_in(
+        &self,
+        own: OwnerId,
+        shard: ShardIndex,
+        trusted: &BTreeSet<OwnerId>,
+    ) -> Option<OwnerId> {
+        let mut others = without(&self.held, &own);
+        let copies = others.get_mut(&shard)?;
+        copies.retain(|host| trusted.contains(host));
+        let assigned = assign(&others);
+        let is_enough = assigned.len() >= assign(&self.held).len();
+        assigned.get(&shard).copied().filter(|_| is_enough)
+    }
+
+    /// Hosts on whose copies of `shard`, once they are proved, this host, `own`, may rely when it removes
+    /// its own: of two with the same shard only one may rely on the other, or both would remove theirs.
+    pub fn elders(&self, own: OwnerId, shard: ShardIndex) -> BTreeSet<OwnerId> {
+        let weight = |host: &OwnerId| weight(self.key, shard, host);
+        let of = [&self.held, &self.claimed].map(|holders| holders.get(&shard));
+        let holders = of.into_iter().flatten().flatten();
+        let elders = holders.filter(|host| **host != own && weight(host) > weight(&own));
+        elders.copied().collect()
+    }
+
+    /// How many of the holders come before `own` in rebuilding `shard`.
+    fn rank(&self, own: OwnerId, shard: ShardIndex) -> u32 {
+        let mine = weight(self.key, shard, &own);
+        let holders: BTreeSet<&OwnerId> = self.held.values().flatten().collect();
+        let before = holders
+            .into_iter()
+            .filter(|host| weight(self.key, shard, host) > mine);
+        u32::try_from(before.count()).unwrap_or(u32::MAX)
+    }
+}
+
+fn without(holders: &Holders, host: &OwnerId) -> Holders {
+    let mut others = holders.clone();
+    for holders in others.values_mut() {
+        holders.remove(host);
+    }
+    others
+}
+
+/// Order of the holders of a checkpoint in what only one of them is to do for a shard (rendezvous
+/// hashing, Thaler and Ravishankar 1998): the one with the largest comes first.
+fn weight(key: Key, shard: ShardIndex, host: &OwnerId) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new_derive_key("ckpt v1 repairer");
+    hasher.update(&key.checkpoint.0);
+    hasher.update(&[shard.number()]);
+    hasher.update(&host.0);
+    *hasher.finalize().as_bytes()
 }
 
 /// A shard to rebuild.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repair {
     /// Of which checkpoint.
-    pub checkpoint: CheckpointId,
+    pub key: Key,
     /// Which shard.
     pub shard: ShardIndex,
     /// How many shards can still be lost now.
     pub spare: usize,
+    /// Whether somebody claims it who has not proved it.
+    pub is_claimed: bool,
+}
+
+impl Repair {
+    /// Order in which repairs are done: what nobody claims first, then the most endangered.
+    pub const fn order(&self) -> (bool, usize, Key, ShardIndex) {
+        (self.is_claimed, self.spare, self.key, self.shard)
+    }
 }
 
 /// Remembers since when shards are missing.
 #[derive(Debug, Default)]
 pub struct Watch {
-    missing: BTreeMap<(CheckpointId, ShardIndex), Missing>,
+    /// Shortest time that is waited for anything. The turns of the holders are as far apart, or a
+    /// quarter of the patience with a shard if that is more.
+    least: Duration,
+    missing: BTreeMap<Key, Vec<Missing>>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Missing {
+    shard: ShardIndex,
     since: Millis,
+    /// Not before this.
+    retry: Millis,
     patience: Duration,
 }
 
 impl Watch {
-    /// Looks at all checkpoints of which this host, `own`, holds shards, and says what it has to
-    /// rebuild now, most endangered first. `patience` is asked for each shard that begins to be
-    /// missing. Of the holders that answer, one is responsible for each shard: all of them find the
-    /// same, as far as they see the same.
+    /// Looks at some checkpoints of which this host, `own`, holds shards, and says what it has to
+    /// rebuild now, in the order of [`Repair::order`]. `patience` is that with a shard. All holders find
+    /// the same order of holders, as far as they see the same: the first rebuilds when the patience is
+    /// over, and each other, should the shard still be missing, a quarter of that time after the one
+    /// before it.
     pub fn look(
         &mut self,
         now: Millis,
         own: OwnerId,
         situations: &[Situation],
-        mut patience: impl FnMut(CheckpointId, ShardIndex) -> Duration,
+        mut patience: impl FnMut(&Situation, ShardIndex) -> Duration,
     ) -> Vec<Repair> {
-        let missing: BTreeSet<_> = situations
-            .iter()
-            .flat_map(|one| one.missing().map(|shard| (one.checkpoint, shard)))
-            .collect();
-        // What is there again, or not ours any more, begins anew.
-        self.missing.retain(|key, _| missing.contains(key));
         let mut repairs = Vec::new();
         for situation in situations {
-            let Some(spare) = situation.spare() else {
+            let key = situation.key;
+            let missing: BTreeSet<ShardIndex> = situation.missing().collect();
+            if missing.is_empty() {
+                self.missing.remove(&key);
                 continue;
-            };
-            for shard in situation.missing() {
-                let key = (situation.checkpoint, shard);
-                let missing = self.missing.entry(key).or_insert_with(|| Missing {
-                    since: now,
-                    patience: patience(key.0, key.1),
-                });
-                let wait = if spare == 0 {
-                    missing.patience / URGENT_DIVISOR
-                } else {
-                    missing.patience
+            }
+            let spare = situation.spare();
+            let known = self.missing.entry(key).or_default();
+            // What is there again begins anew.
+            known.retain(|one| missing.contains(&one.shard));
+            for shard in missing {
+                let patience = patience(situation, shard);
+                if !known.iter().any(|one| one.shard == shard) {
+                    known.push(Missing {
+                        shard,
+                        since: now,
+                        retry: now,
+                        patience,
+                    });
+                }
+                let Some(entry) = known.iter_mut().find(|one| one.shard == shard) else {
+                    continue;
                 };
-                let waited = Duration::from_millis(now.0.saturating_sub(missing.since.0));
-                if waited >= wait && responsible(situation, shard) == Some(own) {
+                entry.patience = entry.patience.min(patience);
+                let Some(spare) = spare else {
+                    continue;
+                };
+                let rank = situation.rank(own, shard);
+                if entry.is_due(now, spare, rank, self.least) {
                     repairs.push(Repair {
-                        checkpoint: situation.checkpoint,
+                        key,
                         shard,
                         spare,
+                        is_claimed: situation.is_claimed(shard),
                     });
                 }
             }
         }
-        repairs.sort_by_key(|repair| (repair.spare, repair.checkpoint, repair.shard));
+        repairs.sort_by_key(Repair::order);
         repairs
+    }
+
+    /// Puts off a repair that did not succeed, so that others have their turn.
+    pub fn put_off(&mut self, now: Millis, repair: &Repair) {
+        let mut missing = self.missing.get_mut(&repair.key).into_iter().flatten();
+        if let Some(entry) = missing.find(|one| one.shard == repair.shard) {
+            entry.retry = now.after((entry.patience / 4).max(self.least));
+        }
+    }
+
+    /// Forgets all checkpoints but those that `is_held` names.
+    pub fn retain(&mut self, is_held: impl Fn(&Key) -> bool) {
+        self.missing.retain(|key, _| is_held(key));
+    }
+}
+
+impl Missing {
+    fn is_due(&self, now: Millis, spare: usize, rank: u32, least: Duration) -> bool {
+        let hurry = if spare == 0 { URGENT_DIVISOR } else { 1 };
+        let wait = self.patience / hurry;
+        let turn = (wait / 4).max(least / hurry);
+        let due = self.since.after(wait + turn.saturating_mul(rank));
+        now >= due.max(self.retry)
     }
 }
 
 /// What a host remembers from one look at its checkpoints to the next.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Caretaker {
     watch: Watch,
-    /// Who held a shard last.
-    past: BTreeMap<(CheckpointId, ShardIndex), OwnerId>,
+    proofs: Proofs,
     looks: u64,
 }
 
@@ -207,9 +342,37 @@ pub struct Caretaker {
 /// deleted knows nobody else who held it.
 const ASK_ALL_EVERY: u64 = 12;
 
+/// Most hosts that are asked in one look to prove that they hold the same checkpoint.
+const PROVERS_MAX: usize = 16;
+
+/// A proof that is worth asking for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Of which checkpoint.
+    pub key: Key,
+    /// Which shard.
+    pub shard: ShardIndex,
+    /// Who claims it.
+    pub host: OwnerId,
+    /// Whether there is a proof that is still good.
+    pub is_renewal: bool,
+}
+
 impl Caretaker {
+    /// Knows nothing yet. Proofs will count for `valid`; `least` is the shortest patience.
+    pub const fn new(valid: Duration, least: Duration) -> Self {
+        Self {
+            watch: Watch {
+                least,
+                missing: BTreeMap::new(),
+            },
+            proofs: Proofs::new(valid),
+            looks: 0,
+        }
+    }
+
     /// Whom to ask what they hold: those who hold something of what is held here, as registries
-    /// `told`, and those who did last. In a large pool that is a small part. `None`, which is
+    /// `told`, and those who ever did. In a large pool that is a small part. `None`, which is
     /// everybody, when no registry answers, the first time and now and then: who held what was deleted
     /// meanwhile knows of it, and does not hold it any more.
     pub fn whom_to_ask(
@@ -217,16 +380,91 @@ impl Caretaker {
         own: OwnerId,
         told: Option<BTreeSet<OwnerId>>,
     ) -> Option<BTreeSet<OwnerId>> {
+        let asks_all = (self.looks + 1).is_multiple_of(ASK_ALL_EVERY) || self.proofs.is_empty();
         self.looks += 1;
-        let asks_all = self.looks.is_multiple_of(ASK_ALL_EVERY) || self.past.is_empty();
         let mut worth = told.filter(|_| !asks_all)?;
-        worth.extend(self.past.values().copied());
+        worth.extend(self.proofs.hosts());
         worth.insert(own);
         Some(worth)
     }
 
-    /// What this host, `own`, has to rebuild now. `answering` are the hosts that said what they hold,
-    /// `patience` is that with a host.
+    /// What is to be thought of a checkpoint of which this host, `own`, holds the shards `mine`, when
+    /// hosts that answer claim to hold these shards.
+    pub fn situation(
+        &mut self,
+        now: Millis,
+        own: OwnerId,
+        (key, redundancy): (Key, Redundancy),
+        mine: &[ShardIndex],
+        claims: &[(ShardIndex, OwnerId)],
+    ) -> Situation {
+        let mut situation = Situation {
+            key,
+            redundancy,
+            held: BTreeMap::new(),
+            claimed: BTreeMap::new(),
+            failed: BTreeMap::new(),
+        };
+        for shard in mine {
+            self.proofs.enter(now, key, *shard, own, true);
+            situation.held.entry(*shard).or_default().insert(own);
+        }
+        for (shard, host) in claims.iter().filter(|(_, host)| *host != own) {
+            let holders = match self.proofs.standing(now, key, *shard, host) {
+                Standing::Proved { .. } => &mut situation.held,
+                Standing::Open => &mut situation.claimed,
+                Standing::Failed => &mut situation.failed,
+            };
+            holders.entry(*shard).or_default().insert(*host);
+        }
+        situation
+    }
+
+    /// Proofs that are worth asking for: of shards that nobody proved to hold, and of those that were
+    /// proved some time ago. Before a shard is rebuilt, also those that failed lately: they are asked
+    /// `again`, as the shard may have been rebuilt where it was missing.
+    pub fn wanted(
+        &self,
+        now: Millis,
+        own: OwnerId,
+        situation: &Situation,
+        again: bool,
+    ) -> Vec<Wanted> {
+        let key = situation.key;
+        let assigned = assign(&situation.held);
+        let failed = situation.failed.iter().filter(|_| again);
+        let missing = situation.claimed.iter().chain(failed);
+        let missing = missing.filter(|(shard, _)| !assigned.contains_key(shard));
+        let open =
+            missing.flat_map(|(shard, hosts)| hosts.iter().map(|host| (*shard, *host, false)));
+        let aging = assigned.iter().filter(|(shard, host)| {
+            let standing = self.proofs.standing(now, key, **shard, host);
+            **host != own && standing == Standing::Proved { is_aging: true }
+        });
+        let aging = aging.map(|(shard, host)| (*shard, *host, true));
+        let wanted = open.chain(aging).map(|(shard, host, is_renewal)| Wanted {
+            key,
+            shard,
+            host,
+            is_renewal,
+        });
+        wanted.take(PROVERS_MAX).collect()
+    }
+
+    /// Enters that a host proved that it holds a shard, or failed to.
+    pub fn proved(
+        &mut self,
+        now: Millis,
+        key: Key,
+        shard: ShardIndex,
+        host: OwnerId,
+        is_proved: bool,
+    ) {
+        self.proofs.enter(now, key, shard, host, is_proved);
+    }
+
+    /// What this host, `own`, has to rebuild now of some checkpoints. `answering` are the hosts that said
+    /// what they hold, `patience` is that with a host.
     pub fn repairs(
         &mut self,
         now: Millis,
@@ -235,42 +473,49 @@ impl Caretaker {
         answering: &BTreeSet<OwnerId>,
         patience: impl Fn(Option<&OwnerId>) -> Duration,
     ) -> Vec<Repair> {
-        let known: BTreeSet<CheckpointId> = situations.iter().map(|one| one.checkpoint).collect();
-        self.past.retain(|(of, _), _| known.contains(of));
-        for situation in situations {
-            for (shard, holders) in &situation.held {
-                let last = holders.iter().next_back().copied();
-                self.past
-                    .extend(last.map(|holder| ((situation.checkpoint, *shard), holder)));
-            }
-        }
-        let past = &self.past;
-        self.watch.look(now, own, situations, |checkpoint, shard| {
-            let holder = past.get(&(checkpoint, shard));
-            // One that is there without its shard has lost it for good.
-            if holder.is_some_and(|holder| answering.contains(holder)) {
+        let proofs = &self.proofs;
+        self.watch.look(now, own, situations, |situation, shard| {
+            let holder = proofs.last_holder(situation.key, shard);
+            // One that is there without its shard has lost it for good. One that claims it still has
+            // to prove it once its proof is no longer good.
+            let is_there = holder.is_some_and(|holder| answering.contains(&holder));
+            if is_there && !situation.is_claimed(shard) {
                 return Duration::ZERO;
             }
-            patience(holder)
+            patience(holder.as_ref())
         })
     }
-}
 
-/// Which of the holders that answer rebuilds a shard: the one with the highest hash of checkpoint,
-/// shard and itself (rendezvous hashing, Thaler and Ravishankar 1998).
-pub fn responsible(situation: &Situation, shard: ShardIndex) -> Option<OwnerId> {
-    let holders: BTreeSet<OwnerId> = situation.held.values().flatten().copied().collect();
-    holders.into_iter().max_by_key(|holder| {
-        let mut hasher = blake3::Hasher::new_derive_key("ckpt v1 repairer");
-        hasher.update(&situation.checkpoint.0);
-        hasher.update(&[shard.number()]);
-        hasher.update(&holder.0);
-        *hasher.finalize().as_bytes()
-    })
+    /// Some of the checkpoints of which a shard is missing, others each time.
+    pub fn troubled(&self, most: usize) -> Vec<Key> {
+        let count = self.watch.missing.len();
+        let step = usize::try_from(self.looks).unwrap_or(0).wrapping_mul(most);
+        let first = if count > most { step % count } else { 0 };
+        let keys = self.watch.missing.keys();
+        keys.clone()
+            .skip(first)
+            .chain(keys.take(first))
+            .take(most)
+            .copied()
+            .collect()
+    }
+
+    /// Puts off a repair that did not succeed.
+    pub fn put_off(&mut self, now: Millis, repair: &Repair) {
+        self.watch.put_off(now, repair);
+    }
+
+    /// Forgets all checkpoints but those that `is_held` names.
+    pub fn retain(&mut self, is_held: impl Fn(&Key) -> bool) {
+        self.watch.retain(&is_held);
+        self.proofs.retain(is_held);
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use codec::CheckpointId;
+
     use super::*;
 
     const HOUR: u64 = 3_600_000;
@@ -287,22 +532,35 @@ mod tests {
             held.entry(shard).or_default().insert(id(*holder));
         }
         Situation {
-            checkpoint: CheckpointId([checkpoint; 16]),
+            key: key(checkpoint),
             redundancy,
             held,
+            claimed: BTreeMap::new(),
+            failed: BTreeMap::new(),
         }
+    }
+
+    fn key(checkpoint: u8) -> Key {
+        Key {
+            owner: id(100),
+            checkpoint: CheckpointId([checkpoint; 16]),
+        }
+    }
+
+    fn shard(number: u8) -> ShardIndex {
+        Redundancy::DEFAULT.shard(number).unwrap()
     }
 
     /// Repairs that all holders together begin.
     fn all(watches: &mut BTreeMap<u8, Watch>, now: u64, situations: &[Situation]) -> Vec<(u8, u8)> {
         let mut repairs = Vec::new();
         for (holder, watch) in watches {
-            let wait = |_, _| Duration::from_secs(3600);
+            let wait = |_: &_, _| Duration::from_secs(3600);
             let found = watch.look(Millis(now), id(*holder), situations, wait);
             repairs.extend(
                 found
                     .iter()
-                    .map(|one| (one.checkpoint.0[0], one.shard.number())),
+                    .map(|one| (one.key.checkpoint.0[0], one.shard.number())),
             );
         }
         repairs
@@ -329,22 +587,192 @@ mod tests {
     #[test]
     fn the_most_endangered_comes_first_and_sooner() {
         let mut watch = Watch::default();
-        let one_left = |checkpoint| situation(checkpoint, &[(0, 1), (1, 1), (2, 1), (3, 1)]);
-        let none_left = situation(9, &[(0, 1), (1, 1), (2, 1)]);
-        let situations = [one_left(1), none_left];
-        let wait = |_, _| Duration::from_secs(3600);
-        let mut look = |now| watch.look(Millis(now), id(1), &situations, wait);
+        // The holder that comes first for the shard that is missing everywhere.
+        let one_left = |checkpoint| situation(checkpoint, &[(0, 1), (1, 2), (2, 3), (3, 4)]);
+        let none_left = |checkpoint| situation(checkpoint, &[(0, 1), (1, 2), (2, 3)]);
+        let comes_first = |situation: &Situation| {
+            let mut missing = situation.missing();
+            missing.all(|shard| situation.rank(id(1), shard) == 0)
+        };
+        let one_left = (0..).map(one_left).find(comes_first).unwrap();
+        let none_left = (100..).map(none_left).find(comes_first).unwrap();
+        let (one, none) = (one_left.key, none_left.key);
+        let situations = [one_left, none_left];
+        let wait = |_: &_, _| Duration::from_secs(3600);
+        let mut look = |now| {
+            let found = watch.look(Millis(now), id(1), &situations, wait);
+            found.into_iter().map(|one| one.key).collect::<Vec<_>>()
+        };
         assert!(look(0).is_empty());
-        let soon: Vec<_> = look(HOUR / 8)
-            .into_iter()
-            .map(|one| one.checkpoint.0[0])
+        assert_eq!(look(HOUR / 8), [none, none]);
+        assert_eq!(look(HOUR), [none, none, one]);
+    }
+
+    #[test]
+    fn the_next_in_rank_follows_a_holder_that_does_not_repair() {
+        let lost = [situation(1, &[(0, 1), (1, 2), (2, 3), (3, 4)])];
+        let rank = |holder| lost[0].rank(id(holder), shard(4));
+        let mut order: Vec<u8> = (1..=4).collect();
+        order.sort_by_key(|holder| rank(*holder));
+        let mut watches: BTreeMap<u8, Watch> = watches();
+        watches.remove(&5);
+        assert_eq!(all(&mut watches, 0, &lost), []);
+        for (rank, holder) in (0..).zip(order) {
+            // Those before it do nothing.
+            let mut rest: BTreeMap<u8, Watch> = std::mem::take(&mut watches);
+            let mut watch = BTreeMap::from([(holder, rest.remove(&holder).unwrap())]);
+            let turn = HOUR + rank * HOUR / 4;
+            assert_eq!(all(&mut watch, turn - 1, &lost), [], "{holder}");
+            assert_eq!(all(&mut watch, turn, &lost), [(1, 4)], "{holder}");
+            watches = rest;
+        }
+    }
+
+    #[test]
+    fn a_repair_that_failed_is_put_off() {
+        let mut watch = Watch::default();
+        let lost = [situation(
+            1,
+            &[(0, 1), (1, 1), (2, 1), (0, 2), (1, 3), (2, 4)],
+        )];
+        let wait = |_: &_, _| Duration::from_secs(3600);
+        let mut now = 0;
+        let repair = loop {
+            if let Some(repair) = watch.look(Millis(now), id(1), &lost, wait).pop() {
+                break repair;
+            }
+            now += HOUR / 8;
+        };
+        watch.put_off(Millis(now), &repair);
+        let mut due = |now| {
+            let found = watch.look(Millis(now), id(1), &lost, wait);
+            found.contains(&repair)
+        };
+        assert!(!due(now) && !due(now + HOUR / 4 - 1));
+        assert!(due(now + HOUR / 4));
+    }
+
+    const VALID: Duration = Duration::from_secs(14 * 86_400);
+
+    fn caretaker() -> Caretaker {
+        Caretaker::new(VALID, Duration::from_secs(900))
+    }
+
+    /// What host 1, which holds shard 0, thinks when others claim these.
+    fn look(caretaker: &mut Caretaker, now: u64, claims: &[(u8, u8)]) -> Situation {
+        let claims: Vec<_> = claims
+            .iter()
+            .map(|(number, host)| (shard(*number), id(*host)))
             .collect();
-        assert_eq!(soon, [9, 9]);
-        let later: Vec<_> = look(HOUR)
-            .into_iter()
-            .map(|one| one.checkpoint.0[0])
-            .collect();
-        assert_eq!(later, [9, 9, 1]);
+        let of = (key(1), Redundancy::DEFAULT);
+        caretaker.situation(Millis(now), id(1), of, &[shard(0)], &claims)
+    }
+
+    #[test]
+    fn a_claim_counts_once_it_is_proved_and_until_the_proof_is_old() {
+        let mut caretaker = caretaker();
+        let claims = [(1, 2), (2, 3), (3, 4), (4, 5)];
+        let now = look(&mut caretaker, 0, &claims);
+        assert_eq!(now.missing().count(), 4);
+        assert_eq!((now.spare(), now.proved_spare()), (Some(2), None));
+        let wanted = caretaker.wanted(Millis(0), id(1), &now, false);
+        assert_eq!(wanted.len(), 4);
+        for one in wanted {
+            assert!(!one.is_renewal);
+            caretaker.proved(Millis(0), one.key, one.shard, one.host, one.host != id(5));
+        }
+        let now = look(&mut caretaker, 1, &claims);
+        assert_eq!(now.missing().collect::<Vec<_>>(), [shard(4)]);
+        assert_eq!(
+            now.failed,
+            BTreeMap::from([(shard(4), BTreeSet::from([id(5)]))])
+        );
+        assert_eq!((now.spare(), now.proved_spare()), (Some(1), Some(1)));
+        assert!(caretaker.wanted(Millis(1), id(1), &now, false).is_empty());
+        assert_eq!(caretaker.wanted(Millis(1), id(1), &now, true).len(), 1);
+        // In the second half of their time proofs are renewed; after it they count no more.
+        let half = VALID.as_millis() as u64 / 2;
+        let aging = look(&mut caretaker, half, &claims);
+        let wanted = caretaker.wanted(Millis(half), id(1), &aging, false);
+        let renewals = wanted.iter().filter(|one| one.is_renewal).count();
+        assert_eq!((renewals, wanted.len()), (3, 4));
+        let old = look(&mut caretaker, 2 * half, &claims);
+        assert_eq!(old.missing().count(), 4);
+    }
+
+    #[test]
+    fn who_claims_everything_is_asked_and_counts_for_one_shard_at_most() {
+        let mut caretaker = caretaker();
+        let claims = [(0, 9), (1, 9), (2, 9), (3, 9), (4, 9), (1, 2), (2, 3)];
+        let now = look(&mut caretaker, 0, &claims);
+        for one in caretaker.wanted(Millis(0), id(1), &now, false) {
+            caretaker.proved(Millis(0), one.key, one.shard, one.host, true);
+        }
+        let now = look(&mut caretaker, 1, &claims);
+        assert_eq!(now.missing().count(), 1, "{now:?}");
+        assert_eq!(now.proved_spare(), Some(1));
+    }
+
+    #[test]
+    fn a_shard_that_somebody_only_claims_is_waited_for_and_then_rebuilt() {
+        let mut caretaker = caretaker();
+        let answering: BTreeSet<_> = (1..=5).map(id).collect();
+        let proved = [(1, 2), (2, 3), (3, 4)];
+        for (number, host) in proved {
+            caretaker.proved(Millis(0), key(1), shard(number), id(host), true);
+        }
+        let claims = [(1, 2), (2, 3), (3, 4), (4, 5)];
+        let mut due = |now| {
+            let situation = look(&mut caretaker, now, &claims);
+            let patience = |_: Option<&OwnerId>| Duration::from_secs(3600);
+            let due = caretaker.repairs(Millis(now), id(1), &[situation], &answering, patience);
+            due.iter()
+                .map(|one| (one.shard, one.is_claimed))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(due(0), []);
+        assert_eq!(due(HOUR - 1), []);
+        // Whatever the rank.
+        assert_eq!(due(2 * HOUR), [(shard(4), true)]);
+    }
+
+    #[test]
+    fn of_two_with_the_same_shard_one_may_rely_on_the_other() {
+        for checkpoint in 0..50 {
+            let both = situation(
+                checkpoint,
+                &[(0, 1), (0, 2), (1, 3), (2, 4), (3, 5), (4, 6)],
+            );
+            let relies = |own: u8| {
+                let elders = both.elders(id(own), shard(0));
+                both.stand_in(id(own), shard(0), &elders)
+            };
+            let relying = [relies(1), relies(2)];
+            assert_eq!(relying.iter().flatten().count(), 1, "{relying:?}");
+            // Nobody relies on a copy that is not there.
+            assert_eq!(
+                both.stand_in(id(3), shard(1), &BTreeSet::from([id(2)])),
+                None
+            );
+        }
+    }
+
+    #[test]
+    fn nobody_relies_on_a_host_that_counts_for_another_shard() {
+        // Host 2 has both: without host 1, one of the two shards has no holder of its own.
+        let doubled = situation(1, &[(0, 1), (0, 2), (1, 2), (2, 3), (3, 4), (4, 5)]);
+        let all = (1..=5).map(id).collect();
+        assert_eq!(doubled.stand_in(id(1), shard(0), &all), None);
+        let spread = situation(1, &[(0, 1), (0, 2), (1, 2), (1, 6), (2, 3), (3, 4), (4, 5)]);
+        assert_eq!(spread.stand_in(id(1), shard(0), &all), Some(id(2)));
+    }
+
+    #[test]
+    fn who_failed_a_proof_gets_no_shard() {
+        let all: BTreeSet<_> = (1..=6).map(id).collect();
+        let mut lost = situation(1, &[(0, 1), (1, 2), (2, 3), (3, 4)]);
+        lost.failed.insert(shard(0), BTreeSet::from([id(5)]));
+        assert_eq!(lost.targets(&all, shard(4)), [id(6)]);
     }
 
     #[test]
@@ -371,8 +799,8 @@ mod tests {
         let mut counts = BTreeMap::new();
         for checkpoint in 0..200 {
             let situation = situation(checkpoint, &[(0, 1), (1, 2), (2, 3), (3, 4)]);
-            let shard = situation.redundancy.shard(4).unwrap();
-            *counts.entry(responsible(&situation, shard)).or_insert(0) += 1;
+            let first = (1..=4).find(|host| situation.rank(id(*host), shard(4)) == 0);
+            *counts.entry(first).or_insert(0) += 1;
         }
         assert_eq!(counts.len(), 4);
         assert!(

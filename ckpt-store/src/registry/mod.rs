@@ -415,6 +415,8 @@ impl Office {
             | Request::PutRebuilt(_)
             | Request::Notice { .. }
             | Request::Notices { .. }
+            | Request::PeerHolds { .. }
+            | Request::Prove { .. }
             | Request::Within { .. }
             | Request::Void { .. }
             | Request::Voids { .. }

@@ -8,6 +8,7 @@ pub mod auditing;
 mod blocks;
 mod buffers;
 pub mod lines;
+mod peers;
 pub mod pool;
 mod probe;
 mod put;
@@ -28,9 +29,9 @@ use codec::{CheckpointId, JobTag, OwnerId};
 use protocol::identity::{Peer, Role};
 use protocol::net::stream::{ExchangeError, GIVEN_UP, read_frame, write_frame};
 use protocol::net::{Members, spoken};
-use protocol::wire::limits::{NOTICES_ASKED_MAX, PEER_ASKED_MAX, REQUEST_TIMEOUT};
+use protocol::wire::limits::{NOTICES_ASKED_MAX, REQUEST_TIMEOUT};
 use protocol::wire::message::{
-    Audit, Claim, HostStatus, Message, NoticeRecord, Refusal, Request, Response,
+    Audit, Claim, HostStatus, Message, NoticeRecord, Refusal, Request, Response, ShardName,
 };
 use protocol::wire::parts::Parts;
 use protocol::wire::{Code, WireVersion};
@@ -39,6 +40,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tracing::{debug, error, info, warn};
 
+use crate::checking::Checking;
 use crate::config::{CONNECTION_WINDOW, MemoryPlan, WRITER_WINDOW};
 use crate::core::Millis;
 use crate::core::catalog::Claimed;
@@ -110,6 +112,10 @@ pub struct HostParts {
     pub monitor: Arc<Monitor>,
     /// What submitters found.
     pub auditing: Arc<Auditing>,
+    /// What proofs cost.
+    pub checking: Arc<Checking>,
+    /// Its key.
+    pub id: OwnerId,
     /// Its name in answers.
     pub name: String,
     /// Its clocks.
@@ -125,6 +131,7 @@ pub struct HostParts {
 pub struct Host {
     store: Arc<Store>,
     monitor: Arc<Monitor>,
+    id: OwnerId,
     name: String,
     clock: Clock,
     /// Shards that come in.
@@ -140,6 +147,7 @@ pub struct Host {
     receiving: Pace,
     sending: Pace,
     auditing: Arc<Auditing>,
+    checking: Arc<Checking>,
     stopping: watch::Receiver<bool>,
 }
 
@@ -150,6 +158,8 @@ impl Host {
             store,
             monitor,
             auditing,
+            checking,
+            id,
             name,
             clock,
             lines,
@@ -159,6 +169,7 @@ impl Host {
         Self {
             store,
             monitor,
+            id,
             name,
             clock,
             writers: pool(plan.writers, CHANGES_QUEUED_MAX),
@@ -169,6 +180,7 @@ impl Host {
             receiving: Pace::default(),
             sending: Pace::default(),
             auditing,
+            checking,
             stopping,
         }
     }
@@ -397,6 +409,8 @@ impl Exchange<'_> {
             Request::PutRebuilt(put) => self.put_rebuilt(*put).await,
             Request::Notice { notice } => self.notice(notice).await,
             Request::Notices { jobs } => self.notices(&jobs).await,
+            Request::PeerHolds { salt, tags } => self.peer_holds(salt, tags).await,
+            Request::Prove { owner, shard, spot } => self.prove(owner, shard, spot).await,
             Request::Within { path } => self.within(&path).await,
             Request::Void { list } => self.void(&list).await,
             Request::Voids { owners } => self.voids(&owners).await,
@@ -412,11 +426,11 @@ impl Exchange<'_> {
 
     /// Whose shards of this checkpoint the peer may read: a submitter its own, a donor anybody's, as
     /// ciphertext.
-    fn owner_for(&self, checkpoint: CheckpointId) -> Result<OwnerId, Answer> {
+    fn owner_for(&self, shard: &ShardName) -> Result<OwnerId, Answer> {
         if self.peer.has(Role::Submitter) {
             return Ok(self.peer.account());
         }
-        let owner = self.host.store.owner_of(checkpoint);
+        let owner = self.host.store.owner_of_shard(shard);
         owner.ok_or_else(|| Answer::Refused(Refusal::new(Code::NotFound, "")))
     }
 
@@ -482,15 +496,6 @@ impl Exchange<'_> {
         let existed = blocking(move || store.forget(now, owner, checkpoint)).await?;
         info!(peer = self.peer.name, %checkpoint, existed, "forgotten");
         self.respond(&Response::Forgotten { existed }).await
-    }
-
-    async fn peer_held(&mut self, checkpoints: &[CheckpointId]) -> Result<(), Answer> {
-        if checkpoints.len() > PEER_ASKED_MAX {
-            let refusal = Refusal::new(Code::BadRequest, "too many checkpoints");
-            return Err(Answer::Refused(refusal));
-        }
-        let shards = self.host.store.held_of(checkpoints);
-        self.respond(&Response::PeerHeld { shards }).await
     }
 
     /// Whoever brings it, its owner has signed it; a submitter brings its own.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use codec::OwnerId;
-use codec::manifest::Manifest;
+use codec::manifest::{Manifest, Public};
 use protocol::net::stream::ExchangeError;
 use protocol::wire::Code;
 use protocol::wire::limits::UNCOMMITTED_LIFETIME;
@@ -34,8 +34,7 @@ const CHUNKS: usize = 32;
 impl Exchange<'_> {
     /// Answers a `PutShard` request.
     pub(super) async fn put_shard(&mut self, put: PutShard) -> Result<(), Answer> {
-        let owner = self.peer.account();
-        let stored = self.take_shard(owner, &put).await?;
+        let stored = self.take_shard(&put, None).await?;
         self.respond(&Response::Stored(stored)).await
     }
 
@@ -48,20 +47,17 @@ impl Exchange<'_> {
         let is_of_manifest = public.checkpoint == put.claim.checkpoint
             && public.job_tag == put.claim.job_tag
             && public.version == put.claim.version
-            && public.redundancy == put.redundancy;
-        let root = put.shard().and_then(|shard| public.roots.get(shard.at()));
-        let (true, Some(root)) = (is_of_manifest, root) else {
+            && public.redundancy == put.redundancy
+            && public.block_bytes == put.expected_bytes;
+        if !is_of_manifest {
             return Err(StoreError::Mismatch("manifest").into());
-        };
-        let (owner, store) = (public.owner, Arc::clone(&self.host.store));
-        if store.is_deleted(public) {
+        }
+        if self.host.store.is_deleted(public) {
             return Err(StoreError::Denied(Denied::Gone).into());
         }
-        let stored = self.take_shard(owner, &put).await?;
-        if stored.root != *root {
-            // Not what the owner signed; it goes within the hour, as it is never committed.
-            return Err(StoreError::Mismatch("root of the rebuilt shard").into());
-        }
+        let (owner, store) = (public.owner, Arc::clone(&self.host.store));
+        let promised = Some(Arc::new(public.clone()));
+        let stored = self.take_shard(&put, promised).await?;
         let manifest = parsed.bytes().to_vec();
         blocking(move || store.commit(owner, manifest)).await?;
         info!(
@@ -71,12 +67,16 @@ impl Exchange<'_> {
         self.respond(&Response::Stored(stored)).await
     }
 
-    /// Receives and syncs a shard that will be `owner`'s.
-    async fn take_shard(&mut self, owner: OwnerId, put: &PutShard) -> Result<StoredShard, Answer> {
+    /// Receives and syncs a shard: one of the peer's own, or a rebuilt one that `promised` describes.
+    async fn take_shard(
+        &mut self,
+        put: &PutShard,
+        promised: Option<Arc<Public>>,
+    ) -> Result<StoredShard, Answer> {
         let host = Arc::clone(self.host);
         let place = self.place(&host.writers, "shards").await?;
         let _window = self.connection.open_window();
-        let upload = self.begin_put(owner, put).await?;
+        let upload = self.begin_put(put, promised).await?;
         self.respond(&Response::Accepted).await?;
 
         let begun = Instant::now();
@@ -98,18 +98,29 @@ impl Exchange<'_> {
     }
 
     /// Reserves the space. Where there is none because of shards that hardly come in, the slowest of
-    /// these gives way: of the same owner's, when it is its share that is used up.
-    async fn begin_put(&self, owner: OwnerId, put: &PutShard) -> Result<Upload, Answer> {
+    /// these gives way: of the same member's, when it is its share that is used up.
+    async fn begin_put(
+        &self,
+        put: &PutShard,
+        promised: Option<Arc<Public>>,
+    ) -> Result<Upload, Answer> {
+        let peer = self.peer.account();
         loop {
             let (store, put) = (Arc::clone(&self.host.store), *put);
+            let promised = promised.clone();
             let (now, unix_seconds) = (self.host.clock.now(), self.host.clock.unix_seconds());
-            let begun = move || Ok(store.begin_put(now, unix_seconds, owner, &put));
-            match blocking(begun).await? {
+            let begin = move || {
+                Ok(match promised {
+                    Some(public) => store.begin_rebuilt(now, unix_seconds, peer, &public, &put),
+                    None => store.begin_put(now, unix_seconds, peer, &put),
+                })
+            };
+            match blocking(begin).await? {
                 Err(StoreError::Denied(Denied::NoSpace(full)))
                     if self
                         .host
                         .writers
-                        .cleared(full.share.then_some(owner), PLACE_TIMEOUT)
+                        .cleared(full.share.then_some(peer), PLACE_TIMEOUT)
                         .await => {}
                 begun => return Ok(begun?),
             }

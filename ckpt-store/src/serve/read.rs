@@ -71,7 +71,7 @@ impl Exchange<'_> {
     /// Answers an `Outline` request.
     pub(super) async fn outline(&mut self, shard: ShardName) -> Result<(), Answer> {
         let place = self.place(&self.host.questions, "answers").await?;
-        let owner = self.owner_for(shard.checkpoint)?;
+        let owner = self.owner_for(&shard)?;
         let store = Arc::clone(&self.host.store);
         let reader = blocking(move || store.open_shard(owner, &shard)).await?;
         let outline = &reader.footer().outline;
@@ -89,7 +89,7 @@ impl Exchange<'_> {
     /// Answers a `Page` request.
     pub(super) async fn page(&mut self, shard: ShardName, page: u64) -> Result<(), Answer> {
         let place = self.place(&self.host.questions, "answers").await?;
-        let owner = self.owner_for(shard.checkpoint)?;
+        let owner = self.owner_for(&shard)?;
         let store = Arc::clone(&self.host.store);
         let page = blocking(move || store.page(owner, &shard, page)).await?;
         // A page has at most PAGE_BYTES_MAX bytes.
@@ -106,7 +106,7 @@ impl Exchange<'_> {
         count: u32,
     ) -> Result<(), Answer> {
         let place = self.place(&self.host.readers, "reads").await?;
-        let owner = self.owner_for(shard.checkpoint)?;
+        let owner = self.owner_for(&shard)?;
         let store = Arc::clone(&self.host.store);
         let rows = blocking(move || store.rows(owner, &shard, first, count)).await?;
         let bytes = rows.bytes();

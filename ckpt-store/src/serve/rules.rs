@@ -77,6 +77,8 @@ impl Rule {
             Request::Announce(_) | Request::ExtendedAnnounce(_) => {
                 registry("announce", DONORS, Load::Work)
             }
+            Request::PeerHolds { .. } => donor("peer holds", DONORS, Load::Work),
+            Request::Prove { .. } => donor("prove", READERS, Load::Work),
             Request::Heartbeat { .. } => registry("heartbeat", DONORS, Load::Work),
             Request::Holds(_) => registry("holds", DONORS, Load::Work),
             Request::Members { .. } => registry("members", Asker::Member, Load::Question),
@@ -156,6 +158,7 @@ impl Server {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use codec::proof::Spot;
     use codec::{CheckpointId, JobTag, OwnerId, Redundancy, Version};
     use protocol::wire::message::{
         Audit, Claim, HoldsPage, JoinRequest, PutRebuilt, PutShard, ShardName,
@@ -225,6 +228,15 @@ mod tests {
             Request::PutRebuilt(Box::new(rebuilt)),
             Request::Notice { notice: Vec::new() },
             Request::Notices { jobs: Vec::new() },
+            Request::PeerHolds {
+                salt: [0; 32],
+                tags: Vec::new(),
+            },
+            Request::Prove {
+                owner: OwnerId([1; 32]),
+                shard,
+                spot: Spot { row: 0, draw: 0 },
+            },
             Request::Within { path: Vec::new() },
             Request::Void { list: Vec::new() },
             Request::Voids { owners: Vec::new() },
@@ -256,6 +268,7 @@ mod tests {
             "audited",
             "notice",
             "notices",
+            "prove",
             "within",
             "void",
             "voids",
@@ -271,6 +284,8 @@ mod tests {
             "put rebuilt",
             "notice",
             "notices",
+            "peer holds",
+            "prove",
             "void",
             "voids",
             "status",

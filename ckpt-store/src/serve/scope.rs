@@ -198,6 +198,13 @@ impl Scope {
             Request::Outline(shard) | Request::Page { shard, .. } | Request::Rows { shard, .. } => {
                 self.reads(store, shard.checkpoint)
             }
+            Request::Prove { owner, shard, .. } => {
+                if *owner == self.terms().owner {
+                    self.reads(store, shard.checkpoint)
+                } else {
+                    Ok(Permit::NotThere(Nothing::NotFound))
+                }
+            }
             Request::Forget { checkpoint } => self.removes(store, now, *checkpoint),
             Request::Audited(audit) => Ok(match self.finds(store, audit.checkpoint) {
                 Some(_) => Permit::Given,
@@ -206,6 +213,7 @@ impl Scope {
             Request::Notice { .. }
             | Request::Void { .. }
             | Request::PeerHeld { .. }
+            | Request::PeerHolds { .. }
             | Request::PutRebuilt(_)
             | Request::Announce(_)
             | Request::ExtendedAnnounce(_)

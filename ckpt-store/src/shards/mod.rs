@@ -4,6 +4,7 @@
 
 pub mod layout;
 mod load;
+mod peers;
 mod reader;
 mod store;
 mod upload;
@@ -18,6 +19,7 @@ mod sample;
 mod tests;
 
 pub use load::{Found, Loaded, check, scan};
+pub use peers::Holding;
 pub use reader::{ReadError, RowBytes, ShardReader};
 pub use store::{Lent, Scrubbed, Store, StoreError, Usage};
 pub use upload::{Batch, Upload};

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use codec::geometry::{page_of, page_rows};
+use codec::proof::{ShardProof, Spot};
 use codec::shard_file::{
     BlockEntry, ENTRY_BYTES, Footer, FormatError, HEADER_BYTES, Header, Page, ShardIdentity,
     TAIL_BYTES,
@@ -149,6 +150,29 @@ impl ShardReader {
             file: Arc::clone(&self.file),
             runs,
         }))
+    }
+
+    /// Proof that a part of the shard is here; `None` when it has no such row.
+    ///
+    /// # Errors
+    /// When it can't be read or is damaged.
+    pub fn prove(&self, spot: Spot) -> Result<Option<ShardProof>, ReadError> {
+        let (number, place) = page_of(spot.row);
+        let (Some((page, table)), Some(mut block)) = (self.page(number)?, self.rows(spot.row, 1)?)
+        else {
+            return Ok(None);
+        };
+        let mut memory = Vec::new();
+        // One block is one run, and no longer than a block may be.
+        let len = usize::try_from(block.bytes()).unwrap_or(0);
+        let bytes = block.next(&mut memory, len)?.unwrap_or_default();
+        let block = memory.get(bytes).unwrap_or_default();
+        let entry = table.entries().get(place);
+        if !entry.is_some_and(|entry| entry.matches(block)) {
+            return Err(ReadError::Block(spot.row));
+        }
+        let outline = &self.footer.outline;
+        Ok(ShardProof::of(&self.identity, outline, &page, block, spot))
     }
 
     /// Reads everything and compares it with the table; returns the first thing that is wrong.

@@ -20,7 +20,7 @@ use super::layout::{
 };
 use super::load::{self, Loaded};
 use super::reader::{ReadError, RowBytes, ShardReader};
-use super::upload::Upload;
+use super::upload::{Bound, Upload};
 use super::voids::{self, VOIDS, Voids};
 use super::writer::{ShardWriter, TempFile};
 use crate::core::catalog::{Claimed, CommitStep, Counts};
@@ -124,6 +124,8 @@ pub struct Store {
     is_poisoned: AtomicBool,
     /// Time of day on which hosts agreed last, Unix seconds.
     agreed_clock: AtomicU64,
+    /// Shards that are being handed over: nobody may rely on them.
+    pub(super) leaving: Mutex<BTreeSet<(Key, ShardIndex)>>,
 }
 
 /// What a host lends.
@@ -189,6 +191,7 @@ impl Store {
             next_incoming: AtomicU64::new(0),
             is_poisoned: AtomicBool::new(false),
             agreed_clock: AtomicU64::new(0),
+            leaving: Mutex::default(),
         };
         // The daemon may have ended between hearing that they are gone and removing them.
         let gone = store.catalog().gone_keys();
@@ -314,36 +317,12 @@ impl Store {
         checked.map_err(StoreError::Damaged)
     }
 
-    /// Whose this checkpoint is, if it is committed here.
-    pub fn owner_of(&self, checkpoint: CheckpointId) -> Option<OwnerId> {
-        self.catalog().owner_of(checkpoint)
-    }
-
     /// Shards of these checkpoints that are here and committed.
     pub fn held_of(&self, checkpoints: &[CheckpointId]) -> Vec<ShardName> {
         let wanted: BTreeSet<&CheckpointId> = checkpoints.iter().collect();
         let mut held = self.held();
         held.retain(|shard| wanted.contains(&shard.checkpoint));
         held
-    }
-
-    /// Manifests of all committed checkpoints. Reads the disk.
-    ///
-    /// # Errors
-    /// Never for one that can't be read: it is left out, with a line in the log.
-    pub fn manifests(&self) -> Vec<Manifest> {
-        let keys = self.catalog().committed_keys();
-        let mut found = Vec::with_capacity(keys.len());
-        for key in keys {
-            match self.manifest(key) {
-                Ok(manifest) => found.push(manifest),
-                Err(_) if !self.catalog().is_committed(key) => {}
-                Err(cause) => {
-                    tracing::error!(checkpoint = %key.checkpoint, %cause, "manifest left out");
-                }
-            }
-        }
-        found
     }
 
     /// All shards of committed checkpoints.
@@ -380,6 +359,19 @@ impl Store {
         let shard = put.shard().ok_or(StoreError::BadRequest("shard number"))?;
         let free = self.free_bytes()?;
         let id = self.catalog().begin_put(now, owner, put, shard, free)?;
+        self.begin_upload(unix_seconds, owner, put, id, None)
+    }
+
+    /// Makes the file of a shard that is begun in the books.
+    pub(super) fn begin_upload(
+        self: &Arc<Self>,
+        unix_seconds: u64,
+        owner: OwnerId,
+        put: &PutShard,
+        id: PutId,
+        bound: Option<Bound>,
+    ) -> Result<Upload, StoreError> {
+        let shard = put.shard().ok_or(StoreError::BadRequest("shard number"))?;
         let header = Header {
             identity: ShardIdentity {
                 checkpoint: put.claim.checkpoint,
@@ -392,7 +384,7 @@ impl Store {
             created: unix_seconds,
         };
         match ShardWriter::create(Arc::clone(&self.disk), self.incoming(), header) {
-            Ok(writer) => Ok(Upload::new(Arc::clone(self), id, writer)),
+            Ok(writer) => Ok(Upload::new(Arc::clone(self), id, writer, bound)),
             Err(cause) => {
                 self.catalog().abort_put(id);
                 Err(StoreError::disk("making a shard file")(cause))
@@ -410,6 +402,11 @@ impl Store {
     ) -> Result<(), StoreError> {
         let _changes = self.change()?;
         let key = self.catalog().check_put(id)?;
+        let index = shard.identity.shard;
+        if self.catalog().shard(key, index.number()).is_ok() {
+            // Another donor, or the owner, was faster.
+            return Err(Denied::Exists(index).into());
+        }
         if self.catalog().is_committed(key) {
             let manifest = self.manifest(key)?;
             let promised = manifest.public().shard(shard.identity.shard);
@@ -777,7 +774,11 @@ impl Store {
             .map_err(|failed| self.changed("naming a small file", failed))
     }
 
-    pub(super) fn manifest(&self, key: Key) -> Result<Manifest, StoreError> {
+    /// The manifest of a checkpoint. Reads the disk.
+    ///
+    /// # Errors
+    /// When it can't be read, or is not to be believed any more.
+    pub fn manifest(&self, key: Key) -> Result<Manifest, StoreError> {
         load::read_manifest(&*self.disk, &manifest_path(key))
     }
 
@@ -806,7 +807,7 @@ impl Store {
         }
     }
 
-    fn check_writable(&self) -> Result<(), StoreError> {
+    pub(super) fn check_writable(&self) -> Result<(), StoreError> {
         if self.is_poisoned.load(Ordering::SeqCst) {
             return Err(StoreError::Poisoned);
         }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use codec::ShardRoot;
 use codec::geometry::{BLOCK_BYTES_MAX, PAGE_ROWS};
 use codec::shard_file::PAGES_MAX;
 use protocol::wire::message::{PutEnd, StoredShard};
@@ -74,20 +75,38 @@ impl Batch {
     }
 }
 
+/// What a shard has to be that a manifest promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Bound {
+    /// Its rows.
+    pub(super) rows: u64,
+    /// Sum of its block lengths.
+    pub(super) block_bytes: u64,
+    /// Its root.
+    pub(super) root: ShardRoot,
+}
+
 /// A shard that is being written. Dropped before [`Upload::finish`], it leaves nothing.
 #[derive(Debug)]
 pub struct Upload {
     store: Arc<Store>,
     id: PutId,
     writer: Option<ShardWriter>,
+    bound: Option<Bound>,
 }
 
 impl Upload {
-    pub(super) const fn new(store: Arc<Store>, id: PutId, writer: ShardWriter) -> Self {
+    pub(super) const fn new(
+        store: Arc<Store>,
+        id: PutId,
+        writer: ShardWriter,
+        bound: Option<Bound>,
+    ) -> Self {
         Self {
             store,
             id,
             writer: Some(writer),
+            bound,
         }
     }
 
@@ -100,6 +119,12 @@ impl Upload {
         let rows = batch.lengths.len() as u64;
         if writer.rows() + rows > PAGES_MAX * PAGE_ROWS {
             return Err(StoreError::BadRequest("number of rows"));
+        }
+        if let Some(bound) = self.bound {
+            let bytes = writer.block_bytes() + batch.bytes.len() as u64;
+            if writer.rows() + rows > bound.rows || bytes > bound.block_bytes {
+                return Err(StoreError::Mismatch("length"));
+            }
         }
         let wanted = writer.len_with(rows, batch.bytes.len() as u64);
         let free = self.store.free_bytes()?;
@@ -132,6 +157,12 @@ impl Upload {
         }
         if actual.root != end.root {
             return Err(StoreError::Mismatch("root"));
+        }
+        if let Some(bound) = self.bound
+            && (actual.rows, actual.block_bytes, actual.root)
+                != (bound.rows, bound.block_bytes, bound.root)
+        {
+            return Err(StoreError::Mismatch("root in the manifest"));
         }
         let (shard, temp) = written
             .sync()

@@ -114,6 +114,11 @@ impl ShardWriter {
         self.table.rows()
     }
 
+    /// Sum of the block lengths so far.
+    pub(crate) const fn block_bytes(&self) -> u64 {
+        self.table.block_bytes()
+    }
+
     /// Bytes so far.
     pub(crate) const fn written(&self) -> u64 {
         self.at

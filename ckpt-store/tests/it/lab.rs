@@ -139,6 +139,43 @@ impl Lab {
         command
     }
 
+    /// A registry as a process.
+    pub(crate) fn spawn_registry(&self, data: &Path, listen: &str) -> Process {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ckpt-store"));
+        command
+            .args(["registry", "--listen", listen, "--grid"])
+            .arg(self.dir.path().join("grid.toml"))
+            .arg("--data")
+            .arg(data)
+            .arg("--ready-file")
+            .arg(data.join("ready"));
+        Self::start_process(command, data, Duration::from_secs(60))
+    }
+
+    /// A daemon as a process that may take long to start; its log says when it has looked after what it
+    /// holds.
+    pub(crate) fn spawn_slow(&self, data: &Path, args: &[&str], limit: Duration) -> Process {
+        let mut command = self.command(data);
+        command.args(args).env("RUST_LOG", "info,ckpt_store=debug");
+        Self::start_process(command, data, limit)
+    }
+
+    fn start_process(mut command: Command, data: &Path, limit: Duration) -> Process {
+        let log = std::fs::File::create(data.join("log")).unwrap();
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let ready = data.join("ready");
+        let addr = wait_within(limit, "it is ready", || {
+            let text = std::fs::read_to_string(&ready).ok()?;
+            text.parse().ok()
+        });
+        Process { child, addr }
+    }
+
     /// A daemon as a process.
     pub(crate) fn spawn(&self, data: &Path, args: &[&str]) -> Process {
         let ready = data.join("ready");
@@ -175,13 +212,18 @@ impl Drop for Process {
 }
 
 /// Asks again and again until there is an answer.
-pub(crate) fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn wait_for<T>(what: &str, ask: impl FnMut() -> Option<T>) -> T {
+    wait_within(Duration::from_secs(60), what, ask)
+}
+
+/// The same within another time.
+fn wait_within<T>(limit: Duration, what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();
     loop {
         if let Some(answer) = ask() {
             return answer;
         }
-        assert!(began.elapsed() < Duration::from_secs(60), "never: {what}");
+        assert!(began.elapsed() < limit, "never: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -8,6 +8,7 @@
 mod client;
 mod hostile;
 mod lab;
+mod memory;
 mod owner;
 mod process;
 mod registry;

@@ -1,17 +1,19 @@
 //! All requests, as the owner and as others.
 
+use codec::holding::{Asking, ShardSet};
 use codec::keys::Keys;
 use codec::manifest::Format;
 use codec::notice::{Intervals, Notice, Stamp, Words};
+use codec::proof::Spot;
 use codec::shard_file::{Outline, Page};
 use codec::{PageHash, Version};
 use protocol::identity::Role;
 use protocol::net::read_exact;
 use protocol::net::stream::ExchangeError;
 use protocol::wire::Code;
-use protocol::wire::message::{Claim, PutRebuilt, PutShard, Request, Response};
+use protocol::wire::message::{Claim, HeldTag, PutRebuilt, PutShard, Request, Response};
 
-use crate::client::{Client, code};
+use crate::client::{Client, Put, code};
 use crate::lab::{Lab, MIB};
 use crate::sample::Sample;
 
@@ -141,13 +143,148 @@ async fn put_rebuilt(
     sample: &Sample,
     manifest: Vec<u8>,
 ) -> Result<(), ExchangeError> {
-    let put = sample.put(0);
+    let mut put = begin_rebuilt(client, sample, manifest).await?;
+    put.blocks(sample, 0).await?;
+    put.end(sample, 0).await
+}
+
+/// Begins to bring a shard that was rebuilt, of the length that its manifest says.
+async fn begin_rebuilt(
+    client: &Client,
+    sample: &Sample,
+    manifest: Vec<u8>,
+) -> Result<Put, ExchangeError> {
+    let put = PutShard {
+        expected_bytes: sample.manifest.public().block_bytes,
+        ..sample.put(0)
+    };
     let asked = Request::PutRebuilt(Box::new(PutRebuilt { put, manifest }));
     let (response, exchange) = client.ask(&asked).await?;
     assert_eq!(response, Response::Accepted);
-    let mut put = crate::client::Put { exchange };
-    put.blocks(sample, 0).await?;
-    put.end(sample, 0).await
+    Ok(Put { exchange })
+}
+
+/// A shard that is as long as its manifest says, ends with the right root and is another; and one that is
+/// longer: of neither anything stays, and neither keeps the right one out.
+#[tokio::test]
+async fn a_wrong_rebuilt_shard_leaves_nothing_and_keeps_nobody_out() {
+    let lab = Lab::new();
+    let daemon = lab.start().await;
+    let (owner, bad) = (lab.member(Role::Submitter), lab.member(Role::Donor));
+    let good = lab.member(Role::Donor);
+    let client = Client::connect(&lab, &bad, daemon.local_addr()).await;
+    let sample = Sample::with_rows(&owner.secret, "42", 1, 1, &[MIB, MIB]);
+    let manifest = sample.manifest.bytes().to_vec();
+    let files = || {
+        let shards = std::fs::read_dir(lab.data().join("shards")).unwrap();
+        let of_owner = |owner: std::io::Result<std::fs::DirEntry>| {
+            std::fs::read_dir(owner.unwrap().path()).unwrap().count()
+        };
+        shards.map(of_owner).sum::<usize>()
+    };
+
+    let mut wrong = sample.clone();
+    wrong.blocks[0][0][0] ^= 1;
+    let refused = put_rebuilt(&client, &wrong, manifest.clone()).await;
+    assert_eq!(code(refused), Code::Mismatch);
+    assert_eq!((files(), client.status().await.used_bytes), (0, 0));
+
+    // More than the manifest says, for as long as it is taken.
+    let mut put = begin_rebuilt(&client, &sample, manifest.clone())
+        .await
+        .unwrap();
+    let mut sent = 0;
+    while sent < 64 && put.block(&vec![7; MIB]).await.is_ok() {
+        sent += 1;
+    }
+    assert_eq!(code(put.answer().await), Code::Mismatch);
+    assert!(sent < 64);
+    assert_eq!((files(), client.status().await.used_bytes), (0, 0));
+
+    // A promise of another length is refused at once.
+    let greedy = PutShard {
+        expected_bytes: 1 << 29,
+        ..sample.put(0)
+    };
+    let asked = PutRebuilt {
+        put: greedy,
+        manifest: manifest.clone(),
+    };
+    let refused = client.ask(&Request::PutRebuilt(Box::new(asked))).await;
+    assert_eq!(code(refused), Code::Mismatch);
+
+    // One that is on its way for ever is charged to who brings it, and blocks neither another donor
+    // nor the owner.
+    let mut slow = begin_rebuilt(&client, &wrong, manifest.clone())
+        .await
+        .unwrap();
+    slow.block(&wrong.blocks[0][0]).await.unwrap();
+    let again = begin_rebuilt(&client, &sample, manifest.clone()).await;
+    assert_eq!(code(again), Code::Exists);
+    let right = Client::connect(&lab, &good, daemon.local_addr()).await;
+    put_rebuilt(&right, &sample, manifest).await.unwrap();
+    let reader = Client::connect(&lab, &owner, daemon.local_addr()).await;
+    assert!(reader.holds(&sample, 0).await.unwrap());
+    slow.block(&wrong.blocks[0][1]).await.unwrap();
+    let late = slow.end(&sample, 0).await;
+    assert_eq!(code(late), Code::Mismatch);
+    assert!(reader.holds(&sample, 0).await.unwrap());
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_host_proves_what_it_holds_to_its_owner_and_to_donors() {
+    let lab = Lab::new();
+    let daemon = lab.start().await;
+    let (owner, donor) = (lab.member(Role::Submitter), lab.member(Role::Donor));
+    let client = Client::connect(&lab, &owner, daemon.local_addr()).await;
+    let sample = Sample::with_rows(&owner.secret, "42", 1, 1, &[5000, 17, MIB]);
+    client.put(&sample, 0).await.unwrap();
+    client.commit(&sample).await.unwrap();
+    let peer = Client::connect(&lab, &donor, daemon.local_addr()).await;
+    let public = sample.manifest.public();
+    let ask = |row| Request::Prove {
+        owner: owner.secret.id(),
+        shard: sample.name(0),
+        spot: Spot { row, draw: 3 },
+    };
+    for asker in [&client, &peer] {
+        for row in 0..3 {
+            let spot = Spot { row, draw: 3 };
+            let (Response::Proof(proof), _) = asker.ask(&ask(row)).await.unwrap() else {
+                panic!("another answer");
+            };
+            assert!(proof.check(public.roots[0], public.rows, spot).is_ok());
+            assert!(proof.check(public.roots[1], public.rows, spot).is_err());
+        }
+        assert_eq!(code(asker.ask(&ask(3)).await), Code::NotFound);
+    }
+    let stranger = lab.member(Role::Submitter);
+    let stranger = Client::connect(&lab, &stranger, daemon.local_addr()).await;
+    assert_eq!(code(stranger.ask(&ask(0)).await), Code::NotFound);
+
+    // What it holds it says only to who knows the checkpoint.
+    let held = |owner, id| {
+        let asking = Asking::new(donor.secret.id(), lab.host_id().0, &[1; 32]);
+        let asked = Request::PeerHolds {
+            salt: [1; 32],
+            tags: vec![asking.question(owner, id)],
+        };
+        (asking, asked)
+    };
+    let (asking, asked) = held(owner.secret.id(), sample.id());
+    let (response, _) = peer.ask(&asked).await.unwrap();
+    let tag = HeldTag {
+        place: 0,
+        shards: 1,
+        tag: asking.answer(owner.secret.id(), sample.id(), ShardSet(1)),
+    };
+    assert_eq!(response, Response::PeerHolds { held: vec![tag] });
+    // Of another owner's checkpoint with the same id it holds nothing.
+    let (_, asked) = held(donor.secret.id(), sample.id());
+    let (response, _) = peer.ask(&asked).await.unwrap();
+    assert_eq!(response, Response::PeerHolds { held: vec![] });
+    daemon.stop().await;
 }
 
 /// What a donor does that kept a deleted checkpoint and brings it back, also when the deletion names
@@ -237,6 +374,7 @@ async fn a_rebuilt_shard_has_to_be_what_the_owner_signed() {
         code(put_rebuilt(&client, &wrong, manifest.clone()).await),
         Code::Mismatch
     );
+    assert_eq!(client.status().await.used_bytes, 0, "nothing of it stays");
     assert!(
         client
             .ask(&Request::PeerHeld {

@@ -19,7 +19,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 22] = [
+pub const TARGETS: [Target; 23] = [
     target("certificate", messages::certificate),
     target("decompress", image::decompress),
     target("footer", shard::footer),
@@ -38,6 +38,7 @@ pub const TARGETS: [Target; 22] = [
     target("notice", image::notice),
     target("page", shard::page),
     target("preferences", state::preferences),
+    target("proof", shard::proof),
     target("put_end", messages::put_end),
     target("record", messages::record),
     target("request", messages::request),

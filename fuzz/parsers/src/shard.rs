@@ -1,8 +1,11 @@
 //! What a daemon finds on its disk. Checksums are put right first, or nothing would be reached.
 
 use codec::geometry::page_rows;
+use codec::proof::{PROOF_BYTES_MAX, ShardProof, Spot};
+use codec::serial;
 use codec::shard_file::{
-    ENTRY_BYTES, Footer, HEADER_BYTES, Header, Outline, Page, ShardIdentity, TAIL_BYTES,
+    BlockEntry, ENTRY_BYTES, Footer, HEADER_BYTES, Header, Outline, Page, ShardIdentity,
+    TAIL_BYTES, TableBuilder,
 };
 use codec::{CheckpointId, PageHash, Redundancy};
 
@@ -44,6 +47,57 @@ pub(crate) fn page(input: &[u8]) -> bool {
     assert_eq!(page.entries().len() as u64, rows);
     assert!(page.entries().iter().all(|entry| entry.len > 0));
     assert!(page.block_bytes() >= rows);
+    true
+}
+
+/// Rows of the shard of which the proofs in `seeds` are.
+const PROVED_ROWS: u64 = 3;
+
+fn proved_block(row: u64) -> Vec<u8> {
+    (0..1500 + row * 1000)
+        .map(|at| (at * 7 + row) as u8)
+        .collect()
+}
+
+/// The first bytes are a row and a draw, the others a proof: what is accepted shows the chunk that the
+/// shard has there.
+pub(crate) fn proof(input: &[u8]) -> bool {
+    let Some((row, rest)) = input.split_first_chunk() else {
+        return false;
+    };
+    let Some((draw, bytes)) = rest.split_first_chunk() else {
+        return false;
+    };
+    let spot = Spot {
+        row: u64::from_le_bytes(*row),
+        draw: u32::from_le_bytes(*draw),
+    };
+    let Ok(proof) = serial::decode::<ShardProof>(bytes, PROOF_BYTES_MAX) else {
+        return false;
+    };
+    let redundancy = Redundancy::DEFAULT;
+    let Some(shard) = redundancy.shard(0) else {
+        return false;
+    };
+    let identity = ShardIdentity {
+        checkpoint: CheckpointId([1; 16]),
+        redundancy,
+        shard,
+    };
+    let mut table = TableBuilder::default();
+    for row in 0..PROVED_ROWS {
+        table.push(BlockEntry::of(&proved_block(row)));
+    }
+    let (page, outline) = table.finish();
+    let root = outline.root(&identity);
+    let Ok(chunk) = proof.check(root, PROVED_ROWS, spot) else {
+        return false;
+    };
+    let block = proved_block(spot.row);
+    let page = page.unwrap_or_default();
+    let right = ShardProof::of(&identity, &outline, &page, &block, spot);
+    assert_eq!(right, Some(proof), "there is one proof for each spot");
+    assert!(block.windows(chunk.len()).any(|part| part == chunk));
     true
 }
 

@@ -176,6 +176,7 @@ smoke_tests!(
     notice,
     page,
     preferences,
+    proof,
     put_end,
     record,
     request,

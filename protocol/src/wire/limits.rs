@@ -33,6 +33,9 @@ pub const HOLDS_MAX: usize = 4096;
 /// Most checkpoints in one `PeerHeld`.
 pub const PEER_ASKED_MAX: usize = 1024;
 
+/// Most checkpoints in one `PeerHolds`: question and answer each fit into a frame.
+pub const PEER_HOLDS_ASKED_MAX: usize = 2048;
+
 /// Most jobs in one `Notices`.
 pub const NOTICES_ASKED_MAX: usize = 512;
 
@@ -73,3 +76,5 @@ pub const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 pub const UNCOMMITTED_LIFETIME: Duration = Duration::from_secs(3600);
 
 const _: () = assert!(FRAME_BYTES_MAX > MANIFEST_BYTES_MAX + 64 * 16 + 1024);
+const _: () = assert!(FRAME_BYTES_MAX > PEER_HOLDS_ASKED_MAX * (3 + 9 + 16) + 16);
+const _: () = assert!(FRAME_BYTES_MAX > codec::proof::PROOF_BYTES_MAX + 16);

@@ -9,6 +9,8 @@ use std::borrow::Cow;
 use std::net::SocketAddr;
 
 use codec::hash::ShardRoot;
+use codec::holding::Tag;
+use codec::proof::{ShardProof, Spot};
 use codec::scope::Blinded;
 use codec::serial::{self, SerialError};
 use codec::{CheckpointId, JobTag, OwnerId, Redundancy, ShardIndex, Version};
@@ -120,6 +122,23 @@ pub enum Request {
     },
     /// `Announce` in `ckpt/2`.
     ExtendedAnnounce(Box<Extended<Presence>>),
+    /// Which of these checkpoints do you hold shards of? Asked by a donor. Names none: a tag is a hash
+    /// that only who knows the checkpoint recognises ([`codec::holding`]).
+    PeerHolds {
+        /// Random bytes that the tags depend on.
+        salt: [u8; 32],
+        /// At most [`super::limits::PEER_HOLDS_ASKED_MAX`].
+        tags: Vec<Tag>,
+    },
+    /// Show that you have a part of a shard ([`codec::proof`]). Asked by its owner or by a donor.
+    Prove {
+        /// Whose the shard is.
+        owner: OwnerId,
+        /// The shard.
+        shard: ShardName,
+        /// Which part.
+        spot: Spot,
+    },
     /// There is a job here, below the prefix that my job key is for. From then on the connection may ask
     /// about that job.
     Within {
@@ -166,6 +185,8 @@ impl Request {
             | Self::Notice { .. }
             | Self::Notices { .. } => WireVersion::One,
             Self::ExtendedAnnounce(_)
+            | Self::PeerHolds { .. }
+            | Self::Prove { .. }
             | Self::Within { .. }
             | Self::Void { .. }
             | Self::Voids { .. } => WireVersion::Two,
@@ -321,6 +342,13 @@ pub enum Response {
     ExtendedStatus(Box<Extended<HostStatus>>),
     /// `Announcement` in `ckpt/2`.
     ExtendedAnnouncement(Box<Extended<Announcement>>),
+    /// Of those the host holds shards.
+    PeerHolds {
+        /// Checkpoints that the host knows and holds, in any order.
+        held: Vec<HeldTag>,
+    },
+    /// A part of a shard with the way to its root.
+    Proof(ShardProof),
     /// What owners said of their job keys, of those owners who said something.
     Voids {
         /// Signed lists ([`codec::grant::VoidList`]).
@@ -351,6 +379,17 @@ impl Response {
             other => other,
         }
     }
+}
+
+/// A checkpoint of a question that a host holds shards of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldTag {
+    /// Place of its tag in the question.
+    pub place: u16,
+    /// Which shards, bit 0 for shard 0.
+    pub shards: u64,
+    /// Shows that the host knows the checkpoint's id.
+    pub tag: Tag,
 }
 
 /// A notice, as a host tells of it.

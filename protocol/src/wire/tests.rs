@@ -1,6 +1,7 @@
 //! The bytes of messages: what was fixed once stays, and no bytes do harm.
 
 use codec::hash::ShardRoot;
+use codec::proof::{ShardProof, Spot};
 use codec::scope::Blinded;
 use codec::{CheckpointId, JobTag, OwnerId, Redundancy, Version};
 use proptest::prelude::*;
@@ -9,8 +10,8 @@ use serde_bytes::ByteBuf;
 use super::announcement::Announcement;
 use super::limits::TEXT_BYTES_MAX;
 use super::message::{
-    Audit, AuditFault, Claim, HoldsPage, HostStatus, JoinRequest, Joined, MemberRecord, Message,
-    Presence, PutEnd, PutRebuilt, PutShard, Record, Refusal, Request, Response, ShardName,
+    Audit, AuditFault, Claim, HeldTag, HoldsPage, HostStatus, JoinRequest, Joined, MemberRecord,
+    Message, Presence, PutEnd, PutRebuilt, PutShard, Record, Refusal, Request, Response, ShardName,
     StoredShard,
 };
 use super::parts::{Extended, Parts};
@@ -157,6 +158,20 @@ fn requests_are_as_they_were() {
     check(&Request::Notice { notice }, "14 020102");
     let jobs = vec![(OwnerId([0x22; 32]), JobTag([0x22; 32]))];
     check(&Request::Notices { jobs }, "15 01 TAG TAG");
+    let holds = Request::PeerHolds {
+        salt: [0x22; 32],
+        tags: vec![[0x11; 16]],
+    };
+    check(&holds, "17 TAG 01 ID");
+    let prove = Request::Prove {
+        owner: OwnerId([0x22; 32]),
+        shard: shard(),
+        spot: Spot {
+            row: 70_000,
+            draw: 250,
+        },
+    };
+    check(&prove, "18 TAG ID 04 fc70110100 fa");
 }
 
 #[test]
@@ -246,6 +261,18 @@ fn responses_are_as_they_were() {
         count: 2,
     };
     check(&notices, "14 fa 02");
+    let held = vec![HeldTag {
+        place: 250,
+        shards: 0b10001,
+        tag: [0x11; 16],
+    }];
+    check(&Response::PeerHolds { held }, "17 01 fa 11 ID");
+    let proof = ShardProof {
+        outline: vec![1],
+        page: vec![2, 3],
+        block: vec![],
+    };
+    check(&Response::Proof(proof), "18 0101 020203 00");
 }
 
 fn parts() -> Parts {
@@ -255,12 +282,12 @@ fn parts() -> Parts {
 #[test]
 fn what_is_said_of_job_keys_is_as_it_was() {
     let path = vec![Blinded([0x22; 32])];
-    check(&Request::Within { path }, "17 01 TAG");
-    check(&Request::Void { list: vec![1, 2] }, "18 020102");
+    check(&Request::Within { path }, "19 01 TAG");
+    check(&Request::Void { list: vec![1, 2] }, "1a 020102");
     let owners = vec![OwnerId([0x22; 32])];
-    check(&Request::Voids { owners }, "19 01 TAG");
+    check(&Request::Voids { owners }, "1b 01 TAG");
     let lists = vec![ByteBuf::from(vec![1, 2])];
-    check(&Response::Voids { lists }, "17 01 020102");
+    check(&Response::Voids { lists }, "19 01 020102");
 }
 
 #[test]
@@ -362,8 +389,8 @@ fn codes_have_the_numbers_that_they_had() {
 
 #[test]
 fn unknown_messages_are_refused() {
-    assert!(Request::from_frame(&[26]).is_err());
-    assert!(Response::from_frame(&[24]).is_err());
+    assert!(Request::from_frame(&[28]).is_err());
+    assert!(Response::from_frame(&[26]).is_err());
 }
 
 #[test]
@@ -396,7 +423,7 @@ proptest! {
 
     #[test]
     fn no_bytes_after_a_known_variant_do_harm(
-        variant in 0_u8..26,
+        variant in 0_u8..28,
         bytes in prop::collection::vec(any::<u8>(), 0..120),
     ) {
         let bytes = [[variant].as_slice(), &bytes].concat();

@@ -6,6 +6,7 @@
 
 pub mod history;
 mod job_keys;
+mod peers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -174,6 +175,8 @@ struct Checkpoint {
 struct Put {
     key: Key,
     shard: ShardIndex,
+    /// Of whom the space is: of who brings the shard, until it is whole.
+    charged: OwnerId,
     promise: Promise,
     /// Bytes that its file will have, where the client says so.
     whole: Option<u64>,
@@ -181,6 +184,8 @@ struct Put {
     price: u64,
     /// The checkpoint was forgotten: nothing may come of this.
     forgotten: bool,
+    /// Nothing was known of the checkpoint before.
+    is_first: bool,
 }
 
 /// Counts for status and logs.
@@ -327,27 +332,30 @@ impl Catalog {
         shard: ShardIndex,
         free: u64,
     ) -> Result<PutId, Denied> {
+        self.begin(now, owner, owner, put, shard, free)
+    }
+
+    fn begin(
+        &mut self,
+        now: Millis,
+        owner: OwnerId,
+        charged: OwnerId,
+        put: &PutShard,
+        shard: ShardIndex,
+        free: u64,
+    ) -> Result<PutId, Denied> {
         let key = Key {
             owner,
             checkpoint: put.claim.checkpoint,
         };
-        if self.has_shard(key, shard) {
+        if self.has_shard(key, shard, charged) {
             return Err(Denied::Exists(shard));
         }
         let is_charged = self.checkpoints.get(&key).is_some_and(|one| one.is_charged);
         let price = if is_charged { 0 } else { CHECKPOINT_BYTES };
-        let left = self.ledger.left_for(owner, free);
-        let whole = whole_file(put.expected_bytes);
-        let first = match whole {
-            // What does not fit is refused at once, although the rest is promised later.
-            Some(whole) => {
-                self.ledger
-                    .check(owner, whole.saturating_add(price), free)?;
-                whole.min(FIRST_BYTES)
-            }
-            None => GROWTH_BYTES.min(left.saturating_sub(price)).max(1),
-        };
-        let promise = self.ledger.promise(owner, first + price, free)?;
+        let first = self.first_promise(charged, put.expected_bytes, price, free)?;
+        let promise = self.ledger.promise(charged, first, free)?;
+        let is_first = !self.checkpoints.contains_key(&key);
         if let Err(denied) = self.hold_version(now, owner, &put.claim) {
             self.ledger.release(promise);
             return Err(denied);
@@ -358,17 +366,36 @@ impl Catalog {
         let id = PutId(self.next_put);
         self.next_put += 1;
         self.counts.puts += 1;
-        let forgotten = false;
         let put = Put {
             key,
             shard,
+            charged,
             promise,
-            whole,
+            whole: whole_file(put.expected_bytes),
             price,
-            forgotten,
+            forgotten: false,
+            is_first,
         };
         self.puts.insert(id, put);
         Ok(id)
+    }
+
+    /// Bytes to promise to `charged` for a new shard. What does not fit is refused at once, although the
+    /// rest is promised later.
+    fn first_promise(
+        &self,
+        charged: OwnerId,
+        expected: u64,
+        price: u64,
+        free: u64,
+    ) -> Result<u64, Denied> {
+        let Some(whole) = whole_file(expected) else {
+            let left = self.ledger.left_for(charged, free);
+            return Ok(GROWTH_BYTES.min(left.saturating_sub(price)).max(1) + price);
+        };
+        let wanted = whole.saturating_add(price);
+        self.ledger.check(charged, wanted, free)?;
+        Ok(whole.min(FIRST_BYTES) + price)
     }
 
     /// Notes that a shard's file is going to have `wanted` bytes, of which `written` are on the
@@ -398,7 +425,7 @@ impl Catalog {
             Some(whole) => wanted.saturating_mul(2).min(whole) - promised,
             None => missing.max(GROWTH_BYTES),
         };
-        let left = self.ledger.left_for(put.key.owner, free);
+        let left = self.ledger.left_for(put.charged, free);
         let more = comfortable.min(left).max(missing);
         self.ledger.extend(&mut put.promise, more, free)?;
         Ok(())
@@ -425,11 +452,6 @@ impl Catalog {
         self.add_shard(key, shard);
         self.renew(key, now.after(UNCOMMITTED_LIFETIME));
         Ok(())
-    }
-
-    /// Ends a put of which nothing is left on the disk.
-    pub fn abort_put(&mut self, id: PutId) {
-        self.end_put(id);
     }
 
     /// Whether a checkpoint may be committed with these roots, by shard.
@@ -530,14 +552,6 @@ impl Catalog {
     /// All committed checkpoints.
     pub fn committed_keys(&self) -> Vec<Key> {
         self.all_committed().map(|(key, _)| *key).collect()
-    }
-
-    /// Whose this checkpoint is, if it is committed.
-    pub fn owner_of(&self, checkpoint: CheckpointId) -> Option<OwnerId> {
-        let found = self
-            .all_committed()
-            .find(|(key, _)| key.checkpoint == checkpoint);
-        found.map(|(key, _)| key.owner)
     }
 
     /// All shards of committed checkpoints.
@@ -756,6 +770,8 @@ impl Catalog {
 
     fn add_shard(&mut self, key: Key, shard: Shard) {
         if let Some(checkpoint) = self.checkpoints.get_mut(&key) {
+            // There are many checkpoints, and nearly all have one shard here.
+            checkpoint.shards.reserve_exact(1);
             checkpoint.shards.push(shard);
             checkpoint.shards.sort_by_key(|shard| shard.identity.shard);
             self.counts.shards += 1;
@@ -764,8 +780,10 @@ impl Catalog {
         self.settle(key);
     }
 
-    fn has_shard(&self, key: Key, shard: ShardIndex) -> bool {
-        let writing = |put: &Put| put.key == key && put.shard == shard && !put.forgotten;
+    /// Whether a shard is here, or the same member writes it.
+    fn has_shard(&self, key: Key, shard: ShardIndex, by: OwnerId) -> bool {
+        let writing =
+            |put: &Put| (put.key, put.shard, put.charged) == (key, shard, by) && !put.forgotten;
         self.shard(key, shard.number()).is_ok() || self.puts.values().any(writing)
     }
 

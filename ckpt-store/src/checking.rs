@@ -1,0 +1,166 @@
+//! `checking.json` in the data directory: what it costs to check what other hosts claim to hold, and to
+//! prove to them what is held here. Shown to the owner of the machine.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use tracing::warn;
+
+/// Larger than any such file.
+const FILE_BYTES_MAX: u64 = 1 << 16;
+
+/// What proofs cost since they were first counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckingCosts {
+    /// When the first of them was counted, Unix seconds; 0 when there is none.
+    pub since: u64,
+    /// Proofs that other hosts gave.
+    pub passed: u64,
+    /// Proofs that other hosts could not give.
+    pub failed: u64,
+    /// Bytes that came for these.
+    pub received_bytes: u64,
+    /// Proofs that other hosts, and owners, were given.
+    pub given: u64,
+    /// Bytes that were sent for these.
+    pub sent_bytes: u64,
+}
+
+/// Counts what proofs cost, and writes it down now and then.
+#[derive(Debug)]
+pub struct Checking {
+    data: PathBuf,
+    now: fn() -> u64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    costs: CheckingCosts,
+    changed: bool,
+}
+
+impl Checking {
+    /// Reads what is in the data directory; `now` is the time of day in Unix seconds. A file that can't
+    /// be read counts as empty, with a line in the log: nothing depends on it.
+    pub fn open(data: PathBuf, now: fn() -> u64) -> Self {
+        let costs = load(&data).unwrap_or_else(|cause| {
+            warn!(%cause, file = %path(&data).display(), "starting without it");
+            CheckingCosts::default()
+        });
+        Self {
+            data,
+            now,
+            state: Mutex::new(State {
+                costs,
+                changed: false,
+            }),
+        }
+    }
+
+    /// Another host gave a proof, or could not; so many bytes came for it.
+    pub fn asked(&self, passed: bool, bytes: u64) {
+        self.count(|costs| {
+            costs.passed += u64::from(passed);
+            costs.failed += u64::from(!passed);
+            costs.received_bytes += bytes;
+        });
+    }
+
+    /// A proof of so many bytes was given.
+    pub fn answered(&self, bytes: u64) {
+        self.count(|costs| {
+            costs.given += 1;
+            costs.sent_bytes += bytes;
+        });
+    }
+
+    fn count(&self, change: impl FnOnce(&mut CheckingCosts)) {
+        let mut state = self.lock();
+        change(&mut state.costs);
+        if state.costs.since == 0 {
+            state.costs.since = (self.now)();
+        }
+        state.changed = true;
+    }
+
+    /// Writes down what is new. Waits for the disk.
+    pub fn write(&self) {
+        let costs = {
+            let mut state = self.lock();
+            if !std::mem::take(&mut state.changed) {
+                return;
+            }
+            state.costs
+        };
+        if let Err(cause) = save(&self.data, &costs) {
+            warn!(%cause, "what proofs cost is not kept");
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn path(data: &Path) -> PathBuf {
+    data.join("checking.json")
+}
+
+/// Reads the file; nothing was counted when there is none.
+///
+/// # Errors
+/// When it can't be read.
+pub fn load(data: &Path) -> io::Result<CheckingCosts> {
+    let path = path(data);
+    match fs::metadata(&path) {
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(CheckingCosts::default()),
+        Err(cause) => Err(cause),
+        Ok(found) if found.len() > FILE_BYTES_MAX => {
+            Err(io::Error::new(io::ErrorKind::InvalidData, "too large"))
+        }
+        Ok(_) => Ok(serde_json::from_slice(&fs::read(&path)?)?),
+    }
+}
+
+fn save(data: &Path, costs: &CheckingCosts) -> io::Result<()> {
+    let mut file = tempfile::NamedTempFile::new_in(data)?;
+    file.write_all(&serde_json::to_vec(costs)?)?;
+    // A crash may lose the latest counts, but leaves a file that can be read.
+    file.as_file().sync_data()?;
+    file.persist(path(data)).map_err(|persist| persist.error)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_counted_comes_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let checking = Checking::open(dir.path().to_owned(), || 7);
+        checking.asked(true, 3000);
+        checking.asked(false, 100);
+        checking.answered(2000);
+        checking.write();
+        let expected = CheckingCosts {
+            since: 7,
+            passed: 1,
+            failed: 1,
+            received_bytes: 3100,
+            given: 1,
+            sent_bytes: 2000,
+        };
+        assert_eq!(load(dir.path()).unwrap(), expected);
+        let again = Checking::open(dir.path().to_owned(), || 9);
+        again.answered(1);
+        again.write();
+        assert_eq!(load(dir.path()).unwrap().since, 7);
+        fs::write(path(dir.path()), "{").unwrap();
+        assert!(load(dir.path()).is_err());
+    }
+}

@@ -1,0 +1,322 @@
+//! Whose word of holding a shard counts, for how long, and what is asked to prove it.
+//!
+//! That a host says it holds a shard is a *claim*. It counts once the host has proved a part of the shard
+//! that this host chose, and for a limited time. A host that failed a proof is not asked again for a
+//! while. Proofs are renewed in the second half of their time, in an order that the caller draws, within
+//! a budget of bytes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use codec::{OwnerId, ShardIndex};
+
+use super::{Key, Millis};
+
+/// A host that failed a proof is not asked for the same shard again for at most this long.
+const FAILED_FOR: Duration = Duration::from_secs(86_400);
+
+/// About what one proof costs: a request, an answer, their headers.
+pub const PROOF_BYTES: u64 = 4096;
+
+/// Least number of proofs that a budget has room for at once.
+const PROOFS_AT_ONCE: u64 = 256;
+
+const DAY_MS: u64 = 86_400_000;
+
+/// What is known of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It was proved, and the proof is good for some time yet.
+    Proved {
+        /// Whether it is time to renew it.
+        is_aging: bool,
+    },
+    /// The host could not prove it lately.
+    Failed,
+    /// Nothing, or nothing that is still good.
+    Open,
+}
+
+/// Stands for a host: its key is long, and is needed for each shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct HostNumber(u32);
+
+/// The latest proof of a host for a shard.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    at: Millis,
+    host: HostNumber,
+    shard: ShardIndex,
+    is_proved: bool,
+    /// Whether the host ever proved it.
+    was_proved: bool,
+}
+
+/// What hosts proved, by checkpoint. Some 150 bytes of memory for each checkpoint of five shards.
+#[derive(Debug)]
+pub struct Proofs {
+    valid: Duration,
+    hosts: Vec<OwnerId>,
+    numbers: BTreeMap<OwnerId, HostNumber>,
+    of: BTreeMap<Key, Vec<Entry>>,
+}
+
+impl Proofs {
+    /// No proofs yet; each will be good for this long.
+    pub const fn new(valid: Duration) -> Self {
+        Self {
+            valid,
+            hosts: Vec::new(),
+            numbers: BTreeMap::new(),
+            of: BTreeMap::new(),
+        }
+    }
+
+    /// Enters that a host proved a shard, or failed to.
+    pub fn enter(
+        &mut self,
+        now: Millis,
+        key: Key,
+        shard: ShardIndex,
+        host: OwnerId,
+        is_proved: bool,
+    ) {
+        let next = HostNumber(u32::try_from(self.hosts.len()).unwrap_or(u32::MAX));
+        let host = *self.numbers.entry(host).or_insert_with(|| {
+            self.hosts.push(host);
+            next
+        });
+        let entries = self.of.entry(key).or_default();
+        let is_same = |one: &Entry| (one.host, one.shard) == (host, shard);
+        let was_proved = entries.iter().any(|one| is_same(one) && one.was_proved);
+        entries.retain(|one| !is_same(one));
+        entries.push(Entry {
+            at: now,
+            host,
+            shard,
+            is_proved,
+            was_proved: was_proved || is_proved,
+        });
+    }
+
+    /// What is known of a host's claim.
+    pub fn standing(&self, now: Millis, key: Key, shard: ShardIndex, host: &OwnerId) -> Standing {
+        let number = self.numbers.get(host);
+        let entries = self.of.get(&key).map_or(&[][..], Vec::as_slice);
+        let mut entries = entries.iter();
+        let found = entries.find(|one| Some(&one.host) == number && one.shard == shard);
+        let Some(entry) = found else {
+            return Standing::Open;
+        };
+        let age = Duration::from_millis(now.0.saturating_sub(entry.at.0));
+        match entry.is_proved {
+            true if age < self.valid => Standing::Proved {
+                is_aging: age >= self.valid / 2,
+            },
+            false if age < self.valid.min(FAILED_FOR) => Standing::Failed,
+            _ => Standing::Open,
+        }
+    }
+
+    /// The host that held a shard last, as far as was ever proved, however long ago.
+    pub fn last_holder(&self, key: Key, shard: ShardIndex) -> Option<OwnerId> {
+        let entries = self.of.get(&key)?.iter();
+        let proved = entries.filter(|one| one.shard == shard && one.was_proved);
+        let last = proved.max_by_key(|one| (one.at, one.host))?;
+        self.hosts.get(last.host.0 as usize).copied()
+    }
+
+    /// Whether nothing is known at all.
+    pub fn is_empty(&self) -> bool {
+        self.of.is_empty()
+    }
+
+    /// All hosts that ever proved, or failed to prove, a shard.
+    pub fn hosts(&self) -> &[OwnerId] {
+        &self.hosts
+    }
+
+    /// Forgets all checkpoints but those that `is_held` names.
+    pub fn retain(&mut self, is_held: impl Fn(&Key) -> bool) {
+        self.of.retain(|key, _| is_held(key));
+    }
+}
+
+/// Bytes that checking others may cost: so many a day, as many as a day's at once.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Budget {
+    left: u64,
+    filled: Option<Millis>,
+}
+
+impl Budget {
+    /// Bytes a day when nothing is set: a thousandth of what the host holds, or what it takes to renew
+    /// all `claims` within `valid`, twice over, if that is more.
+    pub fn a_day(held_bytes: u64, claims: u64, valid: Duration) -> u64 {
+        let valid_ms = u64::try_from(valid.as_millis()).unwrap_or(u64::MAX).max(1);
+        let renewals = u128::from(claims) * u128::from(2 * PROOF_BYTES) * u128::from(DAY_MS)
+            / u128::from(valid_ms);
+        (held_bytes / 1000).max(u64::try_from(renewals).unwrap_or(u64::MAX))
+    }
+
+    /// Adds what has come in since the last time, at `a_day` bytes a day.
+    pub fn fill(&mut self, now: Millis, a_day: u64) {
+        let most = a_day.max(PROOFS_AT_ONCE * PROOF_BYTES);
+        let more = self.filled.map_or(most, |filled| {
+            let passed = now.0.saturating_sub(filled.0);
+            let more = u128::from(a_day) * u128::from(passed) / u128::from(DAY_MS);
+            u64::try_from(more).unwrap_or(u64::MAX)
+        });
+        // What is less than a byte is not lost: time goes on from when the last byte came in.
+        if more > 0 || self.filled.is_none() {
+            self.filled = Some(now);
+        }
+        self.left = self.left.saturating_add(more).min(most);
+    }
+
+    /// Whether another proof may be asked for.
+    pub const fn allows_one(&self) -> bool {
+        self.left >= PROOF_BYTES
+    }
+
+    /// Takes out what a proof cost.
+    pub const fn spend(&mut self, bytes: u64) {
+        self.left = self.left.saturating_sub(bytes);
+    }
+}
+
+/// Gives each shard a holder of its own, as many shards as possible: a host counts for one shard only,
+/// whatever it holds. Augmenting paths (Kuhn 1955); there are at most 64 shards.
+pub fn assign(holders: &BTreeMap<ShardIndex, BTreeSet<OwnerId>>) -> BTreeMap<ShardIndex, OwnerId> {
+    let mut shard_of = BTreeMap::new();
+    for shard in holders.keys() {
+        find_holder(holders, *shard, &mut BTreeSet::new(), &mut shard_of);
+    }
+    let pairs = shard_of.into_iter();
+    pairs.map(|(host, shard)| (shard, host)).collect()
+}
+
+fn find_holder(
+    holders: &BTreeMap<ShardIndex, BTreeSet<OwnerId>>,
+    shard: ShardIndex,
+    tried: &mut BTreeSet<OwnerId>,
+    shard_of: &mut BTreeMap<OwnerId, ShardIndex>,
+) -> bool {
+    for host in holders.get(&shard).into_iter().flatten() {
+        if !tried.insert(*host) {
+            continue;
+        }
+        let other = shard_of.get(host).copied();
+        if other.is_none_or(|other| find_holder(holders, other, tried, shard_of)) {
+            shard_of.insert(*host, shard);
+            return true;
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use codec::{CheckpointId, Redundancy};
+
+    use super::*;
+
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    fn id(number: u8) -> OwnerId {
+        OwnerId([number; 32])
+    }
+
+    fn key(number: u8) -> Key {
+        Key {
+            owner: id(100),
+            checkpoint: CheckpointId([number; 16]),
+        }
+    }
+
+    fn shard(number: u8) -> ShardIndex {
+        Redundancy::DEFAULT.shard(number).unwrap()
+    }
+
+    #[test]
+    fn a_proof_counts_for_a_while_and_a_failure_too() {
+        let mut proofs = Proofs::new(10 * DAY);
+        let standing = |proofs: &Proofs, days: u32, host| {
+            let now = Millis(0).after(DAY * days);
+            proofs.standing(now, key(1), shard(0), &id(host))
+        };
+        assert_eq!(standing(&proofs, 0, 1), Standing::Open);
+        proofs.enter(Millis(0), key(1), shard(0), id(1), true);
+        proofs.enter(Millis(0), key(1), shard(0), id(2), false);
+        assert_eq!(
+            standing(&proofs, 4, 1),
+            Standing::Proved { is_aging: false }
+        );
+        assert_eq!(standing(&proofs, 5, 1), Standing::Proved { is_aging: true });
+        assert_eq!(standing(&proofs, 10, 1), Standing::Open);
+        assert_eq!(standing(&proofs, 0, 2), Standing::Failed);
+        assert_eq!(standing(&proofs, 1, 2), Standing::Open);
+        // Of another shard, checkpoint or host nothing is known.
+        let other = proofs.standing(Millis(0), key(1), shard(1), &id(1));
+        assert_eq!(other, Standing::Open);
+        let other = proofs.standing(Millis(0), key(2), shard(0), &id(1));
+        assert_eq!(other, Standing::Open);
+        // Who proved last is remembered for longer.
+        assert_eq!(proofs.last_holder(key(1), shard(0)), Some(id(1)));
+        proofs.enter(Millis(1), key(1), shard(0), id(1), false);
+        assert_eq!(standing(&proofs, 0, 1), Standing::Failed);
+        assert_eq!(proofs.last_holder(key(1), shard(0)), Some(id(1)));
+        proofs.retain(|_| false);
+        assert_eq!(proofs.last_holder(key(1), shard(0)), None);
+    }
+
+    #[test]
+    fn a_budget_suffices_to_renew_all_and_fills_with_time() {
+        let valid = 14 * DAY;
+        assert_eq!(Budget::a_day(1 << 40, 0, valid), (1 << 40) / 1000);
+        let a_day = Budget::a_day(0, 262_144, valid);
+        assert!(a_day * 14 / PROOF_BYTES >= 262_144, "{a_day}");
+        let mut budget = Budget::default();
+        budget.fill(Millis(0), 0);
+        let mut proofs = 0;
+        while budget.allows_one() {
+            budget.spend(PROOF_BYTES);
+            proofs += 1;
+        }
+        assert_eq!(proofs, PROOFS_AT_ONCE);
+        // 864 bytes a day: 0.01 a second, however often it is filled.
+        for second in 1..=1000 {
+            budget.fill(Millis(second * 1000), 864);
+        }
+        assert_eq!(budget.left, 10);
+    }
+
+    fn holders(pairs: &[(u8, u8)]) -> BTreeMap<ShardIndex, BTreeSet<OwnerId>> {
+        let mut holders: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+        for (number, host) in pairs {
+            holders.entry(shard(*number)).or_default().insert(id(*host));
+        }
+        holders
+    }
+
+    #[test]
+    fn a_host_counts_for_one_shard_and_as_many_shards_as_possible_have_one() {
+        let all_of_one = holders(&[(0, 1), (1, 1), (2, 1), (3, 1), (4, 1)]);
+        assert_eq!(assign(&all_of_one).len(), 1);
+        // Only if host 1 counts for shard 1 has each shard a holder.
+        let two = holders(&[(0, 1), (0, 2), (1, 1)]);
+        let expected = [(shard(0), id(2)), (shard(1), id(1))];
+        assert_eq!(assign(&two), expected.into());
+        let chain = holders(&[
+            (0, 1),
+            (0, 2),
+            (1, 1),
+            (1, 3),
+            (2, 1),
+            (2, 2),
+            (3, 3),
+            (3, 4),
+        ]);
+        assert_eq!(assign(&chain).len(), 4);
+    }
+}

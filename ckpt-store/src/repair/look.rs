@@ -1,0 +1,243 @@
+//! Asks other hosts what they hold of what is held here, and what owners said meanwhile.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use codec::{CheckpointId, OwnerId, ShardIndex};
+use protocol::wire::Code;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tracing::{debug, info, warn};
+use transfer::{Fault, HostIndex, Hosts};
+
+use super::Repairer;
+use super::links::Around;
+use crate::core::Key;
+use crate::core::notices::Job;
+use crate::core::repair::{Caretaker, Situation};
+use crate::shards::{Holding, StoreError};
+
+/// Hosts that are asked at once what they hold.
+const ASKED_AT_ONCE: usize = 32;
+
+/// Hosts that are asked at once what owners said.
+const HEARD_AT_ONCE: usize = 4;
+
+/// Jobs that a host is asked about at once: what it heard of all of them has to find room in memory.
+const JOBS_AT_ONCE: usize = 128;
+
+/// What hosts say of some checkpoints.
+#[derive(Debug, Default)]
+pub(super) struct Look {
+    /// What is held here, without what was deleted meanwhile.
+    pub(super) holdings: Vec<Holding>,
+    /// What others say that they hold.
+    claims: BTreeMap<Key, Vec<(ShardIndex, OwnerId)>>,
+    /// Hosts that answered, and this one.
+    pub(super) answering: BTreeSet<OwnerId>,
+    /// Their clocks, Unix seconds.
+    pub(super) clocks: BTreeMap<OwnerId, u64>,
+}
+
+impl Look {
+    /// What is to be thought of each checkpoint.
+    pub(super) fn situations(
+        &self,
+        caretaker: &mut Caretaker,
+        repairer: &Repairer,
+    ) -> Vec<Situation> {
+        let (now, own) = (repairer.clock.now(), repairer.own());
+        let situation = |one: &Holding| {
+            let claims = self.claims_of(&one.key);
+            let of = (one.key, one.redundancy);
+            caretaker.situation(now, own, of, &one.shards, claims)
+        };
+        self.holdings.iter().map(situation).collect()
+    }
+
+    fn claims_of(&self, key: &Key) -> &[(ShardIndex, OwnerId)] {
+        self.claims.get(key).map_or(&[], Vec::as_slice)
+    }
+
+    /// Who says that it holds which shard of a checkpoint: where one may be read. Hosts that proved
+    /// theirs come first.
+    pub(super) fn sources(
+        &self,
+        around: &Around,
+        situation: &Situation,
+    ) -> Vec<(ShardIndex, HostIndex)> {
+        let claims = self.claims_of(&situation.key).iter();
+        let is_open = |(shard, host): &&(ShardIndex, OwnerId)| {
+            let holders = situation.held.get(shard);
+            !holders.is_some_and(|holders| holders.contains(host))
+        };
+        let mut claims: Vec<_> = claims.collect();
+        claims.sort_by_key(|claim| (is_open(claim), **claim));
+        let of = claims.into_iter();
+        of.filter_map(|(shard, host)| Some((*shard, around.index(host)?)))
+            .collect()
+    }
+
+    /// Notes that a host holds a shard since a moment ago.
+    pub(super) fn add(&mut self, key: Key, shard: ShardIndex, host: OwnerId) {
+        let claims = self.claims.entry(key).or_default();
+        if !claims.contains(&(shard, host)) {
+            claims.push((shard, host));
+        }
+    }
+}
+
+impl Repairer {
+    /// Asks hosts, all of them or `only` some, about `holdings`, at most
+    /// [`protocol::wire::limits::PEER_HOLDS_ASKED_MAX`], and hears from those that answer what owners
+    /// said meanwhile: what is gone is not among what is returned.
+    pub(super) async fn look(
+        &self,
+        around: &Around,
+        holdings: Vec<Holding>,
+        only: Option<&BTreeSet<OwnerId>>,
+    ) -> Look {
+        let own = self.own();
+        let holdings = Arc::new(holdings);
+        let places = Arc::new(Semaphore::new(ASKED_AT_ONCE));
+        let mut asking = JoinSet::new();
+        let asked = around.others();
+        let asked = asked
+            .filter(|(id, _)| only.is_none_or(|only| only.contains(id)) && !around.is_silent(id));
+        for (id, host) in asked {
+            let (hosts, holdings) = (around.hosts.clone(), Arc::clone(&holdings));
+            let places = Arc::clone(&places);
+            asking.spawn(async move {
+                let _place = places.acquire().await;
+                (id, held_by(&hosts, host, own, &holdings).await)
+            });
+        }
+        let mut look = Look::default();
+        for (id, answer) in asking.join_all().await {
+            match answer {
+                Ok(held) => {
+                    look.answering.insert(id);
+                    for (key, shard) in held {
+                        look.add(key, shard, id);
+                    }
+                }
+                Err(fault) => {
+                    if matches!(fault, Fault::Gone(_) | Fault::Stalled(_)) {
+                        around.set_silent(id);
+                    }
+                    let host = around.name(&id);
+                    debug!(host, %fault, "does not say what it holds");
+                }
+            }
+        }
+        look.clocks = self.hear(around, &look.answering, &holdings).await;
+        look.answering.insert(own);
+        // A host that heard of a deletion lacks its shard: that is nothing to be rebuilt.
+        let keys = holdings.iter().map(|one| one.key).collect();
+        look.holdings = self.store.holdings_of(&keys);
+        look
+    }
+
+    /// Hears from hosts what owners said of the jobs of these checkpoints. Returns their clocks.
+    async fn hear(
+        &self,
+        around: &Around,
+        from: &BTreeSet<OwnerId>,
+        holdings: &[Holding],
+    ) -> BTreeMap<OwnerId, u64> {
+        let jobs: BTreeSet<Job> = holdings.iter().map(|one| one.job).collect();
+        let jobs: Arc<Vec<Job>> = Arc::new(jobs.into_iter().collect());
+        let places = Arc::new(Semaphore::new(HEARD_AT_ONCE));
+        let mut asking = JoinSet::new();
+        for id in from {
+            let (Some(host), id) = (around.index(id), *id) else {
+                continue;
+            };
+            let (hosts, jobs) = (around.hosts.clone(), Arc::clone(&jobs));
+            let places = Arc::clone(&places);
+            let (store, clock) = (Arc::clone(&self.store), self.clock);
+            asking.spawn(async move {
+                let _place = places.acquire().await;
+                let mut time = None;
+                for some in jobs.chunks(JOBS_AT_ONCE) {
+                    let (now, heard) = hosts.notices(host, some).await?;
+                    time = Some(now);
+                    if heard.is_empty() {
+                        continue;
+                    }
+                    let (store, now, own_clock) =
+                        (Arc::clone(&store), clock.now(), clock.unix_seconds());
+                    let entering = tokio::task::spawn_blocking(move || {
+                        let removed = heard
+                            .iter()
+                            .map(|notice| store.notice(now, own_clock, notice));
+                        removed.sum::<Result<usize, StoreError>>()
+                    });
+                    match entering.await {
+                        Ok(Ok(0)) => {}
+                        Ok(Ok(removed)) => info!(removed, "what is not wanted any more is removed"),
+                        Ok(Err(cause)) => {
+                            warn!(%cause, "what is not wanted any more is still here");
+                        }
+                        Err(panicked) => warn!(%panicked, "a thread ended"),
+                    }
+                }
+                Ok::<_, Fault>(time.map(|time| (id, time)))
+            });
+        }
+        let mut clocks = BTreeMap::new();
+        for answer in asking.join_all().await {
+            match answer {
+                Ok(clock) => clocks.extend(clock),
+                // An earlier program does not know the question.
+                Err(fault) => debug!(%fault, "tells no notices"),
+            }
+        }
+        clocks
+    }
+}
+
+/// Shards that a host says it holds of these checkpoints.
+async fn held_by(
+    hosts: &Hosts,
+    host: HostIndex,
+    own: OwnerId,
+    holdings: &[Holding],
+) -> Result<Vec<(Key, ShardIndex)>, Fault> {
+    let keys: Vec<_> = holdings
+        .iter()
+        .map(|one| (one.key.owner, one.key.checkpoint))
+        .collect();
+    let found = match hosts.peer_holds(host, own, rand::random(), &keys).await {
+        Err(fault) if fault.is_refused_as(Code::BadRequest) => {
+            return held_by_older(hosts, host, holdings).await;
+        }
+        found => found?,
+    };
+    let of = found.into_iter().filter_map(|(place, shards)| {
+        let holding = holdings.get(place)?;
+        let all = holding.redundancy.shards();
+        let held = all.filter(move |shard| shards.has(*shard));
+        Some(held.map(|shard| (holding.key, shard)))
+    });
+    Ok(of.flatten().collect())
+}
+
+/// The same of a host with an earlier program, which has to be asked by name.
+async fn held_by_older(
+    hosts: &Hosts,
+    host: HostIndex,
+    holdings: &[Holding],
+) -> Result<Vec<(Key, ShardIndex)>, Fault> {
+    let mut by_id: BTreeMap<CheckpointId, Vec<&Holding>> = BTreeMap::new();
+    for one in holdings {
+        by_id.entry(one.key.checkpoint).or_default().push(one);
+    }
+    let ids: Vec<CheckpointId> = by_id.keys().copied().collect();
+    let held = hosts.peer_held(host, &ids).await?;
+    let of = held.iter().flat_map(|name| {
+        let same = by_id.get(&name.checkpoint).into_iter().flatten();
+        same.filter_map(|one| Some((one.key, one.redundancy.shard(name.shard)?)))
+    });
+    Ok(of.collect())
+}

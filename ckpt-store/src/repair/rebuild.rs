@@ -1,0 +1,131 @@
+//! Rebuilds one shard on another host, which has to prove afterwards that it has it.
+
+use std::collections::BTreeSet;
+
+use codec::manifest::Manifest;
+use codec::{OwnerId, ShardIndex};
+use protocol::wire::code::Code;
+use protocol::wire::message::{Claim, PutRebuilt, PutShard, Request};
+use tokio::sync::{mpsc, watch};
+use transfer::put::{Meter, PutProgress, put_shard};
+use transfer::rebuild::Rebuild;
+use transfer::{Fault, HostIndex};
+
+use super::links::Around;
+use super::look::Look;
+use super::{RepairError, Repairer, target};
+use crate::core::repair::{Caretaker, Situation};
+
+impl Repairer {
+    /// Rebuilds a shard on another host, and has that host prove that it holds it; returns which.
+    pub(super) async fn rebuild(
+        &self,
+        around: &Around,
+        caretaker: &mut Caretaker,
+        look: &mut Look,
+        situation: &Situation,
+        shard: ShardIndex,
+    ) -> Result<OwnerId, RepairError> {
+        let key = situation.key;
+        let manifest = self.manifest(key).await?;
+        let mut places = look.sources(around, situation);
+        let own = around.hosts.all().find(|host| self.is_own(around, *host));
+        let mine = situation.held.iter();
+        let mine = mine.filter(|(_, holders)| holders.contains(&self.own()));
+        let mine = mine.filter_map(|(shard, _)| Some((*shard, own?)));
+        // What is here is read first.
+        places.splice(0..0, mine.collect::<Vec<_>>());
+        let free: BTreeSet<OwnerId> = situation
+            .targets(&look.answering, shard)
+            .into_iter()
+            .collect();
+        let free = around.others().filter(|(id, _)| free.contains(id));
+        let free = free.map(|(_, host)| host).collect();
+        let targets = target::choose(&around.hosts, free, &places, manifest.public()).await;
+        let mut last = RepairError::NoRoom;
+        for target in targets {
+            let Some(id) = around.hosts.entry(target).map(|entry| entry.id.0) else {
+                continue;
+            };
+            let sources = places.iter().copied().filter(|(_, host)| *host != target);
+            match self
+                .send(around, &manifest, shard, sources.collect(), target)
+                .await
+            {
+                Ok(()) => {
+                    if self.is_surely_held(around, caretaker, key, shard, id).await {
+                        look.add(key, shard, id);
+                        return Ok(id);
+                    }
+                    last = RepairError::NotProved(around.name(&id));
+                }
+                Err(fault) => {
+                    let is_vain = is_vain_elsewhere(&fault);
+                    let host = around.name(&id);
+                    last = RepairError::NotTaken { host, fault };
+                    if is_vain {
+                        break;
+                    }
+                }
+            }
+        }
+        Err(last)
+    }
+
+    fn is_own(&self, around: &Around, host: HostIndex) -> bool {
+        let entry = around.hosts.entry(host);
+        entry.is_some_and(|entry| entry.id.0 == self.own())
+    }
+
+    async fn send(
+        &self,
+        around: &Around,
+        manifest: &Manifest,
+        shard: ShardIndex,
+        sources: Vec<(ShardIndex, HostIndex)>,
+        target: HostIndex,
+    ) -> Result<(), Fault> {
+        let public = manifest.public();
+        let (commands, queue) = mpsc::unbounded_channel();
+        let (sent, watching) = watch::channel(0);
+        let rebuild = Rebuild {
+            hosts: around.hosts.clone(),
+            public: public.clone(),
+            shard,
+            sources,
+            commands,
+            sent: watching,
+            bytes_per_second: Some(self.settings.bytes_per_second),
+        };
+        let put = PutShard {
+            claim: Claim {
+                job_tag: public.job_tag,
+                version: public.version,
+                checkpoint: public.checkpoint,
+            },
+            redundancy: public.redundancy,
+            shard: shard.number(),
+            expected_bytes: public.block_bytes,
+        };
+        let request = Request::PutRebuilt(Box::new(PutRebuilt {
+            put,
+            manifest: manifest.bytes().to_vec(),
+        }));
+        let meter = Meter::default();
+        let tell = |progress| {
+            if let PutProgress::Sent(row) = progress {
+                sent.send_replace(row + 1);
+            }
+        };
+        let putting = put_shard(around.hosts.clone(), target, request, queue, &meter, tell);
+        // Both have to end well; when one fails, the other is dropped.
+        tokio::try_join!(rebuild.run(), putting).map(|_| ())
+    }
+}
+
+/// Whether another host need not be tried: somebody else has rebuilt the shard on this one, or is doing
+/// it; or it can't be rebuilt now.
+fn is_vain_elsewhere(fault: &Fault) -> bool {
+    let exists = matches!(fault, Fault::Refused { code, .. } if *code == Code::Exists);
+    exists || matches!(fault, Fault::Starved)
+}

@@ -1,0 +1,71 @@
+//! Says to other donors what is held here, and proves it.
+
+use std::sync::Arc;
+
+use codec::OwnerId;
+use codec::holding::{Asking, Tag};
+use codec::proof::{ShardProof, Spot};
+use protocol::identity::Role;
+use protocol::wire::Code;
+use protocol::wire::limits::{PEER_ASKED_MAX, PEER_HOLDS_ASKED_MAX};
+use protocol::wire::message::{Refusal, Response, ShardName};
+
+use super::{Answer, Exchange, blocking, busy};
+
+impl Exchange<'_> {
+    /// Answers a `PeerHeld` request.
+    pub(super) async fn peer_held(
+        &mut self,
+        checkpoints: &[codec::CheckpointId],
+    ) -> Result<(), Answer> {
+        if checkpoints.len() > PEER_ASKED_MAX {
+            return Err(too_many());
+        }
+        let _place = self.place(&self.host.questions, "answers").await?;
+        let shards = self.host.store.held_of(checkpoints);
+        self.respond(&Response::PeerHeld { shards }).await
+    }
+
+    /// Answers a `PeerHolds` request. Every checkpoint that is here costs a hash.
+    pub(super) async fn peer_holds(
+        &mut self,
+        salt: [u8; 32],
+        tags: Vec<Tag>,
+    ) -> Result<(), Answer> {
+        if tags.len() > PEER_HOLDS_ASKED_MAX {
+            return Err(too_many());
+        }
+        let _place = self.place(&self.host.questions, "answers").await?;
+        let asking = Asking::new(self.peer.id, self.host.id, &salt);
+        let store = Arc::clone(&self.host.store);
+        let held = blocking(move || Ok(store.held_tags(&asking, &tags))).await?;
+        self.respond(&Response::PeerHolds { held }).await
+    }
+
+    /// Answers a `Prove` request: of an owner about its own shards, of a donor about any.
+    pub(super) async fn prove(
+        &mut self,
+        owner: OwnerId,
+        shard: ShardName,
+        spot: Spot,
+    ) -> Result<(), Answer> {
+        if !self.peer.has(Role::Donor) && owner != self.peer.account() {
+            return Err(Answer::Refused(Refusal::new(Code::NotFound, "")));
+        }
+        let host = Arc::clone(self.host);
+        let _place = self.place(&host.questions, "answers").await?;
+        let store = Arc::clone(&host.store);
+        let proof = blocking(move || store.prove(owner, &shard, spot)).await?;
+        let proof = proof.ok_or_else(|| busy("the shard is being handed over"))?;
+        host.checking.answered(bytes_of(&proof));
+        self.respond(&Response::Proof(proof)).await
+    }
+}
+
+fn bytes_of(proof: &ShardProof) -> u64 {
+    (proof.outline.len() + proof.page.len() + proof.block.len()) as u64
+}
+
+fn too_many() -> Answer {
+    Answer::Refused(Refusal::new(Code::BadRequest, "too many checkpoints"))
+}

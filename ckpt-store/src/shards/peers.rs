@@ -1,0 +1,174 @@
+//! What a host does for other donors: says what it holds, proves it, takes shards that they rebuilt.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use codec::holding::{Asking, ShardSet, Tag};
+use codec::manifest::Public;
+use codec::proof::{ShardProof, Spot};
+use codec::{OwnerId, Redundancy, ShardIndex};
+use protocol::wire::message::{HeldTag, PutShard, ShardName};
+
+use super::store::{Store, StoreError};
+use super::upload::{Bound, Upload};
+use crate::core::notices::Job;
+use crate::core::{Denied, Key, Millis, Shard};
+
+/// Checkpoints that are looked at before others may look.
+const KEYS_AT_ONCE: usize = 1024;
+
+/// What is held of a committed checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holding {
+    /// The checkpoint.
+    pub key: Key,
+    /// Its job.
+    pub job: Job,
+    /// Its redundancy.
+    pub redundancy: Redundancy,
+    /// Which of its shards are here.
+    pub shards: Vec<ShardIndex>,
+}
+
+impl Holding {
+    fn of(key: Key, job: Job, shards: &[Shard]) -> Option<Self> {
+        let numbers = shards.iter().map(|shard| shard.identity.shard);
+        Some(Self {
+            key,
+            job,
+            redundancy: shards.first()?.identity.redundancy,
+            shards: numbers.collect(),
+        })
+    }
+}
+
+impl Store {
+    /// What is held of at most `most` committed checkpoints after `after`, ascending.
+    pub fn holdings(&self, after: Option<Key>, most: usize) -> Vec<Holding> {
+        let catalog = self.catalog();
+        let held = catalog.held_after(after).take(most);
+        held.filter_map(|(key, job_tag, shards)| Holding::of(key, (key.owner, job_tag), shards))
+            .collect()
+    }
+
+    /// What is held of these checkpoints, of those of which something is.
+    pub fn holdings_of(&self, keys: &BTreeSet<Key>) -> Vec<Holding> {
+        let catalog = self.catalog();
+        let one = |key: &Key| {
+            let (job_tag, shards) = catalog.job_and_shards(*key)?;
+            Holding::of(*key, (key.owner, job_tag), shards)
+        };
+        keys.iter().filter_map(one).collect()
+    }
+
+    /// Number of shards of committed checkpoints.
+    pub fn held_count(&self) -> usize {
+        let catalog = self.catalog();
+        let held = catalog.held_after(None);
+        held.map(|(_, _, shards)| shards.len()).sum()
+    }
+
+    /// Whether a shard of a committed checkpoint is here.
+    pub fn is_held(&self, key: Key) -> bool {
+        let catalog = self.catalog();
+        catalog.is_committed(key) && !catalog.shards(key).is_empty()
+    }
+
+    /// Whose shard this is, if it is here and committed.
+    pub fn owner_of_shard(&self, shard: &ShardName) -> Option<OwnerId> {
+        let catalog = self.catalog();
+        catalog.owner_of_shard(shard.checkpoint, shard.shard)
+    }
+
+    /// Which of the checkpoints that `tags` stand for are held here.
+    pub fn held_tags(&self, asking: &Asking, tags: &[Tag]) -> Vec<HeldTag> {
+        let places: BTreeMap<&Tag, u16> = tags.iter().zip(0..).collect();
+        let mut held = Vec::new();
+        let mut after = None;
+        loop {
+            let holdings = self.holdings(after, KEYS_AT_ONCE);
+            let Some(last) = holdings.last() else {
+                return held;
+            };
+            after = Some(last.key);
+            for Holding { key, shards, .. } in &holdings {
+                let question = asking.question(key.owner, key.checkpoint);
+                let Some(place) = places.get(&question) else {
+                    continue;
+                };
+                let shards = shards.iter();
+                let shards = shards.fold(ShardSet::default(), |set, shard| set.with(*shard));
+                held.push(HeldTag {
+                    place: *place,
+                    shards: shards.0,
+                    tag: asking.answer(key.owner, key.checkpoint, shards),
+                });
+            }
+        }
+    }
+
+    /// Proof that a part of a shard is here; `None` while the shard is being handed over.
+    ///
+    /// # Errors
+    /// When it is not here, or damaged.
+    pub fn prove(
+        &self,
+        owner: OwnerId,
+        name: &ShardName,
+        spot: Spot,
+    ) -> Result<Option<ShardProof>, StoreError> {
+        let reader = self.open_shard(owner, name)?;
+        let key = Key {
+            owner,
+            checkpoint: name.checkpoint,
+        };
+        if self.leaving().contains(&(key, reader.identity().shard)) {
+            return Ok(None);
+        }
+        let proof = reader.prove(spot).map_err(StoreError::Damaged)?;
+        Ok(Some(proof.ok_or(Denied::NotFound)?))
+    }
+
+    /// From now on nobody may rely on this shard: it is being handed over.
+    pub fn begin_leaving(&self, key: Key, shard: ShardIndex) {
+        self.leaving().insert((key, shard));
+    }
+
+    /// The shard stays after all, or is gone.
+    pub fn end_leaving(&self, key: Key, shard: ShardIndex) {
+        self.leaving().remove(&(key, shard));
+    }
+
+    fn leaving(&self) -> MutexGuard<'_, BTreeSet<(Key, ShardIndex)>> {
+        self.leaving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a shard that `donor` has rebuilt: it will be no longer than the manifest says, and get its
+    /// name only with the root that the manifest promises.
+    ///
+    /// # Errors
+    /// When it may not be written, or its file can't be made.
+    pub fn begin_rebuilt(
+        self: &Arc<Self>,
+        now: Millis,
+        unix_seconds: u64,
+        donor: OwnerId,
+        public: &Public,
+        put: &PutShard,
+    ) -> Result<Upload, StoreError> {
+        self.check_writable()?;
+        let shard = put.shard().ok_or(StoreError::BadRequest("shard number"))?;
+        let (_, root) = public
+            .shard(shard)
+            .ok_or(StoreError::BadRequest("shard number"))?;
+        let free = self.free_bytes()?;
+        let of = (public.owner, donor);
+        let id = self.catalog().begin_rebuilt(now, of, put, shard, free)?;
+        let bound = Bound {
+            rows: public.rows,
+            block_bytes: public.block_bytes,
+            root,
+        };
+        self.begin_upload(unix_seconds, public.owner, put, id, Some(bound))
+    }
+}
