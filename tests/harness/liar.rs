@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use codec::hash::ShardRoot;
@@ -20,8 +21,13 @@ use protocol::wire::message::{
 use protocol::wire::parts::Parts;
 use quinn::{Connection, Endpoint, RecvStream, SendStream};
 
+use crate::replay::Replay;
+
 /// Longest wait for a client.
 const LIMIT: Duration = Duration::from_secs(60);
+
+/// How far a clock is ahead that lies.
+const AHEAD: Duration = Duration::from_secs(3 * 365 * 86_400);
 
 /// Ways to be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +80,11 @@ pub enum Lie {
     RepeatsFind,
     /// It stores and shows everything, and does not listen when something is to be removed.
     IsDeaf,
+    /// It says that it removes what is to be removed, and keeps it, shows it, and brings it back to
+    /// other donors ([`Liar::bring_back`]).
+    ReplaysDeleted,
+    /// It has no room, and its clock is years ahead.
+    ClockAhead,
 }
 
 /// Kinds of requests.
@@ -101,7 +112,7 @@ pub enum Kind {
 
 impl Lie {
     /// All of them.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 33] = [
         Self::FlipsBits,
         Self::SwapsBlocks,
         Self::Truncates,
@@ -133,36 +144,48 @@ impl Lie {
         Self::FloodsFind,
         Self::RepeatsFind,
         Self::IsDeaf,
+        Self::ReplaysDeleted,
+        Self::ClockAhead,
     ];
 }
 
-#[derive(Debug, Default)]
-struct Shard {
-    blocks: Vec<Vec<u8>>,
-    pages: Vec<Vec<u8>>,
-    outline: Option<Outline>,
+/// A shard in memory.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Shard {
+    pub(crate) blocks: Vec<Vec<u8>>,
+    pub(crate) pages: Vec<Vec<u8>>,
+    pub(crate) outline: Option<Outline>,
 }
 
-#[derive(Debug)]
-struct Held {
-    owner: OwnerId,
-    job: JobTag,
-    version: Version,
-    manifest: Option<Vec<u8>>,
-    shards: BTreeMap<u8, Shard>,
+/// What a host has of a checkpoint.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    pub(crate) owner: OwnerId,
+    pub(crate) job: JobTag,
+    pub(crate) version: Version,
+    pub(crate) manifest: Option<Vec<u8>>,
+    pub(crate) shards: BTreeMap<u8, Shard>,
 }
+
+/// Checkpoints that a host has shards of.
+#[derive(Clone, Debug, Default)]
+pub struct Hoard(pub(crate) BTreeMap<CheckpointId, Held>);
 
 #[derive(Debug)]
 struct State {
     name: String,
     lie: Mutex<Lie>,
     held: Mutex<BTreeMap<CheckpointId, Held>>,
+    /// How often it was asked for notices and its clock.
+    clock_asked: AtomicU64,
 }
 
 /// A host that can lie. Stops when dropped.
 #[derive(Debug)]
 pub struct Liar {
     state: Arc<State>,
+    identity: Identity,
+    authority: rustls_pki_types::CertificateDer<'static>,
     endpoint: Endpoint,
     addr: SocketAddr,
 }
@@ -183,20 +206,38 @@ impl Liar {
         identity: Identity,
         authority: rustls_pki_types::CertificateDer<'static>,
     ) -> Result<Self> {
-        let mut config = EndpointConfig::new(identity, authority);
+        let anywhere = ([127, 0, 0, 1], 0).into();
+        Self::start_at(anywhere, name, identity, authority, Hoard::default())
+    }
+
+    /// The same at an address, with shards that it has already.
+    ///
+    /// # Errors
+    /// When it can't listen there.
+    pub fn start_at(
+        listen: SocketAddr,
+        name: &str,
+        identity: Identity,
+        authority: rustls_pki_types::CertificateDer<'static>,
+        hoard: Hoard,
+    ) -> Result<Self> {
+        let mut config = EndpointConfig::new(identity.clone(), authority.clone());
         config.streams_max = 64;
         config.receive_window = 8 << 20;
         config.stream_window = 2 << 20;
-        let endpoint = server(&config, ([127, 0, 0, 1], 0).into())?;
+        let endpoint = server(&config, listen)?;
         let state = Arc::new(State {
             name: name.to_owned(),
             lie: Mutex::new(Lie::None),
-            held: Mutex::default(),
+            held: Mutex::new(hoard.0),
+            clock_asked: AtomicU64::new(0),
         });
         let addr = endpoint.local_addr()?;
         tokio::spawn(accept(endpoint.clone(), Arc::clone(&state)));
         Ok(Self {
             state,
+            identity,
+            authority,
             endpoint,
             addr,
         })
@@ -214,6 +255,26 @@ impl Liar {
             .lie
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = lie;
+    }
+
+    /// How often it was asked for notices and its clock.
+    pub fn clock_asked(&self) -> u64 {
+        self.state.clock_asked.load(Ordering::SeqCst)
+    }
+
+    /// What it has.
+    pub fn hoard(&self) -> Hoard {
+        let held = &self.state.held;
+        Hoard(held.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+
+    /// What sends all that is committed here to every other host of a grid, as rebuilt shards.
+    ///
+    /// # Errors
+    /// When there is no socket.
+    pub fn bring_back(&self, grid: &protocol::grid::Grid) -> Result<Replay> {
+        let config = EndpointConfig::new(self.identity.clone(), self.authority.clone());
+        Replay::of(&config, grid, self.hoard())
     }
 }
 
@@ -236,8 +297,15 @@ async fn accept(endpoint: Endpoint, state: Arc<State>) {
                     send,
                     recv,
                 };
-                // However it ends, the client has to cope with it.
-                tokio::spawn(async move { drop(serving.serve().await) });
+                let connection = connection.clone();
+                tokio::spawn(async move {
+                    // However it ends, the client has to cope with it. A connection that is kept
+                    // would keep the address.
+                    tokio::select! {
+                        served = serving.serve() => drop(served),
+                        _ = connection.closed() => {}
+                    }
+                });
             }
         });
     }
@@ -294,7 +362,9 @@ impl Serving {
                 };
                 self.say(&response).await
             }
-            Request::PutShard(_) | Request::PutRebuilt(_) if self.lie == Lie::ClaimsToHoldAll => {
+            Request::PutShard(_) | Request::PutRebuilt(_)
+                if matches!(self.lie, Lie::ClaimsToHoldAll | Lie::ClockAhead) =>
+            {
                 let refusal = Refusal::new(Code::NoSpace, "");
                 self.say(&Response::Refused(refusal)).await
             }
@@ -319,8 +389,19 @@ impl Serving {
                 let refusal = Refusal::new(Code::NoSpace, "I hear nothing");
                 self.say(&Response::Refused(refusal)).await
             }
+            Request::Notice { .. } if self.lie == Lie::ReplaysDeleted => {
+                self.say(&Response::Noted).await
+            }
+            Request::Notices { .. }
+                if matches!(self.lie, Lie::ClockAhead | Lie::ReplaysDeleted) =>
+            {
+                self.notices().await
+            }
             Request::Forget { checkpoint } => {
-                let existed = self.with_held(|held| held.remove(&checkpoint).is_some());
+                let keeps = self.lie == Lie::ReplaysDeleted;
+                let existed = self.with_held(|held| {
+                    held.contains_key(&checkpoint) && (keeps || held.remove(&checkpoint).is_some())
+                });
                 self.say(&Response::Forgotten { existed }).await
             }
             Request::Probe { bytes } => {
@@ -391,12 +472,26 @@ impl Serving {
         Version(newest.unwrap_or(0) + 1)
     }
 
+    /// It has heard nothing of any job, and says what time it is.
+    async fn notices(&mut self) -> Result<()> {
+        let mut clock = SystemTime::now().duration_since(UNIX_EPOCH)?;
+        if self.lie == Lie::ClockAhead {
+            clock += AHEAD;
+        }
+        let (clock, count) = (clock.as_secs(), 0);
+        self.say(&Response::Notices { clock, count }).await?;
+        self.state.clock_asked.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+
     /// As an earlier program, which is asked by name and proves nothing but by rows.
     async fn peer_held(&mut self, checkpoints: &[CheckpointId]) -> Result<()> {
         let lie = self.lie;
         let held = |id: &CheckpointId| -> Vec<u8> {
-            if lie == Lie::ClaimsToHoldAll {
-                return (0..5).collect();
+            match lie {
+                Lie::ClaimsToHoldAll => return (0..5).collect(),
+                Lie::ClockAhead => return Vec::new(),
+                _ => {}
             }
             self.with_held(|held| {
                 let known = held.get(id).filter(|one| one.manifest.is_some());
@@ -579,7 +674,9 @@ impl Serving {
         self.with_held(|held| {
             let mut found = held
                 .get(&name.checkpoint)
-                .filter(|one| one.owner == owner || lie == Lie::StoresOther)
+                .filter(|one| {
+                    one.owner == owner || matches!(lie, Lie::StoresOther | Lie::ReplaysDeleted)
+                })
                 .and_then(|one| one.shards.get(&name.shard));
             if lie == Lie::ServesAnotherShard || (found.is_none() && lie == Lie::ClaimsShards) {
                 let others = held.iter().flat_map(|(id, one)| {

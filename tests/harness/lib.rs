@@ -12,6 +12,7 @@ pub mod net;
 pub mod port;
 pub mod program;
 pub mod relay;
+pub mod replay;
 pub mod skip;
 pub mod teller;
 

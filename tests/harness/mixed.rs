@@ -1,5 +1,6 @@
 //! A grid of honest daemons and of hosts that can lie, all within the test's process.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::Command;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use ckpt_store::repair::RepairSettings;
 use ckpt_store::{Daemon, DaemonConfig, Quota};
+use codec::CheckpointId;
 use protocol::grid::{Grid, GridRegistry};
 use protocol::identity::{HostId, Identity, Role};
 use protocol::wire::message::MemberRecord;
@@ -152,6 +154,27 @@ impl MixedGrid {
         for liar in self.liars.get(which).unwrap_or_default() {
             liar.lie(lie);
         }
+    }
+
+    /// How often each host that can lie was asked for its clock.
+    pub fn clock_asked(&self) -> Vec<u64> {
+        self.liars.iter().map(Liar::clock_asked).collect()
+    }
+
+    /// Has every host that can lie bring all that it has to all other hosts. Returns the checkpoints of
+    /// which a host took a shard.
+    ///
+    /// # Errors
+    /// When the grid file can't be read.
+    pub fn bring_back(&self) -> Result<BTreeSet<CheckpointId>> {
+        let grid = Grid::load(&self.path("grid.toml"))?;
+        let runtime = self.runtime.as_ref().context("no runtime")?;
+        let mut taken = BTreeSet::new();
+        let _inside = runtime.enter();
+        for liar in &self.liars {
+            taken.extend(runtime.block_on(liar.bring_back(&grid)?.run()));
+        }
+        Ok(taken)
     }
 
     /// Changes the grid file.

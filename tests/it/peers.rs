@@ -128,3 +128,70 @@ fn holders_that_repair_nothing_are_followed_by_the_others() -> Result<()> {
     }
     Ok(())
 }
+
+/// More liars than hosts: their clocks are the median, but nobody but its owner hastens a host.
+#[test]
+fn clocks_that_are_years_ahead_end_no_lease() -> Result<()> {
+    const ROUNDS: u64 = 20;
+    let grid = MixedGrid::up_with(5, 6, |_| soon())?;
+    grid.lie(Lie::ClockAhead);
+    fs::write(grid.path("image"), image::memory(2 << 20, 1))?;
+    let save = ["save", "--job", "42", "--ttl", "30d", "image"];
+    grid.run(save)?.expect(0)?;
+    let before = grid.clock_asked();
+    wait_until("every host has heard the liars often", LIMIT, || {
+        let asked = grid.clock_asked();
+        let all = asked.iter().zip(&before);
+        Ok(all.into_iter().all(|(now, then)| now - then >= 5 * ROUNDS))
+    })?;
+    for number in 1..=5 {
+        let name = format!("h{number:02}");
+        ensure!(grid.shard_files(&name)?.len() == 1, "{name} let go");
+    }
+    let restored = grid.run(["restore", "--job", "42", "-o", "out"])?;
+    restored.expect(0)?;
+    ensure!(fs::read(grid.path("out"))? == image::memory(2 << 20, 1));
+    Ok(())
+}
+
+/// More versions than a notice names by their ids, and a donor that kept a shard of each.
+#[test]
+fn what_was_deleted_is_not_brought_back_by_a_donor_that_kept_it() -> Result<()> {
+    const VERSIONS: usize = 136;
+    let grid = MixedGrid::up_with(3, 1, |_| soon())?;
+    grid.lie(Lie::ReplaysDeleted);
+    fs::write(grid.path("image"), "a small image")?;
+    let save = |job: &str| -> Result<()> {
+        let save = ["save", "--job", job, "--data", "1", "--parity", "3"];
+        let more = ["--keep", "1", "image"];
+        grid.run(save.iter().chain(&more))?.expect(0)?;
+        Ok(())
+    };
+    save("kept")?;
+    let alive = grid.bring_back()?;
+    ensure!(alive.len() == 1, "what is wanted can be brought back");
+
+    for _ in 0..VERSIONS {
+        save("42")?;
+    }
+    grid.run(["forget", "--job", "42", "--all"])?.expect(0)?;
+    let back = grid.bring_back()?;
+    ensure!(back.is_subset(&alive), "hosts took {back:?}");
+    // Neither on the machine that saw it, nor on one that never did.
+    for machine in ["state", "another"] {
+        let run = |args: &[&str]| {
+            let mut program = grid.command(args)?;
+            program.env("CKPT_STATE_DIR", grid.path(machine));
+            tests::program::run(&mut program)
+        };
+        run(&["restore", "--job", "42", "-o", "back"])?.expect(4)?;
+        ensure!(!grid.path("back").exists());
+        let listed = run(&["--json", "list"])?.expect(0)?.json()?;
+        let listed = listed["checkpoints"].as_array().context("list")?;
+        ensure!(
+            listed.len() == 1 && listed[0]["job"] == "kept",
+            "{listed:?}"
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,172 @@
+//! A donor that brings what it kept to others, as shards that it rebuilt.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use ckpt_store::disk::{Disk, RealDisk};
+use ckpt_store::shards::ShardReader;
+use codec::CheckpointId;
+use codec::manifest::Manifest;
+use codec::shard_file::{HEADER_BYTES, Header};
+use protocol::grid::{Grid, GridHost};
+use protocol::net::stream::{read_frame, write_frame};
+use protocol::net::{EndpointConfig, client, connect};
+use protocol::wire::message::{Claim, PutEnd, PutRebuilt, PutShard, Request, Response};
+use quinn::{Connection, Endpoint};
+
+use crate::liar::{Held, Hoard, Shard};
+
+/// Longest wait for a host.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// What is brought, and to whom.
+#[derive(Debug)]
+pub struct Replay {
+    endpoint: Endpoint,
+    hosts: Vec<GridHost>,
+    hoard: Hoard,
+}
+
+impl Replay {
+    pub(crate) fn of(config: &EndpointConfig, grid: &Grid, hoard: Hoard) -> Result<Self> {
+        let own = config.identity.secret.id();
+        let hosts = grid.hosts.iter().filter(|host| host.id.0 != own);
+        Ok(Self {
+            endpoint: client(config, (Ipv4Addr::LOCALHOST, 0).into())?,
+            hosts: hosts.cloned().collect(),
+            hoard,
+        })
+    }
+
+    /// Brings everything to everybody. Returns the checkpoints of which a host took a shard. Hosts that
+    /// can't be reached are passed over.
+    pub async fn run(&self) -> BTreeSet<CheckpointId> {
+        let mut taken = BTreeSet::new();
+        for host in &self.hosts {
+            let Ok(connection) = connect(&self.endpoint, host.addr, host.id).await else {
+                continue;
+            };
+            for (id, held) in &self.hoard.0 {
+                for (number, shard) in &held.shards {
+                    let brought = bring(&connection, held, *number, shard);
+                    // Who hangs up in the middle has not taken it.
+                    if let Ok(Ok(true)) = tokio::time::timeout(LIMIT, brought).await {
+                        taken.insert(*id);
+                    }
+                }
+            }
+            connection.close(0_u32.into(), b"");
+        }
+        taken
+    }
+}
+
+/// Sends a shard; whether it was taken.
+async fn bring(connection: &Connection, held: &Held, number: u8, shard: &Shard) -> Result<bool> {
+    let manifest = held.manifest.clone().context("not committed")?;
+    let parsed = Manifest::parse(manifest.clone())?;
+    let public = parsed.public();
+    let index = public.redundancy.shard(number).context("shard")?;
+    let (_, root) = public.shard(index).context("no root")?;
+    let put = PutShard {
+        claim: Claim {
+            job_tag: public.job_tag,
+            version: public.version,
+            checkpoint: public.checkpoint,
+        },
+        redundancy: public.redundancy,
+        shard: number,
+        expected_bytes: public.block_bytes,
+    };
+    let (mut send, mut recv) = connection.open_bi().await?;
+    let request = Request::PutRebuilt(Box::new(PutRebuilt { put, manifest }));
+    write_frame(&mut send, &request).await?;
+    if read_frame::<Response>(&mut recv, LIMIT).await? != Response::Accepted {
+        return Ok(false);
+    }
+    for block in &shard.blocks {
+        let len = u32::try_from(block.len())?;
+        send.write_all(&len.to_le_bytes()).await?;
+        send.write_all(block).await?;
+    }
+    let rows = shard.blocks.len() as u64;
+    send.write_all(&0_u32.to_le_bytes()).await?;
+    send.write_all(&PutEnd { rows, root }.encode()).await?;
+    send.finish()?;
+    let answer = read_frame::<Response>(&mut recv, LIMIT).await?;
+    Ok(matches!(answer, Response::Stored(_)))
+}
+
+impl Hoard {
+    /// What a daemon that does not run has in its data directory. Damaged files are left out.
+    ///
+    /// # Errors
+    /// When a directory can't be read.
+    pub fn read(data: &Path) -> Result<Self> {
+        let mut hoard = Self::default();
+        let disk = RealDisk::new(data.to_owned(), 0);
+        for path in crate::grid::files_of_owners(&data.join("shards"))? {
+            let path = path.strip_prefix(data)?;
+            // A fault may have damaged it or removed it.
+            let Ok((header, shard)) = read_shard(&disk, path) else {
+                continue;
+            };
+            let id = header.identity.checkpoint;
+            let manifest = format!("manifests/{}/{}.manifest", header.owner.hex(), id.hex());
+            let held = hoard.0.entry(id).or_insert_with(|| Held {
+                owner: header.owner,
+                job: header.job_tag,
+                version: header.version,
+                manifest: std::fs::read(data.join(manifest)).ok(),
+                shards: Default::default(),
+            });
+            held.shards.insert(header.identity.shard.number(), shard);
+        }
+        Ok(hoard)
+    }
+
+    /// Adds what another one has; what both have stays as it is here.
+    pub fn add(&mut self, other: Self) {
+        for (id, held) in other.0 {
+            self.0.entry(id).or_insert(held);
+        }
+    }
+
+    /// Leaves the committed checkpoints with the lowest versions, so many.
+    pub fn keep_oldest(&mut self, count: usize) {
+        self.0.retain(|_, held| held.manifest.is_some());
+        let mut versions: Vec<_> = self.0.values().map(|held| held.version).collect();
+        versions.sort();
+        if let Some(end) = versions.get(count) {
+            self.0.retain(|_, held| held.version < *end);
+        }
+    }
+}
+
+fn read_shard(disk: &RealDisk, path: &Path) -> Result<(Header, Shard)> {
+    let file = disk.open(path)?;
+    let mut header = [0; HEADER_BYTES];
+    file.read_exact_at(&mut header, 0)?;
+    let header = Header::parse(&header)?;
+    let reader = ShardReader::open(file, header.identity)?;
+    let outline = reader.footer().outline.clone();
+    let mut shard = Shard::default();
+    for page in 0..outline.pages.len() as u64 {
+        let (bytes, _) = reader.page(page)?.context("page")?;
+        shard.pages.push(bytes);
+    }
+    let mut memory = Vec::new();
+    for row in 0..outline.rows {
+        let mut bytes = reader.rows(row, 1)?.context("row")?;
+        let mut block = Vec::new();
+        while let Some(range) = bytes.next(&mut memory, 1 << 20)? {
+            block.extend_from_slice(memory.get(range).context("range")?);
+        }
+        shard.blocks.push(block);
+    }
+    shard.outline = Some(outline);
+    Ok((header, shard))
+}
