@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -11,10 +11,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use protocol::grid::GridRegistry;
-use protocol::identity::Role;
+use protocol::grid::{Grid, GridRegistry};
+use protocol::identity::{Identity, Role, read_key};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::liar::{Hoard, Liar, Lie};
 use crate::members::{self, Members};
 use crate::port::free_address;
 use crate::program::{Outcome, command, run, wait_until};
@@ -303,6 +304,43 @@ impl Cluster {
         Ok(())
     }
 
+    /// Has a host that lies take the place of a daemon that does not run, with its identity, what is on
+    /// its disk, and `more`.
+    ///
+    /// # Errors
+    /// When the files of the daemon can't be read, or its address is taken.
+    pub fn impersonate(&self, node: &Node, lie: Lie, more: Hoard) -> Result<Liar> {
+        let data = node.data();
+        let secret = read_key(&data.join("identity.key"))?;
+        let certificate = fs::read_to_string(data.join("identity.crt"))?;
+        let identity = Identity::from_pem(secret, &certificate)?;
+        let mut hoard = more;
+        hoard.add(Hoard::read(&data)?);
+        let grid = Grid::load(&self.path("grid.toml"))?;
+        let _inside = self.runtime.enter();
+        let authority = grid.authority.clone();
+        let liar = Liar::start_at(node.listen, &node.name, identity, authority, hoard)?;
+        liar.lie(lie);
+        if lie == Lie::ReplaysDeleted {
+            let replay = liar.bring_back(&grid)?;
+            self.runtime.spawn(async move { replay.run().await });
+        }
+        Ok(liar)
+    }
+
+    /// Ends a host that lies, so that its daemon can be started again. Returns what it had.
+    ///
+    /// # Errors
+    /// When its address does not become free.
+    pub fn unmask(&self, node: &Node, liar: Liar) -> Result<Hoard> {
+        let hoard = liar.hoard();
+        drop(liar);
+        wait_until("its address is free", Duration::from_secs(60), || {
+            Ok(UdpSocket::bind(node.listen).is_ok())
+        })?;
+        Ok(hoard)
+    }
+
     /// Hosts and registries.
     pub fn nodes(&self) -> impl Iterator<Item = &Node> {
         self.hosts.iter().chain(&self.registries)
@@ -318,12 +356,41 @@ impl Cluster {
     /// # Errors
     /// When it can't be run or does not end.
     pub fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Result<Outcome> {
+        run(&mut self.command("state", args)?)
+    }
+
+    /// The same on a machine that has its own memory of what it saw, and whose clock is so many seconds
+    /// off where clocks can be set.
+    ///
+    /// # Errors
+    /// When it can't be run or does not end.
+    pub fn run_on<S: AsRef<OsStr>>(
+        &self,
+        machine: &str,
+        off_s: i64,
+        args: impl IntoIterator<Item = S>,
+    ) -> Result<Outcome> {
+        let mut command = self.command(machine, args)?;
+        if let Some(library) = faketime() {
+            command
+                .env("LD_PRELOAD", library)
+                .env("FAKETIME", format!("{off_s:+}"))
+                .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        }
+        run(&mut command)
+    }
+
+    fn command<S: AsRef<OsStr>>(
+        &self,
+        machine: &str,
+        args: impl IntoIterator<Item = S>,
+    ) -> Result<Command> {
         let mut command = command(args)?;
         command
             .env("CKPT_GRID", self.path("grid.toml"))
-            .env("CKPT_STATE_DIR", self.path("state"))
+            .env("CKPT_STATE_DIR", self.path(machine))
             .current_dir(self.dir.path());
-        run(&mut command)
+        Ok(command)
     }
 }
 

@@ -4,6 +4,7 @@
 mod architecture;
 mod bad_input;
 mod chaos;
+mod clocks;
 mod crash;
 mod docs;
 mod enrolment;

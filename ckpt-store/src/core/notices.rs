@@ -18,9 +18,10 @@ pub const GONE_TOTAL_MAX: usize = 1 << 18;
 /// An interval has the size of so many ids.
 const INTERVAL_WEIGHT: usize = 3;
 
-/// How far ahead of the host's clock the number of a notice may be, in milliseconds. One from a year to
-/// come could not be replaced, and would be kept, until then.
-pub const AHEAD_MS: u64 = 86_400_000;
+/// How far ahead of the host's clock the number of a notice may be, in milliseconds: more than a clock
+/// is wrong whose date was set one day off. One from a year to come could not be replaced, and would be
+/// kept, until then.
+pub const AHEAD_MS: u64 = 2 * 86_400_000;
 
 /// For how long a notice is kept when nothing of its job is here any more, in milliseconds: a host
 /// that comes back within this time learns from it what it has to delete.

@@ -126,9 +126,9 @@ impl Denied {
             Self::Exists(_) => Code::Exists,
             Self::VersionTaken { .. } => Code::VersionTaken,
             Self::NoSpace(_) | Self::TooMany { .. } | Self::TooManyNotices => Code::NoSpace,
-            Self::FromTheFuture => Code::BadRequest,
             Self::TooManyUncommitted(_) => Code::Busy,
-            Self::Contradiction(_) => Code::Mismatch,
+            // Not a bad request, which would mean that notices are unknown here.
+            Self::FromTheFuture | Self::Contradiction(_) => Code::Mismatch,
         }
     }
 }

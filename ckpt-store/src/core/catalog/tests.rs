@@ -570,6 +570,8 @@ fn a_notice_from_a_year_to_come_is_refused() {
         catalog.check_notice(&about, CLOCK),
         Err(Denied::FromTheFuture)
     );
+    // Who is refused like this takes the host for an earlier program, and deletes without a notice.
+    assert_ne!(Denied::FromTheFuture.code(), Code::BadRequest);
     // One that came when this was not refused yet can be replaced.
     catalog.noted(about.clone());
     about.number += 1;

@@ -1,0 +1,176 @@
+//! Two machines of one owner whose clocks are a day apart, in a grid that falls in two: one deletes a
+//! job on its side, the other one saves it on the other side.
+
+use std::fs;
+use std::ops::Range;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use tests::cluster::Cluster;
+use tests::program::wait_until;
+use tests::skip::not_checked;
+use tests::{Outcome, image};
+
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// By how much the clock of one machine is ahead, seconds.
+const DAY: i64 = 86_400;
+
+/// Hosts on each side.
+const SIDE: usize = 5;
+
+/// A machine of the owner.
+#[derive(Clone, Copy)]
+struct Machine<'a> {
+    cluster: &'a Cluster,
+    name: &'a str,
+    off_s: i64,
+}
+
+impl Machine<'_> {
+    fn run(&self, args: &[&str]) -> Result<Outcome> {
+        self.cluster.run_on(self.name, self.off_s, args)
+    }
+
+    /// Saves an image; returns the version.
+    fn save(&self, image: &str) -> Result<String> {
+        let saved = self.run(&["--json", "save", "--job", "42", image])?;
+        let saved = saved.expect(0)?.json()?;
+        Ok(saved["version"].as_u64().context("version")?.to_string())
+    }
+}
+
+/// Lets only these hosts be reached.
+fn reach(cluster: &Cluster, side: Range<usize>) {
+    for (at, host) in cluster.hosts.iter().enumerate() {
+        host.relay.cut(!side.contains(&at));
+    }
+}
+
+fn write_image(cluster: &Cluster, name: &str, seed: u64) -> Result<Vec<u8>> {
+    let bytes = image::memory(1 << 20, seed);
+    fs::write(cluster.path(name), &bytes)?;
+    Ok(bytes)
+}
+
+/// One machine saves and then forgets everything, the other one saves, each on its side.
+fn across_a_partition(remover_is_ahead: bool, remover_is_first: bool) -> Result<()> {
+    let env = [("CKPT_REPAIR_PERIOD", "300ms")];
+    let cluster = Cluster::start(2 * SIDE, 0, &env)?;
+    if !cluster.powers.clocks {
+        return not_checked("clocks a day apart", "libfaketime is not installed");
+    }
+    let machine = |name, off_s| Machine {
+        cluster: &cluster,
+        name,
+        off_s,
+    };
+    let (remover, saver) = if remover_is_ahead {
+        (machine("remover", DAY), machine("saver", 0))
+    } else {
+        (machine("remover", 0), machine("saver", DAY))
+    };
+    for (name, seed) in [("first", 1), ("second", 2)] {
+        write_image(&cluster, name, seed)?;
+    }
+    let bytes = write_image(&cluster, "third", 3)?;
+    remover.save("first")?;
+
+    let remove = || -> Result<()> {
+        reach(&cluster, 0..SIDE);
+        remover.save("second")?;
+        let forgotten = remover.run(&["forget", "--job", "42", "--all"])?;
+        // The other side has not heard of it.
+        ensure!(matches!(forgotten.code, Some(0 | 3)), "{forgotten}");
+        Ok(())
+    };
+    let mut version = String::new();
+    if remover_is_first {
+        remove()?;
+    }
+    {
+        reach(&cluster, SIDE..2 * SIDE);
+        version.push_str(&saver.save("third")?);
+    }
+    if !remover_is_first {
+        remove()?;
+    }
+
+    reach(&cluster, 0..2 * SIDE);
+    wait_until("what was forgotten is gone", LIMIT, || {
+        let files = cluster
+            .hosts
+            .iter()
+            .map(|host| Ok(host.shard_files()?.len()));
+        Ok(files.sum::<Result<usize>>()? == SIDE)
+    })?;
+    for machine in [remover, saver, machine("another", 0)] {
+        check(machine, &version, &bytes, remover_is_ahead)
+            .with_context(|| format!("on the machine called {}", machine.name))?;
+    }
+    Ok(())
+}
+
+/// What was saved is restored, or passed over with a word and restored when it is asked for; never what
+/// was forgotten.
+fn check(machine: Machine<'_>, version: &str, bytes: &[u8], is_passed_over: bool) -> Result<()> {
+    let out = machine.cluster.path("out");
+    let restored = machine.run(&["restore", "--job", "42", "--force", "-o", "out"])?;
+    match restored.code {
+        Some(0) => ensure!(!is_passed_over, "{restored}"),
+        Some(4) => {
+            ensure!(
+                is_passed_over && restored.stderr.contains("where all was deleted"),
+                "{restored}"
+            );
+            let garbage = machine.run(&["--json", "gc", "--dry-run"])?.expect(0)?;
+            let garbage = garbage.json()?;
+            ensure!(
+                garbage["garbage"][0]["version"].as_u64() == version.parse().ok(),
+                "{garbage}"
+            );
+            let asked = ["restore", "--job", "42", "--version", version, "-o", "out"];
+            machine.run(&asked)?.expect(0)?;
+        }
+        _ => bail!("{restored}"),
+    }
+    ensure!(fs::read(&out)? == bytes, "other bytes");
+    fs::remove_file(out)?;
+    Ok(())
+}
+
+#[test]
+fn a_save_survives_a_removal_on_the_other_side_by_a_clock_behind() -> Result<()> {
+    across_a_partition(false, true)?;
+    across_a_partition(false, false)
+}
+
+#[test]
+fn a_save_survives_a_removal_on_the_other_side_by_a_clock_ahead() -> Result<()> {
+    across_a_partition(true, true)?;
+    across_a_partition(true, false)
+}
+
+#[test]
+fn who_can_not_delete_for_a_wrong_clock_hears_of_it() -> Result<()> {
+    let cluster = Cluster::start(SIDE, 0, &[])?;
+    if !cluster.powers.clocks {
+        return not_checked("a clock that is far ahead", "libfaketime is not installed");
+    }
+    let machine = |name, off_s| Machine {
+        cluster: &cluster,
+        name,
+        off_s,
+    };
+    write_image(&cluster, "image", 1)?;
+    machine("right", 0).save("image")?;
+    let wrong = machine("wrong", 4 * DAY);
+    let forgotten = wrong.run(&["forget", "--job", "42", "--all"])?.expect(1)?;
+    ensure!(
+        forgotten.stderr.contains("check the clock") && !forgotten.stderr.contains("removed"),
+        "{forgotten}"
+    );
+    let restore = ["restore", "--job", "42", "-o", "out"];
+    machine("right", 0).run(&restore)?.expect(0)?;
+    Ok(())
+}
