@@ -1,10 +1,10 @@
 //! A grid that is disturbed all the time while jobs save and restore.
 //!
-//! At any moment at most as many hosts are bad as there are parity shards: killed, stopped, cut off, or
-//! with a shard lost or damaged that was not rebuilt yet. Meanwhile networks lose, delay and throttle,
-//! disks are full, clocks are wrong and registries come and go. Every restore has to succeed, with the
-//! right bytes, of the newest acknowledged version or a later one; the version before it has to be
-//! there, too. Everything random follows from a seed; what daemons and the system make of it does not.
+//! At any moment at most as many hosts are bad as there are parity shards: killed, stopped, cut off,
+//! lying, or with a shard lost or damaged that was not rebuilt yet. Meanwhile networks lose, delay and
+//! throttle, disks are full, clocks are wrong and registries come and go. Every restore has to succeed,
+//! with the right bytes, of the newest acknowledged version or a later one; the version before it has to
+//! be there, too. What was forgotten or superseded is never restored as the newest. Everything random follows from a seed; what daemons and the system make of it does not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -21,6 +21,7 @@ use serde_json::Value;
 use crate::cluster::{Cluster, Node};
 use crate::damage::flip;
 use crate::image;
+use crate::liar::{Hoard, Lie};
 use crate::skip::not_checked;
 
 /// What is disturbed, and for how long.
@@ -50,6 +51,9 @@ const PATCHED_BYTES: usize = 5 << 20;
 /// Memory that no daemon or registry may exceed: the bound that daemons are given.
 const MEMORY_MAX: u64 = 64 << 20;
 
+/// Checkpoints that a host which lies keeps for the next time that it lies.
+const HOARD_MAX: usize = 8;
+
 /// How often the state of a long run is told.
 const TELL_PERIOD: Duration = Duration::from_secs(60);
 
@@ -69,6 +73,10 @@ pub struct Tally {
     pub restored: u64,
     /// Of these, restores of the version before the newest.
     pub restored_older: u64,
+    /// Jobs of which everything was forgotten.
+    pub forgotten: u64,
+    /// Hosts that lied, by lie.
+    pub lies: BTreeMap<String, u64>,
     /// Most memory that any daemon ever had, in bytes.
     pub peak_memory: u64,
     /// Seconds until all shards were there again in the end.
@@ -84,10 +92,13 @@ impl std::fmt::Display for Tally {
             .collect();
         write!(
             f,
-            "faults: {}; saves: {} acknowledged, {} failed; restores: {} right ({} of older versions), 0 wrong, 0 lost; peak memory {} MiB; whole again after {:.0} s",
+            "faults: {}; {} of {} lies; saves: {} acknowledged, {} failed; jobs forgotten: {}; restores: {} right ({} of older versions), 0 wrong, 0 lost, 0 back from the dead; peak memory {} MiB; whole again after {:.0} s",
             faults.join(", "),
+            self.lies.len(),
+            Lie::ALL.len(),
             self.saved,
             self.not_saved,
+            self.forgotten,
             self.restored,
             self.restored_older,
             self.peak_memory >> 20,
@@ -123,7 +134,9 @@ pub fn run(chaos: &Chaos) -> Result<Tally> {
         jobs: (0..chaos.jobs)
             .map(|_| Mutex::new(Job::default()))
             .collect(),
+        changing: (0..chaos.jobs).map(|_| Mutex::default()).collect(),
         starting: Mutex::default(),
+        hoards: Mutex::default(),
     };
     let ended = std::thread::scope(|scope| {
         let agents: Vec<_> = (0..chaos.jobs)
@@ -160,6 +173,8 @@ struct Job {
     kept: Vec<(u64, usize)>,
     /// The last acknowledged version.
     newest: u64,
+    /// Numbers of images of all versions that were acknowledged.
+    known: BTreeSet<usize>,
 }
 
 struct Stage<'a> {
@@ -167,7 +182,11 @@ struct Stage<'a> {
     tally: Mutex<Tally>,
     over: AtomicBool,
     jobs: Vec<Mutex<Job>>,
+    /// Held for each job while it saves or forgets.
+    changing: Vec<Mutex<()>>,
     starting: Mutex<()>,
+    /// What hosts kept when they lied, by name.
+    hoards: Mutex<BTreeMap<String, Hoard>>,
 }
 
 /// An image that follows from its seed.
@@ -212,9 +231,10 @@ impl Stage<'_> {
     fn work(&self, job: usize, seed: u64) -> Result<()> {
         let mut rng = SmallRng::seed_from_u64(seed);
         while !self.is_over() {
-            match rng.random_range(0..10) {
-                0..6 => self.save(job, rng.random())?,
-                6..9 => self.restore(job)?,
+            match rng.random_range(0..100) {
+                0..58 => self.save(job, rng.random())?,
+                58..60 => self.forget(job)?,
+                60..90 => self.restore(job)?,
                 _ => self.restore_older(job)?,
             }
         }
@@ -232,13 +252,21 @@ impl Stage<'_> {
         let name = format!("job-{job}");
         let image = format!("image-{job}");
         let save = ["--json", "save", "--job", &name, "--ttl", "1h", &image];
-        let saved = self.cluster.run(save)?;
+        let saved = {
+            let _changing = self.changing(job)?;
+            self.cluster.run(save)?
+        };
         let mut job = self.job(job)?;
-        if saved.code == Some(0) {
+        if matches!(saved.code, Some(0 | 3)) {
             let version = saved.json()?["version"].as_u64().context("version")?;
-            ensure!(version > job.newest, "versions go backwards: {saved}");
+            ensure!(
+                version > job.newest,
+                "{name}: a version after {}: {saved}",
+                job.newest
+            );
             job.newest = version;
             job.acknowledged = Some(number);
+            job.known.insert(number);
             job.kept.push((version, number));
             self.tally().saved += 1;
         } else {
@@ -249,9 +277,55 @@ impl Stage<'_> {
         Ok(())
     }
 
+    fn changing(&self, job: usize) -> Result<std::sync::MutexGuard<'_, ()>> {
+        let job = self.changing.get(job).context("no such job")?;
+        Ok(job.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Forgets all of a job, if there is something.
+    fn forget(&self, job: usize) -> Result<()> {
+        if self.job(job)?.acknowledged.is_none() {
+            return Ok(());
+        }
+        let name = format!("job-{job}");
+        let forgotten = {
+            let _changing = self.changing(job)?;
+            self.cluster.run(["forget", "--job", &name, "--all"])?
+        };
+        let mut job = self.job(job)?;
+        match forgotten.code {
+            Some(0 | 3) => self.tally().forgotten += 1,
+            // Some may have heard it all the same.
+            Some(1 | 5) => job.known.clear(),
+            _ => bail!("{name}: {forgotten}"),
+        }
+        job.acknowledged = None;
+        // The numbers begin again.
+        job.newest = 0;
+        job.kept.clear();
+        Ok(())
+    }
+
+    /// What was restored of a job of which nothing is acknowledged, or was all forgotten, may be of a save
+    /// that failed, and of no other.
+    fn is_not_dead(&self, job: usize, restored: &crate::Outcome) -> Result<()> {
+        let out = self.cluster.path(&format!("out-{job}"));
+        if !out.exists() {
+            return Ok(());
+        }
+        let (bytes, job) = (fs::read(out)?, self.job(job)?);
+        let mut known = job.known.iter().filter_map(|number| job.tried.get(*number));
+        ensure!(
+            known.all(|seed| picture(*seed) != bytes),
+            "back from the dead: {restored}"
+        );
+        Ok(())
+    }
+
     fn restore(&self, job: usize) -> Result<()> {
         let (name, out) = (format!("job-{job}"), format!("out-{job}"));
         let acknowledged = self.job(job)?.acknowledged;
+        let _ = fs::remove_file(self.cluster.path(&out));
         let restore = [
             "restore",
             "--job",
@@ -264,7 +338,7 @@ impl Stage<'_> {
         ];
         let restored = self.cluster.run(restore)?;
         let Some(acknowledged) = acknowledged else {
-            return Ok(());
+            return self.is_not_dead(job, &restored);
         };
         ensure!(
             restored.code == Some(0),
@@ -460,6 +534,8 @@ impl Stage<'_> {
             "cut off",
             "shards damaged",
             "shards lost",
+            "lied",
+            "lied",
         ];
         let kind = kinds[rng.random_range(0..kinds.len())];
         *self.tally().faults.entry(kind).or_default() += chosen.len() as u64;
@@ -492,6 +568,7 @@ impl Stage<'_> {
                     host.relay.cut(false);
                 }
             }
+            "lied" => self.lie(&chosen, lasting, rng)?,
             kind => {
                 for host in &chosen {
                     for file in host.shard_files()? {
@@ -511,6 +588,38 @@ impl Stage<'_> {
         Ok(())
     }
 
+    /// Hosts lie for a while in the place of daemons; each has what its daemon had, and what it kept the
+    /// last time.
+    fn lie(&self, chosen: &[&Node], lasting: Duration, rng: &mut SmallRng) -> Result<()> {
+        let starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut liars = Vec::new();
+        for host in chosen {
+            let lie = Lie::ALL[rng.random_range(0..Lie::ALL.len())];
+            *self.tally().lies.entry(format!("{lie:?}")).or_default() += 1;
+            host.kill()?;
+            let more = self.hoards().remove(&host.name).unwrap_or_default();
+            liars.push((host, self.cluster.impersonate(host, lie, more)?));
+        }
+        self.wait(lasting);
+        for (host, liar) in liars {
+            let mut hoard = self.cluster.unmask(host, liar)?;
+            hoard.keep_oldest(HOARD_MAX);
+            self.hoards().insert(host.name.clone(), hoard);
+        }
+        drop(starting);
+        self.restart()?;
+        // What was saved meanwhile lacks the shards that liars took, until they are rebuilt.
+        for job in 0..self.jobs.len() {
+            drop(self.changing(job)?);
+        }
+        self.heal_for(HEAL_TIMEOUT)?;
+        Ok(())
+    }
+
+    fn hoards(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Hoard>> {
+        self.hoards.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn wait(&self, time: Duration) {
         let started = Instant::now();
         while started.elapsed() < time && !self.is_over() {
@@ -518,12 +627,15 @@ impl Stage<'_> {
         }
     }
 
-    /// Waits until every shard of every acknowledged job's newest version is there.
+    /// Waits until every job of which something is acknowledged was whole once: nothing is disturbed
+    /// meanwhile that would make it incomplete again.
     fn heal_for(&self, limit: Duration) -> Result<Duration> {
         let started = Instant::now();
+        let mut missing: Vec<usize> = (0..self.jobs.len()).collect();
         loop {
-            let mut missing = Vec::new();
-            for job in 0..self.jobs.len() {
+            for job in std::mem::take(&mut missing) {
+                // A save would remove versions while they are read.
+                let _changing = self.changing(job)?;
                 if self.job(job)?.acknowledged.is_some() && !self.is_whole(job)? {
                     missing.push(job);
                 }
