@@ -80,18 +80,114 @@ pub struct Daemon {
     endpoint: Endpoint,
     local_addr: SocketAddr,
     stop: watch::Sender<bool>,
-    accepting: JoinHandle<()>,
-    announcing: JoinHandle<()>,
+    tasks: Tasks,
     leaver: Repairer,
-    repairing: JoinHandle<()>,
-    scrubbing: Option<JoinHandle<()>>,
-    sweeping: JoinHandle<()>,
-    watching: JoinHandle<()>,
     monitor: Arc<Monitor>,
     auditing: Arc<Auditing>,
     rooms: Rooms,
     checking: Arc<Checking>,
     _lock: File,
+}
+
+/// What a daemon does by itself, until this is dropped.
+#[derive(Debug, Default)]
+struct Tasks(Vec<JoinHandle<()>>);
+
+impl Tasks {
+    fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        self.0.push(tokio::spawn(task));
+    }
+}
+
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        for task in &self.0 {
+            task.abort();
+        }
+    }
+}
+
+/// What is in the data directory, opened.
+struct Opened {
+    clock: Clock,
+    store: Arc<Store>,
+    lender: Lender,
+    monitor: Arc<Monitor>,
+    auditing: Arc<Auditing>,
+    checking: Arc<Checking>,
+}
+
+impl Opened {
+    async fn open(config: &DaemonConfig) -> Result<Self, StartError> {
+        let clock = Clock::start();
+        let (data_dir, now) = (&config.data_dir, clock.unix_seconds());
+        let paths = SystemPaths::default();
+        let monitor = Arc::new(Monitor::open(data_dir, paths, config.stand_back, now)?);
+        let (store, lender) = open_store(config, monitor.disk_use(), clock).await?;
+        Ok(Self {
+            clock,
+            store: Arc::new(store),
+            lender,
+            monitor,
+            auditing: Arc::new(Auditing::open(data_dir.clone())),
+            checking: Arc::new(Checking::open(data_dir.clone(), || {
+                Clock::start().unix_seconds()
+            })),
+        })
+    }
+
+    fn repairer(&self, config: &DaemonConfig, settings: RepairSettings) -> Repairer {
+        Repairer {
+            grid: config.grid.clone(),
+            grid_file: config.grid_file.clone(),
+            identity: config.identity.clone(),
+            store: Arc::clone(&self.store),
+            monitor: Arc::clone(&self.monitor),
+            checking: Arc::clone(&self.checking),
+            clock: self.clock,
+            settings,
+            links: Links::new(&config.identity, &config.grid),
+        }
+    }
+
+    fn announcer(&self, config: &DaemonConfig, local_addr: SocketAddr) -> Announcer {
+        Announcer {
+            card: Card {
+                name: config.name.clone(),
+                addr: announced_addr(config, local_addr),
+                site: config.site.clone(),
+                owner: config.owner.clone(),
+            },
+            store: Arc::clone(&self.store),
+            monitor: Arc::clone(&self.monitor),
+            clock: self.clock,
+        }
+    }
+}
+
+/// Settings of the endpoint that serves: windows that fit into the daemon's memory.
+fn endpoint_settings(config: &DaemonConfig) -> EndpointConfig {
+    let (identity, authority) = (config.identity.clone(), config.grid.authority.clone());
+    let mut settings = EndpointConfig::new(identity, authority);
+    settings.receive_window = CONNECTION_WINDOW;
+    settings.stream_window = WRITER_WINDOW;
+    settings.send_window = SEND_WINDOW;
+    settings.streams_max = STREAMS_MAX;
+    settings
+}
+
+/// Lets visitors in and serves them; ends with the endpoint.
+async fn accept(reception: Reception, host: Arc<Host>) {
+    let serve = move |visitor: Visitor| {
+        let host = Arc::clone(&host);
+        async move {
+            // Always there: strangers are not let in here.
+            if let Some(peer) = visitor.peer {
+                serve::connection(host, visitor.connection, peer, visitor.members).await;
+            }
+        }
+    };
+    reception.accept(serve).await;
 }
 
 impl Daemon {
@@ -106,19 +202,8 @@ impl Daemon {
         };
         make_private_dir(&config.data_dir).map_err(failed)?;
         let lock = lock(&config.data_dir).await?;
-        let clock = Clock::start();
-        let paths = SystemPaths::default();
-        let (data_dir, now) = (&config.data_dir, clock.unix_seconds());
-        let monitor = Arc::new(Monitor::open(data_dir, paths, config.stand_back, now)?);
-        let (store, lender) = open_store(config, monitor.disk_use(), clock).await?;
-        let store = Arc::new(store);
-        let plan = MemoryPlan::new(config.memory_bytes);
-        let mut settings =
-            EndpointConfig::new(config.identity.clone(), config.grid.authority.clone());
-        settings.receive_window = CONNECTION_WINDOW;
-        settings.stream_window = WRITER_WINDOW;
-        settings.send_window = SEND_WINDOW;
-        settings.streams_max = STREAMS_MAX;
+        let opened = Opened::open(config).await?;
+        let settings = endpoint_settings(config);
         let members = match &config.grid_file {
             Some(file) => Members::follow(file.clone(), &config.grid),
             None => Members::fixed(config.grid.revoked.clone()),
@@ -126,88 +211,49 @@ impl Daemon {
         let door = Door::new(&settings, members)?;
         let endpoint = endpoint::server(&settings, config.listen)?;
         let local_addr = endpoint.local_addr().map_err(failed)?;
+        log_start(config, &opened.store.usage(None), local_addr);
         let (stop, stopping) = watch::channel(false);
-        let auditing = Arc::new(Auditing::open(config.data_dir.clone()));
+        let clock = opened.clock;
         let lines = Arc::new(Lines::new(clock));
-        let checking = Arc::new(Checking::open(config.data_dir.clone(), || {
-            Clock::start().unix_seconds()
-        }));
+        let plan = MemoryPlan::new(config.memory_bytes);
         let parts = HostParts {
-            store: Arc::clone(&store),
-            monitor: Arc::clone(&monitor),
-            auditing: Arc::clone(&auditing),
-            checking: Arc::clone(&checking),
+            store: Arc::clone(&opened.store),
+            monitor: Arc::clone(&opened.monitor),
+            auditing: Arc::clone(&opened.auditing),
+            checking: Arc::clone(&opened.checking),
             id: config.identity.secret.id(),
             name: config.name.clone(),
             clock,
             lines: Arc::clone(&lines),
             stopping,
         };
-        let host = Host::new(parts, &plan, config.gives_way_after);
+        let host = Arc::new(Host::new(parts, &plan, config.gives_way_after));
         let reception = Reception::new(endpoint.clone(), door, plan.connections, clock, lines);
         let rooms = reception.rooms();
-        let host = Arc::new(host);
-        log_start(config, &store.usage(None), local_addr);
-        let repairer = |settings| Repairer {
-            grid: config.grid.clone(),
-            grid_file: config.grid_file.clone(),
-            identity: config.identity.clone(),
-            store: Arc::clone(&store),
-            monitor: Arc::clone(&monitor),
-            checking: Arc::clone(&checking),
-            clock,
-            settings,
-            links: Links::new(&config.identity, &config.grid),
-        };
-        let repairing = tokio::spawn(repairer(config.repair).run());
         // Whoever leaves is in a hurry.
-        let leaver = repairer(RepairSettings {
-            bytes_per_second: u64::MAX,
-            ..RepairSettings::default()
-        });
-        let scrubbing = config.scrub.map(|settings| {
-            let (store, monitor) = (Arc::clone(&store), Arc::clone(&monitor));
-            tokio::spawn(scrub::run(store, monitor, settings))
-        });
-        let addr = announced_addr(config, local_addr);
-        let announcer = Announcer {
-            card: Card {
-                name: config.name.clone(),
-                addr,
-                site: config.site.clone(),
-                owner: config.owner.clone(),
+        let leaver = opened.repairer(
+            config,
+            RepairSettings {
+                bytes_per_second: u64::MAX,
+                ..RepairSettings::default()
             },
-            store: Arc::clone(&store),
-            monitor: Arc::clone(&monitor),
-            clock,
-        };
+        );
+        let mut tasks = Tasks::default();
+        tasks.spawn(opened.repairer(config, config.repair).run());
+        if let Some(settings) = config.scrub {
+            let (store, monitor) = (Arc::clone(&opened.store), Arc::clone(&opened.monitor));
+            tasks.spawn(scrub::run(store, monitor, settings));
+        }
+        let announcer = opened.announcer(config, local_addr);
+        tasks.spawn(announce(announcer, settings, config.grid.clone()));
+        tasks.spawn(accept(reception, host));
+        tasks.spawn(sweep(Arc::clone(&opened.store), clock));
+        let (monitor, auditing) = (Arc::clone(&opened.monitor), Arc::clone(&opened.auditing));
+        let checking = Arc::clone(&opened.checking);
+        tasks.spawn(watch_machine(opened));
         Ok(Self {
             leaver,
-            repairing,
-            scrubbing,
-            announcing: tokio::spawn(announce(announcer, settings, config.grid.clone())),
-            accepting: tokio::spawn(reception.accept(move |visitor| {
-                let host = Arc::clone(&host);
-                async move {
-                    let Visitor {
-                        connection,
-                        peer,
-                        members,
-                    } = visitor;
-                    // Always there: strangers are not let in here.
-                    if let Some(peer) = peer {
-                        serve::connection(host, connection, peer, members).await;
-                    }
-                }
-            })),
-            sweeping: tokio::spawn(sweep(Arc::clone(&store), clock)),
-            watching: tokio::spawn(watch_machine(
-                Arc::clone(&monitor),
-                store,
-                (Arc::clone(&auditing), Arc::clone(&checking)),
-                lender,
-                clock,
-            )),
+            tasks,
             monitor,
             auditing,
             checking,
@@ -251,14 +297,7 @@ impl Daemon {
         }
         self.endpoint.close(STOPPING, b"shutting down");
         let _ = tokio::time::timeout(Duration::from_secs(1), self.endpoint.wait_idle()).await;
-        self.accepting.abort();
-        self.announcing.abort();
-        self.repairing.abort();
-        if let Some(scrubbing) = &self.scrubbing {
-            scrubbing.abort();
-        }
-        self.sweeping.abort();
-        self.watching.abort();
+        drop(self.tasks);
         self.monitor.close();
         self.auditing.write();
         self.checking.write();
@@ -388,13 +427,15 @@ async fn announce(announcer: Announcer, settings: EndpointConfig, grid: Grid) {
     }
 }
 
-async fn watch_machine(
-    monitor: Arc<Monitor>,
-    store: Arc<Store>,
-    (auditing, checking): (Arc<Auditing>, Arc<Checking>),
-    lender: Lender,
-    clock: Clock,
-) {
+async fn watch_machine(opened: Opened) {
+    let Opened {
+        clock,
+        store,
+        lender,
+        monitor,
+        auditing,
+        checking,
+    } = opened;
     let mut disk_use = monitor.disk_use();
     let mut period = tokio::time::interval(SAMPLE_PERIOD);
     period.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

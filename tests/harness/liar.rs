@@ -16,7 +16,7 @@ use protocol::net::stream::{read_exact, read_frame, write_frame};
 use protocol::net::{EndpointConfig, server};
 use protocol::wire::Code;
 use protocol::wire::message::{
-    HostStatus, PutEnd, PutShard, Record, Refusal, Request, Response, ShardName, StoredShard,
+    Claim, HostStatus, PutEnd, PutShard, Record, Refusal, Request, Response, ShardName, StoredShard,
 };
 use protocol::wire::parts::Parts;
 use quinn::{Connection, Endpoint, RecvStream, SendStream};
@@ -347,21 +347,7 @@ impl Serving {
         self.hang_up_at(kind(&asked))?;
         match asked {
             Request::Status => self.status().await,
-            Request::Claim(claim) => {
-                let response = if self.lie == Lie::TakesAllVersions {
-                    Response::Taken {
-                        next: Version(u64::MAX),
-                    }
-                } else {
-                    let next = self.next_version(claim.job_tag);
-                    if claim.version < next {
-                        Response::Taken { next }
-                    } else {
-                        Response::Claimed
-                    }
-                };
-                self.say(&response).await
-            }
+            Request::Claim(claim) => self.claim(&claim).await,
             Request::PutShard(_) | Request::PutRebuilt(_)
                 if matches!(self.lie, Lie::ClaimsToHoldAll | Lie::ClockAhead) =>
             {
@@ -413,6 +399,19 @@ impl Serving {
                 self.say(&Response::Refused(refusal)).await
             }
         }
+    }
+
+    async fn claim(&mut self, claim: &Claim) -> Result<()> {
+        let next = match self.lie {
+            Lie::TakesAllVersions => Version(u64::MAX),
+            _ => self.next_version(claim.job_tag),
+        };
+        let is_free = claim.version >= next && self.lie != Lie::TakesAllVersions;
+        let response = match is_free {
+            true => Response::Claimed,
+            false => Response::Taken { next },
+        };
+        self.say(&response).await
     }
 
     fn hang_up_at(&self, kind: Option<Kind>) -> Result<()> {

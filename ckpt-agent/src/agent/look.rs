@@ -249,27 +249,18 @@ impl Agent {
             .filter_map(|known| Some((self.base_of(known)?, known.version())))
             .collect();
         if let ForgetWhich::Version(version) = which {
-            let mut all = newest.iter();
-            let wanted = all.find(|known| known.version() == version);
-            let needed = wanted.and_then(|known| bases.get(&known.manifest.public().checkpoint));
-            if let Some(by) = needed {
-                let why = format!("{doing}: version {by} builds on version {version}");
-                let failure = Failure::new(ExitStatus::Failed, why);
-                return Err(failure.next("ckpt save --full, then forget both"));
-            }
+            refuse_base(&doing, version, &newest, &bases)?;
         }
         let chosen: Vec<_> = others
             .into_iter()
             .filter(|known| !bases.contains_key(&known.manifest.public().checkpoint))
             .collect();
         if chosen.is_empty() && !matches!(which, ForgetWhich::Keep(_)) {
-            return Err(not_found(
-                &doing,
-                match which {
-                    ForgetWhich::Version(version) => Which::Version(version),
-                    _ => Which::Newest,
-                },
-            ));
+            let sought = match which {
+                ForgetWhich::Version(version) => Which::Version(version),
+                _ => Which::Newest,
+            };
+            return Err(not_found(&doing, sought));
         }
         let hosts: Vec<HostIndex> = gathered.hosts().collect();
         let gone: Vec<Stamp> = chosen.iter().map(|known| known.stamp()).collect();
@@ -297,10 +288,7 @@ impl Agent {
         Ok(ForgetReport {
             job: job.clone(),
             removed,
-            notes: self
-                .note_of_older(&gathered, |_| true)
-                .into_iter()
-                .collect(),
+            notes: Vec::from_iter(self.note_of_older(&gathered, |_| true)),
             silent: self.silent_notes(&gathered),
             unheard,
         })
@@ -381,6 +369,24 @@ fn weakest(
 fn share_of_time(bitmap: &AvailabilityBitmap) -> Option<f64> {
     let known = bitmap.known().count();
     (known > 0).then(|| f64::from(bitmap.usable().count()) / f64::from(known))
+}
+
+/// Fails when another version builds on the one that is to be forgotten. `bases` are what kept versions
+/// build on, and which these are.
+fn refuse_base(
+    doing: &str,
+    version: Version,
+    all: &[&KnownCheckpoint],
+    bases: &BTreeMap<CheckpointId, Version>,
+) -> Result<(), Failure> {
+    let wanted = all.iter().find(|known| known.version() == version);
+    let needed = wanted.and_then(|known| bases.get(&known.manifest.public().checkpoint));
+    let Some(by) = needed else {
+        return Ok(());
+    };
+    let why = format!("{doing}: version {by} builds on version {version}");
+    let failure = Failure::new(ExitStatus::Failed, why);
+    Err(failure.next("ckpt save --full, then forget both"))
 }
 
 fn not_found(doing: &str, which: Which) -> Failure {

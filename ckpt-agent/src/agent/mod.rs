@@ -11,6 +11,8 @@ mod notices;
 mod place;
 mod restore;
 mod save;
+mod saving;
+mod superseded;
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -90,6 +90,8 @@ impl Proofs {
         let is_same = |one: &Entry| (one.host, one.shard) == (host, shard);
         let was_proved = entries.iter().any(|one| is_same(one) && one.was_proved);
         entries.retain(|one| !is_same(one));
+        // There are many checkpoints, each with a few holders.
+        entries.reserve_exact(1);
         entries.push(Entry {
             at: now,
             host,

@@ -277,6 +277,8 @@ impl Watch {
             for shard in missing {
                 let patience = patience(situation, shard);
                 if !known.iter().any(|one| one.shard == shard) {
+                    // While no other host answers, there is one of these for each checkpoint.
+                    known.reserve_exact(1);
                     known.push(Missing {
                         shard,
                         since: now,

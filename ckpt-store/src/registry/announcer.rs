@@ -176,7 +176,7 @@ impl Announcer {
             wanted.1 |= still.1;
         }
         if wanted.1 {
-            for page in pages(held, holdings) {
+            for page in pages(&held, holdings) {
                 match request(connection, &Request::Holds(page), REQUEST_TIMEOUT).await? {
                     (Response::Noted, _) => {}
                     _ => return Err(Untold::Answer),
@@ -236,19 +236,18 @@ async fn ask(connection: &Connection, asked: &Request) -> Result<(bool, bool), U
     }
 }
 
-fn pages(held: Vec<ShardName>, epoch: u64) -> Vec<HoldsPage> {
+/// The list of what is held, made page by page: it can be long.
+fn pages(held: &[ShardName], epoch: u64) -> impl Iterator<Item = HoldsPage> {
     let parts = held.len().div_ceil(HOLDS_MAX).max(1);
-    (0..parts)
-        .map(|part| HoldsPage {
-            epoch,
-            first: part == 0,
-            last: part + 1 == parts,
-            shards: held
-                .iter()
-                .skip(part * HOLDS_MAX)
-                .take(HOLDS_MAX)
-                .copied()
-                .collect(),
-        })
-        .collect()
+    (0..parts).map(move |part| HoldsPage {
+        epoch,
+        first: part == 0,
+        last: part + 1 == parts,
+        shards: held
+            .iter()
+            .skip(part * HOLDS_MAX)
+            .take(HOLDS_MAX)
+            .copied()
+            .collect(),
+    })
 }

@@ -12,14 +12,14 @@ use codec::notice::{Notice, Stamp, Words};
 use codec::shard_file::{Header, ShardIdentity};
 use codec::{CheckpointId, JobTag, OwnerId, ShardIndex};
 use protocol::wire::Code;
-use protocol::wire::limits::{RECORDS_MAX, ROWS_PER_READ_MAX};
+use protocol::wire::limits::RECORDS_MAX;
 use protocol::wire::message::{Claim, PutShard, Record, ShardName};
 
 use super::layout::{
     self, MANIFESTS, NOTICES, SHARDS, manifest_path, notice_path, older_notice_path, shard_path,
 };
 use super::load::{self, Loaded};
-use super::reader::{ReadError, RowBytes, ShardReader};
+use super::reader::ReadError;
 use super::upload::{Bound, Upload};
 use super::voids::{self, VOIDS, Voids};
 use super::writer::{ShardWriter, TempFile};
@@ -101,24 +101,13 @@ fn is_full(cause: &io::Error) -> bool {
     )
 }
 
-/// What reading a shard whole showed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Scrubbed {
-    /// All is right.
-    Good,
-    /// It was forgotten meanwhile.
-    Gone,
-    /// It was damaged and is dropped.
-    Dropped(String),
-}
-
 /// A host's shards and manifests.
 #[derive(Debug)]
 pub struct Store {
     pub(super) disk: Arc<dyn Disk>,
     catalog: Mutex<Catalog>,
     /// Held while names change on the disk, so that books and disk change in the same order.
-    changes: Mutex<()>,
+    pub(super) changes: Mutex<()>,
     pub(super) voids: Mutex<Voids>,
     next_incoming: AtomicU64,
     is_poisoned: AtomicBool,
@@ -215,13 +204,12 @@ impl Store {
     /// All shards of committed checkpoints, with their owners.
     pub fn held_keys(&self) -> Vec<(Key, ShardIndex)> {
         let catalog = self.catalog();
-        let keys = catalog.committed_keys().into_iter();
-        keys.flat_map(|key| {
-            let shards = catalog.shards(key).iter();
-            let shards = shards.map(move |shard| (key, shard.identity.shard));
-            shards.collect::<Vec<_>>()
-        })
-        .collect()
+        // All at once: a list that grows takes twice its memory.
+        let mut held = Vec::with_capacity(catalog.counts().shards as usize);
+        for (key, _, shards) in catalog.held_after(None) {
+            held.extend(shards.iter().map(|shard| (key, shard.identity.shard)));
+        }
+        held
     }
 
     /// Changes what the host lends; a capacity that is not given stays.
@@ -270,53 +258,6 @@ impl Store {
         shard.map_or(0, |shard| shard.file_bytes)
     }
 
-    /// Reads a shard whole, at most so many bytes per second, and drops it when it is damaged. What
-    /// can't be read is read a second time first: a fault of the cable is no fault of the disk.
-    ///
-    /// # Errors
-    /// When a damaged shard can't be removed.
-    pub fn scrub(
-        &self,
-        key: Key,
-        shard: ShardIndex,
-        bytes_per_second: u64,
-    ) -> Result<Scrubbed, StoreError> {
-        let mut why = String::new();
-        for _ in 0..2 {
-            match self.read_whole(key, shard, bytes_per_second) {
-                Ok(()) => return Ok(Scrubbed::Good),
-                Err(cause) => why = cause.to_string(),
-            }
-            if self.catalog().shard(key, shard.number()).is_err() {
-                return Ok(Scrubbed::Gone);
-            }
-        }
-        let _changes = self.change()?;
-        if self.catalog().shard(key, shard.number()).is_err() {
-            return Ok(Scrubbed::Gone);
-        }
-        match self.remove(&shard_path(key, shard)) {
-            // A file that is not there is dropped already.
-            Err(StoreError::Disk { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => {}
-            removed => removed?,
-        }
-        self.catalog().shard_removed(key, shard);
-        Ok(Scrubbed::Dropped(why))
-    }
-
-    fn read_whole(&self, key: Key, shard: ShardIndex, rate: u64) -> Result<(), StoreError> {
-        let name = ShardName {
-            checkpoint: key.checkpoint,
-            shard: shard.number(),
-        };
-        let reader = self.open_shard(key.owner, &name)?;
-        let checked = reader.check_slowly(|bytes| {
-            let seconds = bytes as f64 / rate.max(1) as f64;
-            std::thread::sleep(Duration::from_secs_f64(seconds));
-        });
-        checked.map_err(StoreError::Damaged)
-    }
-
     /// Shards of these checkpoints that are here and committed.
     pub fn held_of(&self, checkpoints: &[CheckpointId]) -> Vec<ShardName> {
         let wanted: BTreeSet<&CheckpointId> = checkpoints.iter().collect();
@@ -328,12 +269,13 @@ impl Store {
     /// All shards of committed checkpoints.
     pub fn held(&self) -> Vec<ShardName> {
         let catalog = self.catalog();
-        let held = catalog.held();
-        held.map(|(checkpoint, shard)| ShardName {
+        // All at once: a list that grows takes twice its memory.
+        let mut held = Vec::with_capacity(catalog.counts().shards as usize);
+        held.extend(catalog.held().map(|(checkpoint, shard)| ShardName {
             checkpoint,
             shard: shard.number(),
-        })
-        .collect()
+        }));
+        held
     }
 
     /// Reserves a version of a job.
@@ -495,78 +437,6 @@ impl Store {
             });
         }
         Ok((records, false))
-    }
-
-    /// Opens a whole shard of the owner's.
-    ///
-    /// # Errors
-    /// When it is not here, or its file is damaged.
-    pub fn open_shard(&self, owner: OwnerId, name: &ShardName) -> Result<ShardReader, StoreError> {
-        let key = Key {
-            owner,
-            checkpoint: name.checkpoint,
-        };
-        let shard = *self.catalog().shard(key, name.shard)?;
-        let file = match self.disk.open(&shard_path(key, shard.identity.shard)) {
-            Ok(file) => file,
-            // Forgotten since it was looked up.
-            Err(_) if self.catalog().shard(key, name.shard).is_err() => {
-                return Err(Denied::NotFound.into());
-            }
-            Err(cause) => {
-                if cause.kind() == io::ErrorKind::NotFound {
-                    self.drop_lost(key, shard.identity.shard);
-                }
-                return Err(StoreError::disk("opening a shard")(cause));
-            }
-        };
-        let reader = ShardReader::open(file, shard.identity).map_err(StoreError::Damaged)?;
-        if reader.footer().root != shard.root {
-            return Err(StoreError::Mismatch("root of the file"));
-        }
-        Ok(reader)
-    }
-
-    /// Strikes a shard whose file somebody else removed: the host must not say that it has it.
-    fn drop_lost(&self, key: Key, shard: ShardIndex) {
-        let _changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_there = self.disk.open(&shard_path(key, shard)).is_ok();
-        if !is_there && self.catalog().shard(key, shard.number()).is_ok() {
-            self.catalog().shard_removed(key, shard);
-            tracing::error!(checkpoint = %key.checkpoint, shard = shard.number(), "file of a shard is gone");
-        }
-    }
-
-    /// The bytes of a page of a shard's table.
-    ///
-    /// # Errors
-    /// When there is none, or it is damaged.
-    pub fn page(&self, owner: OwnerId, name: &ShardName, page: u64) -> Result<Vec<u8>, StoreError> {
-        let found = self.open_shard(owner, name)?.page(page);
-        let (bytes, _) = found
-            .map_err(StoreError::Damaged)?
-            .ok_or(Denied::NotFound)?;
-        Ok(bytes)
-    }
-
-    /// Where the blocks of `count` rows from `first` are.
-    ///
-    /// # Errors
-    /// When there are no such rows, or the table is damaged.
-    pub fn rows(
-        &self,
-        owner: OwnerId,
-        name: &ShardName,
-        first: u64,
-        count: u32,
-    ) -> Result<RowBytes, StoreError> {
-        if count == 0 || count > ROWS_PER_READ_MAX {
-            return Err(StoreError::BadRequest("number of rows"));
-        }
-        let found = self.open_shard(owner, name)?.rows(first, count);
-        Ok(found
-            .map_err(StoreError::Damaged)?
-            .ok_or(Denied::NotFound)?)
     }
 
     /// Removes all that there is of a checkpoint; says whether there was something.
@@ -788,7 +658,7 @@ impl Store {
             .map_err(|failed| self.changed("making a directory", failed))
     }
 
-    fn remove(&self, path: &Path) -> Result<(), StoreError> {
+    pub(super) fn remove(&self, path: &Path) -> Result<(), StoreError> {
         self.disk
             .remove(path)
             .map_err(|failed| self.changed("removing a file", failed))

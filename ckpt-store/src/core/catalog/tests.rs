@@ -5,6 +5,9 @@ use codec::notice::{Intervals, Words};
 use codec::seal::OwnerSecret;
 use proptest::prelude::*;
 
+use protocol::wire::message::PutShard;
+
+use super::puts::{FIRST_BYTES, whole_file};
 use super::*;
 use crate::core::ledger::charge;
 use crate::core::notices::{AHEAD_MS, Job};

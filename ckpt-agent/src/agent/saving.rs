@@ -1,0 +1,667 @@
+//! One save session: what happens goes to it, what it wants is carried out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use codec::base::Base;
+use codec::encode::{CheckpointPlan, row_bytes_max};
+use codec::manifest::{Format, Manifest, ManifestError, Public};
+use codec::{PublicKey, Redundancy, ShardIndex};
+use protocol::wire::WireVersion;
+use protocol::wire::message::{Claim, PutEnd, PutShard, Request};
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Duration, Instant};
+
+use super::base::remembered;
+use super::save::source_failure;
+use super::{Agent, Resources, SaveRequest};
+use crate::cancel::Cancel;
+use crate::core::save::{
+    AttemptId, RowSize, SaveAction, SaveEvent, SaveFailure, SaveLimits, SaveOutcome, SavePlan,
+    SaveSession,
+};
+use crate::core::{Fault, HostIndex, Millis};
+use crate::image::{Source, SourceError, Warning};
+use crate::pipeline::budget::Budget;
+use crate::pipeline::encode::{
+    self, EncodeFailure, EncodeSettings, Encoded, EncodedImage, ReadyRow,
+};
+use crate::report::{ExitStatus, Failure, Observer, Progress, ProgressEvent, SaveReport};
+use crate::transfer::put::{Meter, OPEN_TIMEOUT, PutCommand, PutProgress, put_shard};
+use transfer::rebuild::Rebuild;
+
+/// How long hosts are waited for when a failed save is being removed.
+pub(super) const RETRACT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How often progress is told.
+const PROGRESS_PERIOD: Duration = Duration::from_millis(200);
+
+/// Least memory with which rows can be encoded while others are sent.
+const ROWS_MIN: u64 = 4;
+
+enum Event {
+    Session(SaveEvent),
+    /// The program of a host that was asked to take a shard reads the first format only.
+    Old(HostIndex),
+    Encoded(Encoded<SourceError, Warning>),
+}
+
+/// A shard transfer that is under way.
+struct Transfer {
+    shard: ShardIndex,
+    host: HostIndex,
+    commands: mpsc::UnboundedSender<PutCommand>,
+    sent: watch::Receiver<u64>,
+    meter: Arc<Meter>,
+    task: JoinHandle<()>,
+}
+
+/// What is read, and what it is compared with.
+pub(super) struct Input {
+    pub(super) source: Source,
+    pub(super) base: Option<Arc<Base>>,
+}
+
+/// An image that was read to its end.
+struct Ended {
+    image: EncodedImage<Warning>,
+    public: Public,
+}
+
+/// Runs one save session.
+pub(super) struct Shell<'a> {
+    agent: &'a Agent,
+    request: &'a SaveRequest,
+    plan: CheckpointPlan,
+    session: SaveSession,
+    started: Instant,
+    events: mpsc::UnboundedReceiver<Event>,
+    sender: mpsc::UnboundedSender<Event>,
+    budget: Arc<Budget>,
+    ender: Option<crate::image::command::Ender>,
+    rows: BTreeMap<u64, ReadyRow>,
+    transfers: BTreeMap<AttemptId, Transfer>,
+    retracting: JoinSet<()>,
+    ended: Option<Ended>,
+    /// Hosts whose programs read the first format only.
+    old: BTreeSet<HostIndex>,
+    /// Hosts that acknowledged a shard.
+    stored: BTreeSet<HostIndex>,
+    /// The manifest, once a shard is to be committed.
+    signed: Option<Manifest>,
+    failure: Option<EncodeFailure<SourceError>>,
+    /// Why the manifest can't be signed.
+    unsigned: Option<ManifestError>,
+    observer: Arc<dyn Observer>,
+    tally: Tally,
+}
+
+/// What is told while the save runs.
+#[derive(Debug, Default)]
+struct Tally {
+    total_bytes: Option<u64>,
+    /// Image bytes up to the end of each row, with the zero runs before it.
+    ends: Vec<u64>,
+    read_bytes: u64,
+    same_bytes: u64,
+    stored_bytes: u64,
+    network_bytes: u64,
+    faults_told: usize,
+    told: Option<Instant>,
+}
+
+impl<'a> Shell<'a> {
+    pub(super) fn start(
+        agent: &'a Agent,
+        request: &'a SaveRequest,
+        plan: CheckpointPlan,
+        candidates: Vec<HostIndex>,
+        input: Input,
+        observer: Arc<dyn Observer>,
+        started: Instant,
+    ) -> Self {
+        let Input { source, base } = input;
+        let (sender, events) = mpsc::unbounded_channel();
+        let row_bytes = row_bytes_max(plan.redundancy) as u64;
+        let cpus = agent.resources.cpus.max(1);
+        let rows_bytes = agent
+            .resources
+            .memory_bytes
+            .saturating_sub(encode::raw_bytes(cpus))
+            .max((cpus as u64 + ROWS_MIN) * row_bytes);
+        let budget = Budget::new(rows_bytes);
+        let session = SaveSession::new(
+            SavePlan {
+                redundancy: plan.redundancy,
+                candidates,
+                min_parity: least_parity(request, plan.redundancy),
+                deadline: request.deadline.map(|limit| Millis(millis(limit))),
+                limits: limits(&agent.resources, plan.redundancy, rows_bytes),
+            },
+            Millis(millis(started.elapsed())),
+        );
+        let tally = Tally {
+            total_bytes: source.planned_bytes(),
+            ..Tally::default()
+        };
+        let ender = source.ender();
+        let settings = EncodeSettings {
+            plan: plan.clone(),
+            base,
+            remembered: match source.may_repeat() {
+                true => remembered(agent.resources.memory_bytes),
+                false => 0,
+            },
+            effort: request.effort,
+            cpus,
+        };
+        let tell = sender.clone();
+        encode::start(source, settings, Arc::clone(&budget), move |encoded| {
+            // Fails only when the save is over.
+            let _ = tell.send(Event::Encoded(encoded));
+        });
+        Self {
+            agent,
+            request,
+            plan,
+            session,
+            started,
+            events,
+            sender,
+            budget,
+            ender,
+            rows: BTreeMap::new(),
+            transfers: BTreeMap::new(),
+            retracting: JoinSet::new(),
+            ended: None,
+            old: BTreeSet::new(),
+            stored: BTreeSet::new(),
+            signed: None,
+            failure: None,
+            unsigned: None,
+            observer,
+            tally,
+        }
+    }
+
+    fn now(&self) -> Millis {
+        Millis(millis(self.started.elapsed()))
+    }
+
+    fn tell(&mut self, event: SaveEvent) {
+        let now = self.now();
+        self.session.handle(now, event);
+    }
+
+    pub(super) async fn run(mut self, mut cancel: Cancel) -> Result<SaveReport, Failure> {
+        let mut cancelled = false;
+        loop {
+            self.carry_out();
+            self.tell_progress(false);
+            if self.session.outcome().is_some() {
+                break;
+            }
+            let wake = self.session.next_deadline().map_or_else(
+                || Instant::now() + PROGRESS_PERIOD,
+                |at| self.started + Duration::from_millis(at.0),
+            );
+            let wake = wake.min(Instant::now() + PROGRESS_PERIOD);
+            tokio::select! {
+                biased;
+                () = cancel.cancelled(), if !cancelled => {
+                    cancelled = true;
+                    self.tell(SaveEvent::Cancel);
+                }
+                event = self.events.recv() => match event {
+                    Some(event) => self.happen(event),
+                    None => self.tell(SaveEvent::Tick),
+                },
+                () = tokio::time::sleep_until(wake) => self.tell(SaveEvent::Tick),
+            }
+        }
+        self.budget.close();
+        if let Some(ender) = self.ender.take() {
+            // Waits for the command, if it is still running, for a bounded time.
+            let _ = tokio::task::spawn_blocking(move || ender.end()).await;
+        }
+        for transfer in std::mem::take(&mut self.transfers).into_values() {
+            self.learn_rate(&transfer);
+            // The host drops what has no end; this one has an end or was given up.
+            transfer.task.abort();
+        }
+        let retracting = std::mem::take(&mut self.retracting);
+        let _ = tokio::time::timeout(RETRACT_TIMEOUT, retracting.join_all()).await;
+        self.tell_progress(true);
+        let rows = std::mem::take(&mut self.rows);
+        let budget = std::mem::replace(&mut self.budget, Budget::new(0));
+        free_behind((rows, budget));
+        self.conclude()
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Session(event) => {
+                if let SaveEvent::Stored(attempt) = &event
+                    && let Some(transfer) = self.transfers.get(attempt)
+                {
+                    self.stored.insert(transfer.host);
+                }
+                if let SaveEvent::Sent(attempt, row) = &event {
+                    self.count_sent(*attempt, *row);
+                }
+                self.tell(event);
+            }
+            Event::Old(host) => {
+                self.old.insert(host);
+            }
+            Event::Encoded(Encoded::Zero(bytes)) => self.tally.read_bytes += bytes,
+            Event::Encoded(Encoded::Same(bytes)) => {
+                self.tally.read_bytes += bytes;
+                self.tally.same_bytes += bytes;
+            }
+            Event::Encoded(Encoded::Row(row)) => {
+                self.tally.read_bytes += row.image_bytes;
+                self.tally.stored_bytes += row.stored_bytes;
+                self.tally.ends.push(self.tally.read_bytes);
+                let size = RowSize {
+                    memory: row.memory_bytes,
+                    block: row.block_len as u64,
+                };
+                let event = SaveEvent::RowReady { row: row.row, size };
+                self.rows.insert(row.row, row);
+                self.tell(event);
+            }
+            Event::Encoded(Encoded::End(image)) => self.end_input(*image),
+            Event::Encoded(Encoded::Failed(failure)) => {
+                self.failure = Some(failure);
+                self.tell(SaveEvent::InputFailed);
+            }
+        }
+    }
+
+    fn end_input(&mut self, image: EncodedImage<Warning>) {
+        match image.draft.check(&self.agent.keys, self.format()) {
+            Ok(public) => {
+                self.ended = Some(Ended { image, public });
+                self.tell(SaveEvent::InputEnded);
+            }
+            Err(cause) => {
+                self.unsigned = Some(cause);
+                self.tell(SaveEvent::InputFailed);
+            }
+        }
+    }
+
+    /// The format in which the manifest is signed: the second unless a host that takes a shard is too
+    /// old to read it.
+    fn format(&self) -> Format {
+        if self.old_holders().next().is_some() && self.agent.keys.grant().is_none() {
+            Format::One
+        } else {
+            Format::Two
+        }
+    }
+
+    /// Hosts that take a shard and whose programs read the first format only.
+    fn old_holders(&self) -> impl Iterator<Item = HostIndex> {
+        let hosts = self.transfers.values().map(|transfer| transfer.host);
+        hosts.filter(|host| self.old.contains(host))
+    }
+
+    fn count_sent(&mut self, attempt: AttemptId, row: u64) {
+        let shard = self.transfers.get(&attempt).map(|transfer| transfer.shard);
+        if let (Some(shard), Some(row)) = (shard, self.rows.get(&row)) {
+            self.tally.network_bytes += row.block(shard).len() as u64;
+        }
+    }
+
+    fn carry_out(&mut self) {
+        while let Some(action) = self.session.poll_action() {
+            match action {
+                SaveAction::Open {
+                    attempt,
+                    shard,
+                    host,
+                } => self.open(attempt, shard, host),
+                SaveAction::Send(attempt, row) => {
+                    let (Some(transfer), Some(ready)) =
+                        (self.transfers.get(&attempt), self.rows.get(&row))
+                    else {
+                        continue;
+                    };
+                    let block = ready.block(transfer.shard);
+                    // Fails when the transfer ended, which it has told.
+                    let _ = transfer.commands.send(PutCommand::Block(row, block));
+                }
+                SaveAction::Finish(attempt) => self.finish(attempt),
+                SaveAction::Rebuild { attempt, sources } => self.rebuild(attempt, sources),
+                SaveAction::Commit(attempt) => self.commit(attempt),
+                SaveAction::Abort(attempt) => {
+                    if let Some(transfer) = self.transfers.remove(&attempt) {
+                        self.learn_rate(&transfer);
+                        transfer.task.abort();
+                        // What it did not take holds memory that the next rows wait for.
+                        let hosts = self.agent.hosts.clone();
+                        self.retracting
+                            .spawn(async move { hosts.hang_up(transfer.host).await });
+                    }
+                }
+                SaveAction::Retract(host) => {
+                    let hosts = self.agent.hosts.clone();
+                    let checkpoint = self.plan.checkpoint;
+                    self.retracting.spawn(async move {
+                        // What can't be removed now expires by itself. The first try may meet the
+                        // end of the connection.
+                        if hosts.forget(host, checkpoint).await.is_err() {
+                            let _ = hosts.forget(host, checkpoint).await;
+                        }
+                    });
+                }
+                SaveAction::Release(row) => {
+                    self.rows.remove(&row);
+                }
+            }
+        }
+        self.tell_replacements();
+    }
+
+    fn open(&mut self, attempt: AttemptId, shard: ShardIndex, host: HostIndex) {
+        let (commands, queue) = mpsc::unbounded_channel();
+        let (sent, sent_rows) = watch::channel(0);
+        let put = PutShard {
+            claim: Claim {
+                job_tag: self.plan.job_tag,
+                version: self.plan.version,
+                checkpoint: self.plan.checkpoint,
+            },
+            redundancy: self.plan.redundancy,
+            shard: shard.number(),
+            expected_bytes: 0,
+        };
+        let (hosts, sender) = (self.agent.hosts.clone(), self.sender.clone());
+        let meter = Arc::new(Meter::default());
+        let measuring = Arc::clone(&meter);
+        let task = tokio::spawn(async move {
+            let tell = |progress| {
+                let event = match progress {
+                    PutProgress::Accepted => SaveEvent::Accepted(attempt),
+                    PutProgress::Sent(row) => {
+                        sent.send_replace(row + 1);
+                        SaveEvent::Sent(attempt, row)
+                    }
+                    PutProgress::Stored => SaveEvent::Stored(attempt),
+                };
+                let _ = sender.send(Event::Session(event));
+            };
+            if let Ok(WireVersion::One) = hosts.spoken(host).await {
+                let _ = sender.send(Event::Old(host));
+            }
+            if let Err(fault) =
+                put_shard(hosts, host, Request::PutShard(put), queue, &measuring, tell).await
+            {
+                let _ = sender.send(Event::Session(SaveEvent::Failed(attempt, fault)));
+            }
+        });
+        self.transfers.insert(
+            attempt,
+            Transfer {
+                shard,
+                host,
+                commands,
+                sent: sent_rows,
+                meter,
+                task,
+            },
+        );
+    }
+
+    /// Keeps what a transfer showed of the way to its host.
+    fn learn_rate(&self, transfer: &Transfer) {
+        if let Some(rate) = transfer.meter.rate() {
+            self.agent.learn_rate(transfer.host, rate);
+        }
+    }
+
+    fn finish(&self, attempt: AttemptId) {
+        let (Some(transfer), Some(ended)) = (self.transfers.get(&attempt), &self.ended) else {
+            return;
+        };
+        let public = &ended.public;
+        if let Some((_, root)) = public.shard(transfer.shard) {
+            let end = PutEnd {
+                rows: public.rows,
+                root,
+            };
+            let _ = transfer.commands.send(PutCommand::Finish(end));
+        }
+    }
+
+    fn rebuild(&self, attempt: AttemptId, sources: Vec<(ShardIndex, HostIndex)>) {
+        let (Some(transfer), Some(ended)) = (self.transfers.get(&attempt), &self.ended) else {
+            return;
+        };
+        let rebuild = Rebuild {
+            hosts: self.agent.hosts.clone(),
+            public: ended.public.clone(),
+            shard: transfer.shard,
+            sources,
+            commands: transfer.commands.clone(),
+            sent: transfer.sent.clone(),
+            bytes_per_second: None,
+        };
+        let sender = self.sender.clone();
+        tokio::spawn(async move {
+            if let Err(fault) = rebuild.run().await {
+                let _ = sender.send(Event::Session(SaveEvent::Failed(attempt, fault)));
+            }
+        });
+    }
+
+    fn commit(&mut self, attempt: AttemptId) {
+        let manifest = self.manifest();
+        let Some(transfer) = self.transfers.get(&attempt) else {
+            return;
+        };
+        let (hosts, host) = (self.agent.hosts.clone(), transfer.host);
+        let sender = self.sender.clone();
+        tokio::spawn(async move {
+            let committed = match manifest {
+                Ok(manifest) => hosts.commit(host, manifest).await,
+                Err(cause) => Err(Fault::Lied(cause)),
+            };
+            let event = match committed {
+                Ok(()) => SaveEvent::Committed(attempt),
+                Err(fault) => SaveEvent::Failed(attempt, fault),
+            };
+            let _ = sender.send(Event::Session(event));
+        });
+    }
+
+    /// The manifest's bytes. It is signed when they are wanted first: by then all hosts that are to
+    /// commit have acknowledged their shards, and are its witnesses.
+    fn manifest(&mut self) -> Result<Vec<u8>, String> {
+        if self.signed.is_none() {
+            let ended = self.ended.as_ref().ok_or("the image has not ended")?;
+            let ids = self
+                .stored
+                .iter()
+                .filter_map(|host| self.agent.hosts.entry(*host));
+            let witnesses = ids.map(|entry| PublicKey::from(entry.id.0)).collect();
+            let draft = ended.image.draft.clone();
+            let signed = draft.sign(&self.agent.keys, self.format(), witnesses);
+            self.signed = Some(signed.map_err(|cause| cause.to_string())?);
+        }
+        let signed = self.signed.as_ref().ok_or("it was just signed")?;
+        Ok(signed.bytes().to_vec())
+    }
+
+    fn tell_replacements(&mut self) {
+        for (host, fault) in self.session.faults().iter().skip(self.tally.faults_told) {
+            self.agent.saw_fault(*host, fault);
+            self.observer.event(ProgressEvent::HostReplaced {
+                lost: self.agent.note(*host, fault),
+                spare: None,
+            });
+        }
+        self.tally.faults_told = self.session.faults().len();
+    }
+
+    fn tell_progress(&mut self, last: bool) {
+        let due = self
+            .tally
+            .told
+            .is_none_or(|told| told.elapsed() >= PROGRESS_PERIOD);
+        if !due && !last {
+            return;
+        }
+        self.tally.told = Some(Instant::now());
+        let sent = self
+            .transfers
+            .values()
+            .map(|transfer| *transfer.sent.borrow())
+            .max()
+            .unwrap_or(0);
+        let done_bytes = match usize::try_from(sent).unwrap_or(usize::MAX).checked_sub(1) {
+            _ if last => self.tally.read_bytes,
+            Some(row) => self.tally.ends.get(row).copied().unwrap_or_default(),
+            None => 0,
+        };
+        self.observer.event(ProgressEvent::Progress(Progress {
+            done_bytes,
+            total_bytes: self.tally.total_bytes,
+            stored_bytes: self.tally.stored_bytes,
+            network_bytes: self.tally.network_bytes,
+        }));
+    }
+
+    fn conclude(mut self) -> Result<SaveReport, Failure> {
+        match self.session.outcome().cloned() {
+            Some(SaveOutcome::Committed { holders }) => match self.ended.take() {
+                Some(ended) => Ok(self.report(&ended, &holders)),
+                None => Err(Failure::new(
+                    ExitStatus::Failed,
+                    "committed without an image",
+                )),
+            },
+            Some(SaveOutcome::Failed(failure)) => Err(self.failure(failure)),
+            None => Err(Failure::new(ExitStatus::Failed, "the save did not end")),
+        }
+    }
+
+    fn report(
+        &self,
+        Ended { image, public }: &Ended,
+        holders: &[(ShardIndex, HostIndex)],
+    ) -> SaveReport {
+        let summary = image.draft.summary();
+        SaveReport {
+            job: self.request.job.clone(),
+            version: public.version,
+            checkpoint: public.checkpoint,
+            redundancy: public.redundancy,
+            can_lose: holders.len().saturating_sub(public.redundancy.data()),
+            image_bytes: summary.image_bytes,
+            read_bytes: self.tally.read_bytes,
+            zero_bytes: image.zero_bytes,
+            base: None,
+            stored_bytes: summary.stored_bytes,
+            shard_bytes: public.block_bytes * holders.len() as u64,
+            files: summary.files,
+            seconds: self.started.elapsed().as_secs_f64(),
+            holders: self.agent.holders(public.redundancy, holders),
+            replaced: self.agent.notes(self.session.faults()),
+            removed: Vec::new(),
+            kept_until: None,
+            notes: self.format_notes(),
+            placement: None,
+            warnings: image.warnings.iter().map(|w| w.0.clone()).collect(),
+        }
+    }
+
+    /// What old hosts cost.
+    fn format_notes(&self) -> Vec<String> {
+        let is_old = self
+            .signed
+            .as_ref()
+            .is_some_and(|it| it.format() == Format::One);
+        if !is_old {
+            return Vec::new();
+        }
+        let all: BTreeSet<&str> = self
+            .old
+            .iter()
+            .map(|host| self.agent.hosts.name(*host))
+            .collect();
+        let names: Vec<&str> = all.into_iter().collect();
+        vec![format!(
+            "saved in the first format, without labels and witnesses: older programs on {}",
+            names.join(", ")
+        )]
+    }
+
+    fn failure(&self, failure: SaveFailure) -> Failure {
+        let doing = format!("cannot save job {}", self.request.job);
+        let faults = self.agent.notes(self.session.faults());
+        let mut failure = match failure {
+            SaveFailure::NotEnoughHosts { placed, needed } => Failure::new(
+                ExitStatus::TooFewHosts,
+                format!("{doing}: {placed} of {needed} shards have a host"),
+            )
+            .next("ckpt hosts; or save with less: --data, --parity, --allow-degraded"),
+            SaveFailure::VersionTaken => Failure::new(
+                ExitStatus::Failed,
+                format!("{doing}: another save took version {}", self.plan.version),
+            )
+            .next("the same command again"),
+            SaveFailure::Cancelled => {
+                Failure::new(ExitStatus::Interrupted, format!("{doing}: interrupted"))
+            }
+            SaveFailure::Deadline => Failure::new(
+                ExitStatus::Deadline,
+                format!("{doing}: not finished within the deadline"),
+            ),
+            SaveFailure::InputFailed => match &self.failure {
+                Some(EncodeFailure::Source(cause)) => source_failure(&doing, cause),
+                Some(other) => Failure::new(ExitStatus::Failed, format!("{doing}: {other}")),
+                None => match &self.unsigned {
+                    Some(cause) => Failure::new(ExitStatus::Failed, format!("{doing}: {cause}")),
+                    None => Failure::new(ExitStatus::LocalIo, doing),
+                },
+            },
+        };
+        failure.hosts = faults;
+        failure
+    }
+}
+
+/// Parity shards without which a save fails.
+fn least_parity(request: &SaveRequest, redundancy: Redundancy) -> u8 {
+    let parity = redundancy.parity() as u8;
+    request.allow_degraded.unwrap_or(parity).min(parity)
+}
+
+/// What a session waits for at most, and what it keeps of `rows_bytes` for hosts that may fail.
+fn limits(resources: &Resources, redundancy: Redundancy, rows_bytes: u64) -> SaveLimits {
+    SaveLimits {
+        open_ms: millis(OPEN_TIMEOUT),
+        stall_ms: millis(protocol::wire::limits::STALL_TIMEOUT) + resources.patience_ms(redundancy),
+        sync_ms: millis(protocol::wire::limits::SYNC_TIMEOUT),
+        commit_ms: 2 * millis(protocol::wire::limits::REQUEST_TIMEOUT),
+        // The rest is for rows that are being encoded and sent.
+        retain_bytes: rows_bytes / 2,
+    }
+}
+
+/// Frees memory while hosts are told the rest: giving the system back the 150 MiB that a save keeps for
+/// hosts that may fail takes some 20 ms, for which all of them would wait. What is not freed when the
+/// program ends is freed by the system.
+fn free_behind(memory: impl Send + 'static) {
+    // Without a thread the memory is freed here.
+    let freeing = std::thread::Builder::new().spawn(move || drop(memory));
+    drop(freeing);
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

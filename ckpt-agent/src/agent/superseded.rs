@@ -1,0 +1,110 @@
+//! What a save removes: the versions that its own makes needless.
+
+use std::collections::BTreeSet;
+
+use codec::notice::Stamp;
+use codec::{CheckpointId, Version};
+
+use super::gather::Gathered;
+use super::notices::Removal;
+use super::{Agent, SaveRequest, notices, unix_seconds};
+use crate::core::{Fault, HostIndex};
+use crate::inventory::KnownCheckpoint;
+use crate::report::SaveReport;
+
+impl Agent {
+    /// Removes what `--keep` does not keep, and renews the lease. Who can't be told now is told by
+    /// another host, or by the next save. `base` is that of the new version.
+    pub(super) async fn remove_old(
+        &self,
+        gathered: &Gathered,
+        report: &mut SaveReport,
+        request: &SaveRequest,
+        base: Option<CheckpointId>,
+        new: Stamp,
+    ) {
+        let Ok(whose) = self.whose(&request.job) else {
+            return;
+        };
+        let mut older = gathered.inventory.newest_first();
+        older.retain(|known| known.version() < report.version);
+        let keep = usize::try_from(request.keep.max(1) - 1).unwrap_or(usize::MAX);
+        let inventory = &gathered.inventory;
+        let (kept, superseded) = inventory.split_kept(&self.keys, older, keep);
+        let bases = kept.iter().filter_map(|known| self.base_of(known));
+        let bases: BTreeSet<CheckpointId> = bases.chain(base).collect();
+        let (needed, superseded): (Vec<&KnownCheckpoint>, Vec<&KnownCheckpoint>) = superseded
+            .iter()
+            .partition(|known| bases.contains(&known.stamp().checkpoint));
+        let (removed, gone): (Vec<Version>, Vec<Stamp>) = superseded
+            .iter()
+            .map(|known| (known.version(), known.stamp()))
+            .unzip();
+        // Another save may be ahead of this one.
+        let later = gathered.inventory.newest_first().into_iter();
+        let later = later.filter(|known| known.version() >= report.version);
+        let stay = kept.iter().copied().chain(needed).chain(later);
+        let stay: Vec<Stamp> = stay.map(KnownCheckpoint::stamp).chain([new]).collect();
+        let removal = Removal::all_but(&stay, &gone);
+        let last = gathered.said.as_ref();
+        let lease = notices::renewed(last, request.tenure);
+        let had_lease = last.is_some_and(|last| last.lease.is_some());
+        if removal.is_empty() && lease.is_none() && !had_lease {
+            return;
+        }
+        let names = report.holders.iter().filter_map(|one| one.host.as_ref());
+        let holders: Vec<HostIndex> = names
+            .filter_map(|name| self.hosts.all().find(|host| self.hosts.name(*host) == name))
+            .collect();
+        let hosts: BTreeSet<HostIndex> = gathered.hosts().chain(holders.iter().copied()).collect();
+        let asked = hosts.len();
+        let deaf = self.announce(hosts, &whose, last, lease, &removal).await;
+        let about: Vec<&KnownCheckpoint> = gone
+            .iter()
+            .filter_map(|one| inventory.get(one.checkpoint))
+            .collect();
+        if deaf.len() == asked {
+            report.notes.push(self.not_removed(&removed, deaf.first()));
+            return;
+        }
+        for note in self.unheard(gathered, &deaf, &about) {
+            let (host, what) = (note.host, note.what);
+            let note = format!("{host} did not hear that older versions are removed: {what}");
+            report.notes.push(note);
+        }
+        for (host, fault) in deaf.iter().filter(|(host, _)| holders.contains(host)) {
+            if lease.is_some() || had_lease {
+                let name = self.hosts.name(*host);
+                let note = format!("{name} does not know of the lease yet: {fault}");
+                report.notes.push(note);
+            }
+        }
+        report.removed = removed;
+        report.kept_until = lease.map(|lease| lease.until);
+    }
+
+    /// What is said when no host heard that versions are removed, or that the lease goes on.
+    fn not_removed(&self, removed: &[Version], deaf: Option<&(HostIndex, Fault)>) -> String {
+        let why = deaf.map(|(host, fault)| self.note(*host, fault));
+        let why = why.map_or_else(String::new, |why| format!(" ({}: {})", why.host, why.what));
+        let numbers: Vec<String> = removed.iter().map(ToString::to_string).collect();
+        let what = match numbers.as_slice() {
+            [] => "the lease was not renewed".to_owned(),
+            [one] => format!("version {one} was not removed"),
+            all => format!("versions {} were not removed", all.join(" ")),
+        };
+        format!("{what}: no host heard{why}")
+    }
+}
+
+/// The time of a new save: later than of all that hosts show of the job, and than what was deleted of
+/// it, so that a clock that is slow puts no version before an older one, or among the deleted.
+pub(super) fn created_after(gathered: &Gathered) -> u64 {
+    let deleted = gathered.said.as_ref().and_then(|said| said.intervals.end());
+    let before = gathered
+        .inventory
+        .latest()
+        .max(deleted.map(|end| end.created));
+    let after = before.map_or(0, |before| before.saturating_add(1));
+    unix_seconds().max(after)
+}
