@@ -156,7 +156,7 @@ fn tests_below(dir: &std::path::Path, found: &mut BTreeSet<String>) -> Result<()
             let text = std::fs::read_to_string(&path)?;
             let mut is_test = false;
             for line in text.lines().map(str::trim) {
-                is_test |= line == "#[test]" || line == "#[tokio::test]";
+                is_test |= line == "#[test]" || line.starts_with("#[tokio::test");
                 if let Some(rest) = line
                     .strip_prefix("async ")
                     .unwrap_or(line)
