@@ -321,28 +321,36 @@ struct Serving {
 }
 
 impl Serving {
-    async fn serve(mut self) -> Result<()> {
-        let asked: Request = read_frame(&mut self.recv, LIMIT).await?;
+    /// Does what some lies do whatever is asked; says whether that was all.
+    async fn answers_nothing_asked(&mut self) -> Result<bool> {
         match self.lie {
             Lie::IsSilent => {
                 tokio::time::sleep(LIMIT).await;
-                return Ok(());
+                return Ok(true);
             }
             Lie::SendsHugeFrames => {
                 self.send.write_all(&u32::MAX.to_le_bytes()).await?;
                 for _ in 0..1024 {
                     self.send.write_all(&[0; 64 << 10]).await?;
                 }
-                return Ok(());
+                return Ok(true);
             }
             Lie::SendsNoise => {
                 let noise: Vec<u8> = (0..997_u32).map(|i| (i * 167 % 251) as u8).collect();
                 self.send.write_all(&100_u32.to_le_bytes()).await?;
                 self.send.write_all(&noise).await?;
                 self.send.finish()?;
-                return Ok(());
+                return Ok(true);
             }
             _ => {}
+        }
+        Ok(false)
+    }
+
+    async fn serve(mut self) -> Result<()> {
+        let asked: Request = read_frame(&mut self.recv, LIMIT).await?;
+        if self.answers_nothing_asked().await? {
+            return Ok(());
         }
         self.hang_up_at(kind(&asked))?;
         match asked {

@@ -111,18 +111,7 @@ impl Agent {
         let mut saved = shell.run(cancel).await;
         if let Ok(report) = &mut saved {
             report.base = base.as_ref().map(|base| base.version);
-            self.notebook
-                .note(Observation::Save(job_tag, report.seconds));
-            self.notebook.note(Observation::Version(job_tag, version));
-            // The time of a small save is that of its round trips, and one that a host held up does not
-            // show what this machine can send.
-            let is_limited =
-                self.resources.bytes_per_second.is_some() || !report.replaced.is_empty();
-            if report.shard_bytes >= UPLINK_TELLS && !is_limited {
-                let rate = report.shard_bytes as f64 / report.seconds.max(1e-3);
-                self.notebook.note(Observation::Uplink(rate));
-            }
-
+            self.learn(job_tag, report);
             if let Some(placed) = &placed {
                 self.add_placement(report, placed, &request, &gathered);
             }
@@ -159,6 +148,21 @@ impl Agent {
             });
             failure
         })
+    }
+
+    /// Remembers what a save shows of the job and of this machine.
+    fn learn(&self, job_tag: JobTag, report: &SaveReport) {
+        self.notebook
+            .note(Observation::Save(job_tag, report.seconds));
+        self.notebook
+            .note(Observation::Version(job_tag, report.version));
+        // The time of a small save is that of its round trips, and one that a host held up does not
+        // show what this machine can send.
+        let is_limited = self.resources.bytes_per_second.is_some() || !report.replaced.is_empty();
+        if report.shard_bytes >= UPLINK_TELLS && !is_limited {
+            let rate = report.shard_bytes as f64 / report.seconds.max(1e-3);
+            self.notebook.note(Observation::Uplink(rate));
+        }
     }
 
     fn add_placement(

@@ -123,13 +123,8 @@ impl<'a> Shell<'a> {
     ) -> Self {
         let Input { source, base } = input;
         let (sender, events) = mpsc::unbounded_channel();
-        let row_bytes = row_bytes_max(plan.redundancy) as u64;
         let cpus = agent.resources.cpus.max(1);
-        let rows_bytes = agent
-            .resources
-            .memory_bytes
-            .saturating_sub(encode::raw_bytes(cpus))
-            .max((cpus as u64 + ROWS_MIN) * row_bytes);
+        let rows_bytes = rows_bytes(&agent.resources, plan.redundancy);
         let budget = Budget::new(rows_bytes);
         let session = SaveSession::new(
             SavePlan {
@@ -639,6 +634,16 @@ impl<'a> Shell<'a> {
 fn least_parity(request: &SaveRequest, redundancy: Redundancy) -> u8 {
     let parity = redundancy.parity() as u8;
     request.allow_degraded.unwrap_or(parity).min(parity)
+}
+
+/// Memory for rows: what the image that is read leaves, and enough for a few.
+fn rows_bytes(resources: &Resources, redundancy: Redundancy) -> u64 {
+    let cpus = resources.cpus.max(1);
+    let least = (cpus as u64 + ROWS_MIN) * row_bytes_max(redundancy) as u64;
+    let left = resources
+        .memory_bytes
+        .saturating_sub(encode::raw_bytes(cpus));
+    left.max(least)
 }
 
 /// What a session waits for at most, and what it keeps of `rows_bytes` for hosts that may fail.
