@@ -72,9 +72,8 @@ impl Agent {
         let hidden = self.hidden(job_tag, &gathered, &choices, request.which);
         if choices.is_empty() {
             let mut report = self.nothing(&request, &gathered, &doing, started)?;
-            report
-                .warnings
-                .extend(hidden.map(|hidden| hidden.to_string()));
+            let hidden = hidden.map(|hidden| hidden.to_string());
+            report.warnings.extend(hidden);
             return Ok(report);
         }
         let mut skipped: Vec<SkippedVersion> = hidden.into_iter().collect();

@@ -23,7 +23,9 @@ use protocol::net::endpoint::{self, EndpointConfig, EndpointError};
 use protocol::net::stream::{ExchangeError, GIVEN_UP, STOPPING, read_frame, write_frame};
 use protocol::net::{Door, Members, spoken};
 use protocol::wire::limits::{MEMBERS_MAX, REQUEST_TIMEOUT};
-use protocol::wire::message::{JoinRequest, Joined, Presence, Refusal, Request, Response};
+use protocol::wire::message::{
+    JoinRequest, Joined, MemberRecord, Presence, Refusal, Request, Response,
+};
 use protocol::wire::parts::Extended;
 use protocol::wire::{Code, WireVersion};
 use quinn::{Connection, Endpoint, RecvStream, SendStream};
@@ -377,17 +379,8 @@ impl Office {
                 Ok(write_frame(send, &Response::Noted).await?)
             }
             Request::Members { after } => {
-                let (records, more) = self.registry().members(now, after, MEMBERS_MAX as usize);
-                let count = records.len() as u32;
-                write_frame(send, &Response::Members { count, more }).await?;
-                for record in records {
-                    if spoken >= WireVersion::Two {
-                        write_frame(send, &Extended::close(record)).await?;
-                    } else {
-                        write_frame(send, &record).await?;
-                    }
-                }
-                Ok(())
+                let found = self.registry().members(now, after, MEMBERS_MAX as usize);
+                send_members(send, spoken, found).await
             }
             // Which host has a shard of which checkpoint is none of a job key's business.
             Request::Holders { .. } if peer.is_some_and(|peer| peer.grant.is_some()) => {
@@ -471,6 +464,24 @@ impl Office {
         info!(%from, name = wish.name, key = wish.key.hex(), "joined as a donor");
         Ok(write_frame(send, &Response::Joined(Box::new(joined))).await?)
     }
+}
+
+/// Sends a page of members, in the form of the version that is spoken, and whether there are more.
+async fn send_members(
+    send: &mut SendStream,
+    spoken: WireVersion,
+    (records, more): (Vec<MemberRecord>, bool),
+) -> Result<(), Answer> {
+    let count = records.len() as u32;
+    write_frame(send, &Response::Members { count, more }).await?;
+    for record in records {
+        if spoken >= WireVersion::Two {
+            write_frame(send, &Extended::close(record)).await?;
+        } else {
+            write_frame(send, &record).await?;
+        }
+    }
+    Ok(())
 }
 
 async fn heard(send: &mut SendStream, wanted: Wanted) -> Result<(), Answer> {
