@@ -138,7 +138,7 @@ fn wrong_usage_is_told_apart() -> Result<()> {
     let grid = Grid::up(5)?;
     fs::write(grid.path("img"), b"x")?;
     for args in [
-        vec!["save", "--job", "4/2", "img"],
+        vec!["save", "--job", "4//2", "img"],
         vec!["save", "img"],
         vec!["save", "--job", "42", "--data", "0", "img"],
         vec!["save", "--job", "42", "--keep", "0", "img"],

@@ -18,10 +18,11 @@ const HEARD_WITHIN: Duration = Duration::from_secs(10);
 /// The idle timeout of connections, and as much again for a machine that is busy.
 const NOTICED_WITHIN: Duration = Duration::from_secs(40);
 
-/// `list` shows when a host was busy or did not answer.
-fn everybody_answers(listed: &tests::Outcome) -> Result<()> {
-    let silent = &listed.json()?["silent"];
-    ensure!(silent.as_array().is_some_and(Vec::is_empty), "{listed}");
+/// `list` names the hosts that did not answer in time, which happens on a machine that is overloaded;
+/// none of them may have refused the connection because it counts too many.
+fn nobody_is_busy(listed: &tests::Outcome) -> Result<()> {
+    let silent = listed.json()?["silent"].to_string();
+    ensure!(!silent.contains("too many connections"), "{listed}");
     Ok(())
 }
 
@@ -41,7 +42,7 @@ fn most_are_heard(grid: &MixedGrid, commands: usize) -> Result<()> {
 fn no_host_is_busy_after_many_commands_in_a_row() -> Result<()> {
     let grid = MixedGrid::behind_relays(HOSTS)?;
     for _ in 0..COMMANDS {
-        everybody_answers(&grid.run(["--json", "list"])?.expect(0)?)?;
+        nobody_is_busy(&grid.run(["--json", "list"])?.expect(0)?)?;
     }
     most_are_heard(&grid, COMMANDS)
 }
@@ -53,7 +54,7 @@ fn no_host_is_busy_after_sixteen_commands_at_once() -> Result<()> {
         let spawn = |_| Ok(grid.command(["--json", "list"])?.spawn()?);
         let commands: Result<Vec<Child>> = (0..16).map(spawn).collect();
         for command in commands? {
-            everybody_answers(&wait(command)?.expect(0)?)?;
+            nobody_is_busy(&wait(command)?.expect(0)?)?;
         }
         most_are_heard(&grid, 16)?;
     }

@@ -12,7 +12,7 @@ use super::places::{Stock, Who};
 pub const NOTICES_MAX: usize = 1 << 14;
 
 /// Most checkpoints that all of them together say are gone: 4 MiB of memory. An owner adds no more
-/// than it leaves for others. An interval counts as [`INTERVAL_WEIGHT`].
+/// than it leaves for others. An interval counts as `INTERVAL_WEIGHT`.
 pub const GONE_TOTAL_MAX: usize = 1 << 18;
 
 /// An interval has the size of so many ids.
