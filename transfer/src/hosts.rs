@@ -45,8 +45,7 @@ const HEAD_START: Duration = Duration::from_millis(300);
 const LEAVING_PERIOD: Duration = Duration::from_millis(1);
 
 /// How long the last datagrams may take to leave. Mostly they are gone when it is looked for the first
-/// time; but quinn holds even the end of a connection back while the congestion window is full, until
-/// the host acknowledges something.
+/// time; but quinn holds even the end of a connection back while the congestion window is full.
 const LEAVING_MAX: Duration = Duration::from_millis(200);
 
 /// How long a way that loses datagrams is waited for: as long as hosts may ask again.

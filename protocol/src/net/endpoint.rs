@@ -30,6 +30,13 @@ use crate::identity::{HostId, Identity, Peer, PeerError, Role};
 use crate::wire::WireVersion;
 use crate::wire::limits::CONNECT_TIMEOUT;
 
+/// Bytes that may be in flight on a new connection: four of the largest datagrams. With quinn's 12,000
+/// bytes, one probe of the path's largest datagram that is not acknowledged yet fills the window. A
+/// connection that is closed then never sends its CONNECTION_CLOSE, because a closed one does not
+/// process acknowledgements either, and the host counts it until its idle timeout. (RFC 9002, section
+/// 7.2, recommends 14,720; ten datagrams of 1,452 bytes. 26,000 are eighteen of those.)
+const INITIAL_WINDOW: u64 = 4 * MTU_MAX as u64;
+
 /// How fast data are sent when the path is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Congestion {
@@ -116,7 +123,9 @@ impl EndpointConfig {
         transport.mtu_discovery_config(Some(discovery));
         match self.congestion {
             Congestion::Cubic => {
-                transport.congestion_controller_factory(Arc::new(CubicConfig::default()))
+                let mut cubic = CubicConfig::default();
+                cubic.initial_window(INITIAL_WINDOW);
+                transport.congestion_controller_factory(Arc::new(cubic))
             }
             Congestion::Bbr => {
                 transport.congestion_controller_factory(Arc::new(BbrConfig::default()))
