@@ -15,6 +15,9 @@ use codec::ShardIndex;
 /// Shortest and longest time between two shards.
 const PAUSE: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(3600)];
 
+/// Shards of which the order is made at once.
+const PART_SHARDS: usize = 1024;
+
 /// How shards are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScrubSettings {
@@ -37,46 +40,118 @@ impl Default for ScrubSettings {
 pub async fn run(store: Arc<Store>, monitor: Arc<Monitor>, settings: ScrubSettings) {
     let mut pass: u64 = 0;
     loop {
-        let shards = shuffled(store.held_keys(), pass);
+        let count = store.held_count();
+        let order = Order::of(pass, count);
         pass += 1;
-        let parts = u32::try_from(shards.len().max(1)).unwrap_or(u32::MAX);
-        let pause = (settings.pass / parts).clamp(PAUSE[0], PAUSE[1]);
-        if shards.is_empty() {
+        let shards = u32::try_from(count.max(1)).unwrap_or(u32::MAX);
+        let pause = (settings.pass / shards).clamp(PAUSE[0], PAUSE[1]);
+        if count == 0 {
             tokio::time::sleep(pause).await;
         }
-        for (key, shard) in shards {
-            tokio::time::sleep(pause).await;
-            while !matches!(monitor.stance(), Stance::Open) {
-                tokio::time::sleep(PAUSE[1].min(pause * 10)).await;
-            }
-            let store = Arc::clone(&store);
-            let rate = settings.bytes_per_second;
-            let read = tokio::task::spawn_blocking(move || store.scrub(key, shard, rate)).await;
-            let (checkpoint, shard) = (key.checkpoint, shard.number());
-            match read {
-                Ok(Ok(Scrubbed::Good)) => debug!(%checkpoint, shard, "shard is whole"),
-                Ok(Ok(Scrubbed::Gone)) => {}
-                Ok(Ok(Scrubbed::Dropped(why))) => {
-                    warn!(%checkpoint, shard, why, "shard damaged, dropped");
+        for part in 0..order.parts {
+            for (key, shard) in order.part(&store, part) {
+                tokio::time::sleep(pause).await;
+                while !matches!(monitor.stance(), Stance::Open) {
+                    tokio::time::sleep(PAUSE[1].min(pause * 10)).await;
                 }
-                Ok(Err(cause)) => error!(%checkpoint, shard, %cause, "shard not checked"),
-                Err(panicked) => error!(cause = %panicked, "a thread ended"),
+                read(&store, key, shard, settings.bytes_per_second).await;
             }
         }
     }
 }
 
-/// Another order in each pass, and on each host: a pattern in time or place is not to repeat.
-fn shuffled(mut shards: Vec<(Key, ShardIndex)>, pass: u64) -> Vec<(Key, ShardIndex)> {
-    let salt = std::process::id();
-    // Unstable: it needs no memory of its own.
-    shards.sort_unstable_by_key(|(key, shard)| {
+/// Reads one shard and says in the log what was found.
+async fn read(store: &Arc<Store>, key: Key, shard: ShardIndex, bytes_per_second: u64) {
+    let store = Arc::clone(store);
+    let reading = move || store.scrub(key, shard, bytes_per_second);
+    let (checkpoint, shard) = (key.checkpoint, shard.number());
+    match tokio::task::spawn_blocking(reading).await {
+        Ok(Ok(Scrubbed::Good)) => debug!(%checkpoint, shard, "shard is whole"),
+        Ok(Ok(Scrubbed::Gone)) => {}
+        Ok(Ok(Scrubbed::Dropped(why))) => {
+            warn!(%checkpoint, shard, why, "shard damaged, dropped");
+        }
+        Ok(Err(cause)) => error!(%checkpoint, shard, %cause, "shard not checked"),
+        Err(panicked) => error!(cause = %panicked, "a thread ended"),
+    }
+}
+
+/// Another order in each pass, and on each host: a pattern in time or place is not to repeat. A list of
+/// all shards would take megabytes for as long as a pass takes, so it is made in parts.
+struct Order {
+    pass: u64,
+    salt: u32,
+    parts: usize,
+}
+
+impl Order {
+    fn of(pass: u64, shards: usize) -> Self {
+        Self {
+            pass,
+            salt: std::process::id(),
+            parts: shards.div_ceil(PART_SHARDS).max(1),
+        }
+    }
+
+    fn place(&self, key: Key, shard: ShardIndex) -> u64 {
         let mut hasher = blake3::Hasher::new();
-        hasher.update(&pass.to_le_bytes());
-        hasher.update(&salt.to_le_bytes());
+        hasher.update(&self.pass.to_le_bytes());
+        hasher.update(&self.salt.to_le_bytes());
         hasher.update(&key.checkpoint.0);
         hasher.update(&[shard.number()]);
-        *hasher.finalize().as_bytes()
-    });
-    shards
+        let mut place = [0; 8];
+        hasher.finalize_xof().fill(&mut place);
+        u64::from_le_bytes(place)
+    }
+
+    fn is_in(&self, part: usize, key: Key, shard: ShardIndex) -> bool {
+        let parts = self.parts as u128;
+        (u128::from(self.place(key, shard)) * parts) >> 64 == part as u128
+    }
+
+    /// The shards of one part, of those that are here now.
+    fn part(&self, store: &Store, part: usize) -> Vec<(Key, ShardIndex)> {
+        let mut shards = store.held_keys(|key, shard| self.is_in(part, key, shard));
+        shards.sort_by_cached_key(|(key, shard)| self.place(*key, *shard));
+        shards
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use codec::{CheckpointId, OwnerId, Redundancy};
+
+    use super::*;
+
+    #[test]
+    fn each_shard_is_in_one_part_and_another_one_in_the_next_pass() {
+        let shard = Redundancy::DEFAULT.shard(0).unwrap();
+        let keys = (0..5000_u128).map(|number| Key {
+            owner: OwnerId([1; 32]),
+            checkpoint: CheckpointId(number.to_le_bytes()),
+        });
+        let keys: Vec<Key> = keys.collect();
+        let of = |pass, key| {
+            let order = Order::of(pass, 5000);
+            assert_eq!(order.parts, 5);
+            let parts = (0..order.parts).filter(|part| order.is_in(*part, key, shard));
+            let parts: Vec<usize> = parts.collect();
+            assert_eq!(parts.len(), 1);
+            parts[0]
+        };
+        let mut counts = [0; 5];
+        for key in &keys {
+            counts[of(0, *key)] += 1;
+        }
+        assert!(
+            counts.iter().all(|count| (800..1200).contains(count)),
+            "{counts:?}"
+        );
+        let moved = keys
+            .iter()
+            .filter(|key| of(0, **key) != of(1, **key))
+            .count();
+        assert!(moved > 3000, "{moved}");
+        assert_eq!(Order::of(0, 0).parts, 1);
+    }
 }

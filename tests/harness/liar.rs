@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use codec::hash::ShardRoot;
+use codec::notice::Notice;
 use codec::shard_file::{BlockEntry, Outline, ShardIdentity, TableBuilder};
 use codec::{CheckpointId, JobTag, OwnerId, Version};
 use protocol::identity::{Identity, Peer};
@@ -23,131 +24,13 @@ use quinn::{Connection, Endpoint, RecvStream, SendStream};
 
 use crate::replay::Replay;
 
+pub use crate::lies::{Kind, Lie};
+
 /// Longest wait for a client.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// How far a clock is ahead that lies.
 const AHEAD: Duration = Duration::from_secs(3 * 365 * 86_400);
-
-/// Ways to be wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lie {
-    /// It does as it should.
-    None,
-    /// One bit of every answer with blocks is flipped.
-    FlipsBits,
-    /// Blocks come in another order.
-    SwapsBlocks,
-    /// Answers with blocks end too early.
-    Truncates,
-    /// Blocks of another shard, or of another checkpoint.
-    ServesAnotherShard,
-    /// Only the oldest checkpoint of a job is shown.
-    HidesNewVersions,
-    /// It says that it has nothing.
-    HidesEverything,
-    /// It shows a manifest with a changed byte.
-    ForgesManifests,
-    /// It shows manifests of other jobs as those of the job that was asked for.
-    MixesJobsUp,
-    /// It claims to hold shards that it never got.
-    ClaimsShards,
-    /// It acknowledges what it throws away.
-    StoresNothing,
-    /// It acknowledges another root than that of what it got.
-    AcknowledgesAnotherRoot,
-    /// Blocks come a byte at a time.
-    Drips,
-    /// It announces and sends far more than was asked for.
-    AnswersTooMuch,
-    /// It sends frames that say to be as long as can be.
-    SendsHugeFrames,
-    /// It sends noise.
-    SendsNoise,
-    /// It says that the version is taken, and the next free one is the last there is.
-    TakesAllVersions,
-    /// It has no room, and tells other donors that it holds every shard they ask for.
-    ClaimsToHoldAll,
-    /// It acknowledges what it should store, and keeps other bytes.
-    StoresOther,
-    /// It never answers.
-    IsSilent,
-    /// It ends the connection when it gets a request of this kind.
-    HangsUpAt(Kind),
-    /// It shows records of zeros, as long as can be, without end.
-    FloodsFind,
-    /// It shows the first of its records again and again.
-    RepeatsFind,
-    /// It stores and shows everything, and does not listen when something is to be removed.
-    IsDeaf,
-    /// It says that it removes what is to be removed, and keeps it, shows it, and brings it back to
-    /// other donors ([`Liar::bring_back`]).
-    ReplaysDeleted,
-    /// It has no room, and its clock is years ahead.
-    ClockAhead,
-}
-
-/// Kinds of requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// `Status`.
-    Status,
-    /// `Claim`.
-    Claim,
-    /// `PutShard`, after the first block.
-    Put,
-    /// `PutShard`, instead of the acknowledgement.
-    Stored,
-    /// `Commit`.
-    Commit,
-    /// `Find`.
-    Find,
-    /// `Outline`.
-    Outline,
-    /// `Page`.
-    Page,
-    /// `Rows`, in the middle of the answer.
-    Rows,
-}
-
-impl Lie {
-    /// All of them.
-    pub const ALL: [Self; 33] = [
-        Self::FlipsBits,
-        Self::SwapsBlocks,
-        Self::Truncates,
-        Self::ServesAnotherShard,
-        Self::HidesNewVersions,
-        Self::HidesEverything,
-        Self::ForgesManifests,
-        Self::MixesJobsUp,
-        Self::ClaimsShards,
-        Self::StoresNothing,
-        Self::AcknowledgesAnotherRoot,
-        Self::Drips,
-        Self::AnswersTooMuch,
-        Self::SendsHugeFrames,
-        Self::SendsNoise,
-        Self::TakesAllVersions,
-        Self::ClaimsToHoldAll,
-        Self::StoresOther,
-        Self::IsSilent,
-        Self::HangsUpAt(Kind::Status),
-        Self::HangsUpAt(Kind::Claim),
-        Self::HangsUpAt(Kind::Put),
-        Self::HangsUpAt(Kind::Stored),
-        Self::HangsUpAt(Kind::Commit),
-        Self::HangsUpAt(Kind::Find),
-        Self::HangsUpAt(Kind::Outline),
-        Self::HangsUpAt(Kind::Page),
-        Self::HangsUpAt(Kind::Rows),
-        Self::FloodsFind,
-        Self::RepeatsFind,
-        Self::IsDeaf,
-        Self::ReplaysDeleted,
-        Self::ClockAhead,
-    ];
-}
 
 /// A shard in memory.
 #[derive(Clone, Debug, Default)]
@@ -379,20 +262,22 @@ impl Serving {
                 first,
                 count,
             } => self.rows(shard, first, count).await,
-            Request::Forget { .. } if self.lie == Lie::IsDeaf => {
+            Request::Forget { .. } | Request::Notice { .. } if self.lie == Lie::IsDeaf => {
                 let refusal = Refusal::new(Code::NoSpace, "I hear nothing");
                 self.say(&Response::Refused(refusal)).await
             }
-            Request::Notice { .. } if self.lie == Lie::ReplaysDeleted => {
-                self.say(&Response::Noted).await
+            Request::Notice { .. } if self.lie == Lie::RefusesNotices => {
+                let refusal = Refusal::new(Code::BadRequest, "");
+                self.say(&Response::Refused(refusal)).await
             }
+            Request::Notice { notice } => self.hear(notice).await,
             Request::Notices { .. }
                 if matches!(self.lie, Lie::ClockAhead | Lie::ReplaysDeleted) =>
             {
                 self.notices().await
             }
             Request::Forget { checkpoint } => {
-                let keeps = self.lie == Lie::ReplaysDeleted;
+                let keeps = matches!(self.lie, Lie::ReplaysDeleted | Lie::RefusesNotices);
                 let existed = self.with_held(|held| {
                     held.contains_key(&checkpoint) && (keeps || held.remove(&checkpoint).is_some())
                 });
@@ -477,6 +362,18 @@ impl Serving {
             of_job.map(|one| one.version.0).max()
         });
         Version(newest.unwrap_or(0) + 1)
+    }
+
+    /// Removes what its owner says is gone.
+    async fn hear(&mut self, notice: Vec<u8>) -> Result<()> {
+        let notice = Notice::parse(notice)?;
+        let words = notice.words();
+        if self.lie != Lie::ReplaysDeleted {
+            self.with_held(|held| {
+                held.retain(|id, one| one.owner != words.owner || !words.gone.contains(id));
+            });
+        }
+        self.say(&Response::Noted).await
     }
 
     /// It has heard nothing of any job, and says what time it is.

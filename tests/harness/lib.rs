@@ -6,6 +6,7 @@ pub mod damage;
 pub mod grid;
 pub mod image;
 pub mod liar;
+mod lies;
 mod members;
 pub mod mixed;
 pub mod net;

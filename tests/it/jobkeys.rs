@@ -27,14 +27,14 @@ use tests::{Grid, Outcome, image};
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// Makes a job key as the file `name`.
-fn key_for(grid: &Grid, scope: &str, name: &str, more: &[&str]) -> Result<()> {
+pub(crate) fn key_for(grid: &Grid, scope: &str, name: &str, more: &[&str]) -> Result<()> {
     let make = ["key", "for-job", "--job", scope, "-o", name];
     grid.run(make.iter().chain(more))?.expect(0)?;
     Ok(())
 }
 
 /// Runs a command with a job key, as on a machine that has nothing else of the owner.
-fn run_with(grid: &Grid, key: &str, args: &[&str]) -> Result<Outcome> {
+pub(crate) fn run_with(grid: &Grid, key: &str, args: &[&str]) -> Result<Outcome> {
     let mut command = grid.command(args)?;
     command
         .env("CKPT_KEY_FILE", grid.path(key))
@@ -43,7 +43,7 @@ fn run_with(grid: &Grid, key: &str, args: &[&str]) -> Result<Outcome> {
     tests::program::run(&mut command)
 }
 
-fn save(grid: &Grid, job: &str, seed: u64) -> Result<Vec<u8>> {
+pub(crate) fn save(grid: &Grid, job: &str, seed: u64) -> Result<Vec<u8>> {
     let bytes = image::memory(1 << 20, seed);
     fs::write(grid.path("image"), &bytes)?;
     grid.run(["save", "--job", job, "--keep", "9", "image"])?
@@ -179,6 +179,11 @@ fn what_a_void_key_saved_is_marked_and_taken_only_by_its_version() -> Result<()>
     let list = grid.run(["--json", "list", "--job", "42"])?.expect(0)?;
     let void = listed(&list)?.into_iter().filter(|one| one.2).count();
     ensure!(void == 12, "{list}");
+    let list = grid.run(["list", "--job", "42"])?.expect(0)?;
+    let text = String::from_utf8_lossy(&list.stdout).into_owned();
+    let marked = text.lines().filter(|line| line.contains(", void key"));
+    ensure!(marked.count() == 12, "{text}");
+    ensure!(text.contains("restored only with --version"), "{text}");
     let by_version = grid.run(["restore", "--job", "42", "--version", "5", "-o", "-"])?;
     ensure!(by_version.expect(0)?.stdout == junk);
     tests::program::wait_until("the host that was away has heard", LIMIT, || {
@@ -196,13 +201,14 @@ fn what_a_void_key_saved_is_marked_and_taken_only_by_its_version() -> Result<()>
 }
 
 /// Whoever is root where job 42 runs: its key, and a program of its own.
-struct Root {
+pub(crate) struct Root {
     runtime: tokio::runtime::Runtime,
     connections: Vec<Connection>,
+    keys: Keys,
 }
 
 impl Root {
-    fn new(grid: &Grid, key: &str) -> Result<Self> {
+    pub(crate) fn new(grid: &Grid, key: &str) -> Result<Self> {
         let AnyKey::Job(identity) = read_any_key(&grid.path(key))? else {
             bail!("not a job key");
         };
@@ -212,10 +218,21 @@ impl Root {
             .enable_all()
             .build()?;
         let connections = runtime.block_on(Self::connect(&file, &identity))?;
+        let keys = identity.job.as_deref().context("not a job key")?.clone();
         Ok(Self {
             runtime,
             connections,
+            keys: keys.into(),
         })
+    }
+
+    /// Runs a program of its own, with connections to all hosts.
+    pub(crate) fn run<F: Future<Output = Result<()>>>(
+        &self,
+        program: impl FnOnce(Vec<Connection>, Keys) -> F,
+    ) -> Result<()> {
+        let program = program(self.connections.clone(), self.keys.clone());
+        self.runtime.block_on(program)
     }
 
     async fn connect(file: &GridFile, identity: &Identity) -> Result<Vec<Connection>> {

@@ -378,3 +378,21 @@ fn what_nobody_heard_is_a_failure_and_no_removal() -> Result<()> {
     );
     Ok(())
 }
+
+/// A host that speaks today's protocol knows notices, whatever it says.
+#[test]
+fn who_says_that_it_does_not_know_notices_did_not_hear_them() -> Result<()> {
+    let grid = MixedGrid::up(3, 2)?;
+    write_images(&grid)?;
+    for _ in 0..3 {
+        grid.run(["save", "--job", "42", "--keep", "9", "first"])?
+            .expect(0)?;
+    }
+    grid.lie(Lie::RefusesNotices);
+    let forgotten = grid.run(["--json", "forget", "--job", "42", "--keep", "2"])?;
+    let forgotten = forgotten.expect(3)?.json()?;
+    let unheard = forgotten["unheard"].as_array().context("unheard")?;
+    let unheard: Vec<_> = unheard.iter().map(|one| one["host"].clone()).collect();
+    ensure!(unheard == ["h04", "h05"], "{forgotten}");
+    Ok(())
+}

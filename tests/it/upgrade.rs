@@ -247,6 +247,46 @@ fn a_client_of_yesterday_uses_daemons_of_today() -> Result<()> {
     is_gone(&grid, ckpt()?, "42", 7)
 }
 
+/// Hosts with an earlier program know no job keys: a save with one does without them from the beginning.
+#[test]
+fn a_save_with_a_job_key_does_without_hosts_that_know_no_job_keys() -> Result<()> {
+    let Some(old) = older()? else { return Ok(()) };
+    let new = ckpt()?;
+    let grid = Grid::up_of(&old, 8, &QUICK)?;
+    let upgraded = ["h01", "h02", "h03", "h04", "h05"];
+    for host in &upgraded[..4] {
+        grid.kill(host)?;
+        grid.restart()?;
+    }
+    grid.run_as(new, ["key", "for-job", "--job", "42", "-o", "job.key"])?
+        .expect(0)?;
+    let bytes = image::memory(2 << 20, 1);
+    fs::write(grid.path("image"), &bytes)?;
+    let with_key = |args: &[&str]| {
+        let mut command = grid.command(args)?;
+        command.env("CKPT_KEY_FILE", grid.path("job.key"));
+        tests::program::run(&mut command)
+    };
+    // Four hosts that know them are too few for five shards.
+    let save = ["--json", "save", "--job", "42", "image"];
+    let failed = with_key(&save)?.expect(5)?.json()?;
+    ensure!(failed.to_string().contains("h08"), "{failed}");
+    grid.kill(upgraded[4])?;
+    grid.restart()?;
+    for _ in 0..3 {
+        let saved = with_key(&save)?.expect(0)?.json()?;
+        let holders = saved["holders"].as_array().context("no holders")?;
+        let holders = holders.iter().filter_map(|one| one["host"].as_str());
+        let holders: std::collections::BTreeSet<&str> = holders.collect();
+        ensure!(holders == upgraded.into(), "{saved}");
+        // Nobody was tried in vain.
+        ensure!(saved["replaced"] == serde_json::json!([]), "{saved}");
+    }
+    let restored = with_key(&["restore", "--job", "42", "-o", "-"])?.expect(0)?;
+    ensure!(restored.stdout == bytes);
+    Ok(())
+}
+
 /// Four of eight daemons are upgraded, so of five shards at least one is on each kind.
 #[test]
 fn in_a_grid_that_is_half_upgraded_both_versions_serve_both() -> Result<()> {

@@ -135,7 +135,7 @@ impl Answer {
 
 /// How long the next record may take when `bytes` came in the time that it `took` so far; `None` when
 /// that was too slow.
-fn time_left(took: Duration, bytes: u64) -> Option<Duration> {
+pub(crate) fn time_left(took: Duration, bytes: u64) -> Option<Duration> {
     let periods = u32::try_from(1 + bytes / PACE_BYTES).unwrap_or(u32::MAX);
     let left = REQUEST_TIMEOUT.saturating_mul(periods).checked_sub(took)?;
     (!left.is_zero()).then_some(left.min(REQUEST_TIMEOUT))

@@ -8,19 +8,15 @@ use std::time::{Duration, Instant};
 use codec::grant::VoidList;
 use codec::notice::Notice;
 use codec::scope::Blinded;
-use codec::{CheckpointId, JobTag, OwnerId};
+use codec::{CheckpointId, OwnerId};
 use protocol::grid::{Grid, GridHost};
 use protocol::identity::{HostId, Identity, Peer, Revocations};
 use protocol::net::endpoint::{self, EndpointConfig, EndpointError, MTU_SMALL};
 use protocol::net::stream::{DONE, Exchange, ExchangeError, read_frame, request, write_frame};
 use protocol::wire::WireVersion;
 use protocol::wire::announcement::Announced;
-use protocol::wire::limits::{
-    NOTICES_ASKED_MAX, NOTICES_PER_JOB_MAX, PEER_ASKED_MAX, REQUEST_TIMEOUT,
-};
-use protocol::wire::message::{
-    Audit, Claim, HostStatus, NoticeRecord, Request, Response, ShardName,
-};
+use protocol::wire::limits::{PEER_ASKED_MAX, REQUEST_TIMEOUT};
+use protocol::wire::message::{Audit, Claim, HostStatus, Request, Response, ShardName};
 use quinn::{Connection, ConnectionError, Endpoint};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
@@ -424,49 +420,6 @@ impl Hosts {
             (Response::Noted, _) => Ok(()),
             _ => Err(unexpected("notice")),
         }
-    }
-
-    /// Asks a host what it heard last of some jobs. Returns its clock (Unix seconds) and what it
-    /// heard, which their owners have signed.
-    ///
-    /// # Errors
-    /// When the host does not answer as it should.
-    pub async fn notices(
-        &self,
-        host: HostIndex,
-        jobs: &[(OwnerId, JobTag)],
-    ) -> Result<(u64, Vec<Notice>), Fault> {
-        let (mut clock, mut heard) = (0, Vec::new());
-        for some in jobs.chunks(NOTICES_ASKED_MAX) {
-            let asked = Request::Notices {
-                jobs: some.to_vec(),
-            };
-            let (response, mut exchange) = self.request(host, &asked, REQUEST_TIMEOUT).await?;
-            let Response::Notices { clock: now, count } = response else {
-                return Err(unexpected("notices"));
-            };
-            if count as usize > some.len() * NOTICES_PER_JOB_MAX {
-                return Err(unexpected("notices"));
-            }
-            clock = now;
-            let mut left: BTreeSet<_> = some.iter().copied().collect();
-            for _ in 0..count {
-                let record: NoticeRecord = read_frame(&mut exchange.recv, REQUEST_TIMEOUT).await?;
-                let notice =
-                    Notice::parse(record.notice).map_err(|cause| Fault::Lied(cause.to_string()))?;
-                // Only an owner's own word is passed on.
-                if notice.grant().is_some() {
-                    return Err(unexpected("notices"));
-                }
-                let words = notice.words();
-                // Each job once, and none that nobody asked for.
-                if !left.remove(&(words.owner, words.job_tag)) {
-                    return Err(unexpected("notices"));
-                }
-                heard.push(notice);
-            }
-        }
-        Ok((clock, heard))
     }
 
     /// Reserves a version.

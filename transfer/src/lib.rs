@@ -7,6 +7,7 @@ pub mod fault;
 pub mod find;
 pub mod get;
 pub mod hosts;
+pub mod notices;
 pub mod pace;
 pub mod peers;
 pub mod put;

@@ -98,6 +98,15 @@ impl Gathered {
         self.answered.iter().map(|(host, _)| *host)
     }
 
+    /// Hosts that were slow to answer and may still serve as a spare. Whoever refuses for good, as one
+    /// does whose program is too old for a job key, would only be waited for.
+    pub(super) fn late(&self) -> impl Iterator<Item = HostIndex> {
+        let silent = self.silent.iter();
+        silent
+            .filter(|(_, fault)| !fault.is_final())
+            .map(|(host, _)| *host)
+    }
+
     /// The hosts that answered and whose program is older than this one.
     pub(super) fn older(&self) -> impl Iterator<Item = HostIndex> {
         let older = self.answered.iter();
@@ -222,12 +231,15 @@ impl Agent {
         };
         let owner = self.keys.owner();
         let notices = async {
-            let Some(job_tag) = job_tag else {
-                return Vec::new();
-            };
-            // An earlier program does not know the question.
-            let heard = self.hosts.notices(host, &[(owner, job_tag)]).await;
-            heard.map_or_else(|_| Vec::new(), |(_, heard)| heard)
+            let mut heard = Vec::new();
+            if let Some(job_tag) = job_tag {
+                let mut hearing = self.hosts.hear(host, Arc::new(vec![(owner, job_tag)]));
+                // An earlier program does not know the question.
+                while let Ok(Some(notice)) = hearing.next().await {
+                    heard.push(notice);
+                }
+            }
+            heard
         };
         let memory_max = self.resources.memory_bytes / MEMORY_SHARE;
         let enter = |shown| showing.enter(host, shown, memory_max);

@@ -65,7 +65,7 @@ impl Agent {
         if job.is_some() {
             return Ok((gathered, opened));
         }
-        let (_, said) = self.all_notices(&gathered).await;
+        let (_, said) = self.all_notices(&gathered, doing).await?;
         said.values()
             .for_each(|said| gathered.inventory.pass_over(said));
         let (opened, _) = gathered.inventory.opened(&self.keys);

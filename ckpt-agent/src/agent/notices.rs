@@ -1,11 +1,12 @@
 //! What an owner says of a job: for how long its checkpoints are kept, and which are gone.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use codec::grant::Rights;
 use codec::manifest::Format;
-use codec::notice::{GONE_MAX, Intervals, Lease, Notice, Stamp, Words, agreed_clock};
+use codec::notice::{GONE_MAX, Interval, Intervals, Lease, Notice, Stamp, Words, agreed_clock};
 use codec::scope::Blinded;
 use codec::{CheckpointId, JobId, JobTag};
 use protocol::wire::{Code, WireVersion};
@@ -17,6 +18,9 @@ use crate::core::{Fault, HostIndex};
 use crate::inventory::OpenedCheckpoint;
 use crate::report::{ExitStatus, Failure, GarbageItem, GcReport, TouchReport};
 use crate::transfer::Hosts;
+
+/// At most this part of the memory is for what was said of all jobs.
+const MEMORY_SHARE: u64 = 8;
 
 /// Seconds after its beginning from which on a save is not being committed any more.
 const SETTLED_S: u64 = 2 * 86_400;
@@ -204,7 +208,7 @@ impl Agent {
             self.needs(Rights::REMOVE, doing)?;
         }
         let (mut gathered, opened) = self.show_all(doing, None).await?;
-        let (clock, notices) = self.all_notices(&gathered).await;
+        let (clock, notices) = self.all_notices(&gathered, doing).await?;
         let everybody_answered = gathered.silent.is_empty();
         let mut garbage: BTreeMap<JobId, (Vec<Stamp>, Vec<Stamp>)> = BTreeMap::new();
         let mut items = Vec::new();
@@ -282,30 +286,89 @@ impl Agent {
     }
 
     /// What was said of each job that hosts show, and a clock that is not later than most hosts'.
-    pub(super) async fn all_notices(&self, gathered: &Gathered) -> (u64, BTreeMap<JobTag, Words>) {
+    ///
+    /// # Errors
+    /// When it does not fit into memory.
+    pub(super) async fn all_notices(
+        &self,
+        gathered: &Gathered,
+        doing: &str,
+    ) -> Result<(u64, BTreeMap<JobTag, Words>), Failure> {
         let owner = self.keys.owner();
         let all = gathered.inventory.newest_first();
         let tags = all.iter().map(|known| known.manifest.public().job_tag);
         let tags: BTreeSet<JobTag> = tags.collect();
-        let jobs: Vec<_> = tags.iter().map(|tag| (owner, *tag)).collect();
+        let jobs: Arc<Vec<_>> = Arc::new(tags.iter().map(|tag| (owner, *tag)).collect());
+        let heard = Arc::new(Mutex::new(Heard::new(
+            self.resources.memory_bytes / MEMORY_SHARE,
+        )));
         let mut asking = JoinSet::new();
         for host in gathered.hosts() {
-            let (hosts, jobs) = (self.hosts.clone(), jobs.clone());
-            asking.spawn(async move { hosts.notices(host, &jobs).await });
+            let mut hearing = self.hosts.hear(host, Arc::clone(&jobs));
+            let heard = Arc::clone(&heard);
+            asking.spawn(async move {
+                while let Ok(Some(notice)) = hearing.next().await {
+                    let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
+                    if !heard.enter(notice.words()) {
+                        break;
+                    }
+                }
+                hearing.clock()
+            });
         }
-        let (own, mut clocks) = (unix_seconds(), Vec::new());
-        let mut notices = BTreeMap::new();
-        for (clock, heard) in asking.join_all().await.into_iter().flatten() {
-            clocks.push(clock);
-            for notice in heard {
-                enter(&mut notices, notice.words());
-            }
+        let clocks = asking.join_all().await.into_iter().flatten().collect();
+        let heard = std::mem::take(&mut *heard.lock().unwrap_or_else(PoisonError::into_inner));
+        if heard.is_too_much {
+            let memory = self.resources.memory_bytes >> 20;
+            let what = format!("{doing}: what was said of all jobs does not fit into {memory} MiB");
+            let failure = Failure::new(ExitStatus::Failed, what);
+            return Err(failure.next("more memory: --memory; or fewer checkpoints: --job"));
         }
-        (agreed_clock(own, clocks).unwrap_or(own), notices)
+        let own = unix_seconds();
+        Ok((agreed_clock(own, clocks).unwrap_or(own), heard.by_job))
     }
 }
 
-/// An earlier program may know no notices at all: then what is gone goes one by one.
+/// What was said of each job, by whatever host it was heard.
+#[derive(Debug, Default)]
+struct Heard {
+    by_job: BTreeMap<JobTag, Words>,
+    bytes: u64,
+    bytes_max: u64,
+    is_too_much: bool,
+}
+
+impl Heard {
+    fn new(bytes_max: u64) -> Self {
+        Self {
+            bytes_max,
+            ..Self::default()
+        }
+    }
+
+    /// Whether there is room for more.
+    fn enter(&mut self, words: &Words) -> bool {
+        let said = self.by_job.get(&words.job_tag);
+        let before = said.map_or(0, memory_of);
+        let said = said.map_or_else(|| words.clone(), |said| said.and(words));
+        let bytes = self.bytes.saturating_sub(before) + memory_of(&said);
+        self.is_too_much |= bytes > self.bytes_max;
+        if !self.is_too_much {
+            self.bytes = bytes;
+            self.by_job.insert(words.job_tag, said);
+        }
+        !self.is_too_much
+    }
+}
+
+/// About the memory that a job's words take.
+fn memory_of(words: &Words) -> u64 {
+    let lists = size_of_val(words.gone.as_slice()) + words.intervals.len() * size_of::<Interval>();
+    (2 * size_of::<Words>() + lists) as u64
+}
+
+/// An earlier program may know no notices at all: then what is gone goes one by one. Whoever speaks
+/// today's protocol knows them.
 async fn hear_or_forget(
     hosts: &Hosts,
     host: HostIndex,
@@ -313,21 +376,14 @@ async fn hear_or_forget(
     gone: Vec<CheckpointId>,
 ) -> Result<(), Fault> {
     let mut heard = hosts.notice(host, &notice?).await;
-    if matches!(&heard, Err(fault) if fault.is_refused_as(Code::BadRequest)) {
+    let is_unknown = matches!(&heard, Err(fault) if fault.is_refused_as(Code::BadRequest));
+    if is_unknown && matches!(hosts.spoken(host).await, Ok(WireVersion::One)) {
         heard = Ok(());
         for checkpoint in gone {
             heard = heard.and(hosts.forget(host, checkpoint).await.map(|_| ()));
         }
     }
     heard
-}
-
-fn enter(notices: &mut BTreeMap<JobTag, Words>, words: &Words) {
-    let said = match notices.get(&words.job_tag) {
-        Some(said) => said.and(words),
-        None => words.clone(),
-    };
-    notices.insert(words.job_tag, said);
 }
 
 /// Why a checkpoint is kept for nothing, if it is; `age` newer ones of its job are not.
@@ -365,4 +421,42 @@ fn why_garbage(
         return Some("superseded");
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use codec::OwnerId;
+
+    use super::*;
+
+    fn words(job: u8, number: u64, gone: u8) -> Words {
+        let stamps = [gone, gone + 100].map(|at| Stamp {
+            created: at.into(),
+            checkpoint: CheckpointId([at; 16]),
+        });
+        Words {
+            owner: OwnerId([1; 32]),
+            job_tag: JobTag([job; 32]),
+            number,
+            lease: None,
+            gone: vec![CheckpointId([gone; 16])],
+            intervals: Intervals::default().with(&stamps[..1]),
+        }
+    }
+
+    #[test]
+    fn what_many_hosts_say_of_a_job_is_kept_once_and_within_its_memory() {
+        let each = memory_of(&words(1, 1, 1));
+        let mut heard = Heard::new(10 * each);
+        for _ in 0..1000 {
+            assert!(heard.enter(&words(1, 1, 1)));
+        }
+        assert_eq!(heard.bytes, each);
+        assert!(heard.enter(&words(1, 2, 2)), "what another host heard");
+        assert_eq!(heard.by_job[&JobTag([1; 32])].gone.len(), 2);
+        let jobs = (2..100).take_while(|job| heard.enter(&words(*job, 1, 1)));
+        let jobs = jobs.count();
+        assert!((5..10).contains(&jobs), "{jobs}");
+        assert!(heard.is_too_much && heard.bytes <= heard.bytes_max);
+    }
 }

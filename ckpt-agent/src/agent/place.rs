@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use codec::{JobId, Redundancy};
 use placement::objective::{Score, Width};
+use protocol::wire::WireVersion;
 use tokio::task::JoinSet;
 
 use super::gather::{Gathered, Patience};
@@ -198,7 +199,11 @@ impl Agent {
         now: u64,
     ) -> Vec<HostView> {
         let mut names = DomainNames::default();
-        let views = gathered.answered.iter().filter_map(|(host, told)| {
+        // Only the second format says by which grant something was signed.
+        let may_sign = |spoken| self.keys.grant().is_none() || spoken >= WireVersion::Two;
+        let answered = gathered.answered.iter();
+        let able = answered.filter(|(_, told)| may_sign(told.spoken));
+        let views = able.filter_map(|(host, told)| {
             let entry = self.hosts.entry(*host)?;
             let seen = knowledge.host(entry.id);
             Some(HostView {

@@ -96,8 +96,7 @@ impl Agent {
         };
         let base = self.base_for(&gathered, &request).await;
         plan.base = base.as_ref().map(|base| base.reference);
-        // A host that was slow to answer may still serve as a spare.
-        let slow = gathered.silent.iter().map(|(host, _)| *host);
+        let slow = gathered.late();
         let chosen = placed
             .iter()
             .flat_map(|placed| placed.order.iter().copied());

@@ -293,9 +293,8 @@ impl Report {
 
     fn add(&mut self, held: &mut BTreeMap<Key, Held>, found: Found) {
         let (owner, claim) = match &found {
-            Found::Manifest { owner, claim, .. } | Found::Shard { owner, claim, .. } => {
-                (*owner, *claim)
-            }
+            Found::Manifest { whose, claim, .. } => (whose.member, *claim),
+            Found::Shard { owner, claim, .. } => (*owner, *claim),
             Found::Notice(_) => return,
             Found::Damaged { path, why } | Found::Unreadable { path, why } => {
                 let path = path.display().to_string();

@@ -2,9 +2,9 @@
 //!
 //! Kept, never counted on the disk while serving.
 
-use std::collections::BTreeMap;
-
 use codec::OwnerId;
+
+use super::places::{Tally, Who};
 
 /// Files take whole blocks of the file system.
 const DISK_BLOCK: u64 = 4096;
@@ -58,28 +58,49 @@ pub struct Ledger {
     promised: u64,
     /// Bytes of the promised ones that are on the disk already.
     written: u64,
-    /// Bytes stored for and promised to each owner.
-    owners: BTreeMap<OwnerId, u64>,
+    /// Bytes stored for and promised to each owner, and each grant.
+    owners: Tally<OwnerId>,
 }
 
 /// A promise of space to an owner; the ledger owes it until it is [`Ledger::release`]d.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promise {
-    owner: OwnerId,
+    who: Who<OwnerId>,
     bytes: u64,
     written: u64,
 }
 
 /// There is not enough space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{wanted} bytes wanted, {left} left{}", if *share { " of this submitter's share" } else { "" })]
+#[error("{wanted} bytes wanted, {left} left{}", .of.words())]
 pub struct NoSpace {
     /// Bytes that were asked for.
     pub wanted: u64,
     /// Bytes that could have been had.
     pub left: u64,
-    /// Whether it is the owner's share that is used up, and not the host's space.
-    pub share: bool,
+    /// What is used up.
+    pub of: Whole,
+}
+
+/// That of which there is not enough left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whole {
+    /// The host's space.
+    Host,
+    /// What one owner may have of it.
+    OwnersShare,
+    /// What one grant may have of its owner's share.
+    GrantsHalf,
+}
+
+impl Whole {
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Host => "",
+            Self::OwnersShare => " of this submitter's share",
+            Self::GrantsHalf => " of this job key's half of its owner's share",
+        }
+    }
 }
 
 impl Default for Ledger {
@@ -91,14 +112,14 @@ impl Default for Ledger {
 
 impl Ledger {
     /// An empty host that lends `capacity` bytes, all of them to anybody.
-    pub const fn new(capacity: u64) -> Self {
+    pub fn new(capacity: u64) -> Self {
         Self {
             capacity,
             share: u64::MAX,
             stored: 0,
             promised: 0,
             written: 0,
-            owners: BTreeMap::new(),
+            owners: Tally::default(),
         }
     }
 
@@ -118,9 +139,9 @@ impl Ledger {
         self.stored.saturating_add(self.promised)
     }
 
-    /// Bytes that are stored for or promised to `owner`.
+    /// Bytes that are stored for or promised to `owner`, for itself and for whom it lets act.
     pub fn used_by(&self, owner: OwnerId) -> u64 {
-        self.owners.get(&owner).copied().unwrap_or(0)
+        self.owners.of_member(Who::itself(owner))
     }
 
     /// Bytes that can still be had when the disk has `free` bytes that may be used.
@@ -129,19 +150,40 @@ impl Ledger {
         self.capacity.saturating_sub(self.used()).min(on_disk)
     }
 
-    /// The same for `owner`, who has a share only.
-    pub fn left_for(&self, owner: OwnerId, free: u64) -> u64 {
-        let share = self.share.saturating_sub(self.used_by(owner));
-        self.left(free).min(share)
+    /// The same for an owner, who has a share only, or for one that acts by its grant, which has half of
+    /// that share.
+    pub fn left_for(&self, who: impl Into<Who<OwnerId>>, free: u64) -> u64 {
+        let who = who.into();
+        self.left(free)
+            .min(self.left_of_share(who))
+            .min(self.left_of_half(who))
     }
 
-    /// Promises `bytes` to `owner`.
+    fn left_of_share(&self, who: Who<OwnerId>) -> u64 {
+        self.share.saturating_sub(self.owners.of_member(who))
+    }
+
+    /// No limit for who acts for itself.
+    fn left_of_half(&self, who: Who<OwnerId>) -> u64 {
+        if who.grant.is_none() {
+            return u64::MAX;
+        }
+        let half = self.share.min(self.capacity) / 2;
+        half.saturating_sub(self.owners.of_grant(who))
+    }
+
+    /// Promises `bytes` to `who`.
     ///
     /// # Errors
     /// When there are not as many left.
-    pub fn promise(&mut self, owner: OwnerId, bytes: u64, free: u64) -> Result<Promise, NoSpace> {
+    pub fn promise(
+        &mut self,
+        who: impl Into<Who<OwnerId>>,
+        bytes: u64,
+        free: u64,
+    ) -> Result<Promise, NoSpace> {
         let mut promise = Promise {
-            owner,
+            who: who.into(),
             bytes: 0,
             written: 0,
         };
@@ -154,26 +196,39 @@ impl Ledger {
     /// # Errors
     /// When there are not as many left; the promise then stays as it was.
     pub fn extend(&mut self, promise: &mut Promise, bytes: u64, free: u64) -> Result<(), NoSpace> {
-        self.check(promise.owner, bytes, free)?;
+        self.check(promise.who, bytes, free)?;
         promise.bytes += bytes;
         self.promised += bytes;
-        self.gain(promise.owner, bytes);
+        self.owners.add(promise.who, bytes);
         Ok(())
     }
 
-    /// Whether `bytes` could be promised to `owner`.
+    /// Whether `bytes` could be promised to `who`.
     ///
     /// # Errors
     /// When there are not as many left.
-    pub fn check(&self, owner: OwnerId, bytes: u64, free: u64) -> Result<(), NoSpace> {
-        let left = self.left_for(owner, free);
+    pub fn check(
+        &self,
+        who: impl Into<Who<OwnerId>>,
+        bytes: u64,
+        free: u64,
+    ) -> Result<(), NoSpace> {
+        let who = who.into();
+        let left = self.left_for(who, free);
         if bytes <= left {
             return Ok(());
         }
+        let of = if bytes > self.left(free) {
+            Whole::Host
+        } else if bytes > self.left_of_share(who) {
+            Whole::OwnersShare
+        } else {
+            Whole::GrantsHalf
+        };
         Err(NoSpace {
             wanted: bytes,
             left,
-            share: bytes <= self.left(free),
+            of,
         })
     }
 
@@ -189,33 +244,19 @@ impl Ledger {
     pub fn release(&mut self, promise: Promise) {
         self.promised -= promise.bytes;
         self.written -= promise.written;
-        self.lose(promise.owner, promise.bytes);
+        self.owners.take(promise.who, promise.bytes);
     }
 
-    /// Adds a file of `len` bytes of `owner`.
-    pub fn store(&mut self, owner: OwnerId, len: u64) {
+    /// Adds a file of `len` bytes of `who`.
+    pub fn store(&mut self, who: impl Into<Who<OwnerId>>, len: u64) {
         self.stored = self.stored.saturating_add(charge(len));
-        self.gain(owner, charge(len));
+        self.owners.add(who.into(), charge(len));
     }
 
-    /// Takes a file of `len` bytes of `owner` out again.
-    pub fn remove(&mut self, owner: OwnerId, len: u64) {
+    /// Takes a file of `len` bytes of `who` out again.
+    pub fn remove(&mut self, who: impl Into<Who<OwnerId>>, len: u64) {
         self.stored = self.stored.saturating_sub(charge(len));
-        self.lose(owner, charge(len));
-    }
-
-    fn gain(&mut self, owner: OwnerId, bytes: u64) {
-        let used = self.owners.entry(owner).or_default();
-        *used = used.saturating_add(bytes);
-    }
-
-    fn lose(&mut self, owner: OwnerId, bytes: u64) {
-        let left = self.used_by(owner).saturating_sub(bytes);
-        if left == 0 {
-            self.owners.remove(&owner);
-        } else {
-            self.owners.insert(owner, left);
-        }
+        self.owners.take(who.into(), charge(len));
     }
 }
 
@@ -241,7 +282,7 @@ mod tests {
         let refused = NoSpace {
             wanted: 4_001,
             left: 4_000,
-            share: false,
+            of: Whole::Host,
         };
         assert_eq!(ledger.promise(BOB, 4_001, 1 << 40), Err(refused));
         ledger.release(promise);
@@ -256,10 +297,8 @@ mod tests {
         assert_eq!(ledger.left_for(ANN, u64::MAX), 4 << 20);
         assert_eq!(ledger.left_for(BOB, u64::MAX), 10 << 20);
         let refused = ledger.promise(ANN, 5 << 20, u64::MAX).unwrap_err();
-        assert!(
-            refused.share && refused.to_string().contains("share"),
-            "{refused}"
-        );
+        assert_eq!(refused.of, Whole::OwnersShare);
+        assert!(refused.to_string().contains("share"), "{refused}");
         let promise = ledger.promise(ANN, 4 << 20, u64::MAX).unwrap();
         assert_eq!(ledger.left_for(ANN, u64::MAX), 0);
         assert!(ledger.promise(BOB, 10 << 20, u64::MAX).is_ok());
@@ -267,6 +306,34 @@ mod tests {
         ledger.remove(ANN, 6 << 20);
         assert_eq!(ledger.used_by(ANN), 0);
         assert_eq!(ledger.left_for(ANN, u64::MAX), 10 << 20);
+    }
+
+    #[test]
+    fn one_grant_gets_half_of_its_owners_share() {
+        let granted = |grant| Who {
+            member: ANN,
+            grant: Some(OwnerId([grant; 32])),
+        };
+        let mut ledger = Ledger::new(100 << 20);
+        ledger.lend(100 << 20, 40 << 20);
+        let promise = ledger.promise(granted(7), 12 << 20, u64::MAX).unwrap();
+        ledger.store(granted(7), 8 << 20);
+        let refused = ledger.promise(granted(7), 1, u64::MAX).unwrap_err();
+        assert_eq!((refused.of, refused.left), (Whole::GrantsHalf, 0));
+        assert!(refused.to_string().contains("job key"), "{refused}");
+        // The owner and its other grants have the other half.
+        assert_eq!(ledger.left_for(granted(8), u64::MAX), 20 << 20);
+        assert_eq!(ledger.left_for(ANN, u64::MAX), 20 << 20);
+        ledger.store(ANN, 15 << 20);
+        assert_eq!(ledger.left_for(granted(8), u64::MAX), 5 << 20);
+        assert_eq!(ledger.left_for(BOB, u64::MAX), 40 << 20);
+        ledger.release(promise);
+        assert_eq!(ledger.left_for(granted(7), u64::MAX), 12 << 20);
+        ledger.remove(granted(7), 8 << 20);
+        assert_eq!(ledger.used_by(ANN), 15 << 20);
+        // Without a quota it is half of what the host lends.
+        ledger.lend(100 << 20, u64::MAX);
+        assert_eq!(ledger.left_for(granted(7), u64::MAX), 50 << 20);
     }
 
     #[test]

@@ -8,6 +8,7 @@
 )]
 
 pub mod audits;
+pub mod by_key;
 pub mod catalog;
 pub mod histories;
 pub mod ledger;

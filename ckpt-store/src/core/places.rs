@@ -40,9 +40,15 @@ impl<K> Who<K> {
     }
 }
 
+impl<K> From<K> for Who<K> {
+    fn from(member: K) -> Self {
+        Self::itself(member)
+    }
+}
+
 /// How much each member has, and each grant of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Tally<K: Ord>(BTreeMap<Who<K>, u64>);
+pub(super) struct Tally<K: Ord>(BTreeMap<Who<K>, u64>);
 
 impl<K: Ord> Default for Tally<K> {
     fn default() -> Self {
@@ -55,12 +61,12 @@ impl<K: Ord + Copy> Tally<K> {
         self.0.get(&who).copied().unwrap_or(0)
     }
 
-    fn of_member(&self, who: Who<K>) -> u64 {
+    pub(super) fn of_member(&self, who: Who<K>) -> u64 {
         self.get(Who::itself(who.member))
     }
 
     /// Zero for who acts for itself: then only the member counts.
-    fn of_grant(&self, who: Who<K>) -> u64 {
+    pub(super) fn of_grant(&self, who: Who<K>) -> u64 {
         who.grant.map_or(0, |_| self.get(who))
     }
 
@@ -74,11 +80,11 @@ impl<K: Ord + Copy> Tally<K> {
         }
     }
 
-    fn add(&mut self, who: Who<K>, count: u64) {
+    pub(super) fn add(&mut self, who: Who<K>, count: u64) {
         self.change(who, |before| before.saturating_add(count));
     }
 
-    fn take(&mut self, who: Who<K>, count: u64) {
+    pub(super) fn take(&mut self, who: Who<K>, count: u64) {
         self.change(who, |before| before.saturating_sub(count));
     }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use codec::{OwnerId, ShardIndex};
 
+use super::by_key::ByKey;
 use super::{Key, Millis};
 
 /// A host that failed a proof is not asked for the same shard again for at most this long.
@@ -58,7 +59,7 @@ pub struct Proofs {
     valid: Duration,
     hosts: Vec<OwnerId>,
     numbers: BTreeMap<OwnerId, HostNumber>,
-    of: BTreeMap<Key, Vec<Entry>>,
+    of: ByKey<Vec<Entry>>,
 }
 
 impl Proofs {
@@ -68,7 +69,7 @@ impl Proofs {
             valid,
             hosts: Vec::new(),
             numbers: BTreeMap::new(),
-            of: BTreeMap::new(),
+            of: ByKey::new(),
         }
     }
 
@@ -86,7 +87,7 @@ impl Proofs {
             self.hosts.push(host);
             next
         });
-        let entries = self.of.entry(key).or_default();
+        let entries = self.of.or_default(key);
         let is_same = |one: &Entry| (one.host, one.shard) == (host, shard);
         let was_proved = entries.iter().any(|one| is_same(one) && one.was_proved);
         entries.retain(|one| !is_same(one));
@@ -140,7 +141,7 @@ impl Proofs {
 
     /// Forgets all checkpoints but those that `is_held` names.
     pub fn retain(&mut self, is_held: impl Fn(&Key) -> bool) {
-        self.of.retain(|key, _| is_held(key));
+        self.of.retain(is_held);
     }
 }
 

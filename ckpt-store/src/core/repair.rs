@@ -12,6 +12,7 @@ use codec::{OwnerId, Redundancy, ShardIndex};
 use placement::AvailabilityBitmap;
 use placement::bitmap::{Availability, SLOT_SECONDS, SLOTS, Slot};
 
+use super::by_key::ByKey;
 use super::proofs::{Proofs, Standing, assign};
 use super::{Key, Millis};
 
@@ -237,7 +238,7 @@ pub struct Watch {
     /// Shortest time that is waited for anything. The turns of the holders are as far apart, or a
     /// quarter of the patience with a shard if that is more.
     least: Duration,
-    missing: BTreeMap<Key, Vec<Missing>>,
+    missing: ByKey<Vec<Missing>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -271,7 +272,7 @@ impl Watch {
                 continue;
             }
             let spare = situation.spare();
-            let known = self.missing.entry(key).or_default();
+            let known = self.missing.or_default(key);
             // What is there again begins anew.
             known.retain(|one| missing.contains(&one.shard));
             for shard in missing {
@@ -318,7 +319,7 @@ impl Watch {
 
     /// Forgets all checkpoints but those that `is_held` names.
     pub fn retain(&mut self, is_held: impl Fn(&Key) -> bool) {
-        self.missing.retain(|key, _| is_held(key));
+        self.missing.retain(is_held);
     }
 }
 
@@ -366,7 +367,7 @@ impl Caretaker {
         Self {
             watch: Watch {
                 least,
-                missing: BTreeMap::new(),
+                missing: ByKey::new(),
             },
             proofs: Proofs::new(valid),
             looks: 0,
@@ -493,12 +494,11 @@ impl Caretaker {
         let count = self.watch.missing.len();
         let step = usize::try_from(self.looks).unwrap_or(0).wrapping_mul(most);
         let first = if count > most { step % count } else { 0 };
-        let keys = self.watch.missing.keys();
-        keys.clone()
+        let keys = || self.watch.missing.iter().map(|(key, _)| key);
+        keys()
             .skip(first)
-            .chain(keys.take(first))
+            .chain(keys().take(first))
             .take(most)
-            .copied()
             .collect()
     }
 

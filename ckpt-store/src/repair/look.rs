@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use codec::notice::Notice;
 use codec::{CheckpointId, OwnerId, ShardIndex};
 use protocol::wire::Code;
 use tokio::sync::Semaphore;
@@ -15,7 +16,8 @@ use super::links::Around;
 use crate::core::Key;
 use crate::core::notices::Job;
 use crate::core::repair::{Caretaker, Situation};
-use crate::shards::{Holding, StoreError};
+use crate::serve::Clock;
+use crate::shards::{Holding, Store, StoreError};
 
 /// Hosts that are asked at once what they hold.
 const ASKED_AT_ONCE: usize = 32;
@@ -23,8 +25,8 @@ const ASKED_AT_ONCE: usize = 32;
 /// Hosts that are asked at once what owners said.
 const HEARD_AT_ONCE: usize = 4;
 
-/// Jobs that a host is asked about at once: what it heard of all of them has to find room in memory.
-const JOBS_AT_ONCE: usize = 128;
+/// Notices that are entered at once.
+const ENTERED_AT_ONCE: usize = 16;
 
 /// What hosts say of some checkpoints.
 #[derive(Debug, Default)]
@@ -153,36 +155,23 @@ impl Repairer {
             let (Some(host), id) = (around.index(id), *id) else {
                 continue;
             };
-            let (hosts, jobs) = (around.hosts.clone(), Arc::clone(&jobs));
+            let mut hearing = around.hosts.hear(host, Arc::clone(&jobs));
             let places = Arc::clone(&places);
             let (store, clock) = (Arc::clone(&self.store), self.clock);
             asking.spawn(async move {
                 let _place = places.acquire().await;
-                let mut time = None;
-                for some in jobs.chunks(JOBS_AT_ONCE) {
-                    let (now, heard) = hosts.notices(host, some).await?;
-                    time = Some(now);
-                    if heard.is_empty() {
-                        continue;
+                loop {
+                    let mut some = Vec::new();
+                    while some.len() < ENTERED_AT_ONCE
+                        && let Some(notice) = hearing.next().await?
+                    {
+                        some.push(notice);
                     }
-                    let (store, now, own_clock) =
-                        (Arc::clone(&store), clock.now(), clock.unix_seconds());
-                    let entering = tokio::task::spawn_blocking(move || {
-                        let removed = heard
-                            .iter()
-                            .map(|notice| store.notice(now, own_clock, notice));
-                        removed.sum::<Result<usize, StoreError>>()
-                    });
-                    match entering.await {
-                        Ok(Ok(0)) => {}
-                        Ok(Ok(removed)) => info!(removed, "what is not wanted any more is removed"),
-                        Ok(Err(cause)) => {
-                            warn!(%cause, "what is not wanted any more is still here");
-                        }
-                        Err(panicked) => warn!(%panicked, "a thread ended"),
+                    if some.is_empty() {
+                        return Ok::<_, Fault>(hearing.clock().map(|time| (id, time)));
                     }
+                    enter(Arc::clone(&store), clock, some).await;
                 }
-                Ok::<_, Fault>(time.map(|time| (id, time)))
             });
         }
         let mut clocks = BTreeMap::new();
@@ -194,6 +183,23 @@ impl Repairer {
             }
         }
         clocks
+    }
+}
+
+/// Enters what owners said, and removes what is gone.
+async fn enter(store: Arc<Store>, clock: Clock, heard: Vec<Notice>) {
+    let entering = tokio::task::spawn_blocking(move || {
+        let (now, own_clock) = (clock.now(), clock.unix_seconds());
+        let removed = heard
+            .iter()
+            .map(|notice| store.notice(now, own_clock, notice));
+        removed.sum::<Result<usize, StoreError>>()
+    });
+    match entering.await {
+        Ok(Ok(0)) => {}
+        Ok(Ok(removed)) => info!(removed, "what is not wanted any more is removed"),
+        Ok(Err(cause)) => warn!(%cause, "what is not wanted any more is still here"),
+        Err(panicked) => warn!(%panicked, "a thread ended"),
     }
 }
 

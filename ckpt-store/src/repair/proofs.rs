@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use codec::manifest::Manifest;
+use codec::manifest::{Manifest, Public};
 use codec::proof::Spot;
 use codec::{OwnerId, ShardIndex};
 use protocol::wire::Code;
@@ -17,6 +17,7 @@ use super::{RepairError, Repairer};
 use crate::core::Key;
 use crate::core::proofs::Budget;
 use crate::core::repair::{Caretaker, Situation, Wanted};
+use crate::shards::StoreError;
 
 /// Proofs that are asked for at once.
 const PROOFS_AT_ONCE: usize = 16;
@@ -86,10 +87,10 @@ impl Repairer {
             let Some(host) = around.index(&one.host) else {
                 continue;
             };
-            let (hosts, manifest) = (around.hosts.clone(), self.manifest(one.key));
+            let (hosts, public) = (around.hosts.clone(), self.public(one.key));
             asking.spawn(async move {
-                let asked = match manifest.await {
-                    Ok(manifest) => prove(&hosts, host, &manifest, one.shard).await,
+                let asked = match public.await {
+                    Ok(public) => prove(&hosts, host, &public, one.shard).await,
                     Err(_) => (Outcome::Unknown, 0),
                 };
                 (one, asked)
@@ -122,11 +123,11 @@ impl Repairer {
         shard: ShardIndex,
         holder: OwnerId,
     ) -> bool {
-        let (Some(host), Ok(manifest)) = (around.index(&holder), self.manifest(key).await) else {
+        let (Some(host), Ok(public)) = (around.index(&holder), self.public(key).await) else {
             return false;
         };
         for _ in 0..PARTS_BEFORE_REMOVAL {
-            let (outcome, bytes) = prove(&around.hosts, host, &manifest, shard).await;
+            let (outcome, bytes) = prove(&around.hosts, host, &public, shard).await;
             self.enter(around, caretaker, key, (shard, holder), outcome, bytes);
             if outcome != Outcome::Proved {
                 return false;
@@ -172,16 +173,27 @@ impl Repairer {
             Ok(reading.await??)
         }
     }
+
+    /// Reads what everybody may know of a checkpoint: what a proof needs of a manifest, some of which are
+    /// long.
+    fn public(&self, key: Key) -> impl Future<Output = Result<Public, RepairError>> + use<> {
+        let store = Arc::clone(&self.store);
+        async move {
+            let reading =
+                tokio::task::spawn_blocking(move || Ok(store.manifest(key)?.public().clone()));
+            let read: Result<Public, StoreError> = reading.await?;
+            Ok(read?)
+        }
+    }
 }
 
 /// Asks a host for a random part of a shard.
 async fn prove(
     hosts: &Hosts,
     host: HostIndex,
-    manifest: &Manifest,
+    public: &Public,
     shard: ShardIndex,
 ) -> (Outcome, u64) {
-    let public = manifest.public();
     let spot = Spot {
         row: rand::random::<u64>() % public.rows.max(1),
         draw: rand::random(),

@@ -456,8 +456,8 @@ impl Exchange<'_> {
     }
 
     async fn status(&mut self) -> Result<(), Answer> {
-        let (store, owner) = (Arc::clone(&self.host.store), self.peer.account());
-        let usage = blocking(move || Ok(store.usage(Some(owner)))).await?;
+        let (store, who) = (Arc::clone(&self.host.store), who(self.peer));
+        let usage = blocking(move || Ok(store.usage(Some(who)))).await?;
         let status = HostStatus {
             name: self.host.name.clone(),
             software: env!("CARGO_PKG_VERSION").to_owned(),
@@ -474,7 +474,7 @@ impl Exchange<'_> {
 
     async fn claim(&mut self, claim: Claim) -> Result<(), Answer> {
         let now = self.host.clock.now();
-        let response = match self.host.store.claim(now, self.peer.account(), &claim)? {
+        let response = match self.host.store.claim(now, who(self.peer), &claim)? {
             Claimed::Yes => Response::Claimed,
             Claimed::Taken { next } => Response::Taken { next },
         };
@@ -526,21 +526,25 @@ impl Exchange<'_> {
         let jobs: Vec<_> = jobs.iter().filter(may).copied().collect();
         let place = self.place(&self.host.questions, "answers").await?;
         let store = Arc::clone(&self.host.store);
-        let mut notices = blocking(move || Ok(store.notices(&jobs))).await?;
-        if self.connection.spoken == WireVersion::One {
+        let is_older = self.connection.spoken == WireVersion::One;
+        let mut seen = BTreeSet::new();
+        let wanted = move |notice: &Notice| {
+            let words = notice.words();
             // One for each job, that it can read.
-            let mut jobs = BTreeSet::new();
-            notices.retain(|notice| {
-                let words = notice.words();
-                notice.format() == Format::One && jobs.insert((words.owner, words.job_tag))
-            });
-        }
+            !is_older || notice.format() == Format::One && seen.insert((words.owner, words.job_tag))
+        };
+        let reading = Arc::clone(&store);
+        let notices = blocking(move || Ok(reading.notices(&jobs, wanted))).await?;
         let count = u32::try_from(notices.len()).unwrap_or(u32::MAX);
         let clock = self.host.clock.unix_seconds();
         self.respond(&Response::Notices { clock, count }).await?;
-        for notice in &notices {
+        for said in notices {
+            let store = Arc::clone(&store);
+            // It has begun to answer: what is gone by now ends the answer.
+            let read = blocking(move || Ok(store.said(said))).await?;
+            let lost = |cause: StoreError| Answer::Lost(ExchangeError::Lost(cause.to_string()));
             let record = NoticeRecord {
-                notice: notice.bytes().to_vec(),
+                notice: read.map_err(lost)?,
             };
             let bytes = record.notice.len();
             self.send_record(&place, &record, bytes).await?;

@@ -16,9 +16,11 @@ use tracing::info;
 
 use super::blocks::{BlockParser, Parsed};
 use super::pool::{PLACE_TIMEOUT, Place};
-use super::{Answer, Exchange, Host, blocking, busy, pause, stopped};
+use super::{Answer, Exchange, Host, blocking, busy, pause, stopped, who};
 use crate::core::Denied;
-use crate::shards::{Batch, StoreError, Upload};
+use crate::core::ledger::Whole;
+use crate::core::places::Who;
+use crate::shards::{Batch, StoreError, Upload, signed_by};
 
 /// A client that sends nothing for this long has lost its shard. As long as an uncommitted shard
 /// lives, because the client may wait for a slow producer; one that is gone is noticed much earlier
@@ -30,6 +32,14 @@ const STOP_PUTS_AFTER: Duration = Duration::from_secs(3);
 
 /// Chunks of the stream that are taken at once.
 const CHUNKS: usize = 32;
+
+/// A shard that somebody else than its owner brings: what the owner's manifest says of it.
+#[derive(Clone)]
+struct Promised {
+    /// Of whom it is.
+    whose: Who<OwnerId>,
+    public: Arc<Public>,
+}
 
 impl Exchange<'_> {
     /// Answers a `PutShard` request.
@@ -56,7 +66,10 @@ impl Exchange<'_> {
             return Err(StoreError::Denied(Denied::Gone).into());
         }
         let (owner, store) = (public.owner, Arc::clone(&self.host.store));
-        let promised = Some(Arc::new(public.clone()));
+        let promised = Some(Promised {
+            whose: signed_by(&parsed),
+            public: Arc::new(public.clone()),
+        });
         let stored = self.take_shard(&put, promised).await?;
         let manifest = parsed.bytes().to_vec();
         blocking(move || store.commit(owner, manifest)).await?;
@@ -71,7 +84,7 @@ impl Exchange<'_> {
     async fn take_shard(
         &mut self,
         put: &PutShard,
-        promised: Option<Arc<Public>>,
+        promised: Option<Promised>,
     ) -> Result<StoredShard, Answer> {
         let host = Arc::clone(self.host);
         let place = self.place(&host.writers, "shards").await?;
@@ -97,31 +110,40 @@ impl Exchange<'_> {
         Ok(stored)
     }
 
+    /// Has the slowest of those give way whose space could be had, and waits for it; `false` when none
+    /// is slow. Nobody gives way to a job key that has its half.
+    async fn cleared(&self, full: Whole) -> bool {
+        let of = match full {
+            Whole::Host => None,
+            Whole::OwnersShare => Some(self.peer.account()),
+            Whole::GrantsHalf => return false,
+        };
+        self.host.writers.cleared(of, PLACE_TIMEOUT).await
+    }
+
     /// Reserves the space. Where there is none because of shards that hardly come in, the slowest of
     /// these gives way: of the same member's, when it is its share that is used up.
     async fn begin_put(
         &self,
         put: &PutShard,
-        promised: Option<Arc<Public>>,
+        promised: Option<Promised>,
     ) -> Result<Upload, Answer> {
-        let peer = self.peer.account();
+        let (peer, who) = (self.peer.account(), who(self.peer));
         loop {
             let (store, put) = (Arc::clone(&self.host.store), *put);
             let promised = promised.clone();
             let (now, unix_seconds) = (self.host.clock.now(), self.host.clock.unix_seconds());
             let begin = move || {
                 Ok(match promised {
-                    Some(public) => store.begin_rebuilt(now, unix_seconds, peer, &public, &put),
-                    None => store.begin_put(now, unix_seconds, peer, &put),
+                    Some(Promised { whose, public }) => {
+                        let of = (whose, peer);
+                        store.begin_rebuilt(now, unix_seconds, of, &public, &put)
+                    }
+                    None => store.begin_put(now, unix_seconds, who, &put),
                 })
             };
             match blocking(begin).await? {
-                Err(StoreError::Denied(Denied::NoSpace(full)))
-                    if self
-                        .host
-                        .writers
-                        .cleared(full.share.then_some(peer), PLACE_TIMEOUT)
-                        .await => {}
+                Err(StoreError::Denied(Denied::NoSpace(full))) if self.cleared(full.of).await => {}
                 begun => return Ok(begun?),
             }
         }

@@ -178,8 +178,8 @@ fn check_books(disk: &CrashDisk, store: &Store, context: &str) {
             shards += 1;
             bytes += charge(shard.file_bytes);
         }
-        Found::Manifest { owner, claim, .. } => {
-            checkpoints.insert((owner, claim.checkpoint));
+        Found::Manifest { whose, claim, .. } => {
+            checkpoints.insert((whose.member, claim.checkpoint));
             manifests += 1;
         }
         Found::Notice(_) => {}

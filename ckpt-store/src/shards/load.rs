@@ -13,7 +13,8 @@ use protocol::wire::message::Claim;
 
 use super::layout::{self, INCOMING, MANIFESTS, NOTICES, SHARDS};
 use super::reader::{ReadError, ShardReader, read_header};
-use super::store::{StoreError, of_manifest};
+use super::store::{StoreError, of_manifest, signed_by};
+use crate::core::places::Who;
 use crate::core::{Catalog, Key, Millis, Shard};
 use crate::disk::{Disk, Read};
 
@@ -22,14 +23,12 @@ use crate::disk::{Disk, Read};
 pub enum Found {
     /// A manifest with a good signature.
     Manifest {
-        /// Whose.
-        owner: OwnerId,
+        /// Who made it.
+        whose: Who<OwnerId>,
         /// Of which checkpoint.
         claim: Claim,
         /// When its save began, Unix seconds.
         created: u64,
-        /// Its length.
-        bytes: u64,
     },
     /// A shard with a good header and footer.
     Shard {
@@ -87,13 +86,12 @@ impl Loaded {
     ) {
         match found {
             Found::Manifest {
-                owner,
+                whose,
                 claim,
                 created,
-                bytes,
             } => {
-                catalog.load_manifest(&claim, owner, bytes);
-                let checkpoint = claim.checkpoint;
+                catalog.load_manifest(&claim, whose);
+                let (owner, checkpoint) = (whose.member, claim.checkpoint);
                 catalog.dated(Key { owner, checkpoint }, created);
                 self.manifests += 1;
             }
@@ -280,10 +278,9 @@ fn load_manifest(disk: &dyn Disk, owner: OwnerId, path: &Path, name: &str) -> Re
         return Err(Wrong::Damaged("another manifest than its name says".into()));
     }
     Ok(Found::Manifest {
-        owner,
+        whose: signed_by(&manifest),
         claim,
         created: manifest.public().created,
-        bytes: manifest.bytes().len() as u64,
     })
 }
 

@@ -12,6 +12,7 @@ use protocol::wire::message::{HeldTag, PutShard, ShardName};
 use super::store::{Store, StoreError};
 use super::upload::{Bound, Upload};
 use crate::core::notices::Job;
+use crate::core::places::Who;
 use crate::core::{Denied, Key, Millis, Shard};
 
 /// Checkpoints that are looked at before others may look.
@@ -152,7 +153,7 @@ impl Store {
         self: &Arc<Self>,
         now: Millis,
         unix_seconds: u64,
-        donor: OwnerId,
+        (whose, donor): (Who<OwnerId>, OwnerId),
         public: &Public,
         put: &PutShard,
     ) -> Result<Upload, StoreError> {
@@ -162,7 +163,7 @@ impl Store {
             .shard(shard)
             .ok_or(StoreError::BadRequest("shard number"))?;
         let free = self.free_bytes()?;
-        let of = (public.owner, donor);
+        let of = (whose, donor);
         let id = self.catalog().begin_rebuilt(now, of, put, shard, free)?;
         let bound = Bound {
             rows: public.rows,

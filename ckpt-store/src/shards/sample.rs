@@ -6,7 +6,7 @@ use codec::keys::Keys;
 use codec::manifest::{Format, ImageKind, Manifest, NewManifest, Summary, Tail};
 use codec::seal::{Cipher, DataKey, OwnerSecret};
 use codec::shard_file::{BlockEntry, ShardIdentity, TableBuilder};
-use codec::{CheckpointId, Redundancy, Version};
+use codec::{CheckpointId, Redundancy, ShardRoot, Version};
 use protocol::wire::message::{Claim, PutEnd, PutShard, ShardName};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -51,16 +51,12 @@ impl Sample {
             lengths.iter().map(&mut block).collect::<Vec<_>>()
         });
         let roots = redundancy.shards().map(|shard| {
-            let mut table = TableBuilder::default();
-            for block in &blocks[shard.at()] {
-                table.push(BlockEntry::of(block));
-            }
             let identity = ShardIdentity {
                 checkpoint,
                 redundancy,
                 shard,
             };
-            table.finish().1.root(&identity)
+            root_of(&blocks[shard.at()], &identity)
         });
         let new = NewManifest {
             checkpoint,
@@ -129,4 +125,13 @@ impl Sample {
             shard,
         }
     }
+}
+
+/// The root of a shard with these blocks.
+pub(crate) fn root_of(blocks: &[Vec<u8>], identity: &ShardIdentity) -> ShardRoot {
+    let mut table = TableBuilder::default();
+    for block in blocks {
+        table.push(BlockEntry::of(block));
+    }
+    table.finish().1.root(identity)
 }

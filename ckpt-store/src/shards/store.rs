@@ -26,6 +26,7 @@ use super::writer::{ShardWriter, TempFile};
 use crate::core::catalog::{Claimed, CommitStep, Counts};
 use crate::core::ledger::Quota;
 use crate::core::notices::Job;
+use crate::core::places::Who;
 use crate::core::{Catalog, Denied, Key, Millis, PutId, Shard};
 use crate::disk::{ChangeError, Disk};
 
@@ -188,28 +189,28 @@ impl Store {
         Ok((store, loaded))
     }
 
-    /// What the host has; with `owner`, what is free is free for that one.
-    pub fn usage(&self, owner: Option<OwnerId>) -> Usage {
+    /// What the host has; with `who`, what is free is free for that one.
+    pub fn usage(&self, who: Option<Who<OwnerId>>) -> Usage {
         // A disk that does not answer has no room.
         let free = self.disk.free_bytes().unwrap_or(0);
         let catalog = self.catalog();
         Usage {
             capacity_bytes: catalog.ledger().capacity(),
             used_bytes: catalog.ledger().used(),
-            free_bytes: catalog.left(owner, free),
+            free_bytes: catalog.left(who, free),
             counts: catalog.counts(),
         }
     }
 
-    /// All shards of committed checkpoints, with their owners.
-    pub fn held_keys(&self) -> Vec<(Key, ShardIndex)> {
+    /// The shards of committed checkpoints that are `wanted`, with their owners.
+    pub fn held_keys(&self, wanted: impl Fn(Key, ShardIndex) -> bool) -> Vec<(Key, ShardIndex)> {
         let catalog = self.catalog();
-        // All at once: a list that grows takes twice its memory.
-        let mut held = Vec::with_capacity(catalog.counts().shards as usize);
-        for (key, _, shards) in catalog.held_after(None) {
-            held.extend(shards.iter().map(|shard| (key, shard.identity.shard)));
-        }
-        held
+        let held = catalog.held_after(None);
+        let held = held.flat_map(|(key, _, shards)| {
+            let shards = shards.iter();
+            shards.map(move |shard| (key, shard.identity.shard))
+        });
+        held.filter(|(key, shard)| wanted(*key, *shard)).collect()
     }
 
     /// Changes what the host lends; a capacity that is not given stays.
@@ -282,8 +283,13 @@ impl Store {
     ///
     /// # Errors
     /// When the checkpoint is known by another version, or there are too many.
-    pub fn claim(&self, now: Millis, owner: OwnerId, claim: &Claim) -> Result<Claimed, StoreError> {
-        Ok(self.catalog().claim(now, owner, claim)?)
+    pub fn claim(
+        &self,
+        now: Millis,
+        who: impl Into<Who<OwnerId>>,
+        claim: &Claim,
+    ) -> Result<Claimed, StoreError> {
+        Ok(self.catalog().claim(now, who, claim)?)
     }
 
     /// Begins a shard.
@@ -294,14 +300,15 @@ impl Store {
         self: &Arc<Self>,
         now: Millis,
         unix_seconds: u64,
-        owner: OwnerId,
+        who: impl Into<Who<OwnerId>>,
         put: &PutShard,
     ) -> Result<Upload, StoreError> {
+        let who = who.into();
         self.check_writable()?;
         let shard = put.shard().ok_or(StoreError::BadRequest("shard number"))?;
         let free = self.free_bytes()?;
-        let id = self.catalog().begin_put(now, owner, put, shard, free)?;
-        self.begin_upload(unix_seconds, owner, put, id, None)
+        let id = self.catalog().begin_put(now, who, put, shard, free)?;
+        self.begin_upload(unix_seconds, who.member, put, id, None)
     }
 
     /// Makes the file of a shard that is begun in the books.
@@ -387,8 +394,7 @@ impl Store {
             CommitStep::Done => return Err(StoreError::Mismatch("manifest")),
             CommitStep::Write => {
                 self.write_manifest(key, manifest.bytes())?;
-                let bytes = manifest.bytes().len() as u64;
-                self.catalog().committed(key, bytes);
+                self.catalog().committed(key);
                 self.catalog().dated(key, public.created);
             }
         }
@@ -568,23 +574,6 @@ impl Store {
         Ok(())
     }
 
-    /// What was said last of jobs, of those of which something was said, and what older notices say is
-    /// gone.
-    pub fn notices(&self, jobs: &[Job]) -> Vec<Notice> {
-        let mut paths = Vec::new();
-        for &(owner, job_tag) in jobs {
-            if self.catalog().notices().get((owner, job_tag)).is_none() {
-                continue;
-            }
-            paths.push(notice_path(owner, job_tag));
-            let older = self.catalog().older_notices((owner, job_tag));
-            let older = older.into_iter();
-            paths.extend(older.map(|number| older_notice_path(owner, job_tag, number)));
-        }
-        let read = |path| load::read_notice(&*self.disk, path).ok();
-        paths.iter().filter_map(|path| read(path)).collect()
-    }
-
     /// Whether the owner deleted this, or all that lies where it does: then nobody else brings it back.
     pub fn is_deleted(&self, public: &Public) -> bool {
         let stamp = Stamp {
@@ -702,6 +691,14 @@ impl Store {
 
     pub(super) fn catalog(&self) -> MutexGuard<'_, Catalog> {
         self.catalog.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Who made a checkpoint: its owner, or who acts for it by a grant.
+pub fn signed_by(manifest: &Manifest) -> Who<OwnerId> {
+    Who {
+        member: manifest.public().owner,
+        grant: manifest.grant().map(|_| OwnerId(manifest.signer().0)),
     }
 }
 

@@ -9,7 +9,7 @@ use protocol::identity::Identity;
 use protocol::net::stream::{Exchange, ExchangeError, request};
 use protocol::net::{EndpointConfig, client, connect, read_exact, read_frame};
 use protocol::wire::Code;
-use protocol::wire::message::{HostStatus, PutShard, Record, Request, Response};
+use protocol::wire::message::{HostStatus, PutEnd, PutShard, Record, Request, Response};
 use quinn::Connection;
 
 use crate::lab::Lab;
@@ -135,11 +135,16 @@ impl Put {
 
     /// Ends the transfer and waits for the answer.
     pub(crate) async fn end(&mut self, sample: &Sample, shard: u8) -> Result<(), ExchangeError> {
-        let end = [[0; 4].as_slice(), &sample.end(shard).encode()].concat();
+        self.end_as(&sample.end(shard)).await
+    }
+
+    /// Ends the transfer with these words and waits for the answer.
+    pub(crate) async fn end_as(&mut self, said: &PutEnd) -> Result<(), ExchangeError> {
+        let end = [[0; 4].as_slice(), &said.encode()].concat();
         self.exchange.send.write_all(&end).await?;
         match self.answer().await? {
             Response::Stored(stored) => {
-                assert_eq!(stored.root, sample.end(shard).root);
+                assert_eq!(stored.root, said.root);
                 Ok(())
             }
             other => panic!("{other:?}"),

@@ -7,15 +7,16 @@ use codec::notice::{Intervals, Notice, Stamp, Words};
 use codec::proof::Spot;
 use codec::shard_file::{Outline, Page};
 use codec::{PageHash, Version};
+use protocol::grid::GridHost;
 use protocol::identity::Role;
 use protocol::net::read_exact;
 use protocol::net::stream::ExchangeError;
 use protocol::wire::Code;
-use protocol::wire::message::{Claim, HeldTag, PutRebuilt, PutShard, Request, Response};
+use protocol::wire::message::{Claim, HeldTag, PutEnd, PutRebuilt, PutShard, Request, Response};
 
 use crate::client::{Client, Put, code};
 use crate::lab::{Lab, MIB};
-use crate::sample::Sample;
+use crate::sample::{Sample, root_of};
 
 #[tokio::test]
 async fn a_checkpoint_goes_there_and_back() {
@@ -148,6 +149,26 @@ async fn put_rebuilt(
     put.end(sample, 0).await
 }
 
+/// The same with wrong blocks, and at the end the root that these have: all agrees but with what the owner
+/// signed.
+async fn put_rebuilt_consistently(
+    client: &Client,
+    wrong: &Sample,
+    manifest: Vec<u8>,
+) -> Result<(), ExchangeError> {
+    let signed = wrong.end(0);
+    let public = wrong.manifest.public();
+    let (identity, _) = public.shard(public.redundancy.shard(0).unwrap()).unwrap();
+    let end = PutEnd {
+        root: root_of(&wrong.blocks[0], &identity),
+        ..signed
+    };
+    assert_ne!(end.root, signed.root, "the blocks are right");
+    let mut put = begin_rebuilt(client, wrong, manifest).await?;
+    put.blocks(wrong, 0).await?;
+    put.end_as(&end).await
+}
+
 /// Begins to bring a shard that was rebuilt, of the length that its manifest says.
 async fn begin_rebuilt(
     client: &Client,
@@ -185,6 +206,8 @@ async fn a_wrong_rebuilt_shard_leaves_nothing_and_keeps_nobody_out() {
 
     let mut wrong = sample.clone();
     wrong.blocks[0][0][0] ^= 1;
+    let refused = put_rebuilt_consistently(&client, &wrong, manifest.clone()).await;
+    assert_eq!(code(refused), Code::Mismatch);
     let refused = put_rebuilt(&client, &wrong, manifest.clone()).await;
     assert_eq!(code(refused), Code::Mismatch);
     assert_eq!((files(), client.status().await.used_bytes), (0, 0));
@@ -343,6 +366,23 @@ async fn what_lies_where_all_was_deleted_is_taken_from_its_owner_alone() {
         matches!(response, Response::Notices { count: 2, .. }),
         "{response:?}"
     );
+    let mut grid = lab.grid.clone();
+    grid.hosts.push(GridHost {
+        name: "h1".into(),
+        addr: daemon.local_addr(),
+        id: lab.host_id(),
+        site: None,
+        owner: None,
+    });
+    let hosts = transfer::Hosts::new(&grid, &owner, 1 << 20).unwrap();
+    let jobs = std::sync::Arc::new(vec![(owner.secret.id(), tag)]);
+    let mut hearing = hosts.hear(transfer::HostIndex(0), jobs);
+    let mut heard = Vec::new();
+    while let Some(notice) = hearing.next().await.unwrap() {
+        heard.push(notice.words().number);
+    }
+    assert_eq!(heard, [2_000, 1_000]);
+    assert!(hearing.clock().unwrap() > 0);
 }
 
 #[tokio::test]
@@ -370,10 +410,8 @@ async fn a_rebuilt_shard_has_to_be_what_the_owner_signed() {
     // Blocks that are not those of the manifest, however well they agree with themselves.
     let mut wrong = sample.clone();
     wrong.blocks[0][0][0] ^= 1;
-    assert_eq!(
-        code(put_rebuilt(&client, &wrong, manifest.clone()).await),
-        Code::Mismatch
-    );
+    let refused = put_rebuilt_consistently(&client, &wrong, manifest.clone()).await;
+    assert_eq!(code(refused), Code::Mismatch);
     assert_eq!(client.status().await.used_bytes, 0, "nothing of it stays");
     assert!(
         client

@@ -335,7 +335,7 @@ pub enum Response {
     Notices {
         /// The host's clock, Unix seconds.
         clock: u64,
-        /// How many, at most as many as jobs were asked for.
+        /// How many, at most `NOTICES_PER_JOB_MAX` for each job that was asked for.
         count: u32,
     },
     /// `Status` in `ckpt/2`.

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::report::{
     ForgetReport, GarbageItem, GcReport, Holder, HostNote, HostReport, HostsReport, ListReport,
-    RestoreReport, SaveReport, ShowReport, TouchReport, VerifyReport,
+    ListedCheckpoint, RestoreReport, SaveReport, ShowReport, TouchReport, VerifyReport,
 };
 
 /// Something that a command says in the end.
@@ -149,14 +149,28 @@ impl Report for ListReport {
                 bytes(one.stored_bytes),
                 one.redundancy.to_string(),
                 format!("{} of {}", one.shards_found, one.redundancy.total()),
-                state(one.can_lose),
+                state_of_listed(one),
             ]);
         }
         table.write(out)?;
+        if self.checkpoints.iter().any(|one| one.void) {
+            writeln!(
+                out,
+                "void key: saved with a job key that its owner has made void; restored only with --version"
+            )?;
+        }
         write_silent(out, &self.silent)
     }
 
     json_of_self!();
+}
+
+fn state_of_listed(one: &ListedCheckpoint) -> String {
+    let state = state(one.can_lose);
+    if one.void {
+        return format!("{state}, void key");
+    }
+    state
 }
 
 fn state(can_lose: Option<usize>) -> String {

@@ -61,7 +61,7 @@ impl Catalog {
             };
             self.histories.has((key.owner, one.job_tag), stamp)
         });
-        let since = |(key, _): (&Key, _)| (*key, self.inside.get(key).copied().unwrap_or(clock));
+        let since = |(key, _): (Key, _)| (key, self.inside.get(&key).copied().unwrap_or(clock));
         let inside: Since = inside.map(since).collect();
         self.inside = inside;
         let over = self.inside.iter();
@@ -101,7 +101,7 @@ mod tests {
             version: Version(created),
             checkpoint: stamp(created).checkpoint,
         };
-        catalog.load_manifest(&claim, OWNER, 100);
+        catalog.load_manifest(&claim, OWNER);
         catalog.dated(key(created), created);
     }
 

@@ -1,9 +1,8 @@
 //! What job keys may ask about and remove.
 
-use std::ops::Bound;
 use std::time::Duration;
 
-use codec::{CheckpointId, JobTag, Version};
+use codec::JobTag;
 use protocol::wire::limits::UNCOMMITTED_LIFETIME;
 
 use super::{Catalog, Checkpoint, Key};
@@ -42,23 +41,18 @@ impl Catalog {
             return true;
         }
         let (owner, job) = (key.owner, checkpoint.job_tag);
-        let above = (owner, job, checkpoint.version, key.checkpoint);
-        let last = (owner, job, Version(u64::MAX), CheckpointId([0xff; 16]));
+        let above = (job, checkpoint.version, key.checkpoint);
         let newer = self
-            .versions
-            .range((Bound::Excluded(above), Bound::Included(last)))
-            .map(|(owner, _, _, checkpoint)| Key {
-                owner: *owner,
-                checkpoint: *checkpoint,
-            })
-            .filter(|newer| self.is_committed(*newer));
+            .entries_from(owner, above)
+            .map(|(_, checkpoint)| Key { owner, checkpoint })
+            .filter(|newer| *newer != key && self.is_committed(*newer));
         newer.take(NEWEST_KEPT).count() < NEWEST_KEPT
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use codec::OwnerId;
+    use codec::{CheckpointId, OwnerId, Version};
     use protocol::wire::message::Claim;
 
     use super::*;
@@ -80,7 +74,7 @@ mod tests {
                 version: Version(version.into()),
                 checkpoint: key(version).checkpoint,
             };
-            catalog.load_manifest(&claim, OWNER, 100);
+            catalog.load_manifest(&claim, OWNER);
         }
         catalog
     }

@@ -10,7 +10,6 @@ mod peers;
 mod puts;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
 use std::time::Duration;
 
 use codec::shard_file::ShardIdentity;
@@ -20,10 +19,11 @@ use protocol::wire::limits::UNCOMMITTED_LIFETIME;
 use protocol::wire::message::Claim;
 
 use super::Millis;
+use super::by_key::ByKey;
 use super::histories::Histories;
 use super::ledger::{CHECKPOINT_BYTES, Ledger, NoSpace};
 use super::notices::Notices;
-use super::places::{Stock, Who};
+use super::places::{Stock, Tally, Who};
 use puts::Put;
 
 pub use puts::PutId;
@@ -32,7 +32,8 @@ pub use puts::PutId;
 /// adds no more than it leaves for others.
 pub const CHECKPOINTS_MAX: usize = 1 << 16;
 
-/// Most checkpoints of one owner that are claimed or written, and not committed.
+/// Most checkpoints of one owner that are claimed or written, and not committed. One grant has at most
+/// half of them.
 pub const UNCOMMITTED_MAX: usize = 1024;
 
 /// A checkpoint of an owner. Ids are chosen by owners: two owners may choose the same one.
@@ -98,16 +99,24 @@ pub enum Denied {
     },
     /// The owner has begun too many checkpoints.
     #[error("{0} uncommitted checkpoints of this owner, no more are taken")]
-    TooManyUncommitted(usize),
+    TooManyUncommitted(u64),
     /// It contradicts what is known of the checkpoint.
     #[error("{0} is not what it was said to be before")]
     Contradiction(&'static str),
 }
 
 impl Checkpoint {
+    /// Of whom it is.
+    fn who(&self, key: Key) -> Who<OwnerId> {
+        Who {
+            member: key.owner,
+            grant: self.grant.as_deref().copied(),
+        }
+    }
+
     /// Whether there is nothing of it but a reserved version.
     const fn is_only_claimed(&self) -> bool {
-        self.shards.is_empty() && self.puts == 0 && self.manifest_bytes.is_none()
+        self.shards.is_empty() && self.puts == 0 && !self.is_committed
     }
 }
 
@@ -151,11 +160,14 @@ pub enum CommitStep {
 struct Checkpoint {
     job_tag: JobTag,
     version: Version,
+    /// Key of the grant by which it was made, if it was. Few have one, and there are many checkpoints.
+    grant: Option<Box<OwnerId>>,
     /// When its save began, Unix seconds; known when it is committed.
     created: u64,
     /// Whole shards, by number. Nearly always one: a vector is smaller than a map.
     shards: Vec<Shard>,
-    manifest_bytes: Option<u64>,
+    /// Whether its manifest is here.
+    is_committed: bool,
     /// When it goes unless it is committed before.
     expires: Millis,
     /// Shards that are being written.
@@ -180,10 +192,10 @@ pub struct Counts {
 /// The books of a host; to begin with of an empty one that lends nothing.
 #[derive(Debug)]
 pub struct Catalog {
-    checkpoints: BTreeMap<Key, Checkpoint>,
-    versions: BTreeSet<(OwnerId, JobTag, Version, CheckpointId)>,
+    checkpoints: ByKey<Checkpoint>,
+    versions: BTreeMap<OwnerId, BTreeSet<(JobTag, Version, CheckpointId)>>,
     deadlines: BTreeSet<(Millis, Key)>,
-    uncommitted: BTreeMap<OwnerId, usize>,
+    uncommitted: Tally<OwnerId>,
     entries: Stock<OwnerId>,
     puts: BTreeMap<PutId, Put>,
     next_put: u64,
@@ -198,10 +210,10 @@ pub struct Catalog {
 impl Default for Catalog {
     fn default() -> Self {
         Self {
-            checkpoints: BTreeMap::new(),
-            versions: BTreeSet::new(),
+            checkpoints: ByKey::new(),
+            versions: BTreeMap::new(),
             deadlines: BTreeSet::new(),
-            uncommitted: BTreeMap::new(),
+            uncommitted: Tally::default(),
             entries: Stock::new(CHECKPOINTS_MAX as u64),
             puts: BTreeMap::new(),
             next_put: 0,
@@ -245,24 +257,26 @@ impl Catalog {
             checkpoint: claim.checkpoint,
         };
         let left = UNCOMMITTED_LIFETIME.saturating_sub(age);
-        self.enter(key, claim, now.after(left));
+        // A manifest says by which grant; what has none is not kept for long.
+        self.enter(Who::itself(owner), claim, now.after(left));
         self.add_shard(key, shard);
     }
 
-    /// Enters a manifest of `bytes` bytes that was found on the disk.
-    pub fn load_manifest(&mut self, claim: &Claim, owner: OwnerId, bytes: u64) {
+    /// Enters a manifest that was found on the disk; `who` signed it.
+    pub fn load_manifest(&mut self, claim: &Claim, who: impl Into<Who<OwnerId>>) {
+        let who = who.into();
         let key = Key {
-            owner,
+            owner: who.member,
             checkpoint: claim.checkpoint,
         };
-        self.enter(key, claim, Millis::default());
-        self.committed(key, bytes);
+        self.enter(who, claim, Millis::default());
+        self.committed(key);
     }
 
     /// All checkpoints that are committed.
-    fn all_committed(&self) -> impl Iterator<Item = (&Key, &Checkpoint)> {
+    fn all_committed(&self) -> impl Iterator<Item = (Key, &Checkpoint)> {
         let all = self.checkpoints.iter();
-        all.filter(|(_, one)| one.manifest_bytes.is_some())
+        all.filter(|(_, one)| one.is_committed)
     }
 
     /// All versions of a job, ascending.
@@ -276,21 +290,37 @@ impl Catalog {
         owner: OwnerId,
         tag: JobTag,
     ) -> impl DoubleEndedIterator<Item = (Version, CheckpointId)> {
-        let entry = |version, id| (owner, tag, Version(version), CheckpointId(id));
-        self.versions
-            .range(entry(0, [0; 16])..=entry(u64::MAX, [u8::MAX; 16]))
-            .map(|&(_, _, version, checkpoint)| (version, checkpoint))
+        self.entries_from(owner, (tag, Version(0), CheckpointId([0; 16])))
+    }
+
+    /// The same from an entry on.
+    fn entries_from(
+        &self,
+        owner: OwnerId,
+        from: (JobTag, Version, CheckpointId),
+    ) -> impl DoubleEndedIterator<Item = (Version, CheckpointId)> {
+        let last = (from.0, Version(u64::MAX), CheckpointId([u8::MAX; 16]));
+        let of_owner = self.versions.get(&owner).into_iter();
+        of_owner
+            .flat_map(move |all| all.range(from..=last))
+            .map(|&(_, version, checkpoint)| (version, checkpoint))
     }
 
     /// Reserves a version for a checkpoint. The same claim again renews it.
     ///
     /// # Errors
     /// When the checkpoint is known by another version, or there are too many.
-    pub fn claim(&mut self, now: Millis, owner: OwnerId, claim: &Claim) -> Result<Claimed, Denied> {
-        match self.hold_version(now, owner, claim) {
+    pub fn claim(
+        &mut self,
+        now: Millis,
+        who: impl Into<Who<OwnerId>>,
+        claim: &Claim,
+    ) -> Result<Claimed, Denied> {
+        let who = who.into();
+        match self.hold_version(now, who, claim) {
             Ok(_) => Ok(Claimed::Yes),
             Err(Denied::VersionTaken { .. }) => Ok(Claimed::Taken {
-                next: self.next_version(owner, claim.job_tag),
+                next: self.next_version(who.member, claim.job_tag),
             }),
             Err(denied) => Err(denied),
         }
@@ -323,7 +353,7 @@ impl Catalog {
                 return Err(Denied::Contradiction("root of a shard"));
             }
         }
-        if checkpoint.manifest_bytes.is_some() {
+        if checkpoint.is_committed {
             return Ok(CommitStep::Done);
         }
         let other = self
@@ -344,16 +374,17 @@ impl Catalog {
         }
     }
 
-    /// Notes that a manifest of `bytes` bytes is durable.
-    pub fn committed(&mut self, key: Key, bytes: u64) {
+    /// Notes that a manifest is durable.
+    pub fn committed(&mut self, key: Key) {
         let Some(checkpoint) = self.checkpoints.get_mut(&key) else {
             return;
         };
-        if checkpoint.manifest_bytes.is_none() {
-            checkpoint.manifest_bytes = Some(bytes);
+        if !checkpoint.is_committed {
+            checkpoint.is_committed = true;
+            let who = checkpoint.who(key);
             self.deadlines.remove(&(checkpoint.expires, key));
             self.counts.committed += 1;
-            self.drop_uncommitted(key.owner);
+            self.drop_uncommitted(who);
         }
         self.settle(key);
     }
@@ -364,11 +395,12 @@ impl Catalog {
         let Some(checkpoint) = self.checkpoints.get_mut(&key) else {
             return;
         };
-        let is_due = !checkpoint.shards.is_empty() || checkpoint.manifest_bytes.is_some();
+        let is_due = !checkpoint.shards.is_empty() || checkpoint.is_committed;
         let was_due = std::mem::replace(&mut checkpoint.is_charged, is_due);
+        let who = checkpoint.who(key);
         match (was_due, is_due) {
-            (false, true) => self.ledger.store(key.owner, CHECKPOINT_BYTES),
-            (true, false) => self.ledger.remove(key.owner, CHECKPOINT_BYTES),
+            (false, true) => self.ledger.store(who, CHECKPOINT_BYTES),
+            (true, false) => self.ledger.remove(who, CHECKPOINT_BYTES),
             _ => {}
         }
     }
@@ -377,7 +409,7 @@ impl Catalog {
     pub fn is_committed(&self, key: Key) -> bool {
         self.checkpoints
             .get(&key)
-            .is_some_and(|checkpoint| checkpoint.manifest_bytes.is_some())
+            .is_some_and(|checkpoint| checkpoint.is_committed)
     }
 
     /// A whole shard.
@@ -393,14 +425,14 @@ impl Catalog {
 
     /// All committed checkpoints.
     pub fn committed_keys(&self) -> Vec<Key> {
-        self.all_committed().map(|(key, _)| *key).collect()
+        self.all_committed().map(|(key, _)| key).collect()
     }
 
     /// All shards of committed checkpoints.
     pub fn held(&self) -> impl Iterator<Item = (CheckpointId, ShardIndex)> {
         self.all_committed().flat_map(|(key, one)| {
             let shards = one.shards.iter();
-            shards.map(|shard| (key.checkpoint, shard.identity.shard))
+            shards.map(move |shard| (key.checkpoint, shard.identity.shard))
         })
     }
 
@@ -418,16 +450,11 @@ impl Catalog {
         job_tag: Option<JobTag>,
         after: Option<CheckpointId>,
     ) -> impl Iterator<Item = Key> {
-        let key = |checkpoint| Key { owner, checkpoint };
-        let first = after.map_or(Bound::Included(key(CheckpointId([0; 16]))), |after| {
-            Bound::Excluded(key(after))
-        });
-        let last = Bound::Included(key(CheckpointId([u8::MAX; 16])));
         self.checkpoints
-            .range((first, last))
-            .filter(move |(_, checkpoint)| checkpoint.manifest_bytes.is_some())
+            .of_owner(owner, after)
+            .filter(move |(_, checkpoint)| checkpoint.is_committed)
             .filter(move |(_, checkpoint)| job_tag.is_none_or(|tag| tag == checkpoint.job_tag))
-            .map(|(key, _)| *key)
+            .map(|(key, _)| key)
     }
 
     /// Gives up all puts of a checkpoint and says whether anything of it is known.
@@ -449,12 +476,12 @@ impl Catalog {
         let Some(checkpoint) = self.checkpoints.get_mut(&key) else {
             return;
         };
-        if checkpoint.manifest_bytes.take().is_some() {
+        if std::mem::take(&mut checkpoint.is_committed) {
             checkpoint.expires = now;
             self.deadlines.insert((now, key));
             self.counts.committed -= 1;
             self.counts.uncommitted += 1;
-            *self.uncommitted.entry(key.owner).or_default() += 1;
+            self.uncommitted.add(checkpoint.who(key), 1);
         }
         self.settle(key);
     }
@@ -468,7 +495,7 @@ impl Catalog {
         if let Some(at) = checkpoint.shards.iter().position(place) {
             let removed = checkpoint.shards.remove(at);
             self.counts.shards -= 1;
-            self.ledger.remove(key.owner, removed.file_bytes);
+            self.ledger.remove(checkpoint.who(key), removed.file_bytes);
         }
         self.settle(key);
     }
@@ -482,10 +509,10 @@ impl Catalog {
             self.shard_removed(key, shard.identity.shard);
         }
         if let Some(checkpoint) = self.checkpoints.remove(&key) {
-            self.versions.remove(&version_entry(key, &checkpoint));
+            self.drop_version(key, &checkpoint);
             self.deadlines.remove(&(checkpoint.expires, key));
-            self.drop_uncommitted(key.owner);
-            self.entries.take(Who::itself(key.owner), 1);
+            self.drop_uncommitted(checkpoint.who(key));
+            self.entries.take(checkpoint.who(key), 1);
         }
     }
 
@@ -501,7 +528,7 @@ impl Catalog {
     /// Whether a checkpoint's time is over.
     pub fn is_expired(&self, now: Millis, key: Key) -> bool {
         self.checkpoints.get(&key).is_some_and(|checkpoint| {
-            checkpoint.manifest_bytes.is_none() && checkpoint.puts == 0 && checkpoint.expires <= now
+            !checkpoint.is_committed && checkpoint.puts == 0 && checkpoint.expires <= now
         })
     }
 
@@ -510,18 +537,18 @@ impl Catalog {
         let Some(checkpoint) = self.checkpoints.get_mut(&key) else {
             return;
         };
-        if checkpoint.manifest_bytes.is_none() {
+        if !checkpoint.is_committed {
             self.deadlines.remove(&(checkpoint.expires, key));
             checkpoint.expires = expires;
             self.deadlines.insert((expires, key));
         }
     }
 
-    /// Bytes that can be stored when the disk has `free`; by `owner`, where one asks.
-    pub fn left(&self, owner: Option<OwnerId>, free: u64) -> u64 {
-        owner.map_or_else(
+    /// Bytes that can be stored when the disk has `free`; by `who`, where one asks.
+    pub fn left(&self, who: Option<Who<OwnerId>>, free: u64) -> u64 {
+        who.map_or_else(
             || self.ledger.left(free),
-            |owner| self.ledger.left_for(owner, free),
+            |who| self.ledger.left_for(who, free),
         )
     }
 
@@ -531,10 +558,9 @@ impl Catalog {
         tag: JobTag,
         version: Version,
     ) -> impl Iterator<Item = CheckpointId> {
-        let entry = move |id| (owner, tag, version, CheckpointId(id));
-        self.versions
-            .range(entry([0; 16])..=entry([u8::MAX; 16]))
-            .map(|&(_, _, _, holder)| holder)
+        let all = self.entries_from(owner, (tag, version, CheckpointId([0; 16])));
+        all.take_while(move |(known, _)| *known == version)
+            .map(|(_, holder)| holder)
     }
 
     fn next_version(&self, owner: OwnerId, tag: JobTag) -> Version {
@@ -543,7 +569,13 @@ impl Catalog {
     }
 
     /// Makes the version the checkpoint's, or renews that it is.
-    fn hold_version(&mut self, now: Millis, owner: OwnerId, claim: &Claim) -> Result<(), Denied> {
+    fn hold_version(
+        &mut self,
+        now: Millis,
+        who: Who<OwnerId>,
+        claim: &Claim,
+    ) -> Result<(), Denied> {
+        let owner = who.member;
         let key = Key {
             owner,
             checkpoint: claim.checkpoint,
@@ -565,49 +597,61 @@ impl Catalog {
         if let Some(holder) = self.holders(owner, claim.job_tag, version).next() {
             return Err(Denied::VersionTaken { version, holder });
         }
-        if !self.entries.has_room(Who::itself(owner), 1) {
+        if !self.entries.has_room(who, 1) {
             let (of_owner, all) = (self.entries.of(owner), self.entries.all());
             return Err(Denied::TooMany { of_owner, all });
         }
-        let uncommitted = self.uncommitted.get(&owner).copied().unwrap_or_default();
-        if uncommitted >= UNCOMMITTED_MAX {
-            return Err(Denied::TooManyUncommitted(uncommitted));
+        let most = UNCOMMITTED_MAX as u64;
+        let uncommitted = self.uncommitted.of_member(who);
+        let of_grant = self.uncommitted.of_grant(who);
+        if uncommitted >= most || of_grant >= most / 2 {
+            return Err(Denied::TooManyUncommitted(uncommitted.max(of_grant)));
         }
-        self.enter(key, claim, expires);
+        self.enter(who, claim, expires);
         Ok(())
     }
 
     /// Adds an uncommitted checkpoint unless it is known.
-    fn enter(&mut self, key: Key, claim: &Claim, expires: Millis) {
+    fn enter(&mut self, who: Who<OwnerId>, claim: &Claim, expires: Millis) {
+        let key = Key {
+            owner: who.member,
+            checkpoint: claim.checkpoint,
+        };
         if self.checkpoints.contains_key(&key) {
             return;
         }
         let checkpoint = Checkpoint {
             job_tag: claim.job_tag,
             version: claim.version,
+            grant: who.grant.map(Box::new),
             created: 0,
             shards: Vec::new(),
-            manifest_bytes: None,
+            is_committed: false,
             expires,
             puts: 0,
             is_charged: false,
         };
-        self.versions.insert(version_entry(key, &checkpoint));
+        let of_owner = self.versions.entry(key.owner).or_default();
+        of_owner.insert(version_entry(key, &checkpoint));
         self.deadlines.insert((expires, key));
         self.checkpoints.insert(key, checkpoint);
-        self.entries.add(Who::itself(key.owner), 1);
+        self.entries.add(who, 1);
         self.counts.uncommitted += 1;
-        *self.uncommitted.entry(key.owner).or_default() += 1;
+        self.uncommitted.add(who, 1);
     }
 
-    fn drop_uncommitted(&mut self, owner: OwnerId) {
-        self.counts.uncommitted -= 1;
-        if let Some(count) = self.uncommitted.get_mut(&owner) {
-            *count -= 1;
-            if *count == 0 {
-                self.uncommitted.remove(&owner);
+    fn drop_version(&mut self, key: Key, checkpoint: &Checkpoint) {
+        if let Some(of_owner) = self.versions.get_mut(&key.owner) {
+            of_owner.remove(&version_entry(key, checkpoint));
+            if of_owner.is_empty() {
+                self.versions.remove(&key.owner);
             }
         }
+    }
+
+    fn drop_uncommitted(&mut self, who: Who<OwnerId>) {
+        self.counts.uncommitted -= 1;
+        self.uncommitted.take(who, 1);
     }
 
     fn add_shard(&mut self, key: Key, shard: Shard) {
@@ -617,18 +661,14 @@ impl Catalog {
             checkpoint.shards.push(shard);
             checkpoint.shards.sort_by_key(|shard| shard.identity.shard);
             self.counts.shards += 1;
-            self.ledger.store(key.owner, shard.file_bytes);
+            self.ledger.store(checkpoint.who(key), shard.file_bytes);
         }
         self.settle(key);
     }
 }
 
-fn version_entry(key: Key, checkpoint: &Checkpoint) -> (OwnerId, JobTag, Version, CheckpointId) {
-    let Key {
-        owner,
-        checkpoint: id,
-    } = key;
-    (owner, checkpoint.job_tag, checkpoint.version, id)
+const fn version_entry(key: Key, checkpoint: &Checkpoint) -> (JobTag, Version, CheckpointId) {
+    (checkpoint.job_tag, checkpoint.version, key.checkpoint)
 }
 
 mod said;

@@ -1,16 +1,15 @@
 //! What other donors ask of the books, and what they bring.
 
-use std::ops::Bound;
-
 use codec::{CheckpointId, JobTag, OwnerId, ShardIndex};
 use protocol::wire::message::PutShard;
 
 use super::{Catalog, Checkpoint, Denied, Key, PutId, Shard};
 use crate::core::Millis;
 use crate::core::ledger::CHECKPOINT_BYTES;
+use crate::core::places::Who;
 
 impl Catalog {
-    /// Begins a shard of `owner`'s that `donor` has rebuilt. Until it is whole its space is the donor's,
+    /// Begins a shard of `owned`'s that `donor` has rebuilt. Until it is whole its space is the donor's,
     /// and it keeps neither the owner nor another donor from bringing the same shard.
     ///
     /// # Errors
@@ -18,13 +17,13 @@ impl Catalog {
     pub fn begin_rebuilt(
         &mut self,
         now: Millis,
-        (owner, donor): (OwnerId, OwnerId),
+        (owned, donor): (Who<OwnerId>, OwnerId),
         put: &PutShard,
         shard: ShardIndex,
         free: u64,
     ) -> Result<PutId, Denied> {
-        self.first_promise(owner, put.expected_bytes, CHECKPOINT_BYTES, free)?;
-        self.begin(now, owner, donor, put, shard, free)
+        self.first_promise(owned, put.expected_bytes, CHECKPOINT_BYTES, free)?;
+        self.begin(now, owned, donor.into(), put, shard, free)
     }
 
     /// Whose shard this is, if it is here and committed. When several owners chose the same id, the
@@ -33,7 +32,7 @@ impl Catalog {
         let of_id = self
             .all_committed()
             .filter(|(key, _)| key.checkpoint == checkpoint);
-        let mut keys = of_id.map(|(key, _)| *key);
+        let mut keys = of_id.map(|(key, _)| key);
         let found = keys.find(|key| self.shard(*key, number).is_ok());
         found.map(|key| key.owner)
     }
@@ -41,17 +40,16 @@ impl Catalog {
     /// Job and shards of a checkpoint, if it is committed.
     pub fn job_and_shards(&self, key: Key) -> Option<(JobTag, &[Shard])> {
         let one = self.checkpoints.get(&key)?;
-        let is_committed = one.manifest_bytes.is_some();
-        is_committed.then_some((one.job_tag, one.shards.as_slice()))
+        one.is_committed
+            .then_some((one.job_tag, one.shards.as_slice()))
     }
 
     /// Committed checkpoints after `after` of which shards are here, ascending.
     pub fn held_after(&self, after: Option<Key>) -> impl Iterator<Item = (Key, JobTag, &[Shard])> {
-        let first = after.map_or(Bound::Unbounded, Bound::Excluded);
         self.checkpoints
-            .range((first, Bound::Unbounded))
-            .filter(|(_, one)| one.manifest_bytes.is_some() && !one.shards.is_empty())
-            .map(|(key, one)| (*key, one.job_tag, one.shards.as_slice()))
+            .after(after)
+            .filter(|(_, one)| one.is_committed && !one.shards.is_empty())
+            .map(|(key, one)| (key, one.job_tag, one.shards.as_slice()))
     }
 
     /// Ends a put of which nothing is left on the disk. What a donor began leaves no claim of the
@@ -59,7 +57,8 @@ impl Catalog {
     pub fn abort_put(&mut self, id: PutId) {
         let put = self.puts.get(&id).copied();
         self.end_put(id);
-        let Some(put) = put.filter(|put| put.is_first && put.charged != put.key.owner) else {
+        let Some(put) = put.filter(|put| put.is_first && put.charged.member != put.key.owner)
+        else {
             return;
         };
         let known = self.checkpoints.get(&put.key);

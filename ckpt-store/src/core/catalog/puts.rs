@@ -7,6 +7,7 @@ use protocol::wire::message::PutShard;
 use super::{Catalog, Denied, Key, Shard};
 use crate::core::Millis;
 use crate::core::ledger::{CHECKPOINT_BYTES, Promise};
+use crate::core::places::Who;
 
 /// What a shard of unknown size is promised at first, and what it grows by.
 const GROWTH_BYTES: u64 = 8 << 20;
@@ -24,7 +25,7 @@ pub(super) struct Put {
     pub(super) key: Key,
     pub(super) shard: ShardIndex,
     /// Of whom the space is: of who brings the shard, until it is whole.
-    pub(super) charged: OwnerId,
+    pub(super) charged: Who<OwnerId>,
     pub(super) promise: Promise,
     /// Bytes that its file will have, where the client says so.
     pub(super) whole: Option<u64>,
@@ -44,25 +45,27 @@ impl Catalog {
     pub fn begin_put(
         &mut self,
         now: Millis,
-        owner: OwnerId,
+        who: impl Into<Who<OwnerId>>,
         put: &PutShard,
         shard: ShardIndex,
         free: u64,
     ) -> Result<PutId, Denied> {
-        self.begin(now, owner, owner, put, shard, free)
+        let who = who.into();
+        self.begin(now, who, who, put, shard, free)
     }
 
+    /// The same of a shard that `charged` brings. What is stored is `owned` by another, once it is whole.
     pub(super) fn begin(
         &mut self,
         now: Millis,
-        owner: OwnerId,
-        charged: OwnerId,
+        owned: Who<OwnerId>,
+        charged: Who<OwnerId>,
         put: &PutShard,
         shard: ShardIndex,
         free: u64,
     ) -> Result<PutId, Denied> {
         let key = Key {
-            owner,
+            owner: owned.member,
             checkpoint: put.claim.checkpoint,
         };
         if self.has_shard(key, shard, charged) {
@@ -73,7 +76,7 @@ impl Catalog {
         let first = self.first_promise(charged, put.expected_bytes, price, free)?;
         let promise = self.ledger.promise(charged, first, free)?;
         let is_first = !self.checkpoints.contains_key(&key);
-        if let Err(denied) = self.hold_version(now, owner, &put.claim) {
+        if let Err(denied) = self.hold_version(now, owned, &put.claim) {
             self.ledger.release(promise);
             return Err(denied);
         }
@@ -101,7 +104,7 @@ impl Catalog {
     /// rest is promised later.
     pub(super) fn first_promise(
         &self,
-        charged: OwnerId,
+        charged: Who<OwnerId>,
         expected: u64,
         price: u64,
         free: u64,
@@ -172,7 +175,7 @@ impl Catalog {
     }
 
     /// Whether a shard is here, or the same member writes it.
-    fn has_shard(&self, key: Key, shard: ShardIndex, by: OwnerId) -> bool {
+    fn has_shard(&self, key: Key, shard: ShardIndex, by: Who<OwnerId>) -> bool {
         let writing =
             |put: &Put| (put.key, put.shard, put.charged) == (key, shard, by) && !put.forgotten;
         self.shard(key, shard.number()).is_ok() || self.puts.values().any(writing)

@@ -59,12 +59,12 @@ impl Catalog {
 
     /// Checkpoints that are here although their owners said that they are gone.
     pub fn gone_keys(&self) -> Vec<Key> {
-        let is_gone = |(key, one): &(&Key, &Checkpoint)| {
+        let is_gone = |(key, one): &(Key, &Checkpoint)| {
             let job = (key.owner, one.job_tag);
             self.notices.is_gone(job, key.checkpoint)
         };
         let gone = self.checkpoints.iter().filter(is_gone);
-        gone.map(|(key, _)| *key).collect()
+        gone.map(|(key, _)| key).collect()
     }
 
     /// Checkpoints that are here although this says that they are gone.
@@ -83,12 +83,12 @@ impl Catalog {
 
     /// Checkpoints whose lease is over when it is `clock`, Unix seconds.
     pub fn outlived_keys(&self, clock: u64) -> Vec<Key> {
-        let is_over = |(key, one): &(&Key, &Checkpoint)| {
+        let is_over = |(key, one): &(Key, &Checkpoint)| {
             let lease = self.notices.lease((key.owner, one.job_tag));
             lease.is_some_and(|lease| lease.until <= clock)
         };
         let outlived = self.all_committed().filter(is_over);
-        outlived.map(|(key, _)| *key).collect()
+        outlived.map(|(key, _)| key).collect()
     }
 
     /// Notices of jobs of which nothing is here, so old at `clock` (Unix seconds) that nobody needs
@@ -136,10 +136,10 @@ impl Catalog {
                 .or_insert(one.version);
             *known = (*known).max(one.version);
         }
-        let is_old = |(key, one): &(&Key, &Checkpoint)| {
+        let is_old = |(key, one): &(Key, &Checkpoint)| {
             newest.get(&(key.owner, one.job_tag)) > Some(&one.version)
         };
         let old = self.all_committed().filter(is_old);
-        old.map(|(key, _)| *key).collect()
+        old.map(|(key, _)| key).collect()
     }
 }

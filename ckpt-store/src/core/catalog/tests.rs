@@ -11,6 +11,7 @@ use super::puts::{FIRST_BYTES, whole_file};
 use super::*;
 use crate::core::ledger::charge;
 use crate::core::notices::{AHEAD_MS, Job};
+use crate::core::places;
 
 const CAPACITY: u64 = 64 << 20;
 const FREE: u64 = 1 << 40;
@@ -313,7 +314,7 @@ impl Pair {
             expected.as_ref().map_err(|c| *c)
         );
         if expected == Ok(CommitStep::Write) {
-            self.catalog.committed(who.key(), 100);
+            self.catalog.committed(who.key());
         }
     }
 
@@ -398,7 +399,10 @@ fn one_owner_can_not_fill_the_books() {
         );
     }
     let one_more = catalog.claim(Millis(0), greedy, &claim(UNCOMMITTED_MAX as u64));
-    assert_eq!(one_more, Err(Denied::TooManyUncommitted(UNCOMMITTED_MAX)));
+    assert_eq!(
+        one_more,
+        Err(Denied::TooManyUncommitted(UNCOMMITTED_MAX as u64))
+    );
     assert_eq!(
         catalog.claim(Millis(0), greedy, &claim(0)),
         Ok(Claimed::Yes)
@@ -412,7 +416,7 @@ fn one_owner_can_not_fill_the_books() {
 /// A committed checkpoint of one byte, as large as `number` allows to tell it from others.
 fn commit_small(
     catalog: &mut Catalog,
-    owner: OwnerId,
+    by: impl Into<places::Who<OwnerId>>,
     job: u8,
     number: u64,
 ) -> Result<Key, Denied> {
@@ -430,11 +434,13 @@ fn commit_small(
         shard: 0,
         expected_bytes: 1,
     };
+    let by = by.into();
+    let owner = by.member;
     let who = Who { owner, claim };
     let index = redundancy.shard(0).unwrap();
-    let id = catalog.begin_put(Millis(0), owner, &put, index, FREE)?;
+    let id = catalog.begin_put(Millis(0), by, &put, index, FREE)?;
     catalog.finish_put(Millis(0), id, shard(who, 0, 4096))?;
-    catalog.committed(who.key(), 400);
+    catalog.committed(who.key());
     Ok(who.key())
 }
 
@@ -459,6 +465,87 @@ fn whoever_commits_without_end_leaves_half_of_the_books() {
     let key = catalog.find(greedy, None, None).next().unwrap();
     catalog.forgotten(Millis(0), key);
     assert_eq!(catalog.entries.of(greedy), half - 1);
+}
+
+fn granted(owner: OwnerId, grant: u8) -> places::Who<OwnerId> {
+    places::Who {
+        member: owner,
+        grant: Some(OwnerId([grant; 32])),
+    }
+}
+
+#[test]
+fn one_grant_leaves_half_of_its_owners_part_of_the_books() {
+    let mut catalog = Catalog::default();
+    catalog.lend(1 << 50, u64::MAX);
+    let owner = OwnerId([1; 32]);
+    let mut number = 0;
+    let refused = loop {
+        match commit_small(&mut catalog, granted(owner, 7), 1, number) {
+            Ok(_) => number += 1,
+            Err(refused) => break refused,
+        }
+    };
+    // Half of the half that an owner gets who is alone.
+    assert_eq!(number, CHECKPOINTS_MAX as u64 / 4);
+    assert!(matches!(refused, Denied::TooMany { .. }), "{refused}");
+    // The owner and its other keys go on.
+    for number in number..number + 1000 {
+        commit_small(&mut catalog, owner, 1, number).unwrap();
+        commit_small(&mut catalog, granted(owner, 8), 2, 1 << 32 | number).unwrap();
+    }
+}
+
+#[test]
+fn one_grant_begins_half_of_what_its_owner_may() {
+    let mut catalog = Catalog::default();
+    catalog.lend(CAPACITY, u64::MAX);
+    let owner = OwnerId([1; 32]);
+    let claim = |number: u64| Claim {
+        job_tag: JobTag([0; 32]),
+        version: Version(number + 1),
+        checkpoint: CheckpointId(u128::from(number).to_le_bytes()),
+    };
+    let half = UNCOMMITTED_MAX as u64 / 2;
+    for number in 0..half {
+        let claimed = catalog.claim(Millis(0), granted(owner, 7), &claim(number));
+        assert_eq!(claimed, Ok(Claimed::Yes));
+    }
+    let refused = catalog.claim(Millis(0), granted(owner, 7), &claim(half));
+    assert_eq!(refused, Err(Denied::TooManyUncommitted(half)));
+    let of_owner = catalog.claim(Millis(0), owner, &claim(half));
+    assert_eq!(of_owner, Ok(Claimed::Yes));
+}
+
+#[test]
+fn what_a_grant_stored_is_its_until_it_is_gone_and_after_a_restart() {
+    let mut catalog = Catalog::default();
+    catalog.lend(64 << 20, 32 << 20);
+    let owner = OwnerId([1; 32]);
+    let mut keys = Vec::new();
+    while let Ok(key) = commit_small(&mut catalog, granted(owner, 7), 1, keys.len() as u64) {
+        keys.push(key);
+    }
+    let each = CHECKPOINT_BYTES + charge(4096);
+    assert_eq!(keys.len() as u64, (16 << 20) / each);
+    assert!(catalog.left(Some(granted(owner, 7)), FREE) < each);
+    assert!(catalog.left(Some(owner.into()), FREE) >= 16 << 20);
+    for key in keys {
+        catalog.forgotten(Millis(0), key);
+    }
+    assert_eq!(catalog.left(Some(granted(owner, 7)), FREE), 16 << 20);
+
+    // The manifest says who made it, the shard's file only of whom it is.
+    let claim = Claim {
+        job_tag: JobTag([1; 32]),
+        version: Version(1),
+        checkpoint: CheckpointId([1; 16]),
+    };
+    catalog.load_manifest(&claim, granted(owner, 7));
+    let stored = shard(Who { owner, claim }, 0, 1 << 20);
+    catalog.load_shard(Millis(0), Duration::ZERO, &claim, owner, stored);
+    let left = catalog.left(Some(granted(owner, 7)), FREE);
+    assert_eq!(left, (16 << 20) - CHECKPOINT_BYTES - charge(1 << 20));
 }
 
 #[test]

@@ -1,0 +1,127 @@
+//! Notices that are passed on: few are in memory at once, however many there are.
+
+use std::path::PathBuf;
+
+use codec::notice::Notice;
+
+use super::layout::{notice_path, older_notice_path};
+use super::load;
+use super::store::{Store, StoreError};
+use crate::core::notices::Job;
+
+/// Bytes of notices that are kept in memory between counting and sending them; more are read twice.
+const KEPT_BYTES_MAX: usize = 128 << 10;
+
+/// A notice that is to be passed on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// Its bytes.
+    Read(Vec<u8>),
+    /// Where it is.
+    OnDisk(PathBuf),
+}
+
+impl Store {
+    /// What was said last of jobs, of those of which something was said, and what older notices say is
+    /// gone; without what is not `wanted`.
+    pub fn notices(&self, jobs: &[Job], mut wanted: impl FnMut(&Notice) -> bool) -> Vec<Said> {
+        let (mut all, mut kept) = (Vec::new(), 0);
+        for path in self.notice_paths(jobs) {
+            // One that is damaged is not passed on.
+            let Ok(notice) = load::read_notice(&*self.disk, &path) else {
+                continue;
+            };
+            if !wanted(&notice) {
+                continue;
+            }
+            kept += notice.bytes().len();
+            all.push(if kept <= KEPT_BYTES_MAX {
+                Said::Read(notice.bytes().to_vec())
+            } else {
+                Said::OnDisk(path)
+            });
+        }
+        all
+    }
+
+    fn notice_paths(&self, jobs: &[Job]) -> Vec<PathBuf> {
+        let mut paths = Vec::new();
+        for &(owner, job_tag) in jobs {
+            let catalog = self.catalog();
+            if catalog.notices().get((owner, job_tag)).is_none() {
+                continue;
+            }
+            paths.push(notice_path(owner, job_tag));
+            let older = catalog.older_notices((owner, job_tag)).into_iter();
+            paths.extend(older.map(|number| older_notice_path(owner, job_tag, number)));
+        }
+        paths
+    }
+
+    /// The bytes of a notice that is passed on. One that was replaced meanwhile is the newer one.
+    ///
+    /// # Errors
+    /// When it can't be read any more.
+    pub fn said(&self, said: Said) -> Result<Vec<u8>, StoreError> {
+        match said {
+            Said::Read(bytes) => Ok(bytes),
+            Said::OnDisk(path) => {
+                let notice = load::read_notice(&*self.disk, &path)?;
+                Ok(notice.bytes().to_vec())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use codec::CheckpointId;
+    use codec::keys::Keys;
+    use codec::manifest::Format;
+    use codec::notice::{INTERVALS_MAX, Intervals, Stamp, Words};
+
+    use super::*;
+    use crate::disk::crash::{CrashDisk, Fault};
+    use crate::shards::sample::Sample;
+    use crate::shards::tests::{NOW, NOW_UNIX, commit, open, owner, put};
+
+    /// A notice with as many intervals as there may be.
+    fn longest(keys: &Keys, job: &str) -> Notice {
+        let (tag, path) = keys.tag_and_path(&job.parse().unwrap()).unwrap();
+        let stamps = (0..INTERVALS_MAX as u64).map(|number| Stamp {
+            created: 10 * number,
+            checkpoint: CheckpointId([7; 16]),
+        });
+        let one_by_one = Intervals::default().with(&stamps.collect::<Vec<_>>());
+        let (of, gone) = ((keys.owner(), tag), [CheckpointId([8; 16])]);
+        let words = Words::following(None, of, 5, None, &gone, &one_by_one);
+        Notice::sign(keys, Format::Two, &path.blinded(), &words).unwrap()
+    }
+
+    #[test]
+    fn few_notices_are_in_memory_at_once_and_all_are_passed_on() {
+        let store = open(&CrashDisk::new(Fault::None, 0));
+        let keys = Keys::from(owner(1));
+        let (mut jobs, mut sent) = (Vec::new(), Vec::new());
+        for number in 0..40_u64 {
+            let job = format!("job-{number}");
+            let sample = Sample::with_rows(&owner(1), &job, 1, number, &[1]);
+            put(&store, &sample, 0).unwrap();
+            commit(&store, &sample).unwrap();
+            let notice = longest(&keys, &job);
+            store.notice(NOW, NOW_UNIX, &notice).unwrap();
+            jobs.push((keys.owner(), notice.words().job_tag));
+            sent.push(notice.bytes().to_vec());
+        }
+        assert!(sent.concat().len() > 2 * KEPT_BYTES_MAX);
+        let all = store.notices(&jobs, |_| true);
+        let kept = all.iter().map(|said| match said {
+            Said::Read(bytes) => bytes.len(),
+            Said::OnDisk(_) => 0,
+        });
+        assert!(kept.sum::<usize>() <= KEPT_BYTES_MAX);
+        let said = all.into_iter().map(|said| store.said(said).unwrap());
+        assert_eq!(said.collect::<Vec<_>>(), sent);
+        assert_eq!(store.notices(&jobs, |_| false), []);
+    }
+}

@@ -1,0 +1,207 @@
+//! Whoever has the key of one job writes as many versions of it as a host takes: what was good before is
+//! still restored, and others save.
+//!
+//! `CKPT_JUNK` sets how many versions.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail, ensure};
+use codec::compress::Method;
+use codec::index::StoredSegment;
+use codec::keys::Keys;
+use codec::manifest::{Format, ImageKind, Manifest, NewManifest, Summary, Tail};
+use codec::seal::{Cipher, DataKey};
+use codec::shard_file::{BlockEntry, ShardIdentity, TableBuilder};
+use codec::{CheckpointId, JobTag, Redundancy, ShardRoot, Version};
+use protocol::net::stream::{ExchangeError, read_frame, request};
+use protocol::wire::Code;
+use protocol::wire::message::{Claim, PutEnd, PutShard, Request, Response};
+use quinn::Connection;
+use tests::{Grid, image};
+use tokio::task::JoinSet;
+
+use crate::jobkeys::{Root, key_for, run_with, save};
+
+/// Longest wait for a host.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Versions that are written at once.
+const AT_ONCE: usize = 24;
+
+fn count() -> u64 {
+    let set = std::env::var("CKPT_JUNK").ok();
+    set.and_then(|text| text.parse().ok()).unwrap_or(10_000)
+}
+
+/// A version of one byte, of which one host has the one shard that suffices.
+struct Junk {
+    put: PutShard,
+    root: ShardRoot,
+    manifest: Vec<u8>,
+}
+
+impl Junk {
+    fn new(keys: &Keys, tag: JobTag, version: u64, created: u64) -> Result<Self> {
+        let redundancy = Redundancy::new(1, 1)?;
+        let mut id = [9; 16];
+        id[..8].copy_from_slice(&version.to_le_bytes());
+        let checkpoint = CheckpointId(id);
+        let roots = redundancy.shards().map(|shard| {
+            let mut table = TableBuilder::default();
+            table.push(BlockEntry::of(&[shard.number()]));
+            let identity = ShardIdentity {
+                checkpoint,
+                redundancy,
+                shard,
+            };
+            table.finish().1.root(&identity)
+        });
+        let roots: Vec<ShardRoot> = roots.collect();
+        let root = *roots.first().context("no root")?;
+        let new = NewManifest {
+            checkpoint,
+            version: Version(version),
+            created,
+            previous: None,
+            redundancy,
+            cipher: Cipher::None,
+            rows: 1,
+            block_bytes: 1,
+            roots,
+        };
+        let segment = StoredSegment {
+            raw_len: 1,
+            stored_len: 1,
+            method: Method::Raw,
+        };
+        let summary = Summary {
+            job: "42".parse()?,
+            data_key: DataKey::new([0; 32]),
+            kind: ImageKind::Stream,
+            image_bytes: 1,
+            stream_bytes: 1,
+            stored_bytes: 1,
+            files: 1,
+            index: vec![segment],
+            tail: Tail::default(),
+        };
+        let manifest = Manifest::sign(keys, Format::Two, new, &summary)?;
+        let claim = Claim {
+            job_tag: tag,
+            version: Version(version),
+            checkpoint,
+        };
+        Ok(Self {
+            put: PutShard {
+                claim,
+                redundancy,
+                shard: 0,
+                expected_bytes: 1,
+            },
+            root,
+            manifest: manifest.bytes().to_vec(),
+        })
+    }
+
+    /// Stores and commits it, however often it has to ask.
+    async fn write(&self, host: &Connection) -> Result<()> {
+        while !is_there(self.store(host).await)? {}
+        let manifest = self.manifest.clone();
+        let commit = Request::Commit { manifest };
+        while !is_there(request(host, &commit, LIMIT).await.map(drop))? {}
+        Ok(())
+    }
+
+    async fn store(&self, host: &Connection) -> Result<(), ExchangeError> {
+        let (_, mut exchange) = request(host, &Request::PutShard(self.put), LIMIT).await?;
+        let end = PutEnd {
+            rows: 1,
+            root: self.root,
+        };
+        let bytes = [&1_u32.to_le_bytes()[..], &[0], &[0; 4], &end.encode()].concat();
+        exchange.send.write_all(&bytes).await?;
+        match read_frame(&mut exchange.recv, LIMIT).await? {
+            Response::Refused(refusal) => Err(ExchangeError::Refused(refusal)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether a host took it; one that is busy is asked again.
+fn is_there(answer: Result<(), ExchangeError>) -> Result<bool> {
+    match answer {
+        Ok(()) => Ok(true),
+        Err(ExchangeError::Refused(refusal)) if refusal.code == Code::Busy => Ok(false),
+        Err(cause) => bail!("{cause}"),
+    }
+}
+
+/// Writes versions 2 to `count` + 1.
+async fn write_all(hosts: Vec<Connection>, keys: Keys, count: u64) -> Result<()> {
+    let tag = keys.job_tag(&"42".parse()?).context("no tag")?;
+    let created = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    let (hosts, keys) = (Arc::new(hosts), Arc::new(keys));
+    let next = Arc::new(AtomicU64::new(2));
+    let mut writing = JoinSet::new();
+    for _ in 0..AT_ONCE {
+        let (hosts, keys, next) = (Arc::clone(&hosts), Arc::clone(&keys), Arc::clone(&next));
+        writing.spawn(async move {
+            loop {
+                let version = next.fetch_add(1, Ordering::Relaxed);
+                if version > count + 1 {
+                    return Ok(());
+                }
+                let junk = Junk::new(&keys, tag, version, created)?;
+                let host = hosts.get(version as usize % hosts.len());
+                junk.write(host.context("no host")?).await?;
+            }
+        });
+    }
+    writing.join_all().await.into_iter().collect()
+}
+
+#[test]
+fn ten_thousand_junk_versions_of_a_job_cost_no_good_one_and_nobody_a_save() -> Result<()> {
+    let grid = Grid::up(6)?;
+    let good = save(&grid, "42", 1)?;
+    save(&grid, "43", 2)?;
+    key_for(&grid, "42", "job.key", &[])?;
+    let count = count();
+    let root = Root::new(&grid, "job.key")?;
+    let began = Instant::now();
+    root.run(|hosts, keys| write_all(hosts, keys, count))?;
+    eprintln!("{count} versions in {:?}", began.elapsed());
+    let by_version = ["restore", "--job", "42", "--version", "1", "-o", "-"];
+    let restored = grid.run(by_version)?.expect(0)?;
+    ensure!(restored.stdout == good);
+    let restored = run_with(&grid, "job.key", &by_version)?.expect(0)?;
+    ensure!(restored.stdout == good);
+    // The owner saves another job and this one; others of its keys do, too.
+    save(&grid, "43", 3)?;
+    key_for(&grid, "44", "other.key", &[])?;
+    run_with(&grid, "other.key", &["save", "--job", "44", "image"])?.expect(0)?;
+    let newest = save(&grid, "42", 4)?;
+    let restored = grid.run(["restore", "--job", "42", "-o", "-"])?.expect(0)?;
+    ensure!(restored.stdout == newest);
+    let listed = grid.run(["--json", "list", "--job", "42"])?.expect(0)?;
+    let listed = listed.json()?["checkpoints"].as_array().map(Vec::len);
+    ensure!(listed == Some(count as usize + 2), "{listed:?}");
+
+    // Once the key is void the newest good one is restored without being named.
+    grid.run([
+        "forget",
+        "--job",
+        "42",
+        "--version",
+        &(count + 2).to_string(),
+    ])?
+    .expect(0)?;
+    grid.run(["key", "revoke"])?.expect(0)?;
+    let restored = grid.run(["restore", "--job", "42", "-o", "-"])?.expect(0)?;
+    ensure!(restored.stdout == good);
+    ensure!(image::memory(1 << 20, 1) == good);
+    eprintln!("{:?} in all", began.elapsed());
+    Ok(())
+}

@@ -1,0 +1,550 @@
+//! How much longer another member takes for a save, a list and a restore of 64 MiB when one member is at
+//! its worst, compared with an honest member beside it that is as busy: both have a quarter of a core.
+//!
+//! Takes minutes and a machine with nothing else to do:
+//! `cargo test -p tests --test it --locked --features tests/etcd,ckpt/etcd -- --ignored ratio:: --nocapture`.
+//! `CKPT_ATTACK_KIND` chooses one attack.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, ensure};
+use codec::compress::Method;
+use codec::index::StoredSegment;
+use codec::keys::Keys;
+use codec::manifest::{Format, ImageKind, Manifest, NewManifest, Summary, Tail};
+use codec::notice::{Intervals, Notice, Words};
+use codec::seal::{Cipher, DataKey, OwnerSecret};
+use codec::shard_file::{BlockEntry, ShardIdentity, TableBuilder};
+use codec::{CheckpointId, Redundancy, Version};
+use protocol::authority_dir::{AuthorityDir, Certify};
+use protocol::grid::Grid as GridFile;
+use protocol::identity::{Identity, Role, Validity, certificate_from_pem, certificate_to_pem};
+use protocol::net::stream::{ExchangeError, read_frame, request, write_frame};
+use protocol::net::{EndpointConfig, client, connect};
+use protocol::wire::message::{
+    Audit, AuditFault, Claim, PutEnd, PutShard, Request, Response, ShardName,
+};
+use quinn::Connection;
+use rustix::process::{Pid, Signal, kill_process};
+use tests::program::wait_until;
+use tests::{Grid, image};
+use tokio::task::JoinSet;
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// What the other member saves.
+const IMAGE_BYTES: usize = 64 << 20;
+
+/// How often each time is taken; the median counts.
+const ROUNDS: usize = 5;
+
+/// Most that a time may be, in times of it beside an honest member.
+const RATIO_MAX: f64 = 3.0;
+
+/// Of each period the busy member may run for a quarter.
+const PERIOD: Duration = Duration::from_millis(40);
+
+const BLOCK_BYTES: usize = 1 << 20;
+
+/// What is done to each limit that members share.
+const ATTACKS: [&str; 7] = [
+    "reads",
+    "space",
+    "questions",
+    "books",
+    "notices",
+    "connections",
+    "log",
+];
+
+/// Another submitter, whose key is in the grid's directory.
+fn enrol(grid: &Grid) -> Result<()> {
+    let secret = OwnerSecret::new([99; 32]);
+    let mut authority = AuthorityDir::open(&grid.dir().join("grid"))?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    let certificate = authority.certify(&Certify {
+        roles: vec![Role::Submitter],
+        name: "busy".into(),
+        key: secret.id(),
+        validity: Validity {
+            from: now,
+            lasting: Duration::from_secs(86_400),
+        },
+        host: None,
+    })?;
+    Ok(fs::write(
+        grid.path("busy.crt"),
+        certificate_to_pem(&certificate),
+    )?)
+}
+
+/// A process that is busy for a quarter of a core; ended when dropped.
+struct Busy {
+    child: Child,
+    ends: Arc<AtomicBool>,
+    pacer: Option<JoinHandle<()>>,
+}
+
+impl Busy {
+    fn start(grid: &Grid, kind: &str) -> Result<Self> {
+        let ready = grid.path("busy.ready");
+        let _ = fs::remove_file(&ready);
+        let child = Command::new(std::env::current_exe()?)
+            .args(["--ignored", "--exact", "ratio::the_busy_member"])
+            .env("CKPT_BUSY_KIND", kind)
+            .env("CKPT_BUSY_GRID", grid.file())
+            .env("CKPT_BUSY_DIR", grid.dir())
+            .stdout(Stdio::null())
+            .spawn()?;
+        let pid = Pid::from_raw(i32::try_from(child.id())?).context("no process")?;
+        let mut busy = Self {
+            child,
+            ends: Arc::default(),
+            pacer: None,
+        };
+        wait_until("it has begun", Duration::from_secs(120), || {
+            ensure!(busy.child.try_wait()?.is_none(), "{kind} has ended");
+            Ok(ready.exists())
+        })?;
+        let ends = Arc::clone(&busy.ends);
+        busy.pacer = Some(std::thread::spawn(move || {
+            while !ends.load(Ordering::Relaxed) {
+                let _ = kill_process(pid, Signal::CONT);
+                std::thread::sleep(PERIOD / 4);
+                let _ = kill_process(pid, Signal::STOP);
+                std::thread::sleep(PERIOD - PERIOD / 4);
+            }
+            let _ = kill_process(pid, Signal::CONT);
+        }));
+        Ok(busy)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+        if let Some(pacer) = self.pacer.take() {
+            let _ = pacer.join();
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Seconds that a save, a list and a restore take.
+fn times(grid: &Grid) -> Result<[f64; 3]> {
+    let mut all: [Vec<f64>; 3] = Default::default();
+    for round in 0..ROUNDS {
+        let bytes = image::memory(IMAGE_BYTES, round as u64);
+        fs::write(grid.path("image"), &bytes)?;
+        let save = ["save", "--full", "--job", "other", "--keep", "2", "image"];
+        let restore = ["restore", "--job", "other", "-o", "-"];
+        for (times, args) in all.iter_mut().zip([&save[..], &["list"], &restore]) {
+            let began = Instant::now();
+            let done = grid.run(args)?;
+            times.push(began.elapsed().as_secs_f64());
+            ensure!(matches!(done.code, Some(0 | 3)), "{done}");
+            ensure!(args != restore || done.stdout == bytes, "other bytes");
+        }
+    }
+    Ok(all.map(|mut times| {
+        times.sort_by(f64::total_cmp);
+        times[ROUNDS / 2]
+    }))
+}
+
+#[test]
+#[ignore = "takes minutes, and a machine with nothing else to do"]
+fn one_member_at_its_worst_costs_another_no_more_than_three_times_an_honest_one() -> Result<()> {
+    let chosen = std::env::var("CKPT_ATTACK_KIND").ok();
+    let is_chosen = |kind: &&str| chosen.as_ref().is_none_or(|chosen| chosen == kind);
+    let measure = |kind: &str| -> Result<[f64; 3]> {
+        // A grid of its own: what one attack left is not to slow the next.
+        let grid = Grid::up(6)?;
+        enrol(&grid)?;
+        let _busy = Busy::start(&grid, kind)?;
+        times(&grid)
+    };
+    let honest = measure("honest")?;
+    println!(
+        "{:<12} {:>8} {:>8} {:>8}   ratios",
+        "", "save", "list", "restore"
+    );
+    let line = |kind: &str, times: [f64; 3]| {
+        let ratios = [0, 1, 2].map(|at| times[at] / honest[at]);
+        let [save, list, restore] = times;
+        let shown = ratios.map(|ratio| format!("{ratio:.2}")).join(" ");
+        println!("{kind:<12} {save:>8.2} {list:>8.2} {restore:>8.2}   {shown}");
+        ratios.into_iter().fold(0.0, f64::max)
+    };
+    line("honest", honest);
+    let mut worst = Vec::new();
+    for kind in ATTACKS.iter().filter(|kind| is_chosen(kind)) {
+        worst.push((kind, line(kind, measure(kind)?)));
+    }
+    let too_much = worst.iter().find(|(_, ratio)| *ratio > RATIO_MAX);
+    ensure!(too_much.is_none(), "{too_much:?}");
+    Ok(())
+}
+
+#[test]
+#[ignore = "the busy member of the test above, which runs it as a process"]
+fn the_busy_member() -> Result<()> {
+    let Ok(kind) = std::env::var("CKPT_BUSY_KIND") else {
+        return Ok(());
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let grid = std::env::var("CKPT_BUSY_GRID")?;
+    let dir = std::env::var("CKPT_BUSY_DIR")?;
+    runtime.block_on(be_busy(&kind, Path::new(&grid), Path::new(&dir)))
+}
+
+async fn be_busy(kind: &str, grid: &Path, dir: &Path) -> Result<()> {
+    let file = GridFile::load(grid)?;
+    let certificate = certificate_from_pem(&fs::read_to_string(dir.join("busy.crt"))?)?;
+    let identity = Identity::new(OwnerSecret::new([99; 32]), certificate)?;
+    let mut config = EndpointConfig::new(identity.clone(), file.authority.clone());
+    if matches!(kind, "reads" | "questions") {
+        config.stream_window = 16 << 10;
+    }
+    let endpoint = client(&config, (Ipv4Addr::LOCALHOST, 0).into())?;
+    let mut members = JoinSet::new();
+    let owner = identity.secret.clone();
+    for (at, host) in file.hosts.iter().enumerate() {
+        let connection = connect(&endpoint, host.addr, host.id).await?;
+        let member = Member {
+            connection,
+            owner: owner.clone(),
+            base: (at as u64 + 1) << 32,
+        };
+        let kind = kind.to_owned();
+        let reconnect = (endpoint.clone(), host.addr, host.id);
+        members.spawn(async move {
+            if kind == "connections" {
+                let (endpoint, addr, id) = reconnect;
+                let mut open = Vec::new();
+                loop {
+                    // As many as are let in, and those that are closed once more.
+                    if let Ok(one) = connect(&endpoint, addr, id).await {
+                        open.push(one);
+                    }
+                    open.retain(|one: &Connection| one.close_reason().is_none());
+                    tokio::task::yield_now().await;
+                }
+            }
+            member.be(&kind).await
+        });
+    }
+    fs::write(dir.join("busy.ready"), "")?;
+    // None of them ends but by a fault.
+    members.join_all().await.into_iter().collect()
+}
+
+/// The busy member at one host.
+#[derive(Clone)]
+struct Member {
+    connection: Connection,
+    owner: OwnerSecret,
+    /// Numbers of its checkpoints begin here.
+    base: u64,
+}
+
+/// A checkpoint of a few rows, of which one host has the one shard that suffices.
+struct Made {
+    claim: Claim,
+    redundancy: Redundancy,
+    end: PutEnd,
+    manifest: Vec<u8>,
+    rows: usize,
+    len: usize,
+}
+
+impl Made {
+    fn put(&self) -> PutShard {
+        PutShard {
+            claim: self.claim,
+            redundancy: self.redundancy,
+            shard: 0,
+            expected_bytes: (self.rows * self.len) as u64,
+        }
+    }
+
+    const fn shard(&self) -> ShardName {
+        ShardName {
+            checkpoint: self.claim.checkpoint,
+            shard: 0,
+        }
+    }
+}
+
+impl Member {
+    fn make(&self, number: u64, rows: usize, len: usize) -> Result<Made> {
+        let keys = Keys::from(self.owner.clone());
+        let redundancy = Redundancy::new(1, 1)?;
+        let mut id = [3; 16];
+        id[..8].copy_from_slice(&(self.base + number).to_le_bytes());
+        let checkpoint = CheckpointId(id);
+        let entry = BlockEntry::of(&vec![7; len]);
+        let roots = redundancy.shards().map(|shard| {
+            let mut table = TableBuilder::default();
+            for _ in 0..rows {
+                table.push(entry);
+            }
+            let identity = ShardIdentity {
+                checkpoint,
+                redundancy,
+                shard,
+            };
+            table.finish().1.root(&identity)
+        });
+        let roots: Vec<_> = roots.collect();
+        let root = *roots.first().context("no root")?;
+        let job = "busy".parse()?;
+        let claim = Claim {
+            job_tag: keys.job_tag(&job).context("no tag")?,
+            version: Version(self.base + number + 1),
+            checkpoint,
+        };
+        let new = NewManifest {
+            checkpoint,
+            version: claim.version,
+            created: number,
+            previous: None,
+            redundancy,
+            cipher: Cipher::None,
+            rows: rows as u64,
+            block_bytes: (rows * len) as u64,
+            roots,
+        };
+        let segment = StoredSegment {
+            raw_len: 1,
+            stored_len: 1,
+            method: Method::Raw,
+        };
+        let summary = Summary {
+            job,
+            data_key: DataKey::new([0; 32]),
+            kind: ImageKind::Stream,
+            image_bytes: 1,
+            stream_bytes: 1,
+            stored_bytes: 1,
+            files: 1,
+            index: vec![segment],
+            tail: Tail::default(),
+        };
+        let manifest = Manifest::sign(&keys, Format::One, new, &summary)?;
+        Ok(Made {
+            claim,
+            redundancy,
+            end: PutEnd {
+                rows: rows as u64,
+                root,
+            },
+            manifest: manifest.bytes().to_vec(),
+            rows,
+            len,
+        })
+    }
+
+    async fn ask(&self, asked: &Request) -> Result<Response, ExchangeError> {
+        request(&self.connection, asked, LIMIT)
+            .await
+            .map(|answer| answer.0)
+    }
+
+    async fn store(&self, made: &Made) -> Result<(), ExchangeError> {
+        let put = Request::PutShard(made.put());
+        let (_, mut exchange) = request(&self.connection, &put, LIMIT).await?;
+        let block = vec![7; made.len];
+        for _ in 0..made.rows {
+            exchange
+                .send
+                .write_all(&(made.len as u32).to_le_bytes())
+                .await?;
+            exchange.send.write_all(&block).await?;
+        }
+        let end = [&[0; 4][..], &made.end.encode()].concat();
+        exchange.send.write_all(&end).await?;
+        let _: Response = read_frame(&mut exchange.recv, LIMIT).await?;
+        let manifest = made.manifest.clone();
+        self.ask(&Request::Commit { manifest }).await.map(drop)
+    }
+
+    async fn be(self, kind: &str) -> Result<()> {
+        match kind {
+            "honest" => self.honest().await,
+            "reads" => self.reads().await,
+            "space" => self.space().await,
+            "questions" => self.questions().await,
+            "books" => self.books().await,
+            "notices" => self.notices().await,
+            _ => self.log().await,
+        }
+    }
+
+    /// Saves, lists, restores and removes, again and again.
+    async fn honest(self) -> Result<()> {
+        for number in 0.. {
+            let made = self.make(number, 4, BLOCK_BYTES)?;
+            let _ = self.store(&made).await;
+            let (job_tag, after) = (None, None);
+            let _ = self.ask(&Request::Find { job_tag, after }).await;
+            let rows = Request::Rows {
+                shard: made.shard(),
+                first: 0,
+                count: 4,
+            };
+            if let Ok((_, mut exchange)) = request(&self.connection, &rows, LIMIT).await {
+                let mut buffer = vec![0; 64 << 10];
+                while let Ok(Some(_)) = exchange.recv.read(&mut buffer).await {}
+            }
+            let checkpoint = made.claim.checkpoint;
+            let _ = self.ask(&Request::Forget { checkpoint }).await;
+        }
+        Ok(())
+    }
+
+    /// Has many blocks sent and takes them drop by drop.
+    async fn reads(self) -> Result<()> {
+        let made = self.make(0, 8, BLOCK_BYTES)?;
+        self.store(&made).await?;
+        let rows = Request::Rows {
+            shard: made.shard(),
+            first: 0,
+            count: 8,
+        };
+        self.each_stream(|member| {
+            let rows = rows.clone();
+            async move {
+                let (mut send, mut recv) = member.connection.open_bi().await?;
+                write_frame(&mut send, &rows).await?;
+                let mut buffer = [0; 4 << 10];
+                while recv.read_exact(&mut buffer).await.is_ok() {
+                    tokio::time::sleep(Duration::from_millis(400)).await;
+                }
+                Ok(())
+            }
+        })
+        .await
+    }
+
+    /// Reserves space and sends byte by byte.
+    async fn space(self) -> Result<()> {
+        let number = std::sync::atomic::AtomicU64::new(0);
+        self.each_stream(|member| {
+            let number = number.fetch_add(1, Ordering::Relaxed);
+            async move {
+                let made = member.make(number, 1, BLOCK_BYTES)?;
+                let put = PutShard {
+                    expected_bytes: 1 << 30,
+                    ..made.put()
+                };
+                let asked = Request::PutShard(put);
+                let (_, mut exchange) = request(&member.connection, &asked, LIMIT).await?;
+                let len = (BLOCK_BYTES as u32).to_le_bytes();
+                exchange.send.write_all(&len).await?;
+                while exchange.send.write_all(&[1]).await.is_ok() {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+                Ok(())
+            }
+        })
+        .await
+    }
+
+    /// Asks for long lists and reads none.
+    async fn questions(self) -> Result<()> {
+        for number in 0..300 {
+            self.store(&self.make(number, 1, 1)?).await?;
+        }
+        let (job_tag, after) = (None, None);
+        let asked = Request::Find { job_tag, after };
+        self.each_stream(|member| {
+            let asked = asked.clone();
+            async move {
+                let (mut send, mut recv) = member.connection.open_bi().await?;
+                write_frame(&mut send, &asked).await?;
+                let mut buffer = [0; 1 << 10];
+                while recv.read_exact(&mut buffer).await.is_ok() {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+                Ok(())
+            }
+        })
+        .await
+    }
+
+    /// Commits checkpoints of one byte.
+    async fn books(self) -> Result<()> {
+        for number in 0.. {
+            let _ = self.store(&self.make(number, 1, 1)?).await;
+        }
+        Ok(())
+    }
+
+    /// Says more and more of a job.
+    async fn notices(self) -> Result<()> {
+        let made = self.make(0, 1, 1)?;
+        self.store(&made).await?;
+        let keys = Keys::from(self.owner.clone());
+        let job = (keys.owner(), made.claim.job_tag);
+        let mut now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() as u64;
+        loop {
+            now += 1;
+            let gone = (0..128_u64).map(|at| {
+                let mut id = [1; 16];
+                id[..8].copy_from_slice(&(now * 128 + at).to_le_bytes());
+                CheckpointId(id)
+            });
+            let gone: Vec<_> = gone.collect();
+            let words = Words::following(None, job, now, None, &gone, &Intervals::default());
+            let notice = Notice::sign(&keys, Format::One, &[], &words)?;
+            let notice = notice.bytes().to_vec();
+            let _ = self.ask(&Request::Notice { notice }).await;
+        }
+    }
+
+    /// Says that checks fail, and asks what is refused.
+    async fn log(self) -> Result<()> {
+        let audit = Audit {
+            checkpoint: CheckpointId([5; 16]),
+            shard: 0,
+            blocks: 1,
+            fault: Some(AuditFault::Damaged),
+        };
+        loop {
+            let _ = self.ask(&Request::Audited(audit)).await;
+            let checkpoint = CheckpointId([5; 16]);
+            let shard = ShardName {
+                checkpoint,
+                shard: 0,
+            };
+            let _ = self.ask(&Request::Outline(shard)).await;
+        }
+    }
+
+    /// Does something on as many streams as a connection may have, again and again.
+    async fn each_stream<F>(&self, mut task: impl FnMut(Self) -> F) -> Result<()>
+    where
+        F: Future<Output = Result<()>> + Send + 'static,
+    {
+        let mut running = JoinSet::new();
+        loop {
+            while running.len() < 32 {
+                running.spawn(task(self.clone()));
+            }
+            let _ended = running.join_next().await;
+            // What is refused at once is not asked at full speed.
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
