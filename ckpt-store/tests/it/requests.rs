@@ -1,14 +1,16 @@
 //! All requests, as the owner and as others.
 
+use std::net::SocketAddr;
+
 use codec::holding::{Asking, ShardSet};
 use codec::keys::Keys;
 use codec::manifest::Format;
 use codec::notice::{Intervals, Notice, Stamp, Words};
 use codec::proof::Spot;
 use codec::shard_file::{Outline, Page};
-use codec::{PageHash, Version};
+use codec::{JobTag, PageHash, Version};
 use protocol::grid::GridHost;
-use protocol::identity::Role;
+use protocol::identity::{Identity, Role};
 use protocol::net::read_exact;
 use protocol::net::stream::ExchangeError;
 use protocol::wire::Code;
@@ -366,23 +368,29 @@ async fn what_lies_where_all_was_deleted_is_taken_from_its_owner_alone() {
         matches!(response, Response::Notices { count: 2, .. }),
         "{response:?}"
     );
+    let heard = heard(&lab, daemon.local_addr(), &owner, tag).await;
+    assert_eq!(heard, [2_000, 1_000]);
+}
+
+/// Numbers of the notices of a job that a host passes on to its owner.
+async fn heard(lab: &Lab, addr: SocketAddr, owner: &Identity, tag: JobTag) -> Vec<u64> {
     let mut grid = lab.grid.clone();
     grid.hosts.push(GridHost {
         name: "h1".into(),
-        addr: daemon.local_addr(),
+        addr,
         id: lab.host_id(),
         site: None,
         owner: None,
     });
-    let hosts = transfer::Hosts::new(&grid, &owner, 1 << 20).unwrap();
+    let hosts = transfer::Hosts::new(&grid, owner, 1 << 20).unwrap();
     let jobs = std::sync::Arc::new(vec![(owner.secret.id(), tag)]);
     let mut hearing = hosts.hear(transfer::HostIndex(0), jobs);
     let mut heard = Vec::new();
     while let Some(notice) = hearing.next().await.unwrap() {
         heard.push(notice.words().number);
     }
-    assert_eq!(heard, [2_000, 1_000]);
     assert!(hearing.clock().unwrap() > 0);
+    heard
 }
 
 #[tokio::test]
