@@ -21,6 +21,9 @@
 
 set -u
 
+# Seconds after which a state is saved again that could not be read.
+AGAIN_AFTER=5
+
 if [ $# -lt 3 ]; then
     echo "usage: ckpt-job.sh JOB STATE COMMAND [ARGUMENT...]" >&2
     exit 2
@@ -124,6 +127,11 @@ save() {
                 "$(cat "$mark.new")"
             ;;
         143) ;;
+        # Mostly the state was replaced while it was read.
+        8)
+            say "not saved (status 8), soon again: $(cat "$mark.new")"
+            waited=$((interval - AGAIN_AFTER))
+            ;;
         *) say "not saved (status $status); the version before stands: $(cat "$mark.new")" ;;
     esac
     rm -f "$mark.new"
@@ -146,8 +154,8 @@ while [ $stopped -eq 0 ] && runs; do
     sleep 1
     waited=$((waited + 1))
     if [ $waited -ge "$interval" ] && [ $stopped -eq 0 ] && runs; then
-        save "$deadline" meanwhile
         waited=0
+        save "$deadline" meanwhile
     fi
 done
 

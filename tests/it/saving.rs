@@ -109,6 +109,14 @@ fn hosts_that_refuse_for_hours_are_not_waited_for_and_say_when() -> Result<()> {
         refuse_for_hours(&grid, host)?;
     }
     grid.restart()?;
+    wait_until("they refuse", Duration::from_secs(60), || {
+        let hosts = grid.run(["--json", "hosts"])?.json()?;
+        let hosts = hosts["hosts"].as_array().context("no hosts")?;
+        let refuse = hosts
+            .iter()
+            .filter_map(|host| host["refuses_for_s"].as_u64());
+        Ok(refuse.filter(|seconds| *seconds > 3600).count() == all.len())
+    })?;
     let begun = Instant::now();
     let save = ["--json", "save", "--job", "42", "--deadline", "120s", "img"];
     let failed = grid.run(save)?.expect(5)?.json()?;
@@ -315,8 +323,10 @@ fn what_is_in_the_way_of_a_save_can_be_left_out() -> Result<()> {
 #[test]
 fn a_stream_has_no_files_and_no_date() -> Result<()> {
     let grid = Grid::up(5)?;
+    let mut image = vec![0; 3 << 20];
+    image[5] = 1;
     let saved = grid
-        .run_with_input(["save", "--job", "42", "-"], &[0; 3 << 20])?
+        .run_with_input(["save", "--job", "42", "-"], &image)?
         .expect(0)?;
     let said = String::from_utf8_lossy(&saved.stdout).into_owned();
     ensure!(said.contains("ratio over 1000"), "{said}");

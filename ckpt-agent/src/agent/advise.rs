@@ -211,7 +211,8 @@ fn report(request: &AdviseRequest, cost: Cost, hazard: Hazard) -> AdviseReport {
         first_seconds: moments.first().copied(),
         young_seconds: sayable(young),
         daly_seconds: sayable(daly),
-        makespan_seconds: sayable(makespan(daly, &costs)),
+        // One that would come at the end is not taken.
+        makespan_seconds: sayable(makespan(daly, if daly < work { &costs } else { &without })),
         makespan_without_seconds: sayable(makespan(work, &without)),
         checkpoints: moments,
         notes,

@@ -743,7 +743,7 @@ fn limits(resources: &Resources, redundancy: Redundancy, rows_bytes: u64) -> Sav
 fn draw_of(checkpoint: CheckpointId) -> u64 {
     let (half, _) = checkpoint.0.split_at(8);
     half.iter()
-        .fold(0, |number, byte| number << 8 | u64::from(*byte))
+        .fold(0, |number, byte| (number << 8) | u64::from(*byte))
 }
 
 /// Frees memory while hosts are told the rest: giving the system back the 150 MiB that a save keeps for

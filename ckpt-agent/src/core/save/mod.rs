@@ -400,13 +400,14 @@ impl SaveSession {
             self.actions.push_back(SaveAction::Retract(host));
         }
         let again = self.again((host, phase, retries), &fault);
-        self.note(host, fault, again.map(|again| again.not_before));
+        self.set_slot(shard, None);
+        let will_ask = again.filter(|again| self.may_ask(again));
+        self.note(host, fault, will_ask.map(|again| again.not_before));
         match again {
             Some(again) if is_starved => self.candidates.push_front(again),
             Some(again) => self.candidates.push_back(again),
             None => {}
         }
-        self.set_slot(shard, None);
         self.unplaced.push(shard);
         self.place();
     }
@@ -438,7 +439,7 @@ impl SaveSession {
     /// The deadline ends: for want of hosts, or of speed.
     fn out_of_time(&mut self) {
         let (placed, needed) = (self.accepted_count(), self.needed());
-        let is_short = !self.committing && !self.unplaced.is_empty() && placed < needed;
+        let is_short = !self.committing && placed < needed && !self.troubles.is_empty();
         self.fail(if is_short {
             SaveFailure::NotEnoughHosts { placed, needed }
         } else {

