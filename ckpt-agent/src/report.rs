@@ -156,6 +156,8 @@ pub struct SaveReport {
     pub files: u64,
     /// Seconds from start to commit.
     pub seconds: f64,
+    /// Of these, the ones until the image had been read: what is saved may change from then on.
+    pub held_seconds: f64,
     /// Which host holds which shard.
     pub holders: Vec<Holder>,
     /// Hosts that were replaced on the way, and why.
@@ -525,26 +527,34 @@ pub struct HostReport {
 pub struct AdviseReport {
     /// Work to be done.
     pub job_seconds: f64,
-    /// What one checkpoint costs.
+    /// What one checkpoint costs: for how long it holds the job up.
     pub cost_seconds: f64,
+    /// Where that is from.
+    pub cost_source: String,
+    /// Least time from one checkpoint to the next: the time that one takes until it is stored.
+    pub least_seconds: f64,
     /// Where the failure rate comes from.
     pub hazard: String,
-    /// Probability that the machine lasts for the whole job.
+    /// Probability that the machine does not go away for as long as the job takes. Its owner's load ends
+    /// no job, so that it does not count; `stays_10h` of `hosts` says the same of ten hours.
     pub survives_job: f64,
-    /// Mean time between failures that gives the same; none when nothing fails.
+    /// Mean time between failures that gives the same; none when it is more than a year.
     pub mtbf_seconds: Option<f64>,
     /// Time until the next checkpoint by the accumulator rule; none when it is not worth its cost.
     pub first_seconds: Option<f64>,
-    /// Young's interval for the mean time between failures.
+    /// Young's interval for the mean time between failures; none when it is more than a year.
     pub young_seconds: Option<f64>,
-    /// Daly's interval for the mean time between failures.
+    /// Daly's interval for the mean time between failures; none when it is more than a year.
     pub daly_seconds: Option<f64>,
-    /// Expected time to the end of the job with checkpoints at Daly's interval.
+    /// Expected time to the end of the job with checkpoints at Daly's interval; none when it is more
+    /// than a year.
     pub makespan_seconds: Option<f64>,
-    /// Expected time to the end of the job without checkpoints.
+    /// Expected time to the end of the job without checkpoints; none when it is more than a year.
     pub makespan_without_seconds: Option<f64>,
     /// When to take checkpoints, seconds from now, if nothing fails; at most 1000.
     pub checkpoints: Vec<f64>,
+    /// What should be known of the machine.
+    pub notes: Vec<String>,
 }
 
 /// Where a long command stands; told a few times each second.
@@ -554,7 +564,7 @@ pub struct Progress {
     pub done_bytes: u64,
     /// Image bytes in all, when known.
     pub total_bytes: Option<u64>,
-    /// Bytes after compression so far.
+    /// Bytes after compression of the bytes that are done.
     pub stored_bytes: u64,
     /// Bytes that went over the network so far.
     pub network_bytes: u64,
@@ -572,6 +582,13 @@ pub enum ProgressEvent {
         lost: HostNote,
         /// Its successor, when there is one.
         spare: Option<String>,
+    },
+    /// A host is asked again later.
+    Waiting {
+        /// The host, and what it said.
+        host: HostNote,
+        /// Seconds until then.
+        seconds: f64,
     },
     /// A version was passed over.
     VersionSkipped(SkippedVersion),

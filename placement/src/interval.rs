@@ -86,11 +86,13 @@ pub fn first_after(hazard: &SurvivalCurve, checkpoint: f64, longest: f64) -> Opt
 }
 
 /// When to take checkpoints in a job that has `job_seconds` of work to do: seconds of wall time from
-/// now, each `checkpoint` long, none in the end. At most `most` of them.
+/// now, none in the end, at most `most` of them. Each holds the job up for `checkpoint` seconds; there
+/// are at least `least` seconds from one to the next, since one begins when the one before is stored.
 #[must_use]
 pub fn schedule(
     hazard: &SurvivalCurve,
     checkpoint: f64,
+    least: f64,
     job_seconds: f64,
     most: usize,
 ) -> Vec<f64> {
@@ -107,7 +109,8 @@ pub fn schedule(
         } else {
             ahead
         };
-        let Some(after) = first_after(&ahead, checkpoint, left) else {
+        let after = first_after(&ahead, checkpoint, left).map(|after| after.max(least));
+        let Some(after) = after.filter(|after| *after < left) else {
             return times;
         };
         times.push(now + after);
@@ -223,7 +226,10 @@ mod tests {
     fn a_host_that_never_fails_needs_no_checkpoint() {
         let curve = SurvivalCurve::exponential(minute(), 600, 0.0);
         assert_eq!(first_after(&curve, 10.0, 10.0 * HOUR), None);
-        assert_eq!(schedule(&curve, 10.0, 10.0 * HOUR, 100), Vec::<f64>::new());
+        assert_eq!(
+            schedule(&curve, 10.0, 10.0, 10.0 * HOUR, 100),
+            Vec::<f64>::new()
+        );
         assert_eq!(equivalent_mtbf(&curve), f64::INFINITY);
     }
 
@@ -238,7 +244,7 @@ mod tests {
     fn a_schedule_covers_the_job_at_even_distances_under_a_constant_hazard() {
         let mtbf = 5.0 * HOUR;
         let curve = SurvivalCurve::exponential(minute(), 600, 1.0 / mtbf);
-        let times = schedule(&curve, 60.0, 12.0 * HOUR, 1000);
+        let times = schedule(&curve, 60.0, 60.0, 12.0 * HOUR, 1000);
         let expected = daly(60.0, mtbf);
         assert!(times.len() as f64 > 12.0 * HOUR / expected - 2.0);
         for pair in times.windows(2) {
@@ -247,7 +253,7 @@ mod tests {
                 "{pair:?}"
             );
         }
-        assert_eq!(schedule(&curve, 60.0, 12.0 * HOUR, 3).len(), 3);
+        assert_eq!(schedule(&curve, 60.0, 60.0, 12.0 * HOUR, 3).len(), 3);
     }
 
     #[test]
@@ -283,9 +289,11 @@ mod tests {
             if let Some(at) = first_after(&curve, checkpoint, longest) {
                 prop_assert!(at > 0.0 && at < longest);
             }
-            let times = schedule(&curve, checkpoint, longest, 50);
+            let least = 2.0 * checkpoint;
+            let times = schedule(&curve, checkpoint, least, longest, 50);
             prop_assert!(times.len() <= 50);
-            prop_assert!(times.windows(2).all(|pair| pair[1] > pair[0]));
+            prop_assert!(times.first().is_none_or(|first| *first >= least));
+            prop_assert!(times.windows(2).all(|pair| pair[1] - pair[0] >= least));
         }
 
         #[test]

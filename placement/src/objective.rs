@@ -5,8 +5,9 @@
 //! J(A) = store(A) + need * restore(A) - need * CTR(A) * work
 //! ```
 //!
-//! `need` is the probability that the compute host fails before the next checkpoint, `work` what
-//! would have to be done again without this one, CTR(A) the probability that enough of the hosts in
+//! `need` is the probability that the job is ended before the next checkpoint: that its machine goes
+//! away, and also that its owner needs it where somebody evicts jobs then. `work` is what would have to
+//! be done again without this one, CTR(A) the probability that enough of the hosts in
 //! A can be read then. The less the better.
 
 use crate::bandwidth::RateForecast;
@@ -73,7 +74,8 @@ pub struct Stake {
     pub lead_seconds: f64,
     /// What the compute host can send, bytes per second; `None` when its hosts are the bottleneck.
     pub uplink_bytes_per_second: Option<f64>,
-    /// Probability that the compute host fails before the next checkpoint.
+    /// Probability that the job is ended before the next checkpoint. Of the curves that a host announces
+    /// the one of its presence says that, unless jobs are evicted when the owner needs the machine.
     pub need: Probability,
     /// Work that would be lost without this checkpoint, seconds.
     pub work_seconds: f64,

@@ -95,3 +95,33 @@ fn an_interrupted_command_is_ended_too() -> Result<()> {
         Ok(rustix::process::test_kill_process(producer).is_err())
     })
 }
+
+#[test]
+fn a_command_ends_when_the_save_is_killed() -> Result<()> {
+    let grid = Grid::up(5)?;
+    let pids = grid.path("pids");
+    // The command, and a process that it started.
+    let script = format!("sleep 1000 & echo $$ $! > {}; wait", pids.display());
+    let mut child = grid
+        .command(["save", "--job", "42", "--", "sh", "-c", &script])?
+        .spawn()?;
+    let mut started = Vec::new();
+    wait_until("the command runs", Duration::from_secs(30), || {
+        let text = std::fs::read_to_string(&pids).unwrap_or_default();
+        let numbers = text.split_whitespace().filter_map(|pid| pid.parse().ok());
+        started = numbers.filter_map(Pid::from_raw).collect();
+        Ok(started.len() == 2)
+    })?;
+    child.kill()?;
+    child.wait()?;
+    wait_until("both ended", Duration::from_secs(30), || {
+        Ok(started.iter().all(|pid| !is_running(*pid)))
+    })?;
+    Ok(())
+}
+
+/// Whether a process is there and is more than a line in the table of processes.
+fn is_running(pid: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    stat.is_ok_and(|stat| !stat.rsplit(')').next().is_some_and(|s| s.starts_with(" Z")))
+}

@@ -43,6 +43,25 @@ pub enum Fault {
 const SOON_MS: u32 = 2_000;
 
 impl Fault {
+    /// Nothing was heard of it for so long.
+    pub fn no_answer(waited_ms: u64) -> Self {
+        Self::Gone(format!(
+            "no answer within {}.{} s: host down, wrong address, or UDP blocked on the way",
+            waited_ms / 1000,
+            waited_ms % 1000 / 100
+        ))
+    }
+
+    /// After how long the host wants to be asked again, as it says; `None` when it does not.
+    pub const fn named_wait_ms(&self) -> Option<u64> {
+        match self {
+            Self::Refused { retry_after_ms, .. } if *retry_after_ms > 0 => {
+                Some(*retry_after_ms as u64)
+            }
+            _ => None,
+        }
+    }
+
     /// How long to wait before the same host is asked again; `None` when it did not ask for that.
     /// Never more than [`RETRY_AFTER_MAX_MS`], whatever the host says.
     pub fn retry_after_ms(&self) -> Option<u64> {

@@ -230,6 +230,13 @@ impl Hosts {
         connected
     }
 
+    /// Whether there is a connection to a host. One that is just being made is none yet.
+    pub fn is_connected(&self, host: HostIndex) -> bool {
+        let slot = self.0.connections.get(host.0).map(Mutex::try_lock);
+        let Some(Ok(slot)) = slot else { return false };
+        matches!(&*slot, Slot::Made(connection) if connection.close_reason().is_none())
+    }
+
     /// The version of the protocol that a host speaks with us; connects if need be.
     ///
     /// # Errors

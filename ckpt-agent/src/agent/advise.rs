@@ -3,14 +3,19 @@
 use codec::JobId;
 use placement::SurvivalCurve;
 use placement::interval::{self, Costs};
+use placement::state::AvailabilityState;
 
 use super::{Agent, unix_seconds};
-use crate::core::place::guest_curve_of_unknown;
-use crate::knowledge::Knowledge;
+use crate::core::HostIndex;
+use crate::core::place::presence_of_unknown;
+use crate::knowledge::{Knowledge, SaveTimes};
 use crate::report::{AdviseReport, Failure};
 
 /// Cost of a checkpoint that is assumed when none was ever saved, seconds.
 const FIRST_COST_SECONDS: f64 = 10.0;
+
+/// No more is said of what takes longer: no prediction reaches that far.
+pub const YEAR_SECONDS: f64 = 365.0 * 86_400.0;
 
 /// Time from a failure until the job starts elsewhere, seconds.
 const DOWNTIME_SECONDS: f64 = 300.0;
@@ -39,12 +44,50 @@ pub struct AdviseRequest {
 struct Hazard {
     curve: SurvivalCurve,
     source: String,
+    notes: Vec<String>,
+}
+
+/// What a checkpoint costs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Cost {
+    /// Seconds for which it holds the job up.
+    held: f64,
+    /// Seconds until it is stored, when that is known: the next one can't begin before.
+    whole: Option<f64>,
+    source: &'static str,
+}
+
+impl Cost {
+    /// The cost that is given, or that of the last save.
+    fn of(given: Option<f64>, last: Option<SaveTimes>) -> Self {
+        let whole = last.map(|last| last.seconds);
+        let held = last.and_then(|last| last.held_seconds);
+        let (held, source) = match (given, held, whole) {
+            (Some(given), ..) => (given, "as was given"),
+            (None, Some(held), _) => (held, "until its image had been read, in the last save"),
+            (None, None, Some(whole)) => (whole, "as long as the last save took in all"),
+            (None, None, None) => (
+                FIRST_COST_SECONDS,
+                "which is assumed: nothing was saved yet",
+            ),
+        };
+        Self {
+            held,
+            whole,
+            source,
+        }
+    }
+
+    /// Least time from one checkpoint to the next.
+    fn least(self) -> f64 {
+        self.held.max(self.whole.unwrap_or(0.0))
+    }
 }
 
 /// Advises without a grid.
 pub fn advise(request: &AdviseRequest) -> AdviseReport {
-    let cost = request.cost_seconds.unwrap_or(FIRST_COST_SECONDS);
-    report(request, cost, &given_or_average(request))
+    let cost = Cost::of(request.cost_seconds, None);
+    report(request, cost, given_or_average(request))
 }
 
 impl Agent {
@@ -55,33 +98,65 @@ impl Agent {
     /// When the host that is named is not one of the grid.
     pub async fn advise(&self, request: &AdviseRequest) -> Result<AdviseReport, Failure> {
         let known: Knowledge = self.notebook.read(unix_seconds());
-        let last = || {
-            let tag = self.keys.job_tag(request.job.as_ref()?)?;
-            known.save_seconds(tag)
-        };
-        let cost = request
-            .cost_seconds
-            .or_else(last)
-            .unwrap_or(FIRST_COST_SECONDS);
-        let host = self.compute_host(request.compute_host.as_deref())?;
+        let tag = request.job.as_ref().and_then(|job| self.keys.job_tag(job));
+        let last = tag.and_then(|tag| known.save_times(tag));
+        let cost = Cost::of(request.cost_seconds, last);
+        let named = self.compute_host(request.compute_host.as_deref())?;
         let mut hazard = given_or_average(request);
-        if let (None, Some(host)) = (request.mtbf_seconds, host) {
-            match self.hosts.announcement(host).await {
+        if request.mtbf_seconds.is_none() {
+            let here = self.hosts_here();
+            let asked = named.map_or(here, |named| vec![named]);
+            if let Some(announced) = self.prediction(&asked, named.is_some()).await {
+                hazard = announced;
+            }
+        }
+        Ok(report(request, cost, hazard))
+    }
+
+    /// What the first of some hosts that answers predicts of the machine. Several daemons on this
+    /// machine all watch the same one.
+    async fn prediction(&self, hosts: &[HostIndex], is_compute_host: bool) -> Option<Hazard> {
+        for host in hosts.iter().take(ASKED_MAX) {
+            let name = self.hosts.name(*host);
+            match self.hosts.announcement(*host).await {
                 Ok(Some(announced)) => {
-                    hazard = Hazard {
-                        curve: announced.guest,
-                        source: format!("prediction of host {}", self.hosts.name(host)),
+                    let here = if is_compute_host {
+                        ""
+                    } else {
+                        ", which is on this machine"
                     };
+                    return Some(Hazard {
+                        source: format!("prediction of host {name}{here}"),
+                        notes: note_of(name, announced.guest_state).into_iter().collect(),
+                        // Nobody ends a job because the owner needs the machine, so only its going
+                        // away counts.
+                        curve: announced.presence,
+                    });
                 }
                 Ok(None) => {}
                 Err(cause) => {
-                    let host = self.hosts.name(host);
-                    tracing::warn!(host, %cause, "the machine's own prediction is not known");
+                    tracing::warn!(host = name, %cause, "the machine's own prediction is not known");
                 }
             }
         }
-        Ok(report(request, cost, &hazard))
+        None
     }
+}
+
+/// Hosts on this machine that are asked, one after the other.
+const ASKED_MAX: usize = 3;
+
+/// What is said of a machine that is taken at the moment.
+fn note_of(host: &str, state: AvailabilityState) -> Option<String> {
+    let why = match state {
+        AvailabilityState::CpuTaken => "its processors are taken",
+        AvailabilityState::Thrashing => "its memory is taken",
+        AvailabilityState::Idle | AvailabilityState::Busy | AvailabilityState::Gone => return None,
+    };
+    Some(format!(
+        "host {host} says \"{state}\" at the moment: {why}, by its owner or by the job itself. That ends \
+         no job here, and is not counted"
+    ))
 }
 
 fn given_or_average(request: &AdviseRequest) -> Hazard {
@@ -89,54 +164,64 @@ fn given_or_average(request: &AdviseRequest) -> Hazard {
         Some(mtbf) => Hazard {
             curve: SurvivalCurve::exponential(STEP, 120, 1.0 / mtbf),
             source: "the mean time between failures that was given".to_owned(),
+            notes: Vec::new(),
         },
         None => Hazard {
-            curve: guest_curve_of_unknown(),
+            curve: presence_of_unknown(),
             source: "an average machine: nothing is known of this one".to_owned(),
+            notes: Vec::new(),
         },
     }
 }
 
 const STEP: std::num::NonZeroU32 = std::num::NonZeroU32::new(300).unwrap();
 
-fn report(request: &AdviseRequest, cost: f64, hazard: &Hazard) -> AdviseReport {
-    let curve = &hazard.curve;
+fn report(request: &AdviseRequest, cost: Cost, hazard: Hazard) -> AdviseReport {
+    let Hazard {
+        curve,
+        source,
+        notes,
+    } = hazard;
     let work = request.job_seconds;
-    let mtbf = interval::equivalent_mtbf(curve);
+    let mtbf = interval::equivalent_mtbf(&curve);
     let costs = Costs {
-        checkpoint_seconds: cost,
-        restore_seconds: request.restore_seconds.unwrap_or(cost),
+        checkpoint_seconds: cost.held,
+        restore_seconds: request.restore_seconds.unwrap_or(cost.least()),
         downtime_seconds: DOWNTIME_SECONDS,
     };
-    let moments = interval::schedule(curve, cost, work, MOMENTS_MAX);
-    let fixed = interval::daly(cost, mtbf);
-    let finite = |value: f64| value.is_finite().then_some(value);
+    let moments = interval::schedule(&curve, cost.held, cost.least(), work, MOMENTS_MAX);
+    let young = interval::young(cost.held, mtbf).max(cost.least());
+    let daly = interval::daly(cost.held, mtbf).max(cost.least());
+    let makespan = |interval: f64, costs: &Costs| match mtbf.is_finite() {
+        true => interval::expected_makespan(work, interval.min(work), mtbf, costs),
+        false => work,
+    };
+    let without = Costs {
+        checkpoint_seconds: 0.0,
+        ..costs
+    };
     AdviseReport {
         job_seconds: work,
-        cost_seconds: cost,
-        hazard: hazard.source.clone(),
+        cost_seconds: cost.held,
+        cost_source: cost.source.to_owned(),
+        least_seconds: cost.least(),
+        hazard: source,
         survives_job: curve.at(work).value(),
-        mtbf_seconds: finite(mtbf),
+        mtbf_seconds: sayable(mtbf),
         first_seconds: moments.first().copied(),
-        young_seconds: finite(interval::young(cost, mtbf)),
-        daly_seconds: finite(fixed),
-        makespan_seconds: finite(interval::expected_makespan(
-            work,
-            fixed.min(work),
-            mtbf,
-            &costs,
-        )),
-        makespan_without_seconds: finite(interval::expected_makespan(
-            work,
-            work,
-            mtbf,
-            &Costs {
-                checkpoint_seconds: 0.0,
-                ..costs
-            },
-        )),
+        young_seconds: sayable(young),
+        daly_seconds: sayable(daly),
+        // One that would come at the end is not taken.
+        makespan_seconds: sayable(makespan(daly, if daly < work { &costs } else { &without })),
+        makespan_without_seconds: sayable(makespan(work, &without)),
         checkpoints: moments,
+        notes,
     }
+}
+
+/// A time, unless it is longer than anybody can say.
+fn sayable(seconds: f64) -> Option<f64> {
+    (seconds <= YEAR_SECONDS).then_some(seconds)
 }
 
 #[cfg(test)]
@@ -189,5 +274,67 @@ mod tests {
         });
         assert!(advice.hazard.contains("average"));
         assert!(advice.survives_job < 1.0 && advice.first_seconds.is_some());
+    }
+
+    fn exponential(mtbf: f64) -> Hazard {
+        Hazard {
+            curve: SurvivalCurve::exponential(STEP, 120, 1.0 / mtbf),
+            source: "test".to_owned(),
+            notes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn no_interval_is_shorter_than_a_checkpoint_takes() {
+        // A machine that is about to be gone, and a checkpoint that is read in 0.1 s and takes 90.
+        let last = SaveTimes {
+            seconds: 90.0,
+            held_seconds: Some(0.1),
+        };
+        let cost = Cost::of(None, Some(last));
+        assert_eq!((cost.held, cost.least()), (0.1, 90.0));
+        let advice = report(&request(), cost, exponential(2.0));
+        assert!(advice.first_seconds.is_some_and(|first| first >= 90.0));
+        let pairs = advice.checkpoints.windows(2);
+        assert!(pairs.into_iter().all(|pair| pair[1] - pair[0] >= 90.0));
+        assert!(advice.daly_seconds.is_some_and(|daly| daly >= 90.0));
+    }
+
+    #[test]
+    fn what_takes_more_than_a_year_has_no_number() {
+        let advice = report(&request(), Cost::of(Some(30.0), None), exponential(60.0));
+        assert_eq!(advice.makespan_without_seconds, None);
+        let advice = report(&request(), Cost::of(Some(30.0), None), exponential(1e12));
+        assert_eq!((advice.mtbf_seconds, advice.first_seconds), (None, None));
+        assert_eq!(advice.makespan_seconds.map(f64::round), Some(12.0 * 3600.0));
+        let never = Hazard {
+            curve: SurvivalCurve::exponential(STEP, 120, 0.0),
+            ..exponential(1.0)
+        };
+        let advice = report(&request(), Cost::of(Some(30.0), None), never);
+        assert_eq!(advice.makespan_seconds, Some(12.0 * 3600.0));
+    }
+
+    #[test]
+    fn the_cost_is_the_time_that_the_job_stood_still_where_that_is_known() {
+        let whole = SaveTimes {
+            seconds: 20.0,
+            held_seconds: None,
+        };
+        assert_eq!(Cost::of(None, None).held, FIRST_COST_SECONDS);
+        assert_eq!(Cost::of(None, Some(whole)).held, 20.0);
+        let held = SaveTimes {
+            held_seconds: Some(3.0),
+            ..whole
+        };
+        assert_eq!(Cost::of(None, Some(held)).held, 3.0);
+        assert_eq!(Cost::of(Some(1.0), Some(held)).held, 1.0);
+    }
+
+    #[test]
+    fn a_machine_that_is_taken_is_named() {
+        let note = note_of("h01", AvailabilityState::CpuTaken).unwrap();
+        assert!(note.contains("h01") && note.contains("cpu taken"), "{note}");
+        assert_eq!(note_of("h01", AvailabilityState::Busy), None);
     }
 }

@@ -13,7 +13,9 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use transfer::find::Shown;
 
-use super::{Agent, Which};
+use super::waiting::silent_at;
+use super::{Agent, SaveRequest, Which};
+use crate::cancel::Cancel;
 use crate::core::{Fault, HostIndex};
 use crate::inventory::{Entered, Inventory};
 use crate::knowledge::{Contact, Observation};
@@ -21,6 +23,10 @@ use crate::report::{ExitStatus, Failure, HostNote};
 
 /// How long hosts that are alive but slow to answer are waited for, once enough have answered.
 const GRACE: Duration = Duration::from_millis(300);
+
+/// Rest before hosts of which none answered are asked again, at first, and at most.
+const NOBODY_REST: Duration = Duration::from_millis(500);
+const NOBODY_REST_MAX: Duration = Duration::from_secs(8);
 
 /// At most this part of the memory is for what hosts show: as much again may be in flight from them.
 const MEMORY_SHARE: u64 = 2;
@@ -63,6 +69,17 @@ impl Patience {
     }
 }
 
+impl Patience {
+    /// Whether the answer is more urgent than what hosts may know that say nothing: a save asks them
+    /// again itself, and every checkpoint as wide as the new one is known to one that answered.
+    const fn is_hurried(self, answered: usize, silent: usize) -> bool {
+        match self {
+            Self::ToSave { shards } => answered > 0 && silent < shards,
+            Self::All | Self::ToRestore(_) => false,
+        }
+    }
+}
+
 /// How a host says it is.
 #[derive(Clone, Debug)]
 pub(super) struct Told {
@@ -78,7 +95,7 @@ pub(super) struct Told {
 }
 
 /// What hosts said.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Gathered {
     pub(super) inventory: Inventory,
     /// Hosts that answered, and how they are.
@@ -149,16 +166,45 @@ impl Showing {
 }
 
 impl Agent {
+    /// Asks all hosts before a save. With a deadline, hosts of which none answers are asked again at
+    /// times that differ between clients, until most of it is over: when many jobs are evicted together,
+    /// even hosts that are well answer late.
+    pub(super) async fn gather_to_save(
+        &self,
+        job_tag: JobTag,
+        request: &SaveRequest,
+        started: Instant,
+        mut cancel: Cancel,
+    ) -> Result<Gathered, Failure> {
+        let shards = request.redundancy.total();
+        let last = request.deadline.map(|limit| started + limit / 4 * 3);
+        let mut rest = NOBODY_REST;
+        loop {
+            let gathered = self
+                .gather(Some(job_tag), Patience::ToSave { shards })
+                .await;
+            let is_nobody = gathered.answered.is_empty()
+                && !gathered.is_too_much
+                && !gathered
+                    .silent
+                    .iter()
+                    .any(|(_, fault)| fault.is_forbidden());
+            if !is_nobody || last.is_none_or(|last| Instant::now() + rest >= last) {
+                return Ok(gathered);
+            }
+            let [jitter] = super::random()?;
+            let wait = rest + rest * u32::from(jitter) / 256;
+            tokio::select! {
+                () = cancel.cancelled() => return Ok(gathered),
+                () = tokio::time::sleep(wait) => {}
+            }
+            rest = (rest * 2).min(NOBODY_REST_MAX);
+        }
+    }
+
     /// Asks all hosts for the checkpoints of a job, or all.
     pub(super) async fn gather(&self, job_tag: Option<JobTag>, patience: Patience) -> Gathered {
-        let mut gathered = Gathered {
-            inventory: Inventory::default(),
-            answered: Vec::new(),
-            silent: Vec::new(),
-            is_cut_short: false,
-            is_too_much: false,
-            said: None,
-        };
+        let mut gathered = Gathered::default();
         let showing = Showing::default();
         let mut asking = JoinSet::new();
         let mut waiting: Vec<HostIndex> = self.hosts.all().collect();
@@ -167,15 +213,18 @@ impl Agent {
             let to_place = matches!(patience, Patience::ToSave { .. });
             asking.spawn(async move { (host, agent.ask(host, job_tag, to_place, &showing).await) });
         }
-        let mut grace = None;
+        let begun = Instant::now();
+        let (mut grace, mut silence, mut last_answer) = (None, None, begun);
         loop {
-            let until = grace.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
+            let until = grace.or(silence);
+            let until = until.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
             let next = tokio::time::timeout_at(until, asking.join_next()).await;
             match next {
                 Ok(None) => break,
                 Ok(Some(Ok((host, Ok((told, notices)))))) => {
                     waiting.retain(|waited| *waited != host);
                     self.saw(host, Contact::Answered);
+                    last_answer = Instant::now();
                     gathered.answered.push((host, told));
                     gathered.hear(&notices);
                 }
@@ -191,6 +240,13 @@ impl Agent {
                 }
                 // A task that panicked counts as a host that says nothing.
                 Ok(Some(Err(_))) => {}
+                // Who is connected is there, and may take its time.
+                Err(_)
+                    if grace.is_none() && waiting.iter().any(|h| self.hosts.is_connected(*h)) =>
+                {
+                    silence = Some(Instant::now() + GRACE);
+                    continue;
+                }
                 Err(_) => break,
             }
             let silent = waiting.len() + gathered.silent.len();
@@ -198,15 +254,18 @@ impl Agent {
             if grace.is_none() && patience.is_enough(&showing.lock().0, answered, silent) {
                 grace = Some(Instant::now() + GRACE);
             }
+            if patience.is_hurried(answered, silent) {
+                silence = Some(silent_at(begun, last_answer));
+            }
         }
         drop(asking);
         (gathered.inventory, gathered.is_too_much) = std::mem::take(&mut *showing.lock());
         gathered.is_cut_short = !waiting.is_empty();
-        let slow = waiting
-            .into_iter()
-            .map(|host| (host, Fault::Gone("no answer yet".into())));
+        let why = not_waited_for(begun, grace.is_some());
+        let slow = waiting.into_iter().map(|host| (host, why.clone()));
         gathered.silent.extend(slow);
         gathered.answered.sort_by_key(|(host, _)| *host);
+        gathered.silent.sort_by_key(|(host, _)| *host);
         if let Some(said) = &gathered.said {
             // A host that was away may not know yet.
             gathered.inventory.pass_over(said);
@@ -328,4 +387,14 @@ impl Agent {
     pub(super) fn silent_notes(&self, gathered: &Gathered) -> Vec<HostNote> {
         self.notes(&gathered.silent)
     }
+}
+
+/// Why hosts that were asked at `begun` count as silent: there was enough without them, or they were
+/// given all the time that hosts are given which are not even connected.
+fn not_waited_for(begun: Instant, is_enough: bool) -> Fault {
+    if is_enough {
+        return Fault::Gone("no answer yet".into());
+    }
+    let waited = u64::try_from(begun.elapsed().as_millis());
+    Fault::no_answer(waited.unwrap_or(u64::MAX))
 }

@@ -9,6 +9,7 @@ use codec::{CheckpointId, JobScope};
 use tokio::task::JoinSet;
 
 use super::gather::Gathered;
+use super::waiting::Wait;
 use super::{Agent, Which};
 use crate::core::{Fault, HostIndex};
 use crate::report::{ExitStatus, Failure, HostNote};
@@ -48,11 +49,12 @@ impl Agent {
     /// remove. The word of an owner, which hosts pass on to each other, is more than it has.
     pub(super) async fn forget_each(
         &self,
-        hosts: impl IntoIterator<Item = HostIndex>,
+        hosts: &BTreeSet<HostIndex>,
         gone: &[CheckpointId],
+        wait: Wait,
     ) -> Vec<(HostIndex, Fault)> {
         let mut asking = JoinSet::new();
-        for host in hosts.into_iter().collect::<BTreeSet<_>>() {
+        for host in hosts.iter().copied() {
             let (hosts, gone) = (self.hosts.clone(), gone.to_vec());
             asking.spawn(async move {
                 let mut done = Ok(());
@@ -62,12 +64,7 @@ impl Agent {
                 (host, done)
             });
         }
-        let answers = asking.join_all().await.into_iter();
-        let mut failed: Vec<_> = answers
-            .filter_map(|(host, done)| Some((host, done.err()?)))
-            .collect();
-        failed.sort_by_key(|(host, _)| *host);
-        failed
+        wait.answers(hosts, asking).await
     }
 
     /// Makes all job keys of the owner void whose serials are smaller.

@@ -12,7 +12,9 @@ mod place;
 mod restore;
 mod save;
 mod saving;
+mod shortage;
 mod superseded;
+mod waiting;
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -28,11 +30,13 @@ use transfer::roster::{self, Roster};
 
 use crate::core::effort::Effort;
 use crate::core::{Fault, HostIndex};
+use crate::image::Exclude;
+use crate::image::keeper::Keeper;
 use crate::knowledge::{Notebook, Observation};
 use crate::report::{ExitStatus, Failure, Holder, HostNote};
 use crate::transfer::Hosts;
 
-pub use advise::{AdviseRequest, advise};
+pub use advise::{AdviseRequest, YEAR_SECONDS, advise};
 pub use jobkeys::Voided;
 pub use look::Depth;
 pub use notices::Tenure;
@@ -51,8 +55,9 @@ pub enum SaveInput {
     Paths(Vec<PathBuf>),
     /// Standard input.
     Stdin,
-    /// The output of a command; counts only when it exits with 0.
-    Command(Vec<std::ffi::OsString>),
+    /// The output of a command; counts only when it exits with 0. The keeper ends it should this process
+    /// be killed.
+    Command(Vec<std::ffi::OsString>, Option<Keeper>),
 }
 
 /// A save.
@@ -78,6 +83,8 @@ pub struct SaveRequest {
     pub effort: Effort,
     /// Whether hosts may read the image.
     pub cipher: Cipher,
+    /// What is left out of directories.
+    pub exclude: Exclude,
     /// Skip unreadable files with a warning instead of failing.
     pub skip_unreadable: bool,
     /// Accept files that change while they are read, with a warning, instead of failing.

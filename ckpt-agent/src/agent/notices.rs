@@ -13,6 +13,7 @@ use protocol::wire::{Code, WireVersion};
 use tokio::task::JoinSet;
 
 use super::gather::{Gathered, Patience};
+use super::waiting::Wait;
 use super::{Agent, unix_millis, unix_seconds};
 use crate::core::{Fault, HostIndex};
 use crate::inventory::OpenedCheckpoint;
@@ -113,7 +114,21 @@ impl Agent {
         lease: Option<Lease>,
         removal: &Removal,
     ) -> Vec<(HostIndex, Fault)> {
-        let hosts: BTreeSet<HostIndex> = hosts.into_iter().collect();
+        let hosts = hosts.into_iter().collect();
+        self.announce_to(hosts, whose, last, lease, removal, Wait::ForAll)
+            .await
+    }
+
+    /// The same, where it is said who is waited for.
+    pub(super) async fn announce_to(
+        &self,
+        hosts: BTreeSet<HostIndex>,
+        whose: &Whose,
+        last: Option<&Words>,
+        lease: Option<Lease>,
+        removal: &Removal,
+        wait: Wait,
+    ) -> Vec<(HostIndex, Fault)> {
         let mut deaf = BTreeMap::new();
         let mut last = last.cloned();
         let job = (self.keys.owner(), whose.tag);
@@ -122,7 +137,7 @@ impl Agent {
         while let Some(ids) = next {
             let (now, intervals) = (unix_millis(), &removal.intervals);
             let words = Words::following(last.as_ref(), job, now, lease, ids, intervals);
-            deaf.extend(self.announce_one(&hosts, whose, &words, ids).await);
+            deaf.extend(self.announce_one(&hosts, whose, &words, ids, wait).await);
             last = Some(words);
             next = some.next();
         }
@@ -135,9 +150,10 @@ impl Agent {
         whose: &Whose,
         words: &Words,
         gone: &[CheckpointId],
+        wait: Wait,
     ) -> Vec<(HostIndex, Fault)> {
         if self.keys.grant().is_some() {
-            return self.forget_each(hosts.iter().copied(), gone).await;
+            return self.forget_each(hosts, gone, wait).await;
         }
         let sign = |format| {
             let signed = Notice::sign(&self.keys, format, &whose.path, words);
@@ -157,12 +173,7 @@ impl Agent {
                 (host, heard)
             });
         }
-        let answers = asking.join_all().await.into_iter();
-        let mut silent: Vec<_> = answers
-            .filter_map(|(host, heard)| Some((host, heard.err()?)))
-            .collect();
-        silent.sort_by_key(|(host, _)| *host);
-        silent
+        wait.answers(hosts, asking).await
     }
 
     /// Renews or changes for how long a job's checkpoints are kept.

@@ -260,6 +260,15 @@ impl Agent {
         Ok(first.filter(|_| here.next().is_none()))
     }
 
+    /// The hosts that are on this machine, several daemons on a loopback address included.
+    pub(super) fn hosts_here(&self) -> Vec<HostIndex> {
+        let addr = |host: &HostIndex| self.hosts.entry(*host).map(|entry| entry.addr.ip());
+        // Only an address of this machine can be bound to.
+        let is_here =
+            |host: &HostIndex| addr(host).is_some_and(|addr| UdpSocket::bind((addr, 0)).is_ok());
+        self.hosts.all().filter(is_here).collect()
+    }
+
     /// The choice as it is told.
     pub(super) fn report(
         &self,

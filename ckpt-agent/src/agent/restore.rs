@@ -530,6 +530,10 @@ impl Attempt<'_> {
     ) -> Result<(), Stop> {
         let mut pool = Some(pool);
         let mut shown = Instant::now();
+        // Counted in proportion: which rows are written says little of what each was stored in.
+        let whole = std::mem::take(&mut progress.stored_bytes);
+        let total = u128::from(progress.total_bytes.unwrap_or_default().max(1));
+        let stored_of = |done: u64| (u128::from(whole) * u128::from(done) / total) as u64;
         loop {
             if shown.elapsed() >= PROGRESS_PERIOD {
                 shown = Instant::now();
@@ -543,6 +547,7 @@ impl Attempt<'_> {
                 decoded = told.recv() => match decoded {
                     Some(Decoded::Written { row, image_bytes }) => {
                         progress.done_bytes = image_bytes;
+                        progress.stored_bytes = stored_of(image_bytes);
                         driver.tell(RestoreEvent::Consumed(row));
                     }
                     Some(Decoded::BaseUsed(row)) => {
@@ -550,7 +555,10 @@ impl Attempt<'_> {
                             base.used(row);
                         }
                     }
-                    Some(Decoded::Finished(())) => return Ok(()),
+                    Some(Decoded::Finished(())) => {
+                        progress.stored_bytes = whole;
+                        return Ok(());
+                    }
                     Some(Decoded::Undecodable(cause)) => {
                         return Err(Stop::unrestorable(cause.to_string()));
                     }

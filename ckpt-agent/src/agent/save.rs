@@ -12,15 +12,17 @@ use protocol::wire::message::Claim;
 use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant};
 
-use super::gather::{Gathered, Patience};
-use super::saving::{Input, RETRACT_TIMEOUT, Shell};
+use super::gather::Gathered;
+use super::saving::{Candidates, Input, RETRACT_TIMEOUT, Shell, least_parity};
+use super::shortage::too_small;
 use super::superseded::created_after;
 use super::{Agent, SaveInput, SaveRequest, chain, random, unix_seconds};
 use crate::cancel::Cancel;
+use crate::core::HostIndex;
 use crate::core::claims::ClaimDoubts;
 use crate::core::place::Placed;
 use crate::image::{Source, SourceError, SourceOptions};
-use crate::knowledge::Observation;
+use crate::knowledge::{Observation, SaveTimes};
 use crate::report::{ExitStatus, Failure, Observer, SaveReport};
 use crate::transfer::hosts::Claimed;
 
@@ -43,15 +45,15 @@ impl Agent {
     ) -> Result<SaveReport, Failure> {
         let started = Instant::now();
         let doing = format!("cannot save job {}", request.job);
+        self.is_large_enough(&request, &doing)?;
         let source = open_source(&request)
             .await
             .map_err(|cause| source_failure(&doing, &cause))?;
         let job_tag = self.job_tag(&request.job)?;
         self.needs(Rights::SAVE, &doing)?;
-        let shards = request.redundancy.total();
         let gathered = self
-            .gather(Some(job_tag), Patience::ToSave { shards })
-            .await;
+            .gather_to_save(job_tag, &request, started, cancel.clone())
+            .await?;
         self.somebody(&gathered, &doing)?;
         let checkpoint = CheckpointId(random()?);
         let newest = gathered.inventory.newest_first().first().copied().cloned();
@@ -96,11 +98,14 @@ impl Agent {
         };
         let base = self.base_for(&gathered, &request).await;
         plan.base = base.as_ref().map(|base| base.reference);
-        let slow = gathered.late();
+        let silent: Vec<HostIndex> = gathered.late().collect();
         let chosen = placed
             .iter()
             .flat_map(|placed| placed.order.iter().copied());
-        let candidates = chosen.chain(slow).collect();
+        let candidates = Candidates {
+            order: chosen.chain(silent.iter().copied()).collect(),
+            silent,
+        };
         let pieces = base.as_ref().map(|base| Arc::clone(&base.pieces));
         let input = Input {
             source,
@@ -136,7 +141,7 @@ impl Agent {
         }
         saved.map_err(|mut failure| {
             if failure.status == ExitStatus::TooFewHosts {
-                failure.hosts.extend(self.silent_notes(&gathered));
+                failure.hosts = self.with_silent(failure.hosts, &gathered);
             }
             failure.state = Some(match &newest {
                 Some(newest) => format!(
@@ -149,10 +154,24 @@ impl Agent {
         })
     }
 
+    /// Fails when the grid has fewer hosts than the new checkpoint needs, whoever answers.
+    fn is_large_enough(&self, request: &SaveRequest, doing: &str) -> Result<(), Failure> {
+        if request.placement.target.is_some() {
+            return Ok(());
+        }
+        let redundancy = request.redundancy;
+        let needed = redundancy.data() + usize::from(least_parity(request, redundancy));
+        let failure = too_small(self.hosts.count(), needed, redundancy, doing);
+        failure.map_or(Ok(()), Err)
+    }
+
     /// Remembers what a save shows of the job and of this machine.
     fn learn(&self, job_tag: JobTag, report: &SaveReport) {
-        self.notebook
-            .note(Observation::Save(job_tag, report.seconds));
+        let times = SaveTimes {
+            seconds: report.seconds,
+            held_seconds: Some(report.held_seconds),
+        };
+        self.notebook.note(Observation::Save(job_tag, times));
         self.notebook
             .note(Observation::Version(job_tag, report.version));
         // The time of a small save is that of its round trips, and one that a host held up does not
@@ -245,11 +264,11 @@ async fn open_source(request: &SaveRequest) -> Result<Source, SourceError> {
         skip_unreadable: request.skip_unreadable,
         accept_changed: request.accept_changed,
     };
-    let input = request.input.clone();
+    let (input, exclude) = (request.input.clone(), request.exclude.clone());
     let opened = tokio::task::spawn_blocking(move || match input {
-        SaveInput::Paths(paths) => Source::from_paths(&paths, options),
+        SaveInput::Paths(paths) => Source::from_paths_without(&paths, options, exclude),
         SaveInput::Stdin => Ok(Source::from_stdin()),
-        SaveInput::Command(command) => Source::from_command(&command),
+        SaveInput::Command(command, keeper) => Source::from_kept_command(&command, keeper.as_ref()),
     });
     opened
         .await
@@ -262,6 +281,10 @@ pub(super) fn source_failure(doing: &str, cause: &SourceError) -> Failure {
         SourceError::Changed { .. } => failure
             .next("save when nothing writes to it, or accept what was read with --accept-changed"),
         SourceError::Io { .. } => failure.next("leave out what can't be read: --skip-unreadable"),
+        SourceError::TooLong { pattern, .. } => Failure {
+            status: ExitStatus::Usage,
+            ..failure.next(format!("leave it out: --exclude {pattern:?}"))
+        },
         SourceError::SameName(_) | SourceError::NotAFile { .. } | SourceError::Name(_) => Failure {
             status: ExitStatus::Usage,
             ..failure

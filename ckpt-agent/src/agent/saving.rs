@@ -6,7 +6,7 @@ use std::sync::Arc;
 use codec::base::Base;
 use codec::encode::{CheckpointPlan, row_bytes_max};
 use codec::manifest::{Format, Manifest, ManifestError, Public};
-use codec::{PublicKey, Redundancy, ShardIndex};
+use codec::{CheckpointId, PublicKey, Redundancy, ShardIndex};
 use protocol::wire::WireVersion;
 use protocol::wire::message::{Claim, PutEnd, PutShard, Request};
 use tokio::sync::{mpsc, watch};
@@ -15,11 +15,12 @@ use tokio::time::{Duration, Instant};
 
 use super::base::remembered;
 use super::save::source_failure;
+use super::shortage::Shortage;
 use super::{Agent, Resources, SaveRequest};
 use crate::cancel::Cancel;
 use crate::core::save::{
     AttemptId, RowSize, SaveAction, SaveEvent, SaveFailure, SaveLimits, SaveOutcome, SavePlan,
-    SaveSession,
+    SaveSession, Setback,
 };
 use crate::core::{Fault, HostIndex, Millis};
 use crate::image::{Source, SourceError, Warning};
@@ -27,12 +28,22 @@ use crate::pipeline::budget::Budget;
 use crate::pipeline::encode::{
     self, EncodeFailure, EncodeSettings, Encoded, EncodedImage, ReadyRow,
 };
-use crate::report::{ExitStatus, Failure, Observer, Progress, ProgressEvent, SaveReport};
+use crate::report::{ExitStatus, Failure, HostNote, Observer, Progress, ProgressEvent, SaveReport};
 use crate::transfer::put::{Meter, OPEN_TIMEOUT, PutCommand, PutProgress, put_shard};
 use transfer::rebuild::Rebuild;
 
 /// How long hosts are waited for when a failed save is being removed.
 pub(super) const RETRACT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a host that did not answer before the save may take to be reached. With what it was
+/// waited for before, a save that fails for it takes less than three seconds.
+const AGAIN: Duration = Duration::from_millis(1_200);
+
+/// How long rows wait for a host before it may be called slow, where no limit is the reason.
+const EVIDENCE: Duration = Duration::from_millis(500);
+
+/// A host that is asked again later than this is worth a line.
+const WORTH_SAYING: Duration = Duration::from_secs(2);
 
 /// How often progress is told.
 const PROGRESS_PERIOD: Duration = Duration::from_millis(200);
@@ -55,6 +66,12 @@ struct Transfer {
     sent: watch::Receiver<u64>,
     meter: Arc<Meter>,
     task: JoinHandle<()>,
+}
+
+/// Hosts for a save, in order of preference; those that were `silent` before come last.
+pub(super) struct Candidates {
+    pub(super) order: Vec<HostIndex>,
+    pub(super) silent: Vec<HostIndex>,
 }
 
 /// What is read, and what it is compared with.
@@ -101,13 +118,15 @@ pub(super) struct Shell<'a> {
 #[derive(Debug, Default)]
 struct Tally {
     total_bytes: Option<u64>,
-    /// Image bytes up to the end of each row, with the zero runs before it.
-    ends: Vec<u64>,
+    /// Image bytes up to the end of each row, with the zero runs before it, and stored bytes.
+    ends: Vec<(u64, u64)>,
+    /// When the image had been read to its end.
+    read_at: Option<Instant>,
     read_bytes: u64,
     same_bytes: u64,
     stored_bytes: u64,
     network_bytes: u64,
-    faults_told: usize,
+    setbacks_told: usize,
     told: Option<Instant>,
 }
 
@@ -116,7 +135,7 @@ impl<'a> Shell<'a> {
         agent: &'a Agent,
         request: &'a SaveRequest,
         plan: CheckpointPlan,
-        candidates: Vec<HostIndex>,
+        candidates: Candidates,
         input: Input,
         observer: Arc<dyn Observer>,
         started: Instant,
@@ -129,7 +148,9 @@ impl<'a> Shell<'a> {
         let session = SaveSession::new(
             SavePlan {
                 redundancy: plan.redundancy,
-                candidates,
+                candidates: candidates.order,
+                silent: candidates.silent,
+                draw: draw_of(plan.checkpoint),
                 min_parity: least_parity(request, plan.redundancy),
                 deadline: request.deadline.map(|limit| Millis(millis(limit))),
                 limits: limits(&agent.resources, plan.redundancy, rows_bytes),
@@ -215,6 +236,7 @@ impl<'a> Shell<'a> {
                 () = tokio::time::sleep_until(wake) => self.tell(SaveEvent::Tick),
             }
         }
+        self.tell_replaced();
         self.budget.close();
         if let Some(ender) = self.ender.take() {
             // Waits for the command, if it is still running, for a bounded time.
@@ -258,7 +280,8 @@ impl<'a> Shell<'a> {
             Event::Encoded(Encoded::Row(row)) => {
                 self.tally.read_bytes += row.image_bytes;
                 self.tally.stored_bytes += row.stored_bytes;
-                self.tally.ends.push(self.tally.read_bytes);
+                let (read, stored) = (self.tally.read_bytes, self.tally.stored_bytes);
+                self.tally.ends.push((read, stored));
                 let size = RowSize {
                     memory: row.memory_bytes,
                     block: row.block_len as u64,
@@ -276,6 +299,7 @@ impl<'a> Shell<'a> {
     }
 
     fn end_input(&mut self, image: EncodedImage<Warning>) {
+        self.tally.read_at = Some(Instant::now());
         match image.draft.check(&self.agent.keys, self.format()) {
             Ok(public) => {
                 self.ended = Some(Ended { image, public });
@@ -358,7 +382,7 @@ impl<'a> Shell<'a> {
                 }
             }
         }
-        self.tell_replacements();
+        self.tell_setbacks();
     }
 
     fn open(&mut self, attempt: AttemptId, shard: ShardIndex, host: HostIndex) {
@@ -389,8 +413,11 @@ impl<'a> Shell<'a> {
                 };
                 let _ = sender.send(Event::Session(event));
             };
-            if let Ok(WireVersion::One) = hosts.spoken(host).await {
-                let _ = sender.send(Event::Old(host));
+            if let Ok(spoken) = hosts.spoken(host).await {
+                let _ = sender.send(Event::Session(SaveEvent::Reached(attempt)));
+                if spoken == WireVersion::One {
+                    let _ = sender.send(Event::Old(host));
+                }
             }
             if let Err(fault) =
                 put_shard(hosts, host, Request::PutShard(put), queue, &measuring, tell).await
@@ -491,15 +518,55 @@ impl<'a> Shell<'a> {
         Ok(signed.bytes().to_vec())
     }
 
-    fn tell_replacements(&mut self) {
-        for (host, fault) in self.session.faults().iter().skip(self.tally.faults_told) {
-            self.agent.saw_fault(*host, fault);
-            self.observer.event(ProgressEvent::HostReplaced {
-                lost: self.agent.note(*host, fault),
-                spare: None,
-            });
+    fn tell_setbacks(&mut self) {
+        let now = self.now();
+        for setback in self
+            .session
+            .setbacks()
+            .iter()
+            .skip(self.tally.setbacks_told)
+        {
+            self.agent.saw_fault(setback.host, &setback.fault);
+            let note = self.agent.note(setback.host, &setback.fault);
+            match setback.again {
+                None => self.observer.event(ProgressEvent::HostReplaced {
+                    lost: note,
+                    spare: None,
+                }),
+                Some(at) if at.since(now) > millis(WORTH_SAYING) => {
+                    let seconds = at.since(now) as f64 / 1000.0;
+                    let host = note;
+                    self.observer
+                        .event(ProgressEvent::Waiting { host, seconds });
+                }
+                Some(_) => {}
+            }
         }
-        self.tally.faults_told = self.session.faults().len();
+        self.tally.setbacks_told = self.session.setbacks().len();
+    }
+
+    /// Says which hosts were replaced, now that they are known not to be used in the end.
+    fn tell_replaced(&self) {
+        if !matches!(self.session.outcome(), Some(SaveOutcome::Committed { .. })) {
+            return;
+        }
+        let setbacks = self.session.setbacks();
+        for (host, fault) in self.session.troubles() {
+            let given_up = |setback: &Setback| setback.host == host && setback.again.is_none();
+            if !setbacks.iter().any(given_up) {
+                self.observer.event(ProgressEvent::HostReplaced {
+                    lost: self.agent.note(host, fault),
+                    spare: None,
+                });
+            }
+        }
+    }
+
+    /// Hosts that failed and hold nothing of the checkpoint, each once, in the order of the grid.
+    fn troubles(&self) -> Vec<HostNote> {
+        let troubles = self.session.troubles();
+        let notes = troubles.map(|(host, fault)| self.agent.note(host, fault));
+        notes.collect()
     }
 
     fn tell_progress(&mut self, last: bool) {
@@ -517,15 +584,17 @@ impl<'a> Shell<'a> {
             .map(|transfer| *transfer.sent.borrow())
             .max()
             .unwrap_or(0);
-        let done_bytes = match usize::try_from(sent).unwrap_or(usize::MAX).checked_sub(1) {
-            _ if last => self.tally.read_bytes,
+        // What was stored of the bytes that are done, not of those that are still on their way.
+        let row = usize::try_from(sent).unwrap_or(usize::MAX).checked_sub(1);
+        let (done_bytes, stored_bytes) = match row {
+            _ if last => (self.tally.read_bytes, self.tally.stored_bytes),
             Some(row) => self.tally.ends.get(row).copied().unwrap_or_default(),
-            None => 0,
+            None => (0, 0),
         };
         self.observer.event(ProgressEvent::Progress(Progress {
             done_bytes,
             total_bytes: self.tally.total_bytes,
-            stored_bytes: self.tally.stored_bytes,
+            stored_bytes,
             network_bytes: self.tally.network_bytes,
         }));
     }
@@ -564,8 +633,11 @@ impl<'a> Shell<'a> {
             shard_bytes: public.block_bytes * holders.len() as u64,
             files: summary.files,
             seconds: self.started.elapsed().as_secs_f64(),
+            held_seconds: self.tally.read_at.map_or(0.0, |at| {
+                at.saturating_duration_since(self.started).as_secs_f64()
+            }),
             holders: self.agent.holders(public.redundancy, holders),
-            replaced: self.agent.notes(self.session.faults()),
+            replaced: self.troubles(),
             removed: Vec::new(),
             kept_until: None,
             notes: self.format_notes(),
@@ -597,13 +669,20 @@ impl<'a> Shell<'a> {
 
     fn failure(&self, failure: SaveFailure) -> Failure {
         let doing = format!("cannot save job {}", self.request.job);
-        let faults = self.agent.notes(self.session.faults());
         let mut failure = match failure {
-            SaveFailure::NotEnoughHosts { placed, needed } => Failure::new(
-                ExitStatus::TooFewHosts,
-                format!("{doing}: {placed} of {needed} shards have a host"),
-            )
-            .next("ckpt hosts; or save with less: --data, --parity, --allow-degraded"),
+            SaveFailure::NotEnoughHosts { placed, needed } => {
+                let ended = self
+                    .request
+                    .deadline
+                    .is_some_and(|end| self.started.elapsed() + Duration::from_secs(1) >= end);
+                let shortage = Shortage {
+                    placed,
+                    needed,
+                    soonest_ms: self.session.soonest().map(|at| at.since(self.now())),
+                    deadline_ended: ended,
+                };
+                shortage.failure(&doing)
+            }
             SaveFailure::VersionTaken => Failure::new(
                 ExitStatus::Failed,
                 format!("{doing}: another save took version {}", self.plan.version),
@@ -625,13 +704,13 @@ impl<'a> Shell<'a> {
                 },
             },
         };
-        failure.hosts = faults;
+        failure.hosts = self.troubles();
         failure
     }
 }
 
 /// Parity shards without which a save fails.
-fn least_parity(request: &SaveRequest, redundancy: Redundancy) -> u8 {
+pub(super) fn least_parity(request: &SaveRequest, redundancy: Redundancy) -> u8 {
     let parity = redundancy.parity() as u8;
     request.allow_degraded.unwrap_or(parity).min(parity)
 }
@@ -650,12 +729,21 @@ fn rows_bytes(resources: &Resources, redundancy: Redundancy) -> u64 {
 fn limits(resources: &Resources, redundancy: Redundancy, rows_bytes: u64) -> SaveLimits {
     SaveLimits {
         open_ms: millis(OPEN_TIMEOUT),
+        again_ms: millis(AGAIN),
+        evidence_ms: millis(EVIDENCE) + resources.patience_ms(redundancy),
         stall_ms: millis(protocol::wire::limits::STALL_TIMEOUT) + resources.patience_ms(redundancy),
         sync_ms: millis(protocol::wire::limits::SYNC_TIMEOUT),
         commit_ms: 2 * millis(protocol::wire::limits::REQUEST_TIMEOUT),
         // The rest is for rows that are being encoded and sent.
         retain_bytes: rows_bytes / 2,
     }
+}
+
+/// A number that other saves don't have.
+fn draw_of(checkpoint: CheckpointId) -> u64 {
+    let (half, _) = checkpoint.0.split_at(8);
+    half.iter()
+        .fold(0, |number, byte| (number << 8) | u64::from(*byte))
 }
 
 /// Frees memory while hosts are told the rest: giving the system back the 150 MiB that a save keeps for

@@ -7,6 +7,7 @@ use codec::{CheckpointId, Version};
 
 use super::gather::Gathered;
 use super::notices::Removal;
+use super::waiting::Wait;
 use super::{Agent, SaveRequest, notices, unix_seconds};
 use crate::core::{Fault, HostIndex};
 use crate::inventory::KnownCheckpoint;
@@ -36,10 +37,8 @@ impl Agent {
         let (needed, superseded): (Vec<&KnownCheckpoint>, Vec<&KnownCheckpoint>) = superseded
             .iter()
             .partition(|known| bases.contains(&known.stamp().checkpoint));
-        let (removed, gone): (Vec<Version>, Vec<Stamp>) = superseded
-            .iter()
-            .map(|known| (known.version(), known.stamp()))
-            .unzip();
+        let superseded = superseded.iter().map(|one| (one.version(), one.stamp()));
+        let (removed, gone): (Vec<Version>, Vec<Stamp>) = superseded.unzip();
         // Another save may be ahead of this one.
         let later = gathered.inventory.newest_first().into_iter();
         let later = later.filter(|known| known.version() >= report.version);
@@ -58,7 +57,10 @@ impl Agent {
             .collect();
         let hosts: BTreeSet<HostIndex> = gathered.hosts().chain(holders.iter().copied()).collect();
         let asked = hosts.len();
-        let deaf = self.announce(hosts, &whose, last, lease, &removal).await;
+        // The job does not wait for hosts that are silent: others tell them.
+        let hurried = Wait::NotForSilent;
+        let announcing = self.announce_to(hosts, &whose, last, lease, &removal, hurried);
+        let deaf = announcing.await;
         let about: Vec<&KnownCheckpoint> = gone
             .iter()
             .filter_map(|one| inventory.get(one.checkpoint))

@@ -9,11 +9,14 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use codec::compress::Level;
 use codec::grant::Rights;
 use codec::{JobId, JobScope, Version};
+use globset::Glob;
 use placement::Probability;
 use protocol::identity::Role;
 
+use super::limits::{parse_bandwidth, parse_duration, parse_memory, parse_target};
 use crate::agent::{DATA_USUAL, PARITY_USUAL, PlacementWish, Tenure};
 use crate::core::effort::Effort;
+use crate::image::exclude_pattern;
 use crate::report::ExitStatus;
 
 /// Keeps checkpoints of long jobs on the disks of machines that can vanish at any minute.
@@ -55,14 +58,15 @@ pub struct Global {
     /// How to show progress on standard error.
     #[arg(long, global = true, value_enum, default_value = "auto")]
     pub progress: ProgressMode,
-    /// Memory to use for data in flight.
-    #[arg(long, global = true, default_value = "256MiB", value_parser = parse_size, value_name = "SIZE")]
+    /// Memory to use for data in flight, at least 16MiB.
+    #[arg(long, global = true, default_value = "256MiB", value_parser = parse_memory, value_name = "SIZE")]
     pub memory: u64,
-    /// Threads for compression and coding [default: all cores].
-    #[arg(long, global = true, value_name = "N")]
-    pub cpus: Option<usize>,
-    /// Move at most so many bytes per second to all hosts together, and from them, such as 10MiB.
-    #[arg(long, global = true, value_parser = parse_size, value_name = "SIZE")]
+    /// Threads for compression and coding, 1 to 1024 [default: all cores].
+    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub cpus: Option<u16>,
+    /// Move at most so many bytes per second to all hosts together, and from them, such as 10MiB;
+    /// at least 64KiB.
+    #[arg(long, global = true, value_parser = parse_bandwidth, value_name = "SIZE")]
     pub bandwidth: Option<u64>,
     /// Run at this priority, from 0 to 19, the lowest.
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(i32).range(0..=19))]
@@ -219,7 +223,9 @@ pub struct Save {
     /// Store everything, also what an earlier version has.
     #[arg(long)]
     pub full: bool,
-    /// Finish within this time or leave the old version standing, such as 240s or 10m.
+    /// Finish within this time or leave the old version standing, such as 240s or 10m. Hosts that are
+    /// silent or refuse are asked again until it ends; without it, for three seconds, or a minute where
+    /// they name a time.
     #[arg(long, value_parser = parse_duration, value_name = "TIME")]
     pub deadline: Option<Duration>,
     /// zstd level, -7 to 19; auto compresses as hard as the link leaves time for.
@@ -228,6 +234,10 @@ pub struct Save {
     /// Commit with fewer hosts if there are not enough, but with at least this many parity shards.
     #[arg(long, value_name = "PARITY", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
     pub allow_degraded: Option<u8>,
+    /// Leave out what has this name, such as '*.tmp' or core, or lies at this path below a named
+    /// directory, such as '/cache/**'; can be given more than once.
+    #[arg(long, value_name = "PATTERN", value_parser = parse_exclude, conflicts_with = "command")]
+    pub exclude: Vec<Glob>,
     /// Leave unreadable files out, with a warning.
     #[arg(long)]
     pub skip_unreadable: bool,
@@ -594,16 +604,15 @@ fn any_path() -> impl TypedValueParser<Value = PathBuf> {
     OsStringValueParser::new().map(PathBuf::from)
 }
 
+fn parse_exclude(text: &str) -> Result<Glob, String> {
+    exclude_pattern(text).map_err(|cause| cause.to_string())
+}
+
 fn parse_version(text: &str) -> Result<Version, String> {
     match text.parse() {
         Ok(number) if number > 0 => Ok(Version(number)),
         _ => Err("versions are numbers from 1".into()),
     }
-}
-
-fn parse_target(text: &str) -> Result<Probability, String> {
-    let number: f64 = text.parse().map_err(|_| format!("{text:?} is no number"))?;
-    Probability::new(number).map_err(|cause| cause.to_string())
 }
 
 fn parse_level(text: &str) -> Result<Effort, String> {
@@ -623,55 +632,6 @@ fn parse_tenure(text: &str) -> Result<Tenure, String> {
     parse_duration(text).map(Tenure::For)
 }
 
-/// Reads times such as `240s`, `4m`, `1h`, `500ms`.
-fn parse_duration(text: &str) -> Result<Duration, String> {
-    let digits = text
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let number: u64 = number
-        .parse()
-        .map_err(|_| format!("{text:?} is no time; try 240s"))?;
-    let factor_ms: u64 = match unit {
-        "ms" => 1,
-        "" | "s" => 1_000,
-        "m" | "min" => 60_000,
-        "h" => 3_600_000,
-        "d" => 86_400_000,
-        other => return Err(format!("unit {other:?}; use ms, s, m, h, d")),
-    };
-    let ms = number.checked_mul(factor_ms).filter(|ms| *ms > 0);
-    ms.map(Duration::from_millis)
-        .ok_or_else(|| format!("{text:?} is no time to finish in"))
-}
-
-/// Reads sizes such as `64MiB`, `10GB`, `1048576`.
-fn parse_size(text: &str) -> Result<u64, String> {
-    let digits = text
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let factor: u64 = match unit.trim() {
-        "" | "B" => 1,
-        "KiB" | "K" => 1 << 10,
-        "MiB" | "M" => 1 << 20,
-        "GiB" | "G" => 1 << 30,
-        "TiB" | "T" => 1 << 40,
-        "kB" | "KB" => 1_000,
-        "MB" => 1_000_000,
-        "GB" => 1_000_000_000,
-        other => {
-            return Err(format!(
-                "unit {other:?}; use B, KiB, MiB, GiB, TiB, kB, MB, GB"
-            ));
-        }
-    };
-    let number: u64 = number.parse().map_err(|_| format!("{text:?} is no size"))?;
-    number
-        .checked_mul(factor)
-        .ok_or_else(|| format!("{text} is too large"))
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -681,16 +641,6 @@ mod tests {
     #[test]
     fn the_definitions_are_consistent() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn times_and_sizes_are_read() {
-        assert_eq!(parse_duration("240s"), Ok(Duration::from_secs(240)));
-        assert_eq!(parse_duration("2m"), Ok(Duration::from_secs(120)));
-        assert!(parse_duration("0s").is_err());
-        assert!(parse_duration("soon").is_err());
-        assert_eq!(parse_size("256MiB"), Ok(256 << 20));
-        assert!(parse_size("many").is_err());
     }
 
     #[test]

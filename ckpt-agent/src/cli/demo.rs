@@ -206,6 +206,7 @@ fn save_request(image: &Path) -> Result<SaveRequest, Failure> {
         deadline: None,
         effort: Effort::Auto,
         cipher: Cipher::Aes256Gcm,
+        exclude: crate::image::Exclude::default(),
         skip_unreadable: false,
         accept_changed: false,
         placement: PlacementWish::default(),

@@ -5,9 +5,11 @@ mod authority;
 mod demo;
 mod identity;
 mod jobkey;
+mod limits;
 mod local;
 mod progress;
 mod render;
+mod usage;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
@@ -34,6 +36,8 @@ use crate::agent::{
     SaveInput, SaveRequest, Which,
 };
 use crate::cancel::{Cancel, canceller};
+use crate::image::Exclude;
+use crate::image::keeper::Keeper;
 use crate::knowledge::{self, Notebook};
 use crate::report::{ExitStatus, Failure, HostNote, Observer, RestoreReport, VerifyReport};
 use args::{Cli, Command, Global, GridCommand, KeyCommand};
@@ -53,18 +57,10 @@ type Said = (Box<dyn Report>, ExitStatus);
 
 /// Runs the program; `args` include its name.
 pub fn main(args: impl IntoIterator<Item = OsString>, daemon: &DaemonProgram) -> ExitCode {
-    let cli = match Cli::try_parse_from(args) {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
-        Err(usage) => {
-            // Fails only when nobody reads it.
-            let _ = usage.print();
-            let status = if usage.use_stderr() {
-                ExitStatus::Usage
-            } else {
-                ExitStatus::Done
-            };
-            return ExitCode::from(status as u8);
-        }
+        Err(error) => return ExitCode::from(usage::said(&error, &args) as u8),
     };
     log_to_stderr(cli.global.verbose);
     if let Err(cause) = keep_out_of_dumps() {
@@ -420,7 +416,7 @@ async fn agent_for(global: &Global, grid: &Grid, identity: &Identity) -> Result<
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let resources = Resources {
         memory_bytes: global.memory,
-        cpus: global.cpus.unwrap_or(cpus).max(1),
+        cpus: global.cpus.map_or(cpus, usize::from).max(1),
         bytes_per_second: global.bandwidth,
     };
     let notebook = notebook(grid);
@@ -545,8 +541,17 @@ fn save_request(save: args::Save) -> Result<SaveRequest, Failure> {
             "ckpt: warning: --no-encryption: every host that gets a shard can read the image"
         );
     }
+    if let Some(least) = save.allow_degraded.filter(|least| *least > save.parity)
+        && placement.target.is_none()
+    {
+        let parity = render::count(usize::from(save.parity), "parity shard");
+        return Err(usage(format!(
+            "--allow-degraded={least}: there are {parity}, so at most {}",
+            save.parity
+        )));
+    }
     let input = match save.paths.as_slice() {
-        [] => SaveInput::Command(save.command),
+        [] => SaveInput::Command(save.command, Some(Keeper::of_this_program())),
         [only] if only.as_os_str() == "-" => {
             if io::stdin().is_terminal() {
                 return Err(usage("standard input is a terminal, not an image".into()));
@@ -574,6 +579,7 @@ fn save_request(save: args::Save) -> Result<SaveRequest, Failure> {
         } else {
             Cipher::Aes256Gcm
         },
+        exclude: Exclude::new(save.exclude).map_err(|cause| usage(cause.to_string()))?,
         skip_unreadable: save.skip_unreadable,
         accept_changed: save.accept_changed,
         placement,

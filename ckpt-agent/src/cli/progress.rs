@@ -50,6 +50,12 @@ fn message(event: &ProgressEvent) -> Option<String> {
             let (host, what) = (one_line(&lost.host), one_line(&lost.what));
             Some(format!("host {host} given up: {what}"))
         }
+        ProgressEvent::Waiting { host, seconds } => {
+            let (host, what) = (one_line(&host.host), one_line(&host.what));
+            Some(format!(
+                "host {host} is asked again in {seconds:.0} s: {what}"
+            ))
+        }
         ProgressEvent::VersionSkipped(skipped) => Some(format!(
             "version {} passed over: {}",
             skipped.version,

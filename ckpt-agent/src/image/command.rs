@@ -7,13 +7,14 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::keeper::{Keeper, Kept};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 /// How long a command may take to end after it was asked to.
-const END_GRACE: Duration = Duration::from_secs(2);
+pub(super) const END_GRACE: Duration = Duration::from_secs(2);
 
 /// How often it is looked whether it has ended.
-const END_POLL: Duration = Duration::from_millis(5);
+pub(super) const END_POLL: Duration = Duration::from_millis(5);
 
 /// A running producer. Dropping it ends it.
 #[derive(Debug)]
@@ -34,11 +35,14 @@ pub struct Ender {
 struct Running {
     child: Child,
     status: Option<ExitStatus>,
+    /// Who ends it should this process be killed.
+    kept: Option<Kept>,
 }
 
 impl Running {
     fn reap(&mut self) -> io::Result<ExitStatus> {
         let status = self.child.wait()?;
+        self.kept = None;
         self.status = Some(status);
         Ok(status)
     }
@@ -46,11 +50,11 @@ impl Running {
 
 impl Producer {
     /// Starts a command in a process group of its own, so that all of it can be ended. It reads
-    /// nothing and writes errors where we do.
+    /// nothing and writes errors where we do. With a keeper it ends when this process is killed.
     ///
     /// # Errors
     /// When it can't be started.
-    pub fn start(command: &[OsString]) -> io::Result<Self> {
+    pub fn start(command: &[OsString], keeper: Option<&Keeper>) -> io::Result<Self> {
         let (program, args) = command
             .split_first()
             .ok_or_else(|| io::Error::other("no command"))?;
@@ -61,11 +65,21 @@ impl Producer {
             .process_group(0)
             .spawn()?;
         let output = child.stdout.take();
+        let pid = Pid::from_child(&child);
+        let kept = keeper.and_then(|keeper| {
+            let kept = keeper.keep(pid);
+            // The command can be saved without.
+            kept.inspect_err(
+                |cause| tracing::warn!(%cause, "nobody ends the command if this is killed"),
+            )
+            .ok()
+        });
         let ender = Ender {
-            pid: Pid::from_child(&child),
+            pid,
             running: Arc::new(Mutex::new(Running {
                 child,
                 status: None,
+                kept,
             })),
         };
         match output {

@@ -11,13 +11,14 @@
 
 mod beneath;
 pub mod command;
+pub mod keeper;
 pub mod sink;
 pub mod source;
 #[cfg(test)]
 mod tests;
 
 pub use sink::{Sink, SinkError, SinkOptions, Target};
-pub use source::{Source, SourceError, SourceOptions, Warning};
+pub use source::{Exclude, Source, SourceError, SourceOptions, Warning, exclude_pattern};
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -14,7 +14,7 @@ use protocol::identity::HostId;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
-use super::{Knowledge, KnownHost};
+use super::{Knowledge, KnownHost, SaveTimes};
 
 /// Largest file that is read.
 const FILE_BYTES_MAX: u64 = 32 << 20;
@@ -82,6 +82,8 @@ struct SaveText {
     job_tag: String,
     at: u64,
     seconds: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    held_seconds: Option<f64>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -176,8 +178,13 @@ impl Knowledge {
         for save in file.saves {
             let tag = JobTag::from_hex(&save.job_tag)
                 .ok_or_else(|| format!("job tag {:?}", save.job_tag))?;
-            if save.seconds.is_finite() && save.seconds >= 0.0 {
-                known.saves.insert(tag, (save.at, save.seconds));
+            let is_time = |seconds: &f64| seconds.is_finite() && *seconds >= 0.0;
+            if is_time(&save.seconds) {
+                let times = SaveTimes {
+                    seconds: save.seconds,
+                    held_seconds: save.held_seconds.filter(is_time),
+                };
+                known.saves.insert(tag, (save.at, times));
             }
         }
         for host in file.roster {
@@ -250,10 +257,11 @@ impl Knowledge {
                 .collect(),
             saves: saves
                 .into_iter()
-                .map(|(tag, (at, seconds))| SaveText {
+                .map(|(tag, (at, times))| SaveText {
                     job_tag: tag.hex(),
                     at: *at,
-                    seconds: *seconds,
+                    seconds: times.seconds,
+                    held_seconds: times.held_seconds,
                 })
                 .collect(),
         };
@@ -339,13 +347,17 @@ mod tests {
         let notebook = Notebook::at(path.clone());
         notebook.note(Observation::Rate(HOST, 5e7));
         notebook.note(Observation::Contact(HOST, Contact::Answered));
-        notebook.note(Observation::Save(JobTag([4; 32]), 2.5));
+        let times = SaveTimes {
+            seconds: 2.5,
+            held_seconds: Some(0.5),
+        };
+        notebook.note(Observation::Save(JobTag([4; 32]), times));
         notebook.note(Observation::Version(JobTag([4; 32]), Version(7)));
         let now = notebook.read(1000);
         notebook.write(1000);
         let later = Notebook::at(path.clone()).read(1000);
         assert_eq!(later, now);
-        assert_eq!(later.save_seconds(JobTag([4; 32])), Some(2.5));
+        assert_eq!(later.save_times(JobTag([4; 32])), Some(times));
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
     }

@@ -50,8 +50,8 @@ pub enum Observation {
     Rate(HostId, f64),
     /// A host took a probe as fast as could be told: there is no need for another soon.
     Probed(HostId),
-    /// Seconds that a save of a job took.
-    Save(JobTag, f64),
+    /// How long a save of a job took.
+    Save(JobTag, SaveTimes),
     /// Hosts that registries told of.
     Roster(Vec<GridHost>),
     /// A version of a job exists.
@@ -60,6 +60,16 @@ pub enum Observation {
     Removed(JobTag, Option<Version>),
     /// Bytes per second that this machine sent to all hosts together.
     Uplink(f64),
+}
+
+/// How long a save took.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SaveTimes {
+    /// Seconds from its start to its commit.
+    pub seconds: f64,
+    /// Seconds until its image had been read: as long as that a job that waits for it stands still.
+    /// `None` when an earlier program noted the save.
+    pub held_seconds: Option<f64>,
 }
 
 /// What is known of one host.
@@ -77,8 +87,8 @@ pub struct KnownHost {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Knowledge {
     hosts: BTreeMap<HostId, KnownHost>,
-    /// When each job was last saved, and how many seconds that took.
-    saves: BTreeMap<JobTag, (u64, f64)>,
+    /// When each job was last saved, and how long that took.
+    saves: BTreeMap<JobTag, (u64, SaveTimes)>,
     /// The newest version of each job that was ever seen, and when.
     newest: BTreeMap<JobTag, (u64, Version)>,
     /// What this machine sent to all hosts together.
@@ -169,9 +179,9 @@ impl Knowledge {
         self.uplink.forecast(now).map(|rate| rate.median())
     }
 
-    /// Seconds that the last save of a job took from here.
-    pub fn save_seconds(&self, job: JobTag) -> Option<f64> {
-        self.saves.get(&job).map(|(_, seconds)| *seconds)
+    /// How long the last save of a job took from here.
+    pub fn save_times(&self, job: JobTag) -> Option<SaveTimes> {
+        self.saves.get(&job).map(|(_, times)| *times)
     }
 
     /// Hosts that registries told of last: known, should all registries be gone.
@@ -207,8 +217,8 @@ impl Knowledge {
                 at: now,
                 bytes_per_second: *bytes_per_second,
             }),
-            Observation::Save(job, seconds) => {
-                self.saves.insert(*job, (now, *seconds));
+            Observation::Save(job, times) => {
+                self.saves.insert(*job, (now, *times));
             }
             Observation::Roster(hosts) => self.roster.clone_from(hosts),
             Observation::Version(job, version) => {

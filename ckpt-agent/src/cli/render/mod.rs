@@ -84,7 +84,8 @@ impl Report for SaveReport {
         }
         let missing = self.holders.iter().filter(|h| h.host.is_none()).count();
         if missing > 0 {
-            writeln!(out, "degraded: {missing} shards have no host")?;
+            let have = if missing == 1 { "has" } else { "have" };
+            writeln!(out, "degraded: {} {have} no host", count(missing, "shard"))?;
         }
         Ok(())
     }
@@ -220,9 +221,8 @@ impl Report for ShowReport {
         writeln!(out, "checkpoint {}", one.checkpoint.hex())?;
         writeln!(
             out,
-            "{} of {}: {} image, {} zero, {} stored (ratio {}), {} shards of {}{}",
-            count(self.files.len(), "file"),
-            self.kind,
+            "{}: {} image, {} zero, {} stored (ratio {}), {} shards of {}{}",
+            what_it_is(&self.kind, self.files.len()),
             bytes(one.image_bytes),
             bytes(self.zero_bytes),
             bytes(one.stored_bytes),
@@ -249,7 +249,11 @@ impl Report for ShowReport {
             table.row(vec![
                 format!("{}{:04o}", letter(&file.kind), file.mode),
                 bytes(file.size),
-                u64::try_from(file.mtime).map_or_else(|_| "-".to_owned(), time),
+                // A stream has no name, and was not changed at any time.
+                u64::try_from(file.mtime)
+                    .ok()
+                    .filter(|_| !file.path.is_empty())
+                    .map_or_else(|| "-".to_owned(), time),
                 format!(
                     "{}{arrow}",
                     if file.path.is_empty() {
@@ -265,6 +269,14 @@ impl Report for ShowReport {
     }
 
     json_of_self!();
+}
+
+/// `a stream`, `a file`, `a tree of 12 files`.
+fn what_it_is(kind: &str, files: usize) -> String {
+    match (kind, files) {
+        ("stream" | "file", 1) => format!("a {kind}"),
+        _ => format!("a {kind} of {}", count(files, "file")),
+    }
 }
 
 fn letter(kind: &str) -> char {
@@ -524,10 +536,14 @@ pub(super) fn bytes(number: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
-/// How many times smaller; `-` when nothing is stored.
+/// How many times smaller; `-` when nothing is stored. Of what is all holes and zeros, little is left
+/// that could be a ratio.
 pub(super) fn ratio(from: u64, to: u64) -> String {
     if to == 0 {
         return "-".to_owned();
+    }
+    if from / to >= 1000 {
+        return "over 1000".to_owned();
     }
     format!("{:.2}", from as f64 / to as f64)
 }
@@ -567,6 +583,15 @@ mod tests {
         assert_eq!(bytes(1_048_575), "1.0 MiB");
         assert_eq!(bytes(2_040_109_466), "1.9 GiB");
         assert_eq!(bytes(u64::MAX), "16.0 EiB");
+    }
+
+    #[test]
+    fn ratios_and_kinds_are_readable() {
+        assert_eq!(ratio(0, 0), "-");
+        assert_eq!(ratio(150, 100), "1.50");
+        assert_eq!(ratio(10_000_000_003, 3000), "over 1000");
+        assert_eq!(what_it_is("stream", 1), "a stream");
+        assert_eq!(what_it_is("tree", 1), "a tree of 1 file");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use super::{Report, Table, bytes, json_of_self, one_line, write_silent};
+use crate::agent::YEAR_SECONDS;
 use crate::report::{AdviseReport, PlacedHost, PlacementReport};
 
 impl Report for PlacementReport {
@@ -82,9 +83,13 @@ pub(super) fn share(probability: f64) -> String {
     }
 }
 
-/// `45 s`, `12 min`, `3.5 h`.
+/// `45 s`, `12 min`, `3.5 h`, `12 days`.
 fn duration(seconds: f64) -> String {
-    if seconds < 10.0 {
+    if seconds > YEAR_SECONDS {
+        "more than a year".to_owned()
+    } else if seconds >= 4.0 * 86_400.0 {
+        format!("{:.0} days", seconds / 86_400.0)
+    } else if seconds < 10.0 {
         format!("{seconds:.1} s")
     } else if seconds < 120.0 {
         format!("{seconds:.0} s")
@@ -95,20 +100,35 @@ fn duration(seconds: f64) -> String {
     }
 }
 
+/// The same, where none stands for more than a year.
+fn duration_or_more(seconds: Option<f64>) -> String {
+    duration(seconds.unwrap_or(f64::INFINITY))
+}
+
 impl Report for AdviseReport {
     fn human(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(
             out,
-            "a job of {} with checkpoints of {}, on {}",
+            "a job of {}, on {}",
             duration(self.job_seconds),
-            duration(self.cost_seconds),
-            self.hazard
+            one_line(&self.hazard)
         )?;
         writeln!(
             out,
-            "it survives that long with {}",
+            "a checkpoint holds it up for {}, {}; there are at least {} from one to the next",
+            duration(self.cost_seconds),
+            self.cost_source,
+            duration(self.least_seconds)
+        )?;
+        writeln!(
+            out,
+            "the machine stays that long with {}, as STAYS of ckpt hosts is meant: it is not switched \
+             off, cut off or taken away; its owner's load ends no job",
             share(self.survives_job)
         )?;
+        for note in &self.notes {
+            writeln!(out, "note: {}", one_line(note))?;
+        }
         match self.first_seconds {
             None => writeln!(out, "no checkpoint is worth its cost")?,
             Some(first) => {
@@ -132,28 +152,36 @@ impl Report for AdviseReport {
                 writeln!(out, "at {}{more}", moments.join(", "))?;
             }
         }
-        if let (Some(mtbf), Some(young), Some(daly)) =
-            (self.mtbf_seconds, self.young_seconds, self.daly_seconds)
-        {
-            writeln!(
-                out,
-                "with one failure in {} on average: every {} (Daly; Young: {})",
-                duration(mtbf),
-                duration(daly),
-                duration(young)
-            )?;
-        }
-        if let (Some(with), Some(without)) = (self.makespan_seconds, self.makespan_without_seconds)
-        {
-            writeln!(
-                out,
-                "expected to end after {}; without checkpoints after {}",
-                duration(with),
-                duration(without)
-            )?;
-        }
-        Ok(())
+        writeln!(
+            out,
+            "with one failure in {} on average: every {} (Daly; Young: {})",
+            duration_or_more(self.mtbf_seconds),
+            duration_or_more(self.daly_seconds),
+            duration_or_more(self.young_seconds)
+        )?;
+        writeln!(
+            out,
+            "expected to end after {}; without checkpoints after {}",
+            duration_or_more(self.makespan_seconds),
+            duration_or_more(self.makespan_without_seconds)
+        )
     }
 
     json_of_self!();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_readable_and_end_at_a_year() {
+        assert_eq!(duration(9.96), "10.0 s");
+        assert_eq!(duration(3.5 * 3600.0), "3.5 h");
+        assert_eq!(duration(12.0 * 86_400.0), "12 days");
+        for long in [1e9, 1e120, f64::INFINITY] {
+            assert_eq!(duration(long), "more than a year");
+        }
+        assert_eq!(duration_or_more(None), "more than a year");
+    }
 }

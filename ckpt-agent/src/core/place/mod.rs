@@ -11,7 +11,7 @@ use placement::levels::level;
 use placement::objective::{Candidate, Score, Stake, Width, readable_within};
 use placement::redundancy::cheapest;
 use placement::select::{Caps, Choice, choose, spares, with, without};
-use placement::state::{AvailabilityState, StorageState};
+use placement::state::{AvailabilityState, Presence, StorageState};
 use placement::{Probability, SurvivalCurve};
 use protocol::wire::announcement::Announced;
 
@@ -336,10 +336,10 @@ fn readable(view: &HostView, question: &Question) -> Probability {
         .map_or(claimed, |seen| seen.trusted(claimed, question.now))
 }
 
-/// Survival of a guest on a machine of which nothing is known.
-pub fn guest_curve_of_unknown() -> SurvivalCurve {
+/// How likely a machine of which nothing is known stays there.
+pub fn presence_of_unknown() -> SurvivalCurve {
     let model = HazardModel::pretrained();
-    let nothing = HostSummary::<AvailabilityState>::new(0);
+    let nothing = HostSummary::<Presence>::new(0);
     model.curve(&nothing.covariates(model.pool()), CURVE_STEP, 120)
 }
 
@@ -351,13 +351,15 @@ fn compute(views: &[HostView], question: &Question) -> Compute {
         .and_then(|host| views.iter().find(|view| view.host == host));
     let claims = view.and_then(|view| view.claims.as_ref());
     let survives = |curve: &SurvivalCurve| curve.at(question.interval_seconds);
+    // The job ends when its machine goes away. That the owner takes the processor or the memory ends
+    // no job as long as nobody evicts it, and the load that is seen may be the job's own.
     Compute {
         survives: claims.map_or_else(
-            || survives(&guest_curve_of_unknown()),
-            |claims| survives(&claims.guest),
+            || survives(&presence_of_unknown()),
+            |claims| survives(&claims.presence),
         ),
         domains: view.map_or([None; LEVELS], |view| view.domains),
-        failures: claims.map(|claims| claims.guest_bitmap.failures()),
+        failures: claims.map(|claims| claims.presence_bitmap.failures()),
         restart_seconds: RESTART_SECONDS,
     }
 }

@@ -3,7 +3,7 @@
 use codec::ShardIndex;
 
 use super::SaveLimits;
-use crate::core::{HostIndex, Millis};
+use crate::core::{Fault, HostIndex, Millis};
 
 /// How far an attempt is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +61,8 @@ pub(super) struct Attempt {
     pub(super) late: bool,
     /// How often its host was tried before and given some time.
     pub(super) retries: u32,
+    /// It did not answer when it was asked last, nor up to now: it is given less time to accept.
+    pub(super) was_silent: bool,
     /// How often it was told to commit.
     pub(super) commits: u32,
     /// When it may be told again.
@@ -81,6 +83,7 @@ impl Attempt {
             behind: false,
             late: false,
             retries: 0,
+            was_silent: false,
             commits: 0,
             commit_at: now,
         }
@@ -114,10 +117,21 @@ impl Attempt {
         self.busy_ms + if waits { now.since(self.since) } else { 0 }
     }
 
-    /// When it counts as stalled, unless there is progress, or when it is to commit again.
-    pub(super) fn deadline(&self, limits: &SaveLimits) -> Option<Millis> {
+    /// What it is when it took too long.
+    pub(super) fn overdue(&self, now: Millis) -> Fault {
+        let waited = now.since(self.since);
+        if self.was_silent && self.phase == Phase::Opening {
+            Fault::no_answer(waited)
+        } else {
+            Fault::Stalled(waited)
+        }
+    }
+
+    /// When it counts as stalled, unless there is progress, or when it is to commit again. To accept,
+    /// its host is given `open_ms`.
+    pub(super) fn deadline(&self, limits: &SaveLimits, open_ms: u64) -> Option<Millis> {
         match self.phase {
-            Phase::Opening => Some(self.since.plus(limits.open_ms)),
+            Phase::Opening => Some(self.since.plus(open_ms)),
             Phase::Sending if self.sent < self.given => Some(self.since.plus(limits.stall_ms)),
             Phase::Stored if self.commits > 0 => Some(self.commit_at),
             Phase::Finishing => Some(self.since.plus(limits.sync_ms)),

@@ -7,20 +7,25 @@
 //! enough others are whole; only then is a host asked to take it (it would not wait for the first
 //! block that long) and the shard rebuilt from the others.
 
+mod again;
+#[cfg(test)]
+mod again_tests;
 mod attempt;
 mod pace;
 mod plan;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use codec::ShardIndex;
 
 use super::{Fault, HostIndex, Millis};
+use again::Candidate;
 use attempt::{Attempt, Phase};
 pub use plan::{
     AttemptId, RowSize, SaveAction, SaveEvent, SaveFailure, SaveLimits, SaveOutcome, SavePlan,
+    Setback,
 };
 
 /// A save.
@@ -46,34 +51,19 @@ pub struct SaveSession {
     committing: bool,
     /// When it is given up, unless it is committing.
     commit_by: Option<Millis>,
-    faults: Vec<(HostIndex, Fault)>,
+    setbacks: Vec<Setback>,
+    /// The last fault of each host that had one.
+    troubles: BTreeMap<HostIndex, Fault>,
+    /// Since when it is known that there are too few hosts.
+    lacking_since: Option<Millis>,
+    /// When the first of the hosts that refused wants to be asked again.
+    soonest: Option<Millis>,
     actions: VecDeque<SaveAction>,
     outcome: Option<SaveOutcome>,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Candidate {
-    host: HostIndex,
-    not_before: Millis,
-    retries: u32,
-    /// It was replaced because it was slow: better than nobody, but no spare for another slow one.
-    was_slow: bool,
-}
-
-/// How often a host that asks for some time is asked again.
-const RETRIES_MAX: u32 = 3;
-
-/// How long hosts are asked again that have too many transfers at the moment.
-const CROWDED_MS: u64 = 60_000;
-
-/// How often a host that was lost before it had the whole shard is tried again, after all others.
-const LOST_RETRIES_MAX: u32 = 2;
-
 /// How often a host is told to commit when the connection breaks.
 const COMMITS_MAX: u32 = 3;
-
-/// Rest before a host that did not ask for a time is tried again; doubles each time.
-const REST_MS: u64 = 500;
 
 /// Time that is kept for removing what was stored when the deadline can't be kept.
 const RETRACT_MS: u64 = 1000;
@@ -84,7 +74,11 @@ impl SaveSession {
         let mut candidates = VecDeque::with_capacity(plan.candidates.len());
         for host in &plan.candidates {
             if candidates.iter().all(|c: &Candidate| c.host != *host) {
-                candidates.push_back(Candidate::new(*host, now));
+                candidates.push_back(if plan.silent.contains(host) {
+                    Candidate::silent(*host, now)
+                } else {
+                    Candidate::new(*host, now)
+                });
             }
         }
         let commit_by = plan.deadline.map(|end| {
@@ -105,11 +99,19 @@ impl SaveSession {
             ended: false,
             committing: false,
             commit_by,
-            faults: Vec::new(),
+            setbacks: Vec::new(),
+            troubles: BTreeMap::new(),
+            lacking_since: None,
+            soonest: None,
             actions: VecDeque::new(),
             outcome: None,
             plan,
         };
+        let (placed, needed) = (session.candidates.len(), session.needed());
+        if placed < needed {
+            session.fail(SaveFailure::NotEnoughHosts { placed, needed });
+            return session;
+        }
         session.place();
         session.settle();
         session
@@ -122,6 +124,7 @@ impl SaveSession {
             return;
         }
         match event {
+            SaveEvent::Reached(id) => self.reached(id),
             SaveEvent::Accepted(id) => self.accepted(id),
             SaveEvent::Failed(id, fault) => self.failed(id, fault),
             SaveEvent::RowReady { row, size } => self.row_ready(row, size),
@@ -148,24 +151,18 @@ impl SaveSession {
         if self.outcome.is_some() {
             return None;
         }
-        let attempts = self
-            .live()
-            .filter_map(|(_, a)| a.deadline(&self.plan.limits));
-        let unplaced = (!self.unplaced.is_empty() && self.can_open())
-            .then(|| self.candidates.iter().map(|c| c.not_before).min())
-            .flatten();
+        let attempts = self.live().filter_map(|(_, a)| self.overdue_at(a));
+        let asked = self.candidates.iter().filter(|c| self.may_ask(c));
+        let places = !self.unplaced.is_empty() && self.can_open() && self.lacking_since.is_none();
+        let unplaced = places.then(|| asked.map(|c| c.not_before).min()).flatten();
         let times = attempts.chain(unplaced).chain(self.gives_up_at());
+        let times = times.chain(self.heard_at());
         times.chain(self.unjudged_until()).min()
     }
 
     /// How it ended.
     pub const fn outcome(&self) -> Option<&SaveOutcome> {
         self.outcome.as_ref()
-    }
-
-    /// Hosts that failed, and how, in the order of failing.
-    pub fn faults(&self) -> &[(HostIndex, Fault)] {
-        &self.faults
     }
 
     /// Bytes of rows that are kept in memory.
@@ -223,12 +220,11 @@ impl SaveSession {
 
     /// Gives shards without an attempt to the next candidates that may be asked now.
     fn place(&mut self) {
-        if !self.can_open() {
+        if !self.can_open() || self.lacking_since.is_some() {
             return;
         }
-        let now = self.now;
         let mut unplaced = std::mem::take(&mut self.unplaced).into_iter();
-        while let Some(at) = self.candidates.iter().position(|c| c.not_before <= now) {
+        while let Some(at) = self.next_candidate() {
             let Some(shard) = unplaced.next() else { break };
             if let Some(candidate) = self.candidates.remove(at) {
                 self.open(shard, candidate);
@@ -237,10 +233,17 @@ impl SaveSession {
         self.unplaced = unplaced.collect();
     }
 
+    /// The place of the first candidate that may be asked now.
+    fn next_candidate(&self) -> Option<usize> {
+        let may_ask = |c: &Candidate| c.not_before <= self.now && self.may_ask(c);
+        self.candidates.iter().position(may_ask)
+    }
+
     fn open(&mut self, shard: ShardIndex, candidate: Candidate) {
         let id = AttemptId(u32::try_from(self.attempts.len()).unwrap_or(u32::MAX));
         let mut attempt = Attempt::new(shard, candidate.host, self.now);
         attempt.retries = candidate.retries;
+        attempt.was_silent = candidate.was_silent;
         attempt.late = self.released > 0;
         self.attempts.push(attempt);
         self.set_slot(shard, Some(id));
@@ -249,6 +252,17 @@ impl SaveSession {
             shard,
             host: candidate.host,
         });
+    }
+
+    /// There is a connection to its host: it may take as long as any other from here.
+    fn reached(&mut self, id: AttemptId) {
+        let now = self.now;
+        if let Some(attempt) = self.current(id)
+            && attempt.phase == Phase::Opening
+            && std::mem::take(&mut attempt.was_silent)
+        {
+            attempt.since = now;
+        }
     }
 
     fn accepted(&mut self, id: AttemptId) {
@@ -369,7 +383,7 @@ impl SaveSession {
         let (phase, retries) = (attempt.phase, attempt.retries);
         if phase == Phase::Committing
             && attempt.commits < COMMITS_MAX
-            && let Some(wait) = rest_before_retry(&fault, attempt.commits.saturating_sub(1))
+            && let Some(wait) = rest_before_commit(&fault, attempt.commits.saturating_sub(1))
         {
             attempt.phase = Phase::Stored;
             attempt.commit_at = now.plus(wait);
@@ -377,56 +391,25 @@ impl SaveSession {
         }
         attempt.phase = Phase::Failed;
         if fault.is_version_taken() {
-            self.faults.push((host, fault));
+            self.note(host, fault, None);
             return self.fail(SaveFailure::VersionTaken);
         }
         self.actions.push_back(SaveAction::Abort(id));
-        let mut again = Candidate::new(host, now);
-        again.retries = retries + 1;
-        match &fault {
-            // It is not to blame: the next try may read from other sources.
-            Fault::Starved if retries < RETRIES_MAX => {
-                again.not_before = now.plus(REST_MS << retries);
-                self.candidates.push_front(again);
-            }
-            Fault::Starved => {}
-            // It may come back with a shard that nobody counts on. To give it another one would
-            // race with the removal of this one.
-            _ if phase.may_hold_shard() => self.actions.push_back(SaveAction::Retract(host)),
-            Fault::Slow { .. } => {
-                again.not_before = now.plus(REST_MS);
-                again.was_slow = true;
-                self.candidates.push_back(again);
-            }
-            // When many save at once, those that came first end soon.
-            fault if fault.is_crowded() && self.waits_for_crowds() => {
-                again.retries = retries;
-                again.not_before = now.plus(fault.retry_after_ms().unwrap_or(REST_MS));
-                self.candidates.push_back(again);
-            }
-            Fault::Gone(_) if retries >= LOST_RETRIES_MAX => {}
-            _ if retries >= RETRIES_MAX => {}
-            fault => {
-                if let Some(wait) = rest_before_retry(fault, retries) {
-                    again.not_before = now.plus(wait);
-                    self.candidates.push_back(again);
-                }
-            }
+        let is_starved = fault == Fault::Starved;
+        if phase.may_hold_shard() && !is_starved {
+            self.actions.push_back(SaveAction::Retract(host));
         }
-        let told = (host, fault);
-        if !self.faults.contains(&told) {
-            self.faults.push(told);
-        }
+        let again = self.again((host, phase, retries), &fault);
         self.set_slot(shard, None);
+        let will_ask = again.filter(|again| self.may_ask(again));
+        self.note(host, fault, will_ask.map(|again| again.not_before));
+        match again {
+            Some(again) if is_starved => self.candidates.push_front(again),
+            Some(again) => self.candidates.push_back(again),
+            None => {}
+        }
         self.unplaced.push(shard);
         self.place();
-    }
-
-    /// Whether a host that has too many transfers right now is asked again and again. Who would rather
-    /// have fewer shards than wait has said so.
-    fn waits_for_crowds(&self) -> bool {
-        let wants_all = usize::from(self.plan.min_parity) >= self.plan.redundancy.parity();
-        wants_all && self.now.since(self.began) < CROWDED_MS
     }
 
     /// Gives up what took too long, and asks candidates whose time has come.
@@ -435,17 +418,17 @@ impl SaveSession {
             return;
         }
         if self.gives_up_at().is_some_and(|end| end <= self.now) {
-            return self.fail(SaveFailure::Deadline);
+            return self.out_of_time();
         }
-        let (now, limits) = (self.now, self.plan.limits);
-        let overdue: Vec<(AttemptId, u64)> = self
+        let now = self.now;
+        let overdue: Vec<(AttemptId, Fault)> = self
             .live()
             .filter(|(_, attempt)| attempt.phase != Phase::Stored)
-            .filter(|(_, attempt)| attempt.deadline(&limits).is_some_and(|end| end <= now))
-            .map(|(id, attempt)| (id, now.since(attempt.since)))
+            .filter(|(_, attempt)| self.overdue_at(attempt).is_some_and(|end| end <= now))
+            .map(|(id, attempt)| (id, attempt.overdue(now)))
             .collect();
-        for (id, waited) in overdue {
-            self.failed(id, Fault::Stalled(waited));
+        for (id, fault) in overdue {
+            self.failed(id, fault);
         }
         if let Some((id, fault)) = self.too_slow() {
             self.failed(id, fault);
@@ -453,18 +436,30 @@ impl SaveSession {
         self.place();
     }
 
+    /// The deadline ends: for want of hosts, or of speed.
+    fn out_of_time(&mut self) {
+        let (placed, needed) = (self.accepted_count(), self.needed());
+        let is_short = !self.committing && placed < needed && !self.troubles.is_empty();
+        self.fail(if is_short {
+            SaveFailure::NotEnoughHosts { placed, needed }
+        } else {
+            SaveFailure::Deadline
+        });
+    }
+
+    fn overdue_at(&self, attempt: &Attempt) -> Option<Millis> {
+        attempt.deadline(&self.plan.limits, self.open_ms(attempt))
+    }
+
     /// Draws the conclusions from the present state.
     fn settle(&mut self) {
         if self.outcome.is_some() {
             return;
         }
-        let redundancy = self.plan.redundancy;
-        let parity = usize::from(self.plan.min_parity).min(redundancy.parity());
-        let needed = redundancy.data() + parity;
+        let (redundancy, needed) = (self.plan.redundancy, self.needed());
         let waiting = self.unplaced.len().min(self.candidates.len());
-        let placed = self.live().count() + waiting;
-        if placed < needed {
-            return self.fail(SaveFailure::NotEnoughHosts { placed, needed });
+        if self.live().count() + waiting < needed {
+            return self.lacks_hosts(needed);
         }
         // The others can only be rebuilt, and that needs this many.
         let independent = self.independent();
@@ -495,11 +490,6 @@ impl SaveSession {
         let holders = self.live().map(|(_, a)| (a.shard, a.host)).collect();
         self.release_all();
         self.outcome = Some(SaveOutcome::Committed { holders });
-    }
-
-    /// Whether every shard has an attempt that can have one.
-    fn is_placed(&self) -> bool {
-        self.unplaced.is_empty() || self.candidates.is_empty()
     }
 
     fn in_phase(&self, phase: Phase) -> Vec<AttemptId> {
@@ -624,21 +614,11 @@ impl SaveSession {
     }
 }
 
-impl Candidate {
-    const fn new(host: HostIndex, not_before: Millis) -> Self {
-        Self {
-            host,
-            not_before,
-            retries: 0,
-            was_slow: false,
-        }
-    }
-}
-
-/// How long to wait before the same host is asked again; `None` when another one is better.
-fn rest_before_retry(fault: &Fault, tries: u32) -> Option<u64> {
+/// How long to wait before the same host is sent the same commit again; `None` when another one is
+/// better.
+fn rest_before_commit(fault: &Fault, tries: u32) -> Option<u64> {
     match fault {
-        Fault::Gone(_) => Some(REST_MS << tries.min(6)),
+        Fault::Gone(_) => Some(again::REST_MS << tries.min(6)),
         // One that is silent has cost enough time already.
         Fault::Slow { .. } | Fault::Stalled(_) | Fault::Lied(_) | Fault::Starved => None,
         Fault::Refused { .. } => fault.retry_after_ms(),

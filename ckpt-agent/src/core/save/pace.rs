@@ -9,9 +9,6 @@ use super::attempt::{Attempt, Phase};
 use super::{AttemptId, SaveSession};
 use crate::core::{Fault, Millis};
 
-/// A host is judged after rows have waited for it for this long.
-const EVIDENCE_MS: u64 = 500;
-
 /// Hosts that take less than this many times as long as the middle one are never replaced.
 const SLOW_FACTOR: f64 = 3.0;
 
@@ -73,7 +70,8 @@ impl SaveSession {
         let sending = self.live().filter(|(_, a)| a.phase == Phase::Sending);
         let waiting = sending.filter(|(_, attempt)| attempt.sent < attempt.given);
         let busy = waiting.map(|(_, attempt)| attempt.busy_until(self.now));
-        let missing = busy.filter_map(|busy| EVIDENCE_MS.checked_sub(busy));
+        let evidence_ms = self.plan.limits.evidence_ms;
+        let missing = busy.filter_map(|busy| evidence_ms.checked_sub(busy));
         let missing = missing.filter(|missing| *missing > 0).min()?;
         Some(self.now.plus(missing))
     }
@@ -113,7 +111,7 @@ impl SaveSession {
     fn is_too_slow(&self, attempt: &Attempt, others: Pace) -> bool {
         let own = self.best_pace(attempt);
         let busy_ms = attempt.busy_until(self.now);
-        if busy_ms < EVIDENCE_MS || !own.is_slow_beside(others) {
+        if busy_ms < self.plan.limits.evidence_ms || !own.is_slow_beside(others) {
             return false;
         }
         let mut keep = own.seconds_for(self.bytes_of(attempt.sent..self.rows_ready()));

@@ -13,6 +13,11 @@ pub struct AttemptId(pub u32);
 pub struct SaveLimits {
     /// For a host to accept a shard, connecting included.
     pub open_ms: u64,
+    /// The same for a host that did not answer when it was asked last. Where there is a deadline it is
+    /// given twice as long each time, up to `open_ms`.
+    pub again_ms: u64,
+    /// For which rows have to wait for a host before it may be called slow.
+    pub evidence_ms: u64,
     /// Without one more row taken by a host that has rows waiting.
     pub stall_ms: u64,
     /// For a host to sync a whole shard.
@@ -32,6 +37,10 @@ pub struct SavePlan {
     /// Different hosts in order of preference; the first `data + parity` are tried first, the
     /// others are spares. No host gets two shards.
     pub candidates: Vec<HostIndex>,
+    /// Of these, the ones that did not answer when they were asked before the save.
+    pub silent: Vec<HostIndex>,
+    /// A number that other clients don't have: who waits for the same host waits for another time.
+    pub draw: u64,
     /// Fewest parity shards with which to commit when there are no more candidates. The default
     /// promise is the redundancy's own parity.
     pub min_parity: u8,
@@ -54,6 +63,8 @@ pub struct RowSize {
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SaveEvent {
+    /// There is a connection to the host of an attempt.
+    Reached(AttemptId),
     /// The host of an attempt takes blocks. Answers [`SaveAction::Open`].
     Accepted(AttemptId),
     /// An attempt failed, at any time: refused, lost, wrong root, refused to commit, not rebuilt.
@@ -119,6 +130,17 @@ pub enum SaveAction {
     Release(u64),
 }
 
+/// A host that did not do its part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setback {
+    /// Which.
+    pub host: HostIndex,
+    /// How.
+    pub fault: Fault,
+    /// When it may be asked again; `None` when it is given up.
+    pub again: Option<Millis>,
+}
+
 /// How a save ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SaveOutcome {
@@ -136,7 +158,7 @@ pub enum SaveOutcome {
 pub enum SaveFailure {
     /// Too few hosts do their part.
     NotEnoughHosts {
-        /// Shards that had a host at the end.
+        /// Hosts that had accepted a shard at the end.
         placed: usize,
         /// Shards that are needed.
         needed: usize,

@@ -101,6 +101,8 @@ impl Grid {
             .collect();
         let limits = SaveLimits {
             open_ms: 50,
+            again_ms: 25,
+            evidence_ms: 500,
             stall_ms: 100,
             sync_ms: 100,
             commit_ms: 100,
@@ -109,6 +111,11 @@ impl Grid {
         let plan = SavePlan {
             redundancy,
             candidates: (0..hosts.len()).map(HostIndex).collect(),
+            silent: (0..hosts.len())
+                .filter(|_| rng.random_bool(0.1))
+                .map(HostIndex)
+                .collect(),
+            draw: rng.random(),
             min_parity: match rng.random_range(0..3) {
                 0 => rng.random_range(0..=redundancy.parity() as u8),
                 _ => redundancy.parity() as u8,

@@ -3,6 +3,7 @@
 //! A checkpoint that mixes two states of an image is worse than none. So a file that changes
 //! between the making of the list and the end of the save is an error, unless that is accepted.
 
+mod exclude;
 mod extents;
 mod files;
 mod plan;
@@ -13,13 +14,15 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
-use codec::index::FileEntry;
+use codec::index::{FileEntry, PATH_BYTES_MAX};
 use codec::manifest::ImageKind;
 
+pub use exclude::{Exclude, exclude_pattern};
 pub use files::FileSource;
 pub use stream::StreamSource;
 
 use super::command::{Ender, Producer};
+use super::keeper::Keeper;
 use crate::pipeline::encode::SegmentSource;
 use plan::Plan;
 use stream::Input;
@@ -59,9 +62,23 @@ pub enum SourceError {
     /// Two of the named paths end in the same name.
     #[error("two of the paths are called {0:?}; save the directory above them instead")]
     SameName(OsString),
-    /// A path without a name, or one that is too long.
-    #[error("{0:?}: no name, or more than 4096 bytes of it, to save it under")]
+    /// A path without a name.
+    #[error("{0:?} has no name to save it under")]
     Name(PathBuf),
+    /// A path that is too long. It is shown cut.
+    #[error(
+        "{path:?}: a path of {bytes} bytes below {root:?}, and at most {PATH_BYTES_MAX} can be saved"
+    )]
+    TooLong {
+        /// The named directory.
+        root: PathBuf,
+        /// What lies below it, with its middle left out.
+        path: String,
+        /// Length of the path as it would be saved.
+        bytes: usize,
+        /// A pattern that leaves it out.
+        pattern: String,
+    },
     /// Standard input broke.
     #[error("reading standard input")]
     Stdin(#[source] io::Error),
@@ -146,7 +163,19 @@ impl Source {
     /// # Errors
     /// When a path can't be read, has no usable name, or is no file or directory.
     pub fn from_paths(paths: &[PathBuf], options: SourceOptions) -> Result<Self, SourceError> {
-        let mut plan = Plan::new(options);
+        Self::from_paths_without(paths, options, Exclude::default())
+    }
+
+    /// The same without what `exclude` leaves out below them.
+    ///
+    /// # Errors
+    /// As [`Self::from_paths`].
+    pub fn from_paths_without(
+        paths: &[PathBuf],
+        options: SourceOptions,
+        exclude: Exclude,
+    ) -> Result<Self, SourceError> {
+        let mut plan = Plan::new(options, exclude);
         for path in paths {
             plan.add_root(path)?;
         }
@@ -169,8 +198,19 @@ impl Source {
     /// # Errors
     /// When the command can't be started.
     pub fn from_command(command: &[OsString]) -> Result<Self, SourceError> {
+        Self::from_kept_command(command, None)
+    }
+
+    /// The same of a command that `keeper` ends should this process be killed.
+    ///
+    /// # Errors
+    /// As [`Self::from_command`].
+    pub fn from_kept_command(
+        command: &[OsString],
+        keeper: Option<&Keeper>,
+    ) -> Result<Self, SourceError> {
         let name = command.first().cloned().unwrap_or_default();
-        let producer = Producer::start(command).map_err(|cause| SourceError::Command {
+        let producer = Producer::start(command, keeper).map_err(|cause| SourceError::Command {
             name: name.clone(),
             cause,
         })?;

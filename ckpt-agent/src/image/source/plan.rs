@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::extents::data_extents;
-use super::{SourceError, SourceOptions, Warnings, changed};
+use super::{Exclude, SourceError, SourceOptions, Warnings, changed};
 use crate::image::beneath::{Beneath, join};
 use crate::image::path_from_bytes;
 
@@ -156,10 +156,11 @@ pub(super) struct Plan {
     /// Number in the list of each file that has several names.
     linked: BTreeMap<(u64, u64), u64>,
     options: SourceOptions,
+    exclude: Exclude,
 }
 
 impl Plan {
-    pub(super) fn new(options: SourceOptions) -> Self {
+    pub(super) fn new(options: SourceOptions, exclude: Exclude) -> Self {
         Self {
             files: Vec::new(),
             roots: Roots::default(),
@@ -167,6 +168,7 @@ impl Plan {
             bytes: 0,
             linked: BTreeMap::new(),
             options,
+            exclude,
         }
     }
 
@@ -210,7 +212,7 @@ impl Plan {
         let mut pending = vec![name];
         while let Some(path) = pending.pop() {
             if path.len() > PATH_BYTES_MAX {
-                return Err(SourceError::Name(self.roots.display(root, &path)));
+                return Err(self.too_long(root, &path));
             }
             let is_directory = match self.roots.stat(root, &path) {
                 Ok(stat) => self.add(root, path.clone(), &stat)?,
@@ -227,12 +229,28 @@ impl Plan {
             match listed {
                 Ok(names) => {
                     let paths = names.iter().rev().map(|name| join(&path, name.as_bytes()));
-                    pending.extend(paths);
+                    let stays = |path: &Vec<u8>| {
+                        let below = below_root(path).unwrap_or_default();
+                        !self.exclude.leaves_out(below)
+                    };
+                    pending.extend(paths.filter(stays));
                 }
                 Err(cause) => self.unreadable("listing", root, &path, cause)?,
             }
         }
         Ok(())
+    }
+
+    fn too_long(&self, root: usize, path: &[u8]) -> SourceError {
+        let below = below_root(path).unwrap_or_default();
+        let text = path_from_bytes(below).display().to_string();
+        let first = text.split('/').next().unwrap_or_default();
+        SourceError::TooLong {
+            root: self.roots.paths.get(root).cloned().unwrap_or_default(),
+            bytes: path.len(),
+            pattern: pattern_of(first),
+            path: cut(&text),
+        }
     }
 
     /// Adds one file; tells whether it is a directory.
@@ -340,6 +358,31 @@ impl Plan {
         self.warnings.push(format!("{path:?}: {cause}; left out"));
         Ok(())
     }
+}
+
+/// A pattern for what lies right below a named directory, of a length that can be typed.
+fn pattern_of(name: &str) -> String {
+    let beginning: String = name.chars().take(KEPT).collect();
+    let rest = if beginning.len() < name.len() {
+        "*"
+    } else {
+        ""
+    };
+    format!("/{}{rest}", globset::escape(&beginning))
+}
+
+/// Characters that are shown of the beginning, and of the end, of a long path.
+const KEPT: usize = 40;
+
+/// A text of at most some 80 characters: beginning and end of a longer one.
+fn cut(text: &str) -> String {
+    let count = text.chars().count();
+    if count <= 2 * KEPT {
+        return text.to_owned();
+    }
+    let beginning: String = text.chars().take(KEPT).collect();
+    let end: String = text.chars().skip(count - KEPT).collect();
+    format!("{beginning}...{end}")
 }
 
 /// Whether a file that was in a list is not there any more, or became something else.

@@ -33,7 +33,7 @@ fn gone(pid: Pid) -> bool {
 /// Starts a script and reads the process id that it writes first.
 fn start(script: &str) -> (Producer, Pid) {
     let command = ["sh", "-c", script].map(OsString::from);
-    let mut producer = Producer::start(&command).unwrap();
+    let mut producer = Producer::start(&command, None).unwrap();
     let mut digits = String::new();
     loop {
         let mut byte = [0];

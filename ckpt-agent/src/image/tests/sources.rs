@@ -6,8 +6,10 @@ use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 
 use codec::index::FileKind;
+use rustix::fs::{Mode, OFlags};
 
 use super::*;
+use crate::image::{Exclude, exclude_pattern};
 
 /// A directory with a large file `a`, a small `b` and a large `c`.
 fn three_files() -> (tempfile::TempDir, PathBuf) {
@@ -120,7 +122,7 @@ fn a_file_replaced_by_a_link_or_a_fifo_is_not_followed() {
     let by_fifo = |r: &Path| {
         fs::remove_file(r.join("c")).unwrap();
         let kind = rustix::fs::FileType::Fifo;
-        let mode = rustix::fs::Mode::RWXU;
+        let mode = Mode::RWXU;
         rustix::fs::mknodat(rustix::fs::CWD, r.join("c"), kind, mode, 0).unwrap();
     };
     assert_eq!(refused(&root, 1, by_fifo), "c: it vanished; left out");
@@ -265,6 +267,56 @@ fn two_paths_of_the_same_name_are_refused() {
         Source::from_paths(&[PathBuf::from("/")], STRICT),
         Err(SourceError::Name(_))
     ));
+}
+
+/// Makes directories below `root` until a path is too long to be saved, and returns that path.
+fn deeper_than_can_be_saved(root: &Path) -> usize {
+    let name = "d".repeat(200);
+    let mut bytes = root.file_name().unwrap().len();
+    let mut at = rustix::fs::open(root, OFlags::PATH, Mode::empty()).unwrap();
+    while bytes <= 4096 {
+        rustix::fs::mkdirat(&at, &name, Mode::RWXU).unwrap();
+        at = rustix::fs::openat(&at, &name, OFlags::PATH, Mode::empty()).unwrap();
+        bytes += 1 + name.len();
+    }
+    bytes
+}
+
+#[test]
+fn a_path_that_is_too_long_is_named_in_short_and_can_be_left_out() {
+    let (_dir, root) = three_files();
+    let bytes = deeper_than_can_be_saved(&root);
+    let failed = Source::from_paths(std::slice::from_ref(&root), STRICT).unwrap_err();
+    let SourceError::TooLong {
+        pattern, bytes: of, ..
+    } = &failed
+    else {
+        panic!("{failed}");
+    };
+    assert_eq!(*of, bytes);
+    let shown = failed.to_string();
+    assert!(shown.len() < 300 + root.as_os_str().len(), "{shown}");
+    assert!(pattern.len() < 100, "{pattern}");
+    let without = Exclude::new(vec![exclude_pattern(pattern).unwrap()]);
+    let paths = std::slice::from_ref(&root);
+    let source = Source::from_paths_without(paths, STRICT, without.unwrap()).unwrap();
+    let saved = drain(source).unwrap();
+    assert_eq!(saved.index.files.len(), 4, "{:?}", saved.index.files);
+}
+
+#[test]
+fn what_is_excluded_is_not_saved() {
+    let (_dir, root) = three_files();
+    fs::create_dir_all(root.join("cache/deep")).unwrap();
+    fs::write(root.join("cache/deep/x"), b"x").unwrap();
+    fs::write(root.join("y.tmp"), b"y").unwrap();
+    let patterns = ["cache", "*.tmp"].map(|text| exclude_pattern(text).unwrap());
+    let exclude = Exclude::new(patterns.to_vec()).unwrap();
+    let paths = std::slice::from_ref(&root);
+    let saved = drain(Source::from_paths_without(paths, STRICT, exclude).unwrap()).unwrap();
+    let mut names = saved.index.files.iter().map(|file| file.path.as_slice());
+    assert!(names.all(|name| !name.ends_with(b".tmp") && !name.ends_with(b"cache")));
+    assert_eq!(saved.index.files.len(), 4);
 }
 
 #[test]

@@ -1,0 +1,111 @@
+//! How long hosts are waited for that say nothing while the others have answered.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
+
+use crate::core::{Fault, HostIndex};
+
+/// A host that has said nothing for this long is silent, where the others have answered.
+const SILENCE: Duration = Duration::from_millis(1_300);
+
+/// Where even the others take long, silence is this many times as long as they took: a busy machine
+/// is slow with all of them.
+const SILENCE_FACTOR: u32 = 4;
+
+/// When hosts count as silent, if the last of the others answered `now` and all were asked at `begun`.
+pub(super) fn silent_at(begun: Instant, now: Instant) -> Instant {
+    let took = now.saturating_duration_since(begun);
+    begun + SILENCE.max(took * SILENCE_FACTOR)
+}
+
+/// Who is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// Everybody, up to the time limits of connections and requests.
+    ForAll,
+    /// Nobody who is silent when others have answered.
+    NotForSilent,
+}
+
+impl Wait {
+    /// Collects what `hosts` answer. Returns who did not do what it was asked, and why.
+    pub(super) async fn answers(
+        self,
+        hosts: &BTreeSet<HostIndex>,
+        mut asking: JoinSet<(HostIndex, Result<(), Fault>)>,
+    ) -> Vec<(HostIndex, Fault)> {
+        let begun = Instant::now();
+        let mut waiting = hosts.clone();
+        let mut deaf = Vec::new();
+        let mut until = None;
+        loop {
+            let next = match until {
+                Some(until) => timeout_at(until, asking.join_next()).await,
+                None => Ok(asking.join_next().await),
+            };
+            let Ok(Some(answer)) = next else { break };
+            // A task that panicked counts as a host that says nothing.
+            let Ok((host, answer)) = answer else { continue };
+            waiting.remove(&host);
+            if self == Self::NotForSilent {
+                until = Some(silent_at(begun, Instant::now()));
+            }
+            deaf.extend(answer.err().map(|fault| (host, fault)));
+        }
+        let waited = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let silent = waiting.into_iter();
+        deaf.extend(silent.map(|host| (host, Fault::Stalled(waited))));
+        deaf.sort_by_key(|(host, _)| *host);
+        deaf
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn deaf_of(wait: Wait, slow: Duration) -> (Vec<HostIndex>, Duration) {
+        let mut asking = JoinSet::new();
+        for host in 0..5 {
+            let slow = if host == 3 { slow } else { Duration::ZERO };
+            asking.spawn(async move {
+                tokio::time::sleep(slow).await;
+                let refused = Fault::Gone("reset".into());
+                (
+                    HostIndex(host),
+                    if host == 1 { Err(refused) } else { Ok(()) },
+                )
+            });
+        }
+        let hosts = (0..5).map(HostIndex).collect();
+        let begun = Instant::now();
+        let deaf = wait.answers(&hosts, asking).await;
+        (
+            deaf.into_iter().map(|(host, _)| host).collect(),
+            begun.elapsed(),
+        )
+    }
+
+    #[tokio::test]
+    async fn who_is_silent_holds_nobody_up() {
+        let minute = Duration::from_secs(60);
+        let (deaf, took) = deaf_of(Wait::NotForSilent, minute).await;
+        assert_eq!(deaf, [HostIndex(1), HostIndex(3)]);
+        assert!(took < minute / 4, "{took:?}");
+        let late = SILENCE + Duration::from_millis(200);
+        let (deaf, took) = deaf_of(Wait::ForAll, late).await;
+        assert_eq!(deaf, [HostIndex(1)]);
+        assert!(took >= late);
+    }
+
+    #[test]
+    fn silence_is_longer_where_all_are_slow() {
+        let begun = Instant::now();
+        assert_eq!(silent_at(begun, begun), begun + SILENCE);
+        let slow = begun + Duration::from_secs(1);
+        assert_eq!(silent_at(begun, slow), begun + Duration::from_secs(4));
+    }
+}

@@ -1,0 +1,79 @@
+//! What is left out of a tree, by patterns.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use globset::{Candidate, Error, Glob, GlobBuilder, GlobSet, GlobSetBuilder};
+
+/// Patterns of what is left out. One with a slash, but for one at its end, is for the path below the
+/// directory that was named; one without is for the name of a file or directory anywhere below it. `*`
+/// goes up to the next slash, `**` beyond it. What lies below a directory that is left out is, too.
+#[derive(Clone, Debug, Default)]
+pub struct Exclude(GlobSet);
+
+/// Reads a pattern.
+///
+/// # Errors
+/// When it is none.
+pub fn exclude_pattern(text: &str) -> Result<Glob, Error> {
+    let text = text.strip_suffix('/').unwrap_or(text);
+    let anywhere = if text.contains('/') { "" } else { "**/" };
+    let pattern = format!("{anywhere}{}", text.strip_prefix('/').unwrap_or(text));
+    GlobBuilder::new(&pattern)
+        .literal_separator(true)
+        .backslash_escape(true)
+        .build()
+}
+
+impl Exclude {
+    /// Leaves out what any of these patterns fits.
+    ///
+    /// # Errors
+    /// When they are too many or too long to be compiled.
+    pub fn new(patterns: Vec<Glob>) -> Result<Self, Error> {
+        let mut all = GlobSetBuilder::new();
+        for pattern in patterns {
+            all.add(pattern);
+        }
+        all.build().map(Self)
+    }
+
+    /// Whether the file at this path below the named directory is left out.
+    pub(super) fn leaves_out(&self, below: &[u8]) -> bool {
+        let path = Path::new(std::ffi::OsStr::from_bytes(below));
+        !self.0.is_empty() && self.0.is_match_candidate(&Candidate::new(path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn left_out(patterns: &[&str], path: &str) -> bool {
+        let patterns = patterns.iter().map(|text| exclude_pattern(text).unwrap());
+        let exclude = Exclude::new(patterns.collect()).unwrap();
+        exclude.leaves_out(path.as_bytes())
+    }
+
+    #[test]
+    fn names_fit_anywhere_and_paths_where_they_say() {
+        assert!(!left_out(&[], "a"));
+        for path in ["core", "a/core", "a/b/core"] {
+            assert!(left_out(&["*.tmp", "core"], path), "{path}");
+        }
+        assert!(!left_out(&["core"], "a/core.c"));
+        assert!(left_out(&["/cache"], "cache") && !left_out(&["/cache"], "a/cache"));
+        assert!(left_out(&["cache/"], "a/cache"));
+        assert!(left_out(&["run/*.log"], "run/1.log"));
+        assert!(!left_out(&["run/*.log"], "run/old/1.log"));
+        assert!(left_out(&["run/**"], "run/old/1.log"));
+        assert!(exclude_pattern("[").is_err());
+    }
+
+    #[test]
+    fn names_need_not_be_text() {
+        let pattern = exclude_pattern("*.tmp").unwrap();
+        let exclude = Exclude::new(vec![pattern]).unwrap();
+        assert!(exclude.leaves_out(b"dir/\xff\xfe.tmp"));
+    }
+}

@@ -1,0 +1,428 @@
+//! What a save says and how long it takes when something is in its way.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use serde_json::Value;
+use tests::program::{Outcome, wait_until};
+use tests::{Grid, image};
+
+use crate::{restore_bytes, save_file};
+
+/// What a save without a deadline takes longest because of hosts that are silent is less than one wait
+/// for a connection.
+const SOON: Duration = protocol::wire::limits::CONNECT_TIMEOUT;
+
+/// Runs a save three times; how long the fastest one took, and what the last one said.
+fn fastest(grid: &Grid, args: &[&str]) -> Result<(Duration, Outcome)> {
+    let mut best: Option<Duration> = None;
+    for _ in 0..2 {
+        let begun = Instant::now();
+        grid.run(["save", "--job", "42", "img"].iter().chain(args))?;
+        let took = begun.elapsed();
+        best = Some(best.map_or(took, |best| best.min(took)));
+    }
+    let begun = Instant::now();
+    let said = grid.run(["--json", "save", "--job", "42", "img"].iter().chain(args))?;
+    let took = begun.elapsed();
+    Ok((best.map_or(took, |best| best.min(took)), said))
+}
+
+fn names(list: &Value) -> Vec<&str> {
+    let notes = list.as_array().into_iter().flatten();
+    notes.filter_map(|note| note["host"].as_str()).collect()
+}
+
+#[test]
+fn silent_hosts_hold_no_save_up() -> Result<()> {
+    let grid = Grid::up(6)?;
+    fs::write(grid.path("img"), image::memory(100_000, 1))?;
+    grid.kill("h02")?;
+    let (took, said) = fastest(&grid, &[])?;
+    said.expect(0)?;
+    ensure!(took < SOON, "with a spare: {took:?}");
+
+    grid.kill("h05")?;
+    let (took, said) = fastest(&grid, &[])?;
+    let said = said.expect(5)?.json()?;
+    ensure!(took < SOON, "without: {took:?}");
+    let message = said["error"]["message"].as_str().context("no message")?;
+    ensure!(message.contains("4 of 5 shards have a host"), "{message}");
+    ensure!(names(&said["error"]["hosts"]) == ["h02", "h05"], "{said}");
+
+    let (took, said) = fastest(&grid, &["--allow-degraded=1"])?;
+    let said = said.expect(3)?.json()?;
+    ensure!(took < SOON, "degraded: {took:?}");
+    ensure!(said["can_lose"] == 1, "{said}");
+
+    grid.kill("h01")?;
+    grid.kill("h06")?;
+    let (took, said) = fastest(&grid, &[])?;
+    let said = said.expect(5)?.json()?;
+    ensure!(took < SOON, "two left: {took:?}");
+    let message = said["error"]["message"].as_str().context("no message")?;
+    ensure!(message.contains("2 of 5 shards have a host"), "{message}");
+    let silent = ["h01", "h02", "h05", "h06"];
+    ensure!(names(&said["error"]["hosts"]) == silent, "{said}");
+    Ok(())
+}
+
+#[test]
+fn with_a_deadline_a_host_that_comes_back_is_used() -> Result<()> {
+    let grid = Grid::up(5)?;
+    fs::write(grid.path("img"), image::memory(100_000, 1))?;
+    grid.kill("h04")?;
+    let args = ["--json", "save", "--job", "42", "--deadline", "120s", "img"];
+    let child = grid.command(args)?.spawn()?;
+    // By then it would have ended without a deadline.
+    let begun = Instant::now();
+    wait_until("it still waits", SOON, || Ok(begun.elapsed() > SOON / 2))?;
+    grid.restart()?;
+    let saved = tests::program::wait(child)?.expect(0)?.json()?;
+    ensure!(
+        saved["can_lose"] == 2 && names(&saved["replaced"]).is_empty(),
+        "{saved}"
+    );
+    Ok(())
+}
+
+/// Has a host take no shards for the next hours.
+fn refuse_for_hours(grid: &Grid, host: &str) -> Result<()> {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
+    // Somewhere between 6 and 18 hours ahead in any time zone but the most remote ones.
+    let hour = (now.as_secs() / 3600 + 12) % 24;
+    let text = format!("start_hour = {hour}\nend_hour = {}\n", (hour + 1) % 24);
+    fs::write(grid.data_dir(host).join("preferences.toml"), text)?;
+    Ok(())
+}
+
+#[test]
+fn hosts_that_refuse_for_hours_are_not_waited_for_and_say_when() -> Result<()> {
+    let grid = Grid::up(5)?;
+    let all = ["h01", "h02", "h03", "h04", "h05"];
+    fs::write(grid.path("img"), image::memory(100_000, 1))?;
+    for host in all {
+        grid.kill(host)?;
+        refuse_for_hours(&grid, host)?;
+    }
+    grid.restart()?;
+    wait_until("they refuse", Duration::from_secs(60), || {
+        let hosts = grid.run(["--json", "hosts"])?.json()?;
+        let hosts = hosts["hosts"].as_array().context("no hosts")?;
+        let refuse = hosts
+            .iter()
+            .filter_map(|host| host["refuses_for_s"].as_u64());
+        Ok(refuse.filter(|seconds| *seconds > 3600).count() == all.len())
+    })?;
+    let begun = Instant::now();
+    let save = ["--json", "save", "--job", "42", "--deadline", "120s", "img"];
+    let failed = grid.run(save)?.expect(5)?.json()?;
+    ensure!(
+        begun.elapsed() < Duration::from_secs(60),
+        "{:?}",
+        begun.elapsed()
+    );
+    let error = &failed["error"];
+    let message = error["message"].as_str().context("no message")?;
+    ensure!(message.contains("0 of 5 shards have a host"), "{message}");
+    ensure!(
+        message.contains("the next host takes shards at "),
+        "{message}"
+    );
+    ensure!(names(&error["hosts"]) == all, "{failed}");
+    Ok(())
+}
+
+#[test]
+fn a_grid_that_is_too_small_says_at_once_what_fits() -> Result<()> {
+    let grid = Grid::up(3)?;
+    fs::write(grid.path("img"), b"image")?;
+    let failed = grid.run(["save", "--job", "42", "img"])?.expect(5)?;
+    ensure!(failed.stderr.contains("the grid has 3"), "{failed}");
+    ensure!(failed.stderr.contains("--data 2 --parity 1"), "{failed}");
+    ensure!(failed.stderr.contains("--redundancy auto"), "{failed}");
+    let what_fits = ["save", "--job", "42", "--data", "2", "--parity", "1", "img"];
+    grid.run(what_fits)?.expect(0)?;
+    grid.run(["save", "--job", "42", "--redundancy", "auto", "img"])?;
+    ensure!(restore_bytes(&grid, "42")? == b"image");
+    Ok(())
+}
+
+/// Has so many clients save at once with a deadline, each a job of its own.
+fn evicted_together(hosts: usize, clients: usize, deadline: &str) -> Result<()> {
+    let grid = Grid::up(hosts)?;
+    let file = image::memory(1 << 20, 1);
+    let mut running = Vec::new();
+    for client in 0..clients {
+        let (job, name) = (format!("job-{client}"), format!("img-{client}"));
+        fs::write(grid.path(&name), &file)?;
+        let save = [
+            "--json",
+            "save",
+            "--deadline",
+            deadline,
+            "--job",
+            &job,
+            &name,
+        ];
+        running.push(grid.command(save)?.spawn()?);
+    }
+    let mut failed = Vec::new();
+    for child in running {
+        let said = tests::program::wait(child)?;
+        if said.code != Some(0) {
+            failed.push(said.to_string());
+        }
+    }
+    ensure!(
+        failed.is_empty(),
+        "{} of {clients}: {}",
+        failed.len(),
+        failed.join("\n")
+    );
+    ensure!(
+        grid.run(["--json", "list"])?.json()?["checkpoints"]
+            .as_array()
+            .map(Vec::len)
+            == Some(clients)
+    );
+    Ok(())
+}
+
+#[test]
+fn jobs_that_are_evicted_together_all_commit() -> Result<()> {
+    evicted_together(10, 40, "150s")
+}
+
+#[test]
+#[ignore = "a hundred clients at once, for minutes"]
+fn a_hundred_jobs_that_are_evicted_together_all_commit() -> Result<()> {
+    evicted_together(12, 100, "170s")
+}
+
+/// Ratios of image bytes to stored bytes in the lines of progress.
+fn ratios(said: &Outcome) -> Vec<f64> {
+    let lines = said.stderr.lines();
+    let events = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let progress = events.filter(|event| event["event"] == "progress");
+    let ratio = |event: Value| {
+        let stored = event["stored_bytes"]
+            .as_f64()
+            .filter(|stored| *stored > 0.0)?;
+        Some(event["done_bytes"].as_f64()? / stored)
+    };
+    progress.filter_map(ratio).collect()
+}
+
+#[test]
+fn the_ratio_that_progress_shows_is_that_of_what_is_done() -> Result<()> {
+    let grid = Grid::up(5)?;
+    let mut bytes = vec![0; 24 << 20];
+    SmallRng::seed_from_u64(3).fill(&mut bytes[..]);
+    fs::write(grid.path("img"), &bytes)?;
+    let slowly = ["--progress", "json", "--bandwidth", "16MiB"];
+    for command in [
+        ["save", "--job", "42", "img"],
+        ["restore", "--job", "42", "-oout"],
+    ] {
+        let said = grid.run(slowly.iter().chain(&command))?.expect(0)?;
+        let ratios = ratios(&said);
+        ensure!(ratios.len() > 3, "{said}");
+        for ratio in &ratios {
+            ensure!((0.98..1.02).contains(ratio), "{command:?}: {ratios:?}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn numbers_out_of_bounds_are_wrong_usage_that_names_the_bounds() -> Result<()> {
+    let grid = Grid::up(1)?;
+    fs::write(grid.path("img"), b"image")?;
+    let save = ["save", "--job", "42", "--data", "1", "--parity", "0", "img"];
+    for (wrong, bound) in [
+        (["--bandwidth", "1"], "64KiB"),
+        (["--bandwidth", "0"], "64KiB"),
+        (["--cpus", "0"], "1..=1024"),
+        (["--memory", "1"], "16MiB"),
+        (["--ttl", "0s"], "1ms"),
+        (["--deadline", "0s"], "1ms"),
+        (["--allow-degraded=9", "--full"], "0 parity shards"),
+        (["--keep", "0"], "1.."),
+    ] {
+        let refused = grid.run(save.iter().chain(&wrong))?.expect(2)?;
+        ensure!(refused.stderr.contains(bound), "{wrong:?}: {refused}");
+    }
+    for wrong in [
+        &[
+            "save",
+            "--job",
+            "42",
+            "--redundancy",
+            "auto",
+            "--target",
+            "1",
+            "img",
+        ][..],
+        &["advise", "--job-length", "0s"],
+    ] {
+        grid.run(wrong)?.expect(2)?;
+    }
+    // The least that is taken works.
+    let least = [
+        "--bandwidth",
+        "64KiB",
+        "--memory",
+        "16MiB",
+        "--cpus",
+        "1",
+        "--ttl",
+        "1s",
+    ];
+    grid.run(save.iter().chain(&least))?.expect(0)?;
+    Ok(())
+}
+
+#[test]
+fn what_is_in_the_way_of_a_save_can_be_left_out() -> Result<()> {
+    let grid = Grid::up(5)?;
+    let tree = grid.path("tree");
+    fs::create_dir_all(tree.join("cache"))?;
+    for name in ["kept", "core", "cache/x"] {
+        fs::write(tree.join(name), name)?;
+    }
+    let save = [
+        "save",
+        "--job",
+        "42",
+        "tree",
+        "--exclude",
+        "core",
+        "--exclude",
+        "/cache",
+    ];
+    grid.run(save)?.expect(0)?;
+    let shown = grid
+        .run(["--json", "show", "--job", "42"])?
+        .expect(0)?
+        .json()?;
+    let files = shown["files"].as_array().context("no files")?;
+    let paths: Vec<&str> = files
+        .iter()
+        .filter_map(|file| file["path"].as_str())
+        .collect();
+    ensure!(paths == ["tree", "tree/kept"], "{paths:?}");
+    grid.run(["save", "--job", "42", "tree", "--exclude", "["])?
+        .expect(2)?;
+    Ok(())
+}
+
+#[test]
+fn a_stream_has_no_files_and_no_date() -> Result<()> {
+    let grid = Grid::up(5)?;
+    let mut image = vec![0; 3 << 20];
+    image[5] = 1;
+    let saved = grid
+        .run_with_input(["save", "--job", "42", "-"], &image)?
+        .expect(0)?;
+    let said = String::from_utf8_lossy(&saved.stdout).into_owned();
+    ensure!(said.contains("ratio over 1000"), "{said}");
+    let shown = grid.run(["show", "--job", "42"])?.expect(0)?;
+    let said = String::from_utf8_lossy(&shown.stdout).into_owned();
+    ensure!(
+        said.contains("a stream:") && !said.contains("1970"),
+        "{said}"
+    );
+    Ok(())
+}
+
+/// Every command, as the man pages name it.
+fn commands() -> Result<Vec<Vec<String>>> {
+    let dir = tempfile::tempdir()?;
+    let mut man = tests::program::command(["man", "--dir"])?;
+    tests::program::run(man.arg(dir.path()))?.expect(0)?;
+    let mut all = Vec::new();
+    for page in fs::read_dir(dir.path())? {
+        let name = page?.file_name().to_string_lossy().into_owned();
+        let Some(command) = name
+            .strip_prefix("ckpt-")
+            .and_then(|n| n.strip_suffix(".1"))
+        else {
+            continue;
+        };
+        let words = match command.split_once('-') {
+            Some((group @ ("grid" | "key"), rest)) => vec![group.to_owned(), rest.to_owned()],
+            _ => vec![command.to_owned()],
+        };
+        if words[0] != "help" {
+            all.push(words);
+        }
+    }
+    Ok(all)
+}
+
+#[test]
+fn wrong_usage_of_any_command_is_one_object_with_json() -> Result<()> {
+    let mut all = commands()?;
+    ensure!(all.len() > 20, "{all:?}");
+    all.push(vec!["bogus".to_owned()]);
+    all.push(Vec::new());
+    for command in all {
+        let mut wrong = tests::program::command(["--json"])?;
+        wrong.args(&command);
+        if !command.is_empty() {
+            wrong.arg("--no-such-option");
+        }
+        let said = tests::program::run(&mut wrong)?.expect(2)?;
+        let object = said.json()?;
+        ensure!(object["exit_code"] == 2, "{command:?}: {object}");
+        ensure!(
+            object["error"]["status"] == "usage",
+            "{command:?}: {object}"
+        );
+        let message = object["error"]["message"].as_str().unwrap_or_default();
+        ensure!(
+            !message.is_empty() && !message.contains('\n'),
+            "{command:?}: {object}"
+        );
+    }
+    let missing = tests::program::run(&mut tests::program::command(["save", "--json"])?)?;
+    let missing = missing.expect(2)?.json()?;
+    ensure!(
+        missing["error"]["message"].to_string().contains("--job"),
+        "{missing}"
+    );
+    Ok(())
+}
+
+#[test]
+fn advice_needs_no_host_to_be_named_on_a_local_grid() -> Result<()> {
+    let grid = Grid::up(5)?;
+    save_file(&grid, "42", &image::memory(100_000, 1))?;
+    let advise = ["--json", "advise", "--job-length", "12h", "--job", "42"];
+    let advice = grid.run(advise)?.expect(0)?.json()?;
+    let source = advice["hazard"].as_str().context("no source")?;
+    ensure!(source.starts_with("prediction of host h0"), "{advice}");
+    let cost = advice["cost_seconds"].as_f64().context("no cost")?;
+    let least = advice["least_seconds"].as_f64().context("no least")?;
+    ensure!(
+        cost <= least,
+        "the job stood still for as long as its image was read: {advice}"
+    );
+    // The same question as the one that `hosts` answers, for the same time.
+    let ten_hours = ["--json", "advise", "--job-length", "10h"];
+    let stays = grid.run(ten_hours)?.expect(0)?.json()?["survives_job"].clone();
+    let hosts = grid.run(["--json", "hosts"])?.expect(0)?.json()?;
+    let of_hosts = hosts["hosts"][0]["stays_10h"]
+        .as_f64()
+        .context("no stays")?;
+    let of_advice = stays.as_f64().context("no survives")?;
+    ensure!(
+        (of_hosts - of_advice).abs() < 0.02,
+        "{of_hosts} {of_advice}"
+    );
+    Ok(())
+}
