@@ -75,8 +75,9 @@ impl JobId {
     pub fn file_name(&self) -> String {
         use fmt::Write;
         let mut name = String::with_capacity(self.0.len());
-        for c in self.0.chars() {
-            if ESCAPED.contains(c) {
+        for (at, c) in self.0.char_indices() {
+            // Programs would take it for an option.
+            if ESCAPED.contains(c) || (at == 0 && c == '-') {
                 let _ = write!(name, "%{:02X}", u32::from(c));
             } else {
                 name.push(c);

@@ -3,6 +3,7 @@
 
 mod architecture;
 mod bad_input;
+mod calibration;
 mod chaos;
 mod clocks;
 mod crash;
@@ -19,6 +20,7 @@ mod lifetime;
 mod peers;
 mod placement;
 mod repair;
+mod restoring;
 mod signals;
 mod tidy;
 mod tree;

@@ -16,7 +16,7 @@ pub mod source;
 #[cfg(test)]
 mod tests;
 
-pub use sink::{Sink, SinkError, SinkOptions, Target};
+pub use sink::{Sink, SinkError, SinkOptions, Target, place};
 pub use source::{Source, SourceError, SourceOptions, Warning};
 
 use std::ffi::OsStr;
