@@ -249,8 +249,8 @@ fn a_limit_for_the_address_space_is_kept_to_or_said() -> Result<()> {
         said.stderr.contains("--memory") && said.stderr.contains("ulimit -v"),
         "{said}"
     );
-    let mib = 1024;
-    let enough = format!("-v {}", 900 * mib);
+    let cpus = std::thread::available_parallelism()?.get();
+    let enough = format!("-v {}", (256 + 96 * cpus + 150) * 1024);
     limited(&grid, &enough, &["restore", "--job", "f", "-o", "out"])?.expect(0)?;
     ensure!(fs::read(grid.path("out"))? == bytes);
     let file = grid.path("f.img");

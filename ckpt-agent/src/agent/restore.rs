@@ -385,11 +385,7 @@ impl Attempt<'_> {
             let why = "it refers to another version and does not say to which";
             return Err(Stop::unrestorable(why));
         }
-        let mut progress = Progress {
-            total_bytes: Some(image.bytes()),
-            stored_bytes: image.summary.stored_bytes,
-            ..Progress::default()
-        };
+        let mut progress = image.progress();
         let mut report = self.report(&image, &target);
         let Image {
             summary,
@@ -398,10 +394,9 @@ impl Attempt<'_> {
             base,
             ..
         } = image;
-        let pieces_key = base
-            .as_ref()
-            .map_or(&summary.data_key, |base| &base.summary.data_key);
-        let composer = Composer::new(public.sealer(&summary.data_key), pieces_key);
+        let pieces_of = base.as_ref().map_or(&summary, |base| &base.summary);
+        let sealer = public.sealer(&summary.data_key);
+        let composer = Composer::new(sealer, &pieces_of.data_key);
         let base = base.filter(|_| !base_rows.is_empty());
         let shares = 1 + u64::from(base.is_some());
         let (mut base, decoded) = base
@@ -440,11 +435,15 @@ impl Attempt<'_> {
         report.fetched_bytes = fetched_bytes(&driver, base);
         report.sources = sources(&driver, base);
         report.seconds = self.started.elapsed().as_secs_f64();
-        let faults = self.agent.notes(driver.session.faults()).into_iter();
-        report.warnings = faults
-            .map(|note| format!("{}: {}", note.host, note.what))
-            .collect();
+        report.warnings = self.warnings(&driver);
         Ok(report)
+    }
+
+    fn warnings(&self, driver: &Driver<'_>) -> Vec<String> {
+        let faults = self.agent.notes(driver.session.faults()).into_iter();
+        faults
+            .map(|note| format!("{}: {}", note.host, note.what))
+            .collect()
     }
 
     /// Fetches rows of the base, and decodes them.
@@ -622,11 +621,15 @@ impl Image {
         }
     }
 
-    /// Image bytes in the segments that are wanted.
-    fn bytes(&self) -> u64 {
+    /// Where its restore stands at the beginning.
+    fn progress(&self) -> Progress {
         let wanted = self.wanted();
         let segments = wanted.segments(&self.index, 0);
-        segments.map(|(_, segment)| segment.bytes()).sum()
+        Progress {
+            total_bytes: Some(segments.map(|(_, segment)| segment.bytes()).sum()),
+            stored_bytes: self.summary.stored_bytes,
+            ..Progress::default()
+        }
     }
 }
 
