@@ -288,7 +288,13 @@ fn some_files_are_restored_without_the_others() -> Result<()> {
     json(&["--path", "dump/sub/link", "-o", "link"])?;
     ensure!(fs::read(grid.path("link"))? == fs::read(tree.join("a.log"))?);
     json(&["--path", "dump/sub", "-o", "sub"])?;
-    image::same(&tree.join("sub"), &grid.path("sub"))?;
+    ensure!(names(&grid.path("sub"))? == ["b.log", "deep", "link"]);
+    for file in ["sub/b.log", "sub/deep/c", "sub/link"] {
+        ensure!(
+            fs::read(grid.path(file))? == fs::read(tree.join(file))?,
+            "{file}"
+        );
+    }
     json(&["--path", "dump/*.log", "--path", "dump/**/c", "-o", "logs"])?;
     ensure!(names(&grid.path("logs"))? == ["a.log", "sub"]);
     ensure!(names(&grid.path("logs/sub"))? == ["deep"]);
