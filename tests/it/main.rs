@@ -3,7 +3,6 @@
 
 mod architecture;
 mod bad_input;
-mod calibration;
 mod chaos;
 mod clocks;
 mod crash;
@@ -17,6 +16,7 @@ mod format_page;
 mod jobkeys;
 mod liars;
 mod lifetime;
+mod owner;
 mod peers;
 mod placement;
 mod repair;

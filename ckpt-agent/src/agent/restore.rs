@@ -615,8 +615,9 @@ impl Image {
 
     /// The rows that are wanted.
     fn rows(&self) -> Vec<std::ops::Range<u64>> {
+        let all = 0..self.index.rows().count() as u64;
         match &self.pick {
-            None => Vec::from([0..self.index.rows().count() as u64]),
+            None => vec![all],
             Some(pick) => runs(&pick.wanted.rows(&self.index)),
         }
     }

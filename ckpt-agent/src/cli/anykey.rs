@@ -181,7 +181,7 @@ impl<'a> AnyKey<'a> {
             }
         };
         let mut all = verify(self.present).await;
-        if !matches!(all, Ok(_)) && !is_missing(&all) {
+        if all.is_err() && !is_missing(&all) {
             return all;
         }
         for agent in &self.retired {
@@ -204,7 +204,7 @@ impl<'a> AnyKey<'a> {
 
     async fn forget(&self, job: &JobId, which: ForgetWhich) -> Result<ForgetReport, Failure> {
         let mut all = self.present.forget(job, which).await;
-        if !matches!(all, Ok(_)) && !is_missing(&all) {
+        if all.is_err() && !is_missing(&all) {
             return all;
         }
         if let (ForgetWhich::Version(_), Ok(_)) = (which, &all) {

@@ -1,24 +1,70 @@
-//! `ckpt-store calibrate`, started as the README says: through a link.
+//! What the owner of a donor meets: `ckpt-store calibrate` and `status`, started as the README says,
+//! through a link.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
-use tests::program::wait;
+use tests::Grid;
+use tests::program::{run, wait};
 
-/// Starts a calibration that is as short as can be, through a link of the daemon's name.
-fn calibrate(dir: &std::path::Path) -> Result<Child> {
+/// The program, through a link of the daemon's name in this directory.
+fn store(dir: &Path, args: &[&str]) -> Result<Command> {
     let program = dir.join("ckpt-store");
-    std::os::unix::fs::symlink(tests::ckpt()?, &program)?;
-    Ok(Command::new(program)
-        .args(["calibrate", "--seconds", "0.02", "--rounds", "1", "--data"])
-        .arg(dir.join("data"))
+    if !program.exists() {
+        std::os::unix::fs::symlink(tests::ckpt()?, &program)?;
+    }
+    let mut command = Command::new(program);
+    command
+        .args(args)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()?)
+        .stderr(Stdio::piped());
+    Ok(command)
+}
+
+/// Starts a calibration that is as short as can be.
+fn calibrate(dir: &Path) -> Result<Child> {
+    let args = ["calibrate", "--seconds", "0.02", "--rounds", "1", "--data"];
+    Ok(store(dir, &args)?.arg(dir.join("data")).spawn()?)
+}
+
+#[test]
+fn status_shows_preferences_that_are_not_in_force() -> Result<()> {
+    let grid = Grid::up(1)?;
+    let data = grid.data_dir("h01");
+    let status = || -> Result<tests::Outcome> {
+        run(store(grid.dir(), &["status", "--data"])?.arg(&data))?.expect(0)
+    };
+    let well = status()?;
+    ensure!(
+        !String::from_utf8_lossy(&well.stdout).contains("NOT IN FORCE"),
+        "{well}"
+    );
+    fs::write(data.join("preferences.toml"), "start_hour = 25\n")?;
+    let wrong = status()?;
+    ensure!(
+        String::from_utf8_lossy(&wrong.stdout).contains("NOT IN FORCE"),
+        "{wrong}"
+    );
+    let mut json = store(grid.dir(), &["status", "--json", "--data"])?;
+    let json = run(json.arg(&data))?.expect(0)?.json()?;
+    ensure!(json["owner"]["preferences_error"].is_string(), "{json}");
+    Ok(())
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() -> Result<()> {
+    let grid = Grid::up(1)?;
+    let mut status = store(grid.dir(), &["status", "--data"])?;
+    let mut child = status.arg(grid.data_dir("h01")).spawn()?;
+    drop(child.stdout.take());
+    let ended = wait(child)?.expect(0)?;
+    ensure!(ended.stderr.is_empty(), "{ended}");
+    Ok(())
 }
 
 #[test]
