@@ -3,6 +3,8 @@
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 use tests::liar::Lie;
 use tests::mixed::MixedGrid;
 use tests::{Grid, damage, image};
@@ -202,7 +204,8 @@ fn a_gap_in_the_chain_of_versions_is_told() -> Result<()> {
 #[test]
 fn what_was_deleted_on_purpose_is_no_gap() -> Result<()> {
     let grid = Grid::up(5)?;
-    let mut bytes = image::memory(3 << 20, 1);
+    let mut bytes = vec![0; 3 << 20];
+    SmallRng::seed_from_u64(1).fill(bytes.as_mut_slice());
     // As everybody does: later versions build on the first, and those between go by themselves.
     for number in 0..6 {
         bytes[number] ^= 1;

@@ -90,7 +90,7 @@ impl Registries {
         }
     }
 
-    /// The same for somebody who can do without: who is silent for [`HEAD_START`] is left out.
+    /// The same for somebody who can do without: who is silent for 0.75 s is left out.
     #[must_use]
     pub fn in_a_hurry(mut self) -> Self {
         self.patience = HEAD_START;

@@ -39,7 +39,7 @@ pub struct Drained {
 #[derive(Debug, Default)]
 struct Handing {
     done: BTreeSet<(Key, ShardIndex)>,
-    /// Why others were not handed over in the last round.
+    /// Why others were not handed over in this round.
     reasons: BTreeSet<String>,
 }
 
@@ -196,9 +196,14 @@ impl Repairer {
         let total = self.store.held_count();
         let mut handing = Handing::default();
         let mut caretaker = self.new_caretaker();
+        let mut reasons = BTreeSet::from([RepairError::Late.to_string()]);
         loop {
-            handing.reasons.clear();
             self.hand_over(&mut caretaker, &mut handing, until).await;
+            // A round that the end of the time cut short may have found none.
+            let found = std::mem::take(&mut handing.reasons);
+            if !found.is_empty() {
+                reasons = found;
+            }
             // What was deleted meanwhile is nowhere, and not missed.
             let held = self.store.held_count().min(total);
             let left = held.saturating_sub(handing.done.len());
@@ -207,7 +212,7 @@ impl Repairer {
                 return Drained {
                     handed_over: handing.done.len(),
                     left,
-                    reasons: handing.reasons,
+                    reasons: if left == 0 { BTreeSet::new() } else { reasons },
                 };
             }
             // Hosts may come back, and others may join.
@@ -255,10 +260,7 @@ impl Repairer {
                             warn!(%checkpoint, shard = number, %why, "shard not handed over");
                             handing.note(why.to_string());
                         }
-                        Err(_) => {
-                            handing.note(RepairError::Late.to_string());
-                            return;
-                        }
+                        Err(_) => return,
                     }
                 }
             }

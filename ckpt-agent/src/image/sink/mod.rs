@@ -23,7 +23,7 @@ use crate::pipeline::decode::StreamSink;
 /// Where an image goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// To this path, and not into it: see [`place`]. An image of a single file or of a single directory
+    /// To this path, and not into it: see [`place()`]. An image of a single file or of a single directory
     /// gets this name; one of several becomes a directory of this name that holds them.
     Path(PathBuf),
     /// To standard output.
