@@ -16,8 +16,8 @@ pub enum ExitStatus {
     Failed = 1,
     /// Wrong usage or configuration.
     Usage = 2,
-    /// Done, but with less than the promised redundancy or with warnings, as was asked for, or not heard
-    /// by all hosts that hold shards.
+    /// Done, but with less than the promised redundancy or with warnings, as was asked for, from an older
+    /// version than the newest that is known, or not heard by all hosts that hold shards.
     Degraded = 3,
     /// No such job, version or checkpoint.
     NotFound = 4,
@@ -45,7 +45,7 @@ impl ExitStatus {
         (Self::Usage, "wrong usage or configuration"),
         (
             Self::Degraded,
-            "done with less redundancy, with warnings, or not heard by all holders",
+            "done with less redundancy, with warnings, from an older version, or not heard by all holders",
         ),
         (Self::NotFound, "no such job, version or checkpoint"),
         (
@@ -77,6 +77,9 @@ pub struct Failure {
     pub state: Option<String>,
     /// What to try next.
     pub next: Option<String>,
+    /// Whether a part of the image is on standard output, where nothing else must go then.
+    #[serde(skip)]
+    pub(crate) image_on_stdout: bool,
 }
 
 /// One host's part in a failure or a replacement.
@@ -97,6 +100,7 @@ impl Failure {
             hosts: Vec::new(),
             state: None,
             next: None,
+            image_on_stdout: false,
         }
     }
 
@@ -246,17 +250,19 @@ pub struct RestoreReport {
     pub job: JobId,
     /// The version that was restored; none when there was nothing and `--if-exists` was given.
     pub version: Option<Version>,
+    /// Whether nothing was restored, but only looked at what would be.
+    pub dry_run: bool,
     /// Where it was written; `-` is standard output.
     pub target: String,
     /// Sum of the file sizes.
     pub image_bytes: u64,
-    /// Bytes that came from hosts.
+    /// Bytes that came from hosts; in a dry run, that would be fetched.
     pub fetched_bytes: u64,
     /// Number of files.
     pub files: u64,
-    /// Seconds from start to end.
+    /// Seconds from start to end; in a dry run, those that fetching is expected to take.
     pub seconds: f64,
-    /// Bytes that each host sent.
+    /// Bytes that each host sent, or would be asked for.
     pub sources: Vec<SourceBytes>,
     /// Newer versions that could not be restored, and why.
     pub skipped: Vec<SkippedVersion>,
@@ -322,6 +328,9 @@ pub struct ListedCheckpoint {
     pub can_lose: Option<usize>,
     /// Whether it was saved with a job key that is void now: it is restored by `--version` only.
     pub void: bool,
+    /// Whether it was saved with a key that was replaced since; the versions of each key have numbers of
+    /// their own.
+    pub retired: bool,
 }
 
 /// Answer of `ckpt show`.
@@ -397,6 +406,10 @@ pub struct VerifiedCheckpoint {
     pub bad: Vec<BadShard>,
     /// How many more can be lost; none when it can't be restored now.
     pub can_lose: Option<usize>,
+    /// Shards that could not be looked at, as hosts are away that may have them.
+    pub away: usize,
+    /// Whether it can't be restored even if these come back. The exit status is 7 when there is any.
+    pub lost: bool,
 }
 
 /// A shard that is not what it should be.

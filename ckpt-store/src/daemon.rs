@@ -28,7 +28,7 @@ use crate::monitor::preferences::DiskUse;
 use crate::monitor::proc::SystemPaths;
 use crate::monitor::{Monitor, MonitorError, SAMPLE_PERIOD};
 use crate::registry::announcer::{Announcer, Card};
-use crate::repair::{Links, RepairSettings, Repairer};
+use crate::repair::{Drained, Links, RepairSettings, Repairer};
 use crate::scrub;
 use crate::serve::auditing::Auditing;
 use crate::serve::lines::Lines;
@@ -276,8 +276,7 @@ impl Daemon {
     }
 
     /// Takes no more shards and hands those that are here over to other hosts, within a time limit.
-    /// Returns how many were handed over, and how many were not.
-    pub async fn drain(&self, limit: Duration) -> (usize, usize) {
+    pub async fn drain(&self, limit: Duration) -> Drained {
         info!(limit_s = limit.as_secs(), "handing shards over");
         self.monitor.leave();
         self.leaver.drain(limit).await

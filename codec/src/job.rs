@@ -71,12 +71,14 @@ impl JobId {
     }
 
     /// A name for a file of this job: one component of at most 255 bytes, another for each job.
-    /// Characters that a job id could not have at first are escaped, as `%2F` for `/`.
+    /// Characters that a job id could not have at first are escaped, as `%2F` for `/`, and a `-` in the
+    /// beginning.
     pub fn file_name(&self) -> String {
         use fmt::Write;
         let mut name = String::with_capacity(self.0.len());
-        for c in self.0.chars() {
-            if ESCAPED.contains(c) {
+        for (at, c) in self.0.char_indices() {
+            // Programs would take it for an option.
+            if ESCAPED.contains(c) || (at == 0 && c == '-') {
                 let _ = write!(name, "%{:02X}", u32::from(c));
             } else {
                 name.push(c);
@@ -262,6 +264,7 @@ mod tests {
         let name = |text: &str| text.parse::<JobId>().unwrap().file_name();
         assert_eq!(name("user@host:1234.0_a-b"), "user@host:1234.0_a-b");
         assert_eq!(name("a/b#[1]+,"), "a%2Fb%23%5B1%5D%2B%2C");
+        assert_eq!(name("-j"), "%2Dj");
         let (one, two) = ("/a".repeat(15), "x".repeat(220));
         let long = format!("x{one}{two}");
         let other = format!("x{one}{two}y");

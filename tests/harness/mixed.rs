@@ -239,7 +239,8 @@ impl MixedGrid {
         let found = self.daemons.iter().find(|(of, _)| of == name);
         let (_, daemon) = found.with_context(|| format!("no host {name}"))?;
         let runtime = self.runtime.as_ref().context("no runtime")?;
-        Ok(runtime.block_on(daemon.drain(limit)))
+        let drained = runtime.block_on(daemon.drain(limit));
+        Ok((drained.handed_over, drained.left))
     }
 
     /// Shard files of an honest host.

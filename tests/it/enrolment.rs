@@ -575,15 +575,15 @@ fn keys_are_replaced_and_what_the_old_one_saved_is_restored() -> Result<()> {
         .as_user("ada", &["key", "rotate", "--cert", "none.crt"])?
         .expect(6)?;
     ensure!(early.stderr.contains("without --cert"), "{early}");
-    campus
-        .as_user("ada", &["key", "rotate", "--name", "ada2"])?
-        .expect(0)?;
+    campus.as_user("ada", &["key", "rotate"])?.expect(0)?;
+    let public = std::fs::read_to_string(with(&key, ".next.pub"))?;
+    ensure!(public.contains("ada-2"), "{public}");
     // Nothing changes until the certificate is there.
     ensure!(std::fs::read(&key)? == before);
     campus.restore("ada", "old")?.expect(0)?;
     let certificate = campus.path("next.crt");
     campus
-        .sign_submitter("ada2", &with(&key, ".next.pub"), &certificate, "1d")?
+        .sign_submitter("ada-2", &with(&key, ".next.pub"), &certificate, "1d")?
         .expect(0)?;
     let other = key.with_extension("crt");
     campus
@@ -603,6 +603,61 @@ fn keys_are_replaced_and_what_the_old_one_saved_is_restored() -> Result<()> {
         &["restore", "--job", "never", "--if-exists", "-o", "-"],
     )?;
     run(&mut missing)?.expect(0)?;
+    what_a_retired_key_saved_is_seen_and_removed(&campus)
+}
+
+fn what_a_retired_key_saved_is_seen_and_removed(campus: &Campus) -> Result<()> {
+    let json = |args: &[&str]| -> Result<serde_json::Value> {
+        let args: Vec<&str> = ["--json"].iter().chain(args).copied().collect();
+        campus.as_user("ada", &args)?.expect(0)?.json()
+    };
+    let jobs = || -> Result<Vec<(String, bool)>> {
+        let listed = json(&["list"])?;
+        let all = listed["checkpoints"].as_array().context("checkpoints")?;
+        let one = |one: &serde_json::Value| {
+            Some((one["job"].as_str()?.to_owned(), one["retired"].as_bool()?))
+        };
+        Ok(all.iter().filter_map(one).collect())
+    };
+    ensure!(jobs()? == [("new".to_owned(), false), ("old".to_owned(), true)]);
+    let shown = json(&["show", "--job", "old"])?;
+    ensure!(shown["retired"] == true, "{shown}");
+    let verified = json(&["verify"])?;
+    ensure!(
+        verified["checkpoints"].as_array().map(Vec::len) == Some(2),
+        "{verified}"
+    );
+    json(&["verify", "--job", "old"])?;
+    json(&["gc", "--dry-run"])?;
+    // Of a job that both keys saved, the newest are those of the present one.
+    campus.save("ada", "old")?.expect(0)?;
+    let removed = json(&["forget", "--job", "old", "--keep", "1"])?;
+    ensure!(removed["removed"] == serde_json::json!([1]), "{removed}");
+    ensure!(jobs()? == [("new".to_owned(), false), ("old".to_owned(), false)]);
+    campus.restore("ada", "old")?.expect(0)?;
+    campus
+        .as_user("ada", &["forget", "--job", "old", "--all"])?
+        .expect(0)?;
+    campus
+        .as_user("ada", &["forget", "--job", "old", "--all"])?
+        .expect(4)?;
+    Ok(())
+}
+
+/// A registry that is gone is not waited for by those who know the hosts.
+#[test]
+fn a_registry_that_is_gone_does_not_hold_every_command_up() -> Result<()> {
+    let mut campus = Campus::open()?;
+    campus.registry(&free_address()?.to_string())?;
+    campus.enrol_submitter("ada")?;
+    campus.save("ada", "42")?.expect(0)?;
+    campus.stop("r1")?;
+    let began = std::time::Instant::now();
+    campus.as_user("ada", &["list"])?.expect(0)?;
+    let took = began.elapsed();
+    ensure!(took < Duration::from_millis(2500), "{took:?}");
+    let said = campus.as_user("ada", &["-v", "list"])?.expect(0)?;
+    ensure!(said.stderr.contains("left out"), "{said}");
     Ok(())
 }
 

@@ -159,11 +159,18 @@ fn a_damaged_version_is_passed_over_and_said() -> Result<()> {
     }
     let restored = grid
         .run(["--json", "restore", "--job", "42", "-o", "out"])?
-        .expect(0)?;
+        .expect(3)?;
+    let said = restored.stderr.matches("version 2 passed over").count();
+    assert_eq!(said, 1, "{restored}");
     let report = restored.json()?;
     assert_eq!(report["version"], 1);
     assert_eq!(report["skipped"][0]["version"], 2);
     assert_eq!(fs::read(grid.path("out"))?, b"old");
+    let again = grid
+        .run(["restore", "--job", "42", "-o", "again"])?
+        .expect(3)?;
+    let said = String::from_utf8_lossy(&again.stdout).into_owned() + &again.stderr;
+    assert_eq!(said.matches("passed over").count(), 1, "{again}");
     Ok(())
 }
 

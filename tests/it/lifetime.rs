@@ -165,6 +165,42 @@ fn three_hundred_versions_are_forgotten_and_a_host_that_was_away_brings_none_bac
     Ok(())
 }
 
+/// More at once than one notice names by their ids, by all the other ways.
+#[test]
+fn what_keep_removes_is_removed_at_any_number_of_versions() -> Result<()> {
+    const VERSIONS: usize = 280;
+    const LEFT: usize = 140;
+    let grid = grid(2)?;
+    fs::write(grid.path("image"), "a small image")?;
+    let save = "--json save --job 42 --data 1 --parity 1 --keep 1000 image";
+    for _ in 0..VERSIONS {
+        grid.run(save.split(' '))?.expect(0)?;
+    }
+    ensure!(files(&grid, 2)? == 2 * VERSIONS);
+    let keep = LEFT.to_string();
+    let gc = grid
+        .run(["--json", "gc", "--keep", &keep])?
+        .expect(0)?
+        .json()?;
+    let removed = gc["garbage"].as_array().context("garbage")?.len();
+    ensure!(removed == VERSIONS - LEFT, "{removed}");
+    ensure!(
+        files(&grid, 2)? == 2 * LEFT,
+        "what gc reports as removed is removed"
+    );
+    let save = save.replace("--keep 1000", "--keep 2");
+    let saved = grid.run(save.split(' '))?.expect(0)?.json()?;
+    let removed = saved["removed"].as_array().context("removed")?.len();
+    ensure!(removed >= LEFT - 2, "{removed}");
+    let left = grid.versions("42")?;
+    ensure!(left.len() == LEFT + 1 - removed, "{left:?}");
+    ensure!(
+        files(&grid, 2)? == 2 * left.len(),
+        "what save reports as removed is removed"
+    );
+    Ok(())
+}
+
 #[test]
 fn garbage_is_shown_and_then_removed() -> Result<()> {
     let grid = grid(6)?;

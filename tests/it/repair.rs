@@ -210,11 +210,52 @@ fn a_host_that_leaves_hands_its_shards_over() -> Result<()> {
     }
     // Five are left, and all of them hold a shard: nobody can take any.
     let (_, host) = &good(&grid, "job-0")?[0];
-    let stays = drain(&grid, host, "60s")?.expect(1)?;
+    let stays = drain(&grid, host, "6s")?.expect(1)?;
     ensure!(
         String::from_utf8_lossy(&stays.stdout).contains("keep the data directory"),
         "{stays}"
     );
     drain(&grid, host, "1s")?.expect(1)?;
     Ok(())
+}
+
+#[test]
+fn who_leaves_says_why_nobody_takes_a_shard_and_tries_until_somebody_does() -> Result<()> {
+    let grid = Grid::up(5)?;
+    fs::write(grid.path("image"), image::memory(100_000, 1))?;
+    let save = "save --job 42 --data 2 --parity 2 image";
+    grid.run(save.split(' '))?.expect(0)?;
+    let holders = grid.holders("42")?;
+    let hosts = ["h01", "h02", "h03", "h04", "h05"];
+    let free = hosts
+        .into_iter()
+        .find(|host| !holders.iter().any(|holder| holder == host));
+    let free = free.context("all five hold a shard")?;
+    grid.kill(free)?;
+
+    let began = std::time::Instant::now();
+    let stays = drain(&grid, &holders[0], "5s")?.expect(1)?;
+    ensure!(
+        began.elapsed() >= Duration::from_secs(5),
+        "it gave up early"
+    );
+    let said = String::from_utf8_lossy(&stays.stdout);
+    ensure!(said.contains("1 shard is on no other host"), "{stays}");
+    ensure!(
+        said.contains("each other host that answers has a shard of the checkpoint already"),
+        "{stays}"
+    );
+
+    let leaving = &holders[1];
+    std::thread::scope(|scope| {
+        let left = scope.spawn(|| drain(&grid, leaving, "90s"));
+        let log = grid.data_dir(leaving).join("log");
+        wait_until("nobody takes it", Duration::from_secs(60), || {
+            Ok(fs::read_to_string(&log)?.contains("shard not handed over"))
+        })?;
+        grid.restart()?;
+        let left = left.join().map_err(|_| anyhow::anyhow!("drain failed"))??;
+        left.expect(0)?;
+        Ok(())
+    })
 }

@@ -25,16 +25,6 @@ const LONG_FUNCTIONS: &[Exception] = &[
         "one figure, from top to bottom",
     ),
     (
-        "ckpt-agent/src/agent/look.rs verify",
-        72,
-        "goes when look.rs is split by command",
-    ),
-    (
-        "ckpt-agent/src/agent/restore.rs transfer",
-        84,
-        "goes when image and base are fetched by the same code",
-    ),
-    (
         "ckpt-agent/src/agent/save.rs save",
         120,
         "goes when a save is prepared, run and finished in three functions",
@@ -43,11 +33,6 @@ const LONG_FUNCTIONS: &[Exception] = &[
         "ckpt-agent/src/cli/demo.rs run",
         85,
         "the demonstration, told from beginning to end",
-    ),
-    (
-        "ckpt-agent/src/cli/mod.rs with_agent",
-        75,
-        "one arm for each command",
     ),
     (
         "ckpt-store/tests/it/requests.rs a_checkpoint_goes_there_and_back",
@@ -72,11 +57,7 @@ const LONG_FUNCTIONS: &[Exception] = &[
     ),
 ];
 
-const LONG_FILES: &[Exception] = &[(
-    "ckpt-agent/src/agent/restore.rs",
-    1000,
-    "goes when the fetching of rows is a module of its own",
-)];
+const LONG_FILES: &[Exception] = &[];
 
 /// What breaks a rule and may: the place with what it does, and why.
 const LOOKING_UP: &[(&str, &str)] = &[(

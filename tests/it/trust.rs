@@ -3,6 +3,8 @@
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 use tests::liar::Lie;
 use tests::mixed::MixedGrid;
 use tests::{Grid, damage, image};
@@ -115,7 +117,7 @@ fn a_version_that_all_hosts_hide_is_missed_by_the_machine_that_saved_it() -> Res
     grid.lie(Lie::HidesNewVersions);
     let restored = grid
         .run(["--json", "restore", "--job", "42", "-o", "out"])?
-        .expect(0)?
+        .expect(3)?
         .json()?;
     ensure!(
         restored["version"] == 1 && restored["skipped"][0]["version"] == 2,
@@ -163,32 +165,104 @@ fn a_version_that_all_hosts_hide_is_missed_by_the_machine_that_saved_it() -> Res
     Ok(())
 }
 
+/// Gaps that `verify` names.
+fn gaps(grid: &Grid) -> Result<Vec<String>> {
+    let verified = grid.run(["--json", "verify"])?.json()?;
+    let gaps = verified["gaps"].as_array().context("gaps")?;
+    Ok(gaps.iter().map(ToString::to_string).collect())
+}
+
 #[test]
 fn a_gap_in_the_chain_of_versions_is_told() -> Result<()> {
     let grid = Grid::up(5)?;
-    for _ in 0..4 {
-        fs::write(grid.path("image"), b"image")?;
-        grid.run(["save", "--job", "42", "--keep", "9", "image"])?
+    fs::write(grid.path("image"), b"image")?;
+    let mut lost = String::new();
+    for version in 1..=4 {
+        let save = ["--json", "save", "--job", "42", "--keep", "9", "image"];
+        let saved = grid.run(save)?.expect(0)?.json()?;
+        if version == 3 {
+            lost = saved["checkpoint"].as_str().context("id")?.to_owned();
+        }
+    }
+    ensure!(gaps(&grid)?.is_empty());
+    // One that nobody deleted: all hosts lose it at once.
+    for (host, _) in grid.running()? {
+        grid.kill(&host)?;
+        for file in [grid.shard_files(&host)?, grid.manifest_files(&host)?].concat() {
+            if file.to_string_lossy().contains(&lost) {
+                fs::remove_file(file)?;
+            }
+        }
+    }
+    grid.restart()?;
+    let gaps = gaps(&grid)?;
+    ensure!(gaps.len() == 1, "{gaps:?}");
+    ensure!(gaps[0].contains("between version 2 and 4"), "{gaps:?}");
+    Ok(())
+}
+
+#[test]
+fn what_was_deleted_on_purpose_is_no_gap() -> Result<()> {
+    let grid = Grid::up(5)?;
+    let mut bytes = vec![0; 3 << 20];
+    SmallRng::seed_from_u64(1).fill(bytes.as_mut_slice());
+    // As everybody does: later versions build on the first, and those between go by themselves.
+    for number in 0..6 {
+        bytes[number] ^= 1;
+        fs::write(grid.path("image"), &bytes)?;
+        grid.run(["save", "--job", "42", "image"])?.expect(0)?;
+    }
+    let listed = grid.versions("42")?;
+    ensure!(listed.len() == 3 && listed[0] < 4, "{listed:?}");
+    ensure!(gaps(&grid)?.is_empty());
+    let one = grid
+        .run(["--json", "verify", "--job", "42"])?
+        .expect(0)?
+        .json()?;
+    ensure!(one["gaps"] == serde_json::json!([]), "{one}");
+    for number in 1..=3 {
+        let job = "43";
+        fs::write(grid.path("image"), format!("{number}"))?;
+        grid.run(["save", "--job", job, "--keep", "9", "--full", "image"])?
             .expect(0)?;
     }
-    let whole = grid.run(["--json", "verify"])?.expect(0)?.json()?;
-    ensure!(
-        whole["gaps"].as_array().is_some_and(Vec::is_empty),
-        "{whole}"
-    );
-    // The oldest goes whenever it is not kept any more; one in the middle does not go by itself.
-    grid.run(["forget", "--job", "42", "--version", "1"])?
+    grid.run(["forget", "--job", "43", "--version", "2"])?
         .expect(0)?;
-    grid.run(["forget", "--job", "42", "--version", "3"])?
-        .expect(0)?;
-    let torn = grid.run(["--json", "verify"])?.expect(0)?.json()?;
-    let gaps = torn["gaps"].as_array().context("gaps")?;
-    ensure!(gaps.len() == 1, "{torn}");
-    ensure!(
-        gaps[0]
-            .as_str()
-            .is_some_and(|gap| gap.contains("between version 2 and 4")),
-        "{torn}"
-    );
+    ensure!(gaps(&grid)?.is_empty());
+    Ok(())
+}
+
+/// A cron job has to tell an outage from a loss.
+#[test]
+fn what_is_away_is_not_called_lost() -> Result<()> {
+    let grid = Grid::up(5)?;
+    fs::write(grid.path("image"), image::memory(100_000, 1))?;
+    grid.run(["save", "--job", "42", "image"])?.expect(0)?;
+    let holders = grid.holders("42")?;
+    for host in &holders[..3] {
+        grid.kill(host)?;
+    }
+    let away = grid.run(["--json", "verify"])?.expect(5)?.json()?;
+    let one = &away["checkpoints"][0];
+    ensure!(one["away"] == 3 && one["lost"] == false, "{away}");
+    ensure!(one["can_lose"].is_null(), "{away}");
+    grid.run(["show", "--job", "42"])?.expect(5)?;
+    grid.run(["restore", "--job", "42", "-o", "out"])?
+        .expect(5)?;
+    grid.restart()?;
+    grid.run(["verify"])?.expect(0)?;
+
+    // Three shards are gone from disks that are there; one host more is away and can't change that.
+    for host in &holders[..3] {
+        grid.kill(host)?;
+        for shard in grid.shard_files(host)? {
+            fs::remove_file(shard)?;
+        }
+    }
+    grid.restart()?;
+    grid.kill(&holders[3])?;
+    let lost = grid.run(["--json", "verify"])?.expect(7)?.json()?;
+    let one = &lost["checkpoints"][0];
+    ensure!(one["away"] == 1 && one["lost"] == true, "{lost}");
     Ok(())
 }

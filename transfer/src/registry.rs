@@ -18,12 +18,17 @@ use protocol::wire::message::{MemberRecord, Request, Response};
 use protocol::wire::parts::Extended;
 use quinn::{Connection, Endpoint, RecvStream};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::etcd::{Etcd, EtcdError};
 use crate::roster::HOSTS_MAX;
 
 /// How long registries are waited for: those that answer later are not needed.
 const PATIENCE: Duration = Duration::from_secs(3);
+
+/// How long they are waited for by somebody who knows hosts already: a registry that is gone is not to
+/// hold every command up.
+const HEAD_START: Duration = Duration::from_millis(750);
 
 /// What a registry may have in flight to here.
 const WINDOW: u32 = 1 << 20;
@@ -63,6 +68,7 @@ pub struct Registries {
     v6: Mutex<Option<Endpoint>>,
     etcd: Option<Etcd>,
     keeps_announcements: bool,
+    patience: Duration,
 }
 
 impl Registries {
@@ -80,7 +86,15 @@ impl Registries {
             v6: Mutex::default(),
             etcd: Etcd::of(grid),
             keeps_announcements: true,
+            patience: PATIENCE,
         }
+    }
+
+    /// The same for somebody who can do without: who is silent for 0.75 s is left out.
+    #[must_use]
+    pub fn in_a_hurry(mut self) -> Self {
+        self.patience = HEAD_START;
+        self
     }
 
     /// The same for somebody who only wants to know which hosts there are: what they announce of
@@ -116,13 +130,12 @@ impl Registries {
                 (registry.name, asked.unwrap_or(Err(Silent::Late)))
             });
         }
-        let mut all: Vec<Told> = self.ask_etcd(&checkpoints).await.into_iter().collect();
-        for (registry, answer) in asking.join_all().await {
-            match answer {
-                Ok(told) => all.push(told),
-                Err(cause) => tracing::warn!(registry, %cause, "registry left out"),
-            }
-        }
+        let until = Instant::now() + self.patience;
+        let (etcd, mut all) = tokio::join!(
+            tokio::time::timeout_at(until, self.ask_etcd(&checkpoints)),
+            collect(asking, until)
+        );
+        all.extend(etcd.ok().flatten());
         all
     }
 
@@ -150,6 +163,27 @@ impl Registries {
             return Ok(endpoint.clone());
         }
         Ok(slot.insert(client(&self.config, any)?).clone())
+    }
+}
+
+/// What registries answer until then.
+async fn collect(mut asking: JoinSet<(String, Result<Told, Silent>)>, until: Instant) -> Vec<Told> {
+    let mut all = Vec::new();
+    loop {
+        match tokio::time::timeout_at(until, asking.join_next()).await {
+            Ok(None) => return all,
+            Ok(Some(Ok((_, Ok(told))))) => all.push(told),
+            Ok(Some(Ok((registry, Err(cause))))) => {
+                tracing::warn!(registry, %cause, "registry left out");
+            }
+            // One whose task panicked says nothing.
+            Ok(Some(Err(_))) => {}
+            Err(_) => {
+                let left_out = asking.len();
+                tracing::warn!(left_out, "registries left out that did not answer in time");
+                return all;
+            }
+        }
     }
 }
 

@@ -24,6 +24,7 @@ impl Agent {
             return Ok(RestoreReport {
                 job: request.job.clone(),
                 version: None,
+                dry_run: request.dry_run,
                 target: String::new(),
                 image_bytes: 0,
                 fetched_bytes: 0,

@@ -9,7 +9,7 @@ use codec::manifest::Summary;
 use codec::pieces::{BaseRef, PIECE_BYTES, Seen};
 
 use super::gather::Gathered;
-use super::restore::Stop;
+use super::rows::Stop;
 use super::{Agent, SaveRequest};
 use crate::inventory::KnownCheckpoint;
 use crate::transfer::get::BlockReader;

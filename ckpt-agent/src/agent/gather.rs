@@ -1,5 +1,6 @@
 //! Asks all hosts what they hold, without waiting for those that are gone longer than needed.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -108,6 +109,8 @@ pub(super) struct Gathered {
     pub(super) is_too_much: bool,
     /// What the owner said of the job, if one job was asked for.
     pub(super) said: Option<Words>,
+    /// What the owner said of each job, as far as it was asked for.
+    pub(super) words: BTreeMap<JobTag, Words>,
 }
 
 impl Gathered {

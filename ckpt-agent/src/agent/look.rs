@@ -17,7 +17,9 @@ use tokio::task::JoinSet;
 
 use super::gather::{Gathered, Patience};
 use super::notices::Removal;
-use super::restore::Stop;
+use super::restore::lost_status;
+use super::rows::Stop;
+use super::verdict::{away, count_bases, gaps, may_come_back};
 use super::{Agent, ForgetWhich, Which, random};
 use crate::cancel::Cancel;
 use crate::core::{Fault, HostIndex};
@@ -63,11 +65,14 @@ impl Agent {
     ) -> Result<(Gathered, Vec<OpenedCheckpoint>), Failure> {
         let (mut gathered, opened) = self.show_all(doing, job).await?;
         if job.is_some() {
+            let said = gathered.said.iter();
+            gathered.words = said.map(|said| (said.job_tag, said.clone())).collect();
             return Ok((gathered, opened));
         }
         let (_, said) = self.all_notices(&gathered, doing).await?;
         said.values()
             .for_each(|said| gathered.inventory.pass_over(said));
+        gathered.words = said;
         let (opened, _) = gathered.inventory.opened(&self.keys);
         Ok((gathered, opened))
     }
@@ -110,8 +115,8 @@ impl Agent {
             .map_err(|stop| match stop {
                 Stop::Fatal(failure) => failure,
                 Stop::Unrestorable { reason, notes } => {
-                    let mut failure =
-                        Failure::new(ExitStatus::Damaged, format!("{doing}: {reason}"));
+                    let message = format!("{doing}: {reason}");
+                    let mut failure = Failure::new(lost_status(&gathered), message);
                     failure.hosts = notes;
                     failure
                 }
@@ -174,6 +179,7 @@ impl Agent {
             agent: self,
             depth,
             seed: random::<16>()?,
+            silent: gathered.silent.len(),
             progress: Progress {
                 total_bytes: (depth == Depth::All).then(|| total.sum()),
                 ..Progress::default()
@@ -191,21 +197,7 @@ impl Agent {
             };
             checkpoints.push(verified);
         }
-        let found: BTreeMap<CheckpointId, Option<usize>> = opened
-            .iter()
-            .zip(&checkpoints)
-            .map(|(one, verified)| (one.known.manifest.public().checkpoint, verified.can_lose))
-            .collect();
-        for (one, verified) in opened.iter().zip(&mut checkpoints) {
-            verified.can_lose = weakest(one, verified.can_lose, |base| {
-                // One that was not verified now counts as what hosts say of it.
-                found
-                    .get(&base)
-                    .copied()
-                    .flatten()
-                    .or_else(|| said.get(&base).copied().flatten())
-            });
-        }
+        count_bases(&opened, &mut checkpoints, &said, gathered.silent.len());
         Ok(VerifyReport {
             checkpoints,
             read_data: depth == Depth::All,
@@ -214,7 +206,7 @@ impl Agent {
                 Depth::Tables | Depth::All => None,
             },
             read_bytes: verifier.progress.done_bytes,
-            gaps: gaps(&opened),
+            gaps: gaps(&opened, &gathered.words),
             silent: self.silent_notes(&gathered),
         })
     }
@@ -354,7 +346,7 @@ impl Agent {
 
 /// How many shards a checkpoint can lose that can itself lose `own`: no more than the one that it
 /// builds on.
-fn weakest(
+pub(super) fn weakest(
     one: &OpenedCheckpoint,
     own: Option<usize>,
     base: impl FnOnce(CheckpointId) -> Option<usize>,
@@ -410,6 +402,7 @@ fn listed(known: &KnownCheckpoint, summary: &Summary) -> ListedCheckpoint {
         shards_found: known.shards_found(),
         can_lose: known.can_lose(),
         void: false,
+        retired: false,
     }
 }
 
@@ -459,27 +452,6 @@ fn printable(name: &[u8]) -> String {
         .collect()
 }
 
-/// Checkpoints that were made after one that no host shows any more, although an older one is there:
-/// it was forgotten, lost, or is hidden. `opened` is ordered by job and version.
-fn gaps(opened: &[OpenedCheckpoint]) -> Vec<String> {
-    let manifest = |one: &OpenedCheckpoint| one.known.manifest.hash();
-    let pairs = opened.iter().zip(opened.iter().skip(1));
-    let of_job = pairs.filter(|(older, newer)| older.summary.job == newer.summary.job);
-    let gap = of_job.filter(|(_, newer)| {
-        let previous = newer.known.manifest.public().previous;
-        previous.is_some_and(|previous| opened.iter().all(|one| manifest(one) != previous))
-    });
-    let told = gap.map(|(older, newer)| {
-        format!(
-            "job {}: between version {} and {} there was another, which no host shows",
-            newer.summary.job,
-            older.known.version(),
-            newer.known.version()
-        )
-    });
-    told.collect()
-}
-
 /// How much of each shard is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
@@ -510,6 +482,8 @@ struct Verifier<'a> {
     depth: Depth,
     /// Of the choice of blocks: no host can foresee it.
     seed: [u8; 16],
+    /// Hosts that do not answer.
+    silent: usize,
     progress: Progress,
     observer: Arc<dyn Observer>,
 }
@@ -519,21 +493,30 @@ impl Verifier<'_> {
         let known = &one.known;
         let public = known.manifest.public();
         let (mut good, mut bad) = (Vec::new(), Vec::new());
+        let (mut whole, mut unread) = (BTreeSet::new(), BTreeSet::new());
         for (shard, host) in &known.holders {
             let name = self.agent.hosts.name(*host).to_owned();
             let checked = self.shard(known, *shard, *host).await;
             self.report(public.checkpoint, *shard, *host, &checked)
                 .await;
             match checked {
-                Ok(_) => good.push(Holder {
-                    shard: shard.number(),
-                    host: Some(name),
-                }),
-                Err(fault) => bad.push(BadShard {
-                    shard: shard.number(),
-                    host: Some(name),
-                    what: fault.to_string(),
-                }),
+                Ok(_) => {
+                    whole.insert(*shard);
+                    good.push(Holder {
+                        shard: shard.number(),
+                        host: Some(name),
+                    });
+                }
+                Err(fault) => {
+                    if may_come_back(&fault) {
+                        unread.insert(*shard);
+                    }
+                    bad.push(BadShard {
+                        shard: shard.number(),
+                        host: Some(name),
+                        what: fault.to_string(),
+                    });
+                }
             }
         }
         for shard in public.redundancy.shards() {
@@ -545,12 +528,14 @@ impl Verifier<'_> {
                 });
             }
         }
-        let mut different: Vec<u8> = good.iter().map(|holder| holder.shard).collect();
-        different.dedup();
+        let held = known.holders.iter().map(|(shard, _)| *shard).collect();
+        let away = away(public.redundancy, &whole, &unread, &held, self.silent);
         VerifiedCheckpoint {
             job: one.summary.job.clone(),
             version: public.version,
-            can_lose: different.len().checked_sub(public.redundancy.data()),
+            can_lose: whole.len().checked_sub(public.redundancy.data()),
+            away,
+            lost: whole.len() + away < public.redundancy.data(),
             good,
             bad,
         }

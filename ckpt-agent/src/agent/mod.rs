@@ -9,11 +9,14 @@ mod jobkeys;
 mod look;
 mod notices;
 mod place;
+mod plan;
 mod restore;
+mod rows;
 mod save;
 mod saving;
 mod shortage;
 mod superseded;
+mod verdict;
 mod waiting;
 
 use std::path::PathBuf;
@@ -29,6 +32,7 @@ use transfer::registry::Registries;
 use transfer::roster::{self, Roster};
 
 use crate::core::effort::Effort;
+use crate::core::glob::Glob;
 use crate::core::{Fault, HostIndex};
 use crate::image::Exclude;
 use crate::image::keeper::Keeper;
@@ -131,6 +135,10 @@ pub struct RestoreRequest {
     pub force: bool,
     /// Restore setuid and setgid bits.
     pub set_id_bits: bool,
+    /// The files that are wanted; all when there are none.
+    pub globs: Vec<Glob>,
+    /// Only say what would be done.
+    pub dry_run: bool,
 }
 
 /// What the client may use of this machine.
@@ -167,11 +175,17 @@ pub enum ForgetWhich {
     Keep(u32),
 }
 
+/// Whether this program was built with etcd as a registry.
+pub const KNOWS_ETCD: bool = cfg!(feature = "etcd");
+
 /// The hosts of `grid` with all that its registries know, or knew when one last answered.
 pub async fn discover(grid: &Grid, identity: &Identity, notebook: &Notebook) -> Roster {
-    let registries = Registries::new(identity, grid).without_announcements();
-    let told = registries.ask(grid, Vec::new()).await;
+    let mut registries = Registries::new(identity, grid).without_announcements();
     let known = notebook.read(unix_seconds());
+    if !grid.hosts.is_empty() || !known.roster().is_empty() {
+        registries = registries.in_a_hurry();
+    }
+    let told = registries.ask(grid, Vec::new()).await;
     let roster = roster::merge(&grid.hosts, &told, known.roster(), &grid.revoked);
     if !told.is_empty() {
         // Those of the grid file come first.

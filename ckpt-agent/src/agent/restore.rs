@@ -1,49 +1,32 @@
 //! Carries out a restore session.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use codec::decode::{Composer, DecodeError, RowDecoder};
-use codec::encode::row_bytes_max;
-use codec::geometry::SEGMENT_BYTES;
+use codec::JobTag;
+use codec::decode::Composer;
 use codec::grant::Rights;
-use codec::index::{Index, StoredSegment};
+use codec::index::{FileEntry, Index};
 use codec::manifest::{ImageKind, Summary};
-use codec::{JobTag, ShardIndex};
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
 use tokio::time::{Duration, Instant};
 
 use super::gather::{Gathered, Patience};
+use super::rows::{BaseFeed, Driver, Step, Stop, feed, fetched_bytes, runs, sources};
 use super::{Agent, RestoreRequest, RestoreTarget, Which, chain, unix_seconds};
 use crate::cancel::Cancel;
-use crate::core::restore::{
-    FetchId, RestoreAction, RestoreEvent, RestoreLimits, RestoreOutcome, RestorePlan,
-    RestoreSession,
-};
-use crate::core::{Fault, HostIndex, Millis};
-use crate::image::{Sink, SinkError, SinkOptions, Target};
+use crate::core::pick::{Pick, Wanted};
+use crate::core::restore::{RestoreEvent, RestoreOutcome};
+use crate::image::{self, Sink, SinkError, SinkOptions, Target};
 use crate::inventory::KnownCheckpoint;
 use crate::knowledge::Observation;
-use crate::pipeline::decode::{self, Decoded, Earlier, RowBlocks};
+use crate::pipeline::decode::{self, Decoded, Earlier};
 use crate::report::{
-    ExitStatus, Failure, HostNote, Observer, Progress, ProgressEvent, RestoreReport,
-    SkippedVersion, SourceBytes,
+    ExitStatus, Failure, HostNote, Observer, Progress, ProgressEvent, RestoreReport, SkippedVersion,
 };
 use crate::transfer::get::BlockReader;
-use crate::transfer::sources::SourceMeter;
-
-/// Rows that are asked for at once: about a megabyte from each host.
-const BATCH_ROWS: u64 = 4;
-
-/// Requests that take longer than this may be hedged.
-const HEDGE_MS: u64 = 500;
-
-/// Failures after which a host that could come back is given up.
-const STRIKES_MAX: u32 = 4;
 
 const PROGRESS_PERIOD: Duration = Duration::from_millis(200);
 
@@ -143,98 +126,6 @@ impl Agent {
             reason: "this machine knows of it, but no host that answers shows it: removed from elsewhere, lost, or hidden".into(),
         })
     }
-
-    /// Reads the index of a checkpoint.
-    pub(super) async fn read_index(
-        &self,
-        known: &KnownCheckpoint,
-        summary: &Summary,
-        reader: &BlockReader,
-    ) -> Result<Index, Stop> {
-        let public = known.manifest.public();
-        let first = public.rows - summary.index.len() as u64;
-        let bytes = self
-            .read_rows(known, summary, reader, first, &summary.index)
-            .await?;
-        // Decoding and checking the index of a large image takes a while.
-        let index = tokio::task::spawn_blocking(move || Index::decode(&bytes)).await;
-        match index {
-            Ok(Ok(index)) => Ok(index),
-            Ok(Err(cause)) => Err(Stop::unrestorable(cause.to_string())),
-            Err(cause) => Err(Stop::unrestorable(cause.to_string())),
-        }
-    }
-
-    /// Reads rows of a checkpoint from `first` on that the summary describes.
-    pub(super) async fn read_rows(
-        &self,
-        known: &KnownCheckpoint,
-        summary: &Summary,
-        reader: &BlockReader,
-        first: u64,
-        rows: &[StoredSegment],
-    ) -> Result<Vec<u8>, Stop> {
-        let public = known.manifest.public();
-        let end = first + rows.len() as u64;
-        let mut decoder = RowDecoder::new(public.redundancy, public.sealer(&summary.data_key));
-        let mut parts: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
-        let mut failed: Option<DecodeError> = None;
-        let wanted = first..end;
-        let mut driver = Driver::new(self, known, reader, vec![wanted], 1);
-        let outcome = loop {
-            match driver.next().await {
-                Step::Decode(blocks) => {
-                    let row = blocks.row;
-                    let stored = usize::try_from(row - first)
-                        .ok()
-                        .and_then(|at| rows.get(at));
-                    let given: Vec<_> = blocks.blocks.iter().map(|(s, b)| (*s, &**b)).collect();
-                    let mut raw = Vec::new();
-                    if let Some(stored) = stored {
-                        match decoder.decode(row, stored, None, &given, &mut raw) {
-                            Ok(_) => {
-                                parts.insert(row, raw);
-                            }
-                            Err(cause) => failed = Some(cause),
-                        }
-                    }
-                    driver.tell(RestoreEvent::Consumed(row));
-                }
-                Step::Wait => {}
-                Step::Ended(outcome) => break outcome,
-            }
-        };
-        if let Some(cause) = failed {
-            return Err(Stop::unrestorable(format!("index: {cause}")));
-        }
-        if let RestoreOutcome::Lost { row, good, needed } = outcome {
-            return Err(driver.lost(row, good, needed));
-        }
-        Ok(parts.into_values().flatten().collect())
-    }
-}
-
-/// Why a checkpoint was not restored.
-#[derive(Debug)]
-pub(super) enum Stop {
-    /// An older one may still be.
-    Unrestorable {
-        /// Why.
-        reason: String,
-        /// What hosts had to do with it.
-        notes: Vec<HostNote>,
-    },
-    /// No other would be, either.
-    Fatal(Failure),
-}
-
-impl Stop {
-    pub(super) fn unrestorable(reason: impl Into<String>) -> Self {
-        Self::Unrestorable {
-            reason: reason.into(),
-            notes: Vec::new(),
-        }
-    }
 }
 
 fn choose(gathered: &Gathered, which: Which) -> Vec<KnownCheckpoint> {
@@ -289,24 +180,33 @@ fn lost(
         .map(|skip| format!("version {}: {}", skip.version, skip.reason))
         .collect();
     let message = format!("{doing}: {}", reasons.join("; "));
-    let mut failure = if gathered.silent.is_empty() {
-        Failure::new(ExitStatus::Damaged, message).next("ckpt verify --read-data")
-    } else {
-        Failure::new(ExitStatus::TooFewHosts, message)
-            .next("again when more hosts are up: ckpt hosts")
+    let status = lost_status(gathered);
+    let next = match status {
+        ExitStatus::Damaged => "ckpt verify --read-data",
+        _ => "again when more hosts are up: ckpt hosts",
     };
+    let mut failure = Failure::new(status, message).next(next);
     failure.hosts = hosts;
     failure
 }
 
+/// How a command ends that found too little: who is silent may have the rest.
+pub(super) fn lost_status(gathered: &Gathered) -> ExitStatus {
+    if gathered.silent.is_empty() {
+        ExitStatus::Damaged
+    } else {
+        ExitStatus::TooFewHosts
+    }
+}
+
 /// One checkpoint that is to be restored.
-struct Attempt<'a> {
-    agent: &'a Agent,
-    request: &'a RestoreRequest,
-    known: &'a KnownCheckpoint,
+pub(super) struct Attempt<'a> {
+    pub(super) agent: &'a Agent,
+    pub(super) request: &'a RestoreRequest,
+    pub(super) known: &'a KnownCheckpoint,
     gathered: &'a Gathered,
     observer: &'a Arc<dyn Observer>,
-    started: Instant,
+    pub(super) started: Instant,
 }
 
 impl Attempt<'_> {
@@ -335,15 +235,37 @@ impl Attempt<'_> {
             () = cancel.cancelled() => return Err(self.interrupted()),
             base = self.base(&summary) => base?,
         };
-        let target = self.target(&index, summary.kind)?;
-        let sink = self.sink(&index, &target).await?;
+        let pick = self.pick(&index)?;
         let image = Image {
             summary,
             index,
+            pick,
             reader,
             base,
         };
+        let target = self.target(&image)?;
+        if self.request.dry_run {
+            return self.plan(&image, &target).await;
+        }
+        let sink = self.sink(&image, &target).await?;
         self.transfer(image, sink, target, cancel).await
+    }
+
+    /// What was asked for of the image, unless it is all.
+    fn pick(&self, index: &Index) -> Result<Option<Pick>, Stop> {
+        if self.request.globs.is_empty() {
+            return Ok(None);
+        }
+        Pick::of(index, &self.request.globs)
+            .map(Some)
+            .map_err(|at| {
+                let (job, version) = (&self.request.job, self.known.version());
+                let path = self.request.globs.get(at).map_or("", |glob| glob.text());
+                let message =
+                    format!("cannot restore job {job}: version {version} has no file {path:?}");
+                let failure = Failure::new(ExitStatus::NotFound, message);
+                Stop::Fatal(failure.next(format!("ckpt show --job {job} --version {version}")))
+            })
     }
 
     /// What the checkpoint refers to, if it does.
@@ -386,48 +308,64 @@ impl Attempt<'_> {
         ))
     }
 
-    fn target(&self, index: &Index, kind: ImageKind) -> Result<Target, Stop> {
+    fn target(&self, image: &Image) -> Result<Target, Stop> {
+        let is_stream = image.summary.kind == ImageKind::Stream;
+        let (own, name) = (image.own(), self.usual_name(image));
         match &self.request.target {
-            RestoreTarget::Path(path) => Ok(Target::Path(path.clone())),
-            RestoreTarget::Stdout => Ok(Target::Stdout),
-            RestoreTarget::Default => {
-                let mut roots = index.files.iter().filter(|f| !f.path.contains(&b'/'));
-                match (kind, roots.next(), roots.next()) {
-                    (ImageKind::Stream, _, _) if is_terminal() => Err(Stop::Fatal(
-                        Failure::new(
-                            ExitStatus::Usage,
-                            "the image is a stream; standard output is a terminal",
-                        )
-                        .next("name a file with -o, or redirect standard output"),
-                    )),
-                    (ImageKind::Stream, _, _) => Ok(Target::Stdout),
-                    (_, Some(root), None) => {
-                        use std::os::unix::ffi::OsStrExt;
-                        let name = std::ffi::OsStr::from_bytes(&root.path);
-                        Ok(Target::Path(PathBuf::from(name)))
-                    }
-                    _ => Ok(Target::Path(PathBuf::from(self.request.job.file_name()))),
-                }
+            RestoreTarget::Path(path) => {
+                let placed = image::place(own, path, &name);
+                Ok(Target::Path(placed.map_err(|e| self.sink_failure(&e))?))
             }
+            RestoreTarget::Stdout => Ok(Target::Stdout),
+            RestoreTarget::Default if is_stream && is_terminal() => Err(Stop::Fatal(
+                Failure::new(
+                    ExitStatus::Usage,
+                    "the image is a stream; standard output is a terminal",
+                )
+                .next("name a file with -o, or redirect standard output"),
+            )),
+            RestoreTarget::Default if is_stream => Ok(Target::Stdout),
+            RestoreTarget::Default => Ok(Target::Path(PathBuf::from(name))),
         }
     }
 
-    async fn sink(&self, index: &Index, target: &Target) -> Result<Sink, Stop> {
-        let options = SinkOptions {
-            force: self.request.force,
-            set_id_bits: self.request.set_id_bits,
-        };
-        let (index, target) = (index.clone(), target.clone());
-        tokio::task::spawn_blocking(move || Sink::create(&index, &target, options))
-            .await
-            .map_err(|cause| Stop::unrestorable(cause.to_string()))?
-            .map_err(|cause| self.sink_failure(&cause))
+    /// The name under which it was saved or, if it has none or several, one made of the job's.
+    fn usual_name(&self, image: &Image) -> OsString {
+        use std::os::unix::ffi::OsStringExt;
+        let files = &image.own().files;
+        let mut roots = files.iter().filter(|f| !f.path.contains(&b'/'));
+        match (roots.next(), roots.next()) {
+            (Some(root), None) if !root.path.is_empty() => OsString::from_vec(root.path.clone()),
+            _ => OsString::from(self.request.job.file_name()),
+        }
     }
 
-    fn sink_failure(&self, cause: &SinkError) -> Stop {
+    pub(super) const fn sink_options(&self) -> SinkOptions {
+        SinkOptions {
+            force: self.request.force,
+            set_id_bits: self.request.set_id_bits,
+        }
+    }
+
+    async fn sink(&self, image: &Image, target: &Target) -> Result<Sink, Stop> {
+        let options = self.sink_options();
+        let (index, pick) = (image.own().clone(), image.pick.clone());
+        let target = target.clone();
+        tokio::task::spawn_blocking(move || match pick {
+            None => Sink::create(&index, &target, options),
+            Some(pick) => Sink::of_picked(&pick, &target, options),
+        })
+        .await
+        .map_err(|cause| Stop::unrestorable(cause.to_string()))?
+        .map_err(|cause| self.sink_failure(&cause))
+    }
+
+    pub(super) fn sink_failure(&self, cause: &SinkError) -> Stop {
         let message = format!("cannot restore job {}: {}", self.request.job, chain(cause));
         let status = match cause {
-            SinkError::TreeToStdout | SinkError::Name(_) => ExitStatus::Usage,
+            SinkError::TreeToStdout | SinkError::Name(_) | SinkError::NoDirectory(_) => {
+                ExitStatus::Usage
+            }
             _ => ExitStatus::LocalIo,
         };
         Stop::Fatal(Failure::new(status, message))
@@ -440,94 +378,123 @@ impl Attempt<'_> {
         target: Target,
         cancel: Cancel,
     ) -> Result<RestoreReport, Stop> {
+        let public = self.known.manifest.public();
+        let (wanted, rows) = (image.wanted(), image.rows());
+        let base_rows = wanted.base_rows(&image.index);
+        if !base_rows.is_empty() && image.base.is_none() {
+            let why = "it refers to another version and does not say to which";
+            return Err(Stop::unrestorable(why));
+        }
+        let mut progress = image.progress();
+        let mut report = self.report(&image, &target);
         let Image {
             summary,
             index,
             reader,
             base,
+            ..
         } = image;
-        let summary = &summary;
-        let public = self.known.manifest.public();
-        let rows = 0..index.rows().count() as u64;
-        let wanted: BTreeSet<u64> = index.base_rows().collect();
-        if !wanted.is_empty() && base.is_none() {
-            let why = "it refers to another version and does not say to which";
-            return Err(Stop::unrestorable(why));
-        }
-        let pieces_key = base
-            .as_ref()
-            .map_or(&summary.data_key, |base| &base.summary.data_key);
-        let composer = Composer::new(public.sealer(&summary.data_key), pieces_key);
-        let base = base.filter(|_| !wanted.is_empty());
-        let image_bytes = summary.image_bytes;
-        let cpus = self.agent.resources.cpus;
-        let (tell, mut told) = mpsc::unbounded_channel();
+        let pieces_of = base.as_ref().map_or(&summary, |base| &base.summary);
+        let sealer = public.sealer(&summary.data_key);
+        let composer = Composer::new(sealer, &pieces_of.data_key);
+        let base = base.filter(|_| !base_rows.is_empty());
         let shares = 1 + u64::from(base.is_some());
         let (mut base, decoded) = base
             .as_ref()
-            .map(|base| {
-                let public = base.known.manifest.public();
-                let (pool, rows) = decode::start_rows(public, &base.summary, &base.index, cpus);
-                let rows_wanted = runs(&wanted);
-                let driver =
-                    Driver::new(self.agent, &base.known, &base.reader, rows_wanted, shares);
-                let feed = BaseFeed::new(pool, driver);
-                (feed, rows)
-            })
+            .map(|base| self.base_feed(base, &base_rows, shares))
             .unzip();
-        let pool = decode::start(
-            public,
-            summary,
-            index,
-            sink,
-            cpus,
-            Earlier {
-                composer,
-                base: decoded,
-            },
-            move |decoded| {
-                // Fails only when the restore is over.
-                let _ = tell.send(decoded);
-            },
-        );
-        let mut driver = Driver::new(self.agent, self.known, &reader, vec![rows], shares);
-        let mut progress = Progress {
-            total_bytes: Some(summary.stream_bytes),
-            stored_bytes: summary.stored_bytes,
-            ..Progress::default()
+        let (tell, mut told) = mpsc::unbounded_channel();
+        let earlier = Earlier {
+            composer,
+            base: decoded,
+            wanted,
         };
-        let followed = self
-            .follow(
-                pool,
-                &mut told,
-                &mut driver,
-                &mut base,
-                &mut progress,
-                cancel,
-            )
-            .await;
+        let cpus = self.agent.resources.cpus;
+        let tell = move |decoded| {
+            // Fails only when the restore is over.
+            let _ = tell.send(decoded);
+        };
+        let pool = decode::start(public, &summary, index, sink, cpus, earlier, tell);
+        let mut driver = Driver::new(self.agent, self.known, &reader, rows, shares);
+        let mut ways = Ways {
+            told: &mut told,
+            driver: &mut driver,
+            base: &mut base,
+            progress: &mut progress,
+        };
+        let followed = self.follow(pool, &mut ways, cancel).await;
         if let Err(stop) = followed
             && !completed_anyway(&mut told).await
         {
-            return Err(stop);
+            return Err(self.after_output(stop, &target, &progress));
         }
-        progress.done_bytes = summary.stream_bytes;
+        progress.done_bytes = progress.total_bytes.unwrap_or_default();
         let base = base.as_ref().map(|base| &base.driver);
         progress.network_bytes = fetched_bytes(&driver, base);
         self.observer.event(ProgressEvent::Progress(progress));
-        Ok(self.report(summary, image_bytes, &driver, base, &target))
+        report.fetched_bytes = fetched_bytes(&driver, base);
+        report.sources = sources(&driver, base);
+        report.seconds = self.started.elapsed().as_secs_f64();
+        report.warnings = self.warnings(&driver);
+        Ok(report)
+    }
+
+    fn warnings(&self, driver: &Driver<'_>) -> Vec<String> {
+        let faults = self.agent.notes(driver.session.faults()).into_iter();
+        faults
+            .map(|note| format!("{}: {}", note.host, note.what))
+            .collect()
+    }
+
+    /// Fetches rows of the base, and decodes them.
+    fn base_feed<'a>(
+        &'a self,
+        base: &'a FoundBase,
+        rows: &BTreeSet<u64>,
+        shares: u64,
+    ) -> (BaseFeed<'a>, decode::DecodedRows) {
+        let (public, cpus) = (base.known.manifest.public(), self.agent.resources.cpus);
+        let (pool, decoded) = decode::start_rows(public, &base.summary, &base.index, cpus);
+        let driver = Driver::new(self.agent, &base.known, &base.reader, runs(rows), shares);
+        (BaseFeed::new(pool, driver), decoded)
+    }
+
+    /// Whoever reads standard output has a part of this version: an older one behind it would be neither.
+    fn after_output(&self, stop: Stop, target: &Target, progress: &Progress) -> Stop {
+        if *target != Target::Stdout {
+            return stop;
+        }
+        let mut failure = match stop {
+            Stop::Unrestorable { .. } if progress.done_bytes == 0 => return stop,
+            Stop::Unrestorable { reason, notes } => {
+                let (job, version) = (&self.request.job, self.known.version());
+                let message = format!(
+                    "cannot restore job {job}: version {version}: {reason}; standard output has a part of it"
+                );
+                let status = lost_status(self.gathered);
+                let mut failure = Failure::new(status, message).next("again with -o FILE");
+                failure.hosts = notes;
+                failure
+            }
+            Stop::Fatal(failure) => failure,
+        };
+        failure.image_on_stdout = true;
+        Stop::Fatal(failure)
     }
 
     /// Feeds the decoding threads until the image is complete.
     async fn follow(
         &self,
         pool: decode::DecodePool,
-        told: &mut mpsc::UnboundedReceiver<Decoded<SinkError, ()>>,
-        driver: &mut Driver<'_>,
-        base: &mut Option<BaseFeed<'_>>,
-        progress: &mut Progress,
+        ways: &mut Ways<'_, '_>,
         mut cancel: Cancel,
     ) -> Result<(), Stop> {
+        let Ways {
+            told,
+            driver,
+            base,
+            progress,
+        } = ways;
         let mut pool = Some(pool);
         let mut shown = Instant::now();
         // Counted in proportion: which rows are written says little of what each was stored in.
@@ -539,7 +506,7 @@ impl Attempt<'_> {
                 shown = Instant::now();
                 let base = base.as_ref().map(|base| &base.driver);
                 progress.network_bytes = fetched_bytes(driver, base);
-                self.observer.event(ProgressEvent::Progress(*progress));
+                self.observer.event(ProgressEvent::Progress(**progress));
             }
             tokio::select! {
                 biased;
@@ -583,34 +550,37 @@ impl Attempt<'_> {
         }
     }
 
-    fn report(
-        &self,
-        summary: &Summary,
-        image_bytes: u64,
-        driver: &Driver<'_>,
-        base: Option<&Driver<'_>>,
-        target: &Target,
-    ) -> RestoreReport {
-        let faults = self.agent.notes(driver.session.faults());
+    /// What there is to say before anything was fetched.
+    pub(super) fn report(&self, image: &Image, target: &Target) -> RestoreReport {
+        let own = image.own();
         RestoreReport {
             job: self.request.job.clone(),
             version: Some(self.known.version()),
+            dry_run: self.request.dry_run,
             target: match target {
                 Target::Path(path) => path.display().to_string(),
                 Target::Stdout => "-".to_owned(),
             },
-            image_bytes,
-            fetched_bytes: fetched_bytes(driver, base),
-            files: summary.files,
-            seconds: self.started.elapsed().as_secs_f64(),
-            sources: sources(driver, base),
+            image_bytes: match image.pick {
+                None => image.summary.image_bytes,
+                Some(_) => own.files.iter().map(FileEntry::size).sum(),
+            },
+            fetched_bytes: 0,
+            files: own.files.len() as u64,
+            seconds: 0.0,
+            sources: Vec::new(),
             skipped: Vec::new(),
-            warnings: faults
-                .into_iter()
-                .map(|note| format!("{}: {}", note.host, note.what))
-                .collect(),
+            warnings: Vec::new(),
         }
     }
+}
+
+/// What a restore follows while it goes on.
+struct Ways<'a, 'b> {
+    told: &'a mut mpsc::UnboundedReceiver<Decoded<SinkError, ()>>,
+    driver: &'a mut Driver<'b>,
+    base: &'a mut Option<BaseFeed<'b>>,
+    progress: &'a mut Progress,
 }
 
 /// After a restore was given up: waits until its threads have removed what they made, for a bounded
@@ -630,310 +600,52 @@ fn is_terminal() -> bool {
     std::io::IsTerminal::is_terminal(&std::io::stdout())
 }
 
-enum Event {
-    Session(RestoreEvent),
-    Block(FetchId, u64, ShardIndex, Bytes),
-}
-
-/// What a driver wants its owner to do.
-enum Step {
-    /// Decode this row, and tell when it is consumed.
-    Decode(RowBlocks),
-    /// Nothing; call again.
-    Wait,
-    /// It is over.
-    Ended(RestoreOutcome),
-}
-
 /// What is to be restored.
-struct Image {
-    summary: Summary,
-    index: Index,
+pub(super) struct Image {
+    pub(super) summary: Summary,
+    pub(super) index: Index,
+    pub(super) pick: Option<Pick>,
     reader: BlockReader,
-    base: Option<FoundBase>,
+    pub(super) base: Option<FoundBase>,
+}
+
+impl Image {
+    /// Files and segments of what is restored, as an image of its own.
+    pub(super) fn own(&self) -> &Index {
+        self.pick.as_ref().map_or(&self.index, |pick| &pick.index)
+    }
+
+    /// Which segments are wanted.
+    pub(super) fn wanted(&self) -> Wanted {
+        let pick = self.pick.as_ref();
+        pick.map_or(Wanted::All, |pick| pick.wanted.clone())
+    }
+
+    /// The rows that are wanted.
+    fn rows(&self) -> Vec<std::ops::Range<u64>> {
+        let all = 0..self.index.rows().count() as u64;
+        match &self.pick {
+            None => vec![all],
+            Some(pick) => runs(&pick.wanted.rows(&self.index)),
+        }
+    }
+
+    /// Where its restore stands at the beginning.
+    fn progress(&self) -> Progress {
+        let wanted = self.wanted();
+        let segments = wanted.segments(&self.index, 0);
+        Progress {
+            total_bytes: Some(segments.map(|(_, segment)| segment.bytes()).sum()),
+            stored_bytes: self.summary.stored_bytes,
+            ..Progress::default()
+        }
+    }
 }
 
 /// The checkpoint that another one refers to.
-struct FoundBase {
-    known: KnownCheckpoint,
-    summary: Summary,
-    index: Index,
+pub(super) struct FoundBase {
+    pub(super) known: KnownCheckpoint,
+    pub(super) summary: Summary,
+    pub(super) index: Index,
     reader: BlockReader,
-}
-
-/// Fetches rows of the base for the decoding threads.
-struct BaseFeed<'a> {
-    pool: Option<decode::DecodePool>,
-    driver: Driver<'a>,
-    /// Rows of these that are being decoded or wait to be used.
-    pending: BTreeSet<u64>,
-}
-
-impl<'a> BaseFeed<'a> {
-    const fn new(pool: decode::DecodePool, driver: Driver<'a>) -> Self {
-        Self {
-            pool: Some(pool),
-            driver,
-            pending: BTreeSet::new(),
-        }
-    }
-
-    /// All rows up to this one are used.
-    fn used(&mut self, row: u64) {
-        let left = self.pending.split_off(&(row + 1));
-        for row in std::mem::replace(&mut self.pending, left) {
-            self.driver.tell(RestoreEvent::Consumed(row));
-        }
-    }
-}
-
-/// Feeds the rows of the base, if there is one, for as long as it is polled; returns only when they
-/// can't be had.
-async fn feed(base: &mut Option<BaseFeed<'_>>) -> Stop {
-    let Some(base) = base else {
-        return std::future::pending().await;
-    };
-    loop {
-        match base.driver.next().await {
-            Step::Decode(blocks) => {
-                base.pending.insert(blocks.row);
-                if let Some(pool) = &base.pool {
-                    pool.push(blocks);
-                }
-            }
-            Step::Wait => {}
-            Step::Ended(RestoreOutcome::Lost { row, good, needed }) => {
-                return base.driver.lost(row, good, needed);
-            }
-            Step::Ended(RestoreOutcome::Done) => {
-                base.pool = None;
-                return std::future::pending().await;
-            }
-        }
-    }
-}
-
-/// These rows as runs without a gap.
-fn runs(rows: &BTreeSet<u64>) -> Vec<Range<u64>> {
-    let mut runs: Vec<Range<u64>> = Vec::new();
-    for row in rows {
-        match runs.last_mut() {
-            Some(run) if run.end == *row => run.end += 1,
-            _ => runs.push(*row..row + 1),
-        }
-    }
-    runs
-}
-
-fn fetched_bytes(driver: &Driver<'_>, base: Option<&Driver<'_>>) -> u64 {
-    driver.fetched_bytes() + base.map_or(0, Driver::fetched_bytes)
-}
-
-/// Bytes from each host, for the image and its base together.
-fn sources(driver: &Driver<'_>, base: Option<&Driver<'_>>) -> Vec<SourceBytes> {
-    let mut all = driver.sources();
-    for more in base.map(Driver::sources).unwrap_or_default() {
-        match all.iter_mut().find(|one| one.host == more.host) {
-            Some(one) => one.bytes += more.bytes,
-            None => all.push(more),
-        }
-    }
-    all
-}
-
-/// Runs one restore session against the network.
-struct Driver<'a> {
-    agent: &'a Agent,
-    reader: BlockReader,
-    session: RestoreSession,
-    started: Instant,
-    events: mpsc::UnboundedReceiver<Event>,
-    sender: mpsc::UnboundedSender<Event>,
-    fetches: BTreeMap<FetchId, (HostIndex, JoinHandle<()>)>,
-    /// Blocks of rows that were asked for and are not decoded; what comes later is not kept.
-    blocks: BTreeMap<u64, BTreeMap<ShardIndex, Bytes>>,
-    /// First row that was never asked for.
-    unasked: u64,
-    meter: SourceMeter,
-}
-
-impl<'a> Driver<'a> {
-    fn new(
-        agent: &'a Agent,
-        known: &KnownCheckpoint,
-        reader: &BlockReader,
-        rows: Vec<Range<u64>>,
-        shares: u64,
-    ) -> Self {
-        let redundancy = known.manifest.public().redundancy;
-        // A row in flight is its blocks, perhaps hedged, and its decoded segment.
-        let per_row = (row_bytes_max(redundancy) + SEGMENT_BYTES) as u64;
-        let window_rows = (agent.resources.memory_bytes * 3 / 4 / shares / per_row).max(1);
-        let plan = RestorePlan {
-            data: redundancy.data(),
-            rows,
-            sources: known.holders.clone(),
-            limits: RestoreLimits {
-                window_rows,
-                batch_rows: BATCH_ROWS.min(window_rows),
-                hedge_ms: HEDGE_MS + agent.resources.patience_ms(redundancy),
-                stall_ms: 10_000 + agent.resources.patience_ms(redundancy),
-                strikes_max: STRIKES_MAX,
-            },
-        };
-        let (sender, events) = mpsc::unbounded_channel();
-        Self {
-            agent,
-            reader: reader.clone(),
-            session: RestoreSession::new(plan, Millis(0)),
-            started: Instant::now(),
-            events,
-            sender,
-            fetches: BTreeMap::new(),
-            blocks: BTreeMap::new(),
-            unasked: 0,
-            meter: SourceMeter::default(),
-        }
-    }
-
-    fn tell(&mut self, event: RestoreEvent) {
-        let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.session.handle(Millis(now), event);
-    }
-
-    /// Goes on until there is something for the owner to do. May be dropped and called again.
-    async fn next(&mut self) -> Step {
-        while let Some(action) = self.session.poll_action() {
-            match action {
-                RestoreAction::Fetch {
-                    fetch,
-                    shard,
-                    host,
-                    rows,
-                } => self.fetch(fetch, shard, host, rows),
-                RestoreAction::Cancel(fetch) => {
-                    if let Some(task) = self.end(fetch) {
-                        task.abort();
-                    }
-                }
-                RestoreAction::Decode(row, shards) => {
-                    let mut blocks = self.blocks.remove(&row).unwrap_or_default();
-                    blocks.retain(|shard, _| shards.contains(shard));
-                    return Step::Decode(RowBlocks {
-                        row,
-                        blocks: blocks.into_iter().collect(),
-                    });
-                }
-            }
-        }
-        if let Some(outcome) = self.session.outcome() {
-            return Step::Ended(outcome.clone());
-        }
-        let wake = self.session.next_deadline().map_or_else(
-            || Instant::now() + PROGRESS_PERIOD,
-            |at| self.started + Duration::from_millis(at.0),
-        );
-        tokio::select! {
-            biased;
-            event = self.events.recv() => {
-                if let Some(event) = event {
-                    self.happen(event);
-                }
-            }
-            () = tokio::time::sleep_until(wake) => self.tell(RestoreEvent::Tick),
-        }
-        Step::Wait
-    }
-
-    fn happen(&mut self, event: Event) {
-        match event {
-            Event::Block(fetch, row, shard, block) => {
-                // What was cancelled may still have been on its way.
-                let Some((host, _)) = self.fetches.get(&fetch) else {
-                    return;
-                };
-                self.meter.got(*host, block.len() as u64);
-                if let Some(blocks) = self.blocks.get_mut(&row) {
-                    blocks.insert(shard, block);
-                }
-                self.tell(RestoreEvent::Block(fetch, row));
-            }
-            Event::Session(event) => {
-                if let RestoreEvent::Done(fetch) | RestoreEvent::Failed(fetch, _) = &event {
-                    self.end(*fetch);
-                }
-                self.tell(event);
-            }
-        }
-    }
-
-    fn end(&mut self, fetch: FetchId) -> Option<JoinHandle<()>> {
-        let (host, task) = self.fetches.remove(&fetch)?;
-        self.meter.end(host, self.started.elapsed());
-        Some(task)
-    }
-
-    fn fetch(&mut self, fetch: FetchId, shard: ShardIndex, host: HostIndex, rows: Range<u64>) {
-        for row in rows.clone().filter(|row| *row >= self.unasked) {
-            self.blocks.insert(row, BTreeMap::new());
-        }
-        self.unasked = self.unasked.max(rows.end);
-        let (reader, sender) = (self.reader.clone(), self.sender.clone());
-        let task = tokio::spawn(async move {
-            let blocks = sender.clone();
-            let tell = move |row, block| {
-                // Fails only when the restore is over.
-                let _ = blocks.send(Event::Block(fetch, row, shard, block));
-            };
-            let event = match reader.blocks(shard, host, rows, tell).await {
-                Ok(()) => RestoreEvent::Done(fetch),
-                Err(fault) => RestoreEvent::Failed(fetch, fault),
-            };
-            let _ = sender.send(Event::Session(event));
-        });
-        self.meter.begin(host, self.started.elapsed());
-        self.fetches.insert(fetch, (host, task));
-    }
-
-    fn fetched_bytes(&self) -> u64 {
-        self.meter.bytes().map(|(_, bytes)| bytes).sum()
-    }
-
-    fn sources(&self) -> Vec<SourceBytes> {
-        self.meter
-            .bytes()
-            .map(|(host, bytes)| SourceBytes {
-                host: self.agent.hosts.name(host).to_owned(),
-                bytes,
-            })
-            .collect()
-    }
-
-    fn lost(&self, row: u64, good: usize, needed: usize) -> Stop {
-        let mut seen: Vec<&(HostIndex, Fault)> = Vec::new();
-        for fault in self.session.faults().iter().rev() {
-            if seen.iter().all(|(host, _)| *host != fault.0) {
-                seen.push(fault);
-            }
-        }
-        Stop::Unrestorable {
-            reason: format!("row {row}: {good} good blocks found, {needed} needed"),
-            notes: seen
-                .into_iter()
-                .map(|(host, fault)| self.agent.note(*host, fault))
-                .collect(),
-        }
-    }
-}
-
-impl Drop for Driver<'_> {
-    fn drop(&mut self) {
-        for (host, task) in std::mem::take(&mut self.fetches).into_values() {
-            self.meter.end(host, self.started.elapsed());
-            task.abort();
-        }
-        for (host, rate) in self.meter.rates() {
-            self.agent.learn_rate(host, rate);
-        }
-    }
 }

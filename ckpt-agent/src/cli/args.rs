@@ -58,9 +58,9 @@ pub struct Global {
     /// How to show progress on standard error.
     #[arg(long, global = true, value_enum, default_value = "auto")]
     pub progress: ProgressMode,
-    /// Memory to use for data in flight, at least 16MiB.
-    #[arg(long, global = true, default_value = "256MiB", value_parser = parse_memory, value_name = "SIZE")]
-    pub memory: u64,
+    /// Memory to use for data in flight, at least 16MiB [default: 256MiB, or what a limit of the address space (ulimit -v) leaves room for].
+    #[arg(long, global = true, value_parser = parse_memory, value_name = "SIZE")]
+    pub memory: Option<u64>,
     /// Threads for compression and coding, 1 to 1024 [default: all cores].
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub cpus: Option<u16>,
@@ -99,7 +99,7 @@ pub enum Command {
     Save(Save),
     /// Restore the newest version of a job that can be restored.
     #[command(
-        after_help = "Example:\n  ckpt restore --job 42 --if-exists -o image.bin\n\nExit status: see ckpt --help"
+        after_help = "Example:\n  ckpt restore --job 42 --if-exists -o image.bin\n  ckpt restore --job 42 --path dump/log.txt -o log.txt\n  ckpt restore --job 42 --path 'dump/**.h5' --path dump/conf --dry-run\n\nExit status: see ckpt --help; 3 also when the newest version that is known can't be restored and an older one is."
     )]
     Restore(Restore),
     /// List checkpoints.
@@ -335,9 +335,18 @@ pub struct Restore {
     /// This version and no other [default: the newest that can be restored].
     #[arg(long, value_parser = parse_version)]
     pub version: Option<Version>,
-    /// Where to: a path, or - for standard output [default: the saved name, here].
+    /// Where to: a path; an existing directory, or DIR/, to restore into it; or - for standard output
+    /// [default: the saved name, here].
     #[arg(long, short, value_name = "PATH")]
     pub output: Option<PathBuf>,
+    /// Only this file or directory, as `ckpt show` names it; can be given more than once. `*` and `?`
+    /// stand for characters within a name, `**` for any. One path without these is restored as if it
+    /// had been saved alone, others below the directories that they were in.
+    #[arg(long, value_name = "PATTERN")]
+    pub path: Vec<OsString>,
+    /// Only say what would be fetched: version, bytes, hosts, expected time.
+    #[arg(long)]
+    pub dry_run: bool,
     /// Succeed, doing nothing, when the job has no checkpoint: no host that answers shows one, and
     /// fewer hosts are silent than --data.
     #[arg(long)]
@@ -346,7 +355,7 @@ pub struct Restore {
     /// hosts].
     #[arg(long, value_name = "N", requires = "if_exists", value_parser = clap::value_parser!(u8).range(1..=32))]
     pub data: Option<u8>,
-    /// Replace what is at the target.
+    /// Replace what is at the target: a file or link by a file, a directory by a tree of that name.
     #[arg(long)]
     pub force: bool,
     /// Restore setuid and setgid bits.
@@ -391,10 +400,10 @@ pub enum KeyCommand {
     },
     /// Replace the key: makes the next one; with its certificate, puts both in place.
     ///
-    /// The present key is kept as a retired one, with which `ckpt restore` still reads what it saved
-    /// until its certificate ends or is revoked.
+    /// The present key is kept as a retired one, with which `ckpt restore`, list, show, verify, forget
+    /// and gc still reach what it saved until its certificate ends or is revoked.
     Rotate {
-        /// Name to be certified [default: your login name].
+        /// Name to be certified [default: the present one, numbered].
         #[arg(long)]
         name: Option<String>,
         /// Certificate of the next key.

@@ -171,6 +171,8 @@ pub(super) async fn run(
         least_data: None,
         force: false,
         set_id_bits: true,
+        globs: Vec::new(),
+        dry_run: false,
     };
     let observer = progress::observer(global.progress, "restoring");
     let restore = agent.restore(request, observer, cancel).await?;

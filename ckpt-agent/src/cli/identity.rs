@@ -247,6 +247,17 @@ fn make_key(key: &Path, certificate: &Path, name: Option<&str>) -> Result<KeyRep
     })
 }
 
+/// The name of the key that comes after one of this name: numbered, since no two valid keys of a grid
+/// have the same name.
+fn name_after(name: &str) -> String {
+    let numbered = name.rsplit_once('-');
+    let numbered = numbered.and_then(|(stem, number)| Some((stem, number.parse::<u32>().ok()?)));
+    match numbered {
+        Some((stem, number @ 2..)) => format!("{stem}-{}", number.saturating_add(1)),
+        _ => format!("{name}-2"),
+    }
+}
+
 fn user_name() -> String {
     let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME"));
     user.ok()
@@ -294,7 +305,10 @@ pub(super) fn rotate(
     let next = suffixed(&files.key, "next");
     let Some(certificate) = certificate else {
         let present = read_key(&files.key).map_err(|cause| denied(chain(&cause)))?;
-        drop(present);
+        let certified = with_certificate(present, &files.certificate).ok();
+        let certified = certified.and_then(|identity| Some(identity.peer().ok()?.name));
+        let following = certified.map(|name| name_after(&name));
+        let name = name.or(following.as_deref());
         let mut report = make_key(&next, &files.certificate, name)?;
         report.next = report.public.as_ref().map(|public| {
             format!(
@@ -348,6 +362,18 @@ mod tests {
             let found = variables.iter().find(|(key, _)| *key == name);
             found.map(|(_, value)| (*value).into())
         })
+    }
+
+    #[test]
+    fn the_name_of_the_next_key_is_numbered() {
+        for (name, next) in [
+            ("ada", "ada-2"),
+            ("ada-2", "ada-3"),
+            ("h-1", "h-1-2"),
+            ("-", "--2"),
+        ] {
+            assert_eq!(name_after(name), next);
+        }
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! The command line: one function for each command, one place for output and exit codes.
 
+mod anykey;
 pub mod args;
 mod authority;
+mod bounds;
 mod demo;
 mod identity;
 mod jobkey;
@@ -13,6 +15,7 @@ mod usage;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -32,14 +35,16 @@ use tracing_subscriber::util::SubscriberInitExt;
 use transfer::roster::Roster;
 
 use crate::agent::{
-    self, AdviseRequest, Agent, Depth, ForgetWhich, Resources, RestoreRequest, RestoreTarget,
-    SaveInput, SaveRequest, Which,
+    self, AdviseRequest, Agent, Resources, RestoreRequest, RestoreTarget, SaveInput, SaveRequest,
+    Which,
 };
 use crate::cancel::{Cancel, canceller};
+use crate::core::glob::Glob;
 use crate::image::Exclude;
 use crate::image::keeper::Keeper;
 use crate::knowledge::{self, Notebook};
-use crate::report::{ExitStatus, Failure, HostNote, Observer, RestoreReport, VerifyReport};
+use crate::report::{ExitStatus, Failure, HostNote, Observer, VerifiedCheckpoint, VerifyReport};
+use anykey::AnyKey;
 use args::{Cli, Command, Global, GridCommand, KeyCommand};
 use render::{Report, one_line};
 
@@ -66,11 +71,11 @@ pub fn main(args: impl IntoIterator<Item = OsString>, daemon: &DaemonProgram) ->
     if let Err(cause) = keep_out_of_dumps() {
         tracing::warn!(%cause, "a core dump of this program could have keys in it");
     }
-    let json = cli.global.json;
+    let form = Form::of(&cli);
     let ended = run(cli, daemon);
     let status = match &ended {
         Ok((report, status)) => {
-            match write_report(report.as_ref(), json) {
+            match write_report(report.as_ref(), form.json) {
                 Ok(()) => *status,
                 // Who asked does not want to know.
                 Err(cause) if cause.kind() == io::ErrorKind::BrokenPipe => *status,
@@ -81,7 +86,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>, daemon: &DaemonProgram) ->
             }
         }
         Err(failure) => {
-            let _ = write_failure(failure, json);
+            let _ = write_failure(failure, form);
             failure.status
         }
     };
@@ -100,25 +105,55 @@ fn log_to_stderr(verbose: bool) {
     let _ = tracing_subscriber::registry().with(log).try_init();
 }
 
+/// How and where a command answers.
+#[derive(Clone, Copy, Debug)]
+struct Form {
+    /// As JSON.
+    json: bool,
+    /// Standard output is for the image, whatever happens.
+    is_for_stderr: bool,
+}
+
+impl Form {
+    fn of(cli: &Cli) -> Self {
+        let is_for_stderr = match &cli.command {
+            Command::Restore(restore) => {
+                let output = restore.output.as_deref();
+                output.is_some_and(|path| path.as_os_str() == "-")
+            }
+            _ => false,
+        };
+        Self {
+            json: cli.global.json,
+            is_for_stderr,
+        }
+    }
+}
+
 fn write_report(report: &dyn Report, json: bool) -> io::Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out: Box<dyn Write> = if report.is_for_stderr() {
+        // Standard output is the image.
+        Box::new(io::stderr().lock())
+    } else {
+        Box::new(io::stdout().lock())
+    };
     if json {
         writeln!(out, "{}", report.json())?;
-    } else if report.is_for_stderr() {
-        // Standard output is the image.
-        report.human(&mut io::stderr().lock())?;
     } else {
         report.human(&mut out)?;
     }
     out.flush()
 }
 
-fn write_failure(failure: &Failure, json: bool) -> io::Result<()> {
-    if json {
+fn write_failure(failure: &Failure, form: Form) -> io::Result<()> {
+    if form.json {
         let object = serde_json::json!({
             "error": failure,
             "exit_code": failure.status as u8,
         });
+        if form.is_for_stderr || failure.image_on_stdout {
+            return writeln!(io::stderr(), "{object}");
+        }
         return writeln!(io::stdout(), "{object}");
     }
     let mut err = io::stderr().lock();
@@ -135,7 +170,8 @@ fn write_failure(failure: &Failure, json: bool) -> io::Result<()> {
     Ok(())
 }
 
-fn run(cli: Cli, daemon: &DaemonProgram) -> Result<Said, Failure> {
+fn run(mut cli: Cli, daemon: &DaemonProgram) -> Result<Said, Failure> {
+    cli.global.memory = Some(bounds::memory(cli.global.memory)?);
     match cli.command {
         Command::Completions { shell } => {
             let mut script = Vec::new();
@@ -269,6 +305,7 @@ async fn with_signals(
             canceller.cancel();
         }
     });
+    let _catching = bounds::report_long_files();
     let ended = execute(global, command, daemon, cancel).await;
     ended.map_err(|mut failure| {
         if failure.status == ExitStatus::Interrupted
@@ -314,9 +351,16 @@ async fn execute(
     let connected = connect(&global).await?;
     let observer = progress::observer(global.progress, title(&command));
     let said = match command {
-        Command::Restore(restore) => {
-            let request = restore_request(restore);
-            restore_with_any_key(&global, &connected, &request, &observer, &cancel).await
+        command @ (Command::Restore(_)
+        | Command::List { .. }
+        | Command::Show { .. }
+        | Command::Verify { .. }
+        | Command::Forget(_)
+        | Command::Gc { .. }) => {
+            let keys = AnyKey::of(&global, &connected).await;
+            let said = keys.run(command, observer, cancel).await;
+            keys.close().await;
+            said
         }
         Command::Key(command) => {
             let Connected { agent, grid, .. } = &connected;
@@ -336,40 +380,6 @@ fn be_nice(global: &Global) -> Result<(), Failure> {
     };
     rustix::process::setpriority_process(None, nice)
         .map_err(|cause| Failure::new(ExitStatus::Usage, format!("--nice {nice}: {cause}")))
-}
-
-/// Restores what the present key saved or, if that is nothing, what a retired one did.
-async fn restore_with_any_key(
-    global: &Global,
-    connected: &Connected,
-    request: &RestoreRequest,
-    observer: &Arc<dyn Observer>,
-    cancel: &Cancel,
-) -> Result<Said, Failure> {
-    let again = || (request.clone(), Arc::clone(observer), cancel.clone());
-    let (asked, watching, cancelled) = again();
-    let first = connected.agent.restore(asked, watching, cancelled).await;
-    if !is_missing(&first) || global.key_command.is_some() {
-        return done(first?);
-    }
-    for identity in identity::retired(&connected.files) {
-        let agent = agent_for(global, &connected.grid, &identity).await?;
-        let (asked, watching, cancelled) = again();
-        let restored = agent.restore(asked, watching, cancelled).await;
-        agent.close().await;
-        if !is_missing(&restored) {
-            return done(restored?);
-        }
-    }
-    done(first?)
-}
-
-/// Whether there was nothing to restore.
-fn is_missing(restored: &Result<RestoreReport, Failure>) -> bool {
-    match restored {
-        Ok(report) => report.version.is_none(),
-        Err(failure) => failure.status == ExitStatus::NotFound,
-    }
 }
 
 const fn title(command: &Command) -> &'static str {
@@ -394,6 +404,12 @@ async fn connect(global: &Global) -> Result<Connected, Failure> {
             .next("--grid FILE, or CKPT_GRID=FILE; a grid on this machine: ckpt grid up --dir DIR")
     })?;
     let grid = Grid::load(path).map_err(|cause| grid_failure(&cause))?;
+    if !grid.etcd.is_empty() && !agent::KNOWS_ETCD {
+        let _ = writeln!(
+            io::stderr(),
+            "ckpt: warning: the grid file names etcd as a registry, which this program was built without (--features etcd)"
+        );
+    }
     let files = identity::files(global, Some(&grid))?;
     let identity = identity::load(global, &files)?;
     Ok(Connected {
@@ -415,7 +431,7 @@ struct Connected {
 async fn agent_for(global: &Global, grid: &Grid, identity: &Identity) -> Result<Agent, Failure> {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let resources = Resources {
-        memory_bytes: global.memory,
+        memory_bytes: global.memory.unwrap_or(bounds::MEMORY_USUAL),
         cpus: global.cpus.map_or(cpus, usize::from).max(1),
         bytes_per_second: global.bandwidth,
     };
@@ -472,41 +488,7 @@ async fn with_agent(
             };
             Ok((Box::new(report), status))
         }
-        Command::Restore(restore) => done(
-            agent
-                .restore(restore_request(restore), observer, cancel)
-                .await?,
-        ),
-        Command::List { job } => done(agent.list(job.as_ref()).await?),
-        Command::Show { job, version } => done(agent.show(&job, which(version)).await?),
-        Command::Verify {
-            job,
-            version,
-            read_data,
-            sample,
-        } => {
-            let depth = match (read_data, sample) {
-                (true, _) => Depth::All,
-                (false, Some(blocks)) => Depth::Sample(blocks),
-                (false, None) => Depth::Tables,
-            };
-            let verify = agent.verify(job.as_ref(), version, depth, observer, cancel);
-            let report = verify.await?;
-            let status = verify_status(&report);
-            Ok((Box::new(report), status))
-        }
-        Command::Forget(forget) => {
-            let which = match forget.which {
-                args::ForgetChoice {
-                    version: Some(v), ..
-                } => ForgetWhich::Version(v),
-                args::ForgetChoice { keep: Some(n), .. } => ForgetWhich::Keep(n),
-                args::ForgetChoice { .. } => ForgetWhich::All,
-            };
-            heard(agent.forget(&forget.job, which).await?, |one| &one.unheard)
-        }
         Command::Touch { job, ttl } => heard(agent.touch(&job, ttl).await?, |one| &one.unheard),
-        Command::Gc { dry_run, keep } => heard(agent.gc(keep, dry_run).await?, |one| &one.unheard),
         Command::Hosts(args::HostsArgs { for_job: None, .. }) => done(agent.hosts().await?),
         Command::Hosts(hosts) => {
             let redundancy = Redundancy::new(hosts.data, hosts.parity)
@@ -518,7 +500,13 @@ async fn with_agent(
             done(agent.hosts_for_job(&job, redundancy, &wish).await?)
         }
         Command::Advise(advise) => done(agent.advise(&advise_request(advise)).await?),
-        Command::Grid(_)
+        Command::Restore(_)
+        | Command::List { .. }
+        | Command::Show { .. }
+        | Command::Verify { .. }
+        | Command::Forget(_)
+        | Command::Gc { .. }
+        | Command::Grid(_)
         | Command::Init { .. }
         | Command::Key(_)
         | Command::Demo { .. }
@@ -611,6 +599,12 @@ fn restore_request(restore: args::Restore) -> RestoreRequest {
         least_data: restore.data,
         force: restore.force,
         set_id_bits: restore.set_id_bits,
+        globs: restore
+            .path
+            .iter()
+            .map(|text| Glob::new(text.as_bytes()))
+            .collect(),
+        dry_run: restore.dry_run,
     }
 }
 
@@ -627,11 +621,14 @@ fn heard<R: Report + 'static>(
     Ok((Box::new(report), status))
 }
 
-/// The worst of what was found.
+/// The worst of what was found: what is lost is worse than what is only away.
 fn verify_status(report: &VerifyReport) -> ExitStatus {
-    if report.checkpoints.iter().any(|one| one.can_lose.is_none()) {
+    let any = |is: fn(&VerifiedCheckpoint) -> bool| report.checkpoints.iter().any(is);
+    if any(|one| one.lost) {
         ExitStatus::Damaged
-    } else if report.checkpoints.iter().any(|one| !one.bad.is_empty()) {
+    } else if any(|one| one.can_lose.is_none()) {
+        ExitStatus::TooFewHosts
+    } else if any(|one| !one.bad.is_empty()) {
         ExitStatus::Degraded
     } else {
         ExitStatus::Done

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::error::ErrorKind;
 
-use super::write_failure;
+use super::{Form, write_failure};
 use crate::report::{ExitStatus, Failure};
 
 /// Says what is wrong with `args`, or the help that they ask for. Returns how the program ends.
@@ -12,7 +12,11 @@ pub(super) fn said(error: &clap::Error, args: &[OsString]) -> ExitStatus {
     let is_failure = error.use_stderr();
     // Either fails only when nobody reads it.
     if is_failure && wants_json(args) {
-        let _ = write_failure(&failure(error), true);
+        let form = Form {
+            json: true,
+            is_for_stderr: false,
+        };
+        let _ = write_failure(&failure(error), form);
     } else {
         let _ = error.print();
     }

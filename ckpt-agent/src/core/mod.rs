@@ -11,6 +11,8 @@
 
 pub mod claims;
 pub mod effort;
+pub mod glob;
+pub mod pick;
 #[allow(
     clippy::indexing_slicing,
     reason = "indices of the views that it is given; they have no type of their own yet"

@@ -17,7 +17,7 @@ pub mod source;
 #[cfg(test)]
 mod tests;
 
-pub use sink::{Sink, SinkError, SinkOptions, Target};
+pub use sink::{Sink, SinkError, SinkOptions, Target, place};
 pub use source::{Exclude, Source, SourceError, SourceOptions, Warning, exclude_pattern};
 
 use std::ffi::OsStr;

@@ -14,6 +14,8 @@ use codec::index::{Index, Patch, SegmentEntry, StoredSegment};
 use codec::manifest::{Public, Summary};
 use codec::pieces::{PIECE_BYTES, PieceHash};
 
+use crate::core::pick::Wanted;
+
 /// Where the image's bytes go, in the order of the image stream.
 pub trait StreamSink: Send + 'static {
     /// Why writing failed.
@@ -96,6 +98,8 @@ pub struct Earlier {
     pub composer: Composer,
     /// Decoded rows of the base, when the index has patched segments.
     pub base: Option<DecodedRows>,
+    /// The segments that are made; no others come to the sink.
+    pub wanted: Wanted,
 }
 
 /// Starts `cpus` decoding threads and a writing one. `tell` must not wait.
@@ -230,8 +234,8 @@ fn take_buffer(buffers: &Buffers) -> Vec<u8> {
 }
 
 /// Whether the next row of the base that one of these refers to is `row`.
-fn is_next_base_row(segments: &[SegmentEntry], row: u64) -> bool {
-    let next = segments.iter().find_map(SegmentEntry::of_base);
+fn is_next_base_row<'a>(mut segments: impl Iterator<Item = &'a SegmentEntry>, row: u64) -> bool {
+    let next = segments.find_map(SegmentEntry::of_base);
     next.is_some_and(|(next, _, _)| next == row)
 }
 
@@ -274,6 +278,10 @@ impl<F> Writer<F> {
     {
         let mut row = 0;
         for (number, segment) in index.segments.iter().enumerate() {
+            if !self.earlier.wanted.has(number) {
+                row += u64::from(segment.row().is_some());
+                continue;
+            }
             self.image_bytes += segment.bytes();
             match segment {
                 SegmentEntry::Zero { bytes } => sink.zeros(*bytes).map_err(Stop::Failed)?,
@@ -285,9 +293,11 @@ impl<F> Writer<F> {
                     row += 1;
                 }
                 SegmentEntry::Patched { .. } | SegmentEntry::Part { .. } => {
-                    let rest = index.segments.get(number + 1..).unwrap_or_default();
                     if let Some(part) = segment.of_base() {
-                        row += self.write_part(sink, part, row, rest)?;
+                        let rest = self.earlier.wanted.segments(index, number + 1);
+                        let rest = rest.map(|(_, segment)| segment);
+                        let is_last = !is_next_base_row(rest, part.0);
+                        row += self.write_part(sink, part, row, is_last)?;
                     }
                 }
                 SegmentEntry::Shared { offset, patch } => {
@@ -314,20 +324,19 @@ impl<F> Writer<F> {
         (self.tell)(Decoded::Written { row, image_bytes });
     }
 
-    /// Writes a segment that is made of a part of the base's; `rest` are those after it. Returns how
-    /// many rows it took.
+    /// Writes a segment that is made of a part of the base's; `is_last` says that none after it is made of
+    /// the same row. Returns how many rows it took.
     fn write_part<S>(
         &mut self,
         sink: &mut S,
         (base_row, from, patch): (u64, u32, &Patch),
         row: u64,
-        rest: &[SegmentEntry],
+        is_last: bool,
     ) -> Result<u64, Stop<S::Error>>
     where
         S: StreamSink,
         F: FnMut(Decoded<S::Error, S::Written>),
     {
-        let is_last = !is_next_base_row(rest, base_row);
         let from = from as usize;
         let mut part = self.base_part(base_row, from..from + patch.len as usize, is_last)?;
         self.compose(base_row, &mut part, patch, row)?;

@@ -26,6 +26,7 @@ use super::budget::Budget;
 use super::decode::{self, DecodePool, Decoded, Earlier, RowBlocks, StreamSink};
 use super::encode::{self, EncodeFailure, EncodeSettings, Encoded, ReadyRow, SegmentSource};
 use crate::core::effort::Effort;
+use crate::core::pick::Wanted;
 
 struct Bytes {
     image: Vec<u8>,
@@ -216,6 +217,7 @@ fn earlier(public: &Public, summary: &Summary) -> Earlier {
     Earlier {
         composer: Composer::new(sealer, &summary.data_key),
         base: None,
+        wanted: Wanted::All,
     }
 }
 
@@ -329,6 +331,7 @@ impl Version1 {
         let earlier = Earlier {
             composer: Composer::new(sealer, &self.summary.data_key),
             base: Some(base),
+            wanted: Wanted::All,
         };
         let (pool, told) = decoding_with(&manifest, &summary, index, earlier);
         for row in &rows[..rows.len() - summary.other_rows() as usize] {

@@ -1,8 +1,9 @@
 //! Runs the synthetic owner alone and beside guests, as processes on one CPU.
 
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use super::load::{self, Resource};
@@ -14,12 +15,18 @@ pub const LOADS: [f64; 10] = [0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
 /// How much longer than the owner a guest runs, so that the owner is never alone.
 const GUEST_MARGIN: Duration = Duration::from_secs(30);
 
+/// Name under which this program knows the commands of a daemon.
+const DAEMON: &str = "ckpt-store";
+
 /// Why an experiment gives no thresholds.
 #[derive(Debug, thiserror::Error)]
 pub enum ExperimentError {
     /// A process can't be started or a file not be written.
     #[error("measuring: {0}")]
     Io(#[from] io::Error),
+    /// The guest ended while it was to hold the owner up: what was measured is no loss beside a guest.
+    #[error("the guest ended early: {0}")]
+    GuestEnded(ExitStatus),
     /// The owner got nothing done alone.
     #[error("no work was done at load {0}: the measurement is too short for this machine")]
     Idle(f64),
@@ -63,7 +70,8 @@ impl Experiment {
     /// Measures; `tell` hears of every point.
     ///
     /// # Errors
-    /// When a process can't be started, a file not be written, or the owner gets nothing done.
+    /// When a process can't be started or ends early, a file can't be written, or the owner gets nothing
+    /// done.
     pub fn run(&self, mut tell: impl FnMut(f64, [f64; 2])) -> Result<Measured, ExperimentError> {
         let scratch = self.scratch("owner");
         let units = load::units_at_once(self.resource, &scratch.0)?;
@@ -76,8 +84,9 @@ impl Experiment {
                     return Err(ExperimentError::Idle(load));
                 }
                 for (i, priority) in [Priority::Equal, Priority::Lowest].into_iter().enumerate() {
-                    let _guest = self.guest(priority)?;
+                    let guest = self.guest(priority)?;
                     let beside = self.owner(load, units, &scratch.0)? as f64;
+                    guest.end()?;
                     losses[i].push(1.0 - beside / alone);
                 }
             }
@@ -111,8 +120,10 @@ impl Experiment {
             Resource::Disk => "disk",
         };
         let seconds = (self.lasting + GUEST_MARGIN).as_secs().to_string();
-        let mut command = Command::new(std::env::current_exe()?);
+        // This program may be a link to one that goes by its name, as at `ckpt grid up`.
+        let mut command = Command::new("/proc/self/exe");
         command
+            .arg0(DAEMON)
             .args(["calibrate-guest", "--resource", resource])
             .args(["--seconds", &seconds, "--scratch"])
             .arg(&scratch.0)
@@ -137,6 +148,16 @@ impl Experiment {
 struct Guest {
     child: Child,
     _scratch: Scratch,
+}
+
+impl Guest {
+    /// Ends it; fails when it was not there any more.
+    fn end(mut self) -> Result<(), ExperimentError> {
+        match self.child.try_wait()? {
+            None => Ok(()),
+            Some(status) => Err(ExperimentError::GuestEnded(status)),
+        }
+    }
 }
 
 impl Drop for Guest {

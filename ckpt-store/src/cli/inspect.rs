@@ -13,6 +13,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 
 use super::size;
+use super::standing::Standing;
 use crate::audit_file::{self, FailureText};
 use crate::checking::{self, CheckingCosts};
 use crate::core::Key;
@@ -50,6 +51,8 @@ struct Report {
     daemon: Option<u32>,
     /// What the monitor saw, when there ever was one.
     monitor: Option<Seen>,
+    /// What the owner's preferences mean now.
+    owner: Standing,
     /// What submitters found when they checked shards here.
     audits: Checked,
     /// What it cost to check what other hosts claim to hold, and to prove what is held here.
@@ -148,6 +151,9 @@ struct Seen {
     availability: f64,
     /// Probability that it stays there for ten hours.
     stays_10h: f64,
+    /// The states themselves.
+    #[serde(skip)]
+    states: States,
 }
 
 impl Seen {
@@ -175,15 +181,17 @@ impl Seen {
             known_days: known * SLOT_SECONDS as f64 / DAY_SECONDS as f64,
             availability: f64::from(presence.usable().count()) / known.max(1.0),
             stays_10h: outlook.curves().1.at(10.0 * 3600.0).value(),
+            states,
         }))
     }
 
-    fn print(&self, out: &mut impl Write) -> Result<()> {
+    fn print(&self, owner: &Standing, out: &mut impl Write) -> Result<()> {
         writeln!(
             out,
-            "machine: {}, owner's CPU load {:.0}%; disk: {}, owner's disk load {:.0}%; for {} s",
+            "machine: {}, owner's CPU load {:.0}%{}; disk: {}, owner's disk load {:.0}%; for {} s",
             self.machine,
             self.cpu_load * 100.0,
+            owner.note_of_idle(&self.machine, self.cpu_load),
             self.disk,
             self.disk_load * 100.0,
             self.until - self.since,
@@ -212,7 +220,10 @@ pub(super) fn status(data: &Path, json: bool) -> Result<ExitCode> {
         None => writeln!(out, "daemon: not running")?,
     }
     if let Some(seen) = &report.monitor {
-        seen.print(&mut out)?;
+        seen.print(&report.owner, &mut out)?;
+    }
+    for line in report.owner.lines() {
+        writeln!(out, "{line}")?;
     }
     report.audits.print(&mut out)?;
     print_checking(&report.checking, &mut out)?;
@@ -276,9 +287,12 @@ impl Report {
                 layout::SHARDS
             );
         }
+        let (daemon, monitor) = (daemon(data), Seen::read(data)?);
+        let states = monitor.as_ref().map(|seen| seen.states);
         let mut report = Self {
-            daemon: daemon(data),
-            monitor: Seen::read(data)?,
+            daemon,
+            owner: Standing::read(data, daemon, states, now()),
+            monitor,
             audits: Checked::read(data)?,
             checking: checking::load(data).context("checking.json")?,
             ..Self::default()

@@ -2,7 +2,9 @@
 
 mod calibrate;
 mod inspect;
+mod leaving;
 mod size;
+mod standing;
 mod time;
 
 use std::ffi::OsString;
@@ -35,7 +37,7 @@ use crate::daemon::Daemon;
 use crate::monitor::guests;
 use crate::priority;
 use crate::registry::{RegistryConfig, RegistryServer};
-use crate::repair::RepairSettings;
+use crate::repair::{Drained, RepairSettings};
 use crate::scrub::ScrubSettings;
 
 /// Keeps shards of checkpoints on this machine's disk.
@@ -249,17 +251,24 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Guest { data, pid } => guests::register(&data, Path::new("/proc"), pid)
             .with_context(|| format!("registering process {pid} as a guest"))
             .map(|()| ExitCode::SUCCESS),
-        Command::Drain { data, within } => drain(&data, within),
+        Command::Drain { data, within } => leaving::drain(&data, within),
         Command::Status { data, json } => inspect::status(&data, json),
         Command::Check { data, json } => inspect::check(&data, json),
     };
     match done {
         Ok(code) => code,
+        // Who asked does not want to know.
+        Err(cause) if is_broken_pipe(&cause) => ExitCode::SUCCESS,
         Err(cause) => {
             let _ = writeln!(std::io::stderr(), "ckpt-store: {cause:#}");
             ExitCode::FAILURE
         }
     }
+}
+
+fn is_broken_pipe(cause: &anyhow::Error) -> bool {
+    let io = cause.downcast_ref::<std::io::Error>();
+    io.is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
 fn init(data: &Path, name: Option<String>) -> Result<ExitCode> {
@@ -369,66 +378,18 @@ fn run(args: Serve) -> Result<ExitCode> {
             write_ready(&path, daemon.local_addr())?;
         }
         stop_signal().await?;
-        let mut left = 0;
-        if let Some(limit) = drain_request(&request).or(drain) {
+        if let Some(limit) = leaving::requested(&request).or(drain) {
+            let mut drained = Drained::default();
             tokio::select! {
-                (_, not_moved) = daemon.drain(limit) => left = not_moved,
+                done = daemon.drain(limit) => drained = done,
                 // Told a second time: at once.
                 _ = stop_signal() => {}
             }
-            let _ = fs::write(&request, format!("left {left}"));
+            leaving::answer(&request, &drained);
         }
         daemon.stop().await;
         Ok(ExitCode::SUCCESS)
     })
-}
-
-/// What `ckpt-store drain` asked for.
-fn drain_request(path: &Path) -> Option<Duration> {
-    let text = fs::read_to_string(path).ok()?;
-    Some(Duration::from_secs(
-        text.strip_prefix("within ")?.parse().ok()?,
-    ))
-}
-
-/// Has the daemon hand its shards over and end, and waits for that.
-fn drain(data: &Path, within: Duration) -> Result<ExitCode> {
-    let pid =
-        inspect::running(data)?.context("no daemon runs on it: nothing can be handed over")?;
-    let request = data.join("drain");
-    fs::write(&request, format!("within {}", within.as_secs()))
-        .with_context(|| request.display().to_string())?;
-    let process = rustix::process::Pid::from_raw(i32::try_from(pid)?).context("process id")?;
-    rustix::process::kill_process(process, rustix::process::Signal::TERM)?;
-    let until = std::time::Instant::now() + within + Duration::from_secs(30);
-    while inspect::running(data)?.is_some() {
-        if std::time::Instant::now() > until {
-            bail!("the daemon does not end; its log says why");
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    let said = fs::read_to_string(&request).unwrap_or_default();
-    fs::remove_file(&request)?;
-    match said
-        .strip_prefix("left ")
-        .and_then(|left| left.parse::<usize>().ok())
-    {
-        Some(0) => {
-            writeln!(
-                std::io::stdout(),
-                "all shards are on other hosts; the data directory can go"
-            )?;
-            Ok(ExitCode::SUCCESS)
-        }
-        left => {
-            let left = left.map_or("an unknown number of".into(), |left| left.to_string());
-            writeln!(
-                std::io::stdout(),
-                "{left} shards are on no other host: keep the data directory, and come back"
-            )?;
-            Ok(ExitCode::FAILURE)
-        }
-    }
 }
 
 fn run_registry(args: RegistryArgs) -> Result<ExitCode> {

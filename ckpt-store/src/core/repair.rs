@@ -135,6 +135,13 @@ impl Situation {
         answering.filter(is_double).copied().collect()
     }
 
+    /// Whether each of these hosts holds a shard, for all that is known or claimed.
+    pub fn all_hold_some(&self, hosts: &BTreeSet<OwnerId>) -> bool {
+        let all = || self.held.values().chain(self.claimed.values());
+        let mut hosts = hosts.iter();
+        hosts.all(|host| all().any(|holders| holders.contains(host)))
+    }
+
     /// How many shards can still be lost, if all that is claimed is true; `None` when there are too few
     /// already.
     pub fn spare(&self) -> Option<usize> {

@@ -329,7 +329,7 @@ impl Inner {
 }
 
 /// An error with its causes.
-struct DisplayChain<'a>(&'a dyn std::error::Error);
+pub(crate) struct DisplayChain<'a>(pub(crate) &'a dyn std::error::Error);
 
 impl std::fmt::Display for DisplayChain<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -375,7 +375,7 @@ fn changed(data_dir: &Path) -> [Option<SystemTime>; 2] {
 }
 
 /// The hour of the day in the machine's time zone, 0 to 24.
-fn hour_of_day(unix_seconds: u64) -> f64 {
+pub(crate) fn hour_of_day(unix_seconds: u64) -> f64 {
     let seconds = i64::try_from(unix_seconds).unwrap_or(i64::MAX);
     let Ok(time) = jiff::Timestamp::from_second(seconds) else {
         return 0.0;

@@ -24,6 +24,12 @@ pub enum RepairError {
     /// No host can take the shard.
     #[error("no other host has room for it")]
     NoRoom,
+    /// There is no host that could take it as well: of one checkpoint each holds one shard.
+    #[error("each other host that answers has a shard of the checkpoint already")]
+    AllHoldSome,
+    /// Nobody else is there.
+    #[error("no other host answers")]
+    Alone,
     /// The last host that was tried did not take the shard.
     #[error("{host}: {fault}")]
     NotTaken {

@@ -18,6 +18,39 @@ use crate::core::Key;
 use crate::core::release::{self, Burden};
 use crate::core::repair::{Caretaker, Situation};
 
+/// Time between two tries to hand over what could not be handed over.
+const DRAIN_PAUSE: Duration = Duration::from_secs(2);
+
+/// Different reasons that are kept.
+const REASONS_MAX: usize = 8;
+
+/// How a host left.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Drained {
+    /// Shards that another host proved to hold.
+    pub handed_over: usize,
+    /// Shards that none did.
+    pub left: usize,
+    /// Why those were not handed over, each reason once.
+    pub reasons: BTreeSet<String>,
+}
+
+/// A drain that goes on.
+#[derive(Debug, Default)]
+struct Handing {
+    done: BTreeSet<(Key, ShardIndex)>,
+    /// Why others were not handed over in this round.
+    reasons: BTreeSet<String>,
+}
+
+impl Handing {
+    fn note(&mut self, why: String) {
+        if self.reasons.len() < REASONS_MAX {
+            self.reasons.insert(why);
+        }
+    }
+}
+
 impl Repairer {
     /// When more is here than is lent: hands shards over.
     pub(super) async fn give_back(
@@ -157,54 +190,80 @@ impl Repairer {
         self.check(around, caretaker, look, None).await.pop()
     }
 
-    /// Hands the shards that are here over to other hosts until all are or the time is up. Returns how
-    /// many other hosts proved to hold, and how many they did not.
-    pub async fn drain(&self, limit: Duration) -> (usize, usize) {
+    /// Hands the shards that are here over to other hosts until all are or the time is up.
+    pub async fn drain(&self, limit: Duration) -> Drained {
         let until = Instant::now() + limit;
         let total = self.store.held_count();
-        if total == 0 {
-            return (0, 0);
-        }
+        let mut handing = Handing::default();
         let mut caretaker = self.new_caretaker();
+        let mut reasons = BTreeSet::from([RepairError::Late.to_string()]);
+        loop {
+            self.hand_over(&mut caretaker, &mut handing, until).await;
+            // A round that the end of the time cut short may have found none.
+            let found = std::mem::take(&mut handing.reasons);
+            if !found.is_empty() {
+                reasons = found;
+            }
+            // What was deleted meanwhile is nowhere, and not missed.
+            let held = self.store.held_count().min(total);
+            let left = held.saturating_sub(handing.done.len());
+            let pause = DRAIN_PAUSE.min(until.saturating_duration_since(Instant::now()));
+            if left == 0 || pause.is_zero() {
+                return Drained {
+                    handed_over: handing.done.len(),
+                    left,
+                    reasons: if left == 0 { BTreeSet::new() } else { reasons },
+                };
+            }
+            // Hosts may come back, and others may join.
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Tries once to hand each shard over that was not handed over before.
+    async fn hand_over(&self, caretaker: &mut Caretaker, handing: &mut Handing, until: Instant) {
         let grid = self.grid_now().await;
         let around = match self.links.around(&grid, &self.identity, Vec::new()).await {
             Ok(around) => around,
             Err(cause) => {
                 warn!(%cause, "nothing is handed over");
-                return (0, total);
+                handing.reasons.insert(cause.to_string());
+                return;
             }
         };
-        let (mut moved, mut after) = (0, None);
+        let mut after = None;
         loop {
             let holdings = self.store.holdings(after, PEER_HOLDS_ASKED_MAX);
-            let Some(last) = holdings.last() else { break };
+            let Some(last) = holdings.last() else { return };
             after = Some(last.key);
             let look = self.look(&around, holdings, None).await;
-            let mut situations = look.situations(&mut caretaker, self);
+            let mut situations = look.situations(caretaker, self);
             // Most endangered first.
             situations.sort_by_key(|one| (one.spare(), one.key));
             for one in situations {
                 let mine = one.held.iter();
                 let mine = mine.filter(|(_, holders)| holders.contains(&self.own()));
                 for (shard, _) in mine {
-                    let passing = self.pass_on(&around, &mut caretaker, one.key, *shard);
+                    let place = (one.key, *shard);
+                    if handing.done.contains(&place) {
+                        continue;
+                    }
+                    let passing = self.pass_on(&around, caretaker, one.key, *shard);
                     let (checkpoint, number) = (one.key.checkpoint, shard.number());
                     match tokio::time::timeout_at(until, passing).await {
                         Ok(Ok(host)) => {
                             let host = around.name(&host);
                             info!(%checkpoint, shard = number, host, "shard handed over");
-                            moved += 1;
+                            handing.done.insert(place);
                         }
                         Ok(Err((why, _))) => {
                             warn!(%checkpoint, shard = number, %why, "shard not handed over");
+                            handing.note(why.to_string());
                         }
-                        Err(_) => return (moved, total.saturating_sub(moved)),
+                        Err(_) => return,
                     }
                 }
             }
         }
-        // What was deleted meanwhile is nowhere, and not missed.
-        let left = self.store.held_count().min(total).saturating_sub(moved);
-        (moved, left)
     }
 }

@@ -9,6 +9,7 @@ mod error;
 mod give_back;
 mod links;
 mod look;
+mod pause;
 mod proofs;
 mod rebuild;
 mod target;
@@ -28,6 +29,7 @@ use tracing::{debug, info, warn};
 use transfer::registry::Told;
 
 pub use error::RepairError;
+pub use give_back::Drained;
 pub use links::Links;
 
 use crate::checking::Checking;
@@ -39,6 +41,7 @@ use crate::monitor::stance::Stance;
 use crate::serve::Clock;
 use crate::shards::Store;
 use links::Around;
+use pause::Waking;
 
 /// Shards that are rebuilt in one round, at most; the next round comes soon.
 const REPAIRS_PER_ROUND: usize = 16;
@@ -128,7 +131,10 @@ impl Repairer {
         // One that was away may hold what was deleted meanwhile: it looks soon.
         let mut wait = self.settings.period.min(FIRST_LOOK);
         loop {
-            tokio::time::sleep(std::mem::replace(&mut wait, self.settings.period)).await;
+            let until = std::mem::replace(&mut wait, self.settings.period);
+            if pause::sleep(until).await == Waking::AfterAbsence {
+                info!("this machine or program stood still: hearing what was said meanwhile");
+            }
             if !matches!(self.monitor.stance(), Stance::Open) {
                 continue;
             }

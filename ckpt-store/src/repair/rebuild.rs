@@ -39,6 +39,12 @@ impl Repairer {
             .targets(&look.answering, shard)
             .into_iter()
             .collect();
+        if look.answering.len() <= 1 {
+            return Err(RepairError::Alone);
+        }
+        if situation.all_hold_some(&look.answering) && free.is_empty() {
+            return Err(RepairError::AllHoldSome);
+        }
         let free = around.others().filter(|(id, _)| free.contains(id));
         let free = free.map(|(_, host)| host).collect();
         let targets = target::choose(&around.hosts, free, &places, manifest.public()).await;

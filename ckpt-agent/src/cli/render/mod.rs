@@ -5,6 +5,7 @@ mod placement;
 use std::borrow::Cow;
 use std::io::{self, Write};
 
+use codec::Version;
 use protocol::wire::WireVersion;
 use serde::Serialize;
 
@@ -108,17 +109,13 @@ fn survives(can_lose: usize) -> String {
 
 impl Report for RestoreReport {
     fn human(&self, out: &mut dyn Write) -> io::Result<()> {
-        for skipped in &self.skipped {
-            writeln!(
-                out,
-                "passed over version {}: {}",
-                skipped.version,
-                one_line(&skipped.reason)
-            )?;
-        }
+        // What was passed over was said when it happened.
         let Some(version) = self.version else {
             return writeln!(out, "job {}: no checkpoint, nothing restored", self.job);
         };
+        if self.dry_run {
+            return self.human_plan(version, out);
+        }
         writeln!(
             out,
             "job {} version {version}: {} in {:.1} s to {}",
@@ -136,6 +133,29 @@ impl Report for RestoreReport {
     }
 }
 
+impl RestoreReport {
+    fn human_plan(&self, version: Version, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(
+            out,
+            "job {} version {version}: {} in {} would go to {}",
+            self.job,
+            bytes(self.image_bytes),
+            count(usize::try_from(self.files).unwrap_or(usize::MAX), "file"),
+            self.target,
+        )?;
+        writeln!(
+            out,
+            "{} would be fetched, in about {:.1} s",
+            bytes(self.fetched_bytes),
+            self.seconds
+        )?;
+        for source in &self.sources {
+            writeln!(out, "  {}  {}", source.host, bytes(source.bytes))?;
+        }
+        Ok(())
+    }
+}
+
 impl Report for ListReport {
     fn human(&self, out: &mut dyn Write) -> io::Result<()> {
         let mut table = Table::new(&[
@@ -150,7 +170,10 @@ impl Report for ListReport {
                 bytes(one.stored_bytes),
                 one.redundancy.to_string(),
                 format!("{} of {}", one.shards_found, one.redundancy.total()),
-                state_of_listed(one),
+                match one.retired {
+                    true => format!("{}, by a retired key", state_of_listed(one)),
+                    false => state_of_listed(one),
+                },
             ]);
         }
         table.write(out)?;
@@ -300,7 +323,11 @@ impl Report for VerifyReport {
                 one.version,
                 one.good.len(),
                 total,
-                state(one.can_lose)
+                match (one.lost, one.away) {
+                    (true, _) => "LOST".to_owned(),
+                    (false, 0) => state(one.can_lose),
+                    (false, away) => format!("{}, {away} away", state(one.can_lose)),
+                }
             )?;
             for bad in &one.bad {
                 let host = bad.host.as_deref().unwrap_or("-");

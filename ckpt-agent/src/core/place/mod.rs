@@ -19,7 +19,7 @@ use crate::core::HostIndex;
 use crate::knowledge::KnownHost;
 
 /// Rate that is assumed when nobody was ever measured, bytes per second: 100 Mbit/s.
-const FIRST_RATE: f64 = 12.5e6;
+pub const FIRST_RATE: f64 = 12.5e6;
 
 /// Probability of being readable of a host that says nothing.
 const FIRST_READABLE: f64 = 0.9;

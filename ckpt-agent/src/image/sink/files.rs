@@ -8,17 +8,20 @@ use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use codec::index::{Extent, FileEntry, FileKind, Index, SegmentEntry};
 use direct_io::DirectFile;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_OMIT};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_OMIT,
+};
 use rustix::io::Errno;
 
+use super::place::{Shape, may_replace};
+use super::unfinished::{self, aside_name, temporary_name};
 use super::{Run, SinkError, SinkOptions};
 use crate::image::beneath::{Beneath, remove_all};
 use crate::image::path_from_bytes;
@@ -37,6 +40,9 @@ const TO_LOOK: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC)
     .union(OFlags::NONBLOCK);
+
+/// A file without a name.
+const UNNAMED: OFlags = OFlags::TMPFILE.union(OFlags::CLOEXEC).union(OFlags::RDWR);
 
 /// Name of an image of one file until it gets its own.
 const ONLY_FILE: &str = "image";
@@ -66,13 +72,26 @@ pub struct FileSink {
 /// What the target is.
 #[derive(Debug)]
 enum Layout {
-    /// The only file of the image; it is alone in a directory until it gets its name, so that nobody
-    /// else who may write beside the target can put another file in its place.
+    /// The only file of the image, which has no name until it gets its own: nobody can put another in
+    /// its place, and nothing is left of it when this program is killed.
+    Unnamed(File),
+    /// The same where the file system has no such files, or an old file is to be replaced: the file is
+    /// alone in a directory, so that nobody else who may write beside the target can put another file
+    /// in its place.
     File(Beneath),
     /// The only named directory of the image.
     Directory(Beneath),
     /// A directory that holds all that was named.
     Several(Beneath),
+}
+
+/// Where that is which was replaced.
+#[derive(Debug)]
+enum Old {
+    /// Where the new one was made.
+    Exchanged,
+    /// Beside the target, under this name.
+    Aside(OsString),
 }
 
 /// The file that is being written.
@@ -154,29 +173,24 @@ impl EarlierFiles {
 }
 
 impl FileSink {
+    /// Fails when the image of `index` can't be at `target`.
+    pub(super) fn check(
+        index: &Index,
+        target: &Path,
+        options: SinkOptions,
+    ) -> Result<(), SinkError> {
+        let (parent, _) = open_parent(target)?;
+        check_in(&parent, index, target, options).map(|_| ())
+    }
+
     pub(super) fn create(
         index: &Index,
         target: &Path,
         options: SinkOptions,
     ) -> Result<Self, SinkError> {
-        let name = target
-            .file_name()
-            .ok_or_else(|| SinkError::Name(target.to_owned()))?;
-        let directory = match target.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
-        let parent = rustix::fs::open(directory, flags, Mode::empty())
-            .map_err(|cause| io_error("opening directory", directory, cause.into()))?;
-        if !options.force && is_there(&parent, name) {
-            return Err(SinkError::Exists(target.to_owned()));
-        }
-        let needed = bytes_to_write(index);
-        match free_bytes(&parent) {
-            Some(free) if free < needed => return Err(no_space(target, needed, free)),
-            _ => {}
-        }
+        let (parent, name) = open_parent(target)?;
+        unfinished::remove_dead(&parent);
+        let needed = check_in(&parent, index, target, options)?;
         let temporary = temporary_name(&parent, name);
         let layout = Layout::make(index, &parent, &temporary)
             .map_err(|cause| io_error("creating", target, cause))?;
@@ -252,6 +266,11 @@ impl FileSink {
         let Some(file) = self.files.get(number) else {
             return Ok(());
         };
+        if let (Layout::Unnamed(made), FileKind::Regular { size, .. }) = (&self.layout, &file.kind)
+        {
+            let (made, size) = (made.try_clone()?, *size);
+            return self.open(number, made, size);
+        }
         let place = self.layout.place(&file.path);
         if let (Layout::Directory(_), b"") = (&self.layout, place) {
             return Ok(());
@@ -275,13 +294,8 @@ impl FileSink {
             FileKind::Regular { size, .. } => {
                 let mode = Mode::RUSR | Mode::WUSR;
                 let made = File::from(rustix::fs::openat(directory, name, TO_WRITE, mode)?);
-                made.set_len(*size)?;
-                self.open = Some(OpenFile {
-                    number,
-                    file: DirectFile::new(made),
-                    extent: 0,
-                    done: 0,
-                });
+                let size = *size;
+                self.open(number, made, size)?;
             }
             FileKind::Symlink { target } => {
                 rustix::fs::symlinkat(OsStr::from_bytes(target), directory, name)?;
@@ -300,6 +314,18 @@ impl FileSink {
                 set_attributes(made.as_fd(), file, self.options)?;
             }
         }
+        Ok(())
+    }
+
+    /// Begins to write a file that was made.
+    fn open(&mut self, number: usize, made: File, size: u64) -> io::Result<()> {
+        made.set_len(size)?;
+        self.open = Some(OpenFile {
+            number,
+            file: DirectFile::new(made),
+            extent: 0,
+            done: 0,
+        });
         Ok(())
     }
 
@@ -347,6 +373,9 @@ impl FileSink {
             return open.file.read_exact_at(buffer, place.at);
         }
         if let Some(file) = self.earlier.kept(place.file) {
+            return file.read_exact_at(buffer, place.at);
+        }
+        if let Layout::Unnamed(file) = &self.layout {
             return file.read_exact_at(buffer, place.at);
         }
         let Some(FileEntry { path, .. }) = self.files.get(place.file) else {
@@ -405,7 +434,7 @@ impl FileSink {
     /// Syncs what was not synced when it was closed.
     fn sync(&self) -> io::Result<()> {
         match &self.layout {
-            Layout::File(_) => Ok(()),
+            Layout::Unnamed(_) | Layout::File(_) => Ok(()),
             Layout::Directory(tree) | Layout::Several(tree) if self.sync_each => {
                 Ok(rustix::fs::fsync(tree.root())?)
             }
@@ -414,52 +443,105 @@ impl FileSink {
     }
 
     fn give_name(&mut self) -> Result<(), SinkError> {
+        if let Layout::Unnamed(file) = &self.layout {
+            match link(file, self.parent.as_fd(), &self.name) {
+                Ok(()) => return self.sync_name(),
+                Err(Errno::EXIST) if self.options.force => self
+                    .stage()
+                    .map_err(|cause| self.failed_as_whole("naming", cause))?,
+                Err(Errno::EXIST) => return Err(SinkError::Exists(self.target.clone())),
+                Err(cause) => return Err(self.failed_as_whole("naming", cause.into())),
+            }
+        }
+        // It may have appeared, or become something else, since the restore began.
+        may_replace(
+            &self.parent,
+            &self.target,
+            self.layout.shape(),
+            self.options.force,
+        )?;
+        let replaced = match self.rename() {
+            Ok(replaced) => replaced,
+            Err(Errno::EXIST) => return Err(SinkError::Exists(self.target.clone())),
+            Err(cause) => return Err(self.failed_as_whole("naming", cause.into())),
+        };
+        self.sync_name()?;
+        self.remove_old(replaced)
+    }
+
+    /// Gives the unnamed file a name in a directory of its own.
+    fn stage(&mut self) -> io::Result<()> {
+        let Layout::Unnamed(file) = &self.layout else {
+            return Ok(());
+        };
+        let tree = Beneath::new(unfinished::make(&self.parent, &self.temporary)?);
+        link(file, tree.root(), OsStr::new(ONLY_FILE))?;
+        self.layout = Layout::File(tree);
+        Ok(())
+    }
+
+    /// Puts what was made at the target. Returns where the old one is now, if there was one.
+    fn rename(&self) -> rustix::io::Result<Option<Old>> {
         let (parent, new) = (&self.parent, &self.name);
         let (from, old) = self.made();
         let rename = |flags| rustix::fs::renameat_with(from, old, parent, new, flags);
-        let mut replaced = None;
-        let named = match rename(RenameFlags::NOREPLACE) {
+        match rename(RenameFlags::NOREPLACE) {
             Err(Errno::EXIST) if self.options.force => match rename(RenameFlags::EXCHANGE) {
-                Ok(()) => {
-                    replaced = Some(self.temporary.clone());
-                    Ok(())
-                }
-                Err(Errno::INVAL | Errno::NOSYS) => self.replace_in_two_steps(&mut replaced),
+                Ok(()) => Ok(Some(Old::Exchanged)),
+                Err(Errno::INVAL | Errno::NOSYS) => self.replace_in_two_steps().map(Some),
                 Err(cause) => Err(cause),
             },
             // File systems without these flags: there is a moment between check and rename.
             Err(Errno::INVAL | Errno::NOSYS) if !is_there(parent, new) => {
-                rustix::fs::renameat(from, old, parent, new)
+                rustix::fs::renameat(from, old, parent, new).map(|()| None)
             }
             Err(Errno::INVAL | Errno::NOSYS) if self.options.force => {
-                self.replace_in_two_steps(&mut replaced)
+                self.replace_in_two_steps().map(Some)
             }
             Err(Errno::INVAL | Errno::NOSYS) => Err(Errno::EXIST),
-            renamed => renamed,
-        };
-        match named {
-            Ok(()) => self.named = true,
-            Err(Errno::EXIST) => return Err(SinkError::Exists(self.target.clone())),
-            Err(cause) => return Err(self.failed_as_whole("naming", cause.into())),
+            Err(cause) => Err(cause),
+            Ok(()) => Ok(None),
         }
+    }
+
+    fn sync_name(&mut self) -> Result<(), SinkError> {
+        self.named = true;
         rustix::fs::fsync(&self.parent)
-            .map_err(|cause| self.failed_as_whole("syncing the directory of", cause.into()))?;
-        if matches!(self.layout, Layout::File(_)) {
-            // Empty, unless the old image went there when names were exchanged.
-            let has_old = replaced.as_ref() == Some(&self.temporary);
-            match self.remove_temporary() {
-                Ok(()) if has_old => replaced = None,
-                Err(cause) if has_old => {
-                    let place = Path::new(&self.temporary).join(ONLY_FILE);
-                    return Err(self.old_remains(&place, cause));
-                }
-                Ok(()) => {}
-                Err(cause) => tracing::warn!("{:?} is left: {cause}", self.temporary),
+            .map_err(|cause| self.failed_as_whole("syncing the directory of", cause.into()))
+    }
+
+    /// Removes what was replaced, and the directory in which a single file was made.
+    fn remove_old(&self, replaced: Option<Old>) -> Result<(), SinkError> {
+        let parent = self.parent.as_fd();
+        let (directory, name) = match &replaced {
+            None => return self.remove_staging(),
+            Some(Old::Exchanged) => self.made(),
+            Some(Old::Aside(aside)) => (parent, aside.as_os_str()),
+        };
+        let removed = match self.layout.shape() {
+            Shape::Tree => remove_all(directory, name),
+            // A directory that came there at the last moment stays.
+            Shape::File => {
+                rustix::fs::unlinkat(directory, name, AtFlags::empty()).map_err(Into::into)
             }
+        };
+        removed.map_err(|cause| {
+            let place = match (&self.layout, &replaced) {
+                (Layout::File(_), Some(Old::Exchanged)) => Path::new(&self.temporary).join(name),
+                _ => PathBuf::from(name),
+            };
+            self.old_remains(&place, cause)
+        })?;
+        self.remove_staging()
+    }
+
+    fn remove_staging(&self) -> Result<(), SinkError> {
+        if matches!(self.layout, Layout::File(_))
+            && let Err(cause) = self.remove_temporary()
+        {
+            tracing::warn!("{:?} is left: {cause}", self.temporary);
         }
-        let Some(old) = replaced else { return Ok(()) };
-        remove_all(self.parent.as_fd(), &old)
-            .map_err(|cause| self.old_remains(Path::new(&old), cause))
+        Ok(())
     }
 
     fn old_remains(&self, old: &Path, cause: io::Error) -> SinkError {
@@ -474,7 +556,9 @@ impl FileSink {
     fn made(&self) -> (BorrowedFd<'_>, &OsStr) {
         match &self.layout {
             Layout::File(tree) => (tree.root(), OsStr::new(ONLY_FILE)),
-            Layout::Directory(_) | Layout::Several(_) => (self.parent.as_fd(), &self.temporary),
+            Layout::Unnamed(_) | Layout::Directory(_) | Layout::Several(_) => {
+                (self.parent.as_fd(), &self.temporary)
+            }
         }
     }
 
@@ -483,17 +567,16 @@ impl FileSink {
     }
 
     /// Where two names can't be exchanged: moves the old one aside, and back if that was in vain.
-    fn replace_in_two_steps(&self, replaced: &mut Option<OsString>) -> rustix::io::Result<()> {
+    fn replace_in_two_steps(&self) -> rustix::io::Result<Old> {
         let (parent, new) = (&self.parent, &self.name);
-        let aside = temporary_name(parent, new);
+        let aside = aside_name(parent, new);
         rustix::fs::renameat(parent, new, parent, &aside)?;
         let (from, old) = self.made();
         if let Err(cause) = rustix::fs::renameat(from, old, parent, new) {
             rustix::fs::renameat(parent, &aside, parent, new)?;
             return Err(cause);
         }
-        *replaced = Some(aside);
-        Ok(())
+        Ok(Old::Aside(aside))
     }
 
     fn failed(&self, doing: &'static str, number: usize, cause: io::Error) -> SinkError {
@@ -536,22 +619,20 @@ impl Drop for FileSink {
 }
 
 impl Layout {
-    /// Makes a directory under the temporary name: the image, or that which the only file is made in.
+    /// Makes a file without a name for an image of one file or, where that can't be and for others, a
+    /// directory under the temporary name: the image, or that in which the only file is made.
     fn make(index: &Index, parent: &OwnedFd, temporary: &OsStr) -> io::Result<Self> {
         let mut roots = index.files.iter().filter(|file| !file.path.contains(&b'/'));
         let only = match (roots.next(), roots.next()) {
             (Some(only), None) => Some(&only.kind),
             _ => None,
         };
-        rustix::fs::mkdirat(parent, temporary, Mode::RWXU)?;
-        let flags = TO_LOOK | OFlags::DIRECTORY;
-        let tree = match rustix::fs::openat(parent, temporary, flags, Mode::empty()) {
-            Ok(tree) => Beneath::new(tree),
-            Err(cause) => {
-                rustix::fs::unlinkat(parent, temporary, AtFlags::REMOVEDIR)?;
-                return Err(cause.into());
-            }
-        };
+        if let Some(FileKind::Regular { .. }) = only
+            && let Some(file) = unnamed(parent)
+        {
+            return Ok(Self::Unnamed(file));
+        }
+        let tree = Beneath::new(unfinished::make(parent, temporary)?);
         Ok(match only {
             Some(FileKind::Directory) => Self::Directory(tree),
             Some(_) => Self::File(tree),
@@ -559,10 +640,17 @@ impl Layout {
         })
     }
 
+    const fn shape(&self) -> Shape {
+        match self {
+            Self::Unnamed(_) | Self::File(_) => Shape::File,
+            Self::Directory(_) | Self::Several(_) => Shape::Tree,
+        }
+    }
+
     /// Where a file of the index is, relative to the target; empty for the target itself.
     fn place<'a>(&self, path: &'a [u8]) -> &'a [u8] {
         match self {
-            Self::File(_) => b"",
+            Self::Unnamed(_) | Self::File(_) => b"",
             Self::Several(_) => path,
             Self::Directory(_) => {
                 let slash = path.iter().position(|&byte| byte == b'/');
@@ -586,8 +674,40 @@ impl Layout {
                 tree.parent_of(place)
             }
             Self::File(tree) => Ok((tree.root(), OsStr::new(ONLY_FILE))),
-            Self::Directory(_) | Self::Several(_) => Ok((parent.as_fd(), temporary)),
+            Self::Unnamed(_) | Self::Directory(_) | Self::Several(_) => {
+                Ok((parent.as_fd(), temporary))
+            }
         }
+    }
+}
+
+/// The directory of a target, and the target's name in it.
+fn open_parent(target: &Path) -> Result<(OwnedFd, &OsStr), SinkError> {
+    let name = target
+        .file_name()
+        .ok_or_else(|| SinkError::Name(target.to_owned()))?;
+    let directory = match target.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
+    let parent = rustix::fs::open(directory, flags, Mode::empty())
+        .map_err(|cause| io_error("opening directory", directory, cause.into()))?;
+    Ok((parent, name))
+}
+
+/// Fails when the image of `index` can't be at `target`; returns the bytes that will be written.
+fn check_in(
+    parent: &OwnedFd,
+    index: &Index,
+    target: &Path,
+    options: SinkOptions,
+) -> Result<u64, SinkError> {
+    may_replace(parent, target, Shape::of(index), options.force)?;
+    let needed = bytes_to_write(index);
+    match free_bytes(parent) {
+        Some(free) if free < needed => Err(no_space(target, needed, free)),
+        _ => Ok(needed),
     }
 }
 
@@ -614,24 +734,27 @@ fn times(file: &FileEntry) -> Timestamps {
     }
 }
 
-/// A name beside `name` that is not taken.
-fn temporary_name(parent: &OwnedFd, name: &OsStr) -> OsString {
-    static SERIAL: AtomicU32 = AtomicU32::new(0);
-    /// Leaves room for the rest of the name within the 255 bytes that a name may have.
-    const KEPT: usize = 200;
-    let kept = name.as_bytes().get(..KEPT).unwrap_or(name.as_bytes());
-    loop {
-        let mut temporary = OsString::from(".");
-        temporary.push(OsStr::from_bytes(kept));
-        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-        temporary.push(format!(".ckpt-{}-{serial}", std::process::id()));
-        if !is_there(parent, &temporary) {
-            return temporary;
-        }
-    }
+/// A file without a name in a directory; `None` where there is no such thing, or no way to give it a
+/// name afterwards.
+fn unnamed(parent: &OwnedFd) -> Option<File> {
+    let mode = Mode::RUSR | Mode::WUSR;
+    let file = rustix::fs::openat(parent, ".", UNNAMED, mode).ok()?;
+    rustix::fs::stat(itself(file.as_fd())).ok()?;
+    Some(File::from(file))
 }
 
-fn is_there(parent: &OwnedFd, name: &OsStr) -> bool {
+/// Gives an unnamed file a name that is not taken.
+fn link(file: &File, directory: BorrowedFd<'_>, name: &OsStr) -> rustix::io::Result<()> {
+    let from = itself(file.as_fd());
+    rustix::fs::linkat(CWD, from, directory, name, AtFlags::SYMLINK_FOLLOW)
+}
+
+/// Another name of an open file.
+fn itself(file: BorrowedFd<'_>) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
+}
+
+pub(super) fn is_there(parent: &OwnedFd, name: &OsStr) -> bool {
     rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
 }
 

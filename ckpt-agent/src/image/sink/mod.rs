@@ -3,6 +3,9 @@
 
 mod files;
 mod output;
+mod picked;
+mod place;
+mod unfinished;
 
 use std::io;
 use std::path::PathBuf;
@@ -11,14 +14,17 @@ use codec::index::Index;
 
 pub use files::FileSink;
 pub use output::OutputSink;
+pub use picked::PickedSink;
+pub use place::place;
 
+use crate::core::pick::Pick;
 use crate::pipeline::decode::StreamSink;
 
 /// Where an image goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// To this path. An image of a single file or of a single directory gets this name; one of
-    /// several becomes a directory of this name that holds them.
+    /// To this path, and not into it: see [`place()`]. An image of a single file or of a single directory
+    /// gets this name; one of several becomes a directory of this name that holds them.
     Path(PathBuf),
     /// To standard output.
     Stdout,
@@ -27,7 +33,8 @@ pub enum Target {
 /// How an image is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SinkOptions {
-    /// Replace what is at the target, once the new image is whole.
+    /// Replace what is at the target, once the new image is whole: a file or a link by a file, a
+    /// directory by a tree.
     pub force: bool,
     /// Restore setuid and setgid bits.
     pub set_id_bits: bool,
@@ -39,6 +46,21 @@ pub enum SinkError {
     /// The target is there already.
     #[error("{0:?} exists; choose another with -o, or replace it with --force")]
     Exists(PathBuf),
+    /// What is at the target is not of the kind that `--force` replaces by this image.
+    #[error(
+        "{path:?} is {there}, which --force does not replace by {image}; choose another with -o"
+    )]
+    Unlike {
+        /// The target.
+        path: PathBuf,
+        /// What is there.
+        there: &'static str,
+        /// What the image is.
+        image: &'static str,
+    },
+    /// A directory is wanted, and is not there.
+    #[error("{0:?} is no directory")]
+    NoDirectory(PathBuf),
     /// A tree can't go to standard output.
     #[error("a tree can't be written to standard output; name a directory with -o")]
     TreeToStdout,
@@ -94,6 +116,8 @@ pub enum Sink {
     Files(Box<FileSink>),
     /// To standard output.
     Output(OutputSink),
+    /// Of the image only some files.
+    Picked(Box<PickedSink>),
 }
 
 impl Sink {
@@ -110,6 +134,30 @@ impl Sink {
             Target::Stdout => Ok(Self::Output(OutputSink::stdout(index)?)),
         }
     }
+
+    /// Begins writing what was picked of an image.
+    ///
+    /// # Errors
+    /// As [`Self::create`].
+    pub fn of_picked(
+        pick: &Pick,
+        target: &Target,
+        options: SinkOptions,
+    ) -> Result<Self, SinkError> {
+        let sink = PickedSink::create(pick, target, options)?;
+        Ok(Self::Picked(Box::new(sink)))
+    }
+
+    /// Fails as [`Self::create`] would because of what is at the target; makes nothing.
+    ///
+    /// # Errors
+    /// When the target exists, can't be there, or has no room.
+    pub fn check(index: &Index, target: &Target, options: SinkOptions) -> Result<(), SinkError> {
+        match target {
+            Target::Path(path) => FileSink::check(index, path, options),
+            Target::Stdout => OutputSink::stdout(index).map(|_| ()),
+        }
+    }
 }
 
 impl StreamSink for Sink {
@@ -120,6 +168,7 @@ impl StreamSink for Sink {
         match self {
             Self::Files(files) => files.advance(Run::Bytes(bytes)),
             Self::Output(output) => output.advance(Run::Bytes(bytes)),
+            Self::Picked(picked) => picked.write(bytes),
         }
     }
 
@@ -127,6 +176,7 @@ impl StreamSink for Sink {
         match self {
             Self::Files(files) => files.advance(Run::Zeros(count)),
             Self::Output(output) => output.advance(Run::Zeros(count)),
+            Self::Picked(picked) => picked.zeros(count),
         }
     }
 
@@ -134,6 +184,7 @@ impl StreamSink for Sink {
         match self {
             Self::Files(files) => files.read_back(offset, buffer),
             Self::Output(_) => Err(SinkError::TreeToStdout),
+            Self::Picked(picked) => picked.read_back(offset, buffer),
         }
     }
 
@@ -141,6 +192,7 @@ impl StreamSink for Sink {
         match self {
             Self::Files(files) => files.finish(),
             Self::Output(output) => output.finish(),
+            Self::Picked(picked) => picked.finish(),
         }
     }
 }

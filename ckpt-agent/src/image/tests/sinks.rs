@@ -102,51 +102,120 @@ fn a_target_that_appears_meanwhile_is_kept() {
     }
 }
 
+/// Something at a path that is to be replaced or to stay.
+type Old = fn(&Path);
+
+const OLD_FILE: Old = |path| fs::write(path, b"old").unwrap();
+const OLD_LINK: Old = |path| symlink("outside", path).unwrap();
+const OLD_TREE: Old = |path| {
+    fs::create_dir_all(path.join("old/older")).unwrap();
+    symlink("../../outside", path.join("old/link")).unwrap();
+    fs::write(path.join("old/file"), b"old").unwrap();
+    fs::set_permissions(path.join("old"), fs::Permissions::from_mode(0o0)).unwrap();
+};
+const OLD_PIPE: Old = |path| {
+    let made = std::process::Command::new("mkfifo").arg(path).status();
+    assert!(made.unwrap().success());
+};
+
 #[test]
-fn force_replaces_anything_once_the_new_image_is_whole() {
+fn force_replaces_like_with_like_once_the_new_image_is_whole() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("target");
     let outside = dir.path().join("outside");
     fs::create_dir(&outside).unwrap();
     fs::write(outside.join("kept"), b"kept").unwrap();
-    let olds: [fn(&Path); 3] = [
-        |path| fs::write(path, b"old").unwrap(),
-        |path| {
-            fs::create_dir_all(path.join("old/older")).unwrap();
-            symlink("../../outside", path.join("old/link")).unwrap();
-            fs::write(path.join("old/file"), b"old").unwrap();
-            fs::set_permissions(path.join("old"), fs::Permissions::from_mode(0o0)).unwrap();
-        },
-        |path| symlink("outside", path).unwrap(),
-    ];
-    for saved in [single(), tree()] {
-        for old in olds {
-            old(&path);
-            let before = fs::symlink_metadata(&path).unwrap().ino();
-            let target = Target::Path(path.clone());
-            let mut sink = Sink::create(&saved.index, &target, FORCE).unwrap();
-            saved.write_all(&mut sink).unwrap();
-            assert_eq!(fs::symlink_metadata(&path).unwrap().ino(), before);
-            sink.finish().unwrap();
-            let new = fs::symlink_metadata(&path).unwrap();
-            assert_eq!(new.is_dir(), saved.kind == ImageKind::Tree);
-            assert_eq!(names(dir.path()), ["outside", "target"]);
-            assert_eq!(names(&outside), ["kept"]);
-            if new.is_dir() {
-                fs::remove_dir_all(&path).unwrap();
-            } else {
-                fs::remove_file(&path).unwrap();
-            }
+    for (saved, old) in [
+        (single(), OLD_FILE),
+        (single(), OLD_LINK),
+        (tree(), OLD_TREE),
+    ] {
+        old(&path);
+        let before = fs::symlink_metadata(&path).unwrap().ino();
+        let target = Target::Path(path.clone());
+        let mut sink = Sink::create(&saved.index, &target, FORCE).unwrap();
+        saved.write_all(&mut sink).unwrap();
+        assert_eq!(fs::symlink_metadata(&path).unwrap().ino(), before);
+        sink.finish().unwrap();
+        let new = fs::symlink_metadata(&path).unwrap();
+        assert_eq!(new.is_dir(), saved.kind == ImageKind::Tree);
+        assert_eq!(names(dir.path()), ["outside", "target"]);
+        assert_eq!(names(&outside), ["kept"]);
+        if new.is_dir() {
+            fs::remove_dir_all(&path).unwrap();
+        } else {
+            assert!(fs::read(&path).unwrap() == saved.segments[0]);
+            fs::remove_file(&path).unwrap();
         }
     }
 }
 
 #[test]
-fn a_restore_that_is_given_up_leaves_nothing_and_the_old_one() {
+fn force_replaces_nothing_by_what_is_unlike() {
+    let cases = [
+        (single(), OLD_TREE),
+        (single(), OLD_PIPE),
+        (tree(), OLD_FILE),
+        (tree(), OLD_LINK),
+        (tree(), OLD_PIPE),
+    ];
+    for (saved, old) in cases {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("target");
+        fs::create_dir(dir.path().join("outside")).unwrap();
+        old(&path);
+        let before = fs::symlink_metadata(&path).unwrap().ino();
+        let refused = saved.restore(&path, FORCE).unwrap_err();
+        assert!(matches!(&refused, SinkError::Unlike { path: p, .. } if *p == path));
+        // What is put there while the image is written is not replaced either.
+        fs::rename(&path, dir.path().join("aside")).unwrap();
+        let target = Target::Path(path.clone());
+        let mut sink = Sink::create(&saved.index, &target, FORCE).unwrap();
+        saved.write_all(&mut sink).unwrap();
+        fs::rename(dir.path().join("aside"), &path).unwrap();
+        let refused = sink.finish().unwrap_err();
+        assert!(matches!(&refused, SinkError::Unlike { .. }), "{refused}");
+        assert_eq!(fs::symlink_metadata(&path).unwrap().ino(), before);
+        assert_eq!(names(dir.path()), ["outside", "target"]);
+    }
+}
+
+#[test]
+fn a_device_is_not_replaced() {
+    let device = Path::new("/dev/null");
+    let before = fs::metadata(device).unwrap().rdev();
+    let refused = single().restore(device, FORCE).unwrap_err();
+    assert!(refused.to_string().contains("is a device"), "{refused}");
+    assert_eq!(fs::metadata(device).unwrap().rdev(), before);
+}
+
+#[test]
+fn a_single_file_has_no_name_before_it_is_whole() {
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("target");
-    fs::write(&path, b"old").unwrap();
-    for saved in [single(), tree()] {
+    let target = Target::Path(dir.path().join("target"));
+    let saved = single();
+    let mut sink = Sink::create(&saved.index, &target, PLAIN).unwrap();
+    saved.write_all(&mut sink).unwrap();
+    let made = names(dir.path());
+    // Where the file system has no unnamed files it is in a directory of its own.
+    assert!(made.is_empty() || made[0].contains(".ckpt-"), "{made:?}");
+    assert!(made.is_empty() || !has_unnamed_files(dir.path()));
+    sink.finish().unwrap();
+    assert_eq!(names(dir.path()), ["target"]);
+}
+
+fn has_unnamed_files(dir: &Path) -> bool {
+    use rustix::fs::{Mode, OFlags};
+    rustix::fs::open(dir, OFlags::TMPFILE | OFlags::RDWR, Mode::RUSR).is_ok()
+}
+
+#[test]
+fn a_restore_that_is_given_up_leaves_nothing_and_the_old_one() {
+    for (saved, old) in [(single(), OLD_FILE), (tree(), OLD_TREE)] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("target");
+        old(&path);
+        let before = fs::symlink_metadata(&path).unwrap().ino();
         let target = Target::Path(path.clone());
         // Before the first byte, in the middle, before the end.
         for written in 0..=saved.segments.len() {
@@ -156,9 +225,9 @@ fn a_restore_that_is_given_up_leaves_nothing_and_the_old_one() {
             }
             drop(sink);
             assert_eq!(names(dir.path()), ["target"]);
+            assert_eq!(fs::symlink_metadata(&path).unwrap().ino(), before);
         }
     }
-    assert_eq!(fs::read(&path).unwrap(), b"old");
 }
 
 #[test]
@@ -349,7 +418,7 @@ fn what_is_mounted_in_a_replaced_directory_is_not_emptied() {
         return;
     }
     fs::write(path.join("mounted/precious"), b"precious").unwrap();
-    let restored = single().restore(&path, FORCE);
+    let restored = tree().restore(&path, FORCE);
     let Err(SinkError::OldRemains { old, .. }) = restored else {
         panic!("{restored:?}");
     };
@@ -360,7 +429,7 @@ fn what_is_mounted_in_a_replaced_directory_is_not_emptied() {
         .status();
     assert!(unmounted.is_ok_and(|status| status.success()));
     assert_eq!(kept.unwrap(), b"precious");
-    assert_eq!(fs::read(&path).unwrap().len(), SEGMENT_BYTES);
+    assert_eq!(fs::read(path.join("a")).unwrap().len(), SEGMENT_BYTES);
 }
 
 /// Memory that a test can look into while a sink writes to it.

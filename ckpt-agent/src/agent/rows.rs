@@ -1,0 +1,425 @@
+//! Fetches rows of a checkpoint from its holders.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use bytes::Bytes;
+use codec::ShardIndex;
+use codec::decode::{DecodeError, RowDecoder};
+use codec::encode::row_bytes_max;
+use codec::geometry::SEGMENT_BYTES;
+use codec::index::{Index, StoredSegment};
+use codec::manifest::Summary;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::{Duration, Instant};
+
+use super::Agent;
+use crate::core::restore::{
+    FetchId, RestoreAction, RestoreEvent, RestoreLimits, RestoreOutcome, RestorePlan,
+    RestoreSession,
+};
+use crate::core::{Fault, HostIndex, Millis};
+use crate::inventory::KnownCheckpoint;
+use crate::pipeline::decode::{self, RowBlocks};
+use crate::report::{Failure, HostNote, SourceBytes};
+use crate::transfer::get::BlockReader;
+use crate::transfer::sources::SourceMeter;
+
+/// Rows that are asked for at once: about a megabyte from each host.
+const BATCH_ROWS: u64 = 4;
+
+/// Requests that take longer than this may be hedged.
+const HEDGE_MS: u64 = 500;
+
+/// Failures after which a host that could come back is given up.
+const STRIKES_MAX: u32 = 4;
+
+/// How long a driver waits at most before it looks again.
+const LOOK_PERIOD: Duration = Duration::from_millis(200);
+
+/// Why a checkpoint was not restored.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// An older one may still be.
+    Unrestorable {
+        /// Why.
+        reason: String,
+        /// What hosts had to do with it.
+        notes: Vec<HostNote>,
+    },
+    /// No other would be, either.
+    Fatal(Failure),
+}
+
+impl Stop {
+    pub(super) fn unrestorable(reason: impl Into<String>) -> Self {
+        Self::Unrestorable {
+            reason: reason.into(),
+            notes: Vec::new(),
+        }
+    }
+}
+
+impl Agent {
+    /// Reads the index of a checkpoint.
+    pub(super) async fn read_index(
+        &self,
+        known: &KnownCheckpoint,
+        summary: &Summary,
+        reader: &BlockReader,
+    ) -> Result<Index, Stop> {
+        let public = known.manifest.public();
+        let first = public.rows - summary.index.len() as u64;
+        let bytes = self
+            .read_rows(known, summary, reader, first, &summary.index)
+            .await?;
+        // Decoding and checking the index of a large image takes a while.
+        let index = tokio::task::spawn_blocking(move || Index::decode(&bytes)).await;
+        match index {
+            Ok(Ok(index)) => Ok(index),
+            Ok(Err(cause)) => Err(Stop::unrestorable(cause.to_string())),
+            Err(cause) => Err(Stop::unrestorable(cause.to_string())),
+        }
+    }
+
+    /// Reads rows of a checkpoint from `first` on that the summary describes.
+    pub(super) async fn read_rows(
+        &self,
+        known: &KnownCheckpoint,
+        summary: &Summary,
+        reader: &BlockReader,
+        first: u64,
+        rows: &[StoredSegment],
+    ) -> Result<Vec<u8>, Stop> {
+        let public = known.manifest.public();
+        let end = first + rows.len() as u64;
+        let mut decoder = RowDecoder::new(public.redundancy, public.sealer(&summary.data_key));
+        let mut parts: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+        let mut failed: Option<DecodeError> = None;
+        let wanted = first..end;
+        let mut driver = Driver::new(self, known, reader, vec![wanted], 1);
+        let outcome = loop {
+            match driver.next().await {
+                Step::Decode(blocks) => {
+                    let row = blocks.row;
+                    let stored = usize::try_from(row - first)
+                        .ok()
+                        .and_then(|at| rows.get(at));
+                    let given: Vec<_> = blocks.blocks.iter().map(|(s, b)| (*s, &**b)).collect();
+                    let mut raw = Vec::new();
+                    if let Some(stored) = stored {
+                        match decoder.decode(row, stored, None, &given, &mut raw) {
+                            Ok(_) => {
+                                parts.insert(row, raw);
+                            }
+                            Err(cause) => failed = Some(cause),
+                        }
+                    }
+                    driver.tell(RestoreEvent::Consumed(row));
+                }
+                Step::Wait => {}
+                Step::Ended(outcome) => break outcome,
+            }
+        };
+        if let Some(cause) = failed {
+            return Err(Stop::unrestorable(format!("index: {cause}")));
+        }
+        if let RestoreOutcome::Lost { row, good, needed } = outcome {
+            return Err(driver.lost(row, good, needed));
+        }
+        Ok(parts.into_values().flatten().collect())
+    }
+}
+
+enum Event {
+    Session(RestoreEvent),
+    Block(FetchId, u64, ShardIndex, Bytes),
+}
+
+/// What a driver wants its owner to do.
+pub(super) enum Step {
+    /// Decode this row, and tell when it is consumed.
+    Decode(RowBlocks),
+    /// Nothing; call again.
+    Wait,
+    /// It is over.
+    Ended(RestoreOutcome),
+}
+
+/// Fetches rows of the base for the decoding threads.
+pub(super) struct BaseFeed<'a> {
+    pool: Option<decode::DecodePool>,
+    pub(super) driver: Driver<'a>,
+    /// Rows of these that are being decoded or wait to be used.
+    pending: BTreeSet<u64>,
+}
+
+impl<'a> BaseFeed<'a> {
+    pub(super) const fn new(pool: decode::DecodePool, driver: Driver<'a>) -> Self {
+        Self {
+            pool: Some(pool),
+            driver,
+            pending: BTreeSet::new(),
+        }
+    }
+
+    /// All rows up to this one are used.
+    pub(super) fn used(&mut self, row: u64) {
+        let left = self.pending.split_off(&(row + 1));
+        for row in std::mem::replace(&mut self.pending, left) {
+            self.driver.tell(RestoreEvent::Consumed(row));
+        }
+    }
+}
+
+/// Feeds the rows of the base, if there is one, for as long as it is polled; returns only when they
+/// can't be had.
+pub(super) async fn feed(base: &mut Option<BaseFeed<'_>>) -> Stop {
+    let Some(base) = base else {
+        return std::future::pending().await;
+    };
+    loop {
+        match base.driver.next().await {
+            Step::Decode(blocks) => {
+                base.pending.insert(blocks.row);
+                if let Some(pool) = &base.pool {
+                    pool.push(blocks);
+                }
+            }
+            Step::Wait => {}
+            Step::Ended(RestoreOutcome::Lost { row, good, needed }) => {
+                return base.driver.lost(row, good, needed);
+            }
+            Step::Ended(RestoreOutcome::Done) => {
+                base.pool = None;
+                return std::future::pending().await;
+            }
+        }
+    }
+}
+
+/// These rows as runs without a gap.
+pub(super) fn runs(rows: &BTreeSet<u64>) -> Vec<Range<u64>> {
+    let mut runs: Vec<Range<u64>> = Vec::new();
+    for row in rows {
+        match runs.last_mut() {
+            Some(run) if run.end == *row => run.end += 1,
+            _ => runs.push(*row..row + 1),
+        }
+    }
+    runs
+}
+
+pub(super) fn fetched_bytes(driver: &Driver<'_>, base: Option<&Driver<'_>>) -> u64 {
+    driver.fetched_bytes() + base.map_or(0, Driver::fetched_bytes)
+}
+
+/// Bytes from each host, for the image and its base together.
+pub(super) fn sources(driver: &Driver<'_>, base: Option<&Driver<'_>>) -> Vec<SourceBytes> {
+    let mut all = driver.sources();
+    for more in base.map(Driver::sources).unwrap_or_default() {
+        match all.iter_mut().find(|one| one.host == more.host) {
+            Some(one) => one.bytes += more.bytes,
+            None => all.push(more),
+        }
+    }
+    all
+}
+
+/// Runs one restore session against the network.
+pub(super) struct Driver<'a> {
+    agent: &'a Agent,
+    reader: BlockReader,
+    pub(super) session: RestoreSession,
+    started: Instant,
+    events: mpsc::UnboundedReceiver<Event>,
+    sender: mpsc::UnboundedSender<Event>,
+    fetches: BTreeMap<FetchId, (HostIndex, JoinHandle<()>)>,
+    /// Blocks of rows that were asked for and are not decoded; what comes later is not kept.
+    blocks: BTreeMap<u64, BTreeMap<ShardIndex, Bytes>>,
+    /// First row that was never asked for.
+    unasked: u64,
+    meter: SourceMeter,
+}
+
+impl<'a> Driver<'a> {
+    pub(super) fn new(
+        agent: &'a Agent,
+        known: &KnownCheckpoint,
+        reader: &BlockReader,
+        rows: Vec<Range<u64>>,
+        shares: u64,
+    ) -> Self {
+        let redundancy = known.manifest.public().redundancy;
+        // A row in flight is its blocks, perhaps hedged, and its decoded segment.
+        let per_row = (row_bytes_max(redundancy) + SEGMENT_BYTES) as u64;
+        let window_rows = (agent.resources.memory_bytes * 3 / 4 / shares / per_row).max(1);
+        let plan = RestorePlan {
+            data: redundancy.data(),
+            rows,
+            sources: known.holders.clone(),
+            limits: RestoreLimits {
+                window_rows,
+                batch_rows: BATCH_ROWS.min(window_rows),
+                hedge_ms: HEDGE_MS + agent.resources.patience_ms(redundancy),
+                stall_ms: 10_000 + agent.resources.patience_ms(redundancy),
+                strikes_max: STRIKES_MAX,
+            },
+        };
+        let (sender, events) = mpsc::unbounded_channel();
+        Self {
+            agent,
+            reader: reader.clone(),
+            session: RestoreSession::new(plan, Millis(0)),
+            started: Instant::now(),
+            events,
+            sender,
+            fetches: BTreeMap::new(),
+            blocks: BTreeMap::new(),
+            unasked: 0,
+            meter: SourceMeter::default(),
+        }
+    }
+
+    pub(super) fn tell(&mut self, event: RestoreEvent) {
+        let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.session.handle(Millis(now), event);
+    }
+
+    /// Goes on until there is something for the owner to do. May be dropped and called again.
+    pub(super) async fn next(&mut self) -> Step {
+        while let Some(action) = self.session.poll_action() {
+            match action {
+                RestoreAction::Fetch {
+                    fetch,
+                    shard,
+                    host,
+                    rows,
+                } => self.fetch(fetch, shard, host, rows),
+                RestoreAction::Cancel(fetch) => {
+                    if let Some(task) = self.end(fetch) {
+                        task.abort();
+                    }
+                }
+                RestoreAction::Decode(row, shards) => {
+                    let mut blocks = self.blocks.remove(&row).unwrap_or_default();
+                    blocks.retain(|shard, _| shards.contains(shard));
+                    return Step::Decode(RowBlocks {
+                        row,
+                        blocks: blocks.into_iter().collect(),
+                    });
+                }
+            }
+        }
+        if let Some(outcome) = self.session.outcome() {
+            return Step::Ended(outcome.clone());
+        }
+        let wake = self.session.next_deadline().map_or_else(
+            || Instant::now() + LOOK_PERIOD,
+            |at| self.started + Duration::from_millis(at.0),
+        );
+        tokio::select! {
+            biased;
+            event = self.events.recv() => {
+                if let Some(event) = event {
+                    self.happen(event);
+                }
+            }
+            () = tokio::time::sleep_until(wake) => self.tell(RestoreEvent::Tick),
+        }
+        Step::Wait
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Block(fetch, row, shard, block) => {
+                // What was cancelled may still have been on its way.
+                let Some((host, _)) = self.fetches.get(&fetch) else {
+                    return;
+                };
+                self.meter.got(*host, block.len() as u64);
+                if let Some(blocks) = self.blocks.get_mut(&row) {
+                    blocks.insert(shard, block);
+                }
+                self.tell(RestoreEvent::Block(fetch, row));
+            }
+            Event::Session(event) => {
+                if let RestoreEvent::Done(fetch) | RestoreEvent::Failed(fetch, _) = &event {
+                    self.end(*fetch);
+                }
+                self.tell(event);
+            }
+        }
+    }
+
+    fn end(&mut self, fetch: FetchId) -> Option<JoinHandle<()>> {
+        let (host, task) = self.fetches.remove(&fetch)?;
+        self.meter.end(host, self.started.elapsed());
+        Some(task)
+    }
+
+    fn fetch(&mut self, fetch: FetchId, shard: ShardIndex, host: HostIndex, rows: Range<u64>) {
+        for row in rows.clone().filter(|row| *row >= self.unasked) {
+            self.blocks.insert(row, BTreeMap::new());
+        }
+        self.unasked = self.unasked.max(rows.end);
+        let (reader, sender) = (self.reader.clone(), self.sender.clone());
+        let task = tokio::spawn(async move {
+            let blocks = sender.clone();
+            let tell = move |row, block| {
+                // Fails only when the restore is over.
+                let _ = blocks.send(Event::Block(fetch, row, shard, block));
+            };
+            let event = match reader.blocks(shard, host, rows, tell).await {
+                Ok(()) => RestoreEvent::Done(fetch),
+                Err(fault) => RestoreEvent::Failed(fetch, fault),
+            };
+            let _ = sender.send(Event::Session(event));
+        });
+        self.meter.begin(host, self.started.elapsed());
+        self.fetches.insert(fetch, (host, task));
+    }
+
+    fn fetched_bytes(&self) -> u64 {
+        self.meter.bytes().map(|(_, bytes)| bytes).sum()
+    }
+
+    fn sources(&self) -> Vec<SourceBytes> {
+        self.meter
+            .bytes()
+            .map(|(host, bytes)| SourceBytes {
+                host: self.agent.hosts.name(host).to_owned(),
+                bytes,
+            })
+            .collect()
+    }
+
+    pub(super) fn lost(&self, row: u64, good: usize, needed: usize) -> Stop {
+        let mut seen: Vec<&(HostIndex, Fault)> = Vec::new();
+        for fault in self.session.faults().iter().rev() {
+            if seen.iter().all(|(host, _)| *host != fault.0) {
+                seen.push(fault);
+            }
+        }
+        Stop::Unrestorable {
+            reason: format!("row {row}: {good} good blocks found, {needed} needed"),
+            notes: seen
+                .into_iter()
+                .map(|(host, fault)| self.agent.note(*host, fault))
+                .collect(),
+        }
+    }
+}
+
+impl Drop for Driver<'_> {
+    fn drop(&mut self) {
+        for (host, task) in std::mem::take(&mut self.fetches).into_values() {
+            self.meter.end(host, self.started.elapsed());
+            task.abort();
+        }
+        for (host, rate) in self.meter.rates() {
+            self.agent.learn_rate(host, rate);
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! Commands that see what retired keys saved, too, and can remove it.
+
+use std::sync::Arc;
+
+use codec::{JobId, Version};
+
+use super::{Connected, Said, agent_for, done, heard, identity, verify_status, which};
+use crate::agent::{Agent, Depth, ForgetWhich, RestoreRequest, Which};
+use crate::cancel::Cancel;
+use crate::cli::args::{Command, ForgetChoice, Global};
+use crate::report::{
+    ExitStatus, Failure, ForgetReport, GcReport, HostNote, ListReport, Observer, RestoreReport,
+    VerifyReport,
+};
+
+/// What to verify.
+struct Verify {
+    job: Option<JobId>,
+    version: Option<Version>,
+    depth: Depth,
+}
+
+/// The present key and the retired ones that can still be used, newest first.
+pub(super) struct AnyKey<'a> {
+    present: &'a Agent,
+    retired: Vec<Agent>,
+}
+
+impl<'a> AnyKey<'a> {
+    /// All keys of this connection's owner. A key that a command prints has no earlier ones beside it.
+    pub(super) async fn of(global: &Global, connected: &'a Connected) -> Self {
+        let mut retired = Vec::new();
+        if global.key_command.is_none() {
+            for identity in identity::retired(&connected.files) {
+                match agent_for(global, &connected.grid, &identity).await {
+                    Ok(agent) => retired.push(agent),
+                    Err(cause) => tracing::warn!(%cause, "a retired key is left out"),
+                }
+            }
+        }
+        Self {
+            present: &connected.agent,
+            retired,
+        }
+    }
+
+    /// Says goodbye with the retired keys.
+    pub(super) async fn close(self) {
+        for agent in self.retired {
+            agent.close().await;
+        }
+    }
+
+    /// Carries a command out that looks at checkpoints or removes them.
+    pub(super) async fn run(
+        &self,
+        command: Command,
+        observer: Arc<dyn Observer>,
+        cancel: Cancel,
+    ) -> Result<Said, Failure> {
+        match command {
+            Command::Restore(restore) => {
+                let request = super::restore_request(restore);
+                restored(self.restore(&request, &observer, &cancel).await?)
+            }
+            Command::List { job } => done(self.list(job.as_ref()).await?),
+            Command::Show { job, version } => self.show(&job, which(version)).await,
+            Command::Verify {
+                job,
+                version,
+                read_data,
+                sample,
+            } => {
+                let depth = match (read_data, sample) {
+                    (true, _) => Depth::All,
+                    (false, Some(blocks)) => Depth::Sample(blocks),
+                    (false, None) => Depth::Tables,
+                };
+                let verify = Verify {
+                    job,
+                    version,
+                    depth,
+                };
+                let report = self.verify(&verify, &observer, &cancel).await?;
+                let status = verify_status(&report);
+                Ok((Box::new(report), status))
+            }
+            Command::Forget(forget) => {
+                let which = forget_which(&forget.which);
+                heard(self.forget(&forget.job, which).await?, |one| &one.unheard)
+            }
+            Command::Gc { dry_run, keep } => {
+                heard(self.gc(keep, dry_run).await?, |one| &one.unheard)
+            }
+            _ => Err(Failure::new(ExitStatus::Usage, "not a command for any key")),
+        }
+    }
+
+    /// Restores what the present key saved or, if that is nothing, what a retired one did.
+    async fn restore(
+        &self,
+        request: &RestoreRequest,
+        observer: &Arc<dyn Observer>,
+        cancel: &Cancel,
+    ) -> Result<RestoreReport, Failure> {
+        let restore = |agent: &Agent| {
+            let (agent, request) = (agent.clone(), request.clone());
+            let (observer, cancel) = (Arc::clone(observer), cancel.clone());
+            async move { agent.restore(request, observer, cancel).await }
+        };
+        let first = restore(self.present).await;
+        if !is_nothing(&first) {
+            return first;
+        }
+        for agent in &self.retired {
+            let restored = restore(agent).await;
+            if !is_nothing(&restored) {
+                return restored;
+            }
+        }
+        first
+    }
+
+    /// # Errors
+    /// When a job is named that has no checkpoint, as with all other commands for a job.
+    async fn list(&self, job: Option<&JobId>) -> Result<ListReport, Failure> {
+        let mut all = self.present.list(job).await?;
+        for agent in &self.retired {
+            let Ok(mut more) = agent.list(job).await else {
+                continue;
+            };
+            for one in &mut more.checkpoints {
+                one.retired = true;
+            }
+            all.checkpoints.extend(more.checkpoints);
+            merge(&mut all.silent, more.silent);
+        }
+        if let Some(job) = job.filter(|_| all.checkpoints.is_empty()) {
+            let message = format!("cannot list job {job}: no checkpoint");
+            let mut failure = Failure::new(ExitStatus::NotFound, message).next("ckpt list");
+            failure.hosts = all.silent;
+            return Err(failure);
+        }
+        let checkpoints = &mut all.checkpoints;
+        checkpoints
+            .sort_by(|a, b| (&a.job, !a.retired, a.version).cmp(&(&b.job, !b.retired, b.version)));
+        Ok(all)
+    }
+
+    async fn show(&self, job: &JobId, which: Which) -> Result<Said, Failure> {
+        let first = self.present.show(job, which).await;
+        if !is_missing(&first) {
+            return done(first?);
+        }
+        for agent in &self.retired {
+            let shown = agent.show(job, which).await;
+            if let Ok(mut report) = shown {
+                report.checkpoint.retired = true;
+                return done(report);
+            }
+            if !is_missing(&shown) {
+                return done(shown?);
+            }
+        }
+        done(first?)
+    }
+
+    async fn verify(
+        &self,
+        wanted: &Verify,
+        observer: &Arc<dyn Observer>,
+        cancel: &Cancel,
+    ) -> Result<VerifyReport, Failure> {
+        let verify = |agent: &Agent| {
+            let (agent, cancel) = (agent.clone(), cancel.clone());
+            let observer = Arc::clone(observer);
+            let (job, version, depth) = (wanted.job.clone(), wanted.version, wanted.depth);
+            async move {
+                let job = job.as_ref();
+                agent.verify(job, version, depth, observer, cancel).await
+            }
+        };
+        let mut all = verify(self.present).await;
+        if all.is_err() && !is_missing(&all) {
+            return all;
+        }
+        for agent in &self.retired {
+            let more = verify(agent).await;
+            all = match (all, more) {
+                (Ok(mut all), Ok(more)) => {
+                    all.checkpoints.extend(more.checkpoints);
+                    all.gaps.extend(more.gaps);
+                    all.read_bytes += more.read_bytes;
+                    merge(&mut all.silent, more.silent);
+                    Ok(all)
+                }
+                (Err(_), Ok(more)) => Ok(more),
+                // A retired key may have been taken back.
+                (all, Err(_)) => all,
+            };
+        }
+        all
+    }
+
+    async fn forget(&self, job: &JobId, which: ForgetWhich) -> Result<ForgetReport, Failure> {
+        let mut all = self.present.forget(job, which).await;
+        if all.is_err() && !is_missing(&all) {
+            return all;
+        }
+        if let (ForgetWhich::Version(_), Ok(_)) = (which, &all) {
+            return all;
+        }
+        for agent in &self.retired {
+            let mut which = which;
+            if let ForgetWhich::Keep(keep) = which {
+                // The newest ones are the present key's.
+                let left = self.present.list(Some(job)).await?.checkpoints.len();
+                which =
+                    ForgetWhich::Keep(keep.saturating_sub(u32::try_from(left).unwrap_or(u32::MAX)));
+            }
+            let more = agent.forget(job, which).await;
+            all = match (all, more) {
+                (Ok(all), Ok(more)) => Ok(with_removed(all, more)),
+                (Err(_), Ok(more)) => Ok(more),
+                (Ok(mut all), Err(cause)) if cause.status != ExitStatus::NotFound => {
+                    let note = format!("what a retired key saved is still there: {cause}");
+                    all.notes.push(note);
+                    Ok(all)
+                }
+                (all, Err(_)) => all,
+            };
+        }
+        all
+    }
+
+    async fn gc(&self, keep: Option<u32>, dry_run: bool) -> Result<GcReport, Failure> {
+        let mut all = self.present.gc(keep, dry_run).await?;
+        for agent in &self.retired {
+            let Ok(more) = agent.gc(keep, dry_run).await else {
+                continue;
+            };
+            all.garbage.extend(more.garbage);
+            merge(&mut all.silent, more.silent);
+            merge(&mut all.unheard, more.unheard);
+        }
+        Ok(all)
+    }
+}
+
+fn with_removed(mut all: ForgetReport, more: ForgetReport) -> ForgetReport {
+    all.removed.extend(more.removed);
+    for note in more.notes {
+        if !all.notes.contains(&note) {
+            all.notes.push(note);
+        }
+    }
+    merge(&mut all.silent, more.silent);
+    merge(&mut all.unheard, more.unheard);
+    all
+}
+
+/// Adds what is said of hosts of which nothing was said.
+fn merge(notes: &mut Vec<HostNote>, more: Vec<HostNote>) {
+    for note in more {
+        if notes.iter().all(|one| one.host != note.host) {
+            notes.push(note);
+        }
+    }
+}
+
+fn forget_which(choice: &ForgetChoice) -> ForgetWhich {
+    match choice {
+        ForgetChoice {
+            version: Some(version),
+            ..
+        } => ForgetWhich::Version(*version),
+        ForgetChoice {
+            keep: Some(keep), ..
+        } => ForgetWhich::Keep(*keep),
+        ForgetChoice { .. } => ForgetWhich::All,
+    }
+}
+
+/// As promised, unless an older version was restored than the newest one that is known.
+fn restored(report: RestoreReport) -> Result<Said, Failure> {
+    let status = if report.version.is_some() && !report.skipped.is_empty() {
+        ExitStatus::Degraded
+    } else {
+        ExitStatus::Done
+    };
+    Ok((Box::new(report), status))
+}
+
+fn is_missing<T>(answer: &Result<T, Failure>) -> bool {
+    matches!(answer, Err(failure) if failure.status == ExitStatus::NotFound)
+}
+
+/// Whether there was nothing to restore.
+fn is_nothing(restored: &Result<RestoreReport, Failure>) -> bool {
+    match restored {
+        Ok(report) => report.version.is_none(),
+        Err(_) => is_missing(restored),
+    }
+}

@@ -1,0 +1,320 @@
+//! Chooses files of an image by patterns, and what of the image stream is needed for them.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+use codec::SegmentHash;
+use codec::compress::Method;
+use codec::index::{FileEntry, FileKind, Index, SegmentEntry, StoredSegment};
+
+use super::glob::Glob;
+
+/// Which segments of an image are wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Wanted {
+    /// All.
+    #[default]
+    All,
+    /// Those whose number is true here.
+    Some(Arc<[bool]>),
+}
+
+impl Wanted {
+    /// Whether the segment with this number is wanted.
+    pub fn has(&self, number: usize) -> bool {
+        match self {
+            Self::All => true,
+            Self::Some(wanted) => wanted.get(number).copied().unwrap_or(false),
+        }
+    }
+
+    /// The segments of an index that are wanted, with their numbers, from number `first` on.
+    pub fn segments<'a>(
+        &'a self,
+        index: &'a Index,
+        first: usize,
+    ) -> impl Iterator<Item = (usize, &'a SegmentEntry)> {
+        let all = index.segments.iter().enumerate().skip(first);
+        all.filter(|(number, _)| self.has(*number))
+    }
+
+    /// The rows that are wanted of a checkpoint with this index, ascending.
+    pub fn rows(&self, index: &Index) -> BTreeSet<u64> {
+        let with_rows = index.segments.iter().enumerate();
+        let with_rows = with_rows.filter(|(_, segment)| segment.row().is_some());
+        let numbered = (0..).zip(with_rows);
+        let wanted = numbered.filter(|(_, (number, _))| self.has(*number));
+        wanted.map(|(row, _)| row).collect()
+    }
+
+    /// The rows that are wanted of its base, ascending.
+    pub fn base_rows(&self, index: &Index) -> BTreeSet<u64> {
+        let parts = self.segments(index, 0);
+        let parts = parts.filter_map(|(_, segment)| segment.of_base());
+        parts.map(|(row, _, _)| row).collect()
+    }
+}
+
+/// What was chosen of an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pick {
+    /// The image of what was chosen: as if nothing else had been saved.
+    pub index: Index,
+    /// Which segments of the whole image it needs.
+    pub wanted: Wanted,
+    /// Where in the whole image's stream these begin, in order.
+    pub begins: Vec<u64>,
+    /// The parts of that stream which are its own, ascending.
+    pub parts: Vec<Range<u64>>,
+    /// The parts of that stream of which wanted segments are made.
+    pub sources: Vec<Range<u64>>,
+}
+
+impl Pick {
+    /// Chooses the files of `index` that one of `globs` names, and all below directories that are named.
+    /// A single glob without wildcards gives what it names, as if only that had been saved; otherwise
+    /// the directories above come, too.
+    ///
+    /// # Errors
+    /// The number of a glob that names nothing.
+    pub fn of(index: &Index, globs: &[Glob]) -> Result<Self, usize> {
+        let chosen = choose(index, globs)?;
+        let prefix = match globs {
+            [only] => only
+                .literal()
+                .map(|path| path.len() - last_component(path).len()),
+            _ => None,
+        };
+        let files = Files::new(index, &chosen, prefix);
+        let parts = merged(files.parts);
+        let starts = starts(index);
+        let (wanted, sources) = wanted(index, &starts, &parts);
+        let numbers = (0..wanted.len()).filter(|number| wanted.get(*number) == Some(&true));
+        let begins = numbers.filter_map(|number| starts.get(number).copied());
+        Ok(Self {
+            index: Index {
+                segments: sizes(index, &starts, &parts),
+                files: files.entries,
+            },
+            begins: begins.collect(),
+            wanted: Wanted::Some(wanted.into()),
+            parts,
+            sources,
+        })
+    }
+}
+
+fn last_component(path: &[u8]) -> &[u8] {
+    path.rsplit(|&byte| byte == b'/').next().unwrap_or(path)
+}
+
+fn parent_of(path: &[u8]) -> Option<&[u8]> {
+    let slash = path.iter().rposition(|&byte| byte == b'/')?;
+    path.get(..slash)
+}
+
+/// Which files are named, themselves or by a directory above.
+fn choose(index: &Index, globs: &[Glob]) -> Result<Vec<bool>, usize> {
+    let mut hits = vec![false; globs.len()];
+    let mut above: BTreeSet<&[u8]> = BTreeSet::new();
+    let mut chosen = Vec::with_capacity(index.files.len());
+    for file in &index.files {
+        let mut is_named = false;
+        for (glob, hit) in globs.iter().zip(&mut hits) {
+            if glob.matches(&file.path) {
+                (is_named, *hit) = (true, true);
+            }
+        }
+        let is_below = parent_of(&file.path).is_some_and(|parent| above.contains(parent));
+        let is_chosen = is_named || is_below;
+        if is_chosen && file.kind == FileKind::Directory {
+            above.insert(&file.path);
+        }
+        chosen.push(is_chosen);
+    }
+    match hits.iter().position(|hit| !hit) {
+        Some(glob) => Err(glob),
+        None => Ok(chosen),
+    }
+}
+
+/// Files that were chosen, and the parts of the whole image's stream which they hold, in their order.
+struct Files {
+    entries: Vec<FileEntry>,
+    parts: Vec<Range<u64>>,
+}
+
+impl Files {
+    /// Directories come first, so that a file can stand where its bytes are in the stream although it was
+    /// saved as a later hard link. `prefix` bytes of each path are left out; without it, directories
+    /// above come along.
+    fn new(index: &Index, chosen: &[bool], prefix: Option<usize>) -> Self {
+        let is_chosen = |number: usize| chosen.get(number) == Some(&true);
+        let named = |file: &FileEntry| {
+            let mut file = file.clone();
+            file.path.drain(..prefix.unwrap_or(0).min(file.path.len()));
+            file
+        };
+        let mut above: BTreeSet<&[u8]> = BTreeSet::new();
+        let all = index.files.iter().enumerate();
+        for (_, file) in all.clone().filter(|(number, _)| is_chosen(*number)) {
+            let mut path: &[u8] = &file.path;
+            while let Some(parent) = parent_of(path).filter(|_| prefix.is_none()) {
+                above.insert(parent);
+                path = parent;
+            }
+        }
+        let is_directory = |file: &FileEntry| file.kind == FileKind::Directory;
+        let directories = all.clone().filter(|(number, file)| {
+            is_directory(file) && (is_chosen(*number) || above.contains(file.path.as_slice()))
+        });
+        let mut files = Self {
+            entries: directories.map(|(_, file)| named(file)).collect(),
+            parts: Vec::new(),
+        };
+        let heirs = heirs(index, &is_chosen);
+        let mut places: BTreeMap<usize, u64> = BTreeMap::new();
+        let mut offset = 0;
+        for (number, file) in all.filter(|(_, file)| !is_directory(file)) {
+            let begin = offset;
+            offset += stream_bytes(file);
+            let heir = heirs.get(&number).and_then(|heir| index.files.get(*heir));
+            let mut entry = match (&file.kind, is_chosen(number), heir) {
+                (FileKind::HardLink { file: of }, true, _) => {
+                    let of = usize::try_from(*of).unwrap_or(usize::MAX);
+                    if heirs.get(&of) == Some(&number) {
+                        continue;
+                    }
+                    let Some(place) = places.get(&of) else {
+                        continue;
+                    };
+                    let mut link = named(file);
+                    link.kind = FileKind::HardLink { file: *place };
+                    files.entries.push(link);
+                    continue;
+                }
+                (_, true, _) => named(file),
+                (_, false, Some(heir)) => named(heir),
+                (_, false, None) => continue,
+            };
+            entry.kind = file.kind.clone();
+            places.insert(number, files.entries.len() as u64);
+            files.entries.push(entry);
+            files.parts.push(begin..offset);
+        }
+        files
+    }
+}
+
+/// Of files that were not chosen, though hard links to them were: the first of these.
+fn heirs(index: &Index, is_chosen: &impl Fn(usize) -> bool) -> BTreeMap<usize, usize> {
+    let mut heirs = BTreeMap::new();
+    for (number, file) in index.files.iter().enumerate() {
+        let FileKind::HardLink { file: of } = file.kind else {
+            continue;
+        };
+        let of = usize::try_from(of).unwrap_or(usize::MAX);
+        if is_chosen(number) && !is_chosen(of) {
+            heirs.entry(of).or_insert(number);
+        }
+    }
+    heirs
+}
+
+fn stream_bytes(file: &FileEntry) -> u64 {
+    match &file.kind {
+        FileKind::Regular { extents, .. } => extents.iter().map(|extent| extent.len).sum(),
+        _ => 0,
+    }
+}
+
+/// The same, those that touch or overlap as one, in order, without empty ones.
+fn merged(mut parts: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    parts.retain(|part| !part.is_empty());
+    parts.sort_unstable_by_key(|part| part.start);
+    let mut all: Vec<Range<u64>> = Vec::with_capacity(parts.len());
+    for part in parts {
+        match all.last_mut() {
+            Some(last) if part.start <= last.end => last.end = last.end.max(part.end),
+            _ => all.push(part),
+        }
+    }
+    all
+}
+
+/// Where in the stream each segment begins.
+fn starts(index: &Index) -> Vec<u64> {
+    let mut offset = 0;
+    let begin = |segment: &SegmentEntry| {
+        let begin = offset;
+        offset += segment.bytes();
+        begin
+    };
+    index.segments.iter().map(begin).collect()
+}
+
+/// The numbers of the segments that overlap a part of the stream.
+fn overlapping(starts: &[u64], part: &Range<u64>) -> Range<usize> {
+    let first = starts.partition_point(|start| *start <= part.start);
+    let end = starts.partition_point(|start| *start < part.end);
+    first.saturating_sub(1)..end
+}
+
+/// Which segments are needed for these parts of the stream, and the parts of which those are made that
+/// this image has already.
+fn wanted(index: &Index, starts: &[u64], parts: &[Range<u64>]) -> (Vec<bool>, Vec<Range<u64>>) {
+    let mut wanted = vec![false; index.segments.len()];
+    let want = |wanted: &mut Vec<bool>, part: &Range<u64>| {
+        if let Some(some) = wanted.get_mut(overlapping(starts, part)) {
+            some.fill(true);
+        }
+    };
+    for part in parts {
+        want(&mut wanted, part);
+    }
+    let mut sources = Vec::new();
+    // What a segment is made of lies before it.
+    for (number, segment) in index.segments.iter().enumerate().rev() {
+        if let (SegmentEntry::Shared { offset, patch }, Some(true)) = (segment, wanted.get(number))
+        {
+            let source = *offset..*offset + u64::from(patch.len);
+            want(&mut wanted, &source);
+            sources.push(source);
+        }
+    }
+    (wanted, merged(sources))
+}
+
+/// Segments that say how many bytes of these parts have to be written, and how many are zeros.
+fn sizes(index: &Index, starts: &[u64], parts: &[Range<u64>]) -> Vec<SegmentEntry> {
+    let mut sizes = Index::default();
+    for part in parts {
+        for number in overlapping(starts, part) {
+            let (Some(segment), Some(start)) = (index.segments.get(number), starts.get(number))
+            else {
+                continue;
+            };
+            let end = (start + segment.bytes()).min(part.end);
+            let bytes = end.saturating_sub(part.start.max(*start));
+            sizes.push_segment(match segment {
+                SegmentEntry::Zero { .. } => SegmentEntry::Zero { bytes },
+                _ => {
+                    let len = u32::try_from(bytes).unwrap_or(u32::MAX);
+                    SegmentEntry::Stored {
+                        stored: StoredSegment {
+                            raw_len: len,
+                            stored_len: len,
+                            method: Method::Raw,
+                        },
+                        hash: SegmentHash([0; 32]),
+                    }
+                }
+            });
+        }
+    }
+    sizes.segments
+}

@@ -1,0 +1,239 @@
+//! Directories in which images are made before they get their names. One that a killed program left
+//! behind is removed by the next restore beside it.
+//!
+//! ```text
+//! .NAME.ckpt-MACHINE-PID-N    an image that is being made, locked by who makes it
+//! .NAME.ckpt-old-PID-N        what was at the target while the new one is put there
+//! ```
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags, Stat, flock};
+use rustix::io::Errno;
+use rustix::process::{Pid, geteuid, test_kill_process};
+
+use super::files::is_there;
+use crate::image::beneath::remove_all;
+
+/// Between the name of the target and the rest.
+const MARK: &str = ".ckpt-";
+
+/// How long who makes a directory waits for a restore that looks whether it is still in use.
+const LOCK_TRIES: u32 = 100;
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
+
+/// An empty directory that is younger may belong to somebody who has not locked it yet.
+const YOUNG: Duration = Duration::from_secs(10);
+
+const TO_LOOK: OFlags = OFlags::RDONLY
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC)
+    .union(OFlags::DIRECTORY);
+
+/// A name beside `name` for what is being made, that is not taken.
+pub(super) fn temporary_name(parent: &OwnedFd, name: &OsStr) -> OsString {
+    name_beside(parent, name, machine())
+}
+
+/// A name beside `name` for the old one, that is not taken. Nobody removes it by its name.
+pub(super) fn aside_name(parent: &OwnedFd, name: &OsStr) -> OsString {
+    name_beside(parent, name, "old")
+}
+
+fn name_beside(parent: &OwnedFd, name: &OsStr, what: &str) -> OsString {
+    static SERIAL: AtomicU32 = AtomicU32::new(0);
+    /// Leaves room for the rest of the name within the 255 bytes that a name may have.
+    const KEPT: usize = 200;
+    let kept = name.as_bytes().get(..KEPT).unwrap_or(name.as_bytes());
+    loop {
+        let mut temporary = OsString::from(".");
+        temporary.push(OsStr::from_bytes(kept));
+        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+        temporary.push(format!("{MARK}{what}-{}-{serial}", std::process::id()));
+        if !is_there(parent, &temporary) {
+            return temporary;
+        }
+    }
+}
+
+/// Tells this machine from others that use the same file system: their processes can't be looked at.
+fn machine() -> &'static str {
+    static MACHINE: OnceLock<String> = OnceLock::new();
+    MACHINE.get_or_init(|| {
+        let mut hasher = blake3::Hasher::new();
+        // Not every system has one; then the name alone has to do.
+        hasher.update(&std::fs::read("/etc/machine-id").unwrap_or_default());
+        hasher.update(rustix::system::uname().nodename().to_bytes());
+        let mut name = hasher.finalize().to_hex().to_string();
+        name.truncate(8);
+        name
+    })
+}
+
+/// Makes a directory of this name and locks it for as long as it is open.
+///
+/// # Errors
+/// When it can't be made.
+pub(super) fn make(parent: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
+    rustix::fs::mkdirat(parent, name, Mode::RWXU)?;
+    let made = match rustix::fs::openat(parent, name, TO_LOOK, Mode::empty()) {
+        Ok(made) => made,
+        Err(cause) => {
+            rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)?;
+            return Err(cause.into());
+        }
+    };
+    for _ in 0..LOCK_TRIES {
+        match flock(&made, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => std::thread::sleep(LOCK_PAUSE),
+            // Without locks the process id has to do.
+            _ => break,
+        }
+    }
+    Ok(made)
+}
+
+/// Removes what restores left in `parent` that were killed.
+pub(super) fn remove_dead(parent: &OwnedFd) {
+    let found = match candidates(parent) {
+        Ok(found) => found,
+        Err(cause) => {
+            tracing::warn!(%cause, "not looked for what killed restores left");
+            return;
+        }
+    };
+    for (name, process) in found {
+        if !is_dead(parent, &name, process) {
+            continue;
+        }
+        match remove_all(parent.as_fd(), &name) {
+            Ok(()) => tracing::info!("removed {name:?}, which a killed restore left"),
+            Err(cause) => {
+                tracing::warn!("{name:?}, which a killed restore left, can't be removed: {cause}");
+            }
+        }
+    }
+}
+
+/// Names of what is or was made on this machine, and by which process.
+fn candidates(parent: &OwnedFd) -> io::Result<Vec<(OsString, Option<Pid>)>> {
+    let mut entries = Dir::read_from(parent)?;
+    let mut found = Vec::new();
+    while let Some(entry) = entries.read() {
+        let entry = entry?;
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        if let Some(process) = maker(name) {
+            found.push((name.to_owned(), process));
+        }
+    }
+    Ok(found)
+}
+
+/// By which process of this machine something of this name was made; `None` if by none.
+fn maker(name: &OsStr) -> Option<Option<Pid>> {
+    let name = name.as_bytes();
+    let mark = MARK.as_bytes();
+    let at = name.windows(mark.len()).rposition(|part| part == mark)?;
+    let rest = std::str::from_utf8(name.get(at + mark.len()..)?).ok()?;
+    let mut parts = rest.split('-');
+    let is_of_here = name.first() == Some(&b'.') && parts.next() == Some(machine());
+    let process: i32 = parts.next()?.parse().ok()?;
+    let _serial: u32 = parts.next()?.parse().ok()?;
+    (is_of_here && parts.next().is_none()).then(|| Pid::from_raw(process))
+}
+
+fn is_dead(parent: &OwnedFd, name: &OsStr, process: Option<Pid>) -> bool {
+    let Ok(left) = rustix::fs::openat(parent, name, TO_LOOK, Mode::empty()) else {
+        return false;
+    };
+    let (Ok(stat), Ok(around)) = (rustix::fs::fstat(&left), rustix::fs::fstat(parent)) else {
+        return false;
+    };
+    if !is_own(&stat, &around) {
+        return false;
+    }
+    match flock(&left, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => !is_young(&stat) || !is_empty(&left),
+        Err(Errno::WOULDBLOCK) => false,
+        // Without locks.
+        Err(_) => process.is_some_and(|process| test_kill_process(process) == Err(Errno::SRCH)),
+    }
+}
+
+/// Whether a directory is surely one that a restore of this user made: others can't have given the name
+/// to another one of this user's, or it is as private as such directories are.
+fn is_own(stat: &Stat, around: &Stat) -> bool {
+    let mode = |stat: &Stat| Mode::from_raw_mode(stat.st_mode);
+    let others_write = mode(around).intersects(Mode::WGRP | Mode::WOTH);
+    let is_shared = others_write && !mode(around).contains(Mode::SVTX);
+    stat.st_uid == geteuid().as_raw() && (!is_shared || mode(stat) == Mode::RWXU)
+}
+
+fn is_young(stat: &Stat) -> bool {
+    let changed = u64::try_from(stat.st_ctime).unwrap_or(0);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let age = now.map_or(0, |now| now.as_secs().saturating_sub(changed));
+    age < YOUNG.as_secs()
+}
+
+fn is_empty(directory: &OwnedFd) -> bool {
+    let Ok(mut entries) = Dir::read_from(directory) else {
+        return true;
+    };
+    let mut names = std::iter::from_fn(|| entries.read());
+    !names
+        .any(|entry| entry.is_ok_and(|entry| !matches!(entry.file_name().to_bytes(), b"." | b"..")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn what_the_dead_left_goes_and_what_the_living_make_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let parent = OwnedFd::from(fs::File::open(dir.path()).unwrap());
+        let dead = |name: &str| {
+            let left = dir.path().join(name);
+            fs::create_dir_all(left.join("sub")).unwrap();
+            fs::write(left.join("sub/image"), b"much").unwrap();
+            left
+        };
+        let machine = machine();
+        let removed = [
+            dead(&format!(".out.ckpt-{machine}-1-0")),
+            dead(&format!("..ckpt-{machine}-4000000-17")),
+        ];
+        let others = [
+            dead(".out.ckpt-old-4000000-0"),
+            dead(".out.ckpt-00000000-4000000-0"),
+            dead(&format!("out.ckpt-{machine}-1-0")),
+            dead(&format!(".out.ckpt-{machine}-1-0-1")),
+            dead(&format!(".out.ckpt-{machine}-one-0")),
+        ];
+        let file = dir.path().join(format!(".f.ckpt-{machine}-1-0"));
+        fs::write(&file, b"a file is not such a thing").unwrap();
+        // Just made, and not locked yet.
+        let young = dir.path().join(format!(".young.ckpt-{machine}-1-0"));
+        fs::create_dir(&young).unwrap();
+        let name = temporary_name(&parent, OsStr::new("out"));
+        let living = make(&parent, &name).unwrap();
+        fs::write(dir.path().join(&name).join("image"), b"half").unwrap();
+
+        remove_dead(&parent);
+        assert!(removed.iter().all(|path| !path.exists()));
+        assert!(others.iter().all(|path| path.exists()));
+        assert!(file.exists() && young.exists() && dir.path().join(&name).exists());
+        drop(living);
+        remove_dead(&parent);
+        assert!(!dir.path().join(&name).exists());
+    }
+}

@@ -1,0 +1,106 @@
+//! `ckpt-store drain`, and the daemon that it asks: they talk through a file in the data directory.
+//!
+//! ```text
+//! within SECONDS      the wish
+//! left SHARDS         the answer, and in each line after it a reason
+//! ```
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+
+use super::inspect;
+use crate::repair::Drained;
+
+/// How much longer than its time the daemon is waited for.
+const MARGIN: Duration = Duration::from_secs(30);
+
+/// What `ckpt-store drain` asked for.
+pub(super) fn requested(path: &Path) -> Option<Duration> {
+    let text = fs::read_to_string(path).ok()?;
+    Some(Duration::from_secs(
+        text.strip_prefix("within ")?.parse().ok()?,
+    ))
+}
+
+/// Says how it ended, to whoever asked.
+pub(super) fn answer(path: &Path, drained: &Drained) {
+    let mut text = format!("left {}", drained.left);
+    for reason in &drained.reasons {
+        text.push('\n');
+        text.push_str(&reason.replace('\n', " "));
+    }
+    // Without the answer, whoever asked says that it does not know.
+    let _ = fs::write(path, text);
+}
+
+/// Has the daemon hand its shards over and end, and waits for that.
+pub(super) fn drain(data: &Path, within: Duration) -> Result<ExitCode> {
+    let pid =
+        inspect::running(data)?.context("no daemon runs on it: nothing can be handed over")?;
+    let request = data.join("drain");
+    fs::write(&request, format!("within {}", within.as_secs()))
+        .with_context(|| request.display().to_string())?;
+    let process = rustix::process::Pid::from_raw(i32::try_from(pid)?).context("process id")?;
+    rustix::process::kill_process(process, rustix::process::Signal::TERM)?;
+    let until = Instant::now() + within + MARGIN;
+    while inspect::running(data)?.is_some() {
+        if Instant::now() > until {
+            bail!("the daemon does not end; its log says why");
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let said = fs::read_to_string(&request).unwrap_or_default();
+    fs::remove_file(&request)?;
+    let (sentence, ending) = ended(&said);
+    writeln!(std::io::stdout(), "{sentence}")?;
+    Ok(ending)
+}
+
+/// What is to be said of a daemon's answer.
+fn ended(said: &str) -> (String, ExitCode) {
+    let mut lines = said.lines();
+    let left = lines.next().and_then(|line| line.strip_prefix("left "));
+    let left = left.and_then(|left| left.parse::<usize>().ok());
+    if left == Some(0) {
+        let sentence = "all shards are on other hosts; the data directory can go";
+        return (sentence.to_owned(), ExitCode::SUCCESS);
+    }
+    let left = match left {
+        None => "an unknown number of shards are".to_owned(),
+        Some(1) => "1 shard is".to_owned(),
+        Some(left) => format!("{left} shards are"),
+    };
+    let mut sentence = format!("{left} on no other host: keep the data directory, and come back");
+    let reasons: BTreeSet<&str> = lines.collect();
+    for reason in reasons {
+        sentence.push_str("\n  ");
+        sentence.push_str(reason);
+    }
+    (sentence, ExitCode::FAILURE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_reasons_are_said() {
+        assert!(ended("left 0").0.starts_with("all shards"));
+        assert_eq!(
+            ended("left 1\nfull\nfull").0,
+            "1 shard is on no other host: keep the data directory, and come back\n  full"
+        );
+        assert!(
+            ended("left 2")
+                .0
+                .starts_with("2 shards are on no other host")
+        );
+        assert!(ended("within 3").0.starts_with("an unknown number"));
+    }
+}

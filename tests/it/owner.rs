@@ -1,0 +1,112 @@
+//! What the owner of a donor meets: `ckpt-store calibrate` and `status`, started as the README says,
+//! through a link.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use tests::Grid;
+use tests::program::{run, wait};
+
+/// The program, through a link of the daemon's name in this directory.
+fn store(dir: &Path, args: &[&str]) -> Result<Command> {
+    let program = dir.join("ckpt-store");
+    if !program.exists() {
+        std::os::unix::fs::symlink(tests::ckpt()?, &program)?;
+    }
+    let mut command = Command::new(program);
+    command
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    Ok(command)
+}
+
+/// Starts a calibration that is as short as can be.
+fn calibrate(dir: &Path) -> Result<Child> {
+    let args = ["calibrate", "--seconds", "0.02", "--rounds", "1", "--data"];
+    Ok(store(dir, &args)?.arg(dir.join("data")).spawn()?)
+}
+
+#[test]
+fn status_shows_preferences_that_are_not_in_force() -> Result<()> {
+    let grid = Grid::up(1)?;
+    let data = grid.data_dir("h01");
+    let status = || -> Result<tests::Outcome> {
+        run(store(grid.dir(), &["status", "--data"])?.arg(&data))?.expect(0)
+    };
+    let well = status()?;
+    ensure!(
+        !String::from_utf8_lossy(&well.stdout).contains("NOT IN FORCE"),
+        "{well}"
+    );
+    fs::write(data.join("preferences.toml"), "start_hour = 25\n")?;
+    let wrong = status()?;
+    ensure!(
+        String::from_utf8_lossy(&wrong.stdout).contains("NOT IN FORCE"),
+        "{wrong}"
+    );
+    let mut json = store(grid.dir(), &["status", "--json", "--data"])?;
+    let json = run(json.arg(&data))?.expect(0)?.json()?;
+    ensure!(json["owner"]["preferences_error"].is_string(), "{json}");
+    Ok(())
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() -> Result<()> {
+    let grid = Grid::up(1)?;
+    let mut status = store(grid.dir(), &["status", "--data"])?;
+    let mut child = status.arg(grid.data_dir("h01")).spawn()?;
+    drop(child.stdout.take());
+    let ended = wait(child)?.expect(0)?;
+    ensure!(ended.stderr.is_empty(), "{ended}");
+    Ok(())
+}
+
+#[test]
+fn a_calibration_through_a_link_measures_beside_a_guest() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let measured = wait(calibrate(dir.path())?)?;
+    // Anything else than the table is a complaint of a guest, or the reason for a failure.
+    // (A guest that is ended in its first moments may leave an `ionice` behind that does not find it.)
+    let is_row = |line: &&str| {
+        line.ends_with('%') || line.contains("owner's load") || line.starts_with("ionice")
+    };
+    let others: Vec<&str> = measured
+        .stderr
+        .lines()
+        .filter(|line| !is_row(line))
+        .collect();
+    ensure!(others.is_empty(), "{measured}");
+    ensure!(measured.code == Some(0), "{measured}");
+    let written = fs::read_to_string(dir.path().join("data/calibration.toml"))?;
+    ensure!(written.contains("cpu_thresholds"), "{written}");
+    Ok(())
+}
+
+#[test]
+fn guests_that_end_early_calibrate_nothing() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let child = calibrate(dir.path())?;
+    let guests = format!("/proc/{0}/task/{0}/children", child.id());
+    let waiting = std::thread::spawn(move || wait(child));
+    while !waiting.is_finished() {
+        for pid in fs::read_to_string(&guests).unwrap_or_default().split(' ') {
+            if let Some(pid) = pid.parse().ok().and_then(Pid::from_raw) {
+                // It may have ended.
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let ended = waiting.join().ok().context("waiting failed")??;
+    ensure!(ended.code == Some(1), "{ended}");
+    ensure!(ended.stderr.contains("the guest ended early"), "{ended}");
+    ensure!(ended.stdout.is_empty(), "{ended}");
+    ensure!(!dir.path().join("data/calibration.toml").exists());
+    Ok(())
+}
