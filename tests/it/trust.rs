@@ -204,7 +204,7 @@ fn a_gap_in_the_chain_of_versions_is_told() -> Result<()> {
 #[test]
 fn what_was_deleted_on_purpose_is_no_gap() -> Result<()> {
     let grid = Grid::up(5)?;
-    let mut bytes = vec![0; 3 << 20];
+    let mut bytes = vec![0; 6 << 20];
     SmallRng::seed_from_u64(1).fill(bytes.as_mut_slice());
     // As everybody does: later versions build on the first, and those between go by themselves.
     for number in 0..6 {
