@@ -487,7 +487,7 @@ pub struct GarbageItem {
 /// Answer of `ckpt hosts`.
 #[derive(Clone, Debug, Serialize)]
 pub struct HostsReport {
-    /// All hosts of the grid file.
+    /// All hosts that there are: those of the list of the grid, and those that registries know.
     pub hosts: Vec<HostReport>,
 }
 
@@ -496,8 +496,13 @@ pub struct HostsReport {
 pub struct HostReport {
     /// Its name.
     pub name: String,
+    /// Its public key, 64 hexadecimal digits; the first 8 tell it from others, and `ckpt grid revoke`
+    /// takes them.
+    pub id: String,
     /// Its address.
     pub addr: String,
+    /// When its certificate ends, Unix seconds, if it answered.
+    pub certificate_until: Option<u64>,
     /// Its site, when the grid file tells.
     pub site: Option<String>,
     /// Whether it answered.

@@ -49,6 +49,8 @@ pub struct DaemonConfig {
     pub repair: RepairSettings,
     /// How it reads its shards to find what has rotted; not at all when not given.
     pub scrub: Option<ScrubSettings>,
+    /// Time after which it asks another host, or a registry, for a newer list of the grid.
+    pub list_period: Duration,
     /// Whether it refuses new shards and slows reads while the machine's owner needs the machine.
     pub stand_back: bool,
 }

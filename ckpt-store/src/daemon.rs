@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use protocol::grid::Grid;
 use protocol::net::endpoint::{self, EndpointConfig, EndpointError};
 use protocol::net::stream::STOPPING;
 use protocol::net::{Door, Members};
@@ -24,6 +23,7 @@ use crate::config::{
 };
 use crate::core::ledger::Quota;
 use crate::disk::RealDisk;
+use crate::gossip;
 use crate::monitor::preferences::DiskUse;
 use crate::monitor::proc::SystemPaths;
 use crate::monitor::{Monitor, MonitorError, SAMPLE_PERIOD};
@@ -38,6 +38,10 @@ use crate::shards::{Lent, Store, StoreError, Usage};
 
 /// How often what was never committed is looked for.
 const SWEEP_PERIOD: Duration = Duration::from_secs(60);
+
+/// The list of the grid, in the data directory: for where the one that the grid file names can't be
+/// written.
+pub const LIST_FILE: &str = "grid.members";
 
 /// How long requests that are under way at a stop may go on.
 const STOP_GRACE: Duration = Duration::from_secs(8);
@@ -136,10 +140,14 @@ impl Opened {
         })
     }
 
-    fn repairer(&self, config: &DaemonConfig, settings: RepairSettings) -> Repairer {
+    fn repairer(
+        &self,
+        config: &DaemonConfig,
+        members: &Members,
+        settings: RepairSettings,
+    ) -> Repairer {
         Repairer {
-            grid: config.grid.clone(),
-            grid_file: config.grid_file.clone(),
+            members: members.clone(),
             identity: config.identity.clone(),
             store: Arc::clone(&self.store),
             monitor: Arc::clone(&self.monitor),
@@ -161,6 +169,7 @@ impl Opened {
             store: Arc::clone(&self.store),
             monitor: Arc::clone(&self.monitor),
             clock: self.clock,
+            list_period: config.list_period,
         }
     }
 }
@@ -174,6 +183,17 @@ fn endpoint_settings(config: &DaemonConfig) -> EndpointConfig {
     settings.send_window = SEND_WINDOW;
     settings.streams_max = STREAMS_MAX;
     settings
+}
+
+/// What is known of the grid, as the grid file and the lists say, or as it was said at the start.
+fn members_of(config: &DaemonConfig) -> Members {
+    match &config.grid_file {
+        Some(file) => {
+            let own = Some(config.data_dir.join(LIST_FILE));
+            Members::follow(file.clone(), &config.grid, own)
+        }
+        None => Members::of(&config.grid),
+    }
 }
 
 /// Lets visitors in and serves them; ends with the endpoint.
@@ -204,11 +224,8 @@ impl Daemon {
         let lock = lock(&config.data_dir).await?;
         let opened = Opened::open(config).await?;
         let settings = endpoint_settings(config);
-        let members = match &config.grid_file {
-            Some(file) => Members::follow(file.clone(), &config.grid),
-            None => Members::fixed(config.grid.revoked.clone()),
-        };
-        let door = Door::new(&settings, members)?;
+        let members = members_of(config);
+        let door = Door::new(&settings, members.clone())?;
         let endpoint = endpoint::server(&settings, config.listen)?;
         let local_addr = endpoint.local_addr().map_err(failed)?;
         log_start(config, &opened.store.usage(None), local_addr);
@@ -226,6 +243,7 @@ impl Daemon {
             clock,
             lines: Arc::clone(&lines),
             stopping,
+            members: members.clone(),
         };
         let host = Arc::new(Host::new(parts, &plan, config.gives_way_after));
         let reception = Reception::new(endpoint.clone(), door, plan.connections, clock, lines);
@@ -233,19 +251,22 @@ impl Daemon {
         // Whoever leaves is in a hurry.
         let leaver = opened.repairer(
             config,
+            &members,
             RepairSettings {
                 bytes_per_second: u64::MAX,
                 ..RepairSettings::default()
             },
         );
         let mut tasks = Tasks::default();
-        tasks.spawn(opened.repairer(config, config.repair).run());
+        tasks.spawn(opened.repairer(config, &members, config.repair).run());
         if let Some(settings) = config.scrub {
             let (store, monitor) = (Arc::clone(&opened.store), Arc::clone(&opened.monitor));
             tasks.spawn(scrub::run(store, monitor, settings));
         }
         let announcer = opened.announcer(config, local_addr);
-        tasks.spawn(announce(announcer, settings, config.grid.clone()));
+        tasks.spawn(announce(announcer, settings, members.clone()));
+        let (identity, watched) = (config.identity.clone(), Arc::clone(&opened.monitor));
+        tasks.spawn(gossip::run(members, identity, watched, config.list_period));
         tasks.spawn(accept(reception, host));
         tasks.spawn(sweep(Arc::clone(&opened.store), clock));
         let (monitor, auditing) = (Arc::clone(&opened.monitor), Arc::clone(&opened.auditing));
@@ -420,8 +441,8 @@ async fn lock(data_dir: &Path) -> Result<File, StartError> {
     Ok(file)
 }
 
-async fn announce(announcer: Announcer, settings: EndpointConfig, grid: Grid) {
-    if let Err(cause) = announcer.run(settings, grid).await {
+async fn announce(announcer: Announcer, settings: EndpointConfig, members: Members) {
+    if let Err(cause) = announcer.run(settings, members).await {
         error!(%cause, "registries are not told");
     }
 }

@@ -5,7 +5,7 @@
 //! a host does for an owner so that nothing acknowledged is lost at any crash, [`serve`] speaks to
 //! clients, [`monitor`] watches the machine for its owner, [`calibrate`] measures from which load on
 //! that is needed, [`audit_file`] keeps what others found wrong here, [`checking`] what proofs cost,
-//! [`daemon`] runs it all.
+//! [`gossip`] asks others for a newer list of the grid, [`daemon`] runs it all.
 
 pub mod audit_file;
 pub mod calibrate;
@@ -15,6 +15,7 @@ pub mod config;
 pub mod core;
 pub mod daemon;
 pub mod disk;
+pub mod gossip;
 pub mod monitor;
 pub mod priority;
 pub mod registry;

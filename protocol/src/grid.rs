@@ -15,6 +15,7 @@ use crate::identity::{
     GridId, HostId, NAME_BYTES_MAX, Revocations, certificate_from_pem, certificate_to_pem, is_name,
     replace_public,
 };
+use crate::list::{Contents, GridList, ListFiles};
 
 /// Largest grid file.
 const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -36,6 +37,11 @@ pub struct Grid {
     pub owner: Option<OwnerFiles>,
     /// Keys that the authority took back.
     pub revoked: Revocations,
+    /// Where the signed list is that members pass on, if the file says so.
+    pub list_file: Option<PathBuf>,
+    /// The signed list from which hosts, registries and revoked keys are; `None` when they are from the
+    /// grid file itself.
+    pub list: Option<GridList>,
 }
 
 /// A storage host.
@@ -104,6 +110,8 @@ pub enum GridError {
 struct FileText {
     name: Spanned<String>,
     authority: Spanned<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    members: Option<PathBuf>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     registry: Vec<Spanned<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -239,14 +247,36 @@ impl Grid {
             etcd: Vec::new(),
             owner: None,
             revoked: Revocations::default(),
+            list_file: None,
+            list: None,
         }
     }
 
-    /// Reads a grid file. Relative paths in it are relative to its directory.
+    /// Reads a grid file, and the signed list beside it. Relative paths in it are relative to its
+    /// directory.
     ///
     /// # Errors
     /// When it can't be read or is not a grid file; the error says where.
     pub fn load(path: &Path) -> Result<Self, GridError> {
+        Self::load_with(path, None)
+    }
+
+    /// The same with a list of the program's own beside the one that the grid file names; the newer one
+    /// counts.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn load_with(path: &Path, own: Option<PathBuf>) -> Result<Self, GridError> {
+        let mut grid = Self::load_alone(path)?;
+        let files = ListFiles::of(path, &grid, own);
+        if let Some((list, contents)) = files.newest(&grid.authority) {
+            grid.follow(list, contents);
+        }
+        Ok(grid)
+    }
+
+    /// Reads a grid file without the list.
+    fn load_alone(path: &Path) -> Result<Self, GridError> {
         let failed = |cause| GridError::Io {
             path: path.to_owned(),
             cause,
@@ -326,6 +356,8 @@ impl Grid {
             hosts,
             registries,
             revoked,
+            list_file: file.members.map(|path| base.join(path)),
+            list: None,
             owner: file.owner.map(|owner| OwnerFiles {
                 key: base.join(owner.key),
                 certificate: base.join(owner.certificate),
@@ -342,6 +374,7 @@ impl Grid {
         let file = FileText {
             name: unplaced(self.name.clone()),
             authority: unplaced(certificate_to_pem(&self.authority)),
+            members: self.list_file.as_deref().map(relative),
             owner: self.owner.as_ref().map(|owner| OwnerText {
                 key: relative(&owner.key),
                 certificate: relative(&owner.certificate),
@@ -398,6 +431,47 @@ impl Grid {
     pub fn id(&self) -> GridId {
         GridId::of(&self.authority)
     }
+
+    /// The number of the signed list that it is from; 0 without one.
+    pub fn number(&self) -> u64 {
+        self.list.as_ref().map_or(0, GridList::number)
+    }
+
+    /// Where the signed list is that goes with the grid file at `grid_file`: where that says, or beside
+    /// it under the same name with `.members` at the end.
+    pub fn list_path(&self, grid_file: &Path) -> PathBuf {
+        let beside = || grid_file.with_extension("members");
+        self.list_file.clone().unwrap_or_else(beside)
+    }
+
+    /// Takes over what a signed list says. Of two lists of revoked keys the newer one holds.
+    pub fn follow(&mut self, list: GridList, contents: Contents) {
+        self.list = Some(list);
+        self.hosts = contents.hosts;
+        self.registries = contents.registries;
+        self.etcd = contents.etcd;
+        if contents.revoked.number() >= self.revoked.number() {
+            self.revoked = contents.revoked;
+        } else {
+            let revoked = &self.revoked;
+            self.hosts.retain(|host| !revoked.contains(&host.id.0));
+            self.registries
+                .retain(|registry| !revoked.contains(&registry.id.0));
+        }
+    }
+
+    /// The text of a grid file for another machine: without what is about this one.
+    ///
+    /// # Errors
+    /// When something in it can't be written as TOML.
+    pub fn to_send(&self) -> Result<String, String> {
+        let sent = Self {
+            owner: None,
+            list_file: None,
+            ..self.clone()
+        };
+        sent.to_text(Path::new(""))
+    }
 }
 
 /// What the address of an etcd begins with.
@@ -408,18 +482,19 @@ fn read_etcd(url: &str) -> Result<String, String> {
     let addr = url
         .strip_prefix(ETCD)
         .map(|addr| addr.trim_end_matches('/'));
-    let is_addr = |addr: &&str| {
-        let parts = addr.rsplit_once(':');
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || ".-_[]:".contains(c);
-        parts.is_some_and(|(host, port)| {
-            !host.is_empty() && host.chars().all(is_plain) && port.parse::<u16>().is_ok()
-        })
-    };
-    let addr = addr.filter(is_addr);
+    let addr = addr.filter(|addr| is_etcd(addr));
     addr.map(str::to_owned).ok_or_else(|| {
         format!(
             "registry {url:?}: etcd://HOST:PORT is expected; other registries are [[registries]]"
         )
+    })
+}
+
+/// Whether this is `host:port`.
+pub(crate) fn is_etcd(addr: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || ".-_[]:".contains(c);
+    addr.rsplit_once(':').is_some_and(|(host, port)| {
+        !host.is_empty() && host.chars().all(is_plain) && port.parse::<u16>().is_ok()
     })
 }
 

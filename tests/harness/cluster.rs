@@ -412,7 +412,7 @@ impl Drop for Cluster {
 }
 
 /// The library that sets clocks, if it is installed.
-fn faketime() -> Option<&'static str> {
+pub fn faketime() -> Option<&'static str> {
     FAKETIME.into_iter().find(|path| Path::new(path).exists())
 }
 

@@ -7,6 +7,7 @@ pub mod grid;
 pub mod image;
 pub mod liar;
 mod lies;
+pub mod machines;
 mod members;
 pub mod mixed;
 pub mod net;

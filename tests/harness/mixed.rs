@@ -306,6 +306,7 @@ fn daemon_config(grid: Grid, identity: Identity, name: &str, data_dir: PathBuf) 
             ..RepairSettings::default()
         },
         scrub: None,
+        list_period: Duration::from_secs(30),
         stand_back: false,
     }
 }

@@ -221,6 +221,79 @@ impl Drop for NetGrid {
     }
 }
 
+/// Machines with the addresses 10.0.0.1, 10.0.0.2, ..., each with a name of its own, and nothing on them.
+#[derive(Debug)]
+pub struct Lan {
+    prefix: String,
+    machines: u8,
+}
+
+impl Lan {
+    /// Builds the network.
+    ///
+    /// # Errors
+    /// When a namespace can't be made.
+    pub fn new(machines: u8) -> Result<Self> {
+        ensure!(
+            machines <= HOSTS_MAX,
+            "{machines} machines of at most {HOSTS_MAX}"
+        );
+        let number = NETWORKS.fetch_add(1, Ordering::Relaxed);
+        let prefix = format!("ckpt-{}-lan{number}", std::process::id());
+        let lan = Self { prefix, machines };
+        let switch = lan.namespace(0);
+        ip(["netns", "add", &switch])?;
+        in_namespace(&switch, "ip link add br0 type bridge")?;
+        in_namespace(&switch, "ip link set br0 up")?;
+        for machine in 1..=machines {
+            let (name, port) = (lan.namespace(machine), format!("p{machine}"));
+            ip(["netns", "add", &name])?;
+            ip([
+                "link", "add", "name", &port, "netns", &switch, "type", "veth", "peer", "name",
+                "eth0", "netns", &name,
+            ])?;
+            in_namespace(&switch, &format!("ip link set {port} master br0 up"))?;
+            in_namespace(&name, "ip link set lo up")?;
+            in_namespace(
+                &name,
+                &format!("ip address add 10.0.0.{machine}/24 dev eth0"),
+            )?;
+            in_namespace(&name, "ip link set eth0 up")?;
+        }
+        Ok(lan)
+    }
+
+    /// A shell on a machine, called `mN`, that becomes what `line` says.
+    pub fn shell(&self, machine: u8, line: &str) -> Command {
+        let mut command = Command::new("ip");
+        let named = format!("echo m{machine} > /proc/sys/kernel/hostname && {line}");
+        command
+            .args([
+                "netns",
+                "exec",
+                &self.namespace(machine),
+                "unshare",
+                "--uts",
+            ])
+            .args(["sh", "-c", &named])
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn namespace(&self, machine: u8) -> String {
+        format!("{}-{machine}", self.prefix)
+    }
+}
+
+impl Drop for Lan {
+    fn drop(&mut self) {
+        for machine in 0..=self.machines {
+            // A network that was only half built does not have them all.
+            let _ = ip(["netns", "delete", &self.namespace(machine)]);
+        }
+    }
+}
+
 fn in_namespace(name: &str, line: &str) -> Result<()> {
     ip(["netns", "exec", name].into_iter().chain(line.split(' ')))
 }

@@ -9,8 +9,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use tests::Outcome;
+use tests::cluster::faketime;
 use tests::port::free_address;
 use tests::program::{command, run, wait_until};
+use tests::skip::not_checked;
 
 const HOSTS: usize = 5;
 const LIMIT: Duration = Duration::from_secs(120);
@@ -105,6 +107,8 @@ impl Campus {
             &addr,
             "-o",
             certificate,
+            // The hosts are not started yet.
+            "--offline",
         ];
         self.authority(&args)?.expect(0)?;
         Ok(())
@@ -205,7 +209,7 @@ impl Campus {
         );
         let key = self.key(who);
         let (public, to) = (with(&key, ".pub"), key.with_extension("crt"));
-        self.sign_submitter(who, &public, &to, "1d")?.expect(0)?;
+        self.sign_submitter(who, &public, &to, "90d")?.expect(0)?;
         Ok(())
     }
 
@@ -418,7 +422,7 @@ fn a_registry_may_sign_donors_and_nobody_else() -> Result<()> {
         lasting: Duration::from_secs(3600),
     };
     let registry = OwnerSecret::new([9; 32]);
-    let enrol = authority.delegate("r1", registry.id(), validity)?;
+    let enrol = authority.delegate("r1", registry.id(), &[Role::Donor], validity)?;
     // `Enroller` signs donors only, so an authority is made of its key.
     let rogue = Authority::load(registry.clone(), enrol.clone());
     let key = OwnerSecret::new([8; 32]);
@@ -434,7 +438,7 @@ fn a_registry_may_sign_donors_and_nobody_else() -> Result<()> {
         save.env("CKPT_CERT_FILE", dir.join("key.crt"));
         run(&mut save)?.expect(code)?;
     }
-    let donor = Enroller::new(registry, enrol).sign("h9", key.id(), validity)?;
+    let donor = Enroller::new(registry, enrol).sign(Role::Donor, "h9", key.id(), validity)?;
     Identity::new(key, donor)?;
     Ok(())
 }
@@ -524,6 +528,27 @@ fn a_donor_that_was_taken_back_is_not_used() -> Result<()> {
     Ok(())
 }
 
+/// By a clock that is half an hour behind, the certificate has not ended: hosts go by theirs.
+fn hosts_refuse_who_does_not_see_it(campus: &Campus) -> Result<()> {
+    let Some(library) = faketime() else {
+        return not_checked(
+            "a certificate that has ended, by the host's clock",
+            "no libfaketime",
+        );
+    };
+    let mut late = campus.ckpt("ada", &["restore", "--job", "42", "-o", "-"])?;
+    late.env("LD_PRELOAD", library)
+        .env("FAKETIME", "-1800")
+        .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    let refused = run(&mut late)?.expect(6)?;
+    ensure!(refused.stderr.contains("expired"), "{refused}");
+    let named =
+        |line: &str| line.contains("refused") && line.contains("ada") && line.contains("expired");
+    let log = campus.log("h2")?;
+    ensure!(log.lines().any(named), "{log}");
+    Ok(())
+}
+
 #[test]
 fn certificates_end() -> Result<()> {
     let campus = Campus::open()?;
@@ -539,10 +564,7 @@ fn certificates_end() -> Result<()> {
     })?;
     let refused = campus.save("ada", "42")?.expect(6)?;
     ensure!(refused.stderr.contains("expired"), "{refused}");
-    let named =
-        |line: &str| line.contains("refused") && line.contains("ada") && line.contains("expired");
-    let log = campus.log("h2")?;
-    ensure!(log.lines().any(named), "{log}");
+    hosts_refuse_who_does_not_see_it(&campus)?;
     campus
         .sign_submitter("ada", &with(&key, ".pub"), &certificate, "1d")?
         .expect(0)?;

@@ -270,6 +270,7 @@ fn table_of_limits(out: &mut String) -> Result<()> {
         NOTICES_ASKED_MAX,
         NOTICES_PER_JOB_MAX,
         VOIDS_ASKED_MAX,
+        LIST_BYTES_MAX,
         ROWS_PER_READ_MAX,
         READ_BYTES_MAX,
         PROBE_BYTES_MAX,
@@ -278,6 +279,7 @@ fn table_of_limits(out: &mut String) -> Result<()> {
         CONNECT_TIMEOUT,
         REQUEST_TIMEOUT,
         SYNC_TIMEOUT,
+        LIST_TIMEOUT,
         STALL_TIMEOUT,
         UNCOMMITTED_LIFETIME,
     ];

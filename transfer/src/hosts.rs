@@ -1,6 +1,6 @@
 //! The hosts of a grid: connections that are made once, and the small requests.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,11 +11,13 @@ use codec::scope::Blinded;
 use codec::{CheckpointId, OwnerId};
 use protocol::grid::{Grid, GridHost};
 use protocol::identity::{HostId, Identity, Peer, Revocations};
+use protocol::list::{Contents, GridList};
+use protocol::net::compare_lists;
 use protocol::net::endpoint::{self, EndpointConfig, EndpointError, MTU_SMALL};
 use protocol::net::stream::{DONE, Exchange, ExchangeError, read_frame, request, write_frame};
 use protocol::wire::WireVersion;
 use protocol::wire::announcement::Announced;
-use protocol::wire::limits::{PEER_ASKED_MAX, REQUEST_TIMEOUT};
+use protocol::wire::limits::{PEER_ASKED_MAX, REQUEST_TIMEOUT, VOIDS_ASKED_MAX};
 use protocol::wire::message::{Audit, Claim, HostStatus, Request, Response, ShardName};
 use quinn::{Connection, ConnectionError, Endpoint};
 use tokio::sync::Mutex;
@@ -67,6 +69,8 @@ struct Inner {
     connections: Vec<Mutex<Slot>>,
     /// Where jobs lie that a key for a prefix is used for: hosts hear of them on each new connection.
     paths: std::sync::Mutex<BTreeSet<Vec<Blinded>>>,
+    /// Numbers of the lists of the grid that hosts have, as far as they said.
+    lists: std::sync::Mutex<BTreeMap<HostIndex, u64>>,
 }
 
 /// The way to a host.
@@ -143,6 +147,7 @@ impl Hosts {
             sending: Pace::default(),
             receiving: Pace::default(),
             paths: std::sync::Mutex::default(),
+            lists: std::sync::Mutex::default(),
         })))
     }
 
@@ -330,11 +335,77 @@ impl Hosts {
         match request(&connection, &Request::Status, REQUEST_TIMEOUT).await {
             // The time that a busy host takes to answer says nothing of the way to it.
             Ok((Response::Status(status), _)) => {
+                self.note_list(host, &status);
                 Ok((status, asked.elapsed().min(connection.rtt())))
             }
             Ok(_) => Err(unexpected("status")),
             Err(cause) => Err(why(&connection, cause)),
         }
+    }
+
+    fn note_list(&self, host: HostIndex, status: &HostStatus) {
+        let mut lists = self.0.lists.lock().unwrap_or_else(PoisonError::into_inner);
+        lists.extend(status.list_number().map(|number| (host, number)));
+    }
+
+    /// Which list of the grid each host has that said so, by number; 0 for none.
+    pub fn lists(&self) -> BTreeMap<HostIndex, u64> {
+        let lists = self.0.lists.lock().unwrap_or_else(PoisonError::into_inner);
+        lists.clone()
+    }
+
+    /// Compares lists of the grid with a host: returns the one that it has if that is newer than the
+    /// one of `grid`, and has it take that one otherwise.
+    ///
+    /// # Errors
+    /// When the host does not answer as it should, or is too old to know.
+    pub async fn compare_lists(
+        &self,
+        host: HostIndex,
+        grid: &Grid,
+    ) -> Result<Option<(GridList, Contents)>, Fault> {
+        let connection = self.connection(host).await?;
+        let compared = compare_lists(&connection, grid).await;
+        compared.map_err(|cause| why(&connection, cause))
+    }
+
+    /// When the certificate of a host ends that answered, Unix seconds.
+    pub fn certified_until(&self, host: HostIndex) -> Option<u64> {
+        let slot = self.0.connections.get(host.0)?.try_lock().ok()?;
+        match &*slot {
+            Slot::Made(connection) => Some(Peer::of(connection).ok()?.not_after),
+            Slot::Untried | Slot::Failed(..) => None,
+        }
+    }
+
+    /// Asks which job keys of these owners are void, as a donor: signed lists of those of whom the host
+    /// has heard.
+    ///
+    /// # Errors
+    /// When the host does not answer as it should, or is too old to know.
+    pub async fn voids(&self, host: HostIndex, owners: &[OwnerId]) -> Result<Vec<VoidList>, Fault> {
+        let mut heard = Vec::new();
+        for some in owners.chunks(VOIDS_ASKED_MAX) {
+            let owners = some.to_vec();
+            let asked = Request::Voids { owners };
+            let (Response::Voids { lists }, _) =
+                self.request(host, &asked, REQUEST_TIMEOUT).await?
+            else {
+                return Err(unexpected("voids"));
+            };
+            if lists.len() > some.len() {
+                return Err(unexpected("voids"));
+            }
+            for list in lists {
+                let list =
+                    VoidList::parse(&list).map_err(|cause| Fault::Lied(cause.to_string()))?;
+                if !some.contains(&list.owner()) {
+                    return Err(unexpected("voids"));
+                }
+                heard.push(list);
+            }
+        }
+        Ok(heard)
     }
 
     /// Asks what a host says of its own availability; `None` when it says nothing.

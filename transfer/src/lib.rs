@@ -6,6 +6,7 @@ pub mod etcd;
 pub mod fault;
 pub mod find;
 pub mod get;
+pub mod herald;
 pub mod hosts;
 pub mod notices;
 pub mod pace;

@@ -8,9 +8,10 @@ use std::time::Duration;
 use codec::{CheckpointId, OwnerId};
 use protocol::grid::Grid;
 use protocol::identity::{Identity, Role};
+use protocol::list::{Contents, GridList};
 use protocol::net::endpoint::{EndpointConfig, EndpointError, MTU_SMALL};
 use protocol::net::stream::{ExchangeError, read_frame, request};
-use protocol::net::{ConnectError, client, connect_as, spoken};
+use protocol::net::{ConnectError, client, compare_lists, connect_as, spoken};
 use protocol::wire::WireVersion;
 use protocol::wire::announcement::{Announcement, CURVE_STEPS_MAX};
 use protocol::wire::limits::{HOLDERS_MAX, MEMBERS_MAX, REQUEST_TIMEOUT, TEXT_BYTES_MAX};
@@ -58,6 +59,8 @@ pub struct Told {
     pub members: Vec<MemberRecord>,
     /// Who holds shards of any of the checkpoints that were asked for.
     pub holders: BTreeSet<OwnerId>,
+    /// A list of the grid that is newer than ours.
+    pub list: Option<(GridList, Contents)>,
 }
 
 /// A client of registries; its sockets are made once.
@@ -69,6 +72,7 @@ pub struct Registries {
     etcd: Option<Etcd>,
     keeps_announcements: bool,
     patience: Duration,
+    compares_lists: bool,
 }
 
 impl Registries {
@@ -87,7 +91,16 @@ impl Registries {
             etcd: Etcd::of(grid),
             keeps_announcements: true,
             patience: PATIENCE,
+            compares_lists: false,
         }
+    }
+
+    /// The same for somebody who also wants a newer list of the grid, and has registries take a newer
+    /// one.
+    #[must_use]
+    pub fn with_lists(mut self) -> Self {
+        self.compares_lists = true;
+        self
     }
 
     /// The same for somebody who can do without: who is silent for 0.75 s is left out.
@@ -109,8 +122,16 @@ impl Registries {
     /// `grid` says that answers.
     pub async fn ask(&self, grid: &Grid, checkpoints: Vec<CheckpointId>) -> Vec<Told> {
         let checkpoints: Arc<[CheckpointId]> = checkpoints.into();
+        let known = self.compares_lists.then(|| {
+            let nobody = Grid::new(grid.name.clone(), grid.authority.clone());
+            Arc::new(Grid {
+                list: grid.list.clone(),
+                ..nobody
+            })
+        });
         let mut asking = JoinSet::new();
         for registry in &grid.registries {
+            let known = known.clone();
             let endpoint = self.endpoint(registry.addr);
             let (registry, checkpoints) = (registry.clone(), Arc::clone(&checkpoints));
             let keeps_announcements = self.keeps_announcements;
@@ -122,6 +143,10 @@ impl Registries {
                     let told = Told {
                         members: members(&connection, keeps_announcements).await?,
                         holders: holders(&connection, &checkpoints).await?,
+                        list: match &known {
+                            Some(known) => list(&connection, known).await,
+                            None => None,
+                        },
                     };
                     connection.close(0_u32.into(), b"");
                     Ok::<_, Silent>(told)
@@ -145,6 +170,7 @@ impl Registries {
             Ok::<_, EtcdError>(Told {
                 members: etcd.members().await?,
                 holders: etcd.holders(checkpoints).await?,
+                list: None,
             })
         };
         asked
@@ -185,6 +211,15 @@ async fn collect(mut asking: JoinSet<(String, Result<Told, Silent>)>, until: Ins
             }
         }
     }
+}
+
+/// An earlier program does not know the question.
+async fn list(connection: &Connection, known: &Grid) -> Option<(GridList, Contents)> {
+    let compared = compare_lists(connection, known).await;
+    compared
+        .inspect_err(|cause| tracing::debug!(%cause, "no list of the grid from a registry"))
+        .ok()
+        .flatten()
 }
 
 async fn members(

@@ -175,6 +175,7 @@ mod tests {
         Told {
             members,
             holders: BTreeSet::new(),
+            list: None,
         }
     }
 

@@ -316,6 +316,8 @@ impl Agent {
                 let (status, rtt) = answer.ok().unzip();
                 Some(HostReport {
                     name: entry.name.clone(),
+                    id: entry.id.hex(),
+                    certificate_until: self.hosts.certified_until(host).filter(|_| error.is_none()),
                     addr: self.hosts.address(host).unwrap_or(entry.addr).to_string(),
                     site: entry.site.clone(),
                     up: error.is_none(),

@@ -6,6 +6,7 @@ mod base;
 mod gather;
 mod hearing;
 mod jobkeys;
+mod lists;
 mod look;
 mod notices;
 mod place;
@@ -28,6 +29,7 @@ use codec::seal::Cipher;
 use codec::{JobId, JobTag, Redundancy, ShardIndex, Version};
 use protocol::grid::Grid;
 use protocol::identity::{Identity, Role};
+use protocol::list::ListFiles;
 use transfer::registry::Registries;
 use transfer::roster::{self, Roster};
 
@@ -178,14 +180,26 @@ pub enum ForgetWhich {
 /// Whether this program was built with etcd as a registry.
 pub const KNOWS_ETCD: bool = cfg!(feature = "etcd");
 
-/// The hosts of `grid` with all that its registries know, or knew when one last answered.
-pub async fn discover(grid: &Grid, identity: &Identity, notebook: &Notebook) -> Roster {
-    let mut registries = Registries::new(identity, grid).without_announcements();
+/// The hosts of `grid` with all that its registries know, or knew when one last answered. A newer list of
+/// the grid that one of them has holds at once, and is kept in `files`.
+pub async fn discover(
+    grid: &mut Grid,
+    files: &ListFiles,
+    identity: &Identity,
+    notebook: &Notebook,
+) -> Roster {
+    let registries = Registries::new(identity, grid);
+    let mut registries = registries.without_announcements().with_lists();
     let known = notebook.read(unix_seconds());
     if !grid.hosts.is_empty() || !known.roster().is_empty() {
         registries = registries.in_a_hurry();
     }
-    let told = registries.ask(grid, Vec::new()).await;
+    let mut told = registries.ask(grid, Vec::new()).await;
+    let newer = told.iter_mut().filter_map(|told| told.list.take());
+    if let Some((list, contents)) = newer.max_by_key(|(list, _)| list.number()) {
+        lists::keep(files, grid, &list);
+        grid.follow(list, contents);
+    }
     let roster = roster::merge(&grid.hosts, &told, known.roster(), &grid.revoked);
     if !told.is_empty() {
         // Those of the grid file come first.
@@ -202,6 +216,7 @@ pub struct Agent {
     hosts: Hosts,
     resources: Resources,
     notebook: Notebook,
+    lists: Option<lists::Lists>,
 }
 
 impl Agent {
@@ -244,11 +259,20 @@ impl Agent {
             hosts,
             resources,
             notebook,
+            lists: None,
         })
+    }
+
+    /// The same client, which passes on the list of `grid` and keeps a newer one in `files`.
+    #[must_use]
+    pub fn with_lists(mut self, grid: &Grid, files: ListFiles) -> Self {
+        self.lists = Some(lists::Lists::new(grid, files));
+        self
     }
 
     /// Says goodbye to all hosts, and writes down what was learnt.
     pub async fn close(&self) {
+        self.pass_lists_on().await;
         let notebook = self.notebook.clone();
         let writing = tokio::task::spawn_blocking(move || notebook.write(unix_seconds()));
         self.hosts.close().await;

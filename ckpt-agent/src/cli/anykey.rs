@@ -32,7 +32,8 @@ impl<'a> AnyKey<'a> {
         let mut retired = Vec::new();
         if global.key_command.is_none() {
             for identity in identity::retired(&connected.files) {
-                match agent_for(global, &connected.grid, &identity).await {
+                let mut grid = connected.grid.clone();
+                match agent_for(global, &mut grid, &connected.lists, &identity).await {
                     Ok(agent) => retired.push(agent),
                     Err(cause) => tracing::warn!(%cause, "a retired key is left out"),
                 }

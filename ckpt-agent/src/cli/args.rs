@@ -11,8 +11,8 @@ use codec::grant::Rights;
 use codec::{JobId, JobScope, Version};
 use globset::Glob;
 use placement::Probability;
-use protocol::identity::Role;
 
+use super::grid_args::GridCommand;
 use super::limits::{parse_bandwidth, parse_duration, parse_memory, parse_target};
 use crate::agent::{DATA_USUAL, PARITY_USUAL, PlacementWish, Tenure};
 use crate::core::effort::Effort;
@@ -34,7 +34,7 @@ pub struct Cli {
 /// Options of all commands.
 #[derive(Clone, Debug, Args)]
 pub struct Global {
-    /// Grid file.
+    /// Grid file [default: the one of `ckpt join`, ~/.config/ckpt/grid.toml].
     #[arg(long, global = true, env = "CKPT_GRID", value_name = "FILE", value_parser = any_path())]
     pub grid: Option<PathBuf>,
     /// Owner's key file [default: the one that the grid file names].
@@ -172,6 +172,19 @@ pub enum Command {
     Advise(Advise),
     /// Make your key, and the file of which the grid's admin makes your certificate.
     Init {
+        /// Name to be certified [default: your login name].
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// Join a grid with a token from its admin: makes your key, has it certified by the registry that the
+    /// token names, and fetches grid file and list.
+    #[command(
+        after_help = "Example:\n  ckpt join ckpt-join-v2/submitter/...\n  ckpt save --job 42 image.bin"
+    )]
+    Join {
+        /// The token: as secret as a password, good once.
+        #[arg(env = "CKPT_JOIN_TOKEN", hide_env_values = true)]
+        token: String,
         /// Name to be certified [default: your login name].
         #[arg(long)]
         name: Option<String>,
@@ -439,165 +452,6 @@ pub enum KeyCommand {
         /// A job key.
         #[arg(long, value_name = "FILE")]
         file: Option<PathBuf>,
-    },
-}
-
-/// A role, as it is typed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum RoleName {
-    /// Lends disk space.
-    Donor,
-    /// Saves and restores.
-    Submitter,
-    /// Tells members of each other.
-    Registry,
-    /// Looks after the grid.
-    Admin,
-}
-
-impl From<RoleName> for Role {
-    fn from(name: RoleName) -> Self {
-        match name {
-            RoleName::Donor => Self::Donor,
-            RoleName::Submitter => Self::Submitter,
-            RoleName::Registry => Self::Registry,
-            RoleName::Admin => Self::Admin,
-        }
-    }
-}
-
-/// Commands for a grid.
-#[derive(Debug, Subcommand)]
-pub enum GridCommand {
-    /// Make the authority of a new grid: a key that decides who belongs to it.
-    Init {
-        /// Directory of the authority, to be kept offline.
-        #[arg(long)]
-        dir: PathBuf,
-        /// Name of the grid.
-        #[arg(long)]
-        name: String,
-        /// For how long the authority is valid.
-        #[arg(long, default_value = "3650d", value_parser = parse_duration, value_name = "TIME")]
-        ttl: Duration,
-    },
-    /// Sign the certificate of a member, of the public part of its key.
-    #[command(
-        after_help = "Example:\n  ckpt grid sign --dir authority --role donor --pubkey h1.pub --addr 10.0.0.1:7600 --site lab\n  ckpt grid sign --dir authority --role submitter --pubkey ada.pub"
-    )]
-    Sign {
-        /// Directory of the authority.
-        #[arg(long)]
-        dir: PathBuf,
-        /// What the member may do; can be given more than once.
-        #[arg(long, value_enum, required = true, value_delimiter = ',')]
-        role: Vec<RoleName>,
-        /// The member's .pub file, or its public key in hexadecimal.
-        #[arg(long, value_name = "FILE")]
-        pubkey: String,
-        /// Name of the member [default: the one in the file].
-        #[arg(long)]
-        name: Option<String>,
-        /// For how long the certificate is valid.
-        #[arg(long, default_value = "365d", value_parser = parse_duration, value_name = "TIME")]
-        ttl: Duration,
-        /// Where a donor or registry listens: lists it in the grid file.
-        #[arg(long)]
-        addr: Option<std::net::SocketAddr>,
-        /// What fails together with the donor: building, campus, cloud zone.
-        #[arg(long, requires = "addr")]
-        site: Option<String>,
-        /// Whose machine the donor is.
-        #[arg(long, requires = "addr")]
-        owner: Option<String>,
-        /// Where to write the certificate [default: NAME.crt, here].
-        #[arg(long, short, value_name = "FILE")]
-        output: Option<PathBuf>,
-    },
-    /// Let a registry sign certificates of donors that come with a token, and of nobody else.
-    Delegate {
-        /// Directory of the authority.
-        #[arg(long)]
-        dir: PathBuf,
-        /// Name of the registry, as in the grid file.
-        registry: String,
-        /// For how long it may.
-        #[arg(long, default_value = "365d", value_parser = parse_duration, value_name = "TIME")]
-        ttl: Duration,
-        /// Where to write the certificate [default: REGISTRY.enrol.crt, here].
-        #[arg(long, short, value_name = "FILE")]
-        output: Option<PathBuf>,
-    },
-    /// Make tokens, each of which lets one machine join as a donor.
-    #[command(
-        after_help = "Example:\n  ckpt grid invite --dir authority --registry r1 --count 20 --ttl 2d\n\nOn each machine: ckpt-store join TOKEN --data /var/lib/ckpt"
-    )]
-    Invite {
-        /// Directory of the authority.
-        #[arg(long)]
-        dir: PathBuf,
-        /// Name of the registry that redeems them.
-        #[arg(long)]
-        registry: String,
-        /// How many.
-        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
-        count: u16,
-        /// For how long they are good.
-        #[arg(long, default_value = "1d", value_parser = parse_duration, value_name = "TIME")]
-        ttl: Duration,
-    },
-    /// Take back all certificates of a member.
-    Revoke {
-        /// Directory of the authority.
-        #[arg(long)]
-        dir: PathBuf,
-        /// Name or key of the member, or the first 8 digits or more of its key.
-        member: String,
-    },
-    /// List the members of a grid.
-    Show {
-        /// Directory of the authority.
-        #[arg(long)]
-        dir: PathBuf,
-    },
-    /// Start hosts in the background; what does not run is started again.
-    Up {
-        /// Directory of the grid.
-        #[arg(long)]
-        dir: PathBuf,
-        /// Number of hosts of a new grid.
-        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=200))]
-        hosts: u16,
-        /// Space that each host lends, such as 10GiB [default: what the disk has].
-        #[arg(long, value_name = "SIZE")]
-        capacity: Option<String>,
-    },
-    /// Say which hosts run.
-    Status {
-        /// Directory of the grid.
-        #[arg(long)]
-        dir: PathBuf,
-    },
-    /// Stop all hosts; what they store stays.
-    Down {
-        /// Directory of the grid.
-        #[arg(long)]
-        dir: PathBuf,
-    },
-    /// Make key, certificate and grid file entry for one more host, to be started by hand.
-    Add {
-        /// Directory of the grid.
-        #[arg(long)]
-        dir: PathBuf,
-        /// Name of the host.
-        #[arg(long)]
-        name: String,
-        /// Data directory of the host.
-        #[arg(long)]
-        data: PathBuf,
-        /// Where it will listen.
-        #[arg(long)]
-        listen: std::net::SocketAddr,
     },
 }
 

@@ -1,5 +1,6 @@
-//! The grid's authority: who belongs to the grid. To be run on a machine that is offline otherwise.
+//! The grid's authority: who belongs to the grid.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -7,13 +8,19 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use codec::OwnerId;
 use protocol::authority_dir::{
-    AuthorityDir, AuthorityDirError, Certify, HostEntry, Roll, grid_path,
+    AuthorityDir, AuthorityDirError, Certify, HostEntry, Issued, Roll, grid_path,
 };
-use protocol::identity::{PublicPart, Role, Validity, certificate_to_pem, new_key, replace_public};
+use protocol::grid::Grid;
+use protocol::identity::{
+    Peer, PublicPart, Role, TokenRole, Validity, certificate_to_pem, ends_within_days, new_key,
+    replace_public, write_key,
+};
 use rustls_pki_types::CertificateDer;
 use serde::Serialize;
 
 use super::chain;
+use super::grid_args::SignArgs;
+use super::members::{self, Sent, sent};
 use super::render::{Report, Table, json_of_self, time};
 use crate::report::{ExitStatus, Failure};
 
@@ -24,11 +31,17 @@ pub(super) struct InitReport {
     dir: PathBuf,
     grid_file: PathBuf,
     expires: u64,
+    /// Data directory of the registry that was made, too.
+    registry: Option<PathBuf>,
+    #[serde(skip)]
+    options: String,
+    #[serde(skip)]
+    registry_options: String,
 }
 
 impl Report for InitReport {
     fn human(&self, out: &mut dyn Write) -> io::Result<()> {
-        let dir = self.dir.display();
+        let (dir, options) = (self.dir.display(), &self.options);
         writeln!(
             out,
             "grid {}, authority until {}",
@@ -37,11 +50,19 @@ impl Report for InitReport {
         )?;
         writeln!(
             out,
-            "{dir}/authority.key decides who belongs to it: keep {dir} offline, and a copy of it elsewhere"
+            "{dir}/authority.key decides who belongs to it: ckpt grid backup{options} FILE makes a copy to keep elsewhere"
         )?;
+        if self.registry.is_some() {
+            let registry = &self.registry_options;
+            writeln!(out, "next: ckpt-store registry{registry}")?;
+            return writeln!(
+                out,
+                "      ckpt grid invite{options} --count DONORS --submitters PEOPLE"
+            );
+        }
         writeln!(
             out,
-            "next: ckpt grid sign --dir {dir} --role donor --pubkey HOST.pub --addr ADDRESS:PORT"
+            "next: ckpt grid sign{options} --role donor --pubkey HOST.pub --addr ADDRESS:PORT"
         )
     }
 
@@ -58,6 +79,7 @@ pub(super) struct SignReport {
     certificate: PathBuf,
     grid_file: PathBuf,
     listed: bool,
+    sent: Option<Sent>,
 }
 
 impl Report for SignReport {
@@ -76,21 +98,17 @@ impl Report for SignReport {
                 out,
                 "next: put {certificate} on that machine as DATA/identity.crt, with {grid}"
             )?;
-            if self.listed {
-                writeln!(
-                    out,
-                    "{grid} lists it now: submitters need the new file, too"
-                )?;
-            } else {
-                writeln!(out, "without --addr it is not listed in {grid}")?;
+            if !self.listed {
+                writeln!(out, "without --addr it is not in the list of the grid")?;
             }
-            return Ok(());
+            return sent(out, self.sent.as_ref());
         }
         if self.roles.contains(&"registry") {
-            return writeln!(
+            writeln!(
                 out,
                 "next: put {certificate} on that machine as DATA/identity.crt, with {grid}"
-            );
+            )?;
+            return sent(out, self.sent.as_ref());
         }
         writeln!(
             out,
@@ -105,30 +123,111 @@ impl Report for SignReport {
 #[derive(Debug, Serialize)]
 pub(super) struct RevokeReport {
     key: String,
+    /// Whether it was revoked before.
+    was_already: bool,
     number: u64,
     grid_file: PathBuf,
+    sent: Option<Sent>,
 }
 
 impl Report for RevokeReport {
     fn human(&self, out: &mut dyn Write) -> io::Result<()> {
-        let grid = self.grid_file.display();
-        writeln!(out, "key {} revoked, list number {}", self.key, self.number)?;
+        let Self { key, number, .. } = self;
+        if self.was_already {
+            writeln!(out, "key {key} was revoked already, list number {number}")?;
+        } else {
+            writeln!(out, "key {key} revoked, list number {number}")?;
+        }
+        sent(out, self.sent.as_ref())
+    }
+
+    json_of_self!();
+}
+
+/// Answer of `grid remove`.
+#[derive(Debug, Serialize)]
+pub(super) struct RemoveReport {
+    key: String,
+    number: u64,
+    sent: Option<Sent>,
+}
+
+impl Report for RemoveReport {
+    fn human(&self, out: &mut dyn Write) -> io::Result<()> {
+        let Self { key, number, .. } = self;
         writeln!(
             out,
-            "next: bring {grid} to every host; daemons read it within seconds, without a restart"
+            "{} is out of the list of the grid, number {number}; its key stays good until its certificate ends (ckpt grid revoke takes it back)",
+            short(key)
+        )?;
+        sent(out, self.sent.as_ref())
+    }
+
+    json_of_self!();
+}
+
+/// Answer of `grid renew`.
+#[derive(Debug, Serialize)]
+pub(super) struct RenewReport {
+    renewed: Vec<Renewed>,
+}
+
+#[derive(Debug, Serialize)]
+struct Renewed {
+    name: String,
+    roles: Vec<&'static str>,
+    key: String,
+    /// When the certificate ends that was signed before.
+    ended: u64,
+    expires: u64,
+    certificate: PathBuf,
+}
+
+impl Report for RenewReport {
+    fn human(&self, out: &mut dyn Write) -> io::Result<()> {
+        if self.renewed.is_empty() {
+            return writeln!(out, "no certificate ends so soon");
+        }
+        let mut table = Table::new(&["MEMBER", "ROLES", "KEY", "ENDS", "RENEWED UNTIL", "FILE"]);
+        for one in &self.renewed {
+            table.row(vec![
+                one.name.clone(),
+                one.roles.join(","),
+                short(&one.key),
+                time(one.ended),
+                time(one.expires),
+                one.certificate.display().to_string(),
+            ]);
+        }
+        table.write(out)?;
+        writeln!(
+            out,
+            "next: put each file in the place of the present certificate: DATA/identity.crt of a host or registry (and start it again), owner.crt of a submitter"
         )
     }
 
     json_of_self!();
 }
 
+/// The digits of a key that tables show, and that `revoke` takes.
+fn short(key: &str) -> String {
+    key.chars().take(KEY_DIGITS).collect()
+}
+
+/// Digits of a key that tell members apart.
+const KEY_DIGITS: usize = 8;
+
 /// Answer of `grid show`.
 #[derive(Debug, Serialize)]
 pub(super) struct RollReport {
     grid: String,
     authority_expires: u64,
+    /// Number of the list of the grid.
+    list: u64,
     revoked_list: u64,
     members: Vec<Member>,
+    /// Registries that did not say who joined, and why.
+    silent: Vec<(String, String)>,
 }
 
 #[derive(Debug, Serialize)]
@@ -136,7 +235,8 @@ struct Member {
     name: String,
     roles: Vec<&'static str>,
     key: String,
-    expires: u64,
+    /// Unknown for those that joined with a token: a registry signed them.
+    expires: Option<u64>,
     revoked: Option<u64>,
     addr: Option<String>,
     state: &'static str,
@@ -146,9 +246,10 @@ impl Report for RollReport {
     fn human(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(
             out,
-            "grid {}, authority until {}, list of revoked keys number {}",
+            "grid {}, authority until {}, list number {}, list of revoked keys number {}",
             self.grid,
             time(self.authority_expires),
+            self.list,
             self.revoked_list
         )?;
         let mut table = Table::new(&["MEMBER", "ROLES", "KEY", "UNTIL", "STATE", "ADDRESS"]);
@@ -156,74 +257,151 @@ impl Report for RollReport {
             table.row(vec![
                 member.name.clone(),
                 member.roles.join(","),
-                member.key.chars().take(16).collect(),
-                time(member.expires),
+                short(&member.key),
+                member.expires.map_or("-".into(), time),
                 member.state.to_owned(),
                 member.addr.clone().unwrap_or_else(|| "-".into()),
             ]);
         }
-        table.write(out)
+        table.write(out)?;
+        for (registry, why) in &self.silent {
+            writeln!(out, "registry {registry} does not say who joined: {why}")?;
+        }
+        Ok(())
     }
 
     json_of_self!();
 }
 
-/// Makes the authority of a new grid.
-pub(super) fn init(dir: &Path, name: &str, ttl: Duration) -> Result<InitReport, Failure> {
+/// A grid that is to be.
+#[derive(Debug)]
+pub(super) struct NewGrid<'a> {
+    pub(super) name: &'a str,
+    pub(super) ttl: Duration,
+    /// Where a registry on this machine listens, and its data directory.
+    pub(super) registry: Option<(SocketAddr, PathBuf)>,
+    /// What the next commands need to be given.
+    pub(super) options: String,
+    pub(super) registry_options: String,
+}
+
+/// Makes the authority of a new grid, and a registry that signs whoever comes with a token.
+pub(super) fn init(dir: &Path, new: NewGrid<'_>) -> Result<InitReport, Failure> {
     let secret = new_key().map_err(|cause| Failure::new(ExitStatus::Failed, cause.to_string()))?;
-    let made = AuthorityDir::create(dir, name, secret, validity(ttl)).map_err(|e| failure(&e))?;
+    if let Some((_, data)) = &new.registry
+        && data.join("identity.key").exists()
+    {
+        let message = format!(
+            "{} has a key already: it is another registry's",
+            data.display()
+        );
+        return Err(Failure::new(ExitStatus::Usage, message).next("--registry-data DIR"));
+    }
+    let made = AuthorityDir::create(dir, new.name, secret, validity(new.ttl));
+    let mut made = made.map_err(|e| failure(&e))?;
+    let registry = match new.registry {
+        None => None,
+        Some((addr, data)) => {
+            make_registry(&mut made, addr, &data)?;
+            Some(data)
+        }
+    };
     Ok(InitReport {
-        grid: name.to_owned(),
+        grid: new.name.to_owned(),
         dir: dir.to_owned(),
         grid_file: grid_path(dir),
         expires: made.expires(),
+        registry,
+        options: new.options,
+        registry_options: new.registry_options,
     })
 }
 
-/// What `grid sign` was asked for.
-#[derive(Debug)]
-pub(super) struct Wish<'a> {
-    pub(super) roles: Vec<Role>,
-    pub(super) name: Option<String>,
-    pub(super) public: &'a str,
-    pub(super) ttl: Duration,
-    pub(super) addr: Option<SocketAddr>,
-    pub(super) site: Option<String>,
-    pub(super) owner: Option<String>,
-    pub(super) output: Option<PathBuf>,
+/// The registry that `grid init` makes.
+const REGISTRY: &str = "registry";
+
+/// A day less than the authority's: it began a moment before.
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// Makes key, certificates, grid file and list of a registry in its data directory.
+fn make_registry(
+    authority: &mut AuthorityDir,
+    addr: SocketAddr,
+    data: &Path,
+) -> Result<(), Failure> {
+    let io_failed = |path: &Path, cause: &dyn std::fmt::Display| {
+        Failure::new(ExitStatus::LocalIo, format!("{}: {cause}", path.display()))
+    };
+    std::fs::create_dir_all(data).map_err(|cause| io_failed(data, &cause))?;
+    let key = data.join("identity.key");
+    let secret = new_key().map_err(|cause| io_failed(&key, &cause))?;
+    write_key(&key, &secret).map_err(|cause| io_failed(&key, &cause))?;
+    let left = Duration::from_secs(authority.expires().saturating_sub(now()));
+    let validity = validity(left.saturating_sub(DAY));
+    let wish = Certify {
+        roles: vec![Role::Registry],
+        name: REGISTRY.to_owned(),
+        key: secret.id(),
+        validity,
+        host: Some(HostEntry {
+            addr,
+            site: None,
+            owner: None,
+        }),
+    };
+    let certificate = authority.certify(&wish).map_err(|e| failure(&e))?;
+    write_public(&data.join("identity.crt"), &certificate)?;
+    // The authority is on this machine, too: whoever takes the registry over has that as well.
+    let roles = [Role::Donor, Role::Submitter];
+    let enrol = authority.delegate(REGISTRY, &roles, validity);
+    write_public(&data.join("enrol.crt"), &enrol.map_err(|e| failure(&e))?)?;
+    let grid = Grid {
+        owner: None,
+        list_file: None,
+        ..authority.grid().clone()
+    };
+    let file = data.join("grid.toml");
+    if let Some(list) = &grid.list {
+        let path = grid.list_path(&file);
+        replace_public(&path, list.bytes()).map_err(|cause| io_failed(&path, &cause))?;
+    }
+    grid.save(&file)
+        .map_err(|cause| io_failed(&file, &chain(&cause)))
 }
 
 /// Signs a certificate.
-pub(super) fn sign(dir: &Path, wish: Wish<'_>) -> Result<SignReport, Failure> {
-    let part = match OwnerId::from_hex(wish.public) {
+pub(super) fn sign(dir: &Path, asked: SignArgs) -> Result<SignReport, Failure> {
+    let part = match OwnerId::from_hex(&asked.pubkey) {
         Some(key) => PublicPart {
             key,
             name: String::new(),
         },
-        None => PublicPart::read(Path::new(wish.public))
+        None => PublicPart::read(Path::new(&asked.pubkey))
             .map_err(|cause| Failure::new(ExitStatus::Usage, chain(&cause)))?,
     };
-    let name = wish.name.unwrap_or(part.name);
+    let name = asked.name.unwrap_or(part.name);
     if name.is_empty() {
         return Err(Failure::new(ExitStatus::Usage, "a bare key has no name").next("--name NAME"));
     }
-    let mut roles = wish.roles;
+    let mut roles: Vec<Role> = asked.role.into_iter().map(Into::into).collect();
     roles.sort_unstable();
     roles.dedup();
-    let mut authority = AuthorityDir::open(dir).map_err(|e| failure(&e))?;
     let certify = Certify {
         roles: roles.clone(),
         name: name.clone(),
         key: part.key,
-        validity: validity(wish.ttl),
-        host: wish.addr.map(|addr| HostEntry {
+        validity: validity(asked.ttl),
+        host: asked.addr.map(|addr| HostEntry {
             addr,
-            site: wish.site,
-            owner: wish.owner,
+            site: asked.site,
+            owner: asked.owner,
         }),
     };
-    let certificate = authority.certify(&certify).map_err(|e| failure(&e))?;
-    let path = wish
+    // Without an address the list stays as it is.
+    let offline = asked.speaking.offline || certify.host.is_none();
+    let change = |authority: &mut AuthorityDir| authority.certify(&certify);
+    let (certificate, _, sent) = members::change(dir, offline, change)?;
+    let path = asked
         .output
         .unwrap_or_else(|| PathBuf::from(format!("{name}.crt")));
     write_public(&path, &certificate)?;
@@ -235,6 +413,7 @@ pub(super) fn sign(dir: &Path, wish: Wish<'_>) -> Result<SignReport, Failure> {
         certificate: path,
         grid_file: grid_path(dir),
         listed: certify.host.is_some(),
+        sent,
     })
 }
 
@@ -242,6 +421,7 @@ pub(super) fn sign(dir: &Path, wish: Wish<'_>) -> Result<SignReport, Failure> {
 #[derive(Debug, Serialize)]
 pub(super) struct DelegateReport {
     registry: String,
+    roles: Vec<&'static str>,
     expires: u64,
     certificate: PathBuf,
 }
@@ -251,33 +431,36 @@ impl Report for DelegateReport {
         let (registry, until) = (&self.registry, time(self.expires));
         writeln!(
             out,
-            "{registry} may sign donors that have a token, until {until}"
+            "{registry} may sign whoever has a token ({}), until {until}",
+            self.roles.join(", ")
         )?;
         let certificate = self.certificate.display();
         writeln!(
             out,
-            "next: put {certificate} on that machine as DATA/enrol.crt"
+            "next: put {certificate} on that machine as DATA/enrol.crt; a registry that runs sees it"
         )
     }
 
     json_of_self!();
 }
 
-/// Lets a registry sign donors.
+/// Lets a registry sign members.
 pub(super) fn delegate(
     dir: &Path,
     registry: &str,
+    roles: &[Role],
     ttl: Duration,
     output: Option<PathBuf>,
 ) -> Result<DelegateReport, Failure> {
     let authority = AuthorityDir::open(dir).map_err(|e| failure(&e))?;
     let validity = validity(ttl);
-    let certificate = authority.delegate(registry, validity);
+    let certificate = authority.delegate(registry, roles, validity);
     let certificate = certificate.map_err(|e| failure(&e))?;
     let path = output.unwrap_or_else(|| PathBuf::from(format!("{registry}.enrol.crt")));
     write_public(&path, &certificate)?;
     Ok(DelegateReport {
         registry: registry.to_owned(),
+        roles: roles.iter().map(|role| role.name()).collect(),
         expires: validity.from + validity.lasting.as_secs(),
         certificate: path,
     })
@@ -301,20 +484,38 @@ impl Report for InviteReport {
     json_of_self!();
 }
 
+/// Tokens that are to be made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Invitation<'a> {
+    pub(super) registry: Option<&'a str>,
+    pub(super) donors: u16,
+    pub(super) submitters: u16,
+    pub(super) ttl: Duration,
+}
+
 /// Makes tokens.
-pub(super) fn invite(
-    dir: &Path,
-    registry: &str,
-    count: u16,
-    ttl: Duration,
-) -> Result<InviteReport, Failure> {
+pub(super) fn invite(dir: &Path, wanted: Invitation<'_>) -> Result<InviteReport, Failure> {
+    if wanted.donors == 0 && wanted.submitters == 0 {
+        return Err(Failure::new(ExitStatus::Usage, "no tokens at all").next("--count COUNT"));
+    }
     let authority = AuthorityDir::open(dir).map_err(|e| failure(&e))?;
-    let expires = now().saturating_add(ttl.as_secs());
-    let tokens = (0..count).map(|_| {
+    let registry = match (wanted.registry, authority.grid().registries.as_slice()) {
+        (Some(name), _) => name.to_owned(),
+        (None, [only]) => only.name.clone(),
+        (None, registries) => {
+            let message = format!("the grid has {} registries", registries.len());
+            return Err(Failure::new(ExitStatus::Usage, message).next("--registry NAME"));
+        }
+    };
+    let expires = now().saturating_add(wanted.ttl.as_secs());
+    let of = |role, count: u16| std::iter::repeat_n(role, usize::from(count));
+    let roles =
+        of(TokenRole::Donor, wanted.donors).chain(of(TokenRole::Submitter, wanted.submitters));
+    let tokens = roles.map(|role| {
         let mut nonce = [0; 16];
         aws_lc_rs::rand::fill(&mut nonce)
             .map_err(|_| Failure::new(ExitStatus::Failed, "the system has no random numbers"))?;
-        let token = authority.invite(registry, expires, nonce);
+        let token = authority.invite(&registry, role, expires, nonce);
         Ok(token.map_err(|e| failure(&e))?.to_text())
     });
     Ok(InviteReport {
@@ -330,50 +531,130 @@ fn write_public(path: &Path, certificate: &CertificateDer<'_>) -> Result<(), Fai
     })
 }
 
-/// Takes back all certificates of a member.
-pub(super) fn revoke(dir: &Path, who: &str) -> Result<RevokeReport, Failure> {
-    let mut authority = AuthorityDir::open(dir).map_err(|e| failure(&e))?;
-    let key = authority.revoke(who, now()).map_err(|e| failure(&e))?;
+/// Takes back all certificates of a member, also of one that joined with a token.
+pub(super) fn revoke(dir: &Path, who: &str, offline: bool) -> Result<RevokeReport, Failure> {
+    let joined = members::joined(dir, offline)?;
+    let change = |authority: &mut AuthorityDir| authority.revoke(who, &joined.joiners(), now());
+    let (revoked, grid, sent) = members::change(dir, offline, change)?;
     Ok(RevokeReport {
-        key: key.hex(),
-        number: authority.grid().revoked.number(),
+        key: revoked.key.hex(),
+        was_already: revoked.was_already,
+        number: grid.revoked.number(),
         grid_file: grid_path(dir),
+        sent,
     })
 }
 
-/// Lists the members.
-pub(super) fn show(dir: &Path) -> Result<RollReport, Failure> {
+/// Takes a host out of the list.
+pub(super) fn remove(dir: &Path, who: &str, offline: bool) -> Result<RemoveReport, Failure> {
+    let change = |authority: &mut AuthorityDir| authority.remove(who);
+    let (key, grid, sent) = members::change(dir, offline, change)?;
+    Ok(RemoveReport {
+        key: key.hex(),
+        number: grid.number(),
+        sent,
+    })
+}
+
+/// Signs all certificates anew that end within some time.
+pub(super) fn renew(
+    dir: &Path,
+    within: Duration,
+    ttl: Duration,
+    output: Option<PathBuf>,
+) -> Result<RenewReport, Failure> {
+    let mut authority = AuthorityDir::open(dir).map_err(|e| failure(&e))?;
+    let output = output.unwrap_or_else(|| dir.join("renewed"));
+    std::fs::create_dir_all(&output).map_err(|cause| {
+        let message = format!("{}: {cause}", output.display());
+        Failure::new(ExitStatus::LocalIo, message)
+    })?;
+    let until = now().saturating_add(within.as_secs());
+    // The certificate that each key was given last counts.
+    let issued = authority.issued().iter();
+    let mut last: BTreeMap<OwnerId, Issued> = issued.map(|one| (one.key, one.clone())).collect();
+    last.retain(|key, one| one.expires <= until && !authority.grid().revoked.contains(key));
+    let mut renewed = Vec::new();
+    for (key, before) in last {
+        let certify = Certify {
+            roles: before.roles.clone(),
+            name: before.name.clone(),
+            key,
+            validity: validity(ttl),
+            host: None,
+        };
+        let certificate = authority.certify(&certify).map_err(|e| failure(&e))?;
+        let path = output.join(format!("{}.crt", before.name));
+        write_public(&path, &certificate)?;
+        renewed.push(Renewed {
+            name: before.name,
+            roles: before.roles.iter().map(|role| role.name()).collect(),
+            key: key.hex(),
+            ended: before.expires,
+            expires: certify.validity.from + certify.validity.lasting.as_secs(),
+            certificate: path,
+        });
+    }
+    Ok(RenewReport { renewed })
+}
+
+/// Lists the members, those included that joined with a token.
+pub(super) fn show(dir: &Path, offline: bool) -> Result<RollReport, Failure> {
     let roll = Roll::load(dir).map_err(|e| failure(&e))?;
+    let joined = members::joined(dir, offline)?;
     let now = now();
-    let members = roll.issued.iter().map(|issued| Member {
+    let issued = roll.issued.iter().map(|issued| Member {
         name: issued.name.clone(),
         roles: issued.roles.iter().map(|role| role.name()).collect(),
         key: issued.key.hex(),
-        expires: issued.expires,
+        expires: Some(issued.expires),
         revoked: issued.revoked,
-        addr: roll
-            .grid
-            .hosts
-            .iter()
-            .find(|host| host.id.0 == issued.key)
-            .map(|host| host.addr.to_string()),
+        addr: address_of(&roll.grid, issued.key),
         state: if roll.grid.revoked.contains(&issued.key) {
             "revoked"
         } else if issued.expires < now {
             "expired"
+        } else if ends_within_days(issued.expires, now).is_some() {
+            "ends soon"
         } else {
             "valid"
         },
     });
-    let members = members.collect();
-    let authority = protocol::identity::Peer::from_certificate(&roll.grid.authority)
+    let by_token = joined.hosts.iter();
+    let is_known = |key: OwnerId| roll.issued.iter().any(|issued| issued.key == key);
+    let by_token = by_token.filter(|host| !is_known(host.id.0));
+    let by_token = by_token.map(|host| Member {
+        name: host.name.clone(),
+        roles: vec![Role::Donor.name()],
+        key: host.id.hex(),
+        expires: None,
+        revoked: None,
+        addr: Some(host.addr.to_string()),
+        state: if roll.grid.revoked.contains(&host.id.0) {
+            "revoked"
+        } else {
+            "joined"
+        },
+    });
+    let members = issued.chain(by_token).collect();
+    let authority = Peer::from_certificate(&roll.grid.authority)
         .map_err(|cause| Failure::new(ExitStatus::Usage, cause.to_string()))?;
     Ok(RollReport {
         authority_expires: authority.not_after,
+        list: roll.grid.number(),
         revoked_list: roll.grid.revoked.number(),
         grid: roll.grid.name,
         members,
+        silent: joined.silent,
     })
+}
+
+fn address_of(grid: &Grid, key: OwnerId) -> Option<String> {
+    let hosts = grid.hosts.iter().map(|one| (one.id, one.addr));
+    let registries = grid.registries.iter().map(|one| (one.id, one.addr));
+    let mut all = hosts.chain(registries);
+    all.find(|(id, _)| id.0 == key)
+        .map(|(_, addr)| addr.to_string())
 }
 
 /// From now on for this long.
@@ -384,7 +665,7 @@ pub(super) fn validity(lasting: Duration) -> Validity {
     }
 }
 
-fn now() -> u64 {
+pub(super) fn now() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_secs())
@@ -394,7 +675,7 @@ pub(super) fn failure(cause: &AuthorityDirError) -> Failure {
     let status = match cause {
         AuthorityDirError::Io { .. } => ExitStatus::LocalIo,
         AuthorityDirError::Key(_) | AuthorityDirError::Mixed(_) => ExitStatus::Denied,
-        AuthorityDirError::Unknown(_) => ExitStatus::NotFound,
+        AuthorityDirError::Unknown(_) | AuthorityDirError::NotListed(_) => ExitStatus::NotFound,
         AuthorityDirError::Locked(_) => ExitStatus::Failed,
         _ => ExitStatus::Usage,
     };
@@ -404,7 +685,9 @@ pub(super) fn failure(cause: &AuthorityDirError) -> Failure {
             "ckpt grid init --dir {} --name GRID",
             dir.display()
         )),
-        AuthorityDirError::Unknown(_) => failure.next("ckpt grid show --dir DIR"),
+        AuthorityDirError::Unknown(_) | AuthorityDirError::NotListed(_) => {
+            failure.next("ckpt grid show")
+        }
         _ => failure,
     }
 }

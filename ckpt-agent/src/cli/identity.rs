@@ -14,7 +14,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use codec::seal::OwnerSecret;
 use protocol::grid::Grid;
@@ -27,7 +27,7 @@ use zeroize::Zeroizing;
 
 use super::args::Global;
 use super::chain;
-use super::render::{Report, json_of_self};
+use super::render::{self, Report, json_of_self};
 use crate::report::{ExitStatus, Failure};
 
 /// How long a key command may take: somebody may have to type a passphrase.
@@ -99,6 +99,48 @@ pub(super) fn load(global: &Global, files: &Files) -> Result<Identity, Failure> 
         AnyKey::Member(secret) => with_certificate(secret, &files.certificate),
         AnyKey::Job(identity) => Ok(*identity),
     }
+}
+
+/// Fails when the certificate has ended, which hosts would say only after they were asked; warns when it
+/// ends soon.
+pub(super) fn check_end(identity: &Identity, files: &Files) -> Result<(), Failure> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.map_or(0, |since| since.as_secs());
+    let peer = identity.peer().map_err(|cause| denied(cause.to_string()))?;
+    let what = match &identity.job {
+        None => format!("your certificate ({})", files.certificate.display()),
+        Some(_) => format!(
+            "the job key ({}), or its owner's certificate,",
+            files.key.display()
+        ),
+    };
+    let next = match &identity.job {
+        None => {
+            "have your .pub file signed again by the grid's admin: ckpt grid sign, or ckpt grid renew"
+        }
+        Some(_) => "a new one from the key's owner: ckpt key for-job",
+    };
+    let until = render::time(peer.not_after);
+    if now > peer.not_after {
+        return Err(denied(format!("{what} expired {until}")).next(next));
+    }
+    // A job key is made for days.
+    if let Some(days) = peer
+        .ends_within_days(now)
+        .filter(|_| identity.job.is_none())
+    {
+        let when = match days {
+            0 => "today".to_owned(),
+            1 => "in 1 day".to_owned(),
+            days => format!("in {days} days"),
+        };
+        // Fails only when nobody reads it.
+        let _ = writeln!(
+            io::stderr(),
+            "ckpt: warning: {what} ends {when} ({until}): {next}"
+        );
+    }
+    Ok(())
 }
 
 fn with_certificate(secret: OwnerSecret, path: &Path) -> Result<Identity, Failure> {
@@ -258,7 +300,7 @@ fn name_after(name: &str) -> String {
     }
 }
 
-fn user_name() -> String {
+pub(super) fn user_name() -> String {
     let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME"));
     user.ok()
         .filter(|name| is_name(name))

@@ -4,7 +4,8 @@
 //! DIR/grid.toml            the grid file
 //! DIR/authority.key,.crt   signs members; would be kept offline in a real grid
 //! DIR/owner.key,.crt       the submitter
-//! DIR/hosts/h01/           data directory of a daemon: identity, lock, shards, log
+//! DIR/grid.members         the list of hosts that the authority signed
+//! DIR/hosts/h01/           data directory of a daemon, or a link to it: identity, lock, shards, log
 //! ```
 
 use std::fs::{self, File};
@@ -123,10 +124,24 @@ pub(super) fn up(
             host.addr = addr;
         }
     }
-    grid.save(&file).map_err(|e| failed(&file, &e))?;
+    keep_addresses(dir, &grid)?;
     let mut report = report(dir, &grid);
     report.advice = Some(format!("export CKPT_GRID={}", file.display()));
     Ok(report)
+}
+
+/// Writes down where hosts are now: in a list that the authority signs, or in the grid file alone when
+/// the authority is not here.
+fn keep_addresses(dir: &Path, grid: &Grid) -> Result<(), Failure> {
+    if !dir.join("authority.key").exists() {
+        let file = dir.join("grid.toml");
+        return grid.save(&file).map_err(|e| failed(&file, &e));
+    }
+    let mut authority = AuthorityDir::open(dir).map_err(|e| authority::failure(&e))?;
+    let addresses = grid.hosts.iter().map(|host| (host.id, host.addr)).collect();
+    authority
+        .relocate(&addresses)
+        .map_err(|e| authority::failure(&e))
 }
 
 /// Says who runs.
@@ -181,6 +196,8 @@ pub(super) fn add(
     }
     let mut authority = AuthorityDir::open(dir).map_err(|e| authority::failure(&e))?;
     make_host(&mut authority, name, data, listen)?;
+    let data = &std::path::absolute(data).map_err(|cause| failed(data, &cause))?;
+    link_data(dir, name, data)?;
     let grid = authority.grid().clone();
     let file = dir.join("grid.toml");
     let mut report = report(dir, &grid);
@@ -206,7 +223,7 @@ fn report(dir: &Path, grid: &Grid) -> GridReport {
             name: host.name.clone(),
             addr: host.addr.to_string(),
             pid: running(&data).map(|pid| pid.as_raw_nonzero().get()),
-            data,
+            data: shown_data(dir, &host.name),
         }
     });
     GridReport {
@@ -216,8 +233,32 @@ fn report(dir: &Path, grid: &Grid) -> GridReport {
     }
 }
 
+/// The data directory of a host, or a link to it.
 fn data_dir(dir: &Path, name: &str) -> PathBuf {
     dir.join("hosts").join(name)
+}
+
+/// Has the directory of a host that is elsewhere be found where those of the others are.
+fn link_data(dir: &Path, name: &str, data: &Path) -> Result<(), Failure> {
+    let dir = std::path::absolute(dir).map_err(|cause| failed(dir, &cause))?;
+    let link = data_dir(&dir, name);
+    if link == *data {
+        return Ok(());
+    }
+    if let Some(above) = link.parent() {
+        fs::create_dir_all(above).map_err(|cause| failed(above, &cause))?;
+    }
+    // A host of this name that is not in the list any more left one.
+    if link.is_symlink() {
+        fs::remove_file(&link).map_err(|cause| failed(&link, &cause))?;
+    }
+    std::os::unix::fs::symlink(data, &link).map_err(|cause| failed(&link, &cause))
+}
+
+/// Where the data of a host really are.
+fn shown_data(dir: &Path, name: &str) -> PathBuf {
+    let path = data_dir(dir, name);
+    fs::read_link(&path).unwrap_or(path)
 }
 
 fn create(dir: &Path, hosts: u16) -> Result<Grid, Failure> {

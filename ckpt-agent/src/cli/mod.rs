@@ -1,14 +1,20 @@
 //! The command line: one function for each command, one place for output and exit codes.
 
+mod age;
 mod anykey;
 pub mod args;
 mod authority;
+mod backup;
 mod bounds;
 mod demo;
+mod grid;
+pub mod grid_args;
 mod identity;
 mod jobkey;
+mod joining;
 mod limits;
 mod local;
+mod members;
 mod progress;
 mod render;
 mod usage;
@@ -16,7 +22,7 @@ mod usage;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -26,6 +32,7 @@ use codec::seal::Cipher;
 use codec::{OwnerId, Redundancy};
 use protocol::grid::{Grid, GridError};
 use protocol::identity::{Identity, keep_out_of_dumps};
+use protocol::list::ListFiles;
 use serde::Serialize;
 use tracing::Level;
 use tracing_subscriber::Layer;
@@ -45,14 +52,14 @@ use crate::image::keeper::Keeper;
 use crate::knowledge::{self, Notebook};
 use crate::report::{ExitStatus, Failure, HostNote, Observer, VerifiedCheckpoint, VerifyReport};
 use anykey::AnyKey;
-use args::{Cli, Command, Global, GridCommand, KeyCommand};
+use args::{Cli, Command, Global, KeyCommand};
 use render::{Report, one_line};
 
 /// How to start a daemon: this program, under another name.
 #[derive(Clone, Debug)]
 pub struct DaemonProgram {
     /// The file to execute.
-    pub path: std::path::PathBuf,
+    pub path: PathBuf,
     /// The name under which it acts as the daemon.
     pub arg0: &'static str,
 }
@@ -187,7 +194,8 @@ fn run(mut cli: Cli, daemon: &DaemonProgram) -> Result<Said, Failure> {
             })?;
             done(render::Text(Vec::new()))
         }
-        Command::Grid(command) => grid(command, daemon),
+        Command::Grid(command) => grid::run(command, daemon),
+        Command::Join { token, name } => done(joining::join(&cli.global, &token, name.as_deref())?),
         Command::Init { name } => done(identity::init(&cli.global, name.as_deref())?),
         Command::Key(KeyCommand::Export { output }) => export(&cli.global, &output),
         Command::Key(KeyCommand::Rotate { name, cert }) => done(identity::rotate(
@@ -219,70 +227,6 @@ fn export(global: &Global, output: &Path) -> Result<Said, Failure> {
         return done(render::Text(Vec::new()));
     }
     done(report)
-}
-
-fn grid(command: GridCommand, daemon: &DaemonProgram) -> Result<Said, Failure> {
-    match command {
-        GridCommand::Init { dir, name, ttl } => done(authority::init(&dir, &name, ttl)?),
-        GridCommand::Sign {
-            dir,
-            role,
-            pubkey,
-            name,
-            ttl,
-            addr,
-            site,
-            owner,
-            output,
-        } => {
-            let wish = authority::Wish {
-                roles: role.into_iter().map(Into::into).collect(),
-                name,
-                public: &pubkey,
-                ttl,
-                addr,
-                site,
-                owner,
-                output,
-            };
-            done(authority::sign(&dir, wish)?)
-        }
-        GridCommand::Delegate {
-            dir,
-            registry,
-            ttl,
-            output,
-        } => done(authority::delegate(&dir, &registry, ttl, output)?),
-        GridCommand::Invite {
-            dir,
-            registry,
-            count,
-            ttl,
-        } => done(authority::invite(&dir, &registry, count, ttl)?),
-        GridCommand::Revoke { dir, member } => done(authority::revoke(&dir, &member)?),
-        GridCommand::Show { dir } => done(authority::show(&dir)?),
-        GridCommand::Up {
-            dir,
-            hosts,
-            capacity,
-        } => done(local::up(&dir, hosts, capacity.as_deref(), daemon)?),
-        GridCommand::Status { dir } => done(local::status(&dir)?),
-        GridCommand::Down { dir } => {
-            let report = local::down(&dir)?;
-            let status = if report.still_running.is_empty() {
-                ExitStatus::Done
-            } else {
-                ExitStatus::Failed
-            };
-            Ok((Box::new(report), status))
-        }
-        GridCommand::Add {
-            dir,
-            name,
-            data,
-            listen,
-        } => done(local::add(&dir, &name, &data, listen)?),
-    }
 }
 
 /// Runs a command; the first SIGINT or SIGTERM ends it cleanly, the second at once.
@@ -391,10 +335,11 @@ const fn title(command: &Command) -> &'static str {
     }
 }
 
-/// The grid file; a variable that is set to nothing names none.
-fn grid_file(global: &Global) -> Option<&Path> {
-    let named = global.grid.as_deref();
-    named.filter(|path| !path.as_os_str().is_empty())
+/// The grid file: as it is named, or the one of `ckpt join`. A variable that is set to nothing names none.
+fn grid_file(global: &Global) -> Option<PathBuf> {
+    let named = global.grid.clone();
+    let named = named.filter(|path| !path.as_os_str().is_empty());
+    named.or_else(|| joining::usual_grid_file().filter(|path| path.exists()))
 }
 
 /// The agent for the grid and identity that options and environment name.
@@ -403,7 +348,7 @@ async fn connect(global: &Global) -> Result<Connected, Failure> {
         Failure::new(ExitStatus::Usage, "no grid file")
             .next("--grid FILE, or CKPT_GRID=FILE; a grid on this machine: ckpt grid up --dir DIR")
     })?;
-    let grid = Grid::load(path).map_err(|cause| grid_failure(&cause))?;
+    let mut grid = load_grid(&path)?;
     if !grid.etcd.is_empty() && !agent::KNOWS_ETCD {
         let _ = writeln!(
             io::stderr(),
@@ -412,23 +357,51 @@ async fn connect(global: &Global) -> Result<Connected, Failure> {
     }
     let files = identity::files(global, Some(&grid))?;
     let identity = identity::load(global, &files)?;
+    identity::check_end(&identity, &files)?;
+    let lists = list_files(&path, &grid);
     Ok(Connected {
-        agent: agent_for(global, &grid, &identity).await?,
+        agent: agent_for(global, &mut grid, &lists, &identity).await?,
         grid,
+        lists,
         files,
         identity,
     })
+}
+
+/// The grid file with the newest list that is beside it or in the state directory.
+fn load_grid(path: &Path) -> Result<Grid, Failure> {
+    let mut grid = Grid::load(path).map_err(|cause| grid_failure(&cause))?;
+    let files = list_files(path, &grid);
+    if let Some((list, contents)) = files.newest(&grid.authority)
+        && list.number() > grid.number()
+    {
+        grid.follow(list, contents);
+    }
+    Ok(grid)
+}
+
+/// Where the list of this grid is kept: beside the grid file, or where this user can write.
+fn list_files(path: &Path, grid: &Grid) -> ListFiles {
+    let dir = knowledge::default_dir(|name| std::env::var_os(name));
+    let own = dir.map(|dir| dir.join(format!("{}.members", OwnerId(grid.id().0).hex())));
+    ListFiles::of(path, grid, own)
 }
 
 /// An agent, and what others could be made of.
 struct Connected {
     agent: Agent,
     grid: Grid,
+    lists: ListFiles,
     files: identity::Files,
     identity: Identity,
 }
 
-async fn agent_for(global: &Global, grid: &Grid, identity: &Identity) -> Result<Agent, Failure> {
+async fn agent_for(
+    global: &Global,
+    grid: &mut Grid,
+    lists: &ListFiles,
+    identity: &Identity,
+) -> Result<Agent, Failure> {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let resources = Resources {
         memory_bytes: global.memory.unwrap_or(bounds::MEMORY_USUAL),
@@ -442,9 +415,10 @@ async fn agent_for(global: &Global, grid: &Grid, identity: &Identity) -> Result<
             ..Roster::default()
         }
     } else {
-        agent::discover(grid, identity, &notebook).await
+        agent::discover(grid, lists, identity, &notebook).await
     };
-    Agent::new(grid, roster, identity, resources, notebook)
+    let agent = Agent::new(grid, roster, identity, resources, notebook)?;
+    Ok(agent.with_lists(grid, lists.clone()))
 }
 
 /// Where what is learnt of the hosts of this grid is kept.
@@ -508,6 +482,7 @@ async fn with_agent(
         | Command::Gc { .. }
         | Command::Grid(_)
         | Command::Init { .. }
+        | Command::Join { .. }
         | Command::Key(_)
         | Command::Demo { .. }
         | Command::Completions { .. }

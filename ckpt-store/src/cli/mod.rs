@@ -2,6 +2,7 @@
 
 mod calibrate;
 mod inspect;
+mod joining;
 mod leaving;
 mod size;
 mod standing;
@@ -17,12 +18,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use clap::{Parser, Subcommand, ValueEnum};
-use codec::seal::OwnerSecret;
 use protocol::grid::Grid;
-use protocol::identity::{
-    Identity, JoinToken, PublicPart, Role, certificate_to_pem, is_label, is_name,
-    keep_out_of_dumps, new_key, read_key, replace_public, write_key,
-};
+use protocol::identity::{Identity, Role, is_label, keep_out_of_dumps, read_key, replace_public};
+use protocol::places::Place;
 use tracing::Level;
 use tracing::warn;
 use tracing_subscriber::Layer;
@@ -33,7 +31,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use crate::config::{DaemonConfig, GIVES_WAY_AFTER};
 use crate::core::ledger::Quota;
 use crate::core::repair::Patience;
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, LIST_FILE};
 use crate::monitor::guests;
 use crate::priority;
 use crate::registry::{RegistryConfig, RegistryServer};
@@ -52,25 +50,30 @@ struct Args {
 enum Command {
     /// Make this machine's key and the file of which the grid's admin makes its certificate.
     Init {
-        /// Data directory.
+        /// Data directory [default: ckpt/store, or ckpt/registry, below $XDG_DATA_HOME; without that
+        /// /var/lib for root and ~/.local/share for others].
         #[arg(long)]
-        data: PathBuf,
+        data: Option<PathBuf>,
         /// Name to be certified [default: the machine's].
         #[arg(long)]
         name: Option<String>,
+        /// What the machine is to be.
+        #[arg(long, value_enum, default_value = "donor")]
+        role: joining::ServerRole,
     },
     /// Join a grid with a token from its admin: makes this machine's key, has it certified by the
-    /// registry that the token names, and fetches the grid file.
+    /// registry that the token names, and fetches grid file and list.
     #[command(
-        after_help = "Example:\n  ckpt-store join ckpt-join-v1/... --data /var/lib/ckpt --name h1\n  ckpt-store serve --grid /var/lib/ckpt/grid.toml --data /var/lib/ckpt --listen 10.0.0.1:7600"
+        after_help = "Example:\n  ckpt-store join ckpt-join-v2/donor/...\n  ckpt-store serve"
     )]
     Join {
         /// The token: as secret as a password, good once.
         #[arg(env = "CKPT_JOIN_TOKEN", hide_env_values = true)]
         token: String,
-        /// Data directory.
+        /// Data directory [default: ckpt/store below $XDG_DATA_HOME; without that /var/lib for root and
+        /// ~/.local/share for others].
         #[arg(long)]
-        data: PathBuf,
+        data: Option<PathBuf>,
         /// Name to be certified [default: the machine's].
         #[arg(long)]
         name: Option<String>,
@@ -79,7 +82,7 @@ enum Command {
     Serve(Box<Serve>),
     /// Run a registry until SIGTERM or SIGINT: tells donors and clients of each other.
     #[command(
-        after_help = "It needs a certificate with the role registry, as DATA/identity.crt. With DATA/enrol.crt, which `ckpt grid delegate` makes, it redeems join tokens."
+        after_help = "It needs a certificate with the role registry, as DATA/identity.crt. With DATA/enrol.crt, which `ckpt grid delegate` makes, it redeems join tokens.\n\nExample:\n  ckpt grid init --name lab --registry 10.0.0.9:7601\n  ckpt-store registry"
     )]
     Registry(RegistryArgs),
     /// Say what is stored (the daemon need not run).
@@ -127,15 +130,16 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct Serve {
-    /// Grid file.
+    /// Grid file [default: grid.toml in the data directory].
     #[arg(long, env = "CKPT_GRID")]
-    grid: PathBuf,
-    /// Data directory with identity.key and identity.crt.
+    grid: Option<PathBuf>,
+    /// Data directory with identity.key and identity.crt [default: that of `ckpt-store join`].
     #[arg(long)]
-    data: PathBuf,
-    /// Address and port to listen on; port 0 takes a free one.
+    data: Option<PathBuf>,
+    /// Address and port to listen on; port 0 takes a free one [default: as in the list of the grid, or
+    /// 0.0.0.0:7600].
     #[arg(long)]
-    listen: SocketAddr,
+    listen: Option<SocketAddr>,
     /// Where others reach it, as registries say [default: --listen].
     #[arg(long, value_name = "ADDR")]
     announce: Option<SocketAddr>,
@@ -195,6 +199,9 @@ struct Serve {
     /// Time in which all shards are read once, while the owner does not need the machine.
     #[arg(long, value_parser = time::parse, value_name = "TIME", default_value = "14d", env = "CKPT_SCRUB_PASS")]
     scrub_pass: Duration,
+    /// Time after which another host, or a registry, is asked for a newer list of the grid.
+    #[arg(long, value_parser = time::parse, value_name = "TIME", default_value = "30s", env = "CKPT_LIST_PERIOD")]
+    list_period: Duration,
     /// Take shards and send at full speed however much the machine's owner needs it; for tests.
     #[arg(long)]
     no_stand_back: bool,
@@ -205,15 +212,15 @@ struct Serve {
 
 #[derive(Debug, clap::Args)]
 struct RegistryArgs {
-    /// Grid file.
+    /// Grid file [default: grid.toml in the data directory].
     #[arg(long, env = "CKPT_GRID")]
-    grid: PathBuf,
-    /// Data directory with identity.key and identity.crt.
+    grid: Option<PathBuf>,
+    /// Data directory with identity.key and identity.crt [default: that of `ckpt grid init --registry`].
     #[arg(long)]
-    data: PathBuf,
-    /// Address and port to listen on; port 0 takes a free one.
+    data: Option<PathBuf>,
+    /// Address and port to listen on; port 0 takes a free one [default: as in the list of the grid].
     #[arg(long)]
-    listen: SocketAddr,
+    listen: Option<SocketAddr>,
     /// File to write the address to once the registry answers.
     #[arg(long)]
     ready_file: Option<PathBuf>,
@@ -242,8 +249,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         warn!(%cause, "a core dump of this program could have keys in it");
     }
     let done = match args.command {
-        Command::Init { data, name } => init(&data, name),
-        Command::Join { token, data, name } => join(&token, &data, name),
+        Command::Init { data, name, role } => joining::init(data, name, role),
+        Command::Join { token, data, name } => joining::join(&token, data, name),
         Command::Serve(serve) => run(*serve),
         Command::Registry(args) => run_registry(args),
         Command::Calibrate(args) => calibrate::calibrate(&args),
@@ -271,95 +278,11 @@ fn is_broken_pipe(cause: &anyhow::Error) -> bool {
     io.is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
-fn init(data: &Path, name: Option<String>) -> Result<ExitCode> {
-    let key = make_key(data)?.id();
-    let name = checked_name(name)?;
-    let public = data.join("identity.pub");
-    let part = PublicPart { key, name };
-    part.write(&public)?;
-    writeln!(std::io::stdout(), "{}", key.hex())?;
-    // For people only: scripts read the key.
-    let _ = writeln!(
-        std::io::stderr(),
-        "next: give {} to the grid's admin (ckpt grid sign --role donor --pubkey {}.pub --addr ADDRESS:PORT); put the certificate that comes back at {}",
-        public.display(),
-        part.name,
-        data.join("identity.crt").display()
-    );
-    Ok(ExitCode::SUCCESS)
-}
-
-fn make_key(data: &Path) -> Result<OwnerSecret> {
-    fs::create_dir_all(data).with_context(|| format!("data directory {}", data.display()))?;
-    let path = data.join("identity.key");
-    if !path.exists() {
-        write_key(&path, &new_key()?)?;
-    }
-    Ok(read_key(&path)?)
-}
-
-fn checked_name(name: Option<String>) -> Result<String> {
-    let name = name.unwrap_or_else(machine_name);
-    if !is_name(&name) {
-        bail!("name {name:?}: letters, digits, . _ - are allowed; --name NAME");
-    }
-    Ok(name)
-}
-
-fn join(token: &str, data: &Path, name: Option<String>) -> Result<ExitCode> {
-    let token = JoinToken::parse(token)?;
-    let name = checked_name(name)?;
-    let certificate = data.join("identity.crt");
-    if certificate.exists() {
-        bail!(
-            "{} is there already: this machine belongs to a grid",
-            certificate.display()
-        );
-    }
-    let secret = make_key(data)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    let (identity, grid) = runtime.block_on(protocol::net::join::join(&token, secret, &name))?;
-    let grid_file = data.join("grid.toml");
-    let write = |path: &Path, text: &str| {
-        replace_public(path, text.as_bytes()).with_context(|| path.display().to_string())
-    };
-    write(&grid_file, &grid)?;
-    let chain = std::iter::once(&identity.certificate).chain(&identity.issuer);
-    // Last: a machine that has it has all.
-    write(
-        &certificate,
-        &chain.map(certificate_to_pem).collect::<String>(),
-    )?;
-    writeln!(
-        std::io::stdout(),
-        "{name} joined; key {}",
-        identity.secret.id().hex()
-    )?;
-    // For people only.
-    let _ = writeln!(
-        std::io::stderr(),
-        "next: ckpt-store serve --grid {} --data {} --listen ADDRESS:PORT",
-        grid_file.display(),
-        data.display()
-    );
-    Ok(ExitCode::SUCCESS)
-}
-
-fn machine_name() -> String {
-    let node = rustix::system::uname()
-        .nodename()
-        .to_string_lossy()
-        .into_owned();
-    let name: String = node.split('.').next().unwrap_or_default().into();
-    if is_name(&name) { name } else { "host".into() }
-}
-
 fn run(args: Serve) -> Result<ExitCode> {
     log_to_stderr(args.log_format);
     let (ready_file, drain) = (args.ready_file.clone(), args.drain_on_exit);
-    let request = args.data.join("drain");
+    let data = joining::data_dir(args.data.clone(), Place::Store)?;
+    let request = data.join("drain");
     // One of an earlier run.
     let _ = fs::remove_file(&request);
     if !args.normal_priority
@@ -367,7 +290,7 @@ fn run(args: Serve) -> Result<ExitCode> {
     {
         warn!(%cause, "running at normal priority");
     }
-    let config = config(args)?;
+    let config = config(args, data)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -394,8 +317,10 @@ fn run(args: Serve) -> Result<ExitCode> {
 
 fn run_registry(args: RegistryArgs) -> Result<ExitCode> {
     log_to_stderr(args.log_format);
-    let grid = Grid::load(&args.grid)?;
-    let identity = load_identity(&args.data)?;
+    let data_dir = joining::data_dir(args.data, Place::Registry)?;
+    let grid_file = joining::grid_file(args.grid, &data_dir);
+    let grid = Grid::load_with(&grid_file, Some(data_dir.join(LIST_FILE)))?;
+    let identity = load_identity(&data_dir)?;
     let peer = identity.peer()?;
     if !peer.has(Role::Registry) {
         bail!(
@@ -403,12 +328,18 @@ fn run_registry(args: RegistryArgs) -> Result<ExitCode> {
             peer.name
         );
     }
+    let mut registries = grid.registries.iter();
+    let listed = registries.find(|registry| registry.id.0 == peer.id);
+    let listen = args.listen.or(listed.map(|registry| registry.addr));
+    let listen = listen
+        .context("the list of the grid does not name this registry: --listen ADDRESS:PORT")?;
+    joining::warn_of_end(&peer);
     let config = RegistryConfig {
         grid,
-        grid_file: args.grid,
+        grid_file,
         identity,
-        data_dir: args.data,
-        listen: args.listen,
+        data_dir,
+        listen,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -425,14 +356,17 @@ fn run_registry(args: RegistryArgs) -> Result<ExitCode> {
     })
 }
 
-fn config(args: Serve) -> Result<DaemonConfig> {
-    let grid = Grid::load(&args.grid)?;
-    let identity = load_identity(&args.data)?;
+fn config(args: Serve, data_dir: PathBuf) -> Result<DaemonConfig> {
+    let grid_file = joining::grid_file(args.grid, &data_dir);
+    let grid = Grid::load_with(&grid_file, Some(data_dir.join(LIST_FILE)))?;
+    let identity = load_identity(&data_dir)?;
     let peer = identity.peer()?;
+    joining::warn_of_end(&peer);
     if !peer.has(Role::Donor) {
         bail!("the certificate of {:?} is not that of a donor", peer.name);
     }
     let listed = grid.hosts.iter().find(|host| host.id.0 == peer.id);
+    let usual = listed.map_or(joining::LISTEN_USUAL, |host| host.addr);
     let (site, owner) = listed.map_or((None, None), |host| (host.site.clone(), host.owner.clone()));
     for (option, label) in [("--site", &args.site), ("--owner", &args.owner)] {
         if label.as_ref().is_some_and(|label| !is_label(label)) {
@@ -466,12 +400,13 @@ fn config(args: Serve) -> Result<DaemonConfig> {
         site: args.site.or(site),
         owner: args.owner.or(owner),
         grid,
-        grid_file: Some(args.grid),
+        grid_file: Some(grid_file),
         gives_way_after: GIVES_WAY_AFTER,
         identity,
         name: args.name.unwrap_or(peer.name),
-        data_dir: args.data,
-        listen: args.listen,
+        data_dir,
+        listen: args.listen.unwrap_or(usual),
+        list_period: args.list_period,
         capacity_bytes: args.capacity,
         quota: args.quota,
         reserve_bytes: args.reserve,

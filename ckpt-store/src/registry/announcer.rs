@@ -4,19 +4,20 @@ use std::fmt::Display;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use codec::OwnerId;
 use protocol::grid::{Grid, GridRegistry};
 use protocol::identity::Role;
 use protocol::net::endpoint::{EndpointConfig, EndpointError, MTU_SMALL};
 use protocol::net::stream::{ExchangeError, request};
-use protocol::net::{ConnectError, client, connect_as};
+use protocol::net::{ConnectError, Members, client, compare_lists, connect_as};
 use protocol::wire::limits::{HOLDS_MAX, REQUEST_TIMEOUT};
 use protocol::wire::message::{HoldsPage, Presence, Request, Response, ShardName};
 use protocol::wire::parts::Parts;
 use quinn::{Connection, Endpoint};
 use tokio::task::JoinSet;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 use transfer::etcd::Etcd;
 
 use crate::core::registry::HEARTBEAT;
@@ -54,6 +55,15 @@ pub struct Announcer {
     pub monitor: Arc<Monitor>,
     /// Its clocks.
     pub clock: Clock,
+    /// Time after which a registry is asked for a newer list of the grid.
+    pub list_period: Duration,
+}
+
+/// The connection to a registry, and when lists of the grid were compared on it.
+#[derive(Debug, Default)]
+struct Link {
+    connection: Option<Connection>,
+    compared: Option<Instant>,
 }
 
 /// Why a registry was not told.
@@ -102,44 +112,88 @@ impl<'a> Changes<'a> {
 }
 
 impl Announcer {
-    /// Tells all registries of `grid` again and again; ends never.
+    /// Tells all registries again and again; ends never.
     ///
     /// # Errors
     /// When no socket can be had.
-    pub async fn run(self, settings: EndpointConfig, grid: Grid) -> Result<(), EndpointError> {
+    pub async fn run(
+        self,
+        settings: EndpointConfig,
+        members: Members,
+    ) -> Result<(), EndpointError> {
         let settings = EndpointConfig {
             mtu_max: MTU_SMALL,
             ..settings
         };
         let this = Arc::new(self);
+        let mut changes = members.changes();
+        loop {
+            let grid = Arc::clone(&changes.borrow_and_update());
+            let telling = Self::tell_all(&this, &settings, &grid, &members)?;
+            // Others are told from scratch, which registries expect.
+            let is_other =
+                |now: &Arc<Grid>| now.registries != grid.registries || now.etcd != grid.etcd;
+            let changed = changes.wait_for(is_other).await.is_ok();
+            if !changed {
+                telling.join_all().await;
+                return Ok(());
+            }
+        }
+    }
+
+    fn tell_all(
+        this: &Arc<Self>,
+        settings: &EndpointConfig,
+        grid: &Grid,
+        members: &Members,
+    ) -> Result<JoinSet<()>, EndpointError> {
         let mut telling = JoinSet::new();
-        if let Some(etcd) = Etcd::of(&grid) {
-            let (this, id) = (Arc::clone(&this), settings.identity.secret.id());
+        if let Some(etcd) = Etcd::of(grid) {
+            let (this, id) = (Arc::clone(this), settings.identity.secret.id());
             telling.spawn(async move { this.tell_etcd(&etcd, id).await });
         }
-        for registry in grid.registries {
+        for registry in grid.registries.clone() {
             let any: SocketAddr = match registry.addr {
                 SocketAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
                 SocketAddr::V6(_) => ([0; 8], 0).into(),
             };
-            let endpoint = client(&settings, any)?;
-            let this = Arc::clone(&this);
-            telling.spawn(async move { this.tell(&endpoint, &registry).await });
+            let endpoint = client(settings, any)?;
+            let (this, members) = (Arc::clone(this), members.clone());
+            telling.spawn(async move { this.tell(&endpoint, &registry, &members).await });
         }
-        telling.join_all().await;
-        Ok(())
+        Ok(telling)
     }
 
-    async fn tell(&self, endpoint: &Endpoint, registry: &GridRegistry) {
-        let mut connection: Option<Connection> = None;
+    async fn tell(&self, endpoint: &Endpoint, registry: &GridRegistry, members: &Members) {
+        let mut link = Link::default();
         let mut changes = Changes::of(&registry.name);
         loop {
             changes.beat().await;
-            let told = self.beat(endpoint, registry, &mut connection).await;
+            let told = self.beat(endpoint, registry, &mut link.connection).await;
             if told.is_err() {
-                connection = None;
+                link.connection = None;
             }
             changes.note(&told);
+            self.compare(&mut link, members).await;
+        }
+    }
+
+    /// Asks a registry for a newer list of the grid, or has it take ours, if that is due.
+    async fn compare(&self, link: &mut Link, members: &Members) {
+        let is_due = link
+            .compared
+            .is_none_or(|at| at.elapsed() >= self.list_period);
+        let Some(connection) = link.connection.as_ref().filter(|_| is_due) else {
+            return;
+        };
+        link.compared = Some(Instant::now());
+        match compare_lists(connection, &members.grid()).await {
+            Ok(None) => {}
+            Ok(Some((list, contents))) => {
+                members.hear(list, contents).await;
+            }
+            // An earlier program does not know the question.
+            Err(cause) => debug!(%cause, "no list of the grid from a registry"),
         }
     }
 

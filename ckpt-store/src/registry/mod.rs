@@ -5,40 +5,38 @@
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
 pub mod announcer;
+mod enrolment;
 mod tokens;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use codec::OwnerId;
 use protocol::grid::Grid;
-use protocol::identity::{
-    Enroller, Identity, JoinToken, Peer, PeerError, Validity, certificate_from_pem, is_name,
-};
+use protocol::identity::{Identity, Peer, TokenRole};
 use protocol::net::endpoint::{self, EndpointConfig, EndpointError};
 use protocol::net::stream::{ExchangeError, GIVEN_UP, STOPPING, read_frame, write_frame};
-use protocol::net::{Door, Members, spoken};
+use protocol::net::{Door, Members, receive_list, send_list, spoken};
 use protocol::wire::limits::{MEMBERS_MAX, REQUEST_TIMEOUT};
-use protocol::wire::message::{
-    JoinRequest, Joined, MemberRecord, Presence, Refusal, Request, Response,
-};
+use protocol::wire::message::{JoinRequest, MemberRecord, Presence, Refusal, Request, Response};
 use protocol::wire::parts::Extended;
 use protocol::wire::{Code, WireVersion};
 use quinn::{Connection, Endpoint, RecvStream, SendStream};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::{debug, info, warn};
 
+use crate::core::quiet::Quiet;
 use crate::core::registry::{NotHeard, Registry, Wanted};
+use crate::daemon::LIST_FILE;
 use crate::serve::Clock;
 use crate::serve::lines::Lines;
 use crate::serve::reception::{Reception, Visitor};
 use crate::serve::rules::{NO_CERTIFICATE, Rule, Server};
-use tokens::Redeemed;
+use enrolment::Enrolments;
 
 /// Requests that one member may have open at once on a connection.
 const STREAMS_MAX: u32 = 16;
@@ -52,6 +50,9 @@ const STRANGER_WINDOW: u32 = 4 << 10;
 
 /// Connections of members at once: one of every donor, and those of clients.
 const CONNECTIONS_MAX: usize = 20_000;
+
+/// Lists of the grid that may come in at once: a newer one is rare.
+const LISTS_AT_ONCE: usize = 4;
 
 /// How often the silent are looked for.
 const EXPIRE_PERIOD: Duration = Duration::from_secs(60);
@@ -118,17 +119,17 @@ impl RegistryServer {
     /// # Errors
     /// When files or address can't be used.
     pub fn start(config: RegistryConfig) -> Result<Self, RegistryError> {
-        let enrolment = Enrolment::open(&config)?;
+        let enrolments = Enrolments::open(&config)?;
+        let redeems_tokens = enrolments.now()?.is_some();
         let mut settings =
             EndpointConfig::new(config.identity.clone(), config.grid.authority.clone());
         settings.receive_window = STRANGER_WINDOW;
         settings.stream_window = WINDOW;
         settings.streams_max = STRANGER_STREAMS_MAX;
-        let members = Members::follow(config.grid_file.clone(), &config.grid);
-        let mut door = Door::new(&settings, members)?;
-        if enrolment.is_some() {
-            door = door.with_strangers();
-        }
+        let own = Some(config.data_dir.join(LIST_FILE));
+        let members = Members::follow(config.grid_file.clone(), &config.grid, own);
+        // A registry that redeems no tokens says so to those who bring one.
+        let door = Door::new(&settings, members.clone())?.with_strangers();
         let endpoint = endpoint::server(&settings, config.listen)?;
         let local_addr = endpoint.local_addr().map_err(|cause| RegistryError::Io {
             path: config.data_dir.clone(),
@@ -141,15 +142,15 @@ impl RegistryServer {
         let lines = Arc::new(Lines::new(clock));
         let office = Arc::new(Office {
             registry: Mutex::new(registry),
-            enrolment,
+            enrolments,
+            members,
+            lists: Semaphore::new(LISTS_AT_ONCE),
+            lists_sent: Mutex::default(),
             clock,
             lines: Arc::clone(&lines),
             stopping,
         });
-        info!(
-            grid = config.grid.name, addr = %local_addr,
-            redeems_tokens = office.enrolment.is_some(), "registry serving"
-        );
+        info!(grid = config.grid.name, addr = %local_addr, redeems_tokens, "registry serving");
         let reception = Reception::new(endpoint.clone(), door, CONNECTIONS_MAX, clock, lines);
         let serving = Arc::clone(&office);
         Ok(Self {
@@ -157,7 +158,7 @@ impl RegistryServer {
                 let office = Arc::clone(&serving);
                 async move { office.serve(visitor).await }
             })),
-            expiring: tokio::spawn(expire(office, config.grid, config.grid_file)),
+            expiring: tokio::spawn(expire(office)),
             endpoint,
             local_addr,
             stop,
@@ -187,18 +188,16 @@ fn addresses(grid: &Grid) -> BTreeMap<OwnerId, SocketAddr> {
     hosts.map(|host| (host.id.0, host.addr)).collect()
 }
 
-/// Forgets those who are silent, and takes over which addresses the grid file names.
-async fn expire(office: Arc<Office>, grid: Grid, grid_file: PathBuf) {
+/// Forgets those who are silent, and takes over which addresses the list of the grid names.
+async fn expire(office: Arc<Office>) {
     let mut period = tokio::time::interval(EXPIRE_PERIOD);
+    let mut changes = office.members.changes();
     loop {
-        period.tick().await;
-        let file = grid_file.clone();
-        let read = tokio::task::spawn_blocking(move || Grid::load(&file)).await;
-        // What is wrong with the file is logged by whoever follows the list of revoked keys.
-        if let Ok(Ok(now)) = read
-            && now.authority == grid.authority
-        {
-            office.registry().list(addresses(&now));
+        let grid = Arc::clone(&changes.borrow_and_update());
+        office.registry().list(addresses(&grid));
+        tokio::select! {
+            _ = period.tick() => {}
+            Ok(()) = changes.changed() => continue,
         }
         let gone = office.registry().expire(office.clock.now());
         let (hosts, shards) = office.registry().counts();
@@ -210,7 +209,12 @@ async fn expire(office: Arc<Office>, grid: Grid, grid_file: PathBuf) {
 #[derive(Debug)]
 struct Office {
     registry: Mutex<Registry>,
-    enrolment: Option<Enrolment>,
+    enrolments: Enrolments,
+    members: Members,
+    /// Places for lists of the grid that come in.
+    lists: Semaphore,
+    /// Who was sent the list how often lately.
+    lists_sent: Mutex<Quiet<OwnerId>>,
     clock: Clock,
     lines: Arc<Lines>,
     stopping: watch::Receiver<bool>,
@@ -259,6 +263,7 @@ struct Visit<'a> {
     from: SocketAddr,
     spoken: WireVersion,
     send: &'a mut SendStream,
+    recv: &'a mut RecvStream,
 }
 
 impl Office {
@@ -328,6 +333,7 @@ impl Office {
                     from,
                     spoken: spoken(&connection),
                     send: &mut send,
+                    recv: &mut recv,
                 };
                 self.answer(&mut visit, asked).await
             }
@@ -392,6 +398,8 @@ impl Office {
                 Ok(write_frame(send, &Response::Holders { holders }).await?)
             }
             Request::Join(wish) => self.join(from, wish, send).await,
+            Request::List { number } => self.list(asker()?, send, number).await,
+            Request::PutList { number, bytes } => self.put_list(visit, number, bytes).await,
             Request::Status
             | Request::Claim(_)
             | Request::PutShard(_)
@@ -420,6 +428,42 @@ impl Office {
         }
     }
 
+    /// Sends the list of the grid to whoever has an older one; not to one member all the time.
+    async fn list(&self, asker: OwnerId, send: &mut SendStream, asked: u64) -> Result<(), Answer> {
+        let grid = self.members.grid();
+        if grid.number() > asked {
+            let mut sent = self
+                .lists_sent
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            if sent.line(self.clock.now(), asker).is_none() {
+                let why = "the list was sent to you often enough";
+                return Err(Answer::refuse(Code::Busy, why));
+            }
+        }
+        Ok(send_list(send, asked, grid.list.as_ref()).await?)
+    }
+
+    /// Takes a list of the grid: the authority has signed it, so it does not matter who brings it.
+    async fn put_list(&self, visit: &mut Visit<'_>, number: u64, bytes: u32) -> Result<(), Answer> {
+        let grid = self.members.grid();
+        let known = grid.number();
+        if number <= known {
+            let (number, bytes) = (known, 0);
+            return Ok(write_frame(visit.send, &Response::List { number, bytes }).await?);
+        }
+        let Ok(_place) = self.lists.try_acquire() else {
+            return Err(Answer::refuse(Code::Busy, "other lists are coming in"));
+        };
+        let came = receive_list(visit.recv, &grid.authority, number, bytes).await;
+        let (list, contents) = came?;
+        if self.members.hear(list, contents).await {
+            let name = visit.peer.map(|peer| peer.name.as_str());
+            info!(from = %visit.from, name, number, "brought a newer list of the grid");
+        }
+        Ok(write_frame(visit.send, &Response::Noted).await?)
+    }
+
     fn announce(
         &self,
         id: OwnerId,
@@ -442,11 +486,17 @@ impl Office {
         wish: JoinRequest,
         send: &mut SendStream,
     ) -> Result<(), Answer> {
-        let Some(enrolment) = &self.enrolment else {
-            return Err(Answer::refuse(
-                Code::Forbidden,
-                "no tokens are redeemed here",
-            ));
+        let enrolment = self.enrolments.now().map_err(|cause| {
+            warn!(%cause, "no tokens are redeemed");
+            Answer::refuse(
+                Code::Internal,
+                "the registry can't read its certificate for this",
+            )
+        })?;
+        let Some(enrolment) = enrolment else {
+            let why =
+                "this registry redeems no tokens: the grid's admin lets it with ckpt grid delegate";
+            return Err(Answer::refuse(Code::Forbidden, why));
         };
         let now = self.clock.unix_seconds();
         let refused = |why: String| {
@@ -457,11 +507,14 @@ impl Office {
         };
         let token = enrolment.check(&wish, now).map_err(refused)?;
         // Not before the token: who has none is not to learn which names there are.
-        if self.registry().has_name(&wish.name, wish.key) {
+        let is_donor = token.terms.role == TokenRole::Donor;
+        if is_donor && self.registry().has_name(&wish.name, wish.key) {
             return Err(Answer::refuse(Code::Exists, "another donor has this name"));
         }
-        let joined = enrolment.join(&wish, &token, now).map_err(refused)?;
-        info!(%from, name = wish.name, key = wish.key.hex(), "joined as a donor");
+        let grid = self.members.grid();
+        let joined = enrolment.join(&wish, &token, &grid, now).map_err(refused)?;
+        let role = token.terms.role.role().name();
+        info!(%from, name = wish.name, key = wish.key.hex(), role, "joined");
         Ok(write_frame(send, &Response::Joined(Box::new(joined))).await?)
     }
 }
@@ -487,104 +540,4 @@ async fn send_members(
 async fn heard(send: &mut SendStream, wanted: Wanted) -> Result<(), Answer> {
     let Wanted { announce, holdings } = wanted;
     Ok(write_frame(send, &Response::Heard { announce, holdings }).await?)
-}
-
-/// Redeems tokens.
-#[derive(Debug)]
-struct Enrolment {
-    authority: rustls_pki_types::CertificateDer<'static>,
-    registry: OwnerId,
-    enroller: Enroller,
-    /// When its own right ends, Unix seconds.
-    until: u64,
-    grid_file: PathBuf,
-    redeemed: Redeemed,
-}
-
-impl Enrolment {
-    /// With `enrol.crt` in the data directory; `None` without.
-    fn open(config: &RegistryConfig) -> Result<Option<Self>, RegistryError> {
-        let path = config.data_dir.join("enrol.crt");
-        let failed = |path: &Path| {
-            let path = path.to_owned();
-            move |cause| RegistryError::Io { path, cause }
-        };
-        let pem = match fs::read_to_string(&path) {
-            Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            read => read.map_err(failed(&path))?,
-        };
-        let wrong = |cause: PeerError| RegistryError::Enrol {
-            path: path.clone(),
-            cause: cause.to_string(),
-        };
-        let certificate = certificate_from_pem(&pem).map_err(wrong)?;
-        let own = Peer::from_certificate(&certificate).map_err(wrong)?;
-        let registry = config.identity.secret.id();
-        if own.id != registry {
-            return Err(RegistryError::Enrol {
-                path,
-                cause: "it is for another key".into(),
-            });
-        }
-        let redeemed = config.data_dir.join("redeemed");
-        Ok(Some(Self {
-            authority: config.grid.authority.clone(),
-            registry,
-            enroller: Enroller::new(config.identity.secret.clone(), certificate),
-            until: own.not_after,
-            grid_file: config.grid_file.clone(),
-            redeemed: Redeemed::open(&redeemed).map_err(failed(&redeemed))?,
-        }))
-    }
-
-    /// Checks that the token is good and that the key is the asker's.
-    fn check(&self, wish: &JoinRequest, now: u64) -> Result<JoinToken, String> {
-        let token = JoinToken::parse(&wish.token).map_err(|cause| cause.to_string())?;
-        token
-            .check(&self.authority, now)
-            .map_err(|cause| cause.to_string())?;
-        if token.registry.0 != self.registry {
-            return Err("the token is for another registry".into());
-        }
-        if !is_name(&wish.name) {
-            return Err("that is no name".into());
-        }
-        let signed = JoinRequest::signed(&wish.token, &wish.name);
-        let signature: Option<[u8; 64]> = wish.signature.as_slice().try_into().ok();
-        if !signature.is_some_and(|signature| wish.key.verify(&signed, &signature)) {
-            return Err("the key is not the asker's".into());
-        }
-        Ok(token)
-    }
-
-    /// Redeems a token that was checked.
-    fn join(&self, wish: &JoinRequest, token: &JoinToken, now: u64) -> Result<Joined, String> {
-        let grid = Grid::load(&self.grid_file).map_err(|cause| cause.to_string())?;
-        if grid.revoked.contains(&wish.key) {
-            return Err("the key was revoked".into());
-        }
-        let named = grid.hosts.iter().find(|host| host.name == wish.name);
-        if named.is_some_and(|host| host.id.0 != wish.key) {
-            return Err("another donor has this name".into());
-        }
-        let text = fs::read_to_string(&self.grid_file).map_err(|cause| cause.to_string())?;
-        let validity = Validity {
-            from: now,
-            lasting: Duration::from_secs(self.until.saturating_sub(now)),
-        };
-        let certificate = self
-            .enroller
-            .sign(&wish.name, wish.key, validity)
-            .map_err(|cause| cause.to_string())?;
-        // Last: from here on the token is gone, whatever happens to the answer. The same key may
-        // ask again, in case it did not arrive.
-        self.redeemed
-            .redeem(token.nonce, wish.key, token.expires, now)
-            .map_err(|cause| cause.to_string())?;
-        Ok(Joined {
-            certificate: certificate.to_vec(),
-            issuer: self.enroller.certificate().to_vec(),
-            grid: text,
-        })
-    }
 }

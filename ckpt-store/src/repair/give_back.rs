@@ -222,7 +222,7 @@ impl Repairer {
 
     /// Tries once to hand each shard over that was not handed over before.
     async fn hand_over(&self, caretaker: &mut Caretaker, handing: &mut Handing, until: Instant) {
-        let grid = self.grid_now().await;
+        let grid = self.members.grid();
         let around = match self.links.around(&grid, &self.identity, Vec::new()).await {
             Ok(around) => around,
             Err(cause) => {

@@ -13,17 +13,17 @@ mod pause;
 mod proofs;
 mod rebuild;
 mod target;
+mod voids;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use codec::OwnerId;
 use codec::notice::{agreed_clock, latest_clock};
 use placement::AvailabilityBitmap;
-use protocol::grid::Grid;
 use protocol::identity::Identity;
+use protocol::net::Members;
 use protocol::wire::limits::PEER_HOLDS_ASKED_MAX;
 use tracing::{debug, info, warn};
 use transfer::registry::Told;
@@ -92,10 +92,8 @@ impl Default for RepairSettings {
 /// Looks after the checkpoints of which this host holds shards.
 #[derive(Debug)]
 pub struct Repairer {
-    /// The grid, as its file said at the start.
-    pub grid: Grid,
-    /// The file, which may say something else by now.
-    pub grid_file: Option<PathBuf>,
+    /// What is known of the grid.
+    pub members: Members,
     /// Who this host is.
     pub identity: Identity,
     /// What it holds.
@@ -121,6 +119,8 @@ struct Found {
     burdens: Vec<Burden>,
     /// Clocks of the hosts that answered, Unix seconds.
     clocks: BTreeMap<OwnerId, u64>,
+    /// Whose checkpoints are held here.
+    owners: BTreeSet<OwnerId>,
 }
 
 impl Repairer {
@@ -158,18 +158,6 @@ impl Repairer {
         Caretaker::new(valid, self.settings.patience.least)
     }
 
-    /// The grid as its file says now; as it said at the start when the file can't be read.
-    async fn grid_now(&self) -> Grid {
-        let Some(file) = self.grid_file.clone() else {
-            return self.grid.clone();
-        };
-        let read = tokio::task::spawn_blocking(move || Grid::load(&file)).await;
-        match read {
-            Ok(Ok(grid)) if grid.authority == self.grid.authority => grid,
-            _ => self.grid.clone(),
-        }
-    }
-
     /// Returns how many shards were rebuilt.
     async fn round(
         &self,
@@ -179,13 +167,14 @@ impl Repairer {
         if self.store.held_count() == 0 {
             return Ok(0);
         }
-        let grid = self.grid_now().await;
+        let grid = self.members.grid();
         let troubled = caretaker.troubled(TROUBLED_ASKED).into_iter();
         let troubled = troubled.map(|key| key.checkpoint).collect();
         let around = self.links.around(&grid, &self.identity, troubled).await?;
         self.fill(budget);
         let found = self.look_at_all(&around, caretaker, budget).await;
         self.end_leases(found.clocks.into_values().collect()).await;
+        self.hear_voids(&around, &found.owners).await;
         caretaker.retain(|key| self.store.is_held(*key));
         self.give_back(&around, caretaker, found.burdens).await;
         if !self.settings.rebuilds || found.due.is_empty() {
@@ -233,6 +222,9 @@ impl Repairer {
                 return found;
             };
             after = Some(last.key);
+            found
+                .owners
+                .extend(holdings.iter().map(|one| one.key.owner));
             let look = self.look(around, holdings, whom.as_ref()).await;
             let situations = self
                 .check(around, caretaker, &look, Some(&mut *budget))

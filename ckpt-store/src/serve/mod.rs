@@ -8,6 +8,7 @@ pub mod auditing;
 mod blocks;
 mod buffers;
 pub mod lines;
+mod lists;
 mod peers;
 pub mod pool;
 mod probe;
@@ -33,7 +34,6 @@ use protocol::wire::limits::{NOTICES_ASKED_MAX, REQUEST_TIMEOUT};
 use protocol::wire::message::{
     Audit, Claim, HostStatus, Message, NoticeRecord, Refusal, Request, Response, ShardName,
 };
-use protocol::wire::parts::Parts;
 use protocol::wire::{Code, WireVersion};
 use quinn::{Connection, RecvStream, SendStream};
 use tokio::sync::watch;
@@ -124,6 +124,8 @@ pub struct HostParts {
     pub lines: Arc<Lines>,
     /// Turns true when the daemon ends.
     pub stopping: watch::Receiver<bool>,
+    /// What is known of the grid.
+    pub members: Members,
 }
 
 /// What all requests share.
@@ -149,6 +151,7 @@ pub struct Host {
     auditing: Arc<Auditing>,
     checking: Arc<Checking>,
     stopping: watch::Receiver<bool>,
+    members: Members,
 }
 
 impl Host {
@@ -164,6 +167,7 @@ impl Host {
             clock,
             lines,
             stopping,
+            members,
         } = parts;
         let pool = |places, queue| Pool::new(Size { places, queue }, clock, gives_way_after);
         Self {
@@ -182,6 +186,7 @@ impl Host {
             auditing,
             checking,
             stopping,
+            members,
         }
     }
 
@@ -414,6 +419,8 @@ impl Exchange<'_> {
             Request::Within { path } => self.within(&path).await,
             Request::Void { list } => self.void(&list).await,
             Request::Voids { owners } => self.voids(&owners).await,
+            Request::List { number } => self.list(number).await,
+            Request::PutList { number, bytes } => self.put_list(number, bytes).await,
             Request::Announce(_)
             | Request::Heartbeat { .. }
             | Request::Holds(_)
@@ -467,7 +474,7 @@ impl Exchange<'_> {
             shards: usage.counts.shards,
             checkpoints: usage.counts.committed,
             uptime_s: self.host.clock.uptime().as_secs(),
-            parts: Parts::default(),
+            parts: self.list_number(),
         };
         self.respond(&Response::Status(status)).await
     }

@@ -27,6 +27,8 @@ pub(crate) enum Server {
     Donor,
     /// A registry.
     Registry,
+    /// Either of them.
+    Any,
 }
 
 /// Who may ask.
@@ -84,6 +86,9 @@ impl Rule {
             Request::Members { .. } => registry("members", Asker::Member, Load::Question),
             Request::Holders { .. } => registry("holders", Asker::Member, Load::Question),
             Request::Join(_) => registry("join", Asker::Stranger, Load::Work),
+            // The authority has signed it: it does not matter who brings it, or how busy the host is.
+            Request::List { .. } => any("list"),
+            Request::PutList { .. } => any("put list"),
         }
     }
 
@@ -93,7 +98,7 @@ impl Rule {
     /// The refusal to send.
     pub(crate) fn check(self, server: Server, peer: Option<&Peer>) -> Result<(), Refusal> {
         let forbidden = |why: String| Err(Refusal::new(Code::Forbidden, why));
-        if self.server != server {
+        if self.server != Server::Any && self.server != server {
             return Err(server.does_not_answer());
         }
         match (self.asker, peer) {
@@ -144,12 +149,21 @@ const fn registry(name: &'static str, asker: Asker, load: Load) -> Rule {
     }
 }
 
+const fn any(name: &'static str) -> Rule {
+    Rule {
+        name,
+        server: Server::Any,
+        asker: Asker::Member,
+        load: Load::Question,
+    }
+}
+
 impl Server {
     /// The refusal of a request that another kind of server answers.
     pub(crate) fn does_not_answer(self) -> Refusal {
         let why = match self {
             Self::Donor => "this is a donor, not a registry",
-            Self::Registry => "this is a registry, not a donor",
+            Self::Registry | Self::Any => "this is a registry, not a donor",
         };
         Refusal::new(Code::BadRequest, why)
     }
@@ -242,6 +256,14 @@ mod tests {
             Request::Voids { owners: Vec::new() },
             Request::Status,
         ]
+        .into_iter()
+        .chain(requests_to_both())
+        .collect()
+    }
+
+    fn requests_to_both() -> [Request; 2] {
+        let (number, bytes) = (1, 1);
+        [Request::List { number }, Request::PutList { number, bytes }]
     }
 
     fn allowed(server: Server, peer: Option<&Peer>, requests: &[Request]) -> Vec<&'static str> {
@@ -273,6 +295,8 @@ mod tests {
             "void",
             "voids",
             "status",
+            "list",
+            "put list",
         ];
         assert_eq!(by(&[Role::Submitter]), submitter);
         let donor = [
@@ -289,17 +313,21 @@ mod tests {
             "void",
             "voids",
             "status",
+            "list",
+            "put list",
         ];
         assert_eq!(by(&[Role::Donor]), donor);
-        assert_eq!(by(&[Role::Admin, Role::Registry]), ["status"]);
-        assert_eq!(by(&[]), ["status"]);
+        let of_all = ["status", "list", "put list"];
+        assert_eq!(by(&[Role::Admin, Role::Registry]), of_all);
+        assert_eq!(by(&[]), of_all);
         assert!(allowed(Server::Donor, None, &asked).is_empty());
     }
 
     #[test]
     fn a_registry_answers_no_request_for_donors_and_lets_strangers_only_join() {
         let everyone = peer(&Role::ALL);
-        assert!(allowed(Server::Registry, Some(&everyone), &requests_to_donors()).is_empty());
+        let of_both = allowed(Server::Registry, Some(&everyone), &requests_to_donors());
+        assert_eq!(of_both, ["list", "put list"]);
         let asked = [
             Request::Heartbeat {
                 epoch: 1,

@@ -184,6 +184,8 @@ impl Scope {
             | Request::Probe { .. }
             | Request::Within { .. }
             | Request::Voids { .. }
+            | Request::List { .. }
+            | Request::PutList { .. }
             | Request::Notices { .. } => Ok(Permit::Given),
             Request::Claim(claim) => self.stores(claim.job_tag),
             Request::PutShard(put) => self.stores(put.claim.job_tag),

@@ -11,7 +11,8 @@ use ckpt_store::{Daemon, DaemonConfig, Quota};
 use codec::seal::OwnerSecret;
 use protocol::grid::Grid;
 use protocol::identity::{
-    Authority, HostId, Identity, JoinToken, Role, Validity, certificate_to_pem, write_key,
+    Authority, HostId, Identity, JoinToken, Role, TokenRole, TokenTerms, Validity,
+    certificate_to_pem, write_key,
 };
 use tempfile::TempDir;
 
@@ -54,7 +55,10 @@ impl Lab {
         let data_dir = self.dir.path().join("registry");
         std::fs::create_dir_all(&data_dir).unwrap();
         let key = identity.secret.id();
-        let delegated = self.authority.delegate("r1", key, validity()).unwrap();
+        let delegated = self
+            .authority
+            .delegate("r1", key, &[Role::Donor], validity())
+            .unwrap();
         std::fs::write(data_dir.join("enrol.crt"), certificate_to_pem(&delegated)).unwrap();
         RegistryConfig {
             grid: self.grid.clone(),
@@ -67,8 +71,15 @@ impl Lab {
 
     /// A token that this registry redeems.
     pub(crate) fn token(&self, registry: HostId, addr: SocketAddr) -> JoinToken {
-        let expires = validity().from + 600;
-        JoinToken::sign(&self.authority, registry, addr, expires, [7; 16])
+        let terms = TokenTerms {
+            registry,
+            addr,
+            role: TokenRole::Donor,
+            list: 0,
+            expires: validity().from + 600,
+            nonce: [7; 16],
+        };
+        JoinToken::sign(&self.authority, terms)
     }
 
     pub(crate) fn host_id(&self) -> HostId {
@@ -100,6 +111,7 @@ impl Lab {
                 ..Default::default()
             },
             scrub: None,
+            list_period: Duration::from_secs(30),
             stand_back: false,
         }
     }

@@ -19,12 +19,13 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 23] = [
+pub const TARGETS: [Target; 24] = [
     target("certificate", messages::certificate),
     target("decompress", image::decompress),
     target("footer", shard::footer),
     target("grant", image::grant),
     target("grid", messages::grid),
+    target("grid_list", messages::grid_list),
     target("header", shard::header),
     target("history", state::history),
     target("index", image::index),

@@ -2,10 +2,13 @@
 
 use std::fmt::Debug;
 use std::path::Path;
+use std::time::Duration;
 
 use codec::JobId;
+use codec::seal::OwnerSecret;
 use protocol::grid::Grid;
-use protocol::identity::{JoinToken, Peer};
+use protocol::identity::{Authority, JoinToken, Peer, Validity};
+use protocol::list::GridList;
 use protocol::wire::message::{MemberRecord, Message, PutEnd, Record, Request, Response};
 use rustls_pki_types::CertificateDer;
 
@@ -95,6 +98,30 @@ pub(crate) fn grid(input: &[u8]) -> bool {
     let written = grid.to_text(base);
     let again = written.and_then(|text| Grid::parse(&text, base));
     assert_eq!(again.as_ref(), Ok(&grid));
+    true
+}
+
+/// What the authority signed is read after that was checked, so the input is signed first.
+pub(crate) fn grid_list(input: &[u8]) -> bool {
+    let validity = Validity {
+        from: 1_800_000_000,
+        lasting: Duration::from_secs(3600),
+    };
+    let Ok(authority) = Authority::create(OwnerSecret::new([1; 32]), "lab", validity) else {
+        panic!("an authority can be made")
+    };
+    let unsigned = GridList::check(authority.certificate(), input.to_vec().into());
+    assert!(unsigned.is_err(), "nobody signed it");
+    let bytes = GridList::sign_body(&authority, 7, input);
+    let Ok((list, contents)) = GridList::check(authority.certificate(), bytes.into()) else {
+        return false;
+    };
+    assert_eq!(list.number(), 7);
+    let Ok(again) = GridList::sign(&authority, 8, &contents) else {
+        panic!("it was short enough to be read")
+    };
+    let read = GridList::check(authority.certificate(), again.bytes().clone());
+    assert_eq!(read.map(|(_, contents)| contents), Ok(contents));
     true
 }
 

@@ -163,6 +163,7 @@ smoke_tests!(
     footer,
     grant,
     grid,
+    grid_list,
     header,
     history,
     index,

@@ -4,12 +4,14 @@
 //! DIR/authority.key    the secret key, 0600; whoever has it decides who belongs to the grid
 //! DIR/authority.crt    its certificate
 //! DIR/grid.toml        the grid file that members get
+//! DIR/grid.members     the list of hosts, registries and revoked keys, signed; members pass it on
 //! DIR/members.toml     every certificate that was signed
 //! ```
 //!
 //! One process at a time changes it. What is written first is what does no harm alone: the record
 //! before the certificate, the list of revoked keys before the record of it.
 
+mod lists;
 mod members;
 
 use std::collections::BTreeSet;
@@ -26,9 +28,10 @@ use rustls_pki_types::CertificateDer;
 use crate::grid::{Grid, GridError, GridHost, GridRegistry};
 use crate::identity::{
     Authority, AuthorityError, HostId, JoinToken, KeyFileError, NAME_BYTES_MAX, Peer, PeerError,
-    RevocationError, Role, Validity, certificate_from_pem, certificate_to_pem, is_name, read_key,
-    replace_public, write_key,
+    RandomError, RevocationError, Role, TokenRole, TokenTerms, Validity, certificate_from_pem,
+    certificate_to_pem, is_name, read_key, replace_public, write_key,
 };
+use crate::list::ListError;
 
 pub use members::{Issued, MEMBERS_BYTES_MAX, parse_members};
 
@@ -110,6 +113,23 @@ pub enum AuthorityDirError {
     /// It would outlive the authority.
     #[error("the certificate would outlive the authority, whose own ends in {} days", .0 / 86_400)]
     Outlives(u64),
+    /// Another host or registry is there.
+    #[error("{addr} is the address of {name}: give another one, or take {name} out first")]
+    AddressTaken {
+        /// The address.
+        addr: SocketAddr,
+        /// Whose it is.
+        name: String,
+    },
+    /// The list of the grid can't be made or must not be believed.
+    #[error(transparent)]
+    List(#[from] ListError),
+    /// The system.
+    #[error(transparent)]
+    Random(#[from] RandomError),
+    /// It is not in the list.
+    #[error("{0} is no host or registry of the list")]
+    NotListed(String),
     /// Nobody is called so.
     #[error("no member {0}: neither a name nor a key (its first 8 digits or more) of one")]
     Unknown(String),
@@ -162,6 +182,24 @@ pub struct AuthorityDir {
     grid: Grid,
     issued: Vec<Issued>,
     _lock: File,
+}
+
+/// A member that is in no record of the authority's: a registry let it in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Joiner {
+    /// Its name, as it says.
+    pub name: String,
+    /// Its public key.
+    pub key: OwnerId,
+}
+
+/// What came of taking a key back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Revoked {
+    /// The key.
+    pub key: OwnerId,
+    /// Whether it was on the list before.
+    pub was_already: bool,
 }
 
 /// What everybody may know of an authority: read without its key.
@@ -217,7 +255,9 @@ impl AuthorityDir {
         replace_public(&certificate, pem.as_bytes()).map_err(at(&certificate))?;
         let grid = Grid::new(name, authority.certificate().clone());
         grid.save(&grid_path(dir))?;
-        Self::open(dir)
+        let mut made = Self::open(dir)?;
+        made.publish()?;
+        Ok(made)
     }
 
     /// Opens a directory for changes.
@@ -293,7 +333,7 @@ impl AuthorityDir {
             if roles.contains(&Role::Donor) {
                 self.enter_host(name, *key, host);
             }
-            self.grid.save(&grid_path(&self.dir))?;
+            self.publish()?;
         }
         Ok(certificate)
     }
@@ -334,11 +374,31 @@ impl AuthorityDir {
             .iter()
             .find(|host| wish.host.is_some() && host.name == *name && host.id.0 != wish.key);
         let taken = taken.map(|other| other.key);
-        match taken.or(listed.map(|host| host.id.0)) {
+        if let Some(key) = taken.or(listed.map(|host| host.id.0)) {
+            let name = name.clone();
+            return Err(AuthorityDirError::NameTaken { name, key });
+        }
+        match &wish.host {
+            Some(host) => self.check_address(wish.key, host.addr),
             None => Ok(()),
-            Some(key) => Err(AuthorityDirError::NameTaken {
+        }
+    }
+
+    /// Two members can't be at one address. Port 0 stands for one that is not known yet.
+    fn check_address(&self, key: OwnerId, addr: SocketAddr) -> Result<(), AuthorityDirError> {
+        let hosts = self
+            .grid
+            .hosts
+            .iter()
+            .map(|one| (one.id, one.addr, &one.name));
+        let registries = self.grid.registries.iter();
+        let registries = registries.map(|one| (one.id, one.addr, &one.name));
+        let mut others = hosts.chain(registries).filter(|(id, ..)| id.0 != key);
+        match others.find(|(_, at, _)| *at == addr && addr.port() != 0) {
+            None => Ok(()),
+            Some((_, addr, name)) => Err(AuthorityDirError::AddressTaken {
+                addr,
                 name: name.clone(),
-                key,
             }),
         }
     }
@@ -370,14 +430,15 @@ impl AuthorityDir {
         }
     }
 
-    /// Certifies that a registry of the grid file may itself sign donors that join with a token, for
-    /// as long as `validity` says.
+    /// Certifies that a registry of the grid file may itself sign members with these roles that join
+    /// with a token, for as long as `validity` says.
     ///
     /// # Errors
     /// When there is no such registry, or the authority was made before there were tokens.
     pub fn delegate(
         &self,
         registry: &str,
+        roles: &[Role],
         validity: Validity,
     ) -> Result<CertificateDer<'static>, AuthorityDirError> {
         let registry = self.registry(registry)?;
@@ -385,22 +446,33 @@ impl AuthorityDir {
             return Err(AuthorityDirError::NoDelegation);
         }
         let key = registry.id.0;
-        Ok(self.authority.delegate(&registry.name, key, validity)?)
+        Ok(self
+            .authority
+            .delegate(&registry.name, key, roles, validity)?)
     }
 
-    /// Makes a token with which one machine can join through a registry of the grid file.
+    /// Makes a token with which one member with this role can join through a registry of the grid file.
+    /// It has the number of the present list: whoever joins with it takes no older one.
     ///
     /// # Errors
     /// When there is no such registry.
     pub fn invite(
         &self,
         registry: &str,
+        role: TokenRole,
         expires: u64,
         nonce: [u8; 16],
     ) -> Result<JoinToken, AuthorityDirError> {
         let registry = self.registry(registry)?;
-        let (id, addr) = (registry.id, registry.addr);
-        Ok(JoinToken::sign(&self.authority, id, addr, expires, nonce))
+        let terms = TokenTerms {
+            registry: registry.id,
+            addr: registry.addr,
+            role,
+            list: self.grid.number(),
+            expires,
+            nonce,
+        };
+        Ok(JoinToken::sign(&self.authority, terms))
     }
 
     fn registry(&self, name: &str) -> Result<&GridRegistry, AuthorityDirError> {
@@ -409,42 +481,71 @@ impl AuthorityDir {
     }
 
     /// Takes back all that was certified for a member, which is named by name or key: its key goes
-    /// on the list of revoked keys, and its host out of the grid file. Returns the key.
+    /// on the list of revoked keys, and its host out of the list. `joined` are those whom registries
+    /// know beside those whom the authority signed.
     ///
     /// # Errors
     /// When nobody, or more than one, is meant.
-    pub fn revoke(&mut self, who: &str, now: u64) -> Result<OwnerId, AuthorityDirError> {
-        let key = self.find(who)?;
+    pub fn revoke(
+        &mut self,
+        who: &str,
+        joined: &[Joiner],
+        now: u64,
+    ) -> Result<Revoked, AuthorityDirError> {
+        let key = self.find(who, joined)?;
         let mut keys: BTreeSet<OwnerId> = self.grid.revoked.keys().copied().collect();
-        if keys.insert(key) {
+        let was_already = !keys.insert(key);
+        if was_already && !self.is_listed(key) {
+            return Ok(Revoked { key, was_already });
+        }
+        if !was_already {
             self.grid.revoked = self.authority.revoke(&self.grid.revoked, keys)?;
         }
-        self.grid.hosts.retain(|host| host.id.0 != key);
-        self.grid.registries.retain(|one| one.id.0 != key);
-        self.grid.save(&grid_path(&self.dir))?;
+        self.take_out(key);
+        self.publish()?;
+        let joiner = joined.iter().find(|one| one.key == key);
+        let is_recorded = self.issued.iter().any(|one| one.key == key);
+        if let Some(joiner) = joiner.filter(|one| !is_recorded && is_name(&one.name)) {
+            // A registry signed it; from now on it is in the record, as one that was taken back.
+            self.issued.push(Issued {
+                name: joiner.name.clone(),
+                key,
+                roles: vec![Role::Donor],
+                issued: now,
+                expires: now,
+                revoked: None,
+            });
+        }
         for issued in self.issued.iter_mut().filter(|issued| issued.key == key) {
             issued.revoked = issued.revoked.or(Some(now));
         }
         self.save_members()?;
-        Ok(key)
+        Ok(Revoked { key, was_already })
     }
 
-    /// Whom `who` means: somebody of that name who is not revoked, or any key that begins with
-    /// these digits. A whole key need not be in the record.
-    fn find(&self, who: &str) -> Result<OwnerId, AuthorityDirError> {
+    /// Whom `who` means: somebody of that name who is not revoked, any key that begins with these
+    /// digits, or somebody of that name who is revoked. A whole key need not be in the record.
+    fn find(&self, who: &str, joined: &[Joiner]) -> Result<OwnerId, AuthorityDirError> {
         if let Some(key) = OwnerId::from_hex(who) {
             return Ok(key);
         }
         let digits = who.to_ascii_lowercase();
-        let is_key = |key: &OwnerId| digits.len() >= 8 && key.hex().starts_with(&digits);
-        let of = |is_meant: &dyn Fn(&Issued) -> bool| -> BTreeSet<OwnerId> {
-            let meant = self.issued.iter().filter(|issued| is_meant(issued));
-            meant.map(|issued| issued.key).collect()
+        let issued = self.issued.iter().map(|one| (&one.name, one.key));
+        let listed = self.grid.hosts.iter().map(|one| (&one.name, one.id.0));
+        let joined = joined.iter().map(|one| (&one.name, one.key));
+        let all: Vec<(&String, OwnerId)> = issued.chain(listed).chain(joined).collect();
+        let of = |is_meant: &dyn Fn(&str, &OwnerId) -> bool| -> BTreeSet<OwnerId> {
+            let meant = all.iter().filter(|(name, key)| is_meant(name, key));
+            meant.map(|(_, key)| *key).collect()
         };
-        let mut found =
-            of(&|issued| issued.name == who && !self.grid.revoked.contains(&issued.key));
+        let is_revoked = |key: &OwnerId| self.grid.revoked.contains(key);
+        let is_key = |key: &OwnerId| digits.len() >= 8 && key.hex().starts_with(&digits);
+        let mut found = of(&|name, key| name == who && !is_revoked(key));
         if found.is_empty() {
-            found = of(&|issued| is_key(&issued.key));
+            found = of(&|_, key| is_key(key));
+        }
+        if found.is_empty() {
+            found = of(&|name, _| name == who);
         }
         match (found.pop_first(), found.len()) {
             (None, _) => Err(AuthorityDirError::Unknown(who.to_owned())),

@@ -71,14 +71,29 @@ fn a_revoked_member_is_listed_leaves_the_grid_file_and_is_not_signed_again() {
     lab.certify(&donor("h1", 3, 7)).unwrap();
     lab.certify(&submitter("ada", 2)).unwrap();
     lab.certify(&submitter("bob", 4)).unwrap();
-    assert_eq!(lab.revoke("ada", NOW + 5).unwrap(), key(2));
+    let revoked = |key, was_already| Revoked { key, was_already };
+    let first = lab.revoke("ada", &[], NOW + 5).unwrap();
+    assert_eq!(first, revoked(key(2), false));
+    let number = lab.grid().number();
+    let again = lab.revoke("ada", &[], NOW + 6).unwrap();
     assert_eq!(
-        lab.revoke("ada", NOW + 6).unwrap_err().to_string(),
-        "no member ada: neither a name nor a key (its first 8 digits or more) of one"
+        (again, lab.grid().number()),
+        (revoked(key(2), true), number)
+    );
+    assert_eq!(
+        lab.revoke("nobody", &[], NOW + 6).unwrap_err().to_string(),
+        "no member nobody: neither a name nor a key (its first 8 digits or more) of one"
     );
     let digits = key(3).hex()[..8].to_owned();
-    assert_eq!(lab.revoke(&digits, NOW + 7).unwrap(), key(3));
-    assert_eq!(lab.revoke(&key(3).hex(), NOW + 8).unwrap(), key(3));
+    assert_eq!(
+        lab.revoke(&digits, &[], NOW + 7).unwrap(),
+        revoked(key(3), false)
+    );
+    let whole = key(3).hex();
+    assert_eq!(
+        lab.revoke(&whole, &[], NOW + 8).unwrap(),
+        revoked(key(3), true)
+    );
     let again = lab.certify(&submitter("eve", 2)).unwrap_err();
     assert!(matches!(again, AuthorityDirError::Revoked(_)), "{again}");
     // The name is free again, for another key.
@@ -154,7 +169,8 @@ fn processes_that_sign_at_once_lose_nothing() {
             let path = &path;
             scope.spawn(move || {
                 let mut lab = AuthorityDir::open(path).unwrap();
-                lab.certify(&donor(&format!("h{seed}"), seed, 1)).unwrap();
+                let wish = donor(&format!("h{seed}"), seed, seed.into());
+                lab.certify(&wish).unwrap();
             });
         }
     });
@@ -179,4 +195,97 @@ fn a_record_that_is_none_is_named() {
     .unwrap();
     let mixed = AuthorityDir::open(&path);
     assert!(matches!(mixed, Err(AuthorityDirError::Mixed(_))));
+}
+
+fn joiner(name: &str, seed: u8) -> Joiner {
+    Joiner {
+        name: name.into(),
+        key: key(seed),
+    }
+}
+
+#[test]
+fn a_donor_that_a_registry_let_in_is_taken_back_by_name_or_digits() {
+    let (_dir, mut lab) = lab();
+    lab.certify(&submitter("ada", 2)).unwrap();
+    let joined = [joiner("h4", 8), joiner("ada", 9)];
+    assert_eq!(lab.revoke("h4", &joined, NOW).unwrap().key, key(8));
+    let digits = key(9).hex()[..8].to_owned();
+    assert_eq!(lab.revoke(&digits, &joined, NOW).unwrap().key, key(9));
+    // Whoever calls itself by another member's name has nobody else taken back.
+    let joined = [joiner("ada", 10)];
+    let unclear = lab.revoke("ada", &joined, NOW).unwrap_err();
+    assert!(
+        matches!(unclear, AuthorityDirError::Ambiguous(_, 2)),
+        "{unclear}"
+    );
+}
+
+#[test]
+fn each_change_is_a_list_with_the_next_number() {
+    let (dir, mut lab) = lab();
+    let path = dir.path().join("lab");
+    assert_eq!(lab.grid().number(), 1);
+    lab.certify(&submitter("ada", 2)).unwrap();
+    assert_eq!(lab.grid().number(), 1, "a submitter is in no list");
+    lab.certify(&donor("h1", 3, 7)).unwrap();
+    lab.certify(&donor("h2", 4, 8)).unwrap();
+    assert_eq!(lab.grid().number(), 3);
+    let moved = [(HostId(key(4)), ([10, 0, 0, 1], 9).into())].into();
+    lab.relocate(&moved).unwrap();
+    lab.relocate(&moved).unwrap();
+    assert_eq!(
+        (lab.grid().number(), lab.grid().hosts[1].addr.port()),
+        (4, 9)
+    );
+    lab.remove("h2").unwrap();
+    let missing = lab.remove("h2").unwrap_err();
+    assert!(
+        matches!(missing, AuthorityDirError::NotListed(_)),
+        "{missing}"
+    );
+    lab.revoke("h1", &[], NOW).unwrap();
+    assert_eq!((lab.grid().number(), lab.grid().hosts.len()), (6, 0));
+    // What was taken out is good still, and can be listed again.
+    lab.certify(&donor("h2", 4, 8)).unwrap();
+    drop(lab);
+    let again = Roll::load(&path).unwrap().grid;
+    assert_eq!((again.number(), again.hosts.len()), (7, 1));
+}
+
+#[test]
+fn a_newer_list_of_the_members_is_taken_over() {
+    let (dir, mut lab) = lab();
+    lab.certify(&donor("h1", 3, 7)).unwrap();
+    let path = dir.path().join("lab");
+    let copy = dir.path().join("copy");
+    fs::create_dir(&copy).unwrap();
+    for file in fs::read_dir(&path).unwrap() {
+        let file = file.unwrap();
+        fs::copy(file.path(), copy.join(file.file_name())).unwrap();
+    }
+    lab.revoke("h1", &[], NOW).unwrap();
+    let list = lab.grid().list.clone().unwrap();
+    let contents = crate::list::Contents::of(lab.grid());
+    let mut older = AuthorityDir::open(&copy).unwrap();
+    assert!(older.adopt(list.clone(), contents.clone()).unwrap());
+    assert!(!older.adopt(list, contents).unwrap());
+    assert!(older.grid().revoked.contains(&key(3)) && older.grid().hosts.is_empty());
+    older.certify(&donor("h2", 4, 8)).unwrap();
+    assert_eq!(older.grid().number(), 4);
+}
+
+#[test]
+fn two_members_are_not_at_one_address() {
+    let (_dir, mut lab) = lab();
+    lab.certify(&donor("h1", 3, 7)).unwrap();
+    let taken = lab.certify(&donor("h2", 4, 7)).unwrap_err();
+    assert_eq!(
+        taken.to_string(),
+        "10.0.0.1:7 is the address of h1: give another one, or take h1 out first"
+    );
+    // Who is signed again stays where it is, and port 0 is nobody's.
+    lab.certify(&donor("h1", 3, 7)).unwrap();
+    lab.certify(&donor("h3", 5, 0)).unwrap();
+    lab.certify(&donor("h4", 6, 0)).unwrap();
 }

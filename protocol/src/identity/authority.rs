@@ -128,8 +128,9 @@ impl Authority {
         member(&issuer, roles, name, key, validity)
     }
 
-    /// Certifies that the registry with this public key may itself sign certificates of donors, and
-    /// of nobody else (RFC 5280, section 4.2.1.10: its name constraint has the donor's name alone).
+    /// Certifies that the registry with this public key may itself sign certificates of members with
+    /// these roles, and of nobody else (RFC 5280, section 4.2.1.10: its name constraint has the names of
+    /// these roles alone).
     ///
     /// # Errors
     /// When the name can't be put into a certificate.
@@ -137,6 +138,7 @@ impl Authority {
         &self,
         name: &str,
         key: OwnerId,
+        roles: &[Role],
         validity: Validity,
     ) -> Result<CertificateDer<'static>, AuthorityError> {
         let mut params = params(name, validity);
@@ -144,7 +146,10 @@ impl Authority {
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
         params.use_authority_key_identifier_extension = true;
         params.name_constraints = Some(NameConstraints {
-            permitted_subtrees: vec![GeneralSubtree::DnsName(Role::Donor.dns_name().into())],
+            permitted_subtrees: roles
+                .iter()
+                .map(|role| GeneralSubtree::DnsName(role.dns_name().into()))
+                .collect(),
             excluded_subtrees: Vec::new(),
         });
         let issuer = Issuer::from_ca_cert_der(&self.certificate, Signer::new(&self.secret))?;
@@ -153,7 +158,7 @@ impl Authority {
     }
 }
 
-/// A registry that may sign certificates of donors.
+/// A registry that may sign certificates of members.
 #[derive(Debug)]
 pub struct Enroller {
     secret: OwnerSecret,
@@ -174,18 +179,20 @@ impl Enroller {
         &self.certificate
     }
 
-    /// Certifies a donor.
+    /// Certifies a member with this role. Whether the registry may is up to its own certificate, which
+    /// whoever is shown this one checks.
     ///
     /// # Errors
     /// When the name can't be put into a certificate.
     pub fn sign(
         &self,
+        role: Role,
         name: &str,
         key: OwnerId,
         validity: Validity,
     ) -> Result<CertificateDer<'static>, AuthorityError> {
         let issuer = Issuer::from_ca_cert_der(&self.certificate, Signer::new(&self.secret))?;
-        member(&issuer, &[Role::Donor], name, key, validity)
+        member(&issuer, &[role], name, key, validity)
     }
 }
 

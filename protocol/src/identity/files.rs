@@ -50,7 +50,8 @@ pub fn sync_directory_of(path: &Path) -> io::Result<()> {
     File::open(directory_of(path))?.sync_all()
 }
 
-fn directory_of(path: &Path) -> &Path {
+/// The directory that a file is in.
+pub fn directory_of(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),

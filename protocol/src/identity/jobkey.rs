@@ -4,6 +4,7 @@
 //! ckpt-job-key-v1 HEXADECIMAL          the keys (codec::keys::JobKeys)
 //! -----BEGIN CERTIFICATE----- ...      the certificate of the key
 //! -----BEGIN CERTIFICATE----- ...      that of its owner, who signed it
+//! -----BEGIN CERTIFICATE----- ...      that of the registry that signed the owner's, if one did
 //! ```
 
 use codec::keys::{JOB_KEYS_BYTES_MAX, JobKeys, JobKeysError, Keys};
@@ -21,7 +22,7 @@ pub const JOB_KEY_FILE_BYTES_MAX: usize = 2 * JOB_KEYS_BYTES_MAX + (32 << 10);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JobKeyTextError {
     /// It does not begin as one.
-    #[error("not `{PREFIX}`, hexadecimal digits and two certificates")]
+    #[error("not `{PREFIX}`, hexadecimal digits and two or three certificates")]
     Form,
     /// The keys.
     #[error(transparent)]
@@ -73,13 +74,18 @@ pub fn job_key_from_text(text: &str) -> Result<Identity, JobKeyTextError> {
     let bytes = bytes_of_hex(digits.trim_end()).ok_or(JobKeyTextError::Form)?;
     let keys = JobKeys::decode(&bytes)?;
     let mut chain = certificates_from_pem(pem)?.into_iter();
-    let (Some(certificate), Some(owners), None) = (chain.next(), chain.next(), chain.next()) else {
+    let (Some(certificate), Some(owners)) = (chain.next(), chain.next()) else {
         return Err(JobKeyTextError::Form);
     };
+    let above = chain.next();
+    if chain.next().is_some() {
+        return Err(JobKeyTextError::Form);
+    }
     let identity = Identity {
         secret: Keys::from(keys.clone()).identity().clone(),
         certificate,
         issuer: Some(owners),
+        above,
         job: Some(Box::new(keys)),
     };
     let peer = identity.peer()?;

@@ -1,39 +1,79 @@
-//! Tokens with which a machine joins a grid by itself: signed by the authority, good for one donor
-//! and for some time, redeemed at a registry.
+//! Tokens with which a member joins a grid by itself: signed by the authority, good for one donor or
+//! one submitter and for some time, redeemed at a registry.
 //!
 //! ```text
+//! ckpt-join-v2/ROLE/GRID/REGISTRY/ADDRESS/LIST/EXPIRES/NONCE/SIGNATURE
 //! ckpt-join-v1/GRID/REGISTRY/ADDRESS/EXPIRES/NONCE/SIGNATURE
 //! ```
 //!
-//! Grid id and registry's key in hexadecimal, address with port, Unix seconds, 16 bytes and the
-//! Ed25519 signature of all that is before it in hexadecimal. Who has the token can become a donor; it
-//! is to be passed on like a password.
+//! `donor` or `submitter`; grid id and registry's key in hexadecimal, address with port, the number of
+//! the grid's list, Unix seconds, 16 bytes and the Ed25519 signature of all that is before it in
+//! hexadecimal. Those of the first version are for donors and name no list. Who has the token can become
+//! a member; it is to be passed on like a password.
 
 use std::net::SocketAddr;
 
 use codec::OwnerId;
 use rustls_pki_types::CertificateDer;
 
-use super::{Authority, GridId, HostId, Peer};
+use super::{Authority, GridId, HostId, Peer, Role};
 
-const PREFIX: &str = "ckpt-join-v1";
+const PREFIX_ONE: &str = "ckpt-join-v1/";
+const PREFIX: &str = "ckpt-join-v2/";
 
 /// Longest text of a token.
 const TOKEN_BYTES_MAX: usize = 512;
+
+/// What a token makes of a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenRole {
+    /// A host that lends disk space.
+    Donor,
+    /// Somebody who saves and restores.
+    Submitter,
+}
+
+impl TokenRole {
+    /// The role in the certificate.
+    pub const fn role(self) -> Role {
+        match self {
+            Self::Donor => Role::Donor,
+            Self::Submitter => Role::Submitter,
+        }
+    }
+
+    fn from_name(name: &str) -> Option<Self> {
+        let all = [Self::Donor, Self::Submitter];
+        all.into_iter().find(|one| one.role().name() == name)
+    }
+}
+
+/// What a token says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenTerms {
+    /// The registry that redeems it: nobody else can pretend to.
+    pub registry: HostId,
+    /// Where that registry listens.
+    pub addr: SocketAddr,
+    /// What it makes of a machine.
+    pub role: TokenRole,
+    /// Number of the grid's list when it was made: whoever joins with it believes no older one.
+    pub list: u64,
+    /// When it ends, Unix seconds.
+    pub expires: u64,
+    /// Names the token: each is redeemed once.
+    pub nonce: [u8; 16],
+}
 
 /// A token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinToken {
     /// The grid.
     pub grid: GridId,
-    /// The registry that redeems it: nobody else can pretend to.
-    pub registry: HostId,
-    /// Where that registry listens.
-    pub addr: SocketAddr,
-    /// When it ends, Unix seconds.
-    pub expires: u64,
-    /// Names the token: each is redeemed once.
-    pub nonce: [u8; 16],
+    /// What it says.
+    pub terms: TokenTerms,
+    /// Whether its text has role and list.
+    is_first_form: bool,
     signature: [u8; 64],
 }
 
@@ -41,8 +81,13 @@ pub struct JoinToken {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JoinTokenError {
     /// Not a token.
-    #[error("that is no join token: they begin with {PREFIX}/")]
+    #[error("that is no join token: they begin with {PREFIX}donor/ or {PREFIX}submitter/")]
     Malformed,
+    /// It begins as one.
+    #[error(
+        "the join token is not whole, or has characters too many: copy all of it and nothing else"
+    )]
+    Damaged,
     /// Of another grid.
     #[error("the token is of another grid")]
     OtherGrid,
@@ -56,19 +101,11 @@ pub enum JoinTokenError {
 
 impl JoinToken {
     /// Signs a token.
-    pub fn sign(
-        authority: &Authority,
-        registry: HostId,
-        addr: SocketAddr,
-        expires: u64,
-        nonce: [u8; 16],
-    ) -> Self {
+    pub fn sign(authority: &Authority, terms: TokenTerms) -> Self {
         let mut token = Self {
             grid: GridId::of(authority.certificate()),
-            registry,
-            addr,
-            expires,
-            nonce,
+            terms,
+            is_first_form: false,
             signature: [0; 64],
         };
         token.signature = authority.secret().sign(token.body().as_bytes());
@@ -76,10 +113,21 @@ impl JoinToken {
     }
 
     fn body(&self) -> String {
-        let (grid, registry) = (OwnerId(self.grid.0).hex(), self.registry.hex());
-        let nonce = codec::CheckpointId(self.nonce).hex();
-        let (addr, expires) = (self.addr, self.expires);
-        format!("{PREFIX}/{grid}/{registry}/{addr}/{expires}/{nonce}/")
+        let TokenTerms {
+            registry,
+            addr,
+            role,
+            list,
+            expires,
+            nonce,
+        } = self.terms;
+        let (grid, registry) = (OwnerId(self.grid.0).hex(), registry.hex());
+        let nonce = codec::CheckpointId(nonce).hex();
+        if self.is_first_form {
+            return format!("{PREFIX_ONE}{grid}/{registry}/{addr}/{expires}/{nonce}/");
+        }
+        let role = role.role();
+        format!("{PREFIX}{role}/{grid}/{registry}/{addr}/{list}/{expires}/{nonce}/")
     }
 
     /// Its text.
@@ -94,34 +142,52 @@ impl JoinToken {
     /// # Errors
     /// When it is no token.
     pub fn parse(text: &str) -> Result<Self, JoinTokenError> {
-        Self::read(text.trim()).ok_or(JoinTokenError::Malformed)
+        let text = text.trim();
+        let is_first_form = text.starts_with(PREFIX_ONE);
+        let rest = text
+            .strip_prefix(PREFIX_ONE)
+            .or_else(|| text.strip_prefix(PREFIX));
+        let rest = rest.ok_or(JoinTokenError::Malformed)?;
+        let read = Self::read(rest, is_first_form).filter(|token| token.to_text() == text);
+        // One text for each token: what was redeemed can't come again in other letters.
+        read.filter(|_| text.len() <= TOKEN_BYTES_MAX)
+            .ok_or(JoinTokenError::Damaged)
     }
 
-    fn read(text: &str) -> Option<Self> {
+    fn read(text: &str, is_first_form: bool) -> Option<Self> {
         if text.len() > TOKEN_BYTES_MAX {
             return None;
         }
         let mut parts = text.split('/');
-        if parts.next() != Some(PREFIX) {
-            return None;
-        }
+        let role = match is_first_form {
+            true => TokenRole::Donor,
+            false => TokenRole::from_name(parts.next()?)?,
+        };
         let grid = OwnerId::from_hex(parts.next()?)?;
         let registry = HostId::from_hex(parts.next()?)?;
         let addr = parts.next()?.parse().ok()?;
+        let list = match is_first_form {
+            true => 0,
+            false => parts.next()?.parse().ok()?,
+        };
         let expires = parts.next()?.parse().ok()?;
         let nonce = codec::CheckpointId::from_hex(parts.next()?)?.0;
         let (first, second) = parts.next()?.split_at_checked(64)?;
         let halves = [OwnerId::from_hex(first)?.0, OwnerId::from_hex(second)?.0];
         let token = Self {
             grid: GridId(grid.0),
-            registry,
-            addr,
-            expires,
-            nonce,
+            terms: TokenTerms {
+                registry,
+                addr,
+                role,
+                list,
+                expires,
+                nonce,
+            },
+            is_first_form,
             signature: halves.as_flattened().try_into().ok()?,
         };
-        // One text for each token: what was redeemed can't come again in other letters.
-        (parts.next().is_none() && token.to_text() == text).then_some(token)
+        parts.next().is_none().then_some(token)
     }
 
     /// Checks that the authority signed it and that it has not ended.
@@ -136,7 +202,7 @@ impl JoinToken {
         if !signer.id.verify(self.body().as_bytes(), &self.signature) {
             return Err(JoinTokenError::Signature);
         }
-        if now > self.expires {
+        if now > self.terms.expires {
             return Err(JoinTokenError::Expired);
         }
         Ok(())
@@ -162,14 +228,42 @@ mod tests {
     }
 
     fn token(authority: &Authority) -> JoinToken {
-        let registry = HostId(OwnerId([7; 32]));
-        JoinToken::sign(
-            authority,
-            registry,
-            ([10, 0, 0, 1], 7600).into(),
-            1000,
-            [3; 16],
-        )
+        let terms = TokenTerms {
+            registry: HostId(OwnerId([7; 32])),
+            addr: ([10, 0, 0, 1], 7600).into(),
+            role: TokenRole::Donor,
+            list: 44,
+            expires: 1000,
+            nonce: [3; 16],
+        };
+        JoinToken::sign(authority, terms)
+    }
+
+    #[test]
+    fn tokens_of_the_first_version_are_good_still() {
+        let lab = authority(1);
+        let mut token = token(&lab);
+        token.terms.list = 0;
+        token.is_first_form = true;
+        token.signature = lab.secret().sign(token.body().as_bytes());
+        let text = token.to_text();
+        assert!(text.starts_with("ckpt-join-v1/"), "{text}");
+        let read = JoinToken::parse(&text).unwrap();
+        assert_eq!(read.check(lab.certificate(), 1000), Ok(()));
+        assert_eq!(read.terms.role, TokenRole::Donor);
+        // The signature is of the text, so none becomes one of the other version.
+        let other = text.replacen("v1/", "v2/submitter/", 1);
+        assert_eq!(JoinToken::parse(&other), Err(JoinTokenError::Damaged));
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_text_is_said() {
+        let text = token(&authority(1)).to_text();
+        for damaged in [format!("{text}0"), text[..text.len() - 1].to_owned()] {
+            assert_eq!(JoinToken::parse(&damaged), Err(JoinTokenError::Damaged));
+        }
+        let none = JoinToken::parse("ckpt-pub-v1 12");
+        assert_eq!(none, Err(JoinTokenError::Malformed));
     }
 
     #[test]
@@ -191,6 +285,8 @@ mod tests {
         let text = token(&lab).to_text();
         for (from, to) in [
             ("/1000/", "/9000/"),
+            ("/44/", "/45/"),
+            ("/donor/", "/submitter/"),
             ("10.0.0.1", "10.0.0.2"),
             ("0707", "0708"),
         ] {
@@ -198,15 +294,14 @@ mod tests {
             let refused = changed.check(lab.certificate(), 1000);
             assert_eq!(refused, Err(JoinTokenError::Signature), "{from}");
         }
-        let upper = text
-            .to_ascii_uppercase()
-            .replacen("CKPT-JOIN-V1", PREFIX, 1);
-        assert_eq!(JoinToken::parse(&upper), Err(JoinTokenError::Malformed));
+        let upper = text.to_ascii_uppercase();
+        let upper = upper.replacen("CKPT-JOIN-V2/DONOR/", "ckpt-join-v2/donor/", 1);
+        assert_eq!(JoinToken::parse(&upper), Err(JoinTokenError::Damaged));
     }
 
     proptest! {
         #[test]
-        fn any_text_is_read_or_refused(text in "(ckpt-join-v1/)?[0-9a-f/:.]{0,400}") {
+        fn any_text_is_read_or_refused(text in "(ckpt-join-v[12]/(donor/)?)?[0-9a-f/:.]{0,400}") {
             let _ = JoinToken::parse(&text);
         }
     }

@@ -18,17 +18,20 @@ mod revocation;
 
 pub use authority::{Authority, AuthorityError, Enroller, GridId, Validity};
 pub use dumps::keep_out_of_dumps;
-pub use files::{replace_public, sync_directory_of, write_private};
+pub use files::{directory_of, replace_public, sync_directory_of, write_private};
 pub use granted::{GrantFault, certify_grant, check_grant, grant_of};
 pub use jobkey::{
     JOB_KEY_FILE_BYTES_MAX, JobKeyTextError, is_job_key, job_key_from_text, job_key_to_text,
 };
-pub use join::{JoinToken, JoinTokenError};
+pub use join::{JoinToken, JoinTokenError, TokenRole, TokenTerms};
 pub use keyfile::{
     AnyKey, KEY_FILE_BYTES_MAX, KeyFileError, RandomError, any_key_from_text, key_from_text,
     key_to_text, new_key, read_any_key, read_key, write_key,
 };
-pub use peer::{Peer, PeerError, certificate_from_pem, certificate_to_pem, certificates_from_pem};
+pub use peer::{
+    ENDS_SOON_DAYS, Peer, PeerError, certificate_from_pem, certificate_to_pem,
+    certificates_from_pem, ends_within_days,
+};
 pub use public::{PublicPart, PublicPartError};
 pub use revocation::{REVOKED_KEYS_MAX, RevocationError, Revocations};
 
@@ -147,6 +150,9 @@ pub struct Identity {
     pub certificate: CertificateDer<'static>,
     /// That of whoever signed it, if that was not the authority itself.
     pub issuer: Option<CertificateDer<'static>>,
+    /// That of whoever signed the issuer's, if that was not the authority either: a job key whose owner
+    /// joined with a token.
+    pub above: Option<CertificateDer<'static>>,
     /// The keys of the jobs that it is for; none when it is a member's own.
     pub job: Option<Box<JobKeys>>,
 }
@@ -172,6 +178,7 @@ impl Identity {
             secret,
             certificate,
             issuer: None,
+            above: None,
             job: None,
         })
     }
@@ -201,6 +208,7 @@ impl Identity {
             secret: Keys::from(keys.clone()).identity().clone(),
             certificate,
             issuer: Some(owner.certificate.clone()),
+            above: owner.issuer.clone(),
             job: Some(Box::new(keys)),
         })
     }
@@ -215,9 +223,9 @@ impl Identity {
 
     /// The certificates that the other side is shown.
     pub(crate) fn chain(&self) -> Vec<CertificateDer<'static>> {
-        let issuer = self.issuer.iter().cloned();
+        let others = self.issuer.iter().chain(&self.above).cloned();
         std::iter::once(self.certificate.clone())
-            .chain(issuer)
+            .chain(others)
             .collect()
     }
 

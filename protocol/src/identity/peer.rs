@@ -30,6 +30,19 @@ pub struct Peer {
     pub grant: Option<Arc<Grant>>,
 }
 
+/// Days before its end from which on there are warnings of it.
+pub const ENDS_SOON_DAYS: u64 = 30;
+
+/// Days until `end` (Unix seconds), when these are at most [`ENDS_SOON_DAYS`].
+pub const fn ends_within_days(end: u64, now: u64) -> Option<u64> {
+    let days = end.saturating_sub(now) / 86_400;
+    if days < ENDS_SOON_DAYS {
+        Some(days)
+    } else {
+        None
+    }
+}
+
 /// A certificate that is none of ours.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PeerError {
@@ -167,6 +180,30 @@ impl Peer {
         let constraints = parsed.basic_constraints().map_err(|e| malformed(&e))?;
         let length = constraints.and_then(|found| found.value.path_len_constraint);
         Ok(length.is_none_or(|length| length > 0))
+    }
+
+    /// Days that its certificate is good for still, when these are at most [`ENDS_SOON_DAYS`]; 0 on the
+    /// last day and afterwards.
+    pub const fn ends_within_days(&self, now: u64) -> Option<u64> {
+        ends_within_days(self.not_after, now)
+    }
+
+    /// Which roles a registry may give others, as its certificate for that says.
+    ///
+    /// # Errors
+    /// When it can't be read.
+    pub fn delegated(certificate: &CertificateDer<'_>) -> Result<Vec<Role>, PeerError> {
+        let malformed = |cause: &dyn std::fmt::Display| PeerError::Malformed(cause.to_string());
+        let (_, parsed) = X509Certificate::from_der(certificate).map_err(|e| malformed(&e))?;
+        let constraints = parsed.name_constraints().map_err(|e| malformed(&e))?;
+        let permitted = constraints.and_then(|found| found.value.permitted_subtrees.as_ref());
+        let names: Vec<&GeneralName<'_>> = permitted
+            .into_iter()
+            .flatten()
+            .map(|subtree| &subtree.base)
+            .collect();
+        let is_named = |role: &Role| names.contains(&&GeneralName::DNSName(role.dns_name()));
+        Ok(Role::ALL.into_iter().filter(is_named).collect())
     }
 
     /// Whether it may do what `role` says.

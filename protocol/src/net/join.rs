@@ -14,7 +14,10 @@ use rustls::crypto::{CryptoProvider, verify_tls13_signature};
 use rustls::{CertificateError, DigitallySignedStruct, SignatureScheme};
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
-use super::endpoint::{ConnectError, EndpointError, connect_error, provider};
+use super::endpoint::{
+    ConnectError, EndpointConfig, EndpointError, client, connect_as, connect_error, provider,
+};
+use super::lists::compare_lists;
 use super::stream::{ExchangeError, request};
 use crate::grid::Grid;
 use crate::identity::{GridId, Identity, JoinToken, Peer, PeerError, Role};
@@ -29,7 +32,7 @@ pub enum JoinError {
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
     /// The way to the registry.
-    #[error("registry {addr}: {cause}")]
+    #[error("registry {addr}")]
     Connect {
         /// Where it should be.
         addr: SocketAddr,
@@ -38,13 +41,25 @@ pub enum JoinError {
         cause: ConnectError,
     },
     /// The registry said no, or broke off.
-    #[error("registry {addr}: {cause}")]
+    #[error("registry {addr}")]
     Exchange {
         /// Where it is.
         addr: SocketAddr,
         /// Why.
         #[source]
         cause: ExchangeError,
+    },
+    /// It shows an older list than the token names.
+    #[error(
+        "registry {addr} shows list number {shown} of the grid, and the token names {promised}: try again when the registry has heard of it"
+    )]
+    Old {
+        /// Where it is.
+        addr: SocketAddr,
+        /// The number that it shows; 0 for none.
+        shown: u64,
+        /// The number in the token.
+        promised: u64,
     },
     /// What it sent is not what the token promises.
     #[error("registry {addr} sent {what}")]
@@ -67,21 +82,31 @@ pub fn stranger(registry: OwnerId, bind: SocketAddr) -> Result<Endpoint, Endpoin
     Ok(endpoint)
 }
 
-/// Redeems a token: returns the new member and the text of the grid file.
+/// A machine that has joined.
+#[derive(Debug)]
+pub struct NewMember {
+    /// Who it is now.
+    pub identity: Identity,
+    /// The grid, with the list if there is one.
+    pub grid: Grid,
+}
+
+/// Redeems a token.
 ///
 /// # Errors
-/// When the registry can't be reached or does not want us, or is not the one of the token.
+/// When the registry can't be reached or does not want us, is not the one of the token, or shows an
+/// older list of the grid than the token names.
 pub async fn join(
     token: &JoinToken,
     secret: OwnerSecret,
     name: &str,
-) -> Result<(Identity, String), JoinError> {
-    let addr = token.addr;
+) -> Result<NewMember, JoinError> {
+    let addr = token.terms.addr;
     let any: SocketAddr = match addr {
         SocketAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
         SocketAddr::V6(_) => ([0; 8], 0).into(),
     };
-    let endpoint = stranger(token.registry.0, any)?;
+    let endpoint = stranger(token.terms.registry.0, any)?;
     let failed = |cause| JoinError::Connect { addr, cause };
     let connecting = endpoint
         .connect(addr, Role::Registry.dns_name())
@@ -101,32 +126,72 @@ pub async fn join(
     connection.close(0_u32.into(), b"");
     // The last datagram says that we are done.
     let _ = tokio::time::timeout(Duration::from_secs(1), endpoint.wait_idle()).await;
-    match answered {
-        Ok((Response::Joined(joined), _)) => {
-            read(token, secret, *joined).map_err(|what| JoinError::Wrong { addr, what })
+    let joined = match answered {
+        Ok((Response::Joined(joined), _)) => *joined,
+        Ok(_) => {
+            let what = "another answer".into();
+            return Err(JoinError::Wrong { addr, what });
         }
-        Ok(_) => Err(JoinError::Wrong {
-            addr,
-            what: "another answer".into(),
-        }),
-        Err(cause) => Err(JoinError::Exchange { addr, cause }),
-    }
+        Err(cause) => return Err(JoinError::Exchange { addr, cause }),
+    };
+    let mut member = read(token, secret, joined).map_err(|what| JoinError::Wrong { addr, what })?;
+    fetch_list(token, any, &mut member).await?;
+    Ok(member)
 }
 
-fn read(
+/// Fetches the list of the grid, as the member that this machine is now. A registry from before there
+/// were lists shows none.
+async fn fetch_list(
     token: &JoinToken,
-    secret: OwnerSecret,
-    joined: Joined,
-) -> Result<(Identity, String), String> {
+    any: SocketAddr,
+    member: &mut NewMember,
+) -> Result<(), JoinError> {
+    let addr = token.terms.addr;
+    let authority = member.grid.authority.clone();
+    let settings = EndpointConfig::new(member.identity.clone(), authority);
+    let endpoint = client(&settings, any)?;
+    let connected = connect_as(&endpoint, addr, token.terms.registry, Role::Registry).await;
+    let connection = connected.map_err(|cause| JoinError::Connect { addr, cause })?;
+    let fetched = compare_lists(&connection, &member.grid).await;
+    connection.close(0_u32.into(), b"");
+    let _ = tokio::time::timeout(Duration::from_secs(1), endpoint.wait_idle()).await;
+    match fetched {
+        Ok(Some((list, contents))) => member.grid.follow(list, contents),
+        Ok(None) => {}
+        Err(ExchangeError::Refused(_) | ExchangeError::TooOld { .. }) => {}
+        Err(cause) => return Err(JoinError::Exchange { addr, cause }),
+    }
+    let (shown, promised) = (member.grid.number(), token.terms.list);
+    if shown < promised {
+        return Err(JoinError::Old {
+            addr,
+            shown,
+            promised,
+        });
+    }
+    Ok(())
+}
+
+fn read(token: &JoinToken, secret: OwnerSecret, joined: Joined) -> Result<NewMember, String> {
     let grid = Grid::parse(&joined.grid, std::path::Path::new(""))
         .map_err(|cause| format!("a grid file that is none: {cause}"))?;
     if GridId::of(&grid.authority) != token.grid {
         return Err("the file of another grid".into());
     }
+    // What it says of its own machine is none of ours.
+    let grid = Grid {
+        owner: None,
+        list_file: None,
+        ..grid
+    };
     let mut identity = Identity::new(secret, CertificateDer::from(joined.certificate))
         .map_err(|cause: PeerError| cause.to_string())?;
+    let role = token.terms.role.role();
+    if !identity.peer().is_ok_and(|peer| peer.has(role)) {
+        return Err(format!("no certificate of a {role}"));
+    }
     identity.issuer = Some(CertificateDer::from(joined.issuer));
-    Ok((identity, joined.grid))
+    Ok(NewMember { identity, grid })
 }
 
 fn client_config(registry: OwnerId) -> Result<ClientConfig, EndpointError> {

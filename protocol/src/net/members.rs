@@ -1,7 +1,8 @@
-//! Who still belongs to the grid: checked when a connection is made, and again while it lives.
+//! Who still belongs to the grid: checked when a connection is made, and again while it lives. And where
+//! everybody is, as the newest list says that this program has seen.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use codec::OwnerId;
@@ -12,30 +13,89 @@ use tracing::{info, warn};
 use super::trust::CertificateFault;
 use crate::grid::Grid;
 use crate::identity::{Peer, Revocations};
+use crate::list::{Contents, GridList, ListFiles};
 
-/// How often the grid file is looked at.
+/// How often the grid file and the list are looked at.
 const LOOK_PERIOD: Duration = Duration::from_secs(2);
 
 /// Longest sleep until a certificate expires: the clock of the machine can be set meanwhile.
 const EXPIRY_LOOK_PERIOD: Duration = Duration::from_secs(30);
 
-/// What is known of revoked members; all copies know the same.
+/// What is known of the grid's members; all copies know the same.
 #[derive(Clone, Debug)]
-pub struct Members(watch::Receiver<Arc<Revocations>>);
+pub struct Members(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    grid: watch::Sender<Arc<Grid>>,
+    /// Where a list that was heard of is written; nowhere when nothing is followed.
+    files: Option<ListFiles>,
+}
 
 impl Members {
-    /// What is known will not change.
+    /// Nothing but which keys were taken back is known, and that will not change.
     pub fn fixed(revoked: Revocations) -> Self {
-        Self(watch::channel(Arc::new(revoked)).1)
+        let nobody = Grid::new("grid", CertificateDer::from(Vec::new()));
+        Self::of(&Grid { revoked, ..nobody })
     }
 
-    /// Begins with what `grid` says and follows the grid file at `path` until nobody asks any more:
-    /// a list of a higher number is taken over, anything else is logged and left. Has to be called
-    /// within a tokio runtime.
-    pub fn follow(path: PathBuf, grid: &Grid) -> Self {
-        let (sender, receiver) = watch::channel(Arc::new(grid.revoked.clone()));
-        tokio::spawn(follow(path, grid.authority.clone(), sender));
-        Self(receiver)
+    /// Begins with what `grid` says. Lists that are heard of are written nowhere.
+    pub fn of(grid: &Grid) -> Self {
+        Self(Arc::new(Inner {
+            grid: watch::Sender::new(Arc::new(grid.clone())),
+            files: None,
+        }))
+    }
+
+    /// Begins with what `grid` says and follows the grid file at `path`, the list that goes with it and
+    /// the one at `own`, until nobody asks any more: a list of a higher number is taken over, anything
+    /// else is logged and left. Has to be called within a tokio runtime.
+    pub fn follow(path: PathBuf, grid: &Grid, own: Option<PathBuf>) -> Self {
+        let files = ListFiles::of(&path, grid, own);
+        let inner = Arc::new(Inner {
+            grid: watch::Sender::new(Arc::new(grid.clone())),
+            files: Some(files.clone()),
+        });
+        tokio::spawn(follow(path, files, Arc::downgrade(&inner)));
+        Self(inner)
+    }
+
+    /// The grid as it is known now.
+    pub fn grid(&self) -> Arc<Grid> {
+        Arc::clone(&self.0.grid.borrow())
+    }
+
+    /// Says when something else is known.
+    pub fn changes(&self) -> watch::Receiver<Arc<Grid>> {
+        self.0.grid.subscribe()
+    }
+
+    /// Hears of a list that was checked. One that is newer than what is known holds from now on, and
+    /// is written down. Returns whether it was newer.
+    pub async fn hear(&self, list: GridList, contents: Contents) -> bool {
+        let number = list.number();
+        let authority = self.grid().authority.clone();
+        let written = list.clone();
+        let is_news = self.0.grid.send_if_modified(|grid| {
+            let is_news = number > grid.number();
+            if is_news {
+                Arc::make_mut(grid).follow(list, contents);
+            }
+            is_news
+        });
+        let Some(files) = self.0.files.clone().filter(|_| is_news) else {
+            return is_news;
+        };
+        let hosts = self.grid().hosts.len();
+        let keep = move || files.keep(&authority, &written);
+        match tokio::task::spawn_blocking(keep).await {
+            Ok(Ok(_)) => info!(number, hosts, "list of the grid taken over"),
+            Ok(Err(cause)) => {
+                warn!(number, %cause, "list of the grid can't be written: it holds until this program ends")
+            }
+            Err(cause) => warn!(number, %cause, "a thread ended"),
+        }
+        true
     }
 
     /// Checks whether the certificate of `peer`, which the authority signed, is still good at `now`,
@@ -44,8 +104,7 @@ impl Members {
     /// # Errors
     /// When it is not; the error says why.
     pub fn check(&self, peer: &Peer, now: u64) -> Result<(), CertificateFault> {
-        let revoked = self.0.borrow();
-        if revoked.contains(&peer.id) || revoked.contains(&peer.account()) {
+        if self.is_revoked(&peer.id) || self.is_revoked(&peer.account()) {
             return Err(CertificateFault::Revoked);
         }
         if !peer.is_valid_at(now) {
@@ -56,11 +115,12 @@ impl Members {
 
     /// Whether the authority took this key back.
     pub fn is_revoked(&self, key: &OwnerId) -> bool {
-        self.0.borrow().contains(key)
+        self.0.grid.borrow().revoked.contains(key)
     }
 
     /// Waits until the certificate of `peer` is not good any more, and says why.
-    pub async fn until_gone(mut self, peer: &Peer) -> CertificateFault {
+    pub async fn until_gone(self, peer: &Peer) -> CertificateFault {
+        let mut changes = self.changes();
         loop {
             let now = unix_seconds();
             if let Err(fault) = self.check(peer, now) {
@@ -71,7 +131,7 @@ impl Members {
             let sleep = tokio::time::sleep(left.min(EXPIRY_LOOK_PERIOD));
             tokio::select! {
                 () = sleep => {}
-                Ok(()) = self.0.changed() => {}
+                Ok(()) = changes.changed() => {}
             }
         }
     }
@@ -93,40 +153,42 @@ fn stamp(path: &Path) -> Stamp {
     Some((data.modified().ok()?, data.len(), data.ino()))
 }
 
-async fn follow(
-    path: PathBuf,
-    authority: CertificateDer<'static>,
-    sender: watch::Sender<Arc<Revocations>>,
-) {
-    // The file may have changed since it was read: the first look always reads it.
-    let mut seen: Stamp = None;
+async fn follow(path: PathBuf, files: ListFiles, inner: Weak<Inner>) {
+    // A file may have changed since it was read: the first look always reads all.
+    let mut seen: Vec<Stamp> = Vec::new();
     let mut looks = tokio::time::interval(LOOK_PERIOD);
     looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
-        tokio::select! {
-            () = sender.closed() => return,
-            _ = looks.tick() => {}
-        }
-        let (at, authority) = (path.clone(), authority.clone());
-        let last = seen;
+        looks.tick().await;
+        let Some(authority) = inner.upgrade().map(|it| it.grid.borrow().authority.clone()) else {
+            return;
+        };
+        let (at, files, last) = (path.clone(), files.clone(), seen.clone());
         let looked = tokio::task::spawn_blocking(move || {
-            let now = stamp(&at);
-            (now, (now != last).then(|| read(&at, &authority)))
+            let now: Vec<Stamp> = std::iter::once(&*at)
+                .chain(files.paths())
+                .map(stamp)
+                .collect();
+            let is_new = now != last;
+            (now, is_new.then(|| read(&at, &files, &authority)))
         });
         let Ok((now, read)) = looked.await else {
             continue;
         };
         seen = now;
         let file = path.display();
-        match read {
-            None => {}
-            Some(Err(why)) => warn!(%file, why, "grid file left aside; what it said before holds"),
-            Some(Ok(list)) => take_over(&sender, list, &path),
+        match (read, inner.upgrade()) {
+            (_, None) => return,
+            (None, _) => {}
+            (Some(Err(why)), _) => {
+                warn!(%file, why, "grid file left aside; what it said before holds");
+            }
+            (Some(Ok(grid)), Some(inner)) => take_over(&inner.grid, grid, &path),
         }
     }
 }
 
-fn read(path: &Path, authority: &CertificateDer<'_>) -> Result<Revocations, String> {
+fn read(path: &Path, files: &ListFiles, authority: &CertificateDer<'_>) -> Result<Grid, String> {
     let grid = Grid::load(path).map_err(|cause| match std::error::Error::source(&cause) {
         Some(source) => format!("{cause}: {source}"),
         None => cause.to_string(),
@@ -134,24 +196,44 @@ fn read(path: &Path, authority: &CertificateDer<'_>) -> Result<Revocations, Stri
     if grid.authority != *authority {
         return Err("it is of another grid".to_owned());
     }
-    Ok(grid.revoked)
+    Ok(match files.newest(authority) {
+        Some((list, contents)) if list.number() > grid.number() => {
+            let mut grid = grid;
+            grid.follow(list, contents);
+            grid
+        }
+        _ => grid,
+    })
 }
 
-fn take_over(sender: &watch::Sender<Arc<Revocations>>, list: Revocations, path: &Path) {
+/// Takes over what the files say; of two lists the newer one holds.
+fn take_over(sender: &watch::Sender<Arc<Grid>>, mut grid: Grid, path: &Path) {
     let current = Arc::clone(&sender.borrow());
     let file = path.display();
-    match list.number().cmp(&current.number()) {
-        std::cmp::Ordering::Equal => {}
-        std::cmp::Ordering::Less => warn!(
-            %file, number = list.number(), current = current.number(),
-            "grid file has an older list of revoked keys; the newer one holds"
-        ),
-        std::cmp::Ordering::Greater => {
-            let (number, keys) = (list.number(), list.keys().count());
-            info!(%file, number, keys, "revoked keys read");
-            sender.send_replace(Arc::new(list));
-        }
+    let (was, is) = (current.revoked.number(), grid.revoked.number());
+    if is < was {
+        warn!(%file, number = is, current = was, "grid file has an older list of revoked keys; the newer one holds");
+        grid.revoked = current.revoked.clone();
     }
+    match &current.list {
+        Some(list) if list.number() > grid.number() => {
+            warn!(%file, number = grid.number(), current = list.number(), "older list of the grid; the newer one holds");
+            grid.follow(list.clone(), Contents::of(&current));
+        }
+        _ => {}
+    }
+    if is > was {
+        let keys = grid.revoked.keys().count();
+        info!(%file, number = is, keys, "revoked keys read");
+    }
+    sender.send_if_modified(|known| {
+        // Somebody may have heard of a newer one meanwhile; the next look sees it.
+        let is_other = **known != grid && known.number() <= grid.number();
+        if is_other {
+            *known = Arc::new(grid);
+        }
+        is_other
+    });
 }
 
 #[cfg(test)]
@@ -229,16 +311,16 @@ mod tests {
         let first = list(&lab, &none, &[9]);
         let second = list(&lab, &first, &[3]);
         grid(&lab, first.clone()).save(&path).unwrap();
-        let members = Members::follow(path.clone(), &grid(&lab, first.clone()));
+        let members = Members::follow(path.clone(), &grid(&lab, first.clone()), None);
 
         for harmless in [
             grid(&lab, none.clone()),
             grid(&other, list(&other, &list(&other, &none, &[3]), &[3])),
         ] {
             harmless.save(&path).unwrap();
-            let look = read(&path, lab.certificate());
-            if let Ok(list) = look {
-                assert!(list.number() < first.number());
+            let files = ListFiles::of(&path, &harmless, None);
+            if let Ok(read) = read(&path, &files, lab.certificate()) {
+                assert!(read.revoked.number() < first.number());
             }
         }
         std::fs::write(&path, "nonsense").unwrap();
@@ -249,11 +331,42 @@ mod tests {
         });
         tokio::time::sleep(2 * LOOK_PERIOD).await;
         assert_eq!(members.check(&peer, unix_seconds()), Ok(()));
-        assert!(members.0.borrow().contains(&OwnerId([9; 32])));
+        assert!(members.is_revoked(&OwnerId([9; 32])));
 
         grid(&lab, second).save(&path).unwrap();
         let gone = tokio::time::timeout(LIMIT, waiting).await;
         assert_eq!(gone.unwrap().unwrap(), CertificateFault::Revoked);
         assert!(members.check(&peer, unix_seconds()).is_err());
+    }
+
+    #[tokio::test]
+    async fn a_newer_list_of_the_grid_holds_at_once_and_an_older_one_never() {
+        let lab = authority(1);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("grid.toml");
+        let plain = grid(&lab, Revocations::default());
+        plain.save(&path).unwrap();
+        let members = Members::follow(path.clone(), &plain, None);
+        let revoked = list(&lab, &Revocations::default(), &[3]);
+        let newer = Contents {
+            revoked,
+            ..Contents::default()
+        };
+        let signed = |number, contents: &Contents| GridList::sign(&lab, number, contents).unwrap();
+        assert!(members.hear(signed(7, &newer), newer.clone()).await);
+        let peer = peer(3600);
+        assert_eq!(
+            members.check(&peer, unix_seconds()),
+            Err(CertificateFault::Revoked)
+        );
+        let older = Contents::default();
+        assert!(!members.hear(signed(7, &older), older.clone()).await);
+        assert!(!members.hear(signed(6, &older), older.clone()).await);
+        // It is written down, and an older one in its place changes nothing.
+        assert_eq!(Grid::load(&path).unwrap().number(), 7);
+        std::fs::write(dir.path().join("grid.members"), signed(5, &older).bytes()).unwrap();
+        tokio::time::sleep(2 * LOOK_PERIOD).await;
+        assert!(members.check(&peer, unix_seconds()).is_err());
+        assert_eq!(members.grid().number(), 7);
     }
 }

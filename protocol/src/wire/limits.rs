@@ -45,6 +45,9 @@ pub const VOIDS_ASKED_MAX: usize = 64;
 /// Most notices of one job in the answer to one `Notices`.
 pub const NOTICES_PER_JOB_MAX: usize = 4;
 
+/// Most bytes of the signed list of a grid.
+pub const LIST_BYTES_MAX: usize = 8 << 20;
+
 /// Most rows in the answer to one `Rows`.
 pub const ROWS_PER_READ_MAX: u32 = 64;
 
@@ -68,6 +71,9 @@ pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Longest wait for a host to sync a shard after its last byte.
 pub const SYNC_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Longest time in which a list of a grid is to arrive.
+pub const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A transfer that does not move one byte for this long has stalled.
 pub const STALL_TIMEOUT: Duration = Duration::from_secs(10);

@@ -156,6 +156,18 @@ pub enum Request {
         /// At most [`super::limits::VOIDS_ASKED_MAX`].
         owners: Vec<OwnerId>,
     },
+    /// Is there a newer list of the grid than the one that I have? Asked of donors and registries.
+    List {
+        /// Number of the one that I have; 0 for none.
+        number: u64,
+    },
+    /// Take a list of the grid, whose bytes follow. Said to donors and registries.
+    PutList {
+        /// Its number.
+        number: u64,
+        /// Its length, at most [`super::limits::LIST_BYTES_MAX`].
+        bytes: u32,
+    },
 }
 
 impl Request {
@@ -189,7 +201,9 @@ impl Request {
             | Self::Prove { .. }
             | Self::Within { .. }
             | Self::Void { .. }
-            | Self::Voids { .. } => WireVersion::Two,
+            | Self::Voids { .. }
+            | Self::List { .. }
+            | Self::PutList { .. } => WireVersion::Two,
         }
     }
 
@@ -353,6 +367,14 @@ pub enum Response {
     Voids {
         /// Signed lists ([`codec::grant::VoidList`]).
         lists: Vec<ByteBuf>,
+    },
+    /// The list of the grid that is known here. Its bytes follow if it is newer than the one that was
+    /// asked about; to `PutList` this is the answer when the list is not newer.
+    List {
+        /// Its number; 0 for none.
+        number: u64,
+        /// How many bytes follow, at most [`super::limits::LIST_BYTES_MAX`]; 0 for none.
+        bytes: u32,
     },
 }
 
@@ -560,6 +582,9 @@ pub struct Refusal {
     pub retry_after_ms: u32,
 }
 
+/// Number of the part of a [`HostStatus`] that is the number of the host's list of the grid (u64).
+pub const PART_LIST_NUMBER: u16 = 1;
+
 /// How a host is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostStatus {
@@ -582,6 +607,14 @@ pub struct HostStatus {
     /// What later programs say; only in `ckpt/2`.
     #[serde(skip)]
     pub parts: Parts,
+}
+
+impl HostStatus {
+    /// The number of the host's list of the grid, 0 for none; `None` when its program knows no lists.
+    pub fn list_number(&self) -> Option<u64> {
+        let part = self.parts.get(PART_LIST_NUMBER)?;
+        Some(u64::from_le_bytes(part.try_into().ok()?))
+    }
 }
 
 impl Extensible for HostStatus {

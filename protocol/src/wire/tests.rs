@@ -286,6 +286,10 @@ fn what_is_said_of_job_keys_is_as_it_was() {
     check(&Request::Void { list: vec![1, 2] }, "1a 020102");
     let owners = vec![OwnerId([0x22; 32])];
     check(&Request::Voids { owners }, "1b 01 TAG");
+    check(&Request::List { number: 300 }, "1c fb2c01");
+    let (number, bytes) = (300, 70_000);
+    check(&Request::PutList { number, bytes }, "1d fb2c01 fc70110100");
+    check(&Response::List { number, bytes }, "1a fb2c01 fc70110100");
     let lists = vec![ByteBuf::from(vec![1, 2])];
     check(&Response::Voids { lists }, "19 01 020102");
 }

@@ -4,8 +4,10 @@ mod placement;
 
 use std::borrow::Cow;
 use std::io::{self, Write};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use codec::Version;
+use protocol::identity::ends_within_days;
 use protocol::wire::WireVersion;
 use serde::Serialize;
 
@@ -431,6 +433,7 @@ impl Report for HostsReport {
     fn human(&self, out: &mut dyn Write) -> io::Result<()> {
         let mut table = Table::new(&[
             "HOST",
+            "KEY",
             "ADDRESS",
             "SITE",
             "STATE",
@@ -448,9 +451,10 @@ impl Report for HostsReport {
             let share = |value: Option<f64>| value.map_or("-".to_owned(), placement::share);
             table.row(vec![
                 host.name.clone(),
+                host.id.chars().take(8).collect(),
                 host.addr.clone(),
                 host.site.clone().unwrap_or_else(|| "-".to_owned()),
-                host.error.clone().unwrap_or_else(|| "up".to_owned()),
+                host.error.clone().unwrap_or_else(|| up_until(host)),
                 host.rtt_ms
                     .map_or("-".to_owned(), |ms| format!("{ms:.1} ms")),
                 size(host.free_bytes),
@@ -481,6 +485,18 @@ impl Report for HostsReport {
     }
 
     json_of_self!();
+}
+
+/// The state of a host that is up: with a mark when its certificate ends soon.
+fn up_until(host: &HostReport) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.map_or(0, |since| since.as_secs());
+    let days = host
+        .certificate_until
+        .and_then(|until| ends_within_days(until, now));
+    days.map_or("up".to_owned(), |days| {
+        format!("up, certificate ends in {days} d")
+    })
 }
 
 /// Columns as wide as they must be.

@@ -1,0 +1,262 @@
+//! Copies of an authority's directory, encrypted with a passphrase.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, Read, Write};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use protocol::authority_dir::{MEMBERS_BYTES_MAX, Roll};
+use protocol::identity::{replace_public, write_private};
+use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+use serde::Serialize;
+use zeroize::Zeroizing;
+
+use super::grid_args::PassphraseArgs;
+use super::render::{Report, json_of_self};
+use super::{age, authority, members};
+use crate::report::{ExitStatus, Failure};
+
+/// What is secret of it; the rest every member may know.
+const KEY: &str = "authority.key";
+
+/// The files of an authority.
+const FILES: [&str; 5] = [
+    KEY,
+    "authority.crt",
+    "grid.toml",
+    "grid.members",
+    "members.toml",
+];
+
+/// Larger than any copy: certificates and lists are bounded.
+const BACKUP_BYTES_MAX: u64 = MEMBERS_BYTES_MAX + (64 << 20);
+
+/// Shortest passphrase for a new copy.
+const PASSPHRASE_CHARS_MIN: usize = 8;
+
+/// Longest passphrase.
+const PASSPHRASE_BYTES_MAX: u64 = 1024;
+
+/// Answer of `grid backup` and `grid restore`.
+#[derive(Debug, Serialize)]
+pub(super) struct BackupReport {
+    dir: PathBuf,
+    file: PathBuf,
+    files: Vec<String>,
+    /// Number of the list of the grid.
+    list: u64,
+    /// After a restore: how many members answered, and whether they had a newer list.
+    members_asked: Option<usize>,
+    was_behind: Option<bool>,
+}
+
+impl Report for BackupReport {
+    fn human(&self, out: &mut dyn Write) -> io::Result<()> {
+        let (dir, file, list) = (self.dir.display(), self.file.display(), self.list);
+        let Some(asked) = self.members_asked else {
+            return match self.was_behind {
+                None => writeln!(out, "{file}: copy of {dir}, list number {list}"),
+                Some(_) => writeln!(out, "{dir} restored, list number {list}"),
+            };
+        };
+        writeln!(out, "{dir} restored, list number {list}")?;
+        match (asked, self.was_behind) {
+            (0, _) => writeln!(
+                out,
+                "no member answered: what was revoked or removed after the copy was made is to be revoked or removed again"
+            ),
+            (_, Some(true)) => writeln!(
+                out,
+                "the list is what members have heard last; certificates that were signed after the copy was made are good, and are not in its record"
+            ),
+            _ => writeln!(out, "members have heard of nothing newer"),
+        }
+    }
+
+    json_of_self!();
+}
+
+/// Writes a copy.
+pub(super) fn write(
+    dir: &Path,
+    passphrase: &PassphraseArgs,
+    file: &Path,
+) -> Result<BackupReport, Failure> {
+    let roll = Roll::load(dir).map_err(|e| authority::failure(&e))?;
+    if file.exists() {
+        let message = format!("{} is there already", file.display());
+        return Err(Failure::new(ExitStatus::LocalIo, message));
+    }
+    let mut archive = tar::Builder::new(Vec::new());
+    let mut files = Vec::new();
+    for name in FILES {
+        let path = match name {
+            "grid.members" => roll.grid.list_path(&dir.join("grid.toml")),
+            name => dir.join(name),
+        };
+        let bytes = match fs::read(&path) {
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound && name != KEY => continue,
+            read => Zeroizing::new(read.map_err(|cause| local(&path, &cause))?),
+        };
+        let mut header = tar::Header::new_ustar();
+        header.set_size(bytes.len() as u64);
+        header.set_mode(if name == KEY { 0o600 } else { 0o644 });
+        let added = archive.append_data(&mut header, name, bytes.as_slice());
+        added.map_err(|cause| local(&path, &cause))?;
+        files.push(name.to_owned());
+    }
+    let plain = archive.into_inner().map_err(|cause| local(dir, &cause))?;
+    let plain = Zeroizing::new(plain);
+    let secret = ask(passphrase, true)?;
+    let sealed = age::seal(&secret, &plain).map_err(|cause| local(file, &cause))?;
+    write_private(file, &sealed).map_err(|cause| local(file, &cause))?;
+    Ok(BackupReport {
+        dir: dir.to_owned(),
+        file: file.to_owned(),
+        files,
+        list: roll.grid.number(),
+        members_asked: None,
+        was_behind: None,
+    })
+}
+
+/// Makes a directory of a copy.
+pub(super) fn read(
+    dir: &Path,
+    passphrase: &PassphraseArgs,
+    file: &Path,
+    offline: bool,
+) -> Result<BackupReport, Failure> {
+    for name in FILES {
+        let path = dir.join(name);
+        if path.exists() {
+            let message = format!("{} is there already", path.display());
+            return Err(Failure::new(ExitStatus::Usage, message).next("another --dir DIR"));
+        }
+    }
+    let mut sealed = Vec::new();
+    let opened = File::open(file).map_err(|cause| local(file, &cause))?;
+    opened
+        .take(BACKUP_BYTES_MAX)
+        .read_to_end(&mut sealed)
+        .map_err(|cause| local(file, &cause))?;
+    let secret = ask(passphrase, false)?;
+    let plain = age::open(&secret, &sealed).map_err(|cause| {
+        let message = format!("{}: {cause}", file.display());
+        Failure::new(ExitStatus::Denied, message)
+    })?;
+    fs::create_dir_all(dir).map_err(|cause| local(dir, &cause))?;
+    let files = unpack(&plain, dir, file)?;
+    let (members_asked, was_behind) = match offline {
+        true => (None, Some(false)),
+        false => {
+            let (was_behind, answered) = members::catch_up(dir)?;
+            (Some(answered), Some(was_behind))
+        }
+    };
+    let roll = Roll::load(dir).map_err(|e| authority::failure(&e))?;
+    Ok(BackupReport {
+        dir: dir.to_owned(),
+        file: file.to_owned(),
+        files,
+        list: roll.grid.number(),
+        members_asked,
+        was_behind,
+    })
+}
+
+/// Writes the files of a copy; the key comes last, since a directory with a key counts as an authority's.
+fn unpack(plain: &[u8], dir: &Path, file: &Path) -> Result<Vec<String>, Failure> {
+    let mut found: Vec<(&str, Zeroizing<Vec<u8>>)> = Vec::new();
+    let mut archive = tar::Archive::new(plain);
+    for entry in archive.entries().map_err(|cause| local(file, &cause))? {
+        let mut entry = entry.map_err(|cause| local(file, &cause))?;
+        let path = entry
+            .path()
+            .map_err(|cause| local(file, &cause))?
+            .into_owned();
+        let known = FILES.iter().find(|name| path == Path::new(name));
+        let Some(name) = known else {
+            continue;
+        };
+        let mut bytes = Zeroizing::new(Vec::new());
+        entry
+            .read_to_end(&mut bytes)
+            .map_err(|cause| local(file, &cause))?;
+        found.push((name, bytes));
+    }
+    found.sort_by_key(|(name, _)| *name == KEY);
+    if found.last().is_none_or(|(name, _)| *name != KEY) {
+        let message = format!("{}: no copy of an authority", file.display());
+        return Err(Failure::new(ExitStatus::Usage, message));
+    }
+    for (name, bytes) in &found {
+        let path = dir.join(name);
+        let written = match *name {
+            KEY => write_private(&path, bytes),
+            _ => replace_public(&path, bytes),
+        };
+        written.map_err(|cause| local(&path, &cause))?;
+    }
+    Ok(found.iter().map(|(name, _)| (*name).to_owned()).collect())
+}
+
+/// The passphrase: the first line of a file, or what is typed; twice when it is a new one.
+fn ask(args: &PassphraseArgs, is_new: bool) -> Result<Zeroizing<String>, Failure> {
+    let usage = |message: &str| Failure::new(ExitStatus::Usage, message);
+    let secret = match &args.passphrase_file {
+        Some(path) => {
+            let file = File::open(path).map_err(|cause| local(path, &cause))?;
+            first_line(file).map_err(|cause| local(path, &cause))?
+        }
+        None => {
+            let typed = type_in("Passphrase: ")?;
+            if is_new && *type_in("The same again: ")? != *typed {
+                return Err(usage("the passphrases are not the same"));
+            }
+            typed
+        }
+    };
+    if is_new && secret.chars().count() < PASSPHRASE_CHARS_MIN {
+        let message = format!("a passphrase has at least {PASSPHRASE_CHARS_MIN} characters");
+        return Err(usage(&message));
+    }
+    Ok(secret)
+}
+
+fn first_line(from: impl Read) -> io::Result<Zeroizing<String>> {
+    let mut line = Zeroizing::new(String::with_capacity(PASSPHRASE_BYTES_MAX as usize));
+    io::BufReader::new(from.take(PASSPHRASE_BYTES_MAX)).read_line(&mut line)?;
+    let end = line.trim_end_matches(['\r', '\n']).len();
+    line.truncate(end);
+    Ok(line)
+}
+
+/// Reads a line from the terminal without showing it.
+fn type_in(prompt: &str) -> Result<Zeroizing<String>, Failure> {
+    let no_terminal = |cause: io::Error| {
+        let message = format!("no terminal to ask for the passphrase: {cause}");
+        Failure::new(ExitStatus::Usage, message).next("--passphrase-file FILE")
+    };
+    let mut terminal = File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/tty")
+        .map_err(no_terminal)?;
+    let shown = tcgetattr(terminal.as_fd()).map_err(|cause| no_terminal(cause.into()))?;
+    let mut hidden = shown.clone();
+    hidden.local_modes.remove(LocalModes::ECHO);
+    tcsetattr(terminal.as_fd(), OptionalActions::Flush, &hidden)
+        .map_err(|cause| no_terminal(cause.into()))?;
+    // What is typed early is thrown away with the change, so the question comes after it.
+    let asked = terminal.write_all(prompt.as_bytes());
+    let line = asked.and_then(|()| first_line(&terminal));
+    // As it was, whatever was read.
+    let _ = tcsetattr(terminal.as_fd(), OptionalActions::Flush, &shown);
+    let _ = terminal.write_all(b"\n");
+    line.map_err(no_terminal)
+}
+
+fn local(path: &Path, cause: &dyn std::fmt::Display) -> Failure {
+    Failure::new(ExitStatus::LocalIo, format!("{}: {cause}", path.display()))
+}

@@ -1,0 +1,157 @@
+//! The commands for grids.
+
+use std::path::{Path, PathBuf};
+
+use protocol::identity::Role;
+use protocol::places::Place;
+
+use super::grid_args::{AuthorityArgs, GridCommand};
+use super::{DaemonProgram, Said, authority, backup, done, local};
+use crate::report::{ExitStatus, Failure};
+
+/// The usual directory for something.
+pub(super) fn usual(place: Place) -> Result<PathBuf, Failure> {
+    let is_root = rustix::process::geteuid().is_root();
+    let dir = place.usual(|name| std::env::var_os(name), is_root);
+    dir.ok_or_else(|| Failure::new(ExitStatus::Usage, "no home directory").next("--dir DIR"))
+}
+
+fn dir_of(args: &AuthorityArgs) -> Result<PathBuf, Failure> {
+    match &args.dir {
+        Some(dir) => Ok(dir.clone()),
+        None => usual(Place::Authority),
+    }
+}
+
+/// What a command has to be given so that it finds a directory, if it is not the usual one.
+fn option(name: &str, said: Option<&Path>) -> String {
+    said.map_or_else(String::new, |dir| format!(" {name} {}", dir.display()))
+}
+
+/// Runs a command.
+pub(super) fn run(command: GridCommand, daemon: &DaemonProgram) -> Result<Said, Failure> {
+    match command {
+        GridCommand::Init { .. } => init(command),
+        GridCommand::Sign(asked) => {
+            let dir = dir_of(&asked.speaking.authority)?;
+            done(authority::sign(&dir, *asked)?)
+        }
+        GridCommand::Delegate {
+            authority,
+            registry,
+            role,
+            ttl,
+            output,
+        } => {
+            let roles: Vec<Role> = role.into_iter().map(Into::into).collect();
+            let dir = dir_of(&authority)?;
+            done(authority::delegate(&dir, &registry, &roles, ttl, output)?)
+        }
+        GridCommand::Invite {
+            authority,
+            registry,
+            count,
+            submitters,
+            ttl,
+        } => {
+            let usual = u16::from(submitters == 0);
+            let wanted = authority::Invitation {
+                registry: registry.as_deref(),
+                donors: count.unwrap_or(usual),
+                submitters,
+                ttl,
+            };
+            done(authority::invite(&dir_of(&authority)?, wanted)?)
+        }
+        GridCommand::Revoke { speaking, member } => {
+            let dir = dir_of(&speaking.authority)?;
+            done(authority::revoke(&dir, &member, speaking.offline)?)
+        }
+        GridCommand::Remove { speaking, host } => {
+            let dir = dir_of(&speaking.authority)?;
+            done(authority::remove(&dir, &host, speaking.offline)?)
+        }
+        GridCommand::Renew {
+            authority,
+            within,
+            ttl,
+            output,
+        } => done(authority::renew(&dir_of(&authority)?, within, ttl, output)?),
+        GridCommand::Show { speaking } => {
+            let dir = dir_of(&speaking.authority)?;
+            done(authority::show(&dir, speaking.offline)?)
+        }
+        GridCommand::Backup {
+            authority,
+            passphrase,
+            file,
+        } => done(backup::write(&dir_of(&authority)?, &passphrase, &file)?),
+        GridCommand::Restore {
+            speaking,
+            passphrase,
+            file,
+        } => {
+            let dir = dir_of(&speaking.authority)?;
+            done(backup::read(&dir, &passphrase, &file, speaking.offline)?)
+        }
+        command => run_local(command, daemon),
+    }
+}
+
+fn init(command: GridCommand) -> Result<Said, Failure> {
+    let GridCommand::Init {
+        authority,
+        name,
+        ttl,
+        registry,
+        registry_data,
+    } = command
+    else {
+        return Err(Failure::new(ExitStatus::Usage, "not a new grid"));
+    };
+    let registry_options = option("--data", registry_data.as_deref());
+    let registry = match (registry, registry_data) {
+        (None, _) => None,
+        (Some(addr), Some(data)) => Some((addr, data)),
+        (Some(addr), None) => Some((addr, usual(Place::Registry)?)),
+    };
+    let new = authority::NewGrid {
+        name: &name,
+        ttl,
+        registry,
+        options: option("--dir", authority.dir.as_deref()),
+        registry_options,
+    };
+    done(authority::init(&dir_of(&authority)?, new)?)
+}
+
+/// Grids on this machine.
+fn run_local(command: GridCommand, daemon: &DaemonProgram) -> Result<Said, Failure> {
+    match command {
+        GridCommand::Up {
+            dir,
+            hosts,
+            capacity,
+        } => done(local::up(&dir, hosts, capacity.as_deref(), daemon)?),
+        GridCommand::Status { dir } => done(local::status(&dir)?),
+        GridCommand::Down { dir } => {
+            let report = local::down(&dir)?;
+            let status = if report.still_running.is_empty() {
+                ExitStatus::Done
+            } else {
+                ExitStatus::Failed
+            };
+            Ok((Box::new(report), status))
+        }
+        GridCommand::Add {
+            dir,
+            name,
+            data,
+            listen,
+        } => done(local::add(&dir, &name, &data, listen)?),
+        _ => Err(Failure::new(
+            ExitStatus::Usage,
+            "not a command for a local grid",
+        )),
+    }
+}

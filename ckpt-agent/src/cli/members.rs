@@ -1,0 +1,187 @@
+//! How the authority speaks to members: new lists are brought to them, and registries are asked who
+//! joined with a token.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use protocol::authority_dir::{AuthorityDir, AuthorityDirError, Joiner};
+use protocol::grid::{Grid, GridHost};
+use protocol::identity::{Identity, Revocations};
+use serde::Serialize;
+use transfer::herald::{Heard, Herald};
+use transfer::registry::Registries;
+use transfer::roster;
+
+use super::{authority, chain, runtime};
+use crate::report::{ExitStatus, Failure, HostNote};
+
+/// Who heard of a list that was signed.
+#[derive(Debug, Serialize)]
+pub(super) struct Sent {
+    /// Its number.
+    number: u64,
+    /// Members that have it.
+    heard: Vec<String>,
+    /// Members that were asked and do not have it; the others bring it to them.
+    silent: Vec<HostNote>,
+}
+
+/// Says who heard.
+pub(super) fn sent(out: &mut dyn Write, sent: Option<&Sent>) -> io::Result<()> {
+    let Some(Sent {
+        number,
+        heard,
+        silent,
+    }) = sent
+    else {
+        return Ok(());
+    };
+    let asked = heard.len() + silent.len();
+    match (heard.len(), silent.len()) {
+        (0, 0) => writeln!(
+            out,
+            "list number {number}: nobody is in it yet who could pass it on"
+        ),
+        (0, _) => writeln!(
+            out,
+            "list number {number}: none of {asked} members answered; put grid.members of this directory beside the grid file of one of them, and it passes it on"
+        ),
+        (_, 0) => writeln!(
+            out,
+            "list number {number}: all {asked} members that were asked have it"
+        ),
+        (count, _) => writeln!(
+            out,
+            "list number {number}: {count} of {asked} members have it, and pass it on to the others"
+        ),
+    }
+}
+
+/// Changes what the authority says, and brings it to members, unless `offline`. What members have that
+/// is newer is taken over first: the directory may be an older copy. Returns what came of the change,
+/// the grid as it is then, and who heard.
+pub(super) fn change<T>(
+    dir: &Path,
+    offline: bool,
+    change: impl FnOnce(&mut AuthorityDir) -> Result<T, AuthorityDirError>,
+) -> Result<(T, Grid, Option<Sent>), Failure> {
+    let mut authority = AuthorityDir::open(dir).map_err(|e| authority::failure(&e))?;
+    if offline {
+        let done = change(&mut authority).map_err(|e| authority::failure(&e))?;
+        return Ok((done, authority.grid().clone(), None));
+    }
+    let runtime = runtime()?;
+    let mut herald = runtime.block_on(reach(&authority))?;
+    if let Some((list, contents)) = herald.newer.take() {
+        let adopted = authority.adopt(list, contents);
+        adopted.map_err(|e| authority::failure(&e))?;
+    }
+    let done = change(&mut authority).map_err(|e| authority::failure(&e))?;
+    authority
+        .ensure_list()
+        .map_err(|e| authority::failure(&e))?;
+    let list = authority.grid().list.clone();
+    let Heard { by, silent } = runtime.block_on(herald.send(list.as_ref()));
+    let silent = silent
+        .into_iter()
+        .map(|(host, what)| HostNote { host, what });
+    let sent = Sent {
+        number: authority.grid().number(),
+        heard: by,
+        silent: silent.collect(),
+    };
+    Ok((done, authority.grid().clone(), Some(sent)))
+}
+
+/// Takes over what members have that is newer. Returns whether there was something, and how many
+/// answered.
+pub(super) fn catch_up(dir: &Path) -> Result<(bool, usize), Failure> {
+    let mut authority = AuthorityDir::open(dir).map_err(|e| authority::failure(&e))?;
+    let runtime = runtime()?;
+    let mut herald = runtime.block_on(reach(&authority))?;
+    let newer = herald.newer.take();
+    let heard = runtime.block_on(herald.send(None));
+    let adopted = match newer {
+        Some((list, contents)) => {
+            let adopted = authority.adopt(list, contents);
+            adopted.map_err(|e| authority::failure(&e))?
+        }
+        None => false,
+    };
+    Ok((adopted, heard.by.len()))
+}
+
+async fn reach(authority: &AuthorityDir) -> Result<Herald, Failure> {
+    let identity = herald_identity(authority)?;
+    let reached = Herald::reach(authority.grid(), &identity).await;
+    reached.map_err(|cause| {
+        Failure::new(ExitStatus::Failed, format!("network: {}", chain(&cause))).next("--offline")
+    })
+}
+
+fn herald_identity(authority: &AuthorityDir) -> Result<Identity, Failure> {
+    let identity = authority.herald(authority::now());
+    identity.map_err(|e| authority::failure(&e))
+}
+
+/// Donors of which registries know.
+#[derive(Debug, Default)]
+pub(super) struct Joined {
+    pub(super) hosts: Vec<GridHost>,
+    /// Registries that did not answer, and why.
+    pub(super) silent: Vec<(String, String)>,
+}
+
+impl Joined {
+    /// Their names and keys.
+    pub(super) fn joiners(&self) -> Vec<Joiner> {
+        let joiner = |host: &GridHost| Joiner {
+            name: host.name.clone(),
+            key: host.id.0,
+        };
+        self.hosts.iter().map(joiner).collect()
+    }
+}
+
+/// Asks registries which donors there are. Where there is no registry, or nothing is to be asked, nobody
+/// joined as far as is known.
+pub(super) fn joined(dir: &Path, offline: bool) -> Result<Joined, Failure> {
+    let has_key = dir.join("authority.key").exists();
+    if offline || !has_key {
+        return Ok(Joined::default());
+    }
+    let authority = match AuthorityDir::open(dir) {
+        Ok(authority) => authority,
+        // Whoever may not read the key may see what is written down.
+        Err(cause) => {
+            let silent = vec![("(not asked)".to_owned(), chain(&cause))];
+            return Ok(Joined {
+                silent,
+                ..Joined::default()
+            });
+        }
+    };
+    let grid = authority.grid();
+    if grid.registries.is_empty() {
+        return Ok(Joined::default());
+    }
+    let identity = herald_identity(&authority)?;
+    let registries = Registries::new(&identity, grid).without_announcements();
+    let told = runtime()?.block_on(registries.ask(grid, Vec::new()));
+    let silent = match told.is_empty() {
+        true => {
+            let why = "no answer".to_owned();
+            let names = grid.registries.iter().map(|one| one.name.clone());
+            names.map(|name| (name, why.clone())).collect()
+        }
+        false => Vec::new(),
+    };
+    // Also those whose keys were taken back: whoever looks wants to see them.
+    let roster = roster::merge(&[], &told, &[], &Revocations::default());
+    let listed = |host: &GridHost| grid.hosts.iter().any(|one| one.id == host.id);
+    let hosts = roster.hosts.into_iter().filter(|host| !listed(host));
+    Ok(Joined {
+        hosts: hosts.collect(),
+        silent,
+    })
+}

@@ -1,0 +1,181 @@
+//! Keys and certificates of this machine: made, brought along with a token, found again.
+
+use std::fs;
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, bail};
+use clap::ValueEnum;
+use codec::seal::OwnerSecret;
+use protocol::grid::Grid;
+use protocol::identity::{
+    JoinToken, Peer, PublicPart, Role, TokenRole, certificate_to_pem, is_name, new_key, read_key,
+    replace_public, write_key,
+};
+use protocol::net::join::NewMember;
+use protocol::places::Place;
+use tracing::warn;
+
+use crate::serve::Clock;
+
+/// Where a daemon listens that no list names.
+pub(super) const LISTEN_USUAL: SocketAddr =
+    SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 7600));
+
+/// What a machine can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum ServerRole {
+    /// Lends disk space.
+    Donor,
+    /// Tells members of each other.
+    Registry,
+}
+
+impl ServerRole {
+    const fn role(self) -> Role {
+        match self {
+            Self::Donor => Role::Donor,
+            Self::Registry => Role::Registry,
+        }
+    }
+
+    const fn place(self) -> Place {
+        match self {
+            Self::Donor => Place::Store,
+            Self::Registry => Place::Registry,
+        }
+    }
+}
+
+/// The data directory: as it is said, or the usual one.
+pub(super) fn data_dir(said: Option<PathBuf>, place: Place) -> Result<PathBuf> {
+    let usual = || {
+        let is_root = rustix::process::geteuid().is_root();
+        place.usual(|name| std::env::var_os(name), is_root)
+    };
+    said.or_else(usual).context("--data DIR: no home directory")
+}
+
+/// The grid file: as it is said, or the one in the data directory. A variable that is set to nothing
+/// names none.
+pub(super) fn grid_file(said: Option<PathBuf>, data: &Path) -> PathBuf {
+    let said = said.filter(|path| !path.as_os_str().is_empty());
+    said.unwrap_or_else(|| data.join("grid.toml"))
+}
+
+/// Says in the log when the certificate ends soon.
+pub(super) fn warn_of_end(peer: &Peer) {
+    if let Some(days) = peer.ends_within_days(Clock::start().unix_seconds()) {
+        warn!(
+            name = peer.name,
+            days, "the certificate ends soon: have it signed again (ckpt grid renew)"
+        );
+    }
+}
+
+/// Makes this machine's key, and the file of which the admin makes its certificate.
+pub(super) fn init(
+    data: Option<PathBuf>,
+    name: Option<String>,
+    role: ServerRole,
+) -> Result<ExitCode> {
+    let data = data_dir(data, role.place())?;
+    let key = make_key(&data)?.id();
+    let name = checked_name(name)?;
+    let public = data.join("identity.pub");
+    let part = PublicPart { key, name };
+    part.write(&public)?;
+    writeln!(std::io::stdout(), "{}", key.hex())?;
+    // For people only: scripts read the key.
+    let _ = writeln!(
+        std::io::stderr(),
+        "next: give {} to the grid's admin (ckpt grid sign --role {} --pubkey {}.pub --addr ADDRESS:PORT); put the certificate that comes back at {}",
+        public.display(),
+        role.role(),
+        part.name,
+        data.join("identity.crt").display()
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+fn make_key(data: &Path) -> Result<OwnerSecret> {
+    fs::create_dir_all(data).with_context(|| format!("data directory {}", data.display()))?;
+    let path = data.join("identity.key");
+    if !path.exists() {
+        write_key(&path, &new_key()?)?;
+    }
+    Ok(read_key(&path)?)
+}
+
+fn checked_name(name: Option<String>) -> Result<String> {
+    let name = name.unwrap_or_else(machine_name);
+    if !is_name(&name) {
+        bail!("name {name:?}: letters, digits, . _ - are allowed; --name NAME");
+    }
+    Ok(name)
+}
+
+/// Redeems a token.
+pub(super) fn join(token: &str, data: Option<PathBuf>, name: Option<String>) -> Result<ExitCode> {
+    let is_usual = data.is_none();
+    let data = data_dir(data, Place::Store)?;
+    let token = JoinToken::parse(token)?;
+    if token.terms.role != TokenRole::Donor {
+        bail!("the token is for a submitter: ckpt join TOKEN");
+    }
+    let name = checked_name(name)?;
+    let certificate = data.join("identity.crt");
+    if certificate.exists() {
+        bail!(
+            "{} is there already: this machine belongs to a grid",
+            certificate.display()
+        );
+    }
+    let secret = make_key(&data)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let joined = runtime.block_on(protocol::net::join::join(&token, secret, &name))?;
+    let grid_file = data.join("grid.toml");
+    write_grid(&joined, &grid_file)?;
+    let identity = &joined.identity;
+    let chain = std::iter::once(&identity.certificate).chain(&identity.issuer);
+    // Last: a machine that has it has all.
+    write(
+        &certificate,
+        chain.map(certificate_to_pem).collect::<String>().as_bytes(),
+    )?;
+    let key = identity.secret.id().hex();
+    writeln!(std::io::stdout(), "{name} joined; key {key}")?;
+    let options = match is_usual {
+        true => String::new(),
+        false => format!(" --data {}", data.display()),
+    };
+    // For people only.
+    let _ = writeln!(std::io::stderr(), "next: ckpt-store serve{options}");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes grid file and list.
+fn write_grid(joined: &NewMember, grid_file: &Path) -> Result<()> {
+    let grid: &Grid = &joined.grid;
+    if let Some(list) = &grid.list {
+        write(&grid.list_path(grid_file), list.bytes())?;
+    }
+    Ok(grid.save(grid_file)?)
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    replace_public(path, bytes).with_context(|| path.display().to_string())
+}
+
+fn machine_name() -> String {
+    let node = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
+    let name: String = node.split('.').next().unwrap_or_default().into();
+    if is_name(&name) { name } else { "host".into() }
+}

@@ -1,0 +1,100 @@
+//! Asks other hosts for a newer list of the grid, now and then: who was away while it was passed on
+//! hears of it so.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use protocol::grid::{Grid, GridHost};
+use protocol::identity::{Identity, Role};
+use protocol::net::endpoint::{EndpointConfig, MTU_SMALL};
+use protocol::net::stream::DONE;
+use protocol::net::{Members, client, compare_lists, connect_as};
+use quinn::Endpoint;
+use rand::seq::IteratorRandom;
+use tracing::debug;
+
+use crate::monitor::Monitor;
+use crate::monitor::stance::Stance;
+
+/// Hosts that are tried in one round until one answers.
+const TRIED: usize = 3;
+
+/// Asks one host after each period, the first at once; ends never.
+pub async fn run(members: Members, identity: Identity, monitor: Arc<Monitor>, period: Duration) {
+    let own = identity.secret.id();
+    let settings = EndpointConfig {
+        mtu_max: MTU_SMALL,
+        ..EndpointConfig::new(identity, members.grid().authority.clone())
+    };
+    let mut sockets = Sockets {
+        settings,
+        v4: None,
+        v6: None,
+    };
+    let mut rounds = tokio::time::interval(period);
+    rounds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        rounds.tick().await;
+        if matches!(monitor.stance(), Stance::Closed(_)) {
+            continue;
+        }
+        let grid = members.grid();
+        let others = grid.hosts.iter();
+        let others = others.filter(|host| host.id.0 != own && host.addr.port() != 0);
+        let chosen = others.choose_multiple(&mut rand::rng(), TRIED);
+        for host in chosen {
+            if ask(&mut sockets, &members, &grid, host).await {
+                break;
+            }
+        }
+    }
+}
+
+/// Compares lists with a host; says whether it answered.
+async fn ask(sockets: &mut Sockets, members: &Members, grid: &Grid, host: &GridHost) -> bool {
+    let Some(endpoint) = sockets.to(host.addr) else {
+        return false;
+    };
+    let name = &host.name;
+    let connection = match connect_as(&endpoint, host.addr, host.id, Role::Donor).await {
+        Ok(connection) => connection,
+        Err(cause) => {
+            debug!(host = name, %cause, "not asked for a list of the grid");
+            return false;
+        }
+    };
+    let compared = compare_lists(&connection, grid).await;
+    connection.close(DONE, b"");
+    match compared {
+        Ok(None) => true,
+        Ok(Some((list, contents))) => {
+            members.hear(list, contents).await;
+            true
+        }
+        Err(cause) => {
+            debug!(host = name, %cause, "shows no list of the grid");
+            false
+        }
+    }
+}
+
+/// Made when they are needed for the first time.
+struct Sockets {
+    settings: EndpointConfig,
+    v4: Option<Endpoint>,
+    v6: Option<Endpoint>,
+}
+
+impl Sockets {
+    fn to(&mut self, addr: SocketAddr) -> Option<Endpoint> {
+        let (slot, any): (_, SocketAddr) = match addr {
+            SocketAddr::V4(_) => (&mut self.v4, ([0, 0, 0, 0], 0).into()),
+            SocketAddr::V6(_) => (&mut self.v6, ([0; 8], 0).into()),
+        };
+        if slot.is_none() {
+            *slot = client(&self.settings, any).ok();
+        }
+        slot.clone()
+    }
+}

@@ -1,0 +1,197 @@
+//! Redeems tokens, with the certificate that lets a registry sign members.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use codec::OwnerId;
+use protocol::grid::Grid;
+use protocol::identity::{
+    Enroller, Identity, JoinToken, Peer, PeerError, Role, Validity, certificate_from_pem, is_name,
+};
+use protocol::wire::limits::FRAME_BYTES_MAX;
+use protocol::wire::message::{JoinRequest, Joined};
+use rustls_pki_types::CertificateDer;
+use tracing::info;
+
+use super::tokens::Redeemed;
+use super::{RegistryConfig, RegistryError};
+
+/// Longest grid file that is sent to a new member. In a larger grid it has no hosts: the member fetches
+/// the list.
+const GRID_BYTES_MAX: usize = FRAME_BYTES_MAX - (16 << 10);
+
+/// What tells one state of `enrol.crt` from another.
+type Stamp = (SystemTime, u64);
+
+/// Redeems tokens while `enrol.crt` is in the data directory: it may come, or be replaced, while the
+/// registry runs.
+#[derive(Debug)]
+pub(super) struct Enrolments {
+    path: PathBuf,
+    identity: Identity,
+    authority: CertificateDer<'static>,
+    redeemed: Arc<Redeemed>,
+    known: Mutex<Option<(Stamp, Arc<Enrolment>)>>,
+}
+
+impl Enrolments {
+    pub(super) fn open(config: &RegistryConfig) -> Result<Self, RegistryError> {
+        let path = config.data_dir.join("redeemed");
+        let redeemed = Redeemed::open(&path).map_err(|cause| RegistryError::Io { path, cause })?;
+        Ok(Self {
+            path: config.data_dir.join("enrol.crt"),
+            identity: config.identity.clone(),
+            authority: config.grid.authority.clone(),
+            redeemed: Arc::new(redeemed),
+            known: Mutex::default(),
+        })
+    }
+
+    /// As `enrol.crt` is now; `None` without one.
+    pub(super) fn now(&self) -> Result<Option<Arc<Enrolment>>, RegistryError> {
+        let failed = |cause| RegistryError::Io {
+            path: self.path.clone(),
+            cause,
+        };
+        let stamp = match stamp(&self.path) {
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(None),
+            stamp => stamp.map_err(failed)?,
+        };
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((of, enrolment)) = known.as_ref()
+            && *of == stamp
+        {
+            return Ok(Some(Arc::clone(enrolment)));
+        }
+        let pem = fs::read_to_string(&self.path).map_err(failed)?;
+        let read = Enrolment::read(&pem, self).map_err(|cause| RegistryError::Enrol {
+            path: self.path.clone(),
+            cause,
+        })?;
+        let roles: Vec<&str> = read.roles.iter().map(|role| role.name()).collect();
+        info!(
+            roles = roles.join(","),
+            until = read.until,
+            "tokens are redeemed"
+        );
+        let read = Arc::new(read);
+        *known = Some((stamp, Arc::clone(&read)));
+        Ok(Some(read))
+    }
+}
+
+fn stamp(path: &Path) -> io::Result<Stamp> {
+    let data = fs::metadata(path)?;
+    Ok((data.modified()?, data.len()))
+}
+
+/// Redeems tokens.
+#[derive(Debug)]
+pub(super) struct Enrolment {
+    authority: CertificateDer<'static>,
+    registry: OwnerId,
+    enroller: Enroller,
+    /// Whom it may sign.
+    roles: Vec<Role>,
+    /// When its own right ends, Unix seconds.
+    until: u64,
+    redeemed: Arc<Redeemed>,
+}
+
+impl Enrolment {
+    fn read(pem: &str, of: &Enrolments) -> Result<Self, String> {
+        let wrong = |cause: PeerError| cause.to_string();
+        let certificate = certificate_from_pem(pem).map_err(wrong)?;
+        let own = Peer::from_certificate(&certificate).map_err(wrong)?;
+        let registry = of.identity.secret.id();
+        if own.id != registry {
+            return Err("it is for another key".into());
+        }
+        Ok(Self {
+            authority: of.authority.clone(),
+            registry,
+            roles: Peer::delegated(&certificate).map_err(wrong)?,
+            enroller: Enroller::new(of.identity.secret.clone(), certificate),
+            until: own.not_after,
+            redeemed: Arc::clone(&of.redeemed),
+        })
+    }
+
+    /// Checks that the token is good and that the key is the asker's.
+    pub(super) fn check(&self, wish: &JoinRequest, now: u64) -> Result<JoinToken, String> {
+        let token = JoinToken::parse(&wish.token).map_err(|cause| cause.to_string())?;
+        token
+            .check(&self.authority, now)
+            .map_err(|cause| cause.to_string())?;
+        if token.terms.registry.0 != self.registry {
+            return Err("the token is for another registry".into());
+        }
+        let role = token.terms.role.role();
+        if !self.roles.contains(&role) {
+            return Err(format!("this registry may not sign a {role}"));
+        }
+        if !is_name(&wish.name) {
+            return Err("that is no name".into());
+        }
+        let signed = JoinRequest::signed(&wish.token, &wish.name);
+        let signature: Option<[u8; 64]> = wish.signature.as_slice().try_into().ok();
+        if !signature.is_some_and(|signature| wish.key.verify(&signed, &signature)) {
+            return Err("the key is not the asker's".into());
+        }
+        Ok(token)
+    }
+
+    /// Redeems a token that was checked.
+    pub(super) fn join(
+        &self,
+        wish: &JoinRequest,
+        token: &JoinToken,
+        grid: &Grid,
+        now: u64,
+    ) -> Result<Joined, String> {
+        if grid.revoked.contains(&wish.key) {
+            return Err("the key was revoked".into());
+        }
+        let terms = &token.terms;
+        let named = grid.hosts.iter().find(|host| host.name == wish.name);
+        let is_host = terms.role.role() == Role::Donor;
+        if is_host && named.is_some_and(|host| host.id.0 != wish.key) {
+            return Err("another donor has this name".into());
+        }
+        let text = text_for(grid)?;
+        let validity = Validity {
+            from: now,
+            lasting: Duration::from_secs(self.until.saturating_sub(now)),
+        };
+        let certificate = self
+            .enroller
+            .sign(terms.role.role(), &wish.name, wish.key, validity)
+            .map_err(|cause| cause.to_string())?;
+        // Last: from here on the token is gone, whatever happens to the answer. The same key may
+        // ask again, in case it did not arrive.
+        self.redeemed
+            .redeem(terms.nonce, wish.key, terms.expires, now)
+            .map_err(|cause| cause.to_string())?;
+        Ok(Joined {
+            certificate: certificate.to_vec(),
+            issuer: self.enroller.certificate().to_vec(),
+            grid: text,
+        })
+    }
+}
+
+/// The text of the grid file for a new member: nothing of this machine's, and no longer than it may be.
+fn text_for(grid: &Grid) -> Result<String, String> {
+    let text = grid.to_send()?;
+    if text.len() <= GRID_BYTES_MAX {
+        return Ok(text);
+    }
+    let without_hosts = Grid {
+        hosts: Vec::new(),
+        ..grid.clone()
+    };
+    without_hosts.to_send()
+}

@@ -1,0 +1,138 @@
+//! What the authority says of its grid: the signed, numbered list.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use codec::OwnerId;
+
+use super::{AuthorityDir, AuthorityDirError, at, grid_path};
+use crate::identity::{HostId, Identity, Role, Validity, new_key, replace_public};
+use crate::list::{Contents, GridList};
+
+/// How long the identity is good with which the authority speaks to members.
+const HERALD_LASTING: Duration = Duration::from_secs(3600);
+
+impl AuthorityDir {
+    /// Signs what the grid is now as the next list, and writes it and the grid file. The list is first:
+    /// it holds where the two differ.
+    pub(super) fn publish(&mut self) -> Result<(), AuthorityDirError> {
+        // No lower than the number of the revoked keys: programs from before there were lists count
+        // these.
+        let last = self.grid.number().max(self.grid.revoked.number());
+        let contents = Contents::of(&self.grid);
+        let list = GridList::sign(&self.authority, last.saturating_add(1), &contents)?;
+        let file = grid_path(&self.dir);
+        let path = self.grid.list_path(&file);
+        replace_public(&path, list.bytes()).map_err(at(&path))?;
+        self.grid.list = Some(list);
+        Ok(self.grid.save(&file)?)
+    }
+
+    /// Signs a list for a grid from before there were lists.
+    ///
+    /// # Errors
+    /// When it can't be written.
+    pub fn ensure_list(&mut self) -> Result<(), AuthorityDirError> {
+        match self.grid.list {
+            Some(_) => Ok(()),
+            None => self.publish(),
+        }
+    }
+
+    /// Takes over a list that members have and that is newer than the one here: this directory is an
+    /// older copy. Returns whether it was newer.
+    ///
+    /// # Errors
+    /// When it can't be written.
+    pub fn adopt(&mut self, list: GridList, contents: Contents) -> Result<bool, AuthorityDirError> {
+        if list.number() <= self.grid.number() {
+            return Ok(false);
+        }
+        let file = grid_path(&self.dir);
+        let path = self.grid.list_path(&file);
+        replace_public(&path, list.bytes()).map_err(at(&path))?;
+        self.grid.follow(list, contents);
+        self.grid.save(&file)?;
+        Ok(true)
+    }
+
+    /// Says where hosts are now. Signs nothing when all are where they were.
+    ///
+    /// # Errors
+    /// When the list can't be made or written.
+    pub fn relocate(
+        &mut self,
+        addresses: &BTreeMap<HostId, SocketAddr>,
+    ) -> Result<(), AuthorityDirError> {
+        let mut is_other = false;
+        for host in &mut self.grid.hosts {
+            if let Some(addr) = addresses.get(&host.id).filter(|addr| **addr != host.addr) {
+                host.addr = *addr;
+                is_other = true;
+            }
+        }
+        if is_other { self.publish() } else { Ok(()) }
+    }
+
+    /// Takes a host or a registry out of the list; its key stays good. Returns the key.
+    ///
+    /// # Errors
+    /// When it is not in the list.
+    pub fn remove(&mut self, who: &str) -> Result<OwnerId, AuthorityDirError> {
+        let hosts = self.grid.hosts.iter().map(|one| (&one.name, one.id.0));
+        let registries = self.grid.registries.iter();
+        let registries = registries.map(|one| (&one.name, one.id.0));
+        let digits = who.to_ascii_lowercase();
+        let is_meant = |(name, key): &(&String, OwnerId)| {
+            *name == who || (digits.len() >= 8 && key.hex().starts_with(&digits))
+        };
+        let meant: Vec<OwnerId> = hosts
+            .chain(registries)
+            .filter(is_meant)
+            .map(|(_, key)| key)
+            .collect();
+        let key = match meant.as_slice() {
+            [] => return Err(AuthorityDirError::NotListed(who.to_owned())),
+            [key, rest @ ..] if rest.iter().all(|other| other == key) => *key,
+            more => return Err(AuthorityDirError::Ambiguous(who.to_owned(), more.len())),
+        };
+        self.take_out(key);
+        self.publish()?;
+        Ok(key)
+    }
+
+    pub(super) fn is_listed(&self, key: OwnerId) -> bool {
+        let mut hosts = self.grid.hosts.iter();
+        let mut registries = self.grid.registries.iter();
+        hosts.any(|one| one.id.0 == key) || registries.any(|one| one.id.0 == key)
+    }
+
+    pub(super) fn take_out(&mut self, key: OwnerId) {
+        self.grid.hosts.retain(|host| host.id.0 != key);
+        self.grid.registries.retain(|one| one.id.0 != key);
+    }
+
+    /// An identity with which the authority can speak to members for an hour: a key of its own that is
+    /// written nowhere, so that the authority's stays here.
+    ///
+    /// # Errors
+    /// When the system has no random numbers.
+    pub fn herald(&self, now: u64) -> Result<Identity, AuthorityDirError> {
+        let secret = new_key()?;
+        let validity = Validity {
+            from: now,
+            lasting: HERALD_LASTING.min(Duration::from_secs(self.expires.saturating_sub(now))),
+        };
+        let roles = [Role::Admin];
+        let certificate = self
+            .authority
+            .sign(&roles, "authority", secret.id(), validity)?;
+        Ok(Identity::new(secret, certificate)?)
+    }
+
+    /// All certificates that were signed, in that order, with those of members that were taken back.
+    pub fn issued(&self) -> &[super::Issued] {
+        &self.issued
+    }
+}

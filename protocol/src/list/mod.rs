@@ -1,0 +1,286 @@
+//! The list of a grid: its hosts, its registries and the keys that were taken back, numbered and
+//! signed by the authority. Members pass it on, so that a change is made in one place.
+//!
+//! ```text
+//! magic 8 | grid 32 | number 8 | body (bincode) | signature 64
+//! ```
+//!
+//! A list with a higher number replaces one with a lower, never the other way round.
+
+mod files;
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use codec::OwnerId;
+use codec::serial::{self, SerialError};
+use rustls_pki_types::CertificateDer;
+use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
+
+use crate::grid::{Grid, GridHost, GridRegistry, is_etcd};
+use crate::identity::{
+    Authority, GridId, HostId, Peer, RevocationError, Revocations, is_label, is_name,
+};
+use crate::wire::limits::LIST_BYTES_MAX;
+
+pub use files::ListFiles;
+
+const MAGIC: &[u8; 8] = b"CKPTLST1";
+
+/// What the signed bytes begin with; no certificate and no other list begins like this.
+const CONTEXT: &[u8; 16] = b"ckpt v1 list    ";
+
+const GRID_BYTES: usize = 32;
+const NUMBER_BYTES: usize = 8;
+const SIGNATURE_BYTES: usize = 64;
+
+/// A list as the authority signed it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct GridList {
+    number: u64,
+    bytes: Bytes,
+}
+
+impl std::fmt::Debug for GridList {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "GridList({}, {} bytes)", self.number, self.bytes.len())
+    }
+}
+
+/// What a list says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Contents {
+    /// The storage hosts.
+    pub hosts: Vec<GridHost>,
+    /// The registries.
+    pub registries: Vec<GridRegistry>,
+    /// `host:port` of the members of an etcd that is a registry, too.
+    pub etcd: Vec<String>,
+    /// Keys that the authority took back.
+    pub revoked: Revocations,
+}
+
+/// A list that must not be believed, or can't be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ListError {
+    /// Too long.
+    #[error("list of the grid: {0} bytes, more than {LIST_BYTES_MAX}")]
+    TooLong(usize),
+    /// It does not begin as one.
+    #[error("that is no list of a grid")]
+    NoList,
+    /// Of another grid.
+    #[error("list of another grid")]
+    OtherGrid,
+    /// Not signed by the grid's authority.
+    #[error("list of the grid (number {0}) is not signed by the grid's authority")]
+    Signature(u64),
+    /// What was signed can't be read.
+    #[error("list of the grid: {0}")]
+    Body(#[from] SerialError),
+    /// The revoked keys in it.
+    #[error(transparent)]
+    Revoked(#[from] RevocationError),
+}
+
+#[derive(Serialize, Deserialize)]
+struct Body {
+    hosts: Vec<HostBody>,
+    registries: Vec<RegistryBody>,
+    etcd: Vec<String>,
+    revoked: Option<RevokedBody>,
+    /// What later programs add.
+    parts: Vec<(u16, ByteBuf)>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct HostBody {
+    name: String,
+    /// As text: later programs may put something else than IP address and port here.
+    addr: String,
+    id: OwnerId,
+    site: Option<String>,
+    owner: Option<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct RegistryBody {
+    name: String,
+    addr: String,
+    id: OwnerId,
+}
+
+#[derive(Serialize, Deserialize)]
+struct RevokedBody {
+    number: u64,
+    keys: Vec<OwnerId>,
+    signature: ByteBuf,
+}
+
+impl GridList {
+    /// Signs what is to be said under this number.
+    ///
+    /// # Errors
+    /// When it is too long.
+    pub fn sign(
+        authority: &Authority,
+        number: u64,
+        contents: &Contents,
+    ) -> Result<Self, ListError> {
+        let body = serial::encode(&contents.to_body(), LIST_BYTES_MAX)?;
+        let bytes = Self::sign_body(authority, number, &body);
+        if bytes.len() > LIST_BYTES_MAX {
+            return Err(ListError::TooLong(bytes.len()));
+        }
+        Ok(Self {
+            number,
+            bytes: bytes.into(),
+        })
+    }
+
+    /// The bytes of a list with this body, signed, whatever the body is: so that what is behind the
+    /// signature can be tested.
+    pub fn sign_body(authority: &Authority, number: u64, body: &[u8]) -> Vec<u8> {
+        let grid = GridId::of(authority.certificate());
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend_from_slice(&grid.0);
+        bytes.extend_from_slice(&number.to_le_bytes());
+        bytes.extend_from_slice(body);
+        let signature = authority.secret().sign(&signed(&bytes));
+        bytes.extend_from_slice(&signature);
+        bytes
+    }
+
+    /// Reads a list of the grid with this authority. The signature is checked before anything of what
+    /// is signed is read.
+    ///
+    /// # Errors
+    /// When it must not be believed.
+    pub fn check(
+        authority: &CertificateDer<'_>,
+        bytes: Bytes,
+    ) -> Result<(Self, Contents), ListError> {
+        if bytes.len() > LIST_BYTES_MAX {
+            return Err(ListError::TooLong(bytes.len()));
+        }
+        let (said, signature) = bytes.split_last_chunk().ok_or(ListError::NoList)?;
+        let signature: &[u8; SIGNATURE_BYTES] = signature;
+        let rest = said.strip_prefix(MAGIC).ok_or(ListError::NoList)?;
+        let (grid, rest) = rest
+            .split_first_chunk::<GRID_BYTES>()
+            .ok_or(ListError::NoList)?;
+        let (number, body) = rest
+            .split_first_chunk::<NUMBER_BYTES>()
+            .ok_or(ListError::NoList)?;
+        if *grid != GridId::of(authority).0 {
+            return Err(ListError::OtherGrid);
+        }
+        let number = u64::from_le_bytes(*number);
+        let signer = Peer::from_certificate(authority).map_err(|_| ListError::Signature(number))?;
+        if !signer.id.verify(&signed(said), signature) {
+            return Err(ListError::Signature(number));
+        }
+        let body: Body = serial::decode(body, LIST_BYTES_MAX)?;
+        let contents = Contents::of_body(authority, body)?;
+        Ok((Self { number, bytes }, contents))
+    }
+
+    /// How many lists the authority has made for this grid, or more.
+    pub const fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The signed bytes.
+    pub const fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+}
+
+fn signed(said: &[u8]) -> Vec<u8> {
+    [CONTEXT.as_slice(), said].concat()
+}
+
+impl Contents {
+    /// What `grid` says.
+    pub fn of(grid: &Grid) -> Self {
+        Self {
+            hosts: grid.hosts.clone(),
+            registries: grid.registries.clone(),
+            etcd: grid.etcd.clone(),
+            revoked: grid.revoked.clone(),
+        }
+    }
+
+    fn to_body(&self) -> Body {
+        let hosts = self.hosts.iter().map(|host| HostBody {
+            name: host.name.clone(),
+            addr: host.addr.to_string(),
+            id: host.id.0,
+            site: host.site.clone(),
+            owner: host.owner.clone(),
+        });
+        let registries = self.registries.iter().map(|registry| RegistryBody {
+            name: registry.name.clone(),
+            addr: registry.addr.to_string(),
+            id: registry.id.0,
+        });
+        let revoked = self.revoked.signature().map(|signature| RevokedBody {
+            number: self.revoked.number(),
+            keys: self.revoked.keys().copied().collect(),
+            signature: signature.to_vec().into(),
+        });
+        Body {
+            hosts: hosts.collect(),
+            registries: registries.collect(),
+            etcd: self.etcd.clone(),
+            revoked,
+            parts: Vec::new(),
+        }
+    }
+
+    /// What this program can't use is left out: addresses that are none here, names that are none.
+    fn of_body(authority: &CertificateDer<'_>, body: Body) -> Result<Self, ListError> {
+        let revoked = match body.revoked {
+            None => Revocations::default(),
+            Some(RevokedBody {
+                number,
+                keys,
+                signature,
+            }) => {
+                let signature = signature.as_slice().try_into();
+                let signature = signature.map_err(|_| RevocationError::Signature(number))?;
+                Revocations::check(authority, number, keys.into_iter().collect(), signature)?
+            }
+        };
+        let host = |host: HostBody| {
+            let addr: SocketAddr = host.addr.parse().ok()?;
+            let is_good = is_name(&host.name) && !revoked.contains(&host.id);
+            is_good.then(|| GridHost {
+                name: host.name,
+                addr,
+                id: HostId(host.id),
+                site: host.site.filter(|label| is_label(label)),
+                owner: host.owner.filter(|label| is_label(label)),
+            })
+        };
+        let registry = |registry: RegistryBody| {
+            let addr: SocketAddr = registry.addr.parse().ok()?;
+            let is_good = is_name(&registry.name) && !revoked.contains(&registry.id);
+            is_good.then_some(GridRegistry {
+                name: registry.name,
+                addr,
+                id: HostId(registry.id),
+            })
+        };
+        Ok(Self {
+            hosts: body.hosts.into_iter().filter_map(host).collect(),
+            registries: body.registries.into_iter().filter_map(registry).collect(),
+            etcd: body.etcd.into_iter().filter(|addr| is_etcd(addr)).collect(),
+            revoked,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

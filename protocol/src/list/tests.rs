@@ -1,0 +1,139 @@
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use codec::seal::OwnerSecret;
+use proptest::prelude::*;
+
+use super::*;
+use crate::identity::Validity;
+
+fn authority(seed: u8) -> Authority {
+    let validity = Validity {
+        from: 1_800_000_000,
+        lasting: Duration::from_secs(3600),
+    };
+    Authority::create(OwnerSecret::new([seed; 32]), "lab", validity).unwrap()
+}
+
+fn host(number: u8) -> GridHost {
+    GridHost {
+        name: format!("h{number}"),
+        addr: ([10, 0, 0, number], 7600).into(),
+        id: HostId(OwnerId([number; 32])),
+        site: Some("west".into()),
+        owner: None,
+    }
+}
+
+fn contents(authority: &Authority) -> Contents {
+    let revoked = BTreeSet::from([OwnerId([9; 32])]);
+    Contents {
+        hosts: vec![host(1), host(2)],
+        registries: vec![GridRegistry {
+            name: "r1".into(),
+            addr: "[2001:db8::1]:7601".parse().unwrap(),
+            id: HostId(OwnerId([7; 32])),
+        }],
+        etcd: vec!["10.0.0.5:2379".into()],
+        revoked: authority.revoke(&Revocations::default(), revoked).unwrap(),
+    }
+}
+
+#[test]
+fn a_list_is_believed_only_as_the_authority_signed_it() {
+    let lab = authority(1);
+    let list = GridList::sign(&lab, 7, &contents(&lab)).unwrap();
+    let read = GridList::check(lab.certificate(), list.bytes().clone());
+    assert_eq!(read, Ok((list.clone(), contents(&lab))));
+
+    for at in 0..list.bytes().len() {
+        let mut bytes = list.bytes().to_vec();
+        bytes[at] ^= 1;
+        let refused = GridList::check(lab.certificate(), bytes.into()).unwrap_err();
+        let expected = match at {
+            0..8 => ListError::NoList,
+            8..40 => ListError::OtherGrid,
+            40 => ListError::Signature(6),
+            _ => ListError::Signature(refused_number(&refused)),
+        };
+        assert_eq!(refused, expected, "byte {at}");
+    }
+    for kept in 0..list.bytes().len() {
+        let cut = list.bytes().slice(..kept);
+        assert!(GridList::check(lab.certificate(), cut).is_err(), "{kept}");
+    }
+    let other = GridList::check(authority(2).certificate(), list.bytes().clone());
+    assert_eq!(other, Err(ListError::OtherGrid));
+}
+
+fn refused_number(refused: &ListError) -> u64 {
+    match refused {
+        ListError::Signature(number) => *number,
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn who_was_taken_back_is_left_out() {
+    let lab = authority(1);
+    let said = Contents {
+        hosts: vec![host(1), host(9)],
+        ..contents(&lab)
+    };
+    let list = GridList::sign(&lab, 1, &said).unwrap();
+    let (_, read) = GridList::check(lab.certificate(), list.bytes().clone()).unwrap();
+    assert_eq!(read.hosts, [host(1)]);
+}
+
+#[test]
+fn an_older_list_never_replaces_a_newer_one_in_a_file() {
+    let lab = authority(1);
+    let dir = tempfile::tempdir().unwrap();
+    let grid_file = dir.path().join("grid.toml");
+    let grid = Grid::new("lab", lab.certificate().clone());
+    grid.save(&grid_file).unwrap();
+    let own = dir.path().join("own");
+    let files = ListFiles::of(&grid_file, &grid, Some(own.clone()));
+    let list = |number| GridList::sign(&lab, number, &contents(&lab)).unwrap();
+    let keep = |number| files.keep(lab.certificate(), &list(number)).unwrap();
+    assert!(Grid::load(&grid_file).unwrap().hosts.is_empty());
+    assert!(keep(5) && !keep(5) && !keep(4));
+    let read = Grid::load(&grid_file).unwrap();
+    assert_eq!((read.number(), read.hosts.len()), (5, 2));
+    // Of two files the newer one counts, and one that is no list counts for nothing.
+    std::fs::write(&own, list(8).bytes()).unwrap();
+    let newest = |files: &ListFiles| files.newest(lab.certificate()).map(|(one, _)| one.number());
+    assert_eq!(newest(&files), Some(8));
+    std::fs::write(&own, b"nonsense").unwrap();
+    assert_eq!(newest(&files), Some(5));
+    // A list of another grid in the place of ours is replaced.
+    let other = authority(2);
+    let foreign = GridList::sign(&other, 99, &contents(&other)).unwrap();
+    std::fs::write(dir.path().join("grid.members"), foreign.bytes()).unwrap();
+    assert_eq!(newest(&files), None);
+    assert!(keep(6));
+    assert_eq!(newest(&files), Some(6));
+}
+
+#[test]
+fn where_the_named_file_can_not_be_written_the_own_one_is() {
+    let lab = authority(1);
+    let dir = tempfile::tempdir().unwrap();
+    let mut grid = Grid::new("lab", lab.certificate().clone());
+    grid.list_file = Some(dir.path().join("nowhere/list"));
+    let own = dir.path().join("own");
+    let files = ListFiles::of(&dir.path().join("grid.toml"), &grid, Some(own.clone()));
+    let list = GridList::sign(&lab, 3, &contents(&lab)).unwrap();
+    assert!(files.keep(lab.certificate(), &list).unwrap());
+    assert!(own.exists());
+    let (newest, said) = files.newest(lab.certificate()).unwrap();
+    assert_eq!((newest, said), (list, contents(&lab)));
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        let lab = authority(1);
+        prop_assert!(GridList::check(lab.certificate(), bytes.into()).is_err());
+    }
+}

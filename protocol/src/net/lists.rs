@@ -1,0 +1,149 @@
+//! How lists of a grid pass from one member to another.
+
+use bytes::Bytes;
+use codec::serial::SerialError;
+use quinn::{Connection, RecvStream, SendStream};
+use rustls_pki_types::CertificateDer;
+
+use super::endpoint::spoken;
+use super::stream::{ExchangeError, read_exact, read_frame, request, within, write_frame};
+use crate::grid::Grid;
+use crate::list::{Contents, GridList, ListError};
+use crate::wire::WireVersion;
+use crate::wire::limits::{LIST_BYTES_MAX, LIST_TIMEOUT, REQUEST_TIMEOUT, STALL_TIMEOUT};
+use crate::wire::message::{Request, Response};
+
+/// Bytes that are handed over at once: whoever takes none of them for long is given up.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// What became of a list that was offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offered {
+    /// The other side has it now.
+    Taken,
+    /// The other side had one with this number, which is as high or higher.
+    Known(u64),
+}
+
+impl From<ListError> for ExchangeError {
+    fn from(cause: ListError) -> Self {
+        match cause {
+            ListError::Body(cause) => Self::Malformed(cause),
+            other => Self::Malformed(SerialError::Malformed(other.to_string())),
+        }
+    }
+}
+
+/// Compares lists with a donor or a registry: asks for the list that is known there if it is newer than
+/// that of `grid`, and checks it; has the other side take ours if that is the newer one.
+///
+/// # Errors
+/// When the other side does not answer, is too old to know the question, or sends what the authority
+/// did not sign.
+pub async fn compare_lists(
+    connection: &Connection,
+    grid: &Grid,
+) -> Result<Option<(GridList, Contents)>, ExchangeError> {
+    let number = grid.number();
+    let asked = request(connection, &Request::List { number }, REQUEST_TIMEOUT).await?;
+    let (
+        Response::List {
+            number: known,
+            bytes,
+        },
+        mut exchange,
+    ) = asked
+    else {
+        return Err(ExchangeError::Unexpected("list of the grid"));
+    };
+    if known > number {
+        let read = receive_list(&mut exchange.recv, &grid.authority, known, bytes);
+        return read.await.map(Some);
+    }
+    if let Some(list) = grid.list.as_ref().filter(|_| known < number) {
+        offer_list(connection, list).await?;
+    }
+    Ok(None)
+}
+
+/// Has a donor or a registry take a list.
+///
+/// # Errors
+/// When it does not say that it did, or is too old to know what that is.
+pub async fn offer_list(
+    connection: &Connection,
+    list: &GridList,
+) -> Result<Offered, ExchangeError> {
+    if spoken(connection) < WireVersion::Two {
+        let needed = WireVersion::Two;
+        return Err(ExchangeError::TooOld { needed });
+    }
+    let (number, bytes) = (list.number(), list.bytes().len());
+    let offered = async {
+        let (mut send, mut recv) = connection.open_bi().await?;
+        let bytes = bytes as u32;
+        write_frame(&mut send, &Request::PutList { number, bytes }).await?;
+        // Fails when the other side does not want it, and then it says why.
+        let _ = send_bytes(&mut send, list.bytes()).await;
+        let _ = send.finish();
+        match read_frame(&mut recv, LIST_TIMEOUT).await? {
+            Response::Noted => Ok(Offered::Taken),
+            Response::List { number, .. } => Ok(Offered::Known(number)),
+            Response::Refused(refusal) => Err(ExchangeError::Refused(refusal)),
+            _ => Err(ExchangeError::Unexpected("list of the grid")),
+        }
+    };
+    within(LIST_TIMEOUT, offered).await
+}
+
+/// Answers a `List` request: what is `known` here, if that is newer than what the asker has.
+///
+/// # Errors
+/// When the asker does not take it.
+pub async fn send_list(
+    send: &mut SendStream,
+    asked: u64,
+    known: Option<&GridList>,
+) -> Result<(), ExchangeError> {
+    let number = known.map_or(0, GridList::number);
+    let newer = known.filter(|list| list.number() > asked);
+    // No list is longer than its limit.
+    let bytes = newer.map_or(0, |list| list.bytes().len() as u32);
+    write_frame(send, &Response::List { number, bytes }).await?;
+    match newer {
+        Some(list) => within(LIST_TIMEOUT, send_bytes(send, list.bytes())).await,
+        None => Ok(()),
+    }
+}
+
+/// Reads a list of so many bytes that comes on a stream, and checks it.
+///
+/// # Errors
+/// When it does not come within [`LIST_TIMEOUT`], or is not what was promised.
+pub async fn receive_list(
+    recv: &mut RecvStream,
+    authority: &CertificateDer<'_>,
+    number: u64,
+    bytes: u32,
+) -> Result<(GridList, Contents), ExchangeError> {
+    let bytes = bytes as usize;
+    if bytes > LIST_BYTES_MAX {
+        return Err(ListError::TooLong(bytes).into());
+    }
+    let bytes = within(LIST_TIMEOUT, read_exact(recv, bytes)).await?;
+    let (list, contents) = GridList::check(authority, bytes)?;
+    if list.number() != number {
+        return Err(ExchangeError::Unexpected("list of another number"));
+    }
+    Ok((list, contents))
+}
+
+/// Nothing is copied: whoever is slow to take a list costs no memory for it.
+async fn send_bytes(send: &mut SendStream, bytes: &Bytes) -> Result<(), ExchangeError> {
+    let mut left = bytes.clone();
+    while !left.is_empty() {
+        let chunk = left.split_to(left.len().min(CHUNK_BYTES));
+        within(STALL_TIMEOUT, send.write_chunk(chunk)).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,673 @@
+//! Lists of the grid travel by themselves: a change is one command on the authority's machine.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use protocol::grid::Grid as GridFile;
+use protocol::identity::Revocations;
+use tests::machines::Machines;
+use tests::port::free_address;
+use tests::program::{older, wait_until};
+use tests::{Grid, Outcome};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn text(path: &Path) -> Result<&str> {
+    path.to_str().context("path")
+}
+
+fn authority(machines: &Machines) -> PathBuf {
+    machines.usual("admin", "authority")
+}
+
+/// Enrols a host by hand, without a word to anybody, and gives it the grid file of this moment in the
+/// form that earlier programs had: without the list.
+fn enrol(machines: &Machines, name: &str, addr: &str) -> Result<()> {
+    machines.store(name, &["init", "--name", name])?.expect(0)?;
+    let data = machines.usual(name, "store");
+    sign(machines, name, addr, &["--offline"])?.expect(0)?;
+    machines.carry(
+        &machines.path("admin", &format!("{name}.crt")),
+        &data.join("identity.crt"),
+    )?;
+    give_grid_file(machines, &data.join("grid.toml"))
+}
+
+fn sign(machines: &Machines, name: &str, addr: &str, more: &[&str]) -> Result<Outcome> {
+    let public = machines.usual(name, "store/identity.pub");
+    let public = text(&public)?.to_owned();
+    let sign = [
+        "grid", "sign", "--role", "donor", "--pubkey", &public, "--addr", addr,
+    ];
+    machines.ckpt("admin", &[&sign, more].concat())
+}
+
+fn give_grid_file(machines: &Machines, to: &Path) -> Result<()> {
+    machines.carry(&authority(machines).join("grid.toml"), to)
+}
+
+fn enrol_submitter(machines: &Machines, name: &str) -> Result<()> {
+    machines.ckpt(name, &["init", "--name", name])?.expect(0)?;
+    let config = machines.path(name, "config/ckpt");
+    let public = config.join("owner.key.pub");
+    let sign = [
+        "grid",
+        "sign",
+        "--role",
+        "submitter",
+        "--pubkey",
+        text(&public)?,
+    ];
+    machines.ckpt("admin", &sign)?.expect(0)?;
+    machines.carry(
+        &machines.path("admin", &format!("{name}.crt")),
+        &config.join("owner.crt"),
+    )?;
+    give_grid_file(machines, &config.join("grid.toml"))
+}
+
+/// A grid without a registry: each host has the grid file of the moment when it was enrolled, so the
+/// first one knows itself alone. Ada's is as old as that.
+fn by_hand(hosts: usize) -> Result<Machines> {
+    let mut machines = Machines::new()?;
+    machines
+        .ckpt("admin", &["grid", "init", "--name", "lab"])?
+        .expect(0)?;
+    for number in 1..=hosts {
+        let name = format!("h{number}");
+        let addr = free_address()?.to_string();
+        enrol(&machines, &name, &addr)?;
+        if number == 1 {
+            enrol_submitter(&machines, "ada")?;
+            enrol_submitter(&machines, "bob")?;
+        }
+        machines.serve(&name, &["--listen", &addr])?;
+    }
+    Ok(machines)
+}
+
+fn up(machines: &Machines, who: &str) -> Result<Vec<String>> {
+    let mut up = machines.hosts(who)?;
+    up.retain(|(_, is_up)| *is_up);
+    Ok(up.into_iter().map(|(name, _)| name).collect())
+}
+
+#[test]
+fn a_host_is_added_removed_and_revoked_with_one_command_and_none_elsewhere() -> Result<()> {
+    let mut machines = by_hand(4)?;
+    ensure!(
+        machines.hosts("ada")?.len() == 1,
+        "her grid file is an old one"
+    );
+    // Added: one command, and everybody knows it. What earlier programs were given holds until then.
+    machines.store("h5", &["init", "--name", "h5"])?.expect(0)?;
+    let addr = free_address()?.to_string();
+    let signed = sign(&machines, "h5", &addr, &["--json"])?
+        .expect(0)?
+        .json()?;
+    ensure!(
+        signed["sent"]["heard"] == serde_json::json!(["h1", "h2", "h3", "h4"]),
+        "{signed}"
+    );
+    let data = machines.usual("h5", "store");
+    machines.carry(
+        &machines.path("admin", "h5.crt"),
+        &data.join("identity.crt"),
+    )?;
+    give_grid_file(&machines, &data.join("grid.toml"))?;
+    machines.serve("h5", &["--listen", &addr])?;
+    wait_until("ada sees all hosts", LIMIT, || {
+        Ok(up(&machines, "ada")?.len() == 5)
+    })?;
+    ensure!(machines.path("ada", "config/ckpt/grid.members").exists());
+    machines
+        .ckpt("ada", &["save", "--job", "42", "--", "echo", "42"])?
+        .expect(0)?;
+
+    // Removed: it is in nobody's list any more, and its key is good.
+    let removed = machines.json("admin", &["grid", "remove", "h2"])?;
+    ensure!(
+        removed["sent"]["heard"].as_array().map(Vec::len) == Some(5),
+        "{removed}"
+    );
+    wait_until("ada does not see it", LIMIT, || {
+        Ok(machines.hosts("ada")?.iter().all(|(name, _)| name != "h2"))
+    })?;
+    machines
+        .ckpt("admin", &["grid", "remove", "h2"])?
+        .expect(4)?;
+
+    // Revoked: a submitter is refused by hosts whose grid files nobody touched.
+    machines.ckpt("bob", &["list"])?.expect(0)?;
+    let revoked = machines.json("admin", &["grid", "revoke", "bob"])?;
+    ensure!(revoked["was_already"] == false, "{revoked}");
+    wait_until("bob is refused", LIMIT, || {
+        Ok(machines.ckpt("bob", &["list"])?.code == Some(6))
+    })?;
+    let again = machines
+        .ckpt("admin", &["grid", "revoke", "bob"])?
+        .expect(0)?;
+    let said = String::from_utf8_lossy(&again.stdout).into_owned();
+    ensure!(said.contains("was revoked already"), "{said}");
+    machines
+        .ckpt("ada", &["restore", "--job", "42", "-o", "-"])?
+        .expect(0)?;
+    Ok(())
+}
+
+#[test]
+fn a_host_that_was_away_hears_of_the_list_from_others_and_never_goes_back() -> Result<()> {
+    let mut machines = by_hand(3)?;
+    let before = fs::read(authority(&machines).join("grid.members"))?;
+    // All hear of each other, and one is away then.
+    machines
+        .ckpt("admin", &["grid", "remove", "nobody"])?
+        .expect(4)?;
+    machines.stop("h3")?;
+    machines
+        .ckpt("admin", &["grid", "revoke", "bob"])?
+        .expect(0)?;
+    let addr = machines.address("h3")?;
+    machines.serve("h3", &["--listen", &addr])?;
+    // Bob speaks to it alone: by its own grid file nobody is revoked.
+    let config = machines.path("bob", "config/ckpt/grid.toml");
+    let mut alone = GridFile::load(&machines.usual("h3", "store/grid.toml"))?;
+    alone.hosts.retain(|host| host.name == "h3");
+    alone.list = None;
+    alone.revoked = Revocations::default();
+    wait_until("it refuses bob", LIMIT, || {
+        alone.save(&config)?;
+        let _ = fs::remove_file(config.with_extension("members"));
+        let _ = fs::remove_dir_all(machines.path("bob", "state"));
+        Ok(machines.ckpt("bob", &["list"])?.code == Some(6))
+    })?;
+    ensure!(machines.log("h3")?.contains("list of the grid taken over"));
+
+    // An older list in the place of the new one: it is not believed while the daemon runs, and after a
+    // restart the others say what is new.
+    let list = machines.usual("h3", "store/grid.members");
+    fs::write(&list, &before)?;
+    wait_until("the older list is seen", LIMIT, || {
+        Ok(machines.log("h3")?.contains("older list of the grid"))
+    })?;
+    ensure!(machines.ckpt("bob", &["list"])?.code == Some(6));
+    machines.stop("h3")?;
+    machines.serve("h3", &["--listen", &addr])?;
+    wait_until("it has the newer list again", LIMIT, || {
+        Ok(fs::read(&list)? != before)
+    })?;
+    Ok(())
+}
+
+#[test]
+fn what_the_authority_did_not_sign_is_no_list() -> Result<()> {
+    let machines = by_hand(1)?;
+    machines.json("admin", &["grid", "revoke", "bob"])?;
+    let path = machines.usual("h1", "store/grid.members");
+    wait_until("the list is there", LIMIT, || Ok(path.exists()))?;
+    let good = fs::read(&path)?;
+    let mut wrong = good.clone();
+    if let Some(byte) = wrong.get_mut(100) {
+        *byte ^= 1;
+    }
+    // A client that finds a forged list goes by the grid file, and gets the true one from a host.
+    let ada = machines.path("ada", "config/ckpt/grid.members");
+    fs::write(&ada, &wrong)?;
+    machines.ckpt("ada", &["hosts"])?.expect(0)?;
+    ensure!(fs::read(&ada)? == good);
+    Ok(())
+}
+
+#[test]
+fn the_directory_is_not_written_by_a_host_that_may_not_and_it_hears_all_the_same() -> Result<()> {
+    let mut machines = by_hand(1)?;
+    machines.stop("h1")?;
+    // The grid file is where the daemon can't write: the list is kept beside its shards.
+    let elsewhere = machines.path("h1", "etc/grid.toml");
+    let data = machines.usual("h1", "store");
+    machines.carry(&data.join("grid.toml"), &elsewhere)?;
+    let named = format!(
+        "members = \"/proc/nowhere\"\n{}",
+        fs::read_to_string(&elsewhere)?
+    );
+    fs::write(&elsewhere, named)?;
+    fs::remove_file(data.join("grid.toml"))?;
+    let addr = machines.address("h1")?;
+    machines.serve("h1", &["--listen", &addr, "--grid", text(&elsewhere)?])?;
+    machines.json("admin", &["grid", "revoke", "bob"])?;
+    wait_until("the list is in the data directory", LIMIT, || {
+        Ok(data.join("grid.members").exists())
+    })?;
+    machines.ckpt("bob", &["list"])?.expect(6)?;
+    machines.stop("h1")?;
+    machines.serve("h1", &["--listen", &addr, "--grid", text(&elsewhere)?])?;
+    machines.ckpt("bob", &["list"])?.expect(6)?;
+    Ok(())
+}
+
+#[test]
+fn whoever_joins_with_a_token_gets_the_list_and_nothing_of_the_registry_s_machine() -> Result<()> {
+    let mut machines = Machines::new()?;
+    let addr = free_address()?.to_string();
+    machines.found(&addr)?;
+    // The registry's grid file names an owner of its machine.
+    let grid = machines.usual("admin", "registry/grid.toml");
+    let local =
+        "[owner]\nkey = \"/home/admin/owner.key\"\ncertificate = \"/home/admin/owner.crt\"\n";
+    fs::write(&grid, fs::read_to_string(&grid)? + local)?;
+    let tokens = machines.invite(1, 1)?;
+    machines.join("h1", &tokens[0])?;
+    machines.ckpt("ada", &["join", &tokens[1]])?.expect(0)?;
+    for (machine, dir) in [("h1", "data/ckpt/store"), ("ada", "config/ckpt")] {
+        let dir = machines.path(machine, dir);
+        let text = fs::read_to_string(dir.join("grid.toml"))?;
+        ensure!(!text.contains("owner.key"), "{text}");
+        ensure!(dir.join("grid.members").exists(), "{machine}");
+    }
+    wait_until("ada sees the host", LIMIT, || {
+        Ok(up(&machines, "ada")? == ["h1"])
+    })?;
+    let save = [
+        "save", "--job", "42", "--data", "1", "--parity", "0", "--", "echo", "42",
+    ];
+    machines.ckpt("ada", &save)?.expect(0)?;
+    // A job key of somebody whom a registry certified is good, too.
+    machines
+        .ckpt("ada", &["key", "for-job", "--job", "42", "-o", "job.key"])?
+        .expect(0)?;
+    let restore = ["--key-file", "job.key", "restore", "--job", "42", "-o", "-"];
+    ensure!(machines.ckpt("ada", &restore)?.expect(0)?.stdout == b"42\n");
+
+    // A token names the list that its holder has to see: a registry that shows an older one is not
+    // believed.
+    machines.stop("admin")?;
+    let list = machines.usual("admin", "registry/grid.members");
+    let before = fs::read(&list)?;
+    machines
+        .ckpt("admin", &["grid", "revoke", "ada", "--offline"])?
+        .expect(4)?;
+    let key = machines.json("ada", &["init"])?["id"]
+        .as_str()
+        .context("id")?
+        .to_owned();
+    machines
+        .ckpt("admin", &["grid", "revoke", &key, "--offline"])?
+        .expect(0)?;
+    let token = machines.invite(1, 0)?.remove(0);
+    ensure!(fs::read(&list)? == before);
+    machines.start("admin", &["registry"])?;
+    let refused = machines
+        .store("h2", &["join", &token, "--name", "h2"])?
+        .expect(1)?;
+    ensure!(refused.stderr.contains("the token names"), "{refused}");
+    ensure!(!machines.usual("h2", "store/identity.crt").exists());
+    // Once the registry has heard of it, the same token is good for the same machine.
+    let newer = authority(&machines).join("grid.members");
+    machines.carry(&newer, &list)?;
+    wait_until("the same token is good", LIMIT, || {
+        Ok(machines
+            .store("h2", &["join", &token, "--name", "h2"])?
+            .code
+            == Some(0))
+    })?;
+    Ok(())
+}
+
+#[test]
+fn who_joined_with_a_token_is_shown_and_taken_back_by_name_or_digits() -> Result<()> {
+    let mut machines = Machines::new()?;
+    machines.found(&free_address()?.to_string())?;
+    let tokens = machines.invite(3, 1)?;
+    for (number, token) in tokens.iter().take(3).enumerate() {
+        machines.join(&format!("h{}", number + 1), token)?;
+    }
+    machines.ckpt("ada", &["join", &tokens[3]])?.expect(0)?;
+    wait_until("all are announced", LIMIT, || {
+        Ok(up(&machines, "ada")?.len() == 3)
+    })?;
+    let show = machines.json("admin", &["grid", "show"])?;
+    let members = show["members"].as_array().context("members")?;
+    let of = |name: &str| members.iter().find(|member| member["name"] == name);
+    let registry = of("registry").context("no registry")?;
+    ensure!(registry["addr"].is_string(), "{registry}");
+    let h2 = of("h2").context("h2 is not shown")?;
+    ensure!(h2["state"] == "joined" && h2["addr"].is_string(), "{h2}");
+    let digits = h2["key"]
+        .as_str()
+        .context("key")?
+        .chars()
+        .take(8)
+        .collect::<String>();
+    let hosts = machines.ckpt("ada", &["hosts"])?.expect(0)?;
+    ensure!(
+        String::from_utf8_lossy(&hosts.stdout).contains(&digits),
+        "{hosts}"
+    );
+    let ids = machines.json("ada", &["hosts"])?["hosts"].to_string();
+    ensure!(ids.contains(h2["key"].as_str().context("key")?), "{ids}");
+
+    machines
+        .ckpt("admin", &["grid", "revoke", &digits])?
+        .expect(0)?;
+    machines
+        .ckpt("admin", &["grid", "revoke", "h3"])?
+        .expect(0)?;
+    wait_until("they are not used", LIMIT, || {
+        Ok(up(&machines, "ada")? == ["h1"])
+    })?;
+    let show = machines.json("admin", &["grid", "show"])?;
+    let revoked = show["members"].as_array().context("members")?.iter();
+    let revoked = revoked.filter(|member| member["state"] == "revoked");
+    ensure!(revoked.count() == 2, "{show}");
+    Ok(())
+}
+
+#[test]
+fn a_registry_that_runs_is_let_redeem_tokens() -> Result<()> {
+    let mut machines = Machines::new()?;
+    machines
+        .ckpt("admin", &["grid", "init", "--name", "lab"])?
+        .expect(0)?;
+    let made = machines
+        .store("r1", &["init", "--role", "registry", "--name", "r1"])?
+        .expect(0)?;
+    ensure!(made.stderr.contains("--role registry"), "{made}");
+    let data = machines.usual("r1", "registry");
+    let public = data.join("identity.pub");
+    let addr = free_address()?.to_string();
+    let sign = [
+        "grid",
+        "sign",
+        "--role",
+        "registry",
+        "--pubkey",
+        text(&public)?,
+        "--addr",
+        &addr,
+    ];
+    machines.ckpt("admin", &sign)?.expect(0)?;
+    machines.carry(
+        &machines.path("admin", "r1.crt"),
+        &data.join("identity.crt"),
+    )?;
+    give_grid_file(&machines, &data.join("grid.toml"))?;
+    machines.start("r1", &["registry", "--listen", &addr])?;
+    // The list reaches it with the next command of the authority, or as a file.
+    machines.carry(
+        &authority(&machines).join("grid.members"),
+        &data.join("grid.members"),
+    )?;
+    let tokens = machines.invite(2, 1)?;
+    let early = machines
+        .store("h1", &["join", &tokens[0], "--name", "h1"])?
+        .expect(1)?;
+    ensure!(early.stderr.contains("redeems no tokens"), "{early}");
+    let enrol = data.join("enrol.crt");
+    let delegate = ["grid", "delegate", "r1", "-o", text(&enrol)?];
+    machines.ckpt("admin", &delegate)?.expect(0)?;
+    let joined = machines.store("h1", &["join", &tokens[0], "--name", "h1"])?;
+    joined.expect(0)?;
+    // Each reason is said once.
+    let used = machines
+        .store("h2", &["join", &tokens[0], "--name", "h2"])?
+        .expect(1)?;
+    ensure!(
+        used.stderr.matches("redeemed already").count() == 1,
+        "{used}"
+    );
+    let long = format!("{}0", tokens[1]);
+    let long = machines
+        .store("h2", &["join", &long, "--name", "h2"])?
+        .expect(1)?;
+    ensure!(long.stderr.contains("characters too many"), "{long}");
+    // It may sign donors alone, until it is let sign submitters.
+    let ada = machines.ckpt("ada", &["join", &tokens[2]])?.expect(6)?;
+    ensure!(ada.stderr.contains("may not sign a submitter"), "{ada}");
+    let both = [&delegate[..], &["--role", "donor,submitter"]].concat();
+    machines.ckpt("admin", &both)?.expect(0)?;
+    machines.ckpt("ada", &["join", &tokens[2]])?.expect(0)?;
+    Ok(())
+}
+
+#[test]
+fn a_copy_with_a_passphrase_becomes_the_authority_and_catches_up_with_its_grid() -> Result<()> {
+    let mut machines = by_hand(1)?;
+    fs::write(machines.path("admin", "secret"), "correct horse\n")?;
+    fs::write(machines.path("admin", "other"), "battery staple\n")?;
+    let backup = ["grid", "backup", "--passphrase-file", "secret", "copy.age"];
+    machines.ckpt("admin", &backup)?.expect(0)?;
+    machines.ckpt("admin", &backup)?.expect(8)?;
+    let copy = fs::read(machines.path("admin", "copy.age"))?;
+    ensure!(copy.starts_with(b"age-encryption.org/v1\n-> scrypt "));
+    let key = fs::read_to_string(authority(&machines).join("authority.key"))?;
+    let key = key
+        .trim()
+        .rsplit(' ')
+        .next()
+        .context("key")?
+        .as_bytes()
+        .to_vec();
+    ensure!(!copy.windows(key.len()).any(|some| some == key));
+    // Somebody is revoked afterwards, and the directory is lost.
+    machines
+        .ckpt("admin", &["grid", "revoke", "bob"])?
+        .expect(0)?;
+    fs::remove_dir_all(authority(&machines))?;
+    let restore = |file| ["grid", "restore", "--passphrase-file", file, "copy.age"];
+    machines.ckpt("admin", &restore("other"))?.expect(6)?;
+    let restored = machines.ckpt("admin", &restore("secret"))?.expect(0)?;
+    let said = String::from_utf8_lossy(&restored.stdout).into_owned();
+    ensure!(said.contains("what members have heard last"), "{said}");
+    machines.ckpt("admin", &restore("secret"))?.expect(2)?;
+    machines.ckpt("bob", &["list"])?.expect(6)?;
+    // And it goes on from there.
+    machines.store("h2", &["init", "--name", "h2"])?.expect(0)?;
+    sign(&machines, "h2", &free_address()?.to_string(), &[])?.expect(0)?;
+    machines.ckpt("ada", &["hosts"])?.expect(0)?;
+    ensure!(machines.hosts("ada")?.len() == 2);
+    machines.ckpt("bob", &["list"])?.expect(6)?;
+    machines.stop("h1")
+}
+
+/// Signs a certificate again, for a time.
+fn sign_for(machines: &Machines, role: &str, public: &Path, ttl: &str, to: &Path) -> Result<()> {
+    let sign = [
+        "grid",
+        "sign",
+        "--role",
+        role,
+        "--pubkey",
+        text(public)?,
+        "--ttl",
+        ttl,
+    ];
+    machines
+        .ckpt("admin", &[&sign[..], &["-o", text(to)?]].concat())?
+        .expect(0)?;
+    Ok(())
+}
+
+#[test]
+fn what_ends_soon_is_said_and_signed_anew_in_one_command() -> Result<()> {
+    let mut machines = by_hand(1)?;
+    let public = machines.path("ada", "config/ckpt/owner.key.pub");
+    let certificate = machines.path("ada", "config/ckpt/owner.crt");
+    sign_for(&machines, "submitter", &public, "5d", &certificate)?;
+    let host = machines.usual("h1", "store");
+    let (of_host, at_host) = (host.join("identity.pub"), host.join("identity.crt"));
+    sign_for(&machines, "donor", &of_host, "5d", &at_host)?;
+    let addr = machines.address("h1")?;
+    machines.stop("h1")?;
+    machines.serve("h1", &["--listen", &addr])?;
+    ensure!(machines.log("h1")?.contains("the certificate ends soon"));
+    let save = [
+        "save", "--job", "1", "--data", "1", "--parity", "0", "--", "echo", "1",
+    ];
+    for args in [&save[..], &["list"], &["hosts"]] {
+        let said = machines.ckpt("ada", args)?.expect(0)?;
+        ensure!(said.stderr.contains("ends in 4 days"), "{said}");
+    }
+    let hosts = machines.ckpt("ada", &["hosts"])?;
+    let shown = String::from_utf8_lossy(&hosts.stdout).into_owned();
+    ensure!(shown.contains("certificate ends in 4 d"), "{shown}");
+    let show = machines.json("admin", &["grid", "show"])?;
+    let soon = show["members"].as_array().context("members")?.iter();
+    ensure!(
+        soon.filter(|one| one["state"] == "ends soon").count() == 2,
+        "{show}"
+    );
+
+    let renewed = machines.json("admin", &["grid", "renew"])?;
+    ensure!(
+        renewed["renewed"].as_array().map(Vec::len) == Some(2),
+        "{renewed}"
+    );
+    machines.carry(&authority(&machines).join("renewed/ada.crt"), &certificate)?;
+    let quiet = machines.ckpt("ada", &["list"])?.expect(0)?;
+    ensure!(!quiet.stderr.contains("ends"), "{quiet}");
+    let again = machines.json("admin", &["grid", "renew"])?;
+    ensure!(again["renewed"] == serde_json::json!([]), "{again}");
+    Ok(())
+}
+
+/// Nobody answers: what is wrong is known here.
+#[test]
+fn a_certificate_that_has_ended_is_the_reason_whether_or_not_a_host_answers() -> Result<()> {
+    let mut machines = by_hand(1)?;
+    machines.stop("h1")?;
+    machines.ckpt("ada", &["list"])?.expect(5)?;
+    let public = machines.path("ada", "config/ckpt/owner.key.pub");
+    let certificate = machines.path("ada", "config/ckpt/owner.crt");
+    sign_for(&machines, "submitter", &public, "1s", &certificate)?;
+    wait_until("the certificate has ended", LIMIT, || {
+        Ok(machines.ckpt("ada", &["list"])?.code == Some(6))
+    })?;
+    let ended = machines
+        .ckpt("ada", &["save", "--job", "1", "--", "echo", "1"])?
+        .expect(6)?;
+    ensure!(ended.stderr.contains("expired"), "{ended}");
+    Ok(())
+}
+
+#[test]
+fn a_host_of_a_local_grid_whose_data_are_elsewhere_is_started_and_stopped() -> Result<()> {
+    let grid = Grid::up(2)?;
+    let dir = grid.file();
+    let dir = text(dir.parent().context("no directory")?)?.to_owned();
+    let data = grid.path("elsewhere");
+    let local = |args: &[&str]| -> Result<Outcome> {
+        let mut command = grid.command(["grid"])?;
+        command.args(args).args(["--dir", &dir]);
+        tests::program::run(&mut command)
+    };
+    let add = [
+        "add",
+        "--name",
+        "h07",
+        "--listen",
+        "127.0.0.1:0",
+        "--data",
+        text(&data)?,
+    ];
+    local(&add)?.expect(0)?;
+    let status = |name: &str| -> Result<(bool, String)> {
+        let report = local(&["status", "--json"])?.json()?;
+        let hosts = report["hosts"].as_array().context("hosts")?.clone();
+        let host = hosts.iter().find(|host| host["name"] == name);
+        let host = host.context("no such host")?;
+        let data = host["data"].as_str().context("data")?;
+        Ok((host["pid"].is_number(), data.to_owned()))
+    };
+    ensure!(status("h07")? == (false, text(&data)?.to_owned()));
+    grid.restart()?;
+    ensure!(status("h07")? == (true, text(&data)?.to_owned()));
+    ensure!(data.join("lock").exists());
+    ensure!(
+        grid.run(["hosts", "--json"])?.json()?["hosts"]
+            .to_string()
+            .matches("\"up\":true")
+            .count()
+            == 3
+    );
+    local(&["down"])?.expect(0)?;
+    ensure!(!status("h07")?.0);
+    // An address that another host has is refused.
+    let hosts = local(&["status", "--json"])?.json()?;
+    let taken = hosts["hosts"][0]["addr"]
+        .as_str()
+        .context("addr")?
+        .to_owned();
+    let other = grid.path("other");
+    let add = [
+        "add",
+        "--name",
+        "h08",
+        "--listen",
+        &taken,
+        "--data",
+        text(&other)?,
+    ];
+    let refused = local(&add)?.expect(2)?;
+    ensure!(refused.stderr.contains("is the address of"), "{refused}");
+    Ok(())
+}
+
+/// Yesterday's daemons and clients use what today's authority writes, and are told of a change as they
+/// were: by a new grid file.
+#[test]
+fn earlier_programs_read_the_grid_file_of_today() -> Result<()> {
+    let Some(old) = older()? else { return Ok(()) };
+    let grid = Grid::up(2)?;
+    let dir = grid.file();
+    let dir = dir.parent().context("no directory")?.to_owned();
+    ensure!(dir.join("grid.members").exists());
+    grid.kill("h02")?;
+    grid.restart_as(&old)?;
+    let hosts = grid.run_as(&old, ["--json", "hosts"])?.json()?;
+    ensure!(
+        hosts["hosts"].to_string().matches("\"up\":true").count() == 2,
+        "{hosts}"
+    );
+    let mut revoke = grid.command(["grid", "revoke", "h01", "--json", "--dir"])?;
+    let revoked = tests::program::run(revoke.arg(&dir))?.expect(0)?.json()?;
+    let (heard, silent) = (&revoked["sent"]["heard"], &revoked["sent"]["silent"]);
+    ensure!(*heard == serde_json::json!(["h01"]), "{revoked}");
+    ensure!(silent[0]["host"] == "h02", "{revoked}");
+    let hosts = grid.run_as(&old, ["--json", "hosts"])?.json()?;
+    ensure!(!hosts["hosts"].to_string().contains("\"h01\""), "{hosts}");
+    Ok(())
+}
+
+#[test]
+fn a_host_hears_from_others_which_job_keys_are_void() -> Result<()> {
+    let quick = [("CKPT_REPAIR_AFTER", "1h"), ("CKPT_REPAIR_PERIOD", "300ms")];
+    let grid = Grid::up_in(5, &quick)?;
+    grid.run(["save", "--job", "42", "--", "echo", "42"])?
+        .expect(0)?;
+    grid.run(["key", "for-job", "--job", "42", "-o", "job.key"])?
+        .expect(0)?;
+    // One host is away while the owner makes the key void, and the owner does nothing afterwards.
+    grid.kill("h02")?;
+    grid.run(["key", "revoke"])?.expect(3)?;
+    grid.restart()?;
+    // Whoever has the key speaks to that host alone.
+    let mut alone = GridFile::load(&grid.file())?;
+    alone.list = None;
+    alone.hosts.retain(|host| host.name == "h02");
+    let dir = grid.path("alone");
+    fs::create_dir_all(&dir)?;
+    let file = dir.join("grid.toml");
+    alone.save(&file)?;
+    wait_until("the host that was away refuses the key", LIMIT, || {
+        let _ = fs::remove_file(file.with_extension("members"));
+        let mut list = grid.command(["list", "--job", "42"])?;
+        list.env("CKPT_GRID", &file)
+            .env("CKPT_KEY_FILE", grid.path("job.key"))
+            .env("CKPT_STATE_DIR", dir.join("state"));
+        let said = tests::program::run(&mut list)?;
+        let _ = fs::remove_dir_all(dir.join("state"));
+        Ok(said.stderr.contains("made void by its owner"))
+    })
+}

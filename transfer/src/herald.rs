@@ -1,0 +1,192 @@
+//! Brings a new list of the grid to members, for the authority.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use protocol::grid::Grid;
+use protocol::identity::{HostId, Identity, Role};
+use protocol::list::{Contents, GridList};
+use protocol::net::endpoint::{EndpointConfig, EndpointError, MTU_SMALL};
+use protocol::net::stream::DONE;
+use protocol::net::{ConnectError, ExchangeError, client, compare_lists, connect_as, offer_list};
+use quinn::{Connection, Endpoint};
+use rand::seq::IteratorRandom;
+use tokio::task::JoinSet;
+
+/// Hosts to which a list is brought: these pass it on.
+const HOSTS_TOLD_MAX: usize = 64;
+
+/// How long a member may take to answer: those that are slower hear from others.
+const PATIENCE: Duration = Duration::from_millis(1_500);
+
+/// How long a member may take to take a list: nobody else can change the authority's directory meanwhile.
+const TAKING: Duration = Duration::from_secs(8);
+
+/// How long the last datagrams may take to leave.
+const LEAVING_MAX: Duration = Duration::from_millis(300);
+
+/// Members that answered.
+#[derive(Debug)]
+pub struct Herald {
+    v4: Option<Endpoint>,
+    v6: Option<Endpoint>,
+    reached: Vec<(String, Connection)>,
+    /// Members that did not answer, or are too old to take a list, and why.
+    pub silent: Vec<(String, String)>,
+    /// The newest list that one of them had, if that is newer than ours.
+    pub newer: Option<(GridList, Contents)>,
+}
+
+/// Who heard of a list.
+#[derive(Debug, Default)]
+pub struct Heard {
+    /// Members that have it, or a newer one.
+    pub by: Vec<String>,
+    /// Members that do not, and why.
+    pub silent: Vec<(String, String)>,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum NotReached {
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error(transparent)]
+    Exchange(#[from] ExchangeError),
+    #[error("no answer within {} ms", PATIENCE.as_millis())]
+    Late,
+    #[error("no socket")]
+    Socket,
+}
+
+impl Herald {
+    /// Connects to all registries and some hosts of `grid`, and compares lists with them.
+    ///
+    /// # Errors
+    /// When there is no socket, or the identity can't be used.
+    pub async fn reach(grid: &Grid, identity: &Identity) -> Result<Self, EndpointError> {
+        let settings = EndpointConfig {
+            mtu_max: MTU_SMALL,
+            ..EndpointConfig::new(identity.clone(), grid.authority.clone())
+        };
+        let targets = targets(grid);
+        let any: [SocketAddr; 2] = [([0, 0, 0, 0], 0).into(), ([0; 8], 0).into()];
+        let [v4, v6] = any.map(|from| {
+            let mut all = targets.iter();
+            let is_needed = all.any(|target| target.addr.is_ipv4() == from.is_ipv4());
+            is_needed.then(|| client(&settings, from)).transpose()
+        });
+        let mut herald = Self {
+            v4: v4?,
+            v6: v6?,
+            reached: Vec::new(),
+            silent: Vec::new(),
+            newer: None,
+        };
+        let known = Grid {
+            list: grid.list.clone(),
+            ..Grid::new(grid.name.clone(), grid.authority.clone())
+        };
+        let mut asking = JoinSet::new();
+        for target in targets {
+            let endpoint = if target.addr.is_ipv4() {
+                &herald.v4
+            } else {
+                &herald.v6
+            };
+            let (endpoint, known) = (endpoint.clone(), known.clone());
+            asking.spawn(async move {
+                let asked = tokio::time::timeout(PATIENCE, target.ask(endpoint, &known)).await;
+                (target.name, asked.unwrap_or(Err(NotReached::Late)))
+            });
+        }
+        for (name, answer) in asking.join_all().await {
+            match answer {
+                Ok((connection, newer)) => {
+                    herald.reached.push((name, connection));
+                    let number = |one: &Option<(GridList, Contents)>| {
+                        one.as_ref().map_or(0, |(list, _)| list.number())
+                    };
+                    if number(&newer) > number(&herald.newer) {
+                        herald.newer = newer;
+                    }
+                }
+                Err(cause) => herald.silent.push((name, cause.to_string())),
+            }
+        }
+        Ok(herald)
+    }
+
+    /// Has all that answered take a list, and says goodbye.
+    pub async fn send(self, list: Option<&GridList>) -> Heard {
+        let mut heard = Heard {
+            by: Vec::new(),
+            silent: self.silent,
+        };
+        let mut telling = JoinSet::new();
+        for (name, connection) in self.reached {
+            let list = list.cloned();
+            telling.spawn(async move {
+                let told = match &list {
+                    Some(list) => {
+                        let offered = tokio::time::timeout(TAKING, offer_list(&connection, list));
+                        let late = |_| Err(ExchangeError::Stalled(TAKING));
+                        offered.await.unwrap_or_else(late).map(|_| ())
+                    }
+                    None => Ok(()),
+                };
+                connection.close(DONE, b"");
+                (name, told)
+            });
+        }
+        for (name, told) in telling.join_all().await {
+            match told {
+                Ok(()) => heard.by.push(name),
+                Err(cause) => heard.silent.push((name, cause.to_string())),
+            }
+        }
+        heard.by.sort();
+        heard.silent.sort();
+        for endpoint in [&self.v4, &self.v6].into_iter().flatten() {
+            let _ = tokio::time::timeout(LEAVING_MAX, endpoint.wait_idle()).await;
+        }
+        heard
+    }
+}
+
+struct Target {
+    name: String,
+    addr: SocketAddr,
+    id: HostId,
+    role: Role,
+}
+
+impl Target {
+    async fn ask(
+        &self,
+        endpoint: Option<Endpoint>,
+        known: &Grid,
+    ) -> Result<(Connection, Option<(GridList, Contents)>), NotReached> {
+        let endpoint = endpoint.ok_or(NotReached::Socket)?;
+        let connection = connect_as(&endpoint, self.addr, self.id, self.role).await?;
+        let newer = compare_lists(&connection, known).await?;
+        Ok((connection, newer))
+    }
+}
+
+fn targets(grid: &Grid) -> Vec<Target> {
+    let registries = grid.registries.iter().map(|one| Target {
+        name: one.name.clone(),
+        addr: one.addr,
+        id: one.id,
+        role: Role::Registry,
+    });
+    let hosts = grid.hosts.iter().filter(|host| host.addr.port() != 0);
+    let hosts = hosts.choose_multiple(&mut rand::rng(), HOSTS_TOLD_MAX);
+    let hosts = hosts.into_iter().map(|one| Target {
+        name: one.name.clone(),
+        addr: one.addr,
+        id: one.id,
+        role: Role::Donor,
+    });
+    registries.chain(hosts).collect()
+}
