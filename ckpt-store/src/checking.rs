@@ -9,6 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
+use crate::core::census::Census;
+
 /// Larger than any such file.
 const FILE_BYTES_MAX: u64 = 1 << 16;
 
@@ -41,6 +43,8 @@ pub struct Checking {
 struct State {
     costs: CheckingCosts,
     changed: bool,
+    /// What was counted when all that is held was looked after last, and when, Unix seconds.
+    counted: (u64, Census),
 }
 
 impl Checking {
@@ -57,6 +61,7 @@ impl Checking {
             state: Mutex::new(State {
                 costs,
                 changed: false,
+                counted: (0, Census::default()),
             }),
         }
     }
@@ -76,6 +81,21 @@ impl Checking {
             costs.given += 1;
             costs.sent_bytes += bytes;
         });
+    }
+
+    /// All that is held was looked after, and this was counted.
+    pub fn count_all(&self, census: Census) {
+        self.lock().counted = ((self.now)(), census);
+    }
+
+    /// What was counted last, and when, Unix seconds: 0 when never.
+    pub fn counted(&self) -> (u64, Census) {
+        self.lock().counted.clone()
+    }
+
+    /// What was counted so far.
+    pub fn costs(&self) -> CheckingCosts {
+        self.lock().costs
     }
 
     fn count(&self, change: impl FnOnce(&mut CheckingCosts)) {

@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use protocol::net::endpoint::{self, EndpointConfig, EndpointError};
@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
+use crate::accounts::Accounts;
 use crate::checking::Checking;
 use crate::config::{
     CONNECTION_WINDOW, DaemonConfig, MemoryPlan, RESERVE_BYTES_MAX, SEND_WINDOW, WRITER_WINDOW,
@@ -35,6 +36,8 @@ use crate::serve::lines::Lines;
 use crate::serve::reception::{Reception, Rooms, Visitor};
 use crate::serve::{self, Clock, Host, HostParts, STREAMS_MAX};
 use crate::shards::{Lent, Store, StoreError, Usage};
+use crate::standing::Standing;
+use crate::traffic::Traffic;
 
 /// How often what was never committed is looked for.
 const SWEEP_PERIOD: Duration = Duration::from_secs(60);
@@ -90,6 +93,9 @@ pub struct Daemon {
     auditing: Arc<Auditing>,
     rooms: Rooms,
     checking: Arc<Checking>,
+    accounts: Arc<Accounts>,
+    traffic: Arc<Traffic>,
+    clock: Clock,
     _lock: File,
 }
 
@@ -119,6 +125,8 @@ struct Opened {
     monitor: Arc<Monitor>,
     auditing: Arc<Auditing>,
     checking: Arc<Checking>,
+    accounts: Arc<Accounts>,
+    traffic: Arc<Traffic>,
 }
 
 impl Opened {
@@ -137,6 +145,8 @@ impl Opened {
             checking: Arc::new(Checking::open(data_dir.clone(), || {
                 Clock::start().unix_seconds()
             })),
+            accounts: Arc::new(Accounts::open(data_dir.clone())),
+            traffic: Arc::new(Traffic::open(data_dir.clone())),
         })
     }
 
@@ -152,9 +162,33 @@ impl Opened {
             store: Arc::clone(&self.store),
             monitor: Arc::clone(&self.monitor),
             checking: Arc::clone(&self.checking),
+            traffic: Arc::clone(&self.traffic),
             clock: self.clock,
             settings,
             links: Links::new(&config.identity, &config.grid),
+        }
+    }
+
+    fn parts(
+        &self,
+        config: &DaemonConfig,
+        lines: Arc<Lines>,
+        stopping: watch::Receiver<bool>,
+        members: Members,
+    ) -> HostParts {
+        HostParts {
+            store: Arc::clone(&self.store),
+            monitor: Arc::clone(&self.monitor),
+            auditing: Arc::clone(&self.auditing),
+            checking: Arc::clone(&self.checking),
+            accounts: Arc::clone(&self.accounts),
+            traffic: Arc::clone(&self.traffic),
+            id: config.identity.secret.id(),
+            name: config.name.clone(),
+            clock: self.clock,
+            lines,
+            stopping,
+            members,
         }
     }
 
@@ -233,18 +267,7 @@ impl Daemon {
         let clock = opened.clock;
         let lines = Arc::new(Lines::new(clock));
         let plan = MemoryPlan::new(config.memory_bytes);
-        let parts = HostParts {
-            store: Arc::clone(&opened.store),
-            monitor: Arc::clone(&opened.monitor),
-            auditing: Arc::clone(&opened.auditing),
-            checking: Arc::clone(&opened.checking),
-            id: config.identity.secret.id(),
-            name: config.name.clone(),
-            clock,
-            lines: Arc::clone(&lines),
-            stopping,
-            members: members.clone(),
-        };
+        let parts = opened.parts(config, Arc::clone(&lines), stopping, members.clone());
         let host = Arc::new(Host::new(parts, &plan, config.gives_way_after));
         let reception = Reception::new(endpoint.clone(), door, plan.connections, clock, lines);
         let rooms = reception.rooms();
@@ -271,13 +294,17 @@ impl Daemon {
         tasks.spawn(sweep(Arc::clone(&opened.store), clock));
         let (monitor, auditing) = (Arc::clone(&opened.monitor), Arc::clone(&opened.auditing));
         let checking = Arc::clone(&opened.checking);
-        tasks.spawn(watch_machine(opened));
+        let (accounts, traffic) = (Arc::clone(&opened.accounts), Arc::clone(&opened.traffic));
+        tasks.spawn(watch_machine(opened, config.data_dir.clone()));
         Ok(Self {
             leaver,
             tasks,
             monitor,
             auditing,
             checking,
+            accounts,
+            traffic,
+            clock,
             endpoint,
             local_addr,
             stop,
@@ -321,6 +348,8 @@ impl Daemon {
         self.monitor.close();
         self.auditing.write();
         self.checking.write();
+        self.accounts.write();
+        self.traffic.write(self.clock.unix_seconds(), true);
         info!("stopped");
     }
 }
@@ -447,7 +476,7 @@ async fn announce(announcer: Announcer, settings: EndpointConfig, members: Membe
     }
 }
 
-async fn watch_machine(opened: Opened) {
+async fn watch_machine(opened: Opened, data: PathBuf) {
     let Opened {
         clock,
         store,
@@ -455,7 +484,10 @@ async fn watch_machine(opened: Opened) {
         monitor,
         auditing,
         checking,
+        accounts,
+        traffic,
     } = opened;
+    let standing = Arc::new(Mutex::new(None));
     let mut disk_use = monitor.disk_use();
     let mut period = tokio::time::interval(SAMPLE_PERIOD);
     period.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -468,15 +500,38 @@ async fn watch_machine(opened: Opened) {
         }
         let (monitor, store) = (Arc::clone(&monitor), Arc::clone(&store));
         let (auditing, checking) = (Arc::clone(&auditing), Arc::clone(&checking));
+        let (accounts, traffic) = (Arc::clone(&accounts), Arc::clone(&traffic));
+        let (standing, data) = (Arc::clone(&standing), data.clone());
         let sampled = tokio::task::spawn_blocking(move || {
+            let now = clock.unix_seconds();
             auditing.write();
             checking.write();
-            monitor.sample(clock.unix_seconds(), store.usage(None).free_bytes);
+            accounts.write();
+            traffic.write(now, false);
+            let usage = store.usage(None);
+            monitor.sample(now, usage.free_bytes, &traffic.days(now));
+            note_standing(
+                &data,
+                &standing,
+                Standing::of(monitor.posture(), &usage, now),
+            );
         });
         if let Err(panicked) = sampled.await {
             error!(cause = %panicked, "a thread ended");
         }
     }
+}
+
+/// Writes down what the daemon does for others, when that is news.
+fn note_standing(data: &Path, before: &Mutex<Option<Standing>>, standing: Standing) {
+    let mut before = before.lock().unwrap_or_else(PoisonError::into_inner);
+    if !standing.is_news(before.as_ref()) {
+        return;
+    }
+    if let Err(cause) = standing.save(data) {
+        warn!(%cause, "what the daemon does is not written down");
+    }
+    *before = Some(standing);
 }
 
 async fn sweep(store: Arc<Store>, clock: Clock) {

@@ -7,6 +7,7 @@
 //! that is needed, [`audit_file`] keeps what others found wrong here, [`checking`] what proofs cost,
 //! [`gossip`] asks others for a newer list of the grid, [`daemon`] runs it all.
 
+pub mod accounts;
 pub mod audit_file;
 pub mod calibrate;
 pub mod checking;
@@ -23,6 +24,8 @@ pub mod repair;
 pub mod scrub;
 pub mod serve;
 pub mod shards;
+pub mod standing;
+pub mod traffic;
 
 pub use config::DaemonConfig;
 pub use core::ledger::Quota;

@@ -242,6 +242,16 @@ impl Hosts {
         matches!(&*slot, Slot::Made(connection) if connection.close_reason().is_none())
     }
 
+    /// The connections that are there now, but those that are just being made.
+    pub fn made(&self) -> Vec<Connection> {
+        let slots = self.0.connections.iter().map(Mutex::try_lock);
+        let made = slots.filter_map(|slot| match &*slot.ok()? {
+            Slot::Made(connection) => Some(connection.clone()),
+            Slot::Untried | Slot::Failed(..) => None,
+        });
+        made.collect()
+    }
+
     /// The version of the protocol that a host speaks with us; connects if need be.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
+use ckpt_store::core::traffic::Days;
 use ckpt_store::monitor::history::{self, Run, States};
 use ckpt_store::monitor::proc::SystemPaths;
 use ckpt_store::monitor::{Monitor, SAMPLE_PERIOD, guests};
@@ -82,7 +83,7 @@ fn fill_history(dir: &Path, now: u64) -> Result<()> {
 fn cpu_per_sample(monitor: &Monitor, samples: u32, from: u64) -> Result<f64> {
     let before = cpu_seconds()?;
     for i in 1..=u64::from(samples) {
-        monitor.sample(from + 6 * i, 1 << 40);
+        monitor.sample(from + 6 * i, 1 << 40, &Days::default());
     }
     Ok((cpu_seconds()? - before) / f64::from(samples.max(1)))
 }

@@ -12,6 +12,7 @@ use placement::history::DAY_SECONDS;
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 
+use super::owner::{self, LentTo, MovedText};
 use super::size;
 use super::standing::Standing;
 use crate::audit_file::{self, FailureText};
@@ -20,7 +21,9 @@ use crate::core::Key;
 use crate::disk::RealDisk;
 use crate::monitor::history::{self, States};
 use crate::monitor::outlook::Outlook;
+use crate::monitor::pause::Pause;
 use crate::shards::{self, Found, layout};
+use crate::standing::{self, Standing};
 
 /// Failed checks that are shown to people; `--json` has all.
 const FAILURES_SHOWN: usize = 5;
@@ -57,6 +60,12 @@ struct Report {
     audits: Checked,
     /// What it cost to check what other hosts claim to hold, and to prove what is held here.
     checking: CheckingCosts,
+    /// What the daemon did for others when it last wrote that down, when it ever did.
+    standing: Option<Standing>,
+    /// Who has how much, the most first.
+    lent: Vec<LentTo>,
+    /// What was moved.
+    moved: MovedText,
     checkpoints: Vec<Held>,
     shards: u64,
     bytes: u64,
@@ -124,7 +133,7 @@ fn print_checking(costs: &CheckingCosts, out: &mut impl Write) -> Result<()> {
     Ok(())
 }
 
-fn now() -> u64 {
+pub(super) fn now() -> u64 {
     std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |since| since.as_secs())
@@ -219,12 +228,17 @@ pub(super) fn status(data: &Path, json: bool) -> Result<ExitCode> {
         Some(pid) => writeln!(out, "daemon: running, process {pid}")?,
         None => writeln!(out, "daemon: not running")?,
     }
+    let standing = report.standing.as_ref();
+    let runs = report.daemon.is_some();
+    owner::print_standing(standing, Pause::read(data), runs, now(), &mut out)?;
     if let Some(seen) = &report.monitor {
         seen.print(&report.owner, &mut out)?;
     }
     for line in report.owner.lines() {
         writeln!(out, "{line}")?;
     }
+    owner::print_lent(standing, &report.lent, report.bytes, &mut out)?;
+    report.moved.print(&mut out)?;
     report.audits.print(&mut out)?;
     print_checking(&report.checking, &mut out)?;
     let committed = report.checkpoints.iter().filter(|c| c.committed).count();
@@ -295,12 +309,19 @@ impl Report {
             monitor,
             audits: Checked::read(data)?,
             checking: checking::load(data).context("checking.json")?,
+            standing: standing::load(data).context("standing.json")?,
+            moved: MovedText::read(data, now())?,
             ..Self::default()
         };
         let mut held = BTreeMap::new();
         let disk = RealDisk::new(data.to_owned(), 0);
         scan(&disk, &mut |found| report.add(&mut held, found))
             .with_context(|| format!("data directory {}", data.display()))?;
+        let mut bytes = BTreeMap::new();
+        for (key, held) in &held {
+            *bytes.entry(key.owner).or_default() += held.bytes;
+        }
+        report.lent = LentTo::all(data, &bytes)?;
         report.checkpoints = held.into_values().collect();
         Ok(report)
     }

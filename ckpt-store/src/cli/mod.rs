@@ -4,6 +4,8 @@ mod calibrate;
 mod inspect;
 mod joining;
 mod leaving;
+mod man;
+mod owner;
 mod size;
 mod standing;
 mod time;
@@ -17,7 +19,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use protocol::grid::Grid;
 use protocol::identity::{Identity, Role, is_label, keep_out_of_dumps, read_key, replace_public};
 use protocol::places::Place;
@@ -85,7 +87,8 @@ enum Command {
         after_help = "It needs a certificate with the role registry, as DATA/identity.crt. With DATA/enrol.crt, which `ckpt grid delegate` makes, it redeems join tokens.\n\nExample:\n  ckpt grid init --name lab --registry 10.0.0.9:7601\n  ckpt-store registry"
     )]
     Registry(RegistryArgs),
-    /// Say what is stored (the daemon need not run).
+    /// Say what is lent and to whom, what was moved, what the daemon does now and why not more (it need
+    /// not run).
     Status {
         /// Data directory.
         #[arg(long)]
@@ -93,6 +96,25 @@ enum Command {
         /// One JSON object.
         #[arg(long)]
         json: bool,
+    },
+    /// Have the daemon stand back: no new shards, slow reads, no repair; as when its owner needs the
+    /// machine.
+    #[command(
+        after_help = "Example:\n  ckpt-store pause --data /var/lib/ckpt 2h\n  ckpt-store resume --data /var/lib/ckpt"
+    )]
+    Pause {
+        /// Data directory.
+        #[arg(long)]
+        data: PathBuf,
+        /// For how long, such as 2h [default: until `ckpt-store resume`].
+        #[arg(value_parser = time::parse, value_name = "TIME")]
+        time: Option<Duration>,
+    },
+    /// End a pause.
+    Resume {
+        /// Data directory.
+        #[arg(long)]
+        data: PathBuf,
     },
     /// Measure from which load on this machine's owner notices a guest, and write it down for the
     /// daemon (about three minutes; the machine should be idle otherwise).
@@ -116,6 +138,17 @@ enum Command {
         /// Time that it may take.
         #[arg(long, value_parser = time::parse, value_name = "TIME", default_value = "10min")]
         within: Duration,
+    },
+    /// Print a completion script.
+    Completions {
+        /// For which shell.
+        shell: clap_complete::Shell,
+    },
+    /// Write the man pages.
+    Man {
+        /// Directory to write to.
+        #[arg(long, default_value = ".")]
+        dir: PathBuf,
     },
     /// Read every block of every shard and report what is damaged (the daemon need not run).
     Check {
@@ -259,7 +292,18 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             .with_context(|| format!("registering process {pid} as a guest"))
             .map(|()| ExitCode::SUCCESS),
         Command::Drain { data, within } => leaving::drain(&data, within),
+        Command::Pause { data, time } => owner::pause(&data, time),
+        Command::Resume { data } => owner::resume(&data),
         Command::Status { data, json } => inspect::status(&data, json),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Args::command(), "ckpt-store", &mut script);
+            let written = std::io::stdout().write_all(&script);
+            written.context("writing").map(|()| ExitCode::SUCCESS)
+        }
+        Command::Man { dir } => man::write(Args::command(), &dir)
+            .with_context(|| format!("man pages in {}", dir.display()))
+            .map(|()| ExitCode::SUCCESS),
         Command::Check { data, json } => inspect::check(&data, json),
     };
     match done {

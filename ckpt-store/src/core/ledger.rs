@@ -150,6 +150,11 @@ impl Ledger {
         self.capacity.saturating_sub(self.used()).min(on_disk)
     }
 
+    /// All who have something here, and how many bytes.
+    pub fn owners(&self) -> impl Iterator<Item = (OwnerId, u64)> {
+        self.owners.members()
+    }
+
     /// The same for an owner, who has a share only, or for one that acts by its grant, which has half of
     /// that share.
     pub fn left_for(&self, who: impl Into<Who<OwnerId>>, free: u64) -> u64 {

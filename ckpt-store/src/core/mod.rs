@@ -10,6 +10,7 @@
 pub mod audits;
 pub mod by_key;
 pub mod catalog;
+pub mod census;
 pub mod histories;
 pub mod ledger;
 pub mod notices;
@@ -22,6 +23,7 @@ pub mod repair;
 pub mod rhythm;
 #[cfg(test)]
 mod sim;
+pub mod traffic;
 
 pub use catalog::{Catalog, Denied, Key, PutId, Shard};
 pub use ledger::Ledger;

@@ -65,6 +65,12 @@ impl<K: Ord + Copy> Tally<K> {
         self.get(Who::itself(who.member))
     }
 
+    /// All members, and how much each has, what its grants have included.
+    pub(super) fn members(&self) -> impl Iterator<Item = (K, u64)> {
+        let all = self.0.iter().filter(|(who, _)| who.grant.is_none());
+        all.map(|(who, count)| (who.member, *count))
+    }
+
     /// Zero for who acts for itself: then only the member counts.
     pub(super) fn of_grant(&self, who: Who<K>) -> u64 {
         who.grant.map_or(0, |_| self.get(who))

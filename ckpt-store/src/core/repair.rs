@@ -84,7 +84,7 @@ fn absences(past: &AvailabilityBitmap) -> Vec<u32> {
 }
 
 /// Which hosts are holders of each shard.
-type Holders = BTreeMap<ShardIndex, BTreeSet<OwnerId>>;
+pub type Holders = BTreeMap<ShardIndex, BTreeSet<OwnerId>>;
 
 /// What is known of a checkpoint of which this host holds a shard.
 #[derive(Clone, Debug)]

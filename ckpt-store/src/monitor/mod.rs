@@ -9,8 +9,10 @@ pub mod counters;
 pub mod guests;
 pub mod history;
 pub mod outlook;
+pub mod pause;
 pub mod preferences;
 pub mod proc;
+pub mod programs;
 pub mod stance;
 pub mod watch;
 
@@ -20,15 +22,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use protocol::wire::Withheld;
 use protocol::wire::announcement::Announced;
 use tracing::{info, warn};
+
+use crate::core::traffic::Days;
+use crate::standing::Posture;
 
 use counters::Counters;
 use guests::Guests;
 use history::{HistoryError, HistoryFile, Run, States};
+use pause::Pause;
 use preferences::{PreferencesError, Settings};
 use proc::{Sampler, SystemPaths};
-use stance::{Circumstances, Reason, Stance};
+use stance::{Circumstances, Reason, Said, Stance};
 use watch::{Watch, Write};
 
 /// Time between two readings, as in the papers.
@@ -53,7 +60,7 @@ pub enum MonitorError {
 
 /// Of a host that hands its shards over.
 const LEAVING: Reason = Reason {
-    why: "it is leaving",
+    what: Withheld::Leaving,
     retry_after_s: 3600,
 };
 
@@ -77,6 +84,13 @@ struct Inner {
     changed: [Option<SystemTime>; 2],
     earlier: Option<Reading>,
     stance: Stance,
+    /// Since when, and when the last decision was made, Unix seconds.
+    stands_since: u64,
+    decided: u64,
+    /// The program for which the owner wants the machine alone, while it runs.
+    program: Option<String>,
+    /// Why the preferences as they are now are not in force.
+    preferences_error: Option<String>,
     received: VecDeque<f64>,
     /// Whether the last reading failed: it is said once.
     blind: bool,
@@ -119,6 +133,10 @@ impl Monitor {
             changed: changed(data_dir),
             earlier: None,
             stance: Stance::Open,
+            stands_since: unix_seconds,
+            decided: unix_seconds,
+            program: None,
+            preferences_error: None,
             received: VecDeque::new(),
             blind: false,
         };
@@ -132,13 +150,32 @@ impl Monitor {
         })
     }
 
-    /// Takes a reading; `room_bytes` may still be stored. To be called every [`SAMPLE_PERIOD`].
-    pub fn sample(&self, unix_seconds: u64, room_bytes: u64) {
-        let commands = {
+    /// Takes a reading; `room_bytes` may still be stored, and `moved` says what was moved by day. To be
+    /// called every [`SAMPLE_PERIOD`].
+    pub fn sample(&self, unix_seconds: u64, room_bytes: u64, moved: &Days) {
+        let pause = Pause::read(&self.data_dir);
+        let (commands, apps, said) = {
             let mut inner = self.inner();
             inner.reload(&self.data_dir);
-            inner.settings.guest_commands.clone()
+            let said = Said {
+                paused_for: pause.seconds_left(unix_seconds),
+                transfers_in: inner
+                    .settings
+                    .transfers
+                    .map_or(0, |limit| moved.seconds_until_allowed(unix_seconds, limit)),
+            };
+            // Whatever the load, and whether it can be read.
+            if let Some(stance) = stance::said(said) {
+                inner.take(stance, unix_seconds);
+            }
+            let settings = &inner.settings;
+            (
+                settings.guest_commands.clone(),
+                settings.exclusive_apps.clone(),
+                said,
+            )
         };
+        let program = programs::running(&self.paths.proc, &apps);
         // Not under the lock: transfers wait for it.
         let guests = Guests::registered(&self.data_dir, &self.paths.proc, &commands);
         let read = self.sampler.read(&guests);
@@ -163,11 +200,47 @@ impl Monitor {
         if let Err(cause) = done {
             warn!(cause = %DisplayChain(&cause), "history not written");
         }
+        inner.program = program;
         if self.stand_back {
-            inner.decide(Circumstances {
+            let circumstances = Circumstances {
                 hour: hour_of_day(unix_seconds),
                 on_battery,
-            });
+                is_wanted_alone: inner.program.is_some(),
+                said,
+            };
+            inner.decide(circumstances, unix_seconds);
+        } else {
+            let stance = stance::said(said).unwrap_or(Stance::Open);
+            inner.take(stance, unix_seconds);
+        }
+    }
+
+    /// What the host does for others, for its owner to see.
+    pub fn posture(&self) -> Posture {
+        let stance = self.stance();
+        let inner = self.inner();
+        let ends_at = |reason: Reason| {
+            let is_known = matches!(
+                reason.what,
+                Withheld::Hours | Withheld::NetworkHours | Withheld::Transfers
+            );
+            let at = inner.decided.saturating_add(reason.retry_after_s.into());
+            is_known.then_some(at)
+        };
+        Posture {
+            stance,
+            since: inner.stands_since,
+            until: match (stance, Pause::read(&self.data_dir)) {
+                (Stance::Open, _) => None,
+                (Stance::StandBack(reason), Pause::Until(until))
+                    if reason.what == Withheld::Paused =>
+                {
+                    Some(until)
+                }
+                (Stance::StandBack(reason) | Stance::Closed(reason), _) => ends_at(reason),
+            },
+            program: inner.program.clone(),
+            preferences_error: inner.preferences_error.clone(),
         }
     }
 
@@ -231,6 +304,7 @@ impl Monitor {
             storage_state: states.storage,
             guest_state: states.guest,
             refuses_for_s: inner.stance.refuses_for_s(),
+            withheld: inner.stance.what(),
             receives_bytes_per_s: rate.map(|rate| rate as u64),
             presence,
             guest,
@@ -288,23 +362,23 @@ impl Inner {
         })
     }
 
-    fn decide(&mut self, circumstances: Circumstances) {
-        let Some(states) = self.watch.states() else {
-            return;
-        };
-        let stance = stance::stance(states, circumstances, &self.settings);
+    fn decide(&mut self, circumstances: Circumstances, now: u64) {
+        if let Some(states) = self.watch.states() {
+            self.take(stance::stance(states, circumstances, &self.settings), now);
+        }
+    }
+
+    /// Takes a stance at `now`, Unix seconds.
+    fn take(&mut self, stance: Stance, now: u64) {
+        self.decided = now;
         let before = std::mem::replace(&mut self.stance, stance);
-        match (before, stance) {
-            (
-                Stance::Open,
-                Stance::StandBack(Reason { why, .. }) | Stance::Closed(Reason { why, .. }),
-            ) => {
-                info!(why, "standing back");
-            }
-            (Stance::StandBack(_) | Stance::Closed(_), Stance::Open) => {
-                info!("no longer standing back");
-            }
-            _ => {}
+        if before.what() == stance.what() {
+            return;
+        }
+        self.stands_since = now;
+        match stance.what() {
+            Some(what) => info!(why = what.why(), program = self.program, "standing back"),
+            None => info!("no longer standing back"),
         }
     }
 
@@ -320,9 +394,12 @@ impl Inner {
                 info!("preferences read anew");
                 self.watch.apply(&settings);
                 self.settings = settings;
+                self.preferences_error = None;
             }
             Err(cause) => {
-                warn!(cause = %DisplayChain(&cause), "the preferences of before stay in force");
+                let cause = DisplayChain(&cause).to_string();
+                warn!(cause, "the preferences of before stay in force");
+                self.preferences_error = Some(cause);
             }
         }
     }

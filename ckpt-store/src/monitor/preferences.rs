@@ -7,9 +7,14 @@ use std::path::{Path, PathBuf};
 use placement::state::{Thresholds, ThresholdsError};
 use serde::{Deserialize, Serialize};
 
+use crate::core::traffic::TransferLimit;
+
 /// Bytes of a GB as BOINC counts them.
 const GB: f64 = (1_u64 << 30) as f64;
 const MB: f64 = (1_u64 << 20) as f64;
+
+/// Longest time over which transfers are limited.
+const TRANSFER_DAYS_MAX: u32 = 366;
 
 /// The owner's preferences: `preferences.toml` in the data directory.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -36,6 +41,14 @@ pub struct Preferences {
     /// Take shards while the machine runs on its battery, too.
     #[serde(default)]
     pub run_on_batteries: bool,
+    /// Names of commands for which the owner wants the machine alone: while one runs, no shards are
+    /// taken.
+    #[serde(default)]
+    pub exclusive_app: Vec<String>,
+    /// Move at most so many MB, both directions together, ...
+    pub daily_xfer_limit_mb: Option<f64>,
+    /// ... in so many days.
+    pub daily_xfer_period_days: Option<u32>,
     /// How the machine is watched.
     #[serde(default)]
     pub monitor: MonitorPreferences,
@@ -92,6 +105,10 @@ pub struct Settings {
     pub net_hours: Hours,
     /// Whether shards are taken on battery.
     pub run_on_batteries: bool,
+    /// Commands for which the owner wants the machine alone.
+    pub exclusive_apps: Vec<String>,
+    /// Most bytes to move in some days.
+    pub transfers: Option<TransferLimit>,
     /// Most bytes to use of a disk.
     pub disk_use: DiskUse,
 }
@@ -268,6 +285,8 @@ pub fn settings(
         hours,
         net_hours,
         run_on_batteries: preferences.run_on_batteries,
+        exclusive_apps: preferences.exclusive_app.clone(),
+        transfers: transfer_limit(preferences)?,
         disk_use: DiskUse {
             most_bytes: gigabytes("disk_max_used_gb", preferences.disk_max_used_gb)?,
             most_share: share.map(|percent| (percent / 100.0).min(1.0)),
@@ -280,6 +299,24 @@ fn thresholds(name: &'static str, pair: Option<[f64; 2]>) -> Result<Thresholds, 
     pair.map_or(Ok(Thresholds::LINUX), |[first, second]| {
         Thresholds::new(first, second).map_err(|cause| PreferencesError::Thresholds(name, cause))
     })
+}
+
+/// BOINC writes 0 for "no limit", and needs both numbers.
+fn transfer_limit(preferences: &Preferences) -> Result<Option<TransferLimit>, PreferencesError> {
+    let name = "daily_xfer_limit_mb";
+    let limit = positive(name, preferences.daily_xfer_limit_mb)?;
+    let days = preferences.daily_xfer_period_days.filter(|days| *days > 0);
+    match (limit, days) {
+        (None, _) => Ok(None),
+        (Some(mb), Some(days)) if days <= TRANSFER_DAYS_MAX => Ok(Some(TransferLimit {
+            bytes: (mb * MB) as u64,
+            days,
+        })),
+        (Some(_), _) => Err(PreferencesError::Value(
+            "daily_xfer_period_days",
+            "1 to 366 days, with daily_xfer_limit_mb",
+        )),
+    }
 }
 
 /// BOINC writes 0 for "no limit".
@@ -346,8 +383,24 @@ mod tests {
     }
 
     #[test]
+    fn transfers_are_limited_by_two_numbers() {
+        let limited = "daily_xfer_limit_mb = 10\ndaily_xfer_period_days = 30\n";
+        let settings = loaded(limited, "").unwrap();
+        let expected = TransferLimit {
+            bytes: 10 << 20,
+            days: 30,
+        };
+        assert_eq!(settings.transfers, Some(expected));
+        let none = loaded("daily_xfer_period_days = 30\n", "").unwrap();
+        assert_eq!(none.transfers, None);
+        let apps = loaded("exclusive_app = [\"game\"]\n", "").unwrap();
+        assert_eq!(apps.exclusive_apps, ["game"]);
+    }
+
+    #[test]
     fn what_makes_no_sense_is_refused_by_name() {
         for (text, name) in [
+            ("daily_xfer_limit_mb = 5\n", "daily_xfer_period_days"),
             ("disk_max_use_gb = 1\n", "disk_max_use_gb"),
             ("max_bytes_sec_up = -1\n", "max_bytes_sec_up"),
             ("max_bytes_sec_down = nan\n", "max_bytes_sec_down"),

@@ -1,6 +1,7 @@
 //! Whether the owner of the machine can spare it now.
 
 use placement::state::{AvailabilityState, StorageState};
+use protocol::wire::Withheld;
 
 use super::history::States;
 use super::preferences::Settings;
@@ -26,13 +27,22 @@ pub enum Stance {
 /// Why a host does not do all that it is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reason {
-    /// In words that fit after "the host stands back:".
-    pub why: &'static str,
+    /// What it is.
+    pub what: Withheld,
     /// Seconds after which it may be asked again.
     pub retry_after_s: u32,
 }
 
 impl Stance {
+    /// Why it does not do all that it is asked; `None` when it does.
+    #[must_use]
+    pub const fn what(self) -> Option<Withheld> {
+        match self {
+            Self::Open => None,
+            Self::StandBack(reason) | Self::Closed(reason) => Some(reason.what),
+        }
+    }
+
     /// Seconds for which new shards are refused; 0 when they are not.
     #[must_use]
     pub const fn refuses_for_s(self) -> u32 {
@@ -50,36 +60,77 @@ pub struct Circumstances {
     pub hour: f64,
     /// Whether the machine runs on its battery.
     pub on_battery: bool,
+    /// Whether a program runs for which the owner wants the machine alone.
+    pub is_wanted_alone: bool,
+    /// What the owner said, whatever the machine does.
+    pub said: Said,
+}
+
+/// What the owner said, and what follows from it now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Said {
+    /// Seconds until the owner's pause may be over; `None` when there is none.
+    pub paused_for: Option<u32>,
+    /// Seconds until the owner's limit allows more to be moved; 0 when it does now.
+    pub transfers_in: u32,
+}
+
+/// What the host does because its owner said so, if that is not all that it is asked.
+#[must_use]
+pub fn said(said: Said) -> Option<Stance> {
+    let reason = |what, retry_after_s| Reason {
+        what,
+        retry_after_s,
+    };
+    if said.transfers_in > 0 {
+        return Some(Stance::Closed(reason(
+            Withheld::Transfers,
+            said.transfers_in,
+        )));
+    }
+    let paused_for = said.paused_for?;
+    Some(Stance::StandBack(reason(
+        Withheld::Paused,
+        paused_for.max(1),
+    )))
 }
 
 /// What the host does in these states and circumstances.
 #[must_use]
 pub fn stance(states: States, circumstances: Circumstances, settings: &Settings) -> Stance {
-    let reason = |why, retry_after_s| Reason { why, retry_after_s };
+    let reason = |what, retry_after_s| Reason {
+        what,
+        retry_after_s,
+    };
+    if let Some(stance @ Stance::Closed(_)) = said(circumstances.said) {
+        return stance;
+    }
     let closed_for = settings.net_hours.seconds_until(circumstances.hour);
     if closed_for > 0 {
-        return Stance::Closed(reason(
-            "its owner allows no network at this hour",
-            closed_for,
-        ));
+        return Stance::Closed(reason(Withheld::NetworkHours, closed_for));
+    }
+    if let Some(stance) = said(circumstances.said) {
+        return stance;
     }
     let refused_for = settings.hours.seconds_until(circumstances.hour);
     if refused_for > 0 {
-        let why = "its owner allows no new shards at this hour";
-        return Stance::StandBack(reason(why, refused_for));
+        return Stance::StandBack(reason(Withheld::Hours, refused_for));
+    }
+    if circumstances.is_wanted_alone {
+        return Stance::StandBack(reason(Withheld::Program, LOAD_RETRY_SECONDS));
     }
     if circumstances.on_battery && !settings.run_on_batteries {
-        return Stance::StandBack(reason("it runs on its battery", BATTERY_RETRY_SECONDS));
+        return Stance::StandBack(reason(Withheld::Battery, BATTERY_RETRY_SECONDS));
     }
     match (states.guest, states.storage) {
         (AvailabilityState::CpuTaken, _) => {
-            Stance::StandBack(reason("its owner needs the CPU", LOAD_RETRY_SECONDS))
+            Stance::StandBack(reason(Withheld::Cpu, LOAD_RETRY_SECONDS))
         }
         (AvailabilityState::Thrashing, _) => {
-            Stance::StandBack(reason("its owner needs the memory", LOAD_RETRY_SECONDS))
+            Stance::StandBack(reason(Withheld::Memory, LOAD_RETRY_SECONDS))
         }
         (_, StorageState::Contended) => {
-            Stance::StandBack(reason("its owner needs the disk", LOAD_RETRY_SECONDS))
+            Stance::StandBack(reason(Withheld::Disk, LOAD_RETRY_SECONDS))
         }
         // A full disk is the store's affair: what replaces an old version may still fit.
         _ => Stance::Open,
@@ -94,6 +145,11 @@ mod tests {
     const NOON: Circumstances = Circumstances {
         hour: 12.0,
         on_battery: false,
+        is_wanted_alone: false,
+        said: Said {
+            paused_for: None,
+            transfers_in: 0,
+        },
     };
 
     fn settings() -> Settings {
@@ -120,6 +176,54 @@ mod tests {
             assert!(matches!(back, Stance::StandBack(_)), "{back:?}");
             assert_eq!(back.refuses_for_s(), 60);
         }
+    }
+
+    #[test]
+    fn what_the_owner_said_comes_before_what_the_machine_does() {
+        let calm = states(AvailabilityState::Idle, StorageState::FullRate);
+        let at = |said, is_wanted_alone| {
+            let circumstances = Circumstances {
+                said,
+                is_wanted_alone,
+                ..NOON
+            };
+            stance(calm, circumstances, &settings())
+        };
+        let pause = Said {
+            paused_for: Some(90),
+            transfers_in: 0,
+        };
+        let paused = at(pause, true);
+        assert!(matches!(
+            paused,
+            Stance::StandBack(Reason {
+                what: Withheld::Paused,
+                ..
+            })
+        ));
+        assert_eq!(paused.refuses_for_s(), 90);
+        let moved_enough = Said {
+            transfers_in: 70,
+            ..pause
+        };
+        let closed = at(moved_enough, false);
+        assert!(matches!(
+            closed,
+            Stance::Closed(Reason {
+                what: Withheld::Transfers,
+                ..
+            })
+        ));
+        assert_eq!(closed.refuses_for_s(), 70);
+        let alone = at(Said::default(), true);
+        assert!(matches!(
+            alone,
+            Stance::StandBack(Reason {
+                what: Withheld::Program,
+                ..
+            })
+        ));
+        assert_eq!(said(Said::default()), None);
     }
 
     #[test]

@@ -421,6 +421,7 @@ impl Office {
             | Request::Within { .. }
             | Request::Void { .. }
             | Request::Voids { .. }
+            | Request::Census
             | Request::ExtendedAnnounce(_) => {
                 // `from_wire` made an `Announce` of an `ExtendedAnnounce`.
                 Err(Answer::Refused(Server::Registry.does_not_answer()))

@@ -41,6 +41,13 @@ impl Links {
         }
     }
 
+    /// Connections to other hosts that are there now.
+    pub(super) fn connections(&self) -> Vec<quinn::Connection> {
+        let known = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        let hosts = known.as_ref().map(|(_, _, hosts)| hosts.made());
+        hosts.unwrap_or_default()
+    }
+
     /// The hosts of `grid` and those that its registries add, which are also asked who holds shards of
     /// these checkpoints.
     pub(super) async fn around(

@@ -33,6 +33,7 @@ pub use give_back::Drained;
 pub use links::Links;
 
 use crate::checking::Checking;
+use crate::core::census::Census;
 use crate::core::proofs::Budget;
 use crate::core::release::Burden;
 use crate::core::repair::{Caretaker, Patience, Repair, Situation};
@@ -40,6 +41,7 @@ use crate::monitor::Monitor;
 use crate::monitor::stance::Stance;
 use crate::serve::Clock;
 use crate::shards::Store;
+use crate::traffic::Traffic;
 use links::Around;
 use pause::Waking;
 
@@ -102,6 +104,8 @@ pub struct Repairer {
     pub monitor: Arc<Monitor>,
     /// What proofs cost.
     pub checking: Arc<Checking>,
+    /// What the daemon's connections move.
+    pub traffic: Arc<Traffic>,
     /// Its clocks.
     pub clock: Clock,
     /// How it is done.
@@ -117,6 +121,8 @@ struct Found {
     due: Vec<Repair>,
     /// What could be given back, if more is held than is lent.
     burdens: Vec<Burden>,
+    /// How all checkpoints are.
+    census: Census,
     /// Clocks of the hosts that answered, Unix seconds.
     clocks: BTreeMap<OwnerId, u64>,
     /// Whose checkpoints are held here.
@@ -138,7 +144,10 @@ impl Repairer {
             if !matches!(self.monitor.stance(), Stance::Open) {
                 continue;
             }
-            match self.round(&mut caretaker, &mut budget).await {
+            let round = self.round(&mut caretaker, &mut budget).await;
+            let opened = self.links.connections();
+            self.traffic.opened(&opened, self.clock.unix_seconds());
+            match round {
                 Ok(rebuilt) if rebuilt > 0 => info!(rebuilt, "repaired"),
                 Ok(_) => debug!("looked after what is held"),
                 Err(why) => warn!(%why, "not looked after what is held"),
@@ -165,6 +174,7 @@ impl Repairer {
         budget: &mut Budget,
     ) -> Result<usize, RepairError> {
         if self.store.held_count() == 0 {
+            self.checking.count_all(Census::default());
             return Ok(0);
         }
         let grid = self.members.grid();
@@ -173,6 +183,7 @@ impl Repairer {
         let around = self.links.around(&grid, &self.identity, troubled).await?;
         self.fill(budget);
         let found = self.look_at_all(&around, caretaker, budget).await;
+        self.checking.count_all(found.census);
         self.end_leases(found.clocks.into_values().collect()).await;
         self.hear_voids(&around, &found.owners).await;
         caretaker.retain(|key| self.store.is_held(*key));
@@ -229,6 +240,9 @@ impl Repairer {
             let situations = self
                 .check(around, caretaker, &look, Some(&mut *budget))
                 .await;
+            for situation in &situations {
+                found.census.enter(self.own(), situation);
+            }
             let due = self.due(around, caretaker, &situations, &look.answering);
             found.due.extend(due);
             found.due.sort_by_key(Repair::order);

@@ -47,6 +47,13 @@ impl Auditing {
         state.changed = true;
     }
 
+    /// Checks that failed since this time, Unix seconds, as far as they are remembered.
+    pub fn failed_since(&self, time: u64) -> u64 {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let lately = state.audits.failures().filter(|one| one.at >= time);
+        lately.count() as u64
+    }
+
     /// Writes down what is new. Waits for the disk.
     pub fn write(&self) {
         let audits = {

@@ -7,6 +7,7 @@
 pub mod auditing;
 mod blocks;
 mod buffers;
+mod census;
 pub mod lines;
 mod lists;
 mod peers;
@@ -40,6 +41,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tracing::{debug, error, info, warn};
 
+use crate::accounts::Accounts;
 use crate::checking::Checking;
 use crate::config::{CONNECTION_WINDOW, MemoryPlan, WRITER_WINDOW};
 use crate::core::Millis;
@@ -48,6 +50,7 @@ use crate::core::places::Who;
 use crate::monitor::Monitor;
 use crate::monitor::stance::Stance;
 use crate::shards::{Store, StoreError};
+use crate::traffic::Traffic;
 
 use auditing::Auditing;
 use buffers::Buffers;
@@ -114,6 +117,10 @@ pub struct HostParts {
     pub auditing: Arc<Auditing>,
     /// What proofs cost.
     pub checking: Arc<Checking>,
+    /// Names of submitters.
+    pub accounts: Arc<Accounts>,
+    /// What connections move.
+    pub traffic: Arc<Traffic>,
     /// Its key.
     pub id: OwnerId,
     /// Its name in answers.
@@ -150,6 +157,8 @@ pub struct Host {
     sending: Pace,
     auditing: Arc<Auditing>,
     checking: Arc<Checking>,
+    accounts: Arc<Accounts>,
+    traffic: Arc<Traffic>,
     stopping: watch::Receiver<bool>,
     members: Members,
 }
@@ -162,6 +171,8 @@ impl Host {
             monitor,
             auditing,
             checking,
+            accounts,
+            traffic,
             id,
             name,
             clock,
@@ -185,6 +196,8 @@ impl Host {
             sending: Pace::default(),
             auditing,
             checking,
+            accounts,
+            traffic,
             stopping,
             members,
         }
@@ -201,6 +214,7 @@ impl Host {
 pub async fn connection(host: Arc<Host>, connection: Connection, peer: Peer, members: Members) {
     let from = connection.remote_address();
     let peer = Arc::new(peer);
+    host.traffic.serve(&connection);
     let mut gone = std::pin::pin!(members.until_gone(&peer));
     debug!(%from, peer = peer.name, id = %peer.id, "connected");
     let shared = Arc::new(Shared {
@@ -421,6 +435,7 @@ impl Exchange<'_> {
             Request::Voids { owners } => self.voids(&owners).await,
             Request::List { number } => self.list(number).await,
             Request::PutList { number, bytes } => self.put_list(number, bytes).await,
+            Request::Census => self.census().await,
             Request::Announce(_)
             | Request::Heartbeat { .. }
             | Request::Holds(_)
@@ -452,7 +467,7 @@ impl Exchange<'_> {
         };
         Err(Answer::Refused(Refusal {
             retry_after_ms: reason.retry_after_s.saturating_mul(1000),
-            ..Refusal::new(Code::Busy, format!("the host {what}: {}", reason.why))
+            ..Refusal::new(Code::Busy, format!("the host {what}: {}", reason.what))
         }))
     }
 
@@ -492,6 +507,7 @@ impl Exchange<'_> {
         let _place = self.place(&self.host.changes, "small changes").await?;
         let (store, owner) = (Arc::clone(&self.host.store), self.peer.account());
         let checkpoint = blocking(move || store.commit(owner, manifest)).await?;
+        self.host.accounts.enter(owner, &self.peer.name);
         info!(peer = self.peer.name, %checkpoint, "committed");
         self.respond(&Response::Committed).await
     }

@@ -58,6 +58,7 @@ impl Rule {
     pub(crate) const fn of(request: &Request) -> Self {
         match request {
             Request::Status => donor("status", Asker::Member, Load::Question),
+            Request::Census => donor("census", ADMINS, Load::Question),
             Request::Claim(_) => donor("claim", SUBMITTERS, Load::Work),
             Request::PutShard(_) => donor("put", SUBMITTERS, Load::BringsBytes),
             Request::Commit { .. } => donor("commit", SUBMITTERS, Load::Work),
@@ -124,6 +125,9 @@ pub(crate) const NO_CERTIFICATE: &str = "show a certificate, or join";
 
 /// Those who save and restore.
 const SUBMITTERS: Asker = Asker::Roles(&[Role::Submitter]);
+
+/// Those who look after the grid: they hear counts, and read and change nothing.
+const ADMINS: Asker = Asker::Roles(&[Role::Admin]);
 
 /// Donors repair: they read ciphertext, and store what an owner signed.
 const DONORS: Asker = Asker::Roles(&[Role::Donor]);
@@ -255,6 +259,7 @@ mod tests {
             Request::Void { list: Vec::new() },
             Request::Voids { owners: Vec::new() },
             Request::Status,
+            Request::Census,
         ]
         .into_iter()
         .chain(requests_to_both())
@@ -318,7 +323,8 @@ mod tests {
         ];
         assert_eq!(by(&[Role::Donor]), donor);
         let of_all = ["status", "list", "put list"];
-        assert_eq!(by(&[Role::Admin, Role::Registry]), of_all);
+        assert_eq!(by(&[Role::Admin]), ["status", "census", "list", "put list"]);
+        assert_eq!(by(&[Role::Registry]), of_all);
         assert_eq!(by(&[]), of_all);
         assert!(allowed(Server::Donor, None, &asked).is_empty());
     }

@@ -223,6 +223,7 @@ impl Scope {
             | Request::Holds(_)
             | Request::Members { .. }
             | Request::Holders { .. }
+            | Request::Census
             | Request::Join(_) => Err(not_for_this()),
         };
         permit.map_err(Answer::Refused)

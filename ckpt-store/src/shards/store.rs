@@ -202,6 +202,11 @@ impl Store {
         }
     }
 
+    /// Who has how many bytes here, stored and promised.
+    pub fn owners(&self) -> Vec<(OwnerId, u64)> {
+        self.catalog().ledger().owners().collect()
+    }
+
     /// The shards of committed checkpoints that are `wanted`, with their owners.
     pub fn held_keys(&self, wanted: impl Fn(Key, ShardIndex) -> bool) -> Vec<(Key, ShardIndex)> {
         let catalog = self.catalog();

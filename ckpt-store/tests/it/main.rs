@@ -16,4 +16,5 @@ mod requests;
 #[path = "../../src/shards/sample.rs"]
 mod sample;
 mod shares;
+mod standing;
 mod unkind;

@@ -6,6 +6,7 @@ use placement::state::{AvailabilityState, ModelState, StorageState};
 use placement::{AvailabilityBitmap, SurvivalCurve};
 use serde::{Deserialize, Serialize};
 
+use super::Withheld;
 use super::parts::{Extensible, Parts};
 
 /// Most steps of an announced survival curve.
@@ -62,6 +63,8 @@ pub struct Announced {
     pub guest_state: AvailabilityState,
     /// Seconds after which new shards may be welcome again; 0 when they are now.
     pub refuses_for_s: u32,
+    /// Why they are not, when it says so.
+    pub withheld: Option<Withheld>,
     /// Bytes per second that it says it can take.
     pub receives_bytes_per_s: Option<u64>,
     /// Probability that it stays reachable.
@@ -110,7 +113,7 @@ impl Announced {
             guest,
             presence_bitmap: self.presence_bitmap.to_bytes(),
             guest_bitmap: self.guest_bitmap.to_bytes(),
-            parts: Parts::default(),
+            parts: Withheld::to_parts(self.withheld),
         }
     }
 }
@@ -126,6 +129,7 @@ impl Announcement {
             storage_state: state(self.storage_state)?,
             guest_state: state(self.guest_state)?,
             refuses_for_s: self.refuses_for_s,
+            withheld: Withheld::in_parts(&self.parts),
             receives_bytes_per_s: Some(self.receives_bytes_per_s).filter(|rate| *rate > 0),
             presence: curve(self.curve_step_s, &self.presence)?,
             guest: curve(self.curve_step_s, &self.guest)?,
@@ -172,6 +176,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::wire::WireVersion;
     use crate::wire::limits::FRAME_BYTES_MAX;
     use crate::wire::message::{Message, Response};
 
@@ -182,6 +187,7 @@ mod tests {
             storage_state: StorageState::Limited,
             guest_state: AvailabilityState::Thrashing,
             refuses_for_s: 60,
+            withheld: None,
             receives_bytes_per_s: Some(12_500_000),
             presence: SurvivalCurve::exponential(step, 120, 1e-5),
             guest: SurvivalCurve::exponential(step, 120, 1e-4),
@@ -207,6 +213,25 @@ mod tests {
         received.presence = sent.presence.clone();
         received.guest = sent.guest.clone();
         assert_eq!(received, sent);
+    }
+
+    #[test]
+    fn why_shards_are_refused_arrives_in_the_second_version_only() {
+        let sent = Announced {
+            withheld: Some(Withheld::Paused),
+            ..announced()
+        };
+        let received = |version| {
+            let response = Response::Announcement(sent.to_wire());
+            let frame = response.for_wire(version).to_frame().unwrap();
+            let response = Response::from_frame(&frame).unwrap().from_wire();
+            let Response::Announcement(wire) = response else {
+                panic!("another response");
+            };
+            wire.check().unwrap().withheld
+        };
+        assert_eq!(received(WireVersion::Two), Some(Withheld::Paused));
+        assert_eq!(received(WireVersion::One), None);
     }
 
     #[test]

@@ -42,6 +42,9 @@ pub const NOTICES_ASKED_MAX: usize = 512;
 /// Most owners in one `Voids`.
 pub const VOIDS_ASKED_MAX: usize = 64;
 
+/// Most owners in one `Census`.
+pub const CENSUS_OWNERS_MAX: usize = 256;
+
 /// Most notices of one job in the answer to one `Notices`.
 pub const NOTICES_PER_JOB_MAX: usize = 4;
 

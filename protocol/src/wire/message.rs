@@ -168,6 +168,8 @@ pub enum Request {
         /// Its length, at most [`super::limits::LIST_BYTES_MAX`].
         bytes: u32,
     },
+    /// What do you count? Asked by an admin.
+    Census,
 }
 
 impl Request {
@@ -203,7 +205,8 @@ impl Request {
             | Self::Void { .. }
             | Self::Voids { .. }
             | Self::List { .. }
-            | Self::PutList { .. } => WireVersion::Two,
+            | Self::PutList { .. }
+            | Self::Census => WireVersion::Two,
         }
     }
 
@@ -376,6 +379,8 @@ pub enum Response {
         /// How many bytes follow, at most [`super::limits::LIST_BYTES_MAX`]; 0 for none.
         bytes: u32,
     },
+    /// What the host counts.
+    Census(Box<HostCensus>),
 }
 
 impl Response {
@@ -621,6 +626,55 @@ impl Extensible for HostStatus {
     fn parts_mut(&mut self) -> &mut Parts {
         &mut self.parts
     }
+}
+
+/// What a host counts, for an admin: no ids of checkpoints, no jobs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostCensus {
+    /// Its clock, Unix seconds.
+    pub clock: u64,
+    /// Version of its software.
+    pub software: String,
+    /// Bytes that it lends.
+    pub capacity_bytes: u64,
+    /// Bytes that are taken or promised.
+    pub used_bytes: u64,
+    /// Bytes that can still be stored.
+    pub free_bytes: u64,
+    /// What it does for others: 0 all that it is asked, 1 no new shards and slow reads, 2 nothing.
+    pub stance: u8,
+    /// Why not all: a number as in part 1 of an announcement; 0 when it gives no reason.
+    pub withheld: u8,
+    /// Seconds after which new shards may be welcome again; 0 when they are now.
+    pub refuses_for_s: u32,
+    /// When it had last gone through all that it holds, Unix seconds; 0 when not since its start.
+    pub counted_at: u64,
+    /// Of the checkpoints that it counts, those that can lose 0, 1, 2, ... of the shards that were
+    /// proved; at most 33 numbers.
+    pub can_lose: Vec<u64>,
+    /// Those of which fewer shards were proved than it takes to restore them.
+    pub too_few: u64,
+    /// Those of which fewer shards were proved than they were saved with.
+    pub below: u64,
+    /// Of these, those of which further shards are claimed that nobody was asked to prove yet.
+    pub unchecked: u64,
+    /// Checks by submitters that failed here in the last seven days, at most 50.
+    pub failed_checks: u64,
+    /// Proofs that other hosts could not give to it.
+    pub failed_proofs: u64,
+    /// Who uses how much here: at most [`super::limits::CENSUS_OWNERS_MAX`], the largest.
+    pub owners: Vec<OwnerUse>,
+}
+
+/// What one submitter uses on a host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnerUse {
+    /// First 8 hexadecimal digits of the public key.
+    pub key: String,
+    /// Name, as in the certificate; empty when the host has not seen it.
+    pub name: String,
+    /// Bytes that are taken or promised.
+    pub used_bytes: u64,
 }
 
 /// Acknowledgement of a shard.

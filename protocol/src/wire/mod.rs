@@ -15,9 +15,11 @@ pub mod limits;
 pub mod message;
 pub mod parts;
 mod version;
+mod withheld;
 
 #[cfg(test)]
 mod tests;
 
 pub use code::Code;
 pub use version::WireVersion;
+pub use withheld::{WITHHELD_PART, Withheld};

@@ -8,11 +8,11 @@ use proptest::prelude::*;
 use serde_bytes::ByteBuf;
 
 use super::announcement::Announcement;
-use super::limits::TEXT_BYTES_MAX;
+use super::limits::{CENSUS_OWNERS_MAX, TEXT_BYTES_MAX};
 use super::message::{
-    Audit, AuditFault, Claim, HeldTag, HoldsPage, HostStatus, JoinRequest, Joined, MemberRecord,
-    Message, Presence, PutEnd, PutRebuilt, PutShard, Record, Refusal, Request, Response, ShardName,
-    StoredShard,
+    Audit, AuditFault, Claim, HeldTag, HoldsPage, HostCensus, HostStatus, JoinRequest, Joined,
+    MemberRecord, Message, OwnerUse, Presence, PutEnd, PutRebuilt, PutShard, Record, Refusal,
+    Request, Response, ShardName, StoredShard,
 };
 use super::parts::{Extended, Parts};
 use super::{Code, WireVersion};
@@ -295,6 +295,49 @@ fn what_is_said_of_job_keys_is_as_it_was() {
 }
 
 #[test]
+fn what_hosts_count_is_as_it_was() {
+    check(&Request::Census, "1e");
+    let census = HostCensus {
+        clock: 1,
+        software: "v".into(),
+        capacity_bytes: 2,
+        used_bytes: 3,
+        free_bytes: 4,
+        stance: 1,
+        withheld: 8,
+        refuses_for_s: 60,
+        counted_at: 5,
+        can_lose: vec![6, 7],
+        too_few: 8,
+        below: 9,
+        unchecked: 10,
+        failed_checks: 11,
+        failed_proofs: 12,
+        owners: vec![OwnerUse {
+            key: "k".into(),
+            name: String::new(),
+            used_bytes: 13,
+        }],
+    };
+    check(
+        &Response::Census(Box::new(census)),
+        "1b 01 0176 02 03 04 01 08 3c 05 020607 08 09 0a 0b 0c 01 016b 00 0d",
+    );
+    // The longest that can be said fits into a frame.
+    let owner = OwnerUse {
+        key: "01234567".into(),
+        name: "n".repeat(crate::identity::NAME_BYTES_MAX),
+        used_bytes: u64::MAX,
+    };
+    let longest = HostCensus {
+        can_lose: vec![u64::MAX; 33],
+        owners: vec![owner; CENSUS_OWNERS_MAX],
+        ..HostCensus::default()
+    };
+    assert!(Response::Census(Box::new(longest)).to_frame().is_ok());
+}
+
+#[test]
 fn parts_follow_in_the_second_version_and_are_left_out_in_the_first() {
     const PARTS: &str = "02 01 01cc fb2c01 00";
     let presence = Presence {
@@ -393,8 +436,8 @@ fn codes_have_the_numbers_that_they_had() {
 
 #[test]
 fn unknown_messages_are_refused() {
-    assert!(Request::from_frame(&[28]).is_err());
-    assert!(Response::from_frame(&[26]).is_err());
+    assert!(Request::from_frame(&[31]).is_err());
+    assert!(Response::from_frame(&[28]).is_err());
 }
 
 #[test]

@@ -1,0 +1,136 @@
+//! `accounts.json` in the data directory: names of the submitters who store shards here, as their
+//! certificates say. Shown to the owner of the machine and to admins; nothing is decided by it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use codec::OwnerId;
+use tracing::warn;
+
+/// Names that are remembered; beyond, one that is forgotten is learnt again when its owner comes.
+const NAMES_MAX: usize = 4096;
+
+/// Larger than any such file.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// What follows the name of an owner in the name of who acts with a job key.
+const JOB_KEY_SUFFIX: &str = "/job-key";
+
+/// Names by public key.
+pub type Names = BTreeMap<OwnerId, String>;
+
+/// Remembers the names of submitters.
+#[derive(Debug)]
+pub struct Accounts {
+    data: PathBuf,
+    state: Mutex<(Names, bool)>,
+}
+
+impl Accounts {
+    /// Reads what is in the data directory. A file that can't be read counts as empty, with a line in
+    /// the log.
+    pub fn open(data: PathBuf) -> Self {
+        let names = load(&data).unwrap_or_else(|cause| {
+            warn!(%cause, file = %path(&data).display(), "starting without it");
+            Names::new()
+        });
+        Self {
+            data,
+            state: Mutex::new((names, false)),
+        }
+    }
+
+    /// A submitter stores something; `name` is what the certificate says.
+    pub fn enter(&self, owner: OwnerId, name: &str) {
+        let name = name.strip_suffix(JOB_KEY_SUFFIX).unwrap_or(name);
+        let (names, is_changed) = &mut *self.lock();
+        if names.get(&owner).is_some_and(|known| known == name) {
+            return;
+        }
+        if names.len() >= NAMES_MAX {
+            names.pop_first();
+        }
+        names.insert(owner, name.to_owned());
+        *is_changed = true;
+    }
+
+    /// The name of a submitter, if it is known.
+    pub fn name(&self, owner: &OwnerId) -> Option<String> {
+        self.lock().0.get(owner).cloned()
+    }
+
+    /// Writes down what is new. Waits for the disk.
+    pub fn write(&self) {
+        let names = {
+            let (names, is_changed) = &mut *self.lock();
+            if !std::mem::take(is_changed) {
+                return;
+            }
+            names.clone()
+        };
+        if let Err(cause) = save(&self.data, &names) {
+            warn!(%cause, "names of submitters are not kept");
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (Names, bool)> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn path(data: &Path) -> PathBuf {
+    data.join("accounts.json")
+}
+
+/// Reads the file; no names are known when there is none.
+///
+/// # Errors
+/// When it can't be read. Entries that make no sense are left out.
+pub fn load(data: &Path) -> io::Result<Names> {
+    let path = path(data);
+    match fs::metadata(&path) {
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(Names::new()),
+        Err(cause) => return Err(cause),
+        Ok(found) if found.len() > FILE_BYTES_MAX => {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "too large"));
+        }
+        Ok(_) => {}
+    }
+    let text: BTreeMap<String, String> = serde_json::from_slice(&fs::read(&path)?)?;
+    let names = text
+        .into_iter()
+        .filter_map(|(key, name)| Some((OwnerId::from_hex(&key)?, name)));
+    Ok(names.take(NAMES_MAX).collect())
+}
+
+fn save(data: &Path, names: &Names) -> io::Result<()> {
+    let text: BTreeMap<String, &String> =
+        names.iter().map(|(key, name)| (key.hex(), name)).collect();
+    let mut file = tempfile::NamedTempFile::new_in(data)?;
+    file.write_all(&serde_json::to_vec(&text)?)?;
+    file.as_file().sync_data()?;
+    file.persist(path(data)).map_err(|persist| persist.error)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_back_without_the_mark_of_a_job_key() {
+        let dir = tempfile::tempdir().unwrap();
+        let accounts = Accounts::open(dir.path().to_owned());
+        accounts.enter(OwnerId([1; 32]), "ada/job-key");
+        accounts.enter(OwnerId([2; 32]), "bob");
+        accounts.write();
+        let names = load(dir.path()).unwrap();
+        assert_eq!(names[&OwnerId([1; 32])], "ada");
+        let again = Accounts::open(dir.path().to_owned());
+        assert_eq!(again.name(&OwnerId([2; 32])).as_deref(), Some("bob"));
+        assert_eq!(again.name(&OwnerId([3; 32])), None);
+    }
+}

@@ -1,0 +1,282 @@
+//! What the machine's owner asks and says: how much is lent to whom, what was moved, whether the daemon
+//! stands back; pause and resume.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use codec::OwnerId;
+use serde::Serialize;
+
+use super::{inspect, size};
+use crate::accounts;
+use crate::core::traffic::{Days, Moved, TransferLimit};
+use crate::monitor::pause::Pause;
+use crate::monitor::preferences;
+use crate::standing::Standing;
+use crate::traffic;
+
+/// Submitters that are named in a line; `--json` has all.
+const NAMED_MAX: usize = 5;
+
+/// Age from which on what the daemon wrote of itself says nothing of now, seconds.
+const STALE_S: u64 = 180;
+
+/// What one submitter has here.
+#[derive(Debug, Serialize)]
+pub(super) struct LentTo {
+    /// Public key.
+    key: String,
+    /// Name, as in the certificate, once the submitter was here.
+    name: Option<String>,
+    /// Bytes of files.
+    bytes: u64,
+}
+
+impl LentTo {
+    /// Who has how much, the most first.
+    pub(super) fn all(data: &Path, bytes: &BTreeMap<OwnerId, u64>) -> Result<Vec<Self>> {
+        let names = accounts::load(data).context("accounts.json")?;
+        let mut all: Vec<Self> = bytes
+            .iter()
+            .map(|(owner, bytes)| Self {
+                key: owner.hex(),
+                name: names.get(owner).cloned(),
+                bytes: *bytes,
+            })
+            .collect();
+        all.sort_by_key(|one| std::cmp::Reverse(one.bytes));
+        Ok(all)
+    }
+
+    fn text(&self) -> String {
+        let name = self.name.as_deref().unwrap_or(&self.key[..8]);
+        let name: String = name.escape_debug().collect();
+        format!("{name} ({})", size::format(self.bytes))
+    }
+}
+
+/// What was moved.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct MovedText {
+    /// To here in this calendar month (UTC).
+    month_received_bytes: u64,
+    /// From here in this calendar month.
+    month_sent_bytes: u64,
+    /// The owner's limit on both together, if there is one.
+    limit: Option<LimitText>,
+}
+
+/// An owner's limit, and how much of it is used.
+#[derive(Debug, Serialize)]
+struct LimitText {
+    bytes: u64,
+    days: u32,
+    used_bytes: u64,
+}
+
+impl MovedText {
+    pub(super) fn read(data: &Path, now: u64) -> Result<Self> {
+        let days = traffic::load(data).context("traffic.json")?;
+        let limit = preferences::load(data).ok();
+        let limit = limit.and_then(|settings| settings.transfers);
+        Ok(Self::of(&days, limit, now))
+    }
+
+    fn of(days: &Days, limit: Option<TransferLimit>, now: u64) -> Self {
+        let Moved { received, sent } = days.since(first_of_month(now));
+        Self {
+            month_received_bytes: received,
+            month_sent_bytes: sent,
+            limit: limit.map(|limit| LimitText {
+                bytes: limit.bytes,
+                days: limit.days,
+                used_bytes: days.within(now, limit.days).both(),
+            }),
+        }
+    }
+
+    pub(super) fn print(&self, out: &mut impl Write) -> Result<()> {
+        write!(
+            out,
+            "moved this month: {} sent, {} received",
+            size::format(self.month_sent_bytes),
+            size::format(self.month_received_bytes)
+        )?;
+        if let Some(limit) = &self.limit {
+            write!(
+                out,
+                "; {} of {} in {} days",
+                size::format(limit.used_bytes),
+                size::format(limit.bytes),
+                limit.days
+            )?;
+        }
+        Ok(writeln!(out)?)
+    }
+}
+
+/// The first day of the month, as days since 1970.
+fn first_of_month(now: u64) -> u64 {
+    let today = now / 86_400;
+    let time = i64::try_from(now).ok();
+    let time = time.and_then(|now| jiff::Timestamp::from_second(now).ok());
+    let day = time.map_or(1, |time| {
+        time.to_zoned(jiff::tz::TimeZone::UTC).day().unsigned_abs()
+    });
+    today.saturating_sub(u64::from(day).saturating_sub(1))
+}
+
+/// `2026-11-22 14:02` in the machine's time zone.
+fn local_time(at: u64) -> String {
+    let time = i64::try_from(at).ok();
+    let time = time.and_then(|at| jiff::Timestamp::from_second(at).ok());
+    time.map_or_else(
+        || format!("{at} s after 1970"),
+        |time| {
+            let local = time.to_zoned(jiff::tz::TimeZone::system());
+            local.strftime("%Y-%m-%d %H:%M").to_string()
+        },
+    )
+}
+
+/// Says what the daemon does for others; of one that does not run, only how it is paused.
+pub(super) fn print_standing(
+    standing: Option<&Standing>,
+    pause: Pause,
+    runs: bool,
+    now: u64,
+    out: &mut impl Write,
+) -> Result<()> {
+    let current = standing.filter(|one| runs && now.saturating_sub(one.at) < STALE_S);
+    match current {
+        Some(one) => {
+            let program = one.program.as_ref();
+            let program =
+                program.map_or(String::new(), |name| format!(" ({})", name.escape_debug()));
+            let why = one.why.as_ref();
+            let why = why.map_or(String::new(), |why| format!(": {why}{program}"));
+            let until = one.until.map_or(String::new(), |until| {
+                format!(", until {}", local_time(until))
+            });
+            writeln!(
+                out,
+                "{} since {}{why}{until}",
+                one.stance,
+                local_time(one.since)
+            )?;
+        }
+        None => match pause {
+            Pause::No => {}
+            Pause::Until(until) if until <= now => {}
+            Pause::Until(until) => writeln!(out, "paused until {}", local_time(until))?,
+            Pause::Endless => writeln!(out, "paused until `ckpt-store resume`")?,
+        },
+    }
+    if let Some(error) = current.and_then(|one| one.preferences_error.as_ref()) {
+        let line: Vec<&str> = error.split_whitespace().collect();
+        writeln!(out, "NOT IN FORCE preferences.toml: {}", line.join(" "))?;
+    }
+    Ok(())
+}
+
+/// Says how much is lent, and to whom.
+pub(super) fn print_lent(
+    standing: Option<&Standing>,
+    lent: &[LentTo],
+    bytes: u64,
+    out: &mut impl Write,
+) -> Result<()> {
+    match standing {
+        Some(one) => write!(
+            out,
+            "lent: {} of {}",
+            size::format(one.used_bytes),
+            size::format(one.capacity_bytes)
+        )?,
+        None => write!(out, "lent: {}", size::format(bytes))?,
+    }
+    let named: Vec<String> = lent.iter().take(NAMED_MAX).map(LentTo::text).collect();
+    match lent.len() {
+        0 => write!(out, ", to nobody")?,
+        n if n > NAMED_MAX => write!(
+            out,
+            ", to {} and {} others",
+            named.join(", "),
+            n - NAMED_MAX
+        )?,
+        _ => write!(out, ", to {}", list(&named))?,
+    }
+    Ok(writeln!(out)?)
+}
+
+/// `a`, `a and b`, `a, b and c`.
+fn list(names: &[String]) -> String {
+    match names.split_last() {
+        Some((last, others)) if !others.is_empty() => format!("{} and {last}", others.join(", ")),
+        Some((last, _)) => last.clone(),
+        None => String::new(),
+    }
+}
+
+/// Has the daemon take no shards for a time, or until it is resumed.
+pub(super) fn pause(data: &Path, time: Option<Duration>) -> Result<ExitCode> {
+    let runs = inspect::running(data)?.is_some();
+    let pause = time.map_or(Pause::Endless, |time| {
+        Pause::Until(inspect::now().saturating_add(time.as_secs()))
+    });
+    let failed = || format!("writing {}/pause", data.display());
+    pause.write(data).with_context(failed)?;
+    let until = match pause {
+        Pause::Until(until) => format!("until {}", local_time(until)),
+        _ => "until `ckpt-store resume`".to_owned(),
+    };
+    let then = match runs {
+        true => "the daemon stands back within seconds",
+        false => "no daemon runs; the next one stands back",
+    };
+    writeln!(std::io::stdout(), "paused {until}; {then}")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Ends a pause.
+pub(super) fn resume(data: &Path) -> Result<ExitCode> {
+    // For its error when there is no such directory.
+    inspect::running(data)?;
+    let was = Pause::read(data);
+    let failed = || format!("removing {}/pause", data.display());
+    Pause::No.write(data).with_context(failed)?;
+    let said = match was {
+        Pause::No => "was not paused",
+        _ => "resumed",
+    };
+    writeln!(std::io::stdout(), "{said}")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_month_begins_with_its_first_day() {
+        // 2026-11-22 08:00 UTC.
+        let now = 1_795_334_400;
+        assert_eq!(first_of_month(now), now / 86_400 - 21);
+        let first = (now / 86_400 - 21) * 86_400;
+        assert_eq!(first_of_month(first), first / 86_400);
+        assert_eq!(first_of_month(first - 1), first / 86_400 - 31);
+    }
+
+    #[test]
+    fn names_are_listed_as_people_do() {
+        let names = ["a", "b", "c"].map(str::to_owned);
+        assert_eq!(list(&names[..0]), "");
+        assert_eq!(list(&names[..1]), "a");
+        assert_eq!(list(&names[..2]), "a and b");
+        assert_eq!(list(&names), "a, b and c");
+    }
+}

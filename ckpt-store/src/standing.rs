@@ -1,0 +1,175 @@
+//! `standing.json` in the data directory: what the daemon does for others now, and why not more; for
+//! `ckpt-store status`, which asks no daemon.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::monitor::stance::Stance;
+use crate::shards::Usage;
+
+/// Larger than any such file.
+const FILE_BYTES_MAX: u64 = 1 << 16;
+
+/// How often it is written at least while the daemon runs, in seconds.
+pub const PERIOD_S: u64 = 60;
+
+/// What the daemon does for others.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Standing {
+    /// When this was written, Unix seconds.
+    pub at: u64,
+    /// `open`, `standing back` or `closed`.
+    pub stance: String,
+    /// Since when, Unix seconds.
+    pub since: u64,
+    /// Why it is not open.
+    pub why: Option<String>,
+    /// The program for which the owner wants the machine alone, while it runs.
+    pub program: Option<String>,
+    /// When it will be open again, as far as that is known, Unix seconds.
+    pub until: Option<u64>,
+    /// Bytes that are lent.
+    pub capacity_bytes: u64,
+    /// Bytes that are taken or promised.
+    pub used_bytes: u64,
+    /// Bytes that can still be stored.
+    pub free_bytes: u64,
+    /// Why `preferences.toml` as it is now is not in force.
+    pub preferences_error: Option<String>,
+}
+
+/// What the monitor knows of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Posture {
+    /// What the host does for others.
+    pub stance: Stance,
+    /// Since when, Unix seconds.
+    pub since: u64,
+    /// When it will be open again, as far as that is known, Unix seconds.
+    pub until: Option<u64>,
+    /// The program for which the owner wants the machine alone.
+    pub program: Option<String>,
+    /// Why the preferences as they are now are not in force.
+    pub preferences_error: Option<String>,
+}
+
+impl Standing {
+    /// What is to be written at `at`, Unix seconds.
+    pub fn of(posture: Posture, usage: &Usage, at: u64) -> Self {
+        let (stance, why) = match posture.stance {
+            Stance::Open => ("open", None),
+            Stance::StandBack(reason) => ("standing back", Some(reason.what)),
+            Stance::Closed(reason) => ("closed", Some(reason.what)),
+        };
+        Self {
+            at,
+            stance: stance.to_owned(),
+            since: posture.since,
+            why: why.map(|why| why.to_string()),
+            program: posture.program,
+            until: posture.until,
+            capacity_bytes: usage.capacity_bytes,
+            used_bytes: usage.used_bytes,
+            free_bytes: usage.free_bytes,
+            preferences_error: posture.preferences_error,
+        }
+    }
+
+    /// Whether this has to replace what was written before.
+    pub fn is_news(&self, before: Option<&Self>) -> bool {
+        let Some(before) = before else {
+            return true;
+        };
+        let essence = |one: &Self| {
+            (
+                one.stance.clone(),
+                one.since,
+                one.why.clone(),
+                one.program.clone(),
+                one.preferences_error.clone(),
+                one.capacity_bytes,
+            )
+        };
+        self.at.abs_diff(before.at) >= PERIOD_S || essence(self) != essence(before)
+    }
+
+    /// Writes the file, in one step.
+    ///
+    /// # Errors
+    /// When it can't be written.
+    pub fn save(&self, data: &Path) -> io::Result<()> {
+        let mut file = tempfile::NamedTempFile::new_in(data)?;
+        file.write_all(&serde_json::to_vec(self)?)?;
+        // Not synced: it is of no use after a crash.
+        file.persist(path(data)).map_err(|persist| persist.error)?;
+        Ok(())
+    }
+}
+
+fn path(data: &Path) -> PathBuf {
+    data.join("standing.json")
+}
+
+/// Reads the file; `None` when there is none.
+///
+/// # Errors
+/// When it can't be read.
+pub fn load(data: &Path) -> io::Result<Option<Standing>> {
+    let path = path(data);
+    match fs::metadata(&path) {
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(cause) => Err(cause),
+        Ok(found) if found.len() > FILE_BYTES_MAX => {
+            Err(io::Error::new(io::ErrorKind::InvalidData, "too large"))
+        }
+        Ok(_) => Ok(Some(serde_json::from_slice(&fs::read(&path)?)?)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::wire::Withheld;
+
+    use super::*;
+    use crate::core::catalog::Counts;
+    use crate::monitor::stance::Reason;
+
+    fn standing(stance: Stance, at: u64) -> Standing {
+        let posture = Posture {
+            stance,
+            since: 5,
+            until: None,
+            program: None,
+            preferences_error: None,
+        };
+        let usage = Usage {
+            capacity_bytes: 3,
+            used_bytes: 2,
+            free_bytes: 1,
+            counts: Counts::default(),
+        };
+        Standing::of(posture, &usage, at)
+    }
+
+    #[test]
+    fn what_changed_is_written_at_once_and_the_rest_once_a_minute() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(load(dir.path()).unwrap(), None);
+        let open = standing(Stance::Open, 100);
+        assert!(open.is_news(None));
+        open.save(dir.path()).unwrap();
+        assert_eq!(load(dir.path()).unwrap(), Some(open.clone()));
+        assert!(!standing(Stance::Open, 159).is_news(Some(&open)));
+        assert!(standing(Stance::Open, 160).is_news(Some(&open)));
+        let paused = Stance::StandBack(Reason {
+            what: Withheld::Paused,
+            retry_after_s: 9,
+        });
+        let paused = standing(paused, 101);
+        assert!(paused.is_news(Some(&open)));
+        assert_eq!(paused.why.as_deref(), Some("its owner has paused it"));
+    }
+}

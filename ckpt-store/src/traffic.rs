@@ -1,0 +1,229 @@
+//! Counts the bytes of the daemon's connections, and keeps the sums of days in `traffic.json` in the data
+//! directory.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use quinn::Connection;
+use serde::{Deserialize, Serialize};
+use tracing::warn;
+
+use crate::core::traffic::{Days, Moved};
+
+/// Larger than any such file.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// How often it is written at most.
+const WRITE_PERIOD: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct FileText {
+    days: Vec<DayText>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct DayText {
+    /// Days since 1970 (UTC).
+    day: u64,
+    received_bytes: u64,
+    sent_bytes: u64,
+}
+
+/// Counts what the daemon's connections move: all bytes of UDP datagrams.
+#[derive(Debug)]
+pub struct Traffic {
+    data: PathBuf,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    days: Days,
+    /// Connections that clients opened, and what they had moved when it was looked last.
+    served: Vec<(Connection, Moved)>,
+    /// The same of connections that the daemon opened, by number.
+    opened: BTreeMap<usize, Moved>,
+    is_changed: bool,
+    written: Option<Instant>,
+}
+
+impl Traffic {
+    /// Reads what is in the data directory. A file that can't be read counts as empty, with a line in
+    /// the log.
+    pub fn open(data: PathBuf) -> Self {
+        let days = load(&data).unwrap_or_else(|cause| {
+            warn!(%cause, file = %path(&data).display(), "starting without it");
+            Days::default()
+        });
+        Self {
+            data,
+            state: Mutex::new(State {
+                days,
+                served: Vec::new(),
+                opened: BTreeMap::new(),
+                is_changed: false,
+                written: None,
+            }),
+        }
+    }
+
+    /// Counts a connection of a client until it ends.
+    pub fn serve(&self, connection: &Connection) {
+        let begun = (connection.clone(), Moved::default());
+        self.lock().served.push(begun);
+    }
+
+    /// Counts what connections that the daemon opened have moved since this was called last with them.
+    /// Of those that are not among them any more nothing is remembered.
+    pub fn opened(&self, connections: &[Connection], now: u64) {
+        let mut state = self.lock();
+        let earlier = std::mem::take(&mut state.opened);
+        for connection in connections {
+            let (number, total) = (connection.stable_id(), moved_by(connection));
+            let before = earlier.get(&number).copied().unwrap_or_default();
+            state.enter(now, since(total, before));
+            state.opened.insert(number, total);
+        }
+    }
+
+    /// Sums up to `now`, Unix seconds.
+    pub fn days(&self, now: u64) -> Days {
+        let mut state = self.lock();
+        state.count(now);
+        state.days.clone()
+    }
+
+    /// Writes down what is new, at most once a minute unless it is the `last` time. Waits for the disk.
+    pub fn write(&self, now: u64, last: bool) {
+        let days = {
+            let mut state = self.lock();
+            state.count(now);
+            let is_early = state.written.is_some_and(|at| at.elapsed() < WRITE_PERIOD);
+            if !state.is_changed || (is_early && !last) {
+                return;
+            }
+            state.is_changed = false;
+            state.written = Some(Instant::now());
+            state.days.clone()
+        };
+        if let Err(cause) = save(&self.data, &days) {
+            warn!(%cause, "what was moved is not kept");
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn count(&mut self, now: u64) {
+        let mut more = Moved::default();
+        self.served.retain_mut(|(connection, before)| {
+            let has_ended = connection.close_reason().is_some();
+            let total = moved_by(connection);
+            more = more.and(since(total, *before));
+            *before = total;
+            !has_ended
+        });
+        self.enter(now, more);
+    }
+
+    fn enter(&mut self, now: u64, moved: Moved) {
+        if moved.both() > 0 {
+            self.days.enter(now, moved);
+            self.is_changed = true;
+        }
+    }
+}
+
+fn moved_by(connection: &Connection) -> Moved {
+    let stats = connection.stats();
+    Moved {
+        received: stats.udp_rx.bytes,
+        sent: stats.udp_tx.bytes,
+    }
+}
+
+const fn since(total: Moved, before: Moved) -> Moved {
+    Moved {
+        received: total.received.saturating_sub(before.received),
+        sent: total.sent.saturating_sub(before.sent),
+    }
+}
+
+fn path(data: &Path) -> PathBuf {
+    data.join("traffic.json")
+}
+
+/// Reads the file; nothing was moved when there is none.
+///
+/// # Errors
+/// When it can't be read.
+pub fn load(data: &Path) -> io::Result<Days> {
+    let path = path(data);
+    match fs::metadata(&path) {
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(Days::default()),
+        Err(cause) => return Err(cause),
+        Ok(found) if found.len() > FILE_BYTES_MAX => {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "too large"));
+        }
+        Ok(_) => {}
+    }
+    let text: FileText = serde_json::from_slice(&fs::read(&path)?)?;
+    let days = text.days.iter().map(|day| {
+        let moved = Moved {
+            received: day.received_bytes,
+            sent: day.sent_bytes,
+        };
+        (day.day, moved)
+    });
+    Ok(Days::of(days.collect()))
+}
+
+fn save(data: &Path, days: &Days) -> io::Result<()> {
+    let days = days.by_day().iter().map(|(day, moved)| DayText {
+        day: *day,
+        received_bytes: moved.received,
+        sent_bytes: moved.sent,
+    });
+    let text = FileText {
+        days: days.collect(),
+    };
+    let mut file = tempfile::NamedTempFile::new_in(data)?;
+    file.write_all(&serde_json::to_vec(&text)?)?;
+    // A crash may lose the latest counts, but leaves a file that can be read.
+    file.as_file().sync_data()?;
+    file.persist(path(data)).map_err(|persist| persist.error)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_moved_comes_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let traffic = Traffic::open(dir.path().to_owned());
+        let moved = Moved {
+            received: 5,
+            sent: 7,
+        };
+        traffic.lock().enter(86_400 * 3, moved);
+        traffic.write(86_400 * 3, false);
+        assert_eq!(load(dir.path()).unwrap().within(86_400 * 3, 1), moved);
+        // Soon afterwards only the last time.
+        traffic.lock().enter(86_400 * 3, moved);
+        traffic.write(86_400 * 3, false);
+        assert_eq!(load(dir.path()).unwrap().since(0), moved);
+        traffic.write(86_400 * 3, true);
+        assert_eq!(load(dir.path()).unwrap().since(0), moved.and(moved));
+        fs::write(path(dir.path()), "{").unwrap();
+        assert!(load(dir.path()).is_err());
+    }
+}
