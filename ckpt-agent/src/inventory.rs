@@ -166,6 +166,25 @@ impl Inventory {
         (newest_first, others)
     }
 
+    /// The checkpoints that stay when the newest one that can be restored is kept with all that were
+    /// saved within so many seconds before it, and the others; both newest first.
+    pub fn split_within<'a>(
+        &self,
+        keys: &Keys,
+        newest_first: Vec<&'a KnownCheckpoint>,
+        seconds: u64,
+    ) -> (Vec<&'a KnownCheckpoint>, Vec<&'a KnownCheckpoint>) {
+        let created = |known: &KnownCheckpoint| known.manifest.public().created;
+        let mut all = newest_first.iter();
+        let newest = all.find(|known| self.is_restorable(keys, known));
+        // Nothing can be restored now: nothing goes.
+        let newest = newest.map_or(0, |newest| created(newest));
+        let (stay, others): (Vec<_>, Vec<_>) = newest_first
+            .into_iter()
+            .partition(|known| created(known).saturating_add(seconds) >= newest);
+        (stay, others)
+    }
+
     /// Leaves out what the owner of a job deleted, and passes over what lies where all was deleted:
     /// what a host kept or brings back, or what was saved while nobody here knew of it.
     pub fn pass_over(&mut self, said: &Words) {

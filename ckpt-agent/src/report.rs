@@ -1,6 +1,7 @@
 //! What each command answers, and how it fails. Printed for people or as JSON by the command line;
 //! the fields are documented in `docs/json.md` and only ever added to.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use codec::{CheckpointId, JobId, Redundancy, Version};
@@ -17,7 +18,8 @@ pub enum ExitStatus {
     /// Wrong usage or configuration.
     Usage = 2,
     /// Done, but with less than the promised redundancy or with warnings, as was asked for, from an older
-    /// version than the newest that is known, or not heard by all hosts that hold shards.
+    /// version than the newest that is known, or not heard by all hosts that hold shards; or something
+    /// needs attention (`health`, `doctor`).
     Degraded = 3,
     /// No such job, version or checkpoint.
     NotFound = 4,
@@ -45,7 +47,7 @@ impl ExitStatus {
         (Self::Usage, "wrong usage or configuration"),
         (
             Self::Degraded,
-            "done with less redundancy, with warnings, from an older version, or not heard by all holders",
+            "done with less redundancy, with warnings, from an older version, or not heard by all holders; or needs attention",
         ),
         (Self::NotFound, "no such job, version or checkpoint"),
         (
@@ -331,6 +333,12 @@ pub struct ListedCheckpoint {
     /// Whether it was saved with a key that was replaced since; the versions of each key have numbers of
     /// their own.
     pub retired: bool,
+    /// Until when the job's checkpoints are kept, Unix seconds; for ever when not given.
+    pub kept_until: Option<u64>,
+    /// What `save --note` said.
+    pub note: Option<String>,
+    /// What `save --label` said, by key.
+    pub labels: BTreeMap<String, String>,
 }
 
 /// Answer of `ckpt show`.
@@ -489,6 +497,21 @@ pub struct GarbageItem {
 pub struct HostsReport {
     /// All hosts that there are: those of the list of the grid, and those that registries know.
     pub hosts: Vec<HostReport>,
+    /// These together.
+    pub summary: HostsSummary,
+}
+
+/// All hosts together.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct HostsSummary {
+    /// How many there are.
+    pub known: usize,
+    /// How many answer.
+    pub up: usize,
+    /// How many of these take shards now and have room.
+    pub take_shards: usize,
+    /// Bytes that those can still store.
+    pub free_bytes: u64,
 }
 
 /// How one host is.
@@ -534,10 +557,83 @@ pub struct HostReport {
     pub disk: Option<String>,
     /// Seconds for which it takes no new shards, as it says; 0 when it does.
     pub refuses_for_s: Option<u32>,
+    /// Why it takes none, as it says.
+    pub why: Option<String>,
     /// Share of the last 28 days in which it was there, as far as it knows.
     pub availability: Option<f64>,
     /// Probability that it stays there for ten hours, as it predicts.
     pub stays_10h: Option<f64>,
+}
+
+/// Answer of `ckpt doctor`.
+#[derive(Clone, Debug, Serialize)]
+pub struct DoctorReport {
+    /// What was found, in the order in which it was looked for.
+    pub findings: Vec<Finding>,
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, Serialize)]
+pub struct Finding {
+    /// What was looked at.
+    pub check: Check,
+    /// `good` or `bad`.
+    pub verdict: Verdict,
+    /// What was found.
+    pub what: String,
+    /// What helps, if it is bad.
+    pub remedy: Option<String>,
+}
+
+/// What `ckpt doctor` looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Check {
+    /// Where what is learnt of hosts is kept.
+    StateDirectory,
+    /// Free space.
+    Disk,
+    /// What the shell allows the program.
+    Limits,
+    /// The grid file.
+    GridFile,
+    /// Key, certificate, role.
+    Identity,
+    /// When certificates end.
+    Certificate,
+    /// The way to each host.
+    Network,
+    /// Clocks.
+    Clock,
+    /// Versions of the hosts' programs.
+    Programs,
+}
+
+impl Check {
+    /// Its name for people.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::StateDirectory => "state directory",
+            Self::Disk => "disk",
+            Self::Limits => "limits",
+            Self::GridFile => "grid file",
+            Self::Identity => "identity",
+            Self::Certificate => "certificate",
+            Self::Network => "network",
+            Self::Clock => "clock",
+            Self::Programs => "programs",
+        }
+    }
+}
+
+/// Whether something is as it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// It is.
+    Good,
+    /// It is not.
+    Bad,
 }
 
 /// Answer of `ckpt advise`.

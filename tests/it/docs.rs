@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 
 use anyhow::Result;
 
-const REPORT: &str = include_str!("../../ckpt-agent/src/report.rs");
+const REPORT: &str = concat!(
+    include_str!("../../ckpt-agent/src/report.rs"),
+    include_str!("../../ckpt-agent/src/core/health/mod.rs"),
+);
 const JSON: &str = include_str!("../../docs/json.md");
 const README: &str = include_str!("../../README.md");
 
@@ -16,7 +19,8 @@ fn fields_in_code() -> BTreeSet<String> {
         if line.starts_with("#[derive(") {
             printed = line.contains("Serialize");
         } else if let Some(rest) = line.strip_prefix("pub struct ") {
-            name = rest.split(' ').next().filter(|_| printed);
+            let all = rest.split([' ', '<']).next();
+            name = all.filter(|_| printed);
         } else if line == "}" {
             name = None;
         } else if line.trim() == "#[serde(flatten)]" {
@@ -98,6 +102,72 @@ fn completions_and_man_pages_name_every_command() -> Result<()> {
             "{command}"
         );
     }
+    Ok(())
+}
+
+#[test]
+fn the_daemon_has_completions_and_man_pages_too() -> Result<()> {
+    let daemon = |args: &[&str]| -> Result<tests::Outcome> {
+        let mut command = tests::program::command(args)?;
+        std::os::unix::process::CommandExt::arg0(&mut command, "ckpt-store");
+        tests::program::run(&mut command)?.expect(0)
+    };
+    let commands = [
+        "serve", "registry", "join", "status", "pause", "resume", "drain",
+    ];
+    for shell in ["bash", "zsh", "fish"] {
+        let script = daemon(&["completions", shell])?;
+        let script = String::from_utf8_lossy(&script.stdout).into_owned();
+        for command in commands {
+            assert!(script.contains(command), "{shell}: {command}");
+        }
+    }
+    let dir = tempfile::tempdir()?;
+    let pages = dir.path().join("pages");
+    daemon(&["man", "--dir", &pages.display().to_string()])?;
+    for command in commands {
+        let page = std::fs::read_to_string(pages.join(format!("ckpt-store-{command}.1")))?;
+        assert!(page.contains("\\-\\-data"), "{command}: {page}");
+    }
+    assert!(!pages.join("ckpt-store-calibrate-guest.1").exists());
+    Ok(())
+}
+
+#[test]
+fn a_commands_own_options_come_first_in_help_and_man_page() -> Result<()> {
+    const GLOBAL: &str = "Options of all commands";
+    let help = tests::program::run(&mut tests::program::command(["save", "-h"])?)?.expect(0)?;
+    let help = String::from_utf8_lossy(&help.stdout).into_owned();
+    let options = help.split("Example:").next().unwrap_or_default();
+    let (own, global) = options.split_once(GLOBAL).unwrap_or_default();
+    for option in ["--job", "--keep", "--ttl", "--deadline", "--note"] {
+        assert!(
+            own.contains(option) && !global.contains(option),
+            "{option}: {help}"
+        );
+    }
+    for option in ["--grid", "--key-file", "--json", "--memory"] {
+        assert!(
+            global.contains(option) && !own.contains(option),
+            "{option}: {help}"
+        );
+    }
+    let dir = tempfile::tempdir()?;
+    let mut man = tests::program::command(["man", "--dir"])?;
+    tests::program::run(man.arg(dir.path()))?.expect(0)?;
+    let page = std::fs::read_to_string(dir.path().join("ckpt-save.1"))?;
+    let heading = format!(".SH \"{}\"", GLOBAL.to_uppercase());
+    let (own, global) = page.split_once(&heading).unwrap_or_default();
+    let options = own.split(".SH OPTIONS").nth(1).unwrap_or_default();
+    assert!(
+        options.contains("deadline") && !options.contains("key\\-file"),
+        "{page}"
+    );
+    assert!(global.contains("key\\-file"), "{page}");
+    assert!(
+        page.contains(".SH \"EXAMPLES AND NOTES\"") && !page.contains("SH EXTRA"),
+        "{page}"
+    );
     Ok(())
 }
 

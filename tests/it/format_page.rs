@@ -271,6 +271,7 @@ fn table_of_limits(out: &mut String) -> Result<()> {
         NOTICES_PER_JOB_MAX,
         VOIDS_ASKED_MAX,
         LIST_BYTES_MAX,
+        CENSUS_OWNERS_MAX,
         ROWS_PER_READ_MAX,
         READ_BYTES_MAX,
         PROBE_BYTES_MAX,

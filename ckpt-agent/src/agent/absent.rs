@@ -35,9 +35,10 @@ impl Agent {
                 warnings: passed_over(gathered, None).into_iter().collect(),
             });
         }
+        let sought = &request.sought;
         let what = match request.which {
-            Which::Newest => "no checkpoint".to_owned(),
-            Which::Version(version) => format!("no version {version}"),
+            Which::Newest => format!("no checkpoint{sought}"),
+            Which::Version(version) => format!("no version {version}{sought}"),
         };
         let mut failure = Failure::new(
             ExitStatus::NotFound,

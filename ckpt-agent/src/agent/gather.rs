@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use codec::JobTag;
 use codec::grant::VoidList;
-use codec::notice::{GONE_MAX, Notice, Words};
+use codec::notice::{GONE_MAX, Lease, Notice, Words};
 use protocol::wire::WireVersion;
 use protocol::wire::announcement::Announced;
 use protocol::wire::message::HostStatus;
@@ -18,7 +18,7 @@ use super::waiting::silent_at;
 use super::{Agent, SaveRequest, Which};
 use crate::cancel::Cancel;
 use crate::core::{Fault, HostIndex};
-use crate::inventory::{Entered, Inventory};
+use crate::inventory::{Entered, Inventory, KnownCheckpoint};
 use crate::knowledge::{Contact, Observation};
 use crate::report::{ExitStatus, Failure, HostNote};
 
@@ -111,9 +111,24 @@ pub(super) struct Gathered {
     pub(super) said: Option<Words>,
     /// What the owner said of each job, as far as it was asked for.
     pub(super) words: BTreeMap<JobTag, Words>,
+    /// The leases of jobs, as far as they were asked for.
+    pub(super) leases: BTreeMap<JobTag, Lease>,
 }
 
 impl Gathered {
+    /// Leaves out what the owner of a job deleted, and takes note of its lease.
+    pub(super) fn heed(&mut self, said: &Words) {
+        self.inventory.pass_over(said);
+        let lease = said.lease.map(|lease| (said.job_tag, lease));
+        self.leases.extend(lease);
+    }
+
+    /// Until when a checkpoint is kept, Unix seconds; `None`: until it is removed.
+    pub(super) fn kept_until(&self, known: &KnownCheckpoint) -> Option<u64> {
+        let lease = self.leases.get(&known.manifest.public().job_tag)?;
+        Some(lease.until)
+    }
+
     pub(super) fn hosts(&self) -> impl Iterator<Item = HostIndex> {
         self.answered.iter().map(|(host, _)| *host)
     }
@@ -269,9 +284,9 @@ impl Agent {
         gathered.silent.extend(slow);
         gathered.answered.sort_by_key(|(host, _)| *host);
         gathered.silent.sort_by_key(|(host, _)| *host);
-        if let Some(said) = &gathered.said {
+        if let Some(said) = gathered.said.clone() {
             // A host that was away may not know yet.
-            gathered.inventory.pass_over(said);
+            gathered.heed(&said);
         }
         self.set_void_aside(&mut gathered);
         gathered

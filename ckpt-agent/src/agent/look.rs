@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use codec::grant::Rights;
 use codec::index::{FileEntry, FileKind, SegmentEntry};
+use codec::labels::RESERVED;
 use codec::manifest::{ImageKind, Public, Summary};
 use codec::notice::Stamp;
 use codec::seal::Cipher;
@@ -20,15 +21,17 @@ use super::notices::Removal;
 use super::restore::lost_status;
 use super::rows::Stop;
 use super::verdict::{away, count_bases, gaps, may_come_back};
-use super::{Agent, ForgetWhich, Which, random};
+use super::{Agent, ForgetWhich, Which, random, unix_seconds};
 use crate::cancel::Cancel;
+use crate::core::health::{HostHealth, HostState, HostsHealth};
+use crate::core::sought::{NOTE, Sought};
 use crate::core::{Fault, HostIndex};
 use crate::inventory::{KnownCheckpoint, OpenedCheckpoint};
 use crate::knowledge::{Contact, Observation};
 use crate::report::{
-    BadShard, ExitStatus, Failure, ForgetReport, Holder, HostReport, HostsReport, ListReport,
-    ListedCheckpoint, Observer, Progress, ProgressEvent, ShowReport, ShownFile, VerifiedCheckpoint,
-    VerifyReport,
+    BadShard, ExitStatus, Failure, ForgetReport, Holder, HostReport, HostsReport, HostsSummary,
+    ListReport, ListedCheckpoint, Observer, Progress, ProgressEvent, ShowReport, ShownFile,
+    VerifiedCheckpoint, VerifyReport,
 };
 use crate::transfer::get::BlockReader;
 
@@ -36,12 +39,25 @@ use crate::transfer::get::BlockReader;
 const VERIFY_ROWS: u64 = 16;
 
 impl Agent {
-    /// Lists the owner's checkpoints, or those of one job.
+    /// Lists the owner's checkpoints, or those of one job, that are sought; with `host`, only those of
+    /// which that host holds shards.
     ///
     /// # Errors
     /// When no host answers.
-    pub async fn list(&self, job: Option<&JobId>) -> Result<ListReport, Failure> {
+    pub async fn list(
+        &self,
+        job: Option<&JobId>,
+        sought: &Sought,
+        host: Option<&str>,
+    ) -> Result<ListReport, Failure> {
         let (gathered, opened) = self.find_all("cannot list", job).await?;
+        let now = unix_seconds();
+        let is_listed = |one: &&OpenedCheckpoint| {
+            let mut holders = one.known.holders.iter();
+            let is_there =
+                host.is_none_or(|name| holders.any(|(_, at)| self.hosts.name(*at) == name));
+            is_there && self.is_sought(sought, &one.known, now)
+        };
         let of_all = |one: &OpenedCheckpoint| ListedCheckpoint {
             can_lose: weakest(one, one.known.can_lose(), |base| {
                 let mut all = opened.iter();
@@ -49,10 +65,10 @@ impl Agent {
                 base.known.can_lose()
             }),
             void: one.is_void,
-            ..listed(&one.known, &one.summary)
+            ..listed(&gathered, &one.known, &one.summary)
         };
         Ok(ListReport {
-            checkpoints: opened.iter().map(of_all).collect(),
+            checkpoints: opened.iter().filter(is_listed).map(of_all).collect(),
             silent: self.silent_notes(&gathered),
         })
     }
@@ -70,8 +86,9 @@ impl Agent {
             return Ok((gathered, opened));
         }
         let (_, said) = self.all_notices(&gathered, doing).await?;
-        said.values()
-            .for_each(|said| gathered.inventory.pass_over(said));
+        for said in said.values() {
+            gathered.heed(said);
+        }
         gathered.words = said;
         let (opened, _) = gathered.inventory.opened(&self.keys);
         Ok((gathered, opened))
@@ -105,7 +122,7 @@ impl Agent {
             Which::Version(version) => one.known.version() == version,
         });
         let Some(OpenedCheckpoint { known, summary, .. }) = chosen else {
-            return Err(not_found(&doing, which));
+            return Err(not_found(&doing, which, &Sought::default()));
         };
         let public = known.manifest.public();
         let reader = BlockReader::new(self.hosts.clone(), public.clone());
@@ -126,7 +143,7 @@ impl Agent {
             _ => 0,
         });
         Ok(ShowReport {
-            checkpoint: listed(known, summary),
+            checkpoint: listed(&gathered, known, summary),
             kind: match summary.kind {
                 ImageKind::File => "file",
                 ImageKind::Tree => "tree",
@@ -167,10 +184,8 @@ impl Agent {
             .collect();
         opened.retain(|one| version.is_none_or(|version| one.known.version() == version));
         if opened.is_empty() && (job.is_some() || version.is_some()) {
-            return Err(not_found(
-                doing,
-                version.map_or(Which::Newest, Which::Version),
-            ));
+            let which = version.map_or(Which::Newest, Which::Version);
+            return Err(not_found(doing, which, &Sought::default()));
         }
         let total = opened
             .iter()
@@ -215,27 +230,23 @@ impl Agent {
     ///
     /// # Errors
     /// When there is none.
-    pub async fn forget(&self, job: &JobId, which: ForgetWhich) -> Result<ForgetReport, Failure> {
+    pub async fn forget(
+        &self,
+        job: &JobId,
+        which: ForgetWhich,
+        sought: &Sought,
+    ) -> Result<ForgetReport, Failure> {
         let doing = format!("cannot forget job {job}");
         let whose = self.whose(job)?;
         self.needs(Rights::REMOVE, &doing)?;
         let mut gathered = self.gather(Some(whose.tag), Patience::All).await;
         self.somebody(&gathered, &doing)?;
         let mut newest = gathered.inventory.newest_first();
-        if !matches!(which, ForgetWhich::Keep(_)) {
+        let is_keeping = matches!(which, ForgetWhich::Keep(_) | ForgetWhich::KeepWithin(_));
+        if !is_keeping {
             newest.extend(gathered.inventory.void());
         }
-        let (kept, others): (Vec<_>, Vec<_>) = match which {
-            ForgetWhich::All => (Vec::new(), newest.clone()),
-            ForgetWhich::Version(version) => newest
-                .iter()
-                .copied()
-                .partition(|known| known.version() != version),
-            ForgetWhich::Keep(keep) => {
-                let inventory = &gathered.inventory;
-                inventory.split_kept(&self.keys, newest.clone(), keep as usize)
-            }
-        };
+        let (kept, others) = self.divided(&gathered, &newest, which, sought, unix_seconds());
         let bases: BTreeMap<CheckpointId, Version> = kept
             .iter()
             .filter_map(|known| Some((self.base_of(known)?, known.version())))
@@ -247,12 +258,12 @@ impl Agent {
             .into_iter()
             .filter(|known| !bases.contains_key(&known.manifest.public().checkpoint))
             .collect();
-        if chosen.is_empty() && !matches!(which, ForgetWhich::Keep(_)) {
-            let sought = match which {
+        if chosen.is_empty() && !is_keeping {
+            let wanted = match which {
                 ForgetWhich::Version(version) => Which::Version(version),
                 _ => Which::Newest,
             };
-            return Err(not_found(&doing, sought));
+            return Err(not_found(&doing, wanted, sought));
         }
         let hosts: Vec<HostIndex> = gathered.hosts().collect();
         let gone: Vec<Stamp> = chosen.iter().map(|known| known.stamp()).collect();
@@ -265,7 +276,9 @@ impl Agent {
         let left = left.first().copied();
         let removal = match which {
             ForgetWhich::Version(_) => Removal::of(&gone),
-            ForgetWhich::All | ForgetWhich::Keep(_) => Removal::all_but(&kept, &gone),
+            // What turns up later may be none of those that were sought.
+            _ if !sought.is_all() => Removal::of(&gone),
+            _ => Removal::all_but(&kept, &gone),
         };
         let mut unheard = Vec::new();
         if !removal.is_empty() {
@@ -336,13 +349,40 @@ impl Agent {
                     machine: said.map(|said| said.guest_state.to_string()),
                     disk: said.map(|said| said.storage_state.to_string()),
                     refuses_for_s: said.map(|said| said.refuses_for_s),
+                    why: said
+                        .and_then(|said| said.withheld)
+                        .map(|why| why.to_string()),
                     availability: said.and_then(|said| share_of_time(&said.presence_bitmap)),
                     stays_10h: said.map(|said| said.presence.at(36_000.0).value()),
                 })
             });
+        let hosts: Vec<HostReport> = hosts.collect();
         Ok(HostsReport {
-            hosts: hosts.collect(),
+            summary: summed_up(&hosts),
+            hosts,
         })
+    }
+}
+
+fn summed_up(hosts: &[HostReport]) -> HostsSummary {
+    let health = |host: &HostReport| HostHealth {
+        name: host.name.clone(),
+        state: match host.up {
+            true => HostState::of(
+                host.refuses_for_s.unwrap_or(0),
+                host.free_bytes.unwrap_or(0),
+            ),
+            false => HostState::Down,
+        },
+        free_bytes: host.free_bytes,
+        ..HostHealth::default()
+    };
+    let sum = HostsHealth::of(hosts.iter().map(health).collect(), None);
+    HostsSummary {
+        known: sum.known,
+        up: sum.up.value,
+        take_shards: sum.take_shards.value,
+        free_bytes: sum.free_bytes.value,
     }
 }
 
@@ -383,16 +423,18 @@ fn refuse_base(
     Err(failure.next("ckpt save --full, then forget both"))
 }
 
-fn not_found(doing: &str, which: Which) -> Failure {
+fn not_found(doing: &str, which: Which, sought: &Sought) -> Failure {
     let what = match which {
-        Which::Newest => "no checkpoint".to_owned(),
-        Which::Version(version) => format!("no version {version}"),
+        Which::Newest => format!("no checkpoint{sought}"),
+        Which::Version(version) => format!("no version {version}{sought}"),
     };
     Failure::new(ExitStatus::NotFound, format!("{doing}: {what}")).next("ckpt list")
 }
 
-fn listed(known: &KnownCheckpoint, summary: &Summary) -> ListedCheckpoint {
+fn listed(gathered: &Gathered, known: &KnownCheckpoint, summary: &Summary) -> ListedCheckpoint {
     let public = known.manifest.public();
+    let labels = &summary.tail.labels;
+    let owned = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
     ListedCheckpoint {
         job: summary.job.clone(),
         version: public.version,
@@ -405,6 +447,13 @@ fn listed(known: &KnownCheckpoint, summary: &Summary) -> ListedCheckpoint {
         can_lose: known.can_lose(),
         void: false,
         retired: false,
+        kept_until: gathered.kept_until(known),
+        note: labels.get(NOTE).map(str::to_owned),
+        labels: labels
+            .iter()
+            .filter(|(key, _)| !key.starts_with(RESERVED))
+            .map(owned)
+            .collect(),
     }
 }
 

@@ -3,7 +3,10 @@
 mod absent;
 mod advise;
 mod base;
+mod census;
+mod doctor;
 mod gather;
+mod health;
 mod hearing;
 mod jobkeys;
 mod lists;
@@ -15,6 +18,7 @@ mod restore;
 mod rows;
 mod save;
 mod saving;
+mod seek;
 mod shortage;
 mod superseded;
 mod verdict;
@@ -25,6 +29,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use codec::grant::{Grant, GrantScope, Rights};
 use codec::keys::Keys;
+use codec::labels::Labels;
 use codec::seal::Cipher;
 use codec::{JobId, JobTag, Redundancy, ShardIndex, Version};
 use protocol::grid::Grid;
@@ -35,6 +40,7 @@ use transfer::roster::{self, Roster};
 
 use crate::core::effort::Effort;
 use crate::core::glob::Glob;
+use crate::core::sought::Sought;
 use crate::core::{Fault, HostIndex};
 use crate::image::Exclude;
 use crate::image::keeper::Keeper;
@@ -43,6 +49,9 @@ use crate::report::{ExitStatus, Failure, Holder, HostNote};
 use crate::transfer::Hosts;
 
 pub use advise::{AdviseRequest, YEAR_SECONDS, advise};
+pub use census::grid_health;
+pub use doctor::{Reached, Unreached, Way};
+pub use health::{HealthRequest, health_status};
 pub use jobkeys::Voided;
 pub use look::Depth;
 pub use notices::Tenure;
@@ -97,6 +106,8 @@ pub struct SaveRequest {
     pub accept_changed: bool,
     /// How hosts are to be chosen.
     pub placement: PlacementWish,
+    /// What the user writes on it; hosts can't read it.
+    pub labels: Labels,
 }
 
 /// Which checkpoint of a job.
@@ -127,6 +138,8 @@ pub struct RestoreRequest {
     pub job: JobId,
     /// Which checkpoint.
     pub which: Which,
+    /// Of which only these count.
+    pub sought: Sought,
     /// Where to.
     pub target: RestoreTarget,
     /// Whether it is all right when the job has no checkpoint.
@@ -175,6 +188,8 @@ pub enum ForgetWhich {
     Version(Version),
     /// All but the newest so many.
     Keep(u32),
+    /// All but the newest one that can be restored, and those that were saved within this time before it.
+    KeepWithin(Duration),
 }
 
 /// Whether this program was built with etcd as a registry.

@@ -51,8 +51,8 @@ impl Agent {
         let patience = Patience::ToRestore(request.which);
         let mut gathered = self.gather(Some(job_tag), patience).await;
         self.somebody(&gathered, &doing)?;
-        let mut choices = choose(&gathered, request.which);
-        let hidden = self.hidden(job_tag, &gathered, &choices, request.which);
+        let mut choices = self.choose(&gathered, &request);
+        let hidden = self.hidden(job_tag, &gathered, &choices, &request);
         if choices.is_empty() {
             let mut report = self.nothing(&request, &gathered, &doing, started)?;
             let hidden = hidden.map(|hidden| hidden.to_string());
@@ -92,7 +92,7 @@ impl Agent {
                     // answer are waited for before an older version is taken.
                     gathered = self.gather(Some(job_tag), Patience::All).await;
                     self.somebody(&gathered, &doing)?;
-                    choices = choose(&gathered, request.which);
+                    choices = self.choose(&gathered, &request);
                     next = 0;
                 }
                 Err(Stop::Unrestorable { reason, notes }) => {
@@ -109,37 +109,43 @@ impl Agent {
         Err(lost(&doing, &skipped, hosts, &gathered))
     }
 
+    /// What is to be restored: the first of these that can be.
+    fn choose(&self, gathered: &Gathered, request: &RestoreRequest) -> Vec<KnownCheckpoint> {
+        let all = gathered.inventory.newest_first().into_iter();
+        let of_version: Vec<&KnownCheckpoint> = match request.which {
+            Which::Newest => all.collect(),
+            // Who asks for a version gets it, also where all was deleted, and one that was signed with
+            // a key that is void now.
+            Which::Version(version) => all
+                .chain(gathered.inventory.passed_over())
+                .chain(gathered.inventory.void())
+                .filter(|known| known.version() == version)
+                .collect(),
+        };
+        let now = unix_seconds();
+        let sought = of_version
+            .into_iter()
+            .filter(|known| self.is_sought(&request.sought, known, now));
+        sought.cloned().collect()
+    }
+
     /// The newest version that this machine knows of, if the hosts show only older ones.
     fn hidden(
         &self,
         job_tag: JobTag,
         gathered: &Gathered,
         choices: &[KnownCheckpoint],
-        which: Which,
+        request: &RestoreRequest,
     ) -> Option<SkippedVersion> {
         let seen = self.notebook.read(unix_seconds()).newest(job_tag)?;
         let shown = choices.iter().chain(gathered.inventory.void());
         let shown = shown.map(KnownCheckpoint::version).max();
-        let is_hidden = which == Which::Newest && shown.is_none_or(|shown| shown < seen);
+        let is_newest = request.which == Which::Newest && request.sought.is_all();
+        let is_hidden = is_newest && shown.is_none_or(|shown| shown < seen);
         is_hidden.then(|| SkippedVersion {
             version: seen,
             reason: "this machine knows of it, but no host that answers shows it: removed from elsewhere, lost, or hidden".into(),
         })
-    }
-}
-
-fn choose(gathered: &Gathered, which: Which) -> Vec<KnownCheckpoint> {
-    let all = gathered.inventory.newest_first().into_iter();
-    match which {
-        Which::Newest => all.cloned().collect(),
-        // Who asks for a version gets it, also where all was deleted, and one that was signed with a
-        // key that is void now.
-        Which::Version(version) => all
-            .chain(gathered.inventory.passed_over())
-            .chain(gathered.inventory.void())
-            .filter(|known| known.version() == version)
-            .cloned()
-            .collect(),
     }
 }
 

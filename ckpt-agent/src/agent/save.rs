@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use codec::encode::CheckpointPlan;
 use codec::grant::Rights;
-use codec::labels::Labels;
 use codec::notice::Stamp;
 use codec::seal::{Cipher, DataKey};
 use codec::{CheckpointId, JobTag, Redundancy, Version};
@@ -82,7 +81,7 @@ impl Agent {
         let created = created_after(&gathered);
         let mut plan = CheckpointPlan {
             base: None,
-            labels: Labels::default(),
+            labels: request.labels.clone(),
             checkpoint,
             job: request.job.clone(),
             job_tag,

@@ -642,17 +642,27 @@ impl<'a> Shell<'a> {
             kept_until: None,
             notes: self.format_notes(),
             placement: None,
-            warnings: image.warnings.iter().map(|w| w.0.clone()).collect(),
+            warnings: self.warnings(image),
         }
+    }
+
+    fn warnings(&self, image: &EncodedImage<Warning>) -> Vec<String> {
+        let mut warnings: Vec<String> = image.warnings.iter().map(|w| w.0.clone()).collect();
+        if self.is_in_first_format() && !self.request.labels.is_empty() {
+            warnings
+                .push("saved without --note and --label: see the note on older programs".into());
+        }
+        warnings
+    }
+
+    fn is_in_first_format(&self) -> bool {
+        let signed = self.signed.as_ref();
+        signed.is_some_and(|it| it.format() == Format::One)
     }
 
     /// What old hosts cost.
     fn format_notes(&self) -> Vec<String> {
-        let is_old = self
-            .signed
-            .as_ref()
-            .is_some_and(|it| it.format() == Format::One);
-        if !is_old {
+        if !self.is_in_first_format() {
             return Vec::new();
         }
         let all: BTreeSet<&str> = self

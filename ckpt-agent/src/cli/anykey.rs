@@ -8,6 +8,7 @@ use super::{Connected, Said, agent_for, done, heard, identity, verify_status, wh
 use crate::agent::{Agent, Depth, ForgetWhich, RestoreRequest, Which};
 use crate::cancel::Cancel;
 use crate::cli::args::{Command, ForgetChoice, Global};
+use crate::core::sought::Sought;
 use crate::report::{
     ExitStatus, Failure, ForgetReport, GcReport, HostNote, ListReport, Observer, RestoreReport,
     VerifyReport,
@@ -64,7 +65,11 @@ impl<'a> AnyKey<'a> {
                 let request = super::restore_request(restore);
                 restored(self.restore(&request, &observer, &cancel).await?)
             }
-            Command::List { job } => done(self.list(job.as_ref()).await?),
+            Command::List { job, filter, host } => {
+                let sought = filter.sought();
+                let list = self.list(job.as_ref(), &sought, host.as_deref());
+                done(list.await?)
+            }
             Command::Show { job, version } => self.show(&job, which(version)).await,
             Command::Verify {
                 job,
@@ -88,7 +93,9 @@ impl<'a> AnyKey<'a> {
             }
             Command::Forget(forget) => {
                 let which = forget_which(&forget.which);
-                heard(self.forget(&forget.job, which).await?, |one| &one.unheard)
+                let sought = forget.filter.sought();
+                let report = self.forget(&forget.job, which, &sought).await?;
+                heard(report, |one| &one.unheard)
             }
             Command::Gc { dry_run, keep } => {
                 heard(self.gc(keep, dry_run).await?, |one| &one.unheard)
@@ -124,10 +131,15 @@ impl<'a> AnyKey<'a> {
 
     /// # Errors
     /// When a job is named that has no checkpoint, as with all other commands for a job.
-    async fn list(&self, job: Option<&JobId>) -> Result<ListReport, Failure> {
-        let mut all = self.present.list(job).await?;
+    async fn list(
+        &self,
+        job: Option<&JobId>,
+        sought: &Sought,
+        host: Option<&str>,
+    ) -> Result<ListReport, Failure> {
+        let mut all = self.present.list(job, sought, host).await?;
         for agent in &self.retired {
-            let Ok(mut more) = agent.list(job).await else {
+            let Ok(mut more) = agent.list(job, sought, host).await else {
                 continue;
             };
             for one in &mut more.checkpoints {
@@ -136,7 +148,8 @@ impl<'a> AnyKey<'a> {
             all.checkpoints.extend(more.checkpoints);
             merge(&mut all.silent, more.silent);
         }
-        if let Some(job) = job.filter(|_| all.checkpoints.is_empty()) {
+        let is_all = sought.is_all() && host.is_none();
+        if let Some(job) = job.filter(|_| all.checkpoints.is_empty() && is_all) {
             let message = format!("cannot list job {job}: no checkpoint");
             let mut failure = Failure::new(ExitStatus::NotFound, message).next("ckpt list");
             failure.hosts = all.silent;
@@ -203,8 +216,13 @@ impl<'a> AnyKey<'a> {
         all
     }
 
-    async fn forget(&self, job: &JobId, which: ForgetWhich) -> Result<ForgetReport, Failure> {
-        let mut all = self.present.forget(job, which).await;
+    async fn forget(
+        &self,
+        job: &JobId,
+        which: ForgetWhich,
+        sought: &Sought,
+    ) -> Result<ForgetReport, Failure> {
+        let mut all = self.present.forget(job, which, sought).await;
         if all.is_err() && !is_missing(&all) {
             return all;
         }
@@ -215,11 +233,16 @@ impl<'a> AnyKey<'a> {
             let mut which = which;
             if let ForgetWhich::Keep(keep) = which {
                 // The newest ones are the present key's.
-                let left = self.present.list(Some(job)).await?.checkpoints.len();
+                let left = self
+                    .present
+                    .list(Some(job), sought, None)
+                    .await?
+                    .checkpoints
+                    .len();
                 which =
                     ForgetWhich::Keep(keep.saturating_sub(u32::try_from(left).unwrap_or(u32::MAX)));
             }
-            let more = agent.forget(job, which).await;
+            let more = agent.forget(job, which, sought).await;
             all = match (all, more) {
                 (Ok(all), Ok(more)) => Ok(with_removed(all, more)),
                 (Err(_), Ok(more)) => Ok(more),
@@ -278,6 +301,10 @@ fn forget_which(choice: &ForgetChoice) -> ForgetWhich {
         ForgetChoice {
             keep: Some(keep), ..
         } => ForgetWhich::Keep(*keep),
+        ForgetChoice {
+            keep_within: Some(time),
+            ..
+        } => ForgetWhich::KeepWithin(*time),
         ForgetChoice { .. } => ForgetWhich::All,
     }
 }

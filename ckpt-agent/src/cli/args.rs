@@ -14,8 +14,10 @@ use placement::Probability;
 
 use super::grid_args::GridCommand;
 use super::limits::{parse_bandwidth, parse_duration, parse_memory, parse_target};
-use crate::agent::{DATA_USUAL, PARITY_USUAL, PlacementWish, Tenure};
+use crate::agent::{DATA_USUAL, HealthRequest, PARITY_USUAL, PlacementWish, Tenure};
 use crate::core::effort::Effort;
+use crate::core::health::Limits;
+use crate::core::sought::{Sought, SoughtLabel};
 use crate::image::exclude_pattern;
 use crate::report::ExitStatus;
 
@@ -33,6 +35,7 @@ pub struct Cli {
 
 /// Options of all commands.
 #[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Options of all commands")]
 pub struct Global {
     /// Grid file [default: the one of `ckpt join`, ~/.config/ckpt/grid.toml].
     #[arg(long, global = true, env = "CKPT_GRID", value_name = "FILE", value_parser = any_path())]
@@ -103,10 +106,19 @@ pub enum Command {
     )]
     Restore(Restore),
     /// List checkpoints.
+    #[command(
+        after_help = "Example:\n  ckpt list --job 42\n  ckpt list --label kind=test --older-than 7d\n\nExit status: see ckpt --help"
+    )]
     List {
         /// Only those of this job.
         #[arg(long)]
         job: Option<JobId>,
+        /// Which of them.
+        #[command(flatten)]
+        filter: Filter,
+        /// Only those of which this host holds shards.
+        #[arg(long, value_name = "HOST")]
+        host: Option<String>,
     },
     /// Describe one checkpoint: files, sizes, and which host holds which shard.
     Show {
@@ -136,6 +148,9 @@ pub enum Command {
         sample: Option<u32>,
     },
     /// Remove checkpoints.
+    #[command(
+        after_help = "Example:\n  ckpt forget --job 42 --keep-within 7d\n  ckpt forget --job 42 --all --label kind=test\n\nWith --label or --older-than the others stay and are not counted.\n\nExit status: see ckpt --help"
+    )]
     Forget(Forget),
     /// Renew the lease of a job's checkpoints, or change it.
     #[command(
@@ -165,6 +180,19 @@ pub enum Command {
     /// Ask all hosts how they are.
     #[command(after_help = "Example:\n  ckpt hosts\n  ckpt hosts --for-job 42")]
     Hosts(HostsArgs),
+    /// Say how things are: your newest checkpoints, leases and keys that end, hosts, space, clocks.
+    ///
+    /// Ends with 0 when all is well, with 3 when something needs attention, with 5 when too few hosts
+    /// answer to say or to restore: for monitoring.
+    #[command(
+        after_help = "Example:\n  ckpt health\n  ckpt health --prove --max-age 1h || mail -s 'checkpoints' me < /dev/null\n  ckpt health --admin --key-file admin.key --cert-file admin.crt\n\nExit status: 0 well, 3 something needs attention, 5 too few hosts answer; others: ckpt --help"
+    )]
+    Health(HealthArgs),
+    /// Look for what stands in the way on this machine: grid file, key, certificate, hosts, clock, limits;
+    /// and say what helps.
+    ///
+    /// Ends with 0 when nothing does, with 6 when it is the identity, else with 3.
+    Doctor,
     /// Say when to take checkpoints.
     #[command(
         after_help = "Example:\n  ckpt advise --job-length 12h --job 42\n  ckpt advise --job-length 12h --cost 30s --mtbf 6h\n\nWithout --mtbf the failure rate is what the machine predicts of itself, if it is a host of the grid."
@@ -251,6 +279,12 @@ pub struct Save {
     /// directory, such as '/cache/**'; can be given more than once.
     #[arg(long, value_name = "PATTERN", value_parser = parse_exclude, conflicts_with = "command")]
     pub exclude: Vec<Glob>,
+    /// A line about this version, which `list` and `show` show; hosts can't read it.
+    #[arg(long, value_name = "TEXT")]
+    pub note: Option<String>,
+    /// A label of this version, by which it is found again; can be given more than once.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_label)]
+    pub label: Vec<(String, String)>,
     /// Leave unreadable files out, with a warning.
     #[arg(long)]
     pub skip_unreadable: bool,
@@ -272,6 +306,28 @@ pub struct Save {
     /// Save the output of this command; it counts only if it exits with 0.
     #[arg(last = true, conflicts_with = "paths", value_name = "CMD")]
     pub command: Vec<OsString>,
+}
+
+/// Options that say which checkpoints are meant.
+#[derive(Debug, Args)]
+pub struct Filter {
+    /// Only those with this label; can be given more than once. Without a value, any.
+    #[arg(long, value_name = "KEY[=VALUE]")]
+    pub label: Vec<String>,
+    /// Only those that were saved longer ago than this, such as 7d.
+    #[arg(long, value_parser = parse_duration, value_name = "TIME")]
+    pub older_than: Option<Duration>,
+}
+
+impl Filter {
+    /// What is meant.
+    pub fn sought(&self) -> Sought {
+        let labels = self.label.iter().map(|text| SoughtLabel::parse(text));
+        Sought {
+            labels: labels.collect(),
+            older_than: self.older_than,
+        }
+    }
 }
 
 /// Options that say how hosts are chosen.
@@ -316,6 +372,42 @@ pub struct HostsArgs {
     pub placing: Placing,
 }
 
+/// Options of `health`.
+#[derive(Debug, Args)]
+pub struct HealthArgs {
+    /// Of the whole grid, for its admin: what hosts count, who uses how much, which hosts are down or
+    /// stand back, clocks and versions that differ. Needs a certificate with the role admin.
+    #[arg(long, conflicts_with_all = ["prove", "max_age"])]
+    pub admin: bool,
+    /// Have each holder prove a part of each shard of the newest versions: some 3 KB a shard.
+    #[arg(long)]
+    pub prove: bool,
+    /// A job whose newest version is older than this needs attention.
+    #[arg(long, value_parser = parse_duration, value_name = "TIME")]
+    pub max_age: Option<Duration>,
+    /// Leases that end within this time need attention.
+    #[arg(long, value_parser = parse_duration, value_name = "TIME", default_value = "2d")]
+    pub leases: Duration,
+    /// Keys and certificates that end within this time need attention.
+    #[arg(long, value_parser = parse_duration, value_name = "TIME", default_value = "30d")]
+    pub keys: Duration,
+}
+
+impl HealthArgs {
+    /// What is asked.
+    pub fn request(&self) -> HealthRequest {
+        HealthRequest {
+            limits: Limits {
+                key_s: self.keys.as_secs(),
+                lease_s: self.leases.as_secs(),
+                age_s: self.max_age.map(|age| age.as_secs()),
+                ..Limits::default()
+            },
+            proves: self.prove,
+        }
+    }
+}
+
 /// Options of `advise`.
 #[derive(Debug, Args)]
 pub struct Advise {
@@ -348,6 +440,9 @@ pub struct Restore {
     /// This version and no other [default: the newest that can be restored].
     #[arg(long, value_parser = parse_version)]
     pub version: Option<Version>,
+    /// Which of them.
+    #[command(flatten)]
+    pub filter: Filter,
     /// Where to: a path; an existing directory, or DIR/, to restore into it; or - for standard output
     /// [default: the saved name, here].
     #[arg(long, short, value_name = "PATH")]
@@ -385,6 +480,9 @@ pub struct Forget {
     /// Which of its checkpoints.
     #[command(flatten)]
     pub which: ForgetChoice,
+    /// Of these.
+    #[command(flatten)]
+    pub filter: Filter,
 }
 
 /// Which checkpoints to remove: exactly one of these.
@@ -397,6 +495,10 @@ pub struct ForgetChoice {
     /// All but the newest so many.
     #[arg(long, value_name = "N")]
     pub keep: Option<u32>,
+    /// All but the newest that can be restored, and those that were saved within this time before it,
+    /// such as 7d.
+    #[arg(long, value_parser = parse_duration, value_name = "TIME")]
+    pub keep_within: Option<Duration>,
     /// All.
     #[arg(long)]
     pub all: bool,
@@ -476,6 +578,11 @@ fn parse_version(text: &str) -> Result<Version, String> {
         Ok(number) if number > 0 => Ok(Version(number)),
         _ => Err("versions are numbers from 1".into()),
     }
+}
+
+fn parse_label(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').ok_or("KEY=VALUE")?;
+    Ok((pair.0.to_owned(), pair.1.to_owned()))
 }
 
 fn parse_level(text: &str) -> Result<Effort, String> {

@@ -166,6 +166,7 @@ pub(super) async fn run(
     let request = RestoreRequest {
         job: save.job.clone(),
         which: Which::Newest,
+        sought: crate::core::sought::Sought::default(),
         target: RestoreTarget::Path(target.clone()),
         if_exists: false,
         least_data: None,
@@ -212,6 +213,7 @@ fn save_request(image: &Path) -> Result<SaveRequest, Failure> {
         skip_unreadable: false,
         accept_changed: false,
         placement: PlacementWish::default(),
+        labels: codec::labels::Labels::default(),
     })
 }
 

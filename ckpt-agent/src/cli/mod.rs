@@ -7,13 +7,16 @@ mod authority;
 mod backup;
 mod bounds;
 mod demo;
+mod doctor;
 mod grid;
 pub mod grid_args;
+mod health;
 mod identity;
 mod jobkey;
 mod joining;
 mod limits;
 mod local;
+mod man;
 mod members;
 mod progress;
 mod render;
@@ -47,6 +50,7 @@ use crate::agent::{
 };
 use crate::cancel::{Cancel, canceller};
 use crate::core::glob::Glob;
+use crate::core::sought::labels_with_note;
 use crate::image::Exclude;
 use crate::image::keeper::Keeper;
 use crate::knowledge::{self, Notebook};
@@ -75,6 +79,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>, daemon: &DaemonProgram) ->
         Err(error) => return ExitCode::from(usage::said(&error, &args) as u8),
     };
     log_to_stderr(cli.global.verbose);
+    render::be_verbose(cli.global.verbose);
     if let Err(cause) = keep_out_of_dumps() {
         tracing::warn!(%cause, "a core dump of this program could have keys in it");
     }
@@ -186,7 +191,7 @@ fn run(mut cli: Cli, daemon: &DaemonProgram) -> Result<Said, Failure> {
             done(render::Text(script))
         }
         Command::Man { dir } => {
-            clap_mangen::generate_to(Cli::command(), &dir).map_err(|cause| {
+            man::write(Cli::command(), &dir).map_err(|cause| {
                 Failure::new(
                     ExitStatus::LocalIo,
                     format!("man pages in {}: {cause}", dir.display()),
@@ -287,6 +292,8 @@ async fn execute(
         return done(demo::run(path.as_deref(), &global, daemon, cancel).await?);
     }
     let command = match command {
+        Command::Doctor => return doctor::run(&global).await,
+        Command::Health(args) if args.admin => return health::of_grid(&global, &args).await,
         Command::Advise(advise) if grid_file(&global).is_none() => {
             return done(agent::advise(&advise_request(advise)));
         }
@@ -310,6 +317,7 @@ async fn execute(
             let Connected { agent, grid, .. } = &connected;
             jobkey::run(agent, grid, &connected.identity, command).await
         }
+        Command::Health(args) => health::run(&connected, &args).await,
         command => with_agent(&connected.agent, command, observer, cancel).await,
     };
     connected.agent.close().await;
@@ -344,11 +352,7 @@ fn grid_file(global: &Global) -> Option<PathBuf> {
 
 /// The agent for the grid and identity that options and environment name.
 async fn connect(global: &Global) -> Result<Connected, Failure> {
-    let path = grid_file(global).ok_or_else(|| {
-        Failure::new(ExitStatus::Usage, "no grid file")
-            .next("--grid FILE, or CKPT_GRID=FILE; a grid on this machine: ckpt grid up --dir DIR")
-    })?;
-    let mut grid = load_grid(&path)?;
+    let (path, mut grid) = named_grid(global)?;
     if !grid.etcd.is_empty() && !agent::KNOWS_ETCD {
         let _ = writeln!(
             io::stderr(),
@@ -366,6 +370,16 @@ async fn connect(global: &Global) -> Result<Connected, Failure> {
         files,
         identity,
     })
+}
+
+/// The grid file that options and environment name, and what it says with the newest list.
+fn named_grid(global: &Global) -> Result<(PathBuf, Grid), Failure> {
+    let path = grid_file(global).ok_or_else(|| {
+        Failure::new(ExitStatus::Usage, "no grid file")
+            .next("--grid FILE, or CKPT_GRID=FILE; a grid on this machine: ckpt grid up --dir DIR")
+    })?;
+    let grid = load_grid(&path)?;
+    Ok((path, grid))
 }
 
 /// The grid file with the newest list that is beside it or in the state directory.
@@ -409,16 +423,26 @@ async fn agent_for(
         bytes_per_second: global.bandwidth,
     };
     let notebook = notebook(grid);
-    let roster = if grid.registries.is_empty() && grid.etcd.is_empty() {
+    let roster = roster(grid, lists, identity, &notebook).await;
+    let agent = Agent::new(grid, roster, identity, resources, notebook)?;
+    Ok(agent.with_lists(grid, lists.clone()))
+}
+
+/// The hosts of a grid, with those that its registries add.
+async fn roster(
+    grid: &mut Grid,
+    lists: &ListFiles,
+    identity: &Identity,
+    notebook: &Notebook,
+) -> Roster {
+    if grid.registries.is_empty() && grid.etcd.is_empty() {
         Roster {
             hosts: grid.hosts.clone(),
             ..Roster::default()
         }
     } else {
-        agent::discover(grid, lists, identity, &notebook).await
-    };
-    let agent = Agent::new(grid, roster, identity, resources, notebook)?;
-    Ok(agent.with_lists(grid, lists.clone()))
+        agent::discover(grid, lists, identity, notebook).await
+    }
 }
 
 /// Where what is learnt of the hosts of this grid is kept.
@@ -463,13 +487,13 @@ async fn with_agent(
             Ok((Box::new(report), status))
         }
         Command::Touch { job, ttl } => heard(agent.touch(&job, ttl).await?, |one| &one.unheard),
-        Command::Hosts(args::HostsArgs { for_job: None, .. }) => done(agent.hosts().await?),
+        Command::Hosts(args::HostsArgs { for_job: None, .. }) => ask_hosts(agent).await,
         Command::Hosts(hosts) => {
             let redundancy = Redundancy::new(hosts.data, hosts.parity)
                 .map_err(|cause| Failure::new(ExitStatus::Usage, cause.to_string()))?;
             let wish = hosts.placing.wish(true);
             let Some(job) = hosts.for_job else {
-                return done(agent.hosts().await?);
+                return ask_hosts(agent).await;
             };
             done(agent.hosts_for_job(&job, redundancy, &wish).await?)
         }
@@ -484,10 +508,22 @@ async fn with_agent(
         | Command::Init { .. }
         | Command::Join { .. }
         | Command::Key(_)
+        | Command::Health(_)
+        | Command::Doctor
         | Command::Demo { .. }
         | Command::Completions { .. }
         | Command::Man { .. } => Err(Failure::new(ExitStatus::Usage, "not a grid command")),
     }
+}
+
+/// All hosts; too few when none answers.
+async fn ask_hosts(agent: &Agent) -> Result<Said, Failure> {
+    let report = agent.hosts().await?;
+    let status = match report.summary.up {
+        0 => ExitStatus::TooFewHosts,
+        _ => ExitStatus::Done,
+    };
+    Ok((Box::new(report), status))
 }
 
 fn which(version: Option<codec::Version>) -> Which {
@@ -498,6 +534,7 @@ fn save_request(save: args::Save) -> Result<SaveRequest, Failure> {
     let usage = |message: String| Failure::new(ExitStatus::Usage, message);
     let placement = save.placing.wish(save.explain);
     let redundancy = Redundancy::new(save.data, save.parity).map_err(|e| usage(e.to_string()))?;
+    let labels = labels_with_note(save.label, save.note).map_err(|e| usage(e.to_string()))?;
     if save.no_encryption {
         let _ = writeln!(
             io::stderr(),
@@ -546,6 +583,7 @@ fn save_request(save: args::Save) -> Result<SaveRequest, Failure> {
         skip_unreadable: save.skip_unreadable,
         accept_changed: save.accept_changed,
         placement,
+        labels,
     })
 }
 
@@ -565,6 +603,7 @@ fn restore_request(restore: args::Restore) -> RestoreRequest {
     RestoreRequest {
         job: restore.job,
         which: which(restore.version),
+        sought: restore.filter.sought(),
         target: match restore.output {
             None => RestoreTarget::Default,
             Some(path) if path.as_os_str() == "-" => RestoreTarget::Stdout,

@@ -12,6 +12,7 @@
 pub mod claims;
 pub mod effort;
 pub mod glob;
+pub mod health;
 pub mod pick;
 #[allow(
     clippy::indexing_slicing,
@@ -22,6 +23,7 @@ pub mod restore;
 pub mod save;
 #[cfg(test)]
 mod sim;
+pub mod sought;
 
 pub use transfer::{Fault, HostIndex};
 

@@ -13,8 +13,8 @@ use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 
 use super::owner::{self, LentTo, MovedText};
+use super::settings::OwnerSettings;
 use super::size;
-use super::standing::Standing;
 use crate::audit_file::{self, FailureText};
 use crate::checking::{self, CheckingCosts};
 use crate::core::Key;
@@ -55,7 +55,7 @@ struct Report {
     /// What the monitor saw, when there ever was one.
     monitor: Option<Seen>,
     /// What the owner's preferences mean now.
-    owner: Standing,
+    owner: OwnerSettings,
     /// What submitters found when they checked shards here.
     audits: Checked,
     /// What it cost to check what other hosts claim to hold, and to prove what is held here.
@@ -160,9 +160,6 @@ struct Seen {
     availability: f64,
     /// Probability that it stays there for ten hours.
     stays_10h: f64,
-    /// The states themselves.
-    #[serde(skip)]
-    states: States,
 }
 
 impl Seen {
@@ -190,11 +187,10 @@ impl Seen {
             known_days: known * SLOT_SECONDS as f64 / DAY_SECONDS as f64,
             availability: f64::from(presence.usable().count()) / known.max(1.0),
             stays_10h: outlook.curves().1.at(10.0 * 3600.0).value(),
-            states,
         }))
     }
 
-    fn print(&self, owner: &Standing, out: &mut impl Write) -> Result<()> {
+    fn print(&self, owner: &OwnerSettings, out: &mut impl Write) -> Result<()> {
         writeln!(
             out,
             "machine: {}, owner's CPU load {:.0}%{}; disk: {}, owner's disk load {:.0}%; for {} s",
@@ -234,9 +230,7 @@ pub(super) fn status(data: &Path, json: bool) -> Result<ExitCode> {
     if let Some(seen) = &report.monitor {
         seen.print(&report.owner, &mut out)?;
     }
-    for line in report.owner.lines() {
-        writeln!(out, "{line}")?;
-    }
+    report.owner.print(&mut out)?;
     owner::print_lent(standing, &report.lent, report.bytes, &mut out)?;
     report.moved.print(&mut out)?;
     report.audits.print(&mut out)?;
@@ -301,12 +295,10 @@ impl Report {
                 layout::SHARDS
             );
         }
-        let (daemon, monitor) = (daemon(data), Seen::read(data)?);
-        let states = monitor.as_ref().map(|seen| seen.states);
         let mut report = Self {
-            daemon,
-            owner: Standing::read(data, daemon, states, now()),
-            monitor,
+            daemon: daemon(data),
+            owner: OwnerSettings::read(data),
+            monitor: Seen::read(data)?,
             audits: Checked::read(data)?,
             checking: checking::load(data).context("checking.json")?,
             standing: standing::load(data).context("standing.json")?,

@@ -6,8 +6,8 @@ mod joining;
 mod leaving;
 mod man;
 mod owner;
+mod settings;
 mod size;
-mod standing;
 mod time;
 
 use std::ffi::OsString;

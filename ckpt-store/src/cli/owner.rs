@@ -176,10 +176,6 @@ pub(super) fn print_standing(
             Pause::Endless => writeln!(out, "paused until `ckpt-store resume`")?,
         },
     }
-    if let Some(error) = current.and_then(|one| one.preferences_error.as_ref()) {
-        let line: Vec<&str> = error.split_whitespace().collect();
-        writeln!(out, "NOT IN FORCE preferences.toml: {}", line.join(" "))?;
-    }
     Ok(())
 }
 

@@ -1,20 +1,42 @@
 //! Reports as text for people. The same structs are printed as JSON.
 
+mod health;
 mod placement;
 
 use std::borrow::Cow;
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use codec::Version;
 use protocol::identity::ends_within_days;
+
+use crate::core::health::span;
 use protocol::wire::WireVersion;
 use serde::Serialize;
 
 use crate::report::{
-    ForgetReport, GarbageItem, GcReport, Holder, HostNote, HostReport, HostsReport, ListReport,
-    ListedCheckpoint, RestoreReport, SaveReport, ShowReport, TouchReport, VerifyReport,
+    ForgetReport, GarbageItem, GcReport, Holder, HostNote, HostReport, HostsReport, HostsSummary,
+    ListReport, ListedCheckpoint, RestoreReport, SaveReport, ShowReport, TouchReport, VerifyReport,
 };
+
+/// Silent hosts up to this number get a line each, more one together.
+const SILENT_SHOWN: usize = 3;
+
+/// Widest state of a host in a table.
+const STATE_WIDTH: usize = 40;
+
+/// Whether the user wants to read more.
+static VERBOSE: AtomicBool = AtomicBool::new(false);
+
+/// Says that the user wants to read more; to be called once, at the start.
+pub(super) fn be_verbose(verbose: bool) {
+    VERBOSE.store(verbose, Ordering::Relaxed);
+}
+
+fn is_verbose() -> bool {
+    VERBOSE.load(Ordering::Relaxed)
+}
 
 /// Something that a command says in the end.
 pub(super) trait Report {
@@ -160,11 +182,19 @@ impl RestoreReport {
 
 impl Report for ListReport {
     fn human(&self, out: &mut dyn Write) -> io::Result<()> {
-        let mut table = Table::new(&[
+        let mut heads = vec![
             "JOB", "VERSION", "SAVED", "IMAGE", "STORED", "CODE", "SHARDS", "STATE",
-        ]);
-        for one in &self.checkpoints {
-            table.row(vec![
+        ];
+        let all = || self.checkpoints.iter();
+        let has_leases = all().any(|one| one.kept_until.is_some());
+        let has_labels = all().any(|one| !one.labels.is_empty());
+        let has_notes = all().any(|one| one.note.is_some());
+        heads.extend(has_leases.then_some("KEPT UNTIL"));
+        heads.extend(has_labels.then_some("LABELS"));
+        heads.extend(has_notes.then_some("NOTE"));
+        let mut table = Table::new(&heads);
+        for one in all() {
+            let mut row = vec![
                 one.job.to_string(),
                 one.version.to_string(),
                 time(one.created),
@@ -176,7 +206,11 @@ impl Report for ListReport {
                     true => format!("{}, by a retired key", state_of_listed(one)),
                     false => state_of_listed(one),
                 },
-            ]);
+            ];
+            row.extend(has_leases.then(|| one.kept_until.map_or("-".to_owned(), time)));
+            row.extend(has_labels.then(|| labels(one)));
+            row.extend(has_notes.then(|| one.note.clone().unwrap_or_default()));
+            table.row(row);
         }
         table.write(out)?;
         if self.checkpoints.iter().any(|one| one.void) {
@@ -197,6 +231,13 @@ fn state_of_listed(one: &ListedCheckpoint) -> String {
         return format!("{state}, void key");
     }
     state
+}
+
+/// `key=value key=value`.
+fn labels(one: &ListedCheckpoint) -> String {
+    let pairs = one.labels.iter();
+    let pairs: Vec<String> = pairs.map(|(key, value)| format!("{key}={value}")).collect();
+    pairs.join(" ")
 }
 
 fn state(can_lose: Option<usize>) -> String {
@@ -227,10 +268,17 @@ fn write_unheard(out: &mut dyn Write, unheard: &[HostNote]) -> io::Result<()> {
 }
 
 fn write_silent(out: &mut dyn Write, silent: &[HostNote]) -> io::Result<()> {
-    for note in silent {
-        writeln!(out, "no answer from {}", of_host(note))?;
+    if silent.len() <= SILENT_SHOWN || is_verbose() {
+        for note in silent {
+            writeln!(out, "no answer from {}", of_host(note))?;
+        }
+        return Ok(());
     }
-    Ok(())
+    writeln!(
+        out,
+        "{} do not answer; -v says why",
+        count(silent.len(), "host")
+    )
 }
 
 impl Report for ShowReport {
@@ -244,6 +292,15 @@ impl Report for ShowReport {
             time(one.created)
         )?;
         writeln!(out, "checkpoint {}", one.checkpoint.hex())?;
+        if let Some(note) = &one.note {
+            writeln!(out, "note: {}", one_line(note))?;
+        }
+        if !one.labels.is_empty() {
+            writeln!(out, "labels: {}", one_line(&labels(one)))?;
+        }
+        if let Some(until) = one.kept_until {
+            writeln!(out, "kept until {}", time(until))?;
+        }
         writeln!(
             out,
             "{}: {} image, {} zero, {} stored (ratio {}), {} shards of {}{}",
@@ -454,7 +511,7 @@ impl Report for HostsReport {
                 host.id.chars().take(8).collect(),
                 host.addr.clone(),
                 host.site.clone().unwrap_or_else(|| "-".to_owned()),
-                host.error.clone().unwrap_or_else(|| up_until(host)),
+                host_state(host),
                 host.rtt_ms
                     .map_or("-".to_owned(), |ms| format!("{ms:.1} ms")),
                 size(host.free_bytes),
@@ -481,10 +538,38 @@ impl Report for HostsReport {
             let (names, version) = (older.join(", "), WireVersion::One);
             writeln!(out, "note: older program ({version}) on {names}")?;
         }
-        Ok(())
+        let HostsSummary {
+            known,
+            up,
+            take_shards,
+            free_bytes,
+        } = self.summary;
+        let (known, free) = (count(known, "host"), bytes(free_bytes));
+        writeln!(
+            out,
+            "{up} of {known} up, {take_shards} take shards, {free} free"
+        )
     }
 
     json_of_self!();
+}
+
+/// `up`, why it is not, that it takes no shards, or that its certificate ends soon; bounded, unless the
+/// user wants to read more.
+fn host_state(host: &HostReport) -> String {
+    let state = match (&host.error, host.refuses_for_s) {
+        (Some(error), _) => error.clone(),
+        (None, Some(seconds @ 1..)) => {
+            let why = host.why.as_deref();
+            let why = why.map_or(String::new(), |why| format!(": {why}"));
+            format!("takes no new shards for {}{why}", span(seconds.into()))
+        }
+        (None, _) => up_until(host),
+    };
+    match is_verbose() {
+        true => state,
+        false => shortened(&state, STATE_WIDTH),
+    }
 }
 
 /// The state of a host that is up: with a mark when its certificate ends soon.
@@ -497,6 +582,16 @@ fn up_until(host: &HostReport) -> String {
     days.map_or("up".to_owned(), |days| {
         format!("up, certificate ends in {days} d")
     })
+}
+
+/// At most so many characters of a text, in one line; what is left out is marked.
+pub(super) fn shortened(text: &str, width: usize) -> String {
+    let line = one_line(text);
+    if line.chars().count() <= width {
+        return line.into_owned();
+    }
+    let kept: String = line.chars().take(width.saturating_sub(1)).collect();
+    format!("{}…", kept.trim_end())
 }
 
 /// Columns as wide as they must be.

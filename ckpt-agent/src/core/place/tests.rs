@@ -47,6 +47,7 @@ fn claims_in_phase(rate_per_hour: f64, gone: f64, phase: u64) -> Announced {
         storage_state: StorageState::FullRate,
         guest_state: AvailabilityState::Idle,
         refuses_for_s: 0,
+        withheld: None,
         receives_bytes_per_s: None,
         presence: curve.clone(),
         guest: curve,

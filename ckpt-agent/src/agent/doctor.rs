@@ -1,0 +1,142 @@
+//! What the way to each host is like, for `ckpt doctor`.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use protocol::wire::WireVersion;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::{Agent, unix_seconds};
+use crate::core::{Fault, HostIndex};
+
+/// How long the search for the largest datagram may take.
+const MTU_PATIENCE: Duration = Duration::from_millis(1500);
+
+/// The search is over when nothing larger was found for this long.
+const MTU_QUIET: Duration = Duration::from_millis(200);
+
+/// How long the system may take to hear that nothing listens at a port.
+const REFUSAL_PATIENCE: Duration = Duration::from_millis(300);
+
+/// The way to a host.
+#[derive(Clone, Debug)]
+pub struct Way {
+    /// The host's name.
+    pub host: String,
+    /// Its address.
+    pub addr: SocketAddr,
+    /// What was found there.
+    pub found: Result<Reached, Unreached>,
+}
+
+/// A host that answered.
+#[derive(Clone, Debug)]
+pub struct Reached {
+    /// Largest datagram that passes, as far as was found.
+    pub mtu: u16,
+    /// Time there and back.
+    pub rtt: Duration,
+    /// The protocol that it speaks.
+    pub spoken: WireVersion,
+    /// Its clock, and this machine's at the same time, Unix seconds; `None` when it did not say.
+    pub clock: Option<(u64, u64)>,
+}
+
+/// A host that did not.
+#[derive(Clone, Debug)]
+pub struct Unreached {
+    /// What came of it.
+    pub fault: Fault,
+    /// Whether its machine says that nothing listens there; otherwise nothing is heard at all.
+    pub is_refused: bool,
+}
+
+impl Agent {
+    /// Tries the way to each host.
+    pub async fn ways(&self) -> Vec<Way> {
+        let mut trying = JoinSet::new();
+        for host in self.hosts.all() {
+            let agent = self.clone();
+            trying.spawn(async move { (host, agent.way(host).await) });
+        }
+        let mut ways = trying.join_all().await;
+        ways.sort_by_key(|(host, _)| *host);
+        ways.into_iter().filter_map(|(_, way)| way).collect()
+    }
+
+    async fn way(&self, host: HostIndex) -> Option<Way> {
+        let name = self.hosts.entry(host)?.name.clone();
+        let found = self.reach(host).await;
+        let addr = self.hosts.address(host)?;
+        let found = match found {
+            Ok(reached) => Ok(reached),
+            Err(fault) => {
+                let asking = tokio::task::spawn_blocking(move || is_refused(addr));
+                Err(Unreached {
+                    fault,
+                    is_refused: asking.await.unwrap_or(false),
+                })
+            }
+        };
+        Some(Way {
+            host: name,
+            addr,
+            found,
+        })
+    }
+
+    async fn reach(&self, host: HostIndex) -> Result<Reached, Fault> {
+        let (_, rtt) = self.hosts.status(host).await?;
+        let announced = self.hosts.announcement(host).await.ok().flatten();
+        let clock = announced.map(|said| (said.at, unix_seconds()));
+        let connection = self.hosts.connection(host).await?;
+        let mtu = || connection.stats().path.current_mtu;
+        let (begun, mut last) = (Instant::now(), (mtu(), Instant::now()));
+        while begun.elapsed() < MTU_PATIENCE && last.1.elapsed() < MTU_QUIET {
+            tokio::time::sleep(MTU_QUIET / 10).await;
+            if mtu() != last.0 {
+                last = (mtu(), Instant::now());
+            }
+        }
+        Ok(Reached {
+            mtu: mtu(),
+            rtt,
+            spoken: self.hosts.spoken(host).await?,
+            clock,
+        })
+    }
+}
+
+/// Whether the machine at an address says that nothing listens there.
+fn is_refused(addr: SocketAddr) -> bool {
+    let any: SocketAddr = match addr {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    let ask = || -> io::Result<()> {
+        let socket = UdpSocket::bind(any)?;
+        socket.connect(addr)?;
+        socket.set_read_timeout(Some(REFUSAL_PATIENCE))?;
+        // Whoever speaks QUIC drops it.
+        socket.send(&[0])?;
+        socket.recv(&mut [0]).map(|_| ())
+    };
+    let answer = ask();
+    answer.is_err_and(|cause| cause.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_at_which_nobody_listens_is_told_from_one_that_is_silent() {
+        let silent = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let addr = silent.local_addr().unwrap();
+        assert!(!is_refused(addr));
+        drop(silent);
+        assert!(is_refused(addr));
+    }
+}

@@ -1,0 +1,241 @@
+//! How things are for a submitter.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use codec::proof::Spot;
+use codec::{CheckpointId, ShardIndex};
+use protocol::identity::Peer;
+use protocol::wire::announcement::Announced;
+use tokio::task::JoinSet;
+
+use super::gather::{Gathered, Patience};
+use super::look::weakest;
+use super::{Agent, random, unix_seconds};
+use crate::core::HostIndex;
+use crate::core::health::{
+    Health, HostHealth, HostState, HostsHealth, JobHealth, KeyHealth, Known, Limits, ahead, judged,
+    middle_offset,
+};
+use crate::inventory::{KnownCheckpoint, OpenedCheckpoint};
+use crate::report::{ExitStatus, Failure};
+
+/// What is asked of a look at how things are.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HealthRequest {
+    /// From when on something needs attention.
+    pub limits: Limits,
+    /// Whether holders are to prove that they have a part of each shard of the newest versions.
+    pub proves: bool,
+}
+
+/// What a host says of itself beside its status.
+struct Word {
+    announced: Option<Announced>,
+    /// This machine's clock when it was said, Unix seconds.
+    heard: u64,
+    /// When the host's certificate ends, Unix seconds.
+    certificate_ends: Option<u64>,
+}
+
+impl Agent {
+    /// How things are: the newest versions of all jobs, the hosts, and `keys`.
+    ///
+    /// # Errors
+    /// When the key is not let in. That no host answers is in the report.
+    pub async fn health(
+        &self,
+        request: &HealthRequest,
+        keys: Vec<KeyHealth>,
+    ) -> Result<Health, Failure> {
+        let (mut gathered, words) =
+            tokio::join!(self.gather(None, Patience::All), self.words_of_hosts());
+        match self.somebody(&gathered, "cannot look how things are") {
+            Err(failure) if failure.status != ExitStatus::TooFewHosts => return Err(failure),
+            _ => {}
+        }
+        let (_, said) = self
+            .all_notices(&gathered, "cannot look how things are")
+            .await?;
+        for said in said.values() {
+            gathered.heed(said);
+        }
+        let (opened, _) = gathered.inventory.opened(&self.keys);
+        let now = unix_seconds();
+        let jobs = self.jobs(&gathered, &opened, request.proves, now).await;
+        let widest = jobs.iter().map(|job| job.redundancy.total()).max();
+        let limits = Limits {
+            hosts: widest.unwrap_or(request.limits.hosts),
+            ..request.limits
+        };
+        let health = Health {
+            at: now,
+            attention: Vec::new(),
+            jobs,
+            keys,
+            hosts: self.hosts_health(&gathered, &words),
+            grid: None,
+        };
+        Ok(judged(health, &limits))
+    }
+
+    async fn words_of_hosts(&self) -> BTreeMap<HostIndex, Word> {
+        let mut asking = JoinSet::new();
+        for host in self.hosts.all() {
+            let hosts = self.hosts.clone();
+            asking.spawn(async move {
+                let announced = hosts.announcement(host).await.ok()?;
+                let heard = unix_seconds();
+                let connection = hosts.connection(host).await.ok()?;
+                let certificate_ends = Peer::of(&connection).ok().map(|peer| peer.not_after);
+                let word = Word {
+                    announced,
+                    heard,
+                    certificate_ends,
+                };
+                Some((host, word))
+            });
+        }
+        asking.join_all().await.into_iter().flatten().collect()
+    }
+
+    fn hosts_health(&self, gathered: &Gathered, words: &BTreeMap<HostIndex, Word>) -> HostsHealth {
+        let clock = |word: &Word| Some((word.announced.as_ref()?.at, word.heard));
+        let clocks: Vec<(u64, u64)> = words.values().filter_map(clock).collect();
+        let middle = middle_offset(&clocks);
+        let silent = gathered.silent.iter().map(|(host, fault)| {
+            let name = self.hosts.name(*host).to_owned();
+            let down = HostHealth {
+                name,
+                why: Some(fault.to_string()),
+                ..HostHealth::default()
+            };
+            (*host, down)
+        });
+        let mut each: BTreeMap<HostIndex, HostHealth> = silent.collect();
+        for (host, told) in &gathered.answered {
+            let word = words.get(host);
+            let announced = word.and_then(|word| word.announced.as_ref());
+            let status = &told.status;
+            let refuses = announced.map_or(0, |said| said.refuses_for_s);
+            let withheld = announced.and_then(|said| said.withheld);
+            let off = word
+                .and_then(clock)
+                .map(|(host, own)| ahead(host, own) - middle.unwrap_or(0));
+            each.insert(
+                *host,
+                HostHealth {
+                    name: self.hosts.name(*host).to_owned(),
+                    state: HostState::of(refuses, status.free_bytes),
+                    why: withheld.map(|reason| reason.to_string()),
+                    refuses_for_s: announced.map(|said| said.refuses_for_s),
+                    capacity_bytes: Some(status.capacity_bytes),
+                    used_bytes: Some(status.used_bytes),
+                    free_bytes: Some(status.free_bytes),
+                    clock_ahead_s: off,
+                    software: Some(status.software.escape_debug().to_string()),
+                    protocol: Some(told.spoken.to_string()),
+                    certificate_ends: word.and_then(|word| word.certificate_ends),
+                },
+            );
+        }
+        HostsHealth::of(each.into_values().collect(), middle.map(|offset| -offset))
+    }
+
+    /// The newest version of each job. What a void job key signed does not count.
+    async fn jobs(
+        &self,
+        gathered: &Gathered,
+        opened: &[OpenedCheckpoint],
+        proves: bool,
+        now: u64,
+    ) -> Vec<JobHealth> {
+        let good = || opened.iter().filter(|one| !one.is_void);
+        let mut versions: BTreeMap<&codec::JobId, Vec<&OpenedCheckpoint>> = BTreeMap::new();
+        for one in good() {
+            versions.entry(&one.summary.job).or_default().push(one);
+        }
+        let find =
+            |id: CheckpointId| good().find(|one| one.known.manifest.public().checkpoint == id);
+        let mut jobs = Vec::new();
+        // Versions ascend.
+        for (job, all) in versions {
+            let Some(newest) = all.last() else { continue };
+            let public = newest.known.manifest.public();
+            let mut shards = Known::announced(newest.known.shards_found());
+            let mut own = newest.known.can_lose();
+            let mut of_base: BTreeMap<CheckpointId, Option<usize>> = BTreeMap::new();
+            let base = newest.summary.tail.base.map(|base| base.checkpoint);
+            if let Some(base) = base.and_then(find) {
+                let lose = match proves {
+                    true => self.can_lose_by_proofs(&base.known).await.1,
+                    false => base.known.can_lose(),
+                };
+                of_base.insert(base.known.manifest.public().checkpoint, lose);
+            }
+            if proves {
+                let (proved, lose) = self.can_lose_by_proofs(&newest.known).await;
+                shards = Known::proved(proved);
+                own = lose;
+            }
+            let lose = weakest(newest, own, |base| of_base.get(&base).copied().flatten());
+            let until = gathered.kept_until(&newest.known);
+            jobs.push(JobHealth {
+                job: job.clone(),
+                version: newest.known.version(),
+                versions: all.len(),
+                created: Known::proved(public.created),
+                age_s: now.saturating_sub(public.created),
+                redundancy: public.redundancy,
+                shards,
+                can_lose: Known {
+                    value: lose,
+                    basis: shards.basis,
+                },
+                kept_until: until.map(Known::proved),
+            });
+        }
+        jobs
+    }
+
+    /// How many different shards holders prove to have, each by a part that is drawn now, and how many
+    /// of these can be lost.
+    async fn can_lose_by_proofs(&self, known: &KnownCheckpoint) -> (usize, Option<usize>) {
+        let public = known.manifest.public();
+        let mut asking = JoinSet::new();
+        for (shard, host) in known.holders.iter().copied() {
+            let (hosts, public) = (self.hosts.clone(), public.clone());
+            let Some(spot) = drawn(public.rows) else {
+                continue;
+            };
+            asking.spawn(async move { (shard, hosts.prove(host, &public, shard, spot).await) });
+        }
+        let answers = asking.join_all().await.into_iter();
+        let proved: BTreeSet<ShardIndex> = answers
+            .filter_map(|(shard, proof)| proof.is_ok().then_some(shard))
+            .collect();
+        let data = public.redundancy.data();
+        (proved.len(), proved.len().checked_sub(data))
+    }
+}
+
+/// A part of a shard of so many rows that no host can foresee.
+fn drawn(rows: u64) -> Option<Spot> {
+    let row = u64::from_le_bytes(random().ok()?);
+    Some(Spot {
+        row: row.checked_rem(rows)?,
+        draw: u32::from_le_bytes(random().ok()?),
+    })
+}
+
+/// The exit status that says how things are.
+pub fn health_status(health: &Health) -> ExitStatus {
+    let lost = health.jobs.iter().any(|job| job.can_lose.value.is_none());
+    let (up, known) = (health.hosts.up.value, health.hosts.known);
+    if up == 0 || (lost && up < known) {
+        ExitStatus::TooFewHosts
+    } else if health.attention.is_empty() {
+        ExitStatus::Done
+    } else {
+        ExitStatus::Degraded
+    }
+}

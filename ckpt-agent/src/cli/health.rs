@@ -1,0 +1,65 @@
+//! `ckpt health`: how things are.
+
+use codec::grant::Grant;
+use protocol::grid::Grid;
+use protocol::identity::{Identity, Peer};
+
+use super::args::{Global, HealthArgs};
+use super::{Connected, Said, identity, list_files, named_grid, notebook, roster};
+use crate::agent::{grid_health, health_status};
+use crate::core::health::{KeyHealth, Known};
+use crate::report::Failure;
+
+/// Looks how things are for a submitter.
+pub(super) async fn run(connected: &Connected, args: &HealthArgs) -> Result<Said, Failure> {
+    let keys = keys(&connected.identity, &connected.grid, now());
+    let health = connected.agent.health(&args.request(), keys).await?;
+    let status = health_status(&health);
+    Ok((Box::new(health), status))
+}
+
+/// Looks how things are with the grid, for its admin.
+pub(super) async fn of_grid(global: &Global, args: &HealthArgs) -> Result<Said, Failure> {
+    let (path, mut grid) = named_grid(global)?;
+    let lists = list_files(&path, &grid);
+    let files = identity::files(global, Some(&grid))?;
+    let identity = identity::load(global, &files)?;
+    let notebook = notebook(&grid);
+    let roster = roster(&mut grid, &lists, &identity, &notebook).await;
+    let limits = args.request().limits;
+    let keys = keys(&identity, &grid, now());
+    let health = grid_health(&grid, roster, &identity, &limits, keys).await?;
+    let status = health_status(&health);
+    Ok((Box::new(health), status))
+}
+
+pub(super) fn now() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0, |since| since.as_secs())
+}
+
+/// Keys and certificates with which this machine acts, those that end first at the front.
+pub(super) fn keys(identity: &Identity, grid: &Grid, now: u64) -> Vec<KeyHealth> {
+    let mut found: Vec<(String, u64)> = Vec::new();
+    let certificates = std::iter::once(&identity.certificate).chain(&identity.issuer);
+    for certificate in certificates {
+        let Ok(peer) = Peer::from_certificate(certificate) else {
+            continue;
+        };
+        match peer.grant.as_deref().map(Grant::terms) {
+            Some(terms) => found.push(("job key".to_owned(), terms.not_after)),
+            None => found.push((format!("certificate of {}", peer.name), peer.not_after)),
+        }
+    }
+    if let Ok(authority) = Peer::from_certificate(&grid.authority) {
+        let what = format!("certificate of the authority of grid {}", grid.name);
+        found.push((what, authority.not_after));
+    }
+    found.sort_by_key(|(_, ends)| *ends);
+    let key = |(what, ends): (String, u64)| KeyHealth {
+        what,
+        ends: Known::proved(ends),
+        left_s: ends.saturating_sub(now),
+    };
+    found.into_iter().map(key).collect()
+}

@@ -1,0 +1,199 @@
+//! How things are, as text.
+
+use std::io::{self, Write};
+
+use super::{Report, Table, bytes, count, json_of_self, one_line, shortened, state, time};
+use crate::core::health::{
+    Attention, Basis, GridHealth, Health, HostHealth, HostState, HostsHealth, Known, span,
+};
+
+/// Submitters that are listed for people; `--json` has all.
+const OWNERS_SHOWN: usize = 20;
+
+/// Widest reason in a table.
+const WHY_WIDTH: usize = 60;
+
+impl Report for Health {
+    fn human(&self, out: &mut dyn Write) -> io::Result<()> {
+        write_attention(out, &self.attention)?;
+        if !self.jobs.is_empty() {
+            let mut table = Table::new(&[
+                "JOB",
+                "NEWEST",
+                "SAVED",
+                "AGE",
+                "CODE",
+                "SHARDS",
+                "STATE",
+                "KEPT UNTIL",
+            ]);
+            for job in &self.jobs {
+                table.row(vec![
+                    job.job.to_string(),
+                    format!("{} ({})", job.version, count(job.versions, "version")),
+                    time(job.created.value),
+                    span(job.age_s),
+                    job.redundancy.to_string(),
+                    format!("{} of {}", job.shards.value, job.redundancy.total()),
+                    format!("{}, {}", state(job.can_lose.value), basis(job.can_lose)),
+                    job.kept_until
+                        .map_or("for ever".to_owned(), |until| time(until.value)),
+                ]);
+            }
+            table.write(out)?;
+        } else if self.grid.is_none() {
+            writeln!(out, "no checkpoints found")?;
+        }
+        if let Some(grid) = &self.grid {
+            write_grid(out, grid)?;
+        }
+        write_hosts(out, &self.hosts)?;
+        for key in &self.keys {
+            let left = match key.left_s {
+                0 => "has ended".to_owned(),
+                left => format!("ends in {}", span(left)),
+            };
+            writeln!(
+                out,
+                "{} {left} ({})",
+                one_line(&key.what),
+                time(key.ends.value)
+            )?;
+        }
+        Ok(())
+    }
+
+    json_of_self!();
+}
+
+fn basis<T: Copy>(known: Known<T>) -> &'static str {
+    match known.basis {
+        Basis::Proved => "proved",
+        Basis::Announced => "as hosts say",
+        Basis::Seen => "seen",
+    }
+}
+
+fn write_attention(out: &mut dyn Write, attention: &[Attention]) -> io::Result<()> {
+    if attention.is_empty() {
+        return writeln!(out, "all is well");
+    }
+    for one in attention {
+        let remedy = one.remedy.as_ref();
+        let remedy = remedy.map_or(String::new(), |remedy| format!("; {remedy}"));
+        writeln!(
+            out,
+            "ATTENTION {}: {}{remedy}",
+            one_line(&one.about),
+            one_line(&one.what)
+        )?;
+    }
+    Ok(())
+}
+
+fn write_grid(out: &mut dyn Write, grid: &GridHealth) -> io::Result<()> {
+    writeln!(
+        out,
+        "checkpoints, by shards that holders proved to each other, counted by {}:",
+        count(grid.counted_by, "host")
+    )?;
+    for (spare, number) in grid.can_lose.iter().enumerate().rev() {
+        if *number > 0 {
+            writeln!(out, "  {number} {}", state(Some(spare)))?;
+        }
+    }
+    writeln!(
+        out,
+        "  {} with too few to be restored; {} below their redundancy, of which {} not all asked yet",
+        grid.too_few, grid.below, grid.unchecked
+    )?;
+    writeln!(
+        out,
+        "checks by submitters that failed within a week: {} (announced); proofs between hosts that failed: {}",
+        grid.failed_checks, grid.failed_proofs
+    )?;
+    for silence in &grid.silent {
+        let why = shortened(&silence.why, WHY_WIDTH);
+        writeln!(out, "not counted by {}: {why}", one_line(&silence.host))?;
+    }
+    let mut table = Table::new(&["OWNER", "KEY", "USED", "HOSTS"]);
+    for owner in grid.owners.iter().take(OWNERS_SHOWN) {
+        table.row(vec![
+            owner.name.clone().unwrap_or_else(|| "-".to_owned()),
+            owner.key.clone(),
+            bytes(owner.used_bytes),
+            owner.hosts.to_string(),
+        ]);
+    }
+    if !grid.owners.is_empty() {
+        table.write(out)?;
+    }
+    let more = grid.owners.len().saturating_sub(OWNERS_SHOWN);
+    if more > 0 {
+        writeln!(out, "and {}: --json", count(more, "further owner"))?;
+    }
+    Ok(())
+}
+
+/// The line on all hosts together.
+fn summary(hosts: &HostsHealth) -> String {
+    format!(
+        "{} of {} up, {} take shards, {} free",
+        hosts.up.value,
+        count(hosts.known, "host"),
+        hosts.take_shards.value,
+        bytes(hosts.free_bytes.value)
+    )
+}
+
+fn write_hosts(out: &mut dyn Write, hosts: &HostsHealth) -> io::Result<()> {
+    writeln!(
+        out,
+        "{} (announced); {} of {} used",
+        summary(hosts),
+        bytes(hosts.used_bytes.value),
+        bytes(hosts.capacity_bytes.value)
+    )?;
+    for host in &hosts.each {
+        if let Some(line) = unusual(host) {
+            writeln!(out, "  {}: {line}", one_line(&host.name))?;
+        }
+    }
+    match hosts.clock_ahead_s.map(|ahead| ahead.value) {
+        None => {}
+        Some(0) => writeln!(out, "clock: as most hosts' (seen)")?,
+        Some(ahead) => {
+            let side = if ahead > 0 { "ahead of" } else { "behind" };
+            let by = span(ahead.unsigned_abs());
+            writeln!(out, "clock: {by} {side} most hosts' (seen)")?;
+        }
+    }
+    Ok(())
+}
+
+/// Clocks that differ by less than this many seconds are not spoken of.
+const CLOCK_SLACK_S: u64 = 60;
+
+/// What there is to say of a host beside that it is up.
+fn unusual(host: &HostHealth) -> Option<String> {
+    let why = host.why.as_deref().map(|why| shortened(why, WHY_WIDTH));
+    let because = why.map_or(String::new(), |why| format!(": {why}"));
+    let mut said = match host.state {
+        HostState::Up => Vec::new(),
+        HostState::Full => vec!["has no room".to_owned()],
+        HostState::Down => vec![format!("down{because}")],
+        HostState::StandsBack => {
+            let time = span(host.refuses_for_s.unwrap_or(0).into());
+            vec![format!("takes no new shards for {time}{because}")]
+        }
+    };
+    let off = host.clock_ahead_s.unwrap_or(0);
+    if off.unsigned_abs() >= CLOCK_SLACK_S {
+        let side = if off > 0 { "ahead of" } else { "behind" };
+        said.push(format!(
+            "its clock is {} {side} most",
+            span(off.unsigned_abs())
+        ));
+    }
+    (!said.is_empty()).then(|| said.join("; "))
+}

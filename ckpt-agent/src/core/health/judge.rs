@@ -1,0 +1,259 @@
+//! What needs attention.
+
+use super::{
+    Attention, GridHealth, Health, HostHealth, HostState, HostsHealth, JobHealth, KeyHealth, Kind,
+    span,
+};
+
+/// From when on something needs attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Seconds before its end from which on a key or certificate is spoken of.
+    pub key_s: u64,
+    /// The same for leases.
+    pub lease_s: u64,
+    /// Age of a newest version from which on its job counts as not saved, seconds.
+    pub age_s: Option<u64>,
+    /// Hosts that have to take shards for the next save.
+    pub hosts: usize,
+    /// Seconds by which clocks may differ.
+    pub clock_s: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            key_s: 30 * 86_400,
+            lease_s: 2 * 86_400,
+            age_s: None,
+            hosts: 5,
+            clock_s: 300,
+        }
+    }
+}
+
+/// `health` with all that needs attention.
+#[must_use]
+pub fn judged(mut health: Health, limits: &Limits) -> Health {
+    let now = health.at;
+    let mut found: Vec<Attention> = Vec::new();
+    for job in &health.jobs {
+        found.extend(of_job(job, now, limits));
+    }
+    found.extend(health.keys.iter().filter_map(|key| of_key(key, limits)));
+    found.extend(of_hosts(&health.hosts, now, limits));
+    found.extend(health.grid.iter().flat_map(of_grid));
+    if health.grid.is_some() {
+        found.extend(of_members(&health.hosts.each, limits));
+    }
+    // Stable: within a kind the order stays.
+    found.sort_by_key(|one| one.kind);
+    health.attention = found;
+    health
+}
+
+fn of_job(job: &JobHealth, now: u64, limits: &Limits) -> Vec<Attention> {
+    let about = format!("job {}", job.job);
+    let attention = |kind, what, remedy: &str| Attention {
+        kind,
+        about: about.clone(),
+        what,
+        remedy: Some(remedy.to_owned()),
+    };
+    let mut found = Vec::new();
+    let (version, total) = (job.version, job.redundancy.total());
+    match job.can_lose.value {
+        None => found.push(attention(
+            Kind::NotRestorable,
+            format!(
+                "version {version} can't be restored now: {} of {total} shards are found",
+                job.shards.value
+            ),
+            "ckpt hosts; when the hosts are back: ckpt verify",
+        )),
+        Some(n) if n < job.redundancy.parity() => found.push(attention(
+            Kind::BelowRedundancy,
+            format!(
+                "version {version} can lose {n} shards, not {}",
+                job.redundancy.parity()
+            ),
+            "wait for its hosts or for repair, or save again",
+        )),
+        Some(_) => {}
+    }
+    if let Some(until) = job.kept_until.map(|until| until.value) {
+        let left = until.saturating_sub(now);
+        if left <= limits.lease_s {
+            let what = match left {
+                0 => "its lease is over".to_owned(),
+                left => format!("its lease ends in {}", span(left)),
+            };
+            found.push(attention(
+                Kind::LeaseEnds,
+                what,
+                "ckpt touch, or save again",
+            ));
+        }
+    }
+    if limits.age_s.is_some_and(|most| job.age_s > most) {
+        let what = format!("not saved for {}", span(job.age_s));
+        found.push(attention(Kind::NotSaved, what, "look after the job"));
+    }
+    found
+}
+
+fn of_key(key: &KeyHealth, limits: &Limits) -> Option<Attention> {
+    (key.left_s <= limits.key_s).then(|| Attention {
+        kind: Kind::Ends,
+        about: key.what.clone(),
+        what: match key.left_s {
+            0 => "has ended".to_owned(),
+            left => format!("ends in {}", span(left)),
+        },
+        remedy: Some("have it made again: ckpt grid sign, or ckpt key for-job".to_owned()),
+    })
+}
+
+fn of_hosts(hosts: &HostsHealth, now: u64, limits: &Limits) -> Vec<Attention> {
+    let mut found = Vec::new();
+    let takes = hosts.take_shards.value;
+    // A grid that is smaller is saved to with fewer shards.
+    let needed = limits.hosts.min(hosts.known);
+    if takes < needed {
+        found.push(Attention {
+            kind: Kind::TooFewHosts,
+            about: "hosts".to_owned(),
+            what: format!(
+                "{takes} of {} take shards, {needed} are needed",
+                hosts.known
+            ),
+            remedy: Some("ckpt hosts; or save with fewer shards".to_owned()),
+        });
+    }
+    let ahead = hosts.clock_ahead_s.map_or(0, |ahead| ahead.value);
+    if ahead.unsigned_abs() > limits.clock_s {
+        found.push(Attention {
+            kind: Kind::Clock,
+            about: "this machine".to_owned(),
+            what: format!("its clock is {} most hosts' clocks", off(ahead)),
+            remedy: Some("set the clock (NTP)".to_owned()),
+        });
+    }
+    let ending = |host: &&HostHealth| {
+        let ends = host.certificate_ends;
+        ends.is_some_and(|ends| ends.saturating_sub(now) <= limits.key_s)
+    };
+    let names = names(hosts.each.iter().filter(ending));
+    if let Some((number, names)) = names {
+        found.push(Attention {
+            kind: Kind::Ends,
+            about: "hosts".to_owned(),
+            what: format!(
+                "certificates of {number} end within {}: {names}",
+                span(limits.key_s)
+            ),
+            remedy: Some("the grid's admin signs them again: ckpt grid sign".to_owned()),
+        });
+    }
+    found
+}
+
+/// What an admin has to look after of the machines.
+fn of_members(each: &[HostHealth], limits: &Limits) -> Vec<Attention> {
+    let mut found = Vec::new();
+    let down = names(each.iter().filter(|host| host.state == HostState::Down));
+    if let Some((number, names)) = down {
+        found.push(Attention {
+            kind: Kind::TooFewHosts,
+            about: "hosts".to_owned(),
+            what: format!("{number} of {} do not answer: {names}", each.len()),
+            remedy: None,
+        });
+    }
+    for host in each {
+        let ahead = host.clock_ahead_s.unwrap_or(0);
+        if ahead.unsigned_abs() > limits.clock_s {
+            found.push(Attention {
+                kind: Kind::Clock,
+                about: format!("host {}", host.name),
+                what: format!("its clock is {} most others", off(ahead)),
+                remedy: Some("set its clock (NTP)".to_owned()),
+            });
+        }
+    }
+    let mut versions: Vec<&str> = each
+        .iter()
+        .filter_map(|host| host.software.as_deref())
+        .collect();
+    versions.sort_unstable();
+    versions.dedup();
+    if versions.len() > 1 {
+        found.push(Attention {
+            kind: Kind::Versions,
+            about: "hosts".to_owned(),
+            what: format!(
+                "programs of {} versions: {}",
+                versions.len(),
+                versions.join(", ")
+            ),
+            remedy: Some("update the older ones".to_owned()),
+        });
+    }
+    found
+}
+
+fn of_grid(grid: &GridHealth) -> Vec<Attention> {
+    let about = |kind, what: String, remedy: &str| Attention {
+        kind,
+        about: "grid".to_owned(),
+        what,
+        remedy: Some(remedy.to_owned()),
+    };
+    let mut found = Vec::new();
+    if grid.too_few > 0 {
+        found.push(about(
+            Kind::NotRestorable,
+            format!(
+                "{} checkpoints have too few proved shards to be restored",
+                grid.too_few
+            ),
+            "bring the hosts back that are down",
+        ));
+    }
+    // What was only not asked yet is asked within hours.
+    let below = grid
+        .below
+        .saturating_sub(grid.too_few)
+        .saturating_sub(grid.unchecked);
+    if below > 0 {
+        found.push(about(
+            Kind::BelowRedundancy,
+            format!("{below} checkpoints have fewer proved shards than they were saved with"),
+            "wait for repair, or bring hosts back that are down",
+        ));
+    }
+    if grid.failed_checks > 0 {
+        found.push(about(
+            Kind::FailedChecks,
+            format!("{} checks by submitters failed", grid.failed_checks),
+            "ckpt-store status on the hosts that are named",
+        ));
+    }
+    found
+}
+
+/// How many, and their names.
+fn names<'a>(hosts: impl Iterator<Item = &'a HostHealth>) -> Option<(usize, String)> {
+    let names: Vec<&str> = hosts.map(|host| &*host.name).collect();
+    (!names.is_empty()).then(|| (names.len(), names.join(" ")))
+}
+
+/// `5 min ahead of`, `2 h behind`.
+fn off(ahead_s: i64) -> String {
+    let by = span(ahead_s.unsigned_abs());
+    if ahead_s > 0 {
+        format!("{by} ahead of")
+    } else {
+        format!("{by} behind")
+    }
+}

@@ -1,0 +1,332 @@
+//! How things are: what `ckpt health` finds, and which of it needs attention.
+//!
+//! Plain data that others gathered; nothing here asks anybody. Every number says how it came to be known:
+//! see [`Basis`].
+
+mod judge;
+
+use std::time::Duration;
+
+use codec::{JobId, Redundancy, Version};
+use serde::{Serialize, Serializer};
+
+pub use judge::{Limits, judged};
+
+/// How a number came to be known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Basis {
+    /// Checked here: a signature, or a part of a shard that its holder was asked for.
+    Proved,
+    /// A host or a registry says so.
+    Announced,
+    /// This machine saw it itself.
+    Seen,
+}
+
+/// A number, and how it came to be known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Known<T> {
+    /// The number.
+    pub value: T,
+    /// How it came to be known.
+    pub basis: Basis,
+}
+
+impl<T> Known<T> {
+    /// Checked here.
+    pub const fn proved(value: T) -> Self {
+        let basis = Basis::Proved;
+        Self { value, basis }
+    }
+
+    /// Said by others.
+    pub const fn announced(value: T) -> Self {
+        let basis = Basis::Announced;
+        Self { value, basis }
+    }
+
+    /// Seen from here.
+    pub const fn seen(value: T) -> Self {
+        let basis = Basis::Seen;
+        Self { value, basis }
+    }
+}
+
+/// Answer of `ckpt health`.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Health {
+    /// When it was found, Unix seconds by this machine's clock.
+    pub at: u64,
+    /// What needs attention, the worst first; all is well when there is nothing.
+    pub attention: Vec<Attention>,
+    /// The submitter's jobs, by name.
+    pub jobs: Vec<JobHealth>,
+    /// Keys and certificates that end, the first one first.
+    pub keys: Vec<KeyHealth>,
+    /// The hosts.
+    pub hosts: HostsHealth,
+    /// What the hosts count, for an admin.
+    pub grid: Option<GridHealth>,
+}
+
+/// Something that needs attention.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Attention {
+    /// What it is, for programs.
+    pub kind: Kind,
+    /// What it is about: a job, a host, a key.
+    pub about: String,
+    /// What is wrong, in a sentence.
+    pub what: String,
+    /// What to do about it.
+    pub remedy: Option<String>,
+}
+
+/// Kinds of what needs attention, the worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A checkpoint that can't be restored now.
+    NotRestorable,
+    /// Too few hosts answer or take shards.
+    TooFewHosts,
+    /// A key or certificate ends soon, or has ended.
+    Ends,
+    /// A checkpoint has fewer shards than it should.
+    BelowRedundancy,
+    /// A lease ends soon, or is over.
+    LeaseEnds,
+    /// A job was not saved for longer than it should be.
+    NotSaved,
+    /// Hosts lost or damaged what they took.
+    FailedChecks,
+    /// A clock differs from most others.
+    Clock,
+    /// Programs of different versions.
+    Versions,
+}
+
+/// The newest version of a job.
+#[derive(Clone, Debug, Serialize)]
+pub struct JobHealth {
+    /// The job.
+    pub job: JobId,
+    /// Its newest version.
+    pub version: Version,
+    /// How many versions there are.
+    pub versions: usize,
+    /// When its save began, Unix seconds.
+    pub created: Known<u64>,
+    /// Seconds since then.
+    pub age_s: u64,
+    /// Its redundancy.
+    #[serde(serialize_with = "redundancy")]
+    pub redundancy: Redundancy,
+    /// Different shards that hosts hold.
+    pub shards: Known<usize>,
+    /// How many of these can still be lost; none when it can't be restored now.
+    pub can_lose: Known<Option<usize>>,
+    /// Until when the job's checkpoints are kept, Unix seconds; for ever when not given.
+    pub kept_until: Option<Known<u64>>,
+}
+
+/// A key or certificate that ends.
+#[derive(Clone, Debug, Serialize)]
+pub struct KeyHealth {
+    /// What it is: `certificate of ada`, `job key`, `authority of the grid`.
+    pub what: String,
+    /// When it ends, Unix seconds.
+    pub ends: Known<u64>,
+    /// Seconds until then; 0 when it has ended.
+    pub left_s: u64,
+}
+
+/// The hosts, summed up and one by one.
+#[derive(Clone, Debug, Serialize)]
+pub struct HostsHealth {
+    /// How many are known, from the grid file and from registries.
+    pub known: usize,
+    /// How many answer.
+    pub up: Known<usize>,
+    /// How many of these take shards now.
+    pub take_shards: Known<usize>,
+    /// Bytes that those who answer lend.
+    pub capacity_bytes: Known<u64>,
+    /// Bytes of these that are taken.
+    pub used_bytes: Known<u64>,
+    /// Bytes that those who take shards can still store.
+    pub free_bytes: Known<u64>,
+    /// Seconds by which this machine's clock is ahead of most hosts' clocks; none when no host said.
+    pub clock_ahead_s: Option<Known<i64>>,
+    /// One by one, in the order of the grid file.
+    pub each: Vec<HostHealth>,
+}
+
+/// How one host is.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct HostHealth {
+    /// Its name.
+    pub name: String,
+    /// How it is: `up`, `stands_back`, `full`, `down`.
+    pub state: HostState,
+    /// Why it is down or stands back.
+    pub why: Option<String>,
+    /// Seconds for which it takes no new shards.
+    pub refuses_for_s: Option<u32>,
+    /// Bytes that it lends.
+    pub capacity_bytes: Option<u64>,
+    /// Bytes that are taken.
+    pub used_bytes: Option<u64>,
+    /// Bytes that can still be stored.
+    pub free_bytes: Option<u64>,
+    /// Seconds by which its clock is ahead of most hosts' clocks.
+    pub clock_ahead_s: Option<i64>,
+    /// Version of its program.
+    pub software: Option<String>,
+    /// Version of the protocol that it speaks with this program.
+    pub protocol: Option<String>,
+    /// When its certificate ends, Unix seconds.
+    pub certificate_ends: Option<u64>,
+}
+
+/// Whether a host can be used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HostState {
+    /// It answers and takes shards.
+    Up,
+    /// It answers, and takes no new shards for now.
+    StandsBack,
+    /// It answers, and has no room.
+    Full,
+    /// It does not answer.
+    #[default]
+    Down,
+}
+
+/// What hosts count of the checkpoints that they hold, summed over the grid. A checkpoint is counted by
+/// one of those who hold its shards.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct GridHealth {
+    /// Hosts that counted.
+    pub counted_by: usize,
+    /// Hosts that did not, and why.
+    pub silent: Vec<Silence>,
+    /// Checkpoints that can lose 0, 1, 2, ... of the shards that their holders proved to each other.
+    pub can_lose: Vec<u64>,
+    /// Checkpoints of which fewer shards were proved than it takes to restore them.
+    pub too_few: u64,
+    /// Checkpoints of which fewer shards were proved than they were saved with.
+    pub below: u64,
+    /// Of these, those of which shards are claimed that nobody was asked to prove yet.
+    pub unchecked: u64,
+    /// Checks by submitters that failed.
+    pub failed_checks: u64,
+    /// Proofs between hosts that failed.
+    pub failed_proofs: u64,
+    /// Who uses how much, the most first.
+    pub owners: Vec<OwnerHealth>,
+}
+
+/// A host that did not count.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Silence {
+    /// Its name.
+    pub host: String,
+    /// Why.
+    pub why: String,
+}
+
+/// What one submitter uses over the grid.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct OwnerHealth {
+    /// First digits of the public key.
+    pub key: String,
+    /// Name, as in the certificate, where a host has seen it.
+    pub name: Option<String>,
+    /// Bytes that are taken on all hosts together.
+    pub used_bytes: u64,
+    /// On how many hosts.
+    pub hosts: usize,
+}
+
+impl Default for HostsHealth {
+    fn default() -> Self {
+        Self::of(Vec::new(), None)
+    }
+}
+
+impl HostsHealth {
+    /// The hosts summed up. `clock_ahead_s`: by how much this machine's clock is ahead of most hosts'.
+    pub fn of(each: Vec<HostHealth>, clock_ahead_s: Option<i64>) -> Self {
+        let is_up = |host: &&HostHealth| host.state != HostState::Down;
+        let takes = |host: &&HostHealth| host.state == HostState::Up;
+        let up = || each.iter().filter(is_up);
+        let sum = |bytes: fn(&HostHealth) -> Option<u64>| up().filter_map(bytes).sum();
+        Self {
+            known: each.len(),
+            up: Known::seen(up().count()),
+            take_shards: Known::announced(each.iter().filter(takes).count()),
+            capacity_bytes: Known::announced(sum(|host| host.capacity_bytes)),
+            used_bytes: Known::announced(sum(|host| host.used_bytes)),
+            free_bytes: Known::announced(
+                each.iter()
+                    .filter(takes)
+                    .filter_map(|host| host.free_bytes)
+                    .sum(),
+            ),
+            clock_ahead_s: clock_ahead_s.map(Known::seen),
+            each,
+        }
+    }
+}
+
+impl HostState {
+    /// The state of a host that answers, refuses shards for so long, and has so much room.
+    pub const fn of(refuses_for_s: u32, free_bytes: u64) -> Self {
+        match (refuses_for_s, free_bytes) {
+            (0, 0..ROOM_LEAST) => Self::Full,
+            (0, _) => Self::Up,
+            _ => Self::StandsBack,
+        }
+    }
+}
+
+/// A host with less room than this is full.
+const ROOM_LEAST: u64 = 64 << 20;
+
+/// The time in the middle of what hosts say, Unix seconds, each with the moment at which it was asked by
+/// this machine's clock; as an offset to this machine's clock.
+pub fn middle_offset(clocks: &[(u64, u64)]) -> Option<i64> {
+    let mut offsets: Vec<i64> = clocks
+        .iter()
+        .map(|(host, own)| ahead(*host, *own))
+        .collect();
+    offsets.sort_unstable();
+    offsets.get(offsets.len().checked_sub(1)? / 2).copied()
+}
+
+/// Seconds by which the first clock is ahead of the second.
+pub fn ahead(first: u64, second: u64) -> i64 {
+    let second = i64::try_from(second).unwrap_or(i64::MAX);
+    i64::try_from(first).unwrap_or(i64::MAX) - second
+}
+
+/// `3 days`, `2 h`, `5 min`, `40 s`: the largest unit that fits.
+pub fn span(seconds: u64) -> String {
+    let time = Duration::from_secs(seconds).as_secs();
+    match time {
+        0..120 => format!("{time} s"),
+        120..7_200 => format!("{} min", time / 60),
+        7_200..172_800 => format!("{} h", time / 3600),
+        _ => format!("{} days", time / 86_400),
+    }
+}
+
+fn redundancy<S: Serializer>(value: &Redundancy, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(value)
+}
+
+#[cfg(test)]
+mod tests;

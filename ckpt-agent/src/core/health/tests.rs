@@ -1,0 +1,183 @@
+//! What needs attention, and what does not.
+
+use super::*;
+
+const NOW: u64 = 1_800_000_000;
+const DAY: u64 = 86_400;
+
+fn host(name: &str) -> HostHealth {
+    HostHealth {
+        name: name.into(),
+        state: HostState::Up,
+        refuses_for_s: Some(0),
+        capacity_bytes: Some(10 << 30),
+        used_bytes: Some(1 << 30),
+        free_bytes: Some(9 << 30),
+        clock_ahead_s: Some(0),
+        software: Some("1.0.0".into()),
+        certificate_ends: Some(NOW + 300 * DAY),
+        ..HostHealth::default()
+    }
+}
+
+fn job(can_lose: Option<usize>) -> JobHealth {
+    JobHealth {
+        job: "42".parse().unwrap(),
+        version: Version(7),
+        versions: 2,
+        created: Known::proved(NOW - 7200),
+        age_s: 7200,
+        redundancy: Redundancy::DEFAULT,
+        shards: Known::announced(can_lose.map_or(2, |n| n + 3)),
+        can_lose: Known::announced(can_lose),
+        kept_until: None,
+    }
+}
+
+/// Five hosts that take shards, one job that can lose two of them, one key that is good for a year.
+fn well() -> Health {
+    let each = ["h1", "h2", "h3", "h4", "h5"].map(host).to_vec();
+    Health {
+        at: NOW,
+        jobs: vec![job(Some(2))],
+        keys: vec![KeyHealth {
+            what: "certificate of ada".into(),
+            ends: Known::proved(NOW + 365 * DAY),
+            left_s: 365 * DAY,
+        }],
+        hosts: HostsHealth::of(each, Some(1)),
+        ..Health::default()
+    }
+}
+
+fn kinds(health: Health) -> Vec<Kind> {
+    let judged = judged(health, &Limits::default());
+    judged.attention.iter().map(|one| one.kind).collect()
+}
+
+fn with(change: impl FnOnce(&mut Health)) -> Health {
+    let mut health = well();
+    change(&mut health);
+    health
+}
+
+#[test]
+fn nothing_needs_attention_when_all_is_well() {
+    assert_eq!(kinds(well()), []);
+    let six = with(|health| {
+        let mut each = std::mem::take(&mut health.hosts.each);
+        each.push(HostHealth {
+            name: "h6".into(),
+            ..HostHealth::default()
+        });
+        health.hosts = HostsHealth::of(each, None);
+    });
+    // One host more than is needed may be down.
+    assert_eq!(six.hosts.up, Known::seen(5));
+    assert_eq!(kinds(six), []);
+}
+
+#[test]
+fn each_thing_that_is_wrong_is_said_once() {
+    let of = |change: fn(&mut Health)| kinds(with(change));
+    assert_eq!(of(|h| h.jobs = vec![job(None)]), [Kind::NotRestorable]);
+    assert_eq!(of(|h| h.jobs = vec![job(Some(1))]), [Kind::BelowRedundancy]);
+    let lease = |left: u64| Some(Known::proved(NOW + left));
+    let leased = |left| {
+        kinds(with(|h| {
+            h.jobs = vec![JobHealth {
+                kept_until: lease(left),
+                ..job(Some(2))
+            }];
+        }))
+    };
+    assert_eq!(leased(DAY), [Kind::LeaseEnds]);
+    assert_eq!(leased(3 * DAY), []);
+    assert_eq!(of(|h| h.keys[0].left_s = 29 * DAY), [Kind::Ends]);
+    assert_eq!(of(|h| h.keys[0].left_s = 0), [Kind::Ends]);
+    let two_stand_back = |h: &mut Health| {
+        let mut each = std::mem::take(&mut h.hosts.each);
+        each[0].state = HostState::StandsBack;
+        each[1].state = HostState::Full;
+        h.hosts = HostsHealth::of(each, None);
+    };
+    assert_eq!(of(two_stand_back), [Kind::TooFewHosts]);
+    let slow_clock = |h: &mut Health| h.hosts.clock_ahead_s = Some(Known::seen(-301));
+    assert_eq!(of(slow_clock), [Kind::Clock]);
+    let ending = |h: &mut Health| h.hosts.each[0].certificate_ends = Some(NOW + DAY);
+    assert_eq!(of(ending), [Kind::Ends]);
+}
+
+#[test]
+fn how_old_a_version_may_be_is_for_the_user_to_say() {
+    let limits = Limits {
+        age_s: Some(3600),
+        ..Limits::default()
+    };
+    let judged = judged(well(), &limits);
+    assert_eq!(judged.attention[0].kind, Kind::NotSaved);
+    assert_eq!(judged.attention[0].what, "not saved for 2 h");
+}
+
+#[test]
+fn an_admin_hears_of_hosts_too() {
+    let unwell = |h: &mut Health| {
+        h.jobs.clear();
+        h.hosts.each[0].clock_ahead_s = Some(-4000);
+        h.hosts.each[1].software = Some("0.9.0".into());
+        h.hosts.each[2].state = HostState::Down;
+        h.grid = Some(GridHealth {
+            below: 9,
+            too_few: 1,
+            unchecked: 5,
+            failed_checks: 2,
+            ..GridHealth::default()
+        });
+    };
+    let judged = judged(with(unwell), &Limits::default());
+    let said: Vec<(Kind, &str)> = judged
+        .attention
+        .iter()
+        .map(|one| (one.kind, &*one.what))
+        .collect();
+    assert!(
+        said.contains(&(Kind::Clock, "its clock is 66 min behind most others")),
+        "{said:?}"
+    );
+    assert!(said.contains(&(Kind::Versions, "programs of 2 versions: 0.9.0, 1.0.0")));
+    assert!(said.contains(&(Kind::TooFewHosts, "1 of 5 do not answer: h3")));
+    let below = "3 checkpoints have fewer proved shards than they were saved with";
+    assert!(said.contains(&(Kind::BelowRedundancy, below)));
+    assert!(said.iter().any(|(kind, _)| *kind == Kind::FailedChecks));
+    assert_eq!(said[0].0, Kind::NotRestorable);
+}
+
+#[test]
+fn hosts_are_summed_up_by_what_they_can_do() {
+    let mut back = host("h2");
+    back.state = HostState::of(300, 1 << 30);
+    let mut full = host("h3");
+    full.state = HostState::of(0, 1);
+    let down = HostHealth {
+        name: "h4".into(),
+        ..HostHealth::default()
+    };
+    let hosts = HostsHealth::of(vec![host("h1"), back, full, down], None);
+    assert_eq!(
+        (hosts.known, hosts.up.value, hosts.take_shards.value),
+        (4, 3, 1)
+    );
+    assert_eq!(hosts.free_bytes, Known::announced(9 << 30));
+    assert_eq!(hosts.capacity_bytes.value, 30 << 30);
+    let states: Vec<HostState> = hosts.each.iter().map(|host| host.state).collect();
+    assert_eq!(states[1..3], [HostState::StandsBack, HostState::Full]);
+}
+
+#[test]
+fn the_clock_in_the_middle_counts() {
+    assert_eq!(middle_offset(&[]), None);
+    // One host is a day ahead, asked at different moments.
+    let clocks = [(1000, 1000), (1012, 1010), (87_400, 1000)];
+    assert_eq!(middle_offset(&clocks), Some(2));
+    assert_eq!(ahead(5, 9), -4);
+}

@@ -1,0 +1,94 @@
+//! What the owner's preferences say, for `ckpt-store status`.
+
+use std::io::Write;
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::monitor::DisplayChain;
+use crate::monitor::preferences;
+
+/// Load of a calm machine, above which "idle" has to be explained.
+const CALM_LOAD: f64 = 0.2;
+
+/// What the owner's preferences say now.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct OwnerSettings {
+    /// Why the preferences can't be used, if they can't: those of before stay in force.
+    pub(super) preferences_error: Option<String>,
+    /// Load of the owner up to which the machine counts as idle, 0 to 1.
+    pub(super) idle_below: Option<f64>,
+}
+
+impl OwnerSettings {
+    /// Those in a data directory.
+    pub(super) fn read(data: &Path) -> Self {
+        match preferences::load(data) {
+            Ok(settings) => Self {
+                preferences_error: None,
+                idle_below: Some(settings.cpu.first()),
+            },
+            Err(cause) => Self {
+                preferences_error: Some(DisplayChain(&cause).to_string()),
+                idle_below: None,
+            },
+        }
+    }
+
+    /// What explains why a machine with this load counts as idle.
+    pub(super) fn note_of_idle(&self, machine: &str, load: f64) -> String {
+        match self.idle_below {
+            Some(below) if machine == "idle" && load > CALM_LOAD => format!(
+                " (idle: below {:.0}%, or above it for less than a minute)",
+                below * 100.0
+            ),
+            _ => String::new(),
+        }
+    }
+
+    /// Says why the preferences are not in force, if they are not.
+    pub(super) fn print(&self, out: &mut impl Write) -> std::io::Result<()> {
+        match &self.preferences_error {
+            // The position that TOML shows needs several lines.
+            Some(cause) => writeln!(
+                out,
+                "PREFERENCES NOT IN FORCE, those of before stay: {cause}"
+            ),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn wrong_preferences_are_said() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("preferences.toml");
+        let said = || {
+            let mut out = Vec::new();
+            OwnerSettings::read(dir.path()).print(&mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(said(), "");
+        fs::write(&file, "start_hour = 99").unwrap();
+        assert!(said().contains("NOT IN FORCE"));
+        fs::write(&file, "start_hour = ").unwrap();
+        assert!(said().contains("NOT IN FORCE"));
+    }
+
+    #[test]
+    fn idle_under_load_is_explained() {
+        let standing = OwnerSettings {
+            idle_below: Some(0.3),
+            ..OwnerSettings::default()
+        };
+        assert!(standing.note_of_idle("idle", 1.0).contains("below 30%"));
+        assert_eq!(standing.note_of_idle("idle", 0.1), "");
+        assert_eq!(standing.note_of_idle("busy", 1.0), "");
+    }
+}

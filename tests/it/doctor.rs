@@ -1,0 +1,155 @@
+//! What `ckpt doctor` finds, each with what helps.
+
+use std::fs;
+use std::net::UdpSocket;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use tests::program::{ckpt, run, wait_until};
+use tests::{Grid, Outcome};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Checks that found something bad, and what.
+fn bad(outcome: &Outcome) -> Result<Vec<(String, String)>> {
+    let json = outcome.json()?;
+    let all = json["findings"].as_array().context("no findings")?;
+    let text = |one: &Value, field: &str| one[field].as_str().unwrap_or_default().to_owned();
+    let bad = all.iter().filter(|one| one["verdict"] == "bad");
+    let bad: Vec<&Value> = bad.collect();
+    for one in &bad {
+        ensure!(
+            one["remedy"]
+                .as_str()
+                .is_some_and(|remedy| remedy.len() > 5),
+            "{one}"
+        );
+    }
+    Ok(bad
+        .into_iter()
+        .map(|one| (text(one, "check"), text(one, "what")))
+        .collect())
+}
+
+fn doctor(grid: &Grid, options: &[&str], code: i32) -> Result<Vec<(String, String)>> {
+    let mut args = vec!["--json"];
+    args.extend(options);
+    args.push("doctor");
+    bad(&grid.run(args)?.expect(code)?)
+}
+
+#[test]
+fn nothing_is_found_where_all_is_well() -> Result<()> {
+    let grid = Grid::up(3)?;
+    let found = doctor(&grid, &[], 0)?;
+    ensure!(found.is_empty(), "{found:?}");
+    let said = grid.run(["doctor"])?.expect(0)?;
+    let text = String::from_utf8(said.stdout)?;
+    for part in [
+        "grid file",
+        "identity",
+        "datagrams of",
+        "within 0 s of",
+        "all hosts speak ckpt/2",
+    ] {
+        ensure!(text.contains(part), "{part}: {text}");
+    }
+    Ok(())
+}
+
+#[test]
+fn hosts_that_refuse_are_told_from_those_that_are_silent() -> Result<()> {
+    let grid = Grid::up(3)?;
+    grid.kill("h02")?;
+    // Somebody listens where h03 was, and says nothing.
+    let hosts = grid.run(["--json", "hosts"])?.expect(0)?.json()?;
+    let addr = hosts["hosts"][2]["addr"]
+        .as_str()
+        .context("no address")?
+        .to_owned();
+    grid.kill("h03")?;
+    let mut silent = None;
+    wait_until("its port is free", LIMIT, || {
+        silent = UdpSocket::bind(&addr).ok();
+        Ok(silent.is_some())
+    })?;
+    let found = doctor(&grid, &[], 3)?;
+    let of = |name: &str| {
+        let mut all = found.iter().filter(|(_, what)| what.starts_with(name));
+        all.next()
+            .map(|(check, what)| (check.as_str(), what.as_str()))
+    };
+    let (check, what) = of("h02").context("h02")?;
+    ensure!(
+        check == "network" && what.contains("nothing listens"),
+        "{what}"
+    );
+    let (_, what) = of("h03").context("h03")?;
+    ensure!(what.contains("no answer"), "{what}");
+    ensure!(of("h01").is_none(), "{found:?}");
+    Ok(())
+}
+
+#[test]
+fn what_is_wrong_with_the_identity_ends_with_its_own_status() -> Result<()> {
+    let grid = Grid::up(1)?;
+    let missing = doctor(&grid, &["--key-file", "nowhere.key"], 6)?;
+    ensure!(
+        missing.iter().any(|(check, _)| check == "identity"),
+        "{missing:?}"
+    );
+    let key = grid.data_dir("h01").join("identity.key");
+    let open = grid.path("open.key");
+    fs::copy(&key, &open)?;
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o644))?;
+    let open = open.display().to_string();
+    let found = doctor(&grid, &["--key-file", &open], 6)?;
+    ensure!(
+        found
+            .iter()
+            .any(|(check, what)| check == "identity" && what.contains("open.key")),
+        "{found:?}"
+    );
+    // A donor's certificate saves nothing.
+    let key = key.display().to_string();
+    let certificate = grid
+        .data_dir("h01")
+        .join("identity.crt")
+        .display()
+        .to_string();
+    let options = ["--key-file", &*key, "--cert-file", &*certificate];
+    let found = doctor(&grid, &options, 6)?;
+    ensure!(
+        found
+            .iter()
+            .any(|(_, what)| what.contains("not as submitter")),
+        "{found:?}"
+    );
+    Ok(())
+}
+
+#[test]
+fn limits_files_and_directories_are_looked_at_without_a_grid() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let program = ckpt()?.display().to_string();
+    let script =
+        format!("ulimit -n 20; ulimit -f 1000; exec {program} --json --grid none.toml doctor");
+    let mut shell = Command::new("bash");
+    shell
+        .args(["-c", &script])
+        .current_dir(dir.path())
+        .env("CKPT_STATE_DIR", "/proc/none")
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped());
+    let found = bad(&run(&mut shell)?.expect(3)?)?;
+    let of = |check: &str| found.iter().filter(|(found, _)| found == check).count();
+    ensure!(of("limits") == 2, "{found:?}");
+    ensure!(
+        of("grid_file") == 1 && of("state_directory") == 1,
+        "{found:?}"
+    );
+    Ok(())
+}
