@@ -204,6 +204,7 @@ fn aead(key: &[u8; KEY_BYTES]) -> Result<LessSafeKey, AgeError> {
 }
 
 /// Number of the chunk, big-endian in 11 bytes, and whether it is the last one.
+#[allow(clippy::big_endian_bytes, reason = "the format of age counts parts so")]
 fn nonce_of(number: usize, is_last: bool) -> Nonce {
     let mut nonce = [0; 12];
     if let Some(place) = nonce.get_mut(3..11) {
