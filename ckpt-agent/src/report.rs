@@ -47,7 +47,7 @@ impl ExitStatus {
         (Self::Usage, "wrong usage or configuration"),
         (
             Self::Degraded,
-            "done with less redundancy, with warnings, from an older version, or not heard by all holders; or needs attention",
+            "done, but not as promised: redundancy, version, who heard of it; or needs attention",
         ),
         (Self::NotFound, "no such job, version or checkpoint"),
         (

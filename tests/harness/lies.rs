@@ -52,7 +52,7 @@ pub enum Lie {
     /// It stores and shows everything, and does not listen when something is to be removed.
     IsDeaf,
     /// It says that it removes what is to be removed, and keeps it, shows it, and brings it back to
-    /// other donors ([`Liar::bring_back`]).
+    /// other donors ([`crate::liar::Liar::bring_back`]).
     ReplaysDeleted,
     /// It has no room, and its clock is years ahead.
     ClockAhead,

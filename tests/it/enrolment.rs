@@ -299,7 +299,10 @@ impl Campus {
 
     /// Hosts that answer `who`.
     fn hosts_up(&self, who: &str) -> Result<Vec<String>> {
-        let hosts = self.as_user(who, &["hosts", "--json"])?.expect(0)?.json()?;
+        let asked = self.as_user(who, &["hosts", "--json"])?;
+        // With 5 while none is up.
+        ensure!(matches!(asked.code, Some(0 | 5)), "{asked}");
+        let hosts = asked.json()?;
         let hosts = hosts["hosts"].as_array().context("hosts")?.clone();
         let up = hosts.iter().filter(|host| host["up"] == true);
         Ok(up
