@@ -6,8 +6,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use codec::Redundancy;
 use codec::seal::Cipher;
+use codec::{JobId, Redundancy};
 use serde::Serialize;
 
 use super::args::Global;
@@ -16,6 +16,7 @@ use super::{DaemonProgram, connect, local, progress};
 use crate::agent::{PlacementWish, RestoreRequest, RestoreTarget, SaveInput, SaveRequest, Which};
 use crate::cancel::Cancel;
 use crate::core::effort::Effort;
+use crate::core::sought::Sought;
 use crate::report::{ExitStatus, Failure, RestoreReport, SaveReport};
 
 /// Hosts of the demonstration: one more than shards.
@@ -163,18 +164,7 @@ pub(super) async fn run(
     say("restoring from the others");
     let agent = connect(&global).await?.agent;
     let target = dir.path().join("restored");
-    let request = RestoreRequest {
-        job: save.job.clone(),
-        which: Which::Newest,
-        sought: crate::core::sought::Sought::default(),
-        target: RestoreTarget::Path(target.clone()),
-        if_exists: false,
-        least_data: None,
-        force: false,
-        set_id_bits: true,
-        globs: Vec::new(),
-        dry_run: false,
-    };
+    let request = restore_request(&save.job, &target);
     let observer = progress::observer(global.progress, "restoring");
     let restore = agent.restore(request, observer, cancel).await?;
     agent.close().await;
@@ -192,6 +182,21 @@ pub(super) async fn run(
         identical: true,
         seconds: started.elapsed().as_secs_f64(),
     })
+}
+
+fn restore_request(job: &JobId, target: &Path) -> RestoreRequest {
+    RestoreRequest {
+        job: job.clone(),
+        which: Which::Newest,
+        sought: Sought::default(),
+        target: RestoreTarget::Path(target.to_owned()),
+        if_exists: false,
+        least_data: None,
+        force: false,
+        set_id_bits: true,
+        globs: Vec::new(),
+        dry_run: false,
+    }
 }
 
 fn save_request(image: &Path) -> Result<SaveRequest, Failure> {

@@ -1,8 +1,9 @@
 //! Passes on the list of the grid.
 
 use protocol::net::{receive_list, send_list};
-use protocol::wire::message::{PART_LIST_NUMBER, Response};
+use protocol::wire::message::Response;
 use protocol::wire::parts::Parts;
+use protocol::wire::status::PART_LIST_NUMBER;
 use tracing::info;
 
 use super::{Answer, Exchange, too_slow};

@@ -587,9 +587,6 @@ pub struct Refusal {
     pub retry_after_ms: u32,
 }
 
-/// Number of the part of a [`HostStatus`] that is the number of the host's list of the grid (u64).
-pub const PART_LIST_NUMBER: u16 = 1;
-
 /// How a host is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostStatus {
@@ -612,14 +609,6 @@ pub struct HostStatus {
     /// What later programs say; only in `ckpt/2`.
     #[serde(skip)]
     pub parts: Parts,
-}
-
-impl HostStatus {
-    /// The number of the host's list of the grid, 0 for none; `None` when its program knows no lists.
-    pub fn list_number(&self) -> Option<u64> {
-        let part = self.parts.get(PART_LIST_NUMBER)?;
-        Some(u64::from_le_bytes(part.try_into().ok()?))
-    }
 }
 
 impl Extensible for HostStatus {

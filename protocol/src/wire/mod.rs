@@ -14,6 +14,7 @@ pub mod code;
 pub mod limits;
 pub mod message;
 pub mod parts;
+pub mod status;
 mod version;
 mod withheld;
 

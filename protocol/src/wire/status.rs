@@ -1,0 +1,14 @@
+//! What a host's status has in its parts.
+
+use super::message::HostStatus;
+
+/// Number of the part of a [`HostStatus`] that is the number of the host's list of the grid (u64).
+pub const PART_LIST_NUMBER: u16 = 1;
+
+impl HostStatus {
+    /// The number of the host's list of the grid, 0 for none; `None` when its program knows no lists.
+    pub fn list_number(&self) -> Option<u64> {
+        let part = self.parts.get(PART_LIST_NUMBER)?;
+        Some(u64::from_le_bytes(part.try_into().ok()?))
+    }
+}
