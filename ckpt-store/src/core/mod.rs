@@ -8,6 +8,7 @@
 )]
 
 pub mod audits;
+pub mod broken_off;
 pub mod by_key;
 pub mod catalog;
 pub mod census;

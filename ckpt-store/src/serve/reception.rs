@@ -2,7 +2,7 @@
 //! only who have not, so that no stranger takes a member's.
 
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use codec::OwnerId;
@@ -15,6 +15,7 @@ use tracing::{debug, info, warn};
 use super::lines::Lines;
 use super::pool::{Pool, Size};
 use super::{Clock, who};
+use crate::core::broken_off::BrokenOff;
 use crate::core::places::Who;
 
 /// How long a handshake may take.
@@ -50,6 +51,8 @@ pub struct Reception {
     door: Door,
     rooms: Rooms,
     lines: Arc<Lines>,
+    clock: Clock,
+    broken_off: Mutex<BrokenOff>,
 }
 
 /// Where clients are.
@@ -98,6 +101,8 @@ impl Reception {
             door,
             rooms: Rooms::new(connections, clock),
             lines,
+            clock,
+            broken_off: Mutex::default(),
         }
     }
 
@@ -120,13 +125,29 @@ impl Reception {
                 let _ = incoming.retry();
                 continue;
             }
+            let network = network_of(incoming.remote_address().ip());
+            if !this.broken_off(|they, now| they.may_begin(network, now)) {
+                // It tries again by itself, and gets in when it does not come too often.
+                incoming.ignore();
+                continue;
+            }
             let (this, serve) = (Arc::clone(&this), Arc::clone(&serve));
             tokio::spawn(async move {
-                if let Some(visitor) = this.admit(incoming).await {
-                    this.attend(visitor, &*serve).await;
+                match this.admit(incoming).await {
+                    Some(visitor) => this.attend(visitor, &*serve).await,
+                    None => this.broken_off(|they, now| they.add(network, now)),
                 }
             });
         }
+    }
+
+    fn broken_off<T>(&self, look: impl FnOnce(&mut BrokenOff, u64) -> T) -> T {
+        let mut broken_off = self
+            .broken_off
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let now_ms = u64::try_from(self.clock.uptime().as_millis()).unwrap_or(u64::MAX);
+        look(&mut broken_off, now_ms)
     }
 
     /// Ends a handshake, unless it takes too long or has to give way.

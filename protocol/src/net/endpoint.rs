@@ -37,10 +37,9 @@ use crate::wire::limits::CONNECT_TIMEOUT;
 /// 7.2, recommends 14,720; ten datagrams of 1,452 bytes. 26,000 are eighteen of those.)
 const INITIAL_WINDOW: u64 = 4 * MTU_MAX as u64;
 
-/// Round trip that is assumed until one was measured. A connection that breaks off before that is kept for
-/// nine times as long (RFC 9000, section 10.2): with quinn's 333 ms a flood of 1,250 handshakes in each
-/// second, on one machine, took 120 MiB of a daemon's memory. A way that is slower costs a few datagrams
-/// that are sent twice.
+/// Round trip that is assumed until one was measured. A connection that breaks off before that is kept,
+/// with its memory, for nine times as long (RFC 9000, section 10.2). A way that is slower costs a few
+/// datagrams that are sent twice.
 const INITIAL_RTT: Duration = Duration::from_millis(100);
 
 /// How fast data are sent when the path is full.
