@@ -397,7 +397,7 @@ fn machines_join_with_a_token_and_are_found_through_the_registry() -> Result<()>
     campus.authority(&["revoke", "r1"])?.expect(0)?;
     let hosts = campus
         .as_user("ada", &["hosts", "--json"])?
-        .expect(0)?
+        .expect(5)?
         .json()?;
     ensure!(
         hosts["hosts"]
