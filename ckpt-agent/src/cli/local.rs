@@ -119,10 +119,18 @@ pub(super) fn up(
         }
     }
     for (number, data, mut child) in starting {
-        let addr = wait_ready(&data, &mut child)?;
-        if let Some(host) = grid.hosts.get_mut(number) {
-            host.addr = addr;
-        }
+        let Some(host) = grid.hosts.get_mut(number) else {
+            continue;
+        };
+        host.addr = match wait_ready(&data, &mut child) {
+            Ok(addr) => addr,
+            // Another program may have taken its port meanwhile.
+            Err(_) => {
+                let any = SocketAddr::new(host.addr.ip(), 0);
+                let mut child = start(&file, &data, any, capacity, daemon)?;
+                wait_ready(&data, &mut child)?
+            }
+        };
     }
     keep_addresses(dir, &grid)?;
     let mut report = report(dir, &grid);
