@@ -2,13 +2,14 @@
 //! certificates say. Shown to the owner of the machine and to admins; nothing is decided by it.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use codec::OwnerId;
 use tracing::warn;
+
+use crate::json_file;
 
 /// Names that are remembered; beyond, one that is forgotten is learnt again when its owner comes.
 const NAMES_MAX: usize = 4096;
@@ -90,16 +91,10 @@ fn path(data: &Path) -> PathBuf {
 /// # Errors
 /// When it can't be read. Entries that make no sense are left out.
 pub fn load(data: &Path) -> io::Result<Names> {
-    let path = path(data);
-    match fs::metadata(&path) {
-        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(Names::new()),
-        Err(cause) => return Err(cause),
-        Ok(found) if found.len() > FILE_BYTES_MAX => {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "too large"));
-        }
-        Ok(_) => {}
-    }
-    let text: BTreeMap<String, String> = serde_json::from_slice(&fs::read(&path)?)?;
+    let Some(text) = json_file::read::<BTreeMap<String, String>>(&path(data), FILE_BYTES_MAX)?
+    else {
+        return Ok(Names::new());
+    };
     let names = text
         .into_iter()
         .filter_map(|(key, name)| Some((OwnerId::from_hex(&key)?, name)));
@@ -109,11 +104,7 @@ pub fn load(data: &Path) -> io::Result<Names> {
 fn save(data: &Path, names: &Names) -> io::Result<()> {
     let text: BTreeMap<String, &String> =
         names.iter().map(|(key, name)| (key.hex(), name)).collect();
-    let mut file = tempfile::NamedTempFile::new_in(data)?;
-    file.write_all(&serde_json::to_vec(&text)?)?;
-    file.as_file().sync_data()?;
-    file.persist(path(data)).map_err(|persist| persist.error)?;
-    Ok(())
+    json_file::write(data, &path(data), &text)
 }
 
 #[cfg(test)]

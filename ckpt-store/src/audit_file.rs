@@ -1,8 +1,7 @@
 //! `audits.json` in the data directory: what submitters found when they checked shards.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use codec::{CheckpointId, OwnerId};
@@ -10,6 +9,7 @@ use protocol::wire::message::{Audit, AuditFault};
 use serde::{Deserialize, Serialize};
 
 use crate::core::audits::{AuditCounts, Audits, Failure};
+use crate::json_file;
 
 /// Larger than any such file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -81,16 +81,9 @@ pub fn path(data: &Path) -> PathBuf {
 /// # Errors
 /// When it can't be read. Entries that make no sense are left out.
 pub fn load(data: &Path) -> io::Result<Audits> {
-    let path = path(data);
-    match fs::metadata(&path) {
-        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(Audits::default()),
-        Err(cause) => return Err(cause),
-        Ok(found) if found.len() > FILE_BYTES_MAX => {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "too large"));
-        }
-        Ok(_) => {}
-    }
-    let text: FileText = serde_json::from_slice(&fs::read(&path)?)?;
+    let Some(text) = json_file::read::<FileText>(&path(data), FILE_BYTES_MAX)? else {
+        return Ok(Audits::default());
+    };
     let counted = text.submitters.iter().filter_map(|one| {
         let counts = AuditCounts {
             passed: one.passed,
@@ -117,16 +110,13 @@ pub fn save(data: &Path, audits: &Audits) -> io::Result<()> {
         submitters: submitters.collect(),
         failures: audits.failures().map(FailureText::from).collect(),
     };
-    let mut file = tempfile::NamedTempFile::new_in(data)?;
-    file.write_all(&serde_json::to_vec(&text)?)?;
-    // A crash may lose the latest counts, but leaves a file that can be read.
-    file.as_file().sync_data()?;
-    file.persist(path(data)).map_err(|persist| persist.error)?;
-    Ok(())
+    json_file::write(data, &path(data), &text)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -1,8 +1,7 @@
 //! `checking.json` in the data directory: what it costs to check what other hosts claim to hold, and to
 //! prove to them what is held here. Shown to the owner of the machine.
 
-use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -10,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use crate::core::census::Census;
+use crate::json_file;
 
 /// Larger than any such file.
 const FILE_BYTES_MAX: u64 = 1 << 16;
@@ -135,28 +135,18 @@ fn path(data: &Path) -> PathBuf {
 /// # Errors
 /// When it can't be read.
 pub fn load(data: &Path) -> io::Result<CheckingCosts> {
-    let path = path(data);
-    match fs::metadata(&path) {
-        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(CheckingCosts::default()),
-        Err(cause) => Err(cause),
-        Ok(found) if found.len() > FILE_BYTES_MAX => {
-            Err(io::Error::new(io::ErrorKind::InvalidData, "too large"))
-        }
-        Ok(_) => Ok(serde_json::from_slice(&fs::read(&path)?)?),
-    }
+    let costs = json_file::read(&path(data), FILE_BYTES_MAX)?;
+    Ok(costs.unwrap_or_default())
 }
 
 fn save(data: &Path, costs: &CheckingCosts) -> io::Result<()> {
-    let mut file = tempfile::NamedTempFile::new_in(data)?;
-    file.write_all(&serde_json::to_vec(costs)?)?;
-    // A crash may lose the latest counts, but leaves a file that can be read.
-    file.as_file().sync_data()?;
-    file.persist(path(data)).map_err(|persist| persist.error)?;
-    Ok(())
+    json_file::write(data, &path(data), costs)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

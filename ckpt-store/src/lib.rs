@@ -17,6 +17,7 @@ pub mod core;
 pub mod daemon;
 pub mod disk;
 pub mod gossip;
+pub mod json_file;
 pub mod monitor;
 pub mod priority;
 pub mod registry;

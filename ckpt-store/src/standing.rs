@@ -1,12 +1,12 @@
 //! `standing.json` in the data directory: what the daemon does for others now, and why not more; for
 //! `ckpt-store status`, which asks no daemon.
 
-use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::json_file;
 use crate::monitor::stance::Stance;
 use crate::shards::Usage;
 
@@ -118,15 +118,7 @@ fn path(data: &Path) -> PathBuf {
 /// # Errors
 /// When it can't be read.
 pub fn load(data: &Path) -> io::Result<Option<Standing>> {
-    let path = path(data);
-    match fs::metadata(&path) {
-        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(cause) => Err(cause),
-        Ok(found) if found.len() > FILE_BYTES_MAX => {
-            Err(io::Error::new(io::ErrorKind::InvalidData, "too large"))
-        }
-        Ok(_) => Ok(Some(serde_json::from_slice(&fs::read(&path)?)?)),
-    }
+    json_file::read(&path(data), FILE_BYTES_MAX)
 }
 
 #[cfg(test)]

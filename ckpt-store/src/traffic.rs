@@ -2,8 +2,7 @@
 //! directory.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use crate::core::traffic::{Days, Moved};
+use crate::json_file;
 
 /// Larger than any such file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -165,16 +165,9 @@ fn path(data: &Path) -> PathBuf {
 /// # Errors
 /// When it can't be read.
 pub fn load(data: &Path) -> io::Result<Days> {
-    let path = path(data);
-    match fs::metadata(&path) {
-        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(Days::default()),
-        Err(cause) => return Err(cause),
-        Ok(found) if found.len() > FILE_BYTES_MAX => {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "too large"));
-        }
-        Ok(_) => {}
-    }
-    let text: FileText = serde_json::from_slice(&fs::read(&path)?)?;
+    let Some(text) = json_file::read::<FileText>(&path(data), FILE_BYTES_MAX)? else {
+        return Ok(Days::default());
+    };
     let days = text.days.iter().map(|day| {
         let moved = Moved {
             received: day.received_bytes,
@@ -194,16 +187,13 @@ fn save(data: &Path, days: &Days) -> io::Result<()> {
     let text = FileText {
         days: days.collect(),
     };
-    let mut file = tempfile::NamedTempFile::new_in(data)?;
-    file.write_all(&serde_json::to_vec(&text)?)?;
-    // A crash may lose the latest counts, but leaves a file that can be read.
-    file.as_file().sync_data()?;
-    file.persist(path(data)).map_err(|persist| persist.error)?;
-    Ok(())
+    json_file::write(data, &path(data), &text)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

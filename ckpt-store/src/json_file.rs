@@ -1,0 +1,36 @@
+//! Small JSON files in the data directory: counts and names that a daemon can start without.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Reads a file of at most `bytes_max` bytes; `None` when there is none.
+///
+/// # Errors
+/// When it can't be read, is larger, or is not what is wanted.
+pub fn read<T: DeserializeOwned>(path: &Path, bytes_max: u64) -> io::Result<Option<T>> {
+    match fs::metadata(path) {
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(cause) => Err(cause),
+        Ok(found) if found.len() > bytes_max => {
+            Err(io::Error::new(io::ErrorKind::InvalidData, "too large"))
+        }
+        Ok(_) => Ok(Some(serde_json::from_slice(&fs::read(path)?)?)),
+    }
+}
+
+/// Replaces the file `path` below the directory `data` in one step. A crash may lose what was written
+/// last, but leaves a file that can be read.
+///
+/// # Errors
+/// When it can't be written.
+pub fn write(data: &Path, path: &Path, contents: &impl Serialize) -> io::Result<()> {
+    let mut file = tempfile::NamedTempFile::new_in(data)?;
+    file.write_all(&serde_json::to_vec(contents)?)?;
+    file.as_file().sync_data()?;
+    file.persist(path).map_err(|persist| persist.error)?;
+    Ok(())
+}
