@@ -123,14 +123,15 @@ impl Situation {
         if !none.is_empty() {
             return none;
         }
-        let assigned = assign(&self.held);
         let holds_it = |host: &OwnerId| {
             all().any(|(shard, holders)| *shard == except && holders.contains(host))
         };
+        // A host that counts for a shard now, but need not. The only one that claims a shard need: its
+        // claim may be true.
+        let likely = self.likely();
         let is_double = |host: &&OwnerId| {
-            // One that counts for a shard now, but need not.
-            let without = without(&self.held, host);
-            !holds_it(host) && assign(&without).len() == assigned.len()
+            let is_spare = |all: &Holders| assign(&without(all, host)).len() == assign(all).len();
+            !holds_it(host) && is_spare(&self.held) && is_spare(&likely)
         };
         answering.filter(is_double).copied().collect()
     }
@@ -145,11 +146,17 @@ impl Situation {
     /// How many shards can still be lost, if all that is claimed is true; `None` when there are too few
     /// already.
     pub fn spare(&self) -> Option<usize> {
+        let likely = assign(&self.likely());
+        likely.len().checked_sub(self.redundancy.data())
+    }
+
+    /// Who holds which shard, if all that is claimed is true.
+    fn likely(&self) -> Holders {
         let mut likely = self.held.clone();
         for (shard, holders) in &self.claimed {
             likely.entry(*shard).or_default().extend(holders);
         }
-        assign(&likely).len().checked_sub(self.redundancy.data())
+        likely
     }
 
     /// How many shards can still be lost, of those that were proved.
@@ -165,19 +172,24 @@ impl Situation {
     }
 
     /// The host whose copy of `shard` does instead of that of `own`: one of `trusted`, which counts for
-    /// no other shard, so that no fewer shards have a holder when `own` has none.
+    /// no other shard, so that no fewer shards have a holder when `own` has none. That holds for what
+    /// was proved, and also if all that is claimed is true.
     pub fn stand_in(
         &self,
         own: OwnerId,
         shard: ShardIndex,
         trusted: &BTreeSet<OwnerId>,
     ) -> Option<OwnerId> {
-        let mut others = without(&self.held, &own);
-        let copies = others.get_mut(&shard)?;
-        copies.retain(|host| trusted.contains(host));
-        let assigned = assign(&others);
-        let is_enough = assigned.len() >= assign(&self.held).len();
-        assigned.get(&shard).copied().filter(|_| is_enough)
+        let replacement = |all: &Holders| {
+            let mut others = without(all, &own);
+            let copies = others.get_mut(&shard)?;
+            copies.retain(|host| trusted.contains(host));
+            let assigned = assign(&others);
+            let is_enough = assigned.len() >= assign(all).len();
+            assigned.get(&shard).copied().filter(|_| is_enough)
+        };
+        replacement(&self.likely())?;
+        replacement(&self.held)
     }
 
     /// Hosts on whose copies of `shard`, once they are proved, this host, `own`, may rely when it removes
@@ -577,6 +589,20 @@ mod tests {
 
     fn watches() -> BTreeMap<u8, Watch> {
         (1..=5).map(|holder| (holder, Watch::default())).collect()
+    }
+
+    #[test]
+    fn a_host_is_not_relied_on_for_two_shards_though_it_proved_only_one_of_them() {
+        // Hosts 1 and 2 have shard 0. Host 2 claims shard 3 as well, and nobody else does.
+        let mut of = situation(1, &[(0, 1), (0, 2), (4, 4)]);
+        of.claimed.insert(shard(3), BTreeSet::from([id(2)]));
+        let trusted = BTreeSet::from([id(2)]);
+        assert_eq!(of.stand_in(id(1), shard(0), &trusted), None);
+        let answering = BTreeSet::from([id(1), id(2)]);
+        assert!(!of.targets(&answering, shard(1)).contains(&id(2)));
+        // With another claim of shard 3 host 2 is free to stand in.
+        of.claimed.get_mut(&shard(3)).unwrap().insert(id(5));
+        assert_eq!(of.stand_in(id(1), shard(0), &trusted), Some(id(2)));
     }
 
     #[test]
