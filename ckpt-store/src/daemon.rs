@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use machine::Machine;
 use protocol::net::endpoint::{self, EndpointConfig, EndpointError};
 use protocol::net::stream::STOPPING;
 use protocol::net::{Door, Members};
@@ -26,7 +27,6 @@ use crate::core::ledger::Quota;
 use crate::disk::RealDisk;
 use crate::gossip;
 use crate::monitor::preferences::DiskUse;
-use crate::monitor::proc::SystemPaths;
 use crate::monitor::{Monitor, MonitorError, SAMPLE_PERIOD};
 use crate::registry::announcer::{Announcer, Card};
 use crate::repair::{Drained, Links, RepairSettings, Repairer};
@@ -133,7 +133,7 @@ impl Opened {
     async fn open(config: &DaemonConfig) -> Result<Self, StartError> {
         let clock = Clock::start();
         let (data_dir, now) = (&config.data_dir, clock.unix_seconds());
-        let paths = SystemPaths::default();
+        let paths = Machine::here();
         let monitor = Arc::new(Monitor::open(data_dir, paths, config.stand_back, now)?);
         let (store, lender) = open_store(config, monitor.disk_use(), clock).await?;
         Ok(Self {

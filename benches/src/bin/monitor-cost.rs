@@ -13,8 +13,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result};
 use ckpt_store::core::traffic::Days;
 use ckpt_store::monitor::history::{self, Run, States};
-use ckpt_store::monitor::proc::SystemPaths;
 use ckpt_store::monitor::{Monitor, SAMPLE_PERIOD, guests};
+use machine::Machine;
 use placement::state::AvailabilityState;
 
 /// Records of a history that has reached its bound of 4 MiB.
@@ -33,14 +33,14 @@ fn main() -> Result<()> {
     fill_history(dir.path(), now)?;
     let before = resident_bytes()?;
     let began = Instant::now();
-    let monitor = Monitor::open(dir.path(), SystemPaths::default(), true, now)?;
+    let monitor = Monitor::open(dir.path(), Machine::here(), true, now)?;
     println!(
         "history of {RECORDS} runs read in {:.0} ms",
         began.elapsed().as_secs_f64() * 1e3
     );
     let plain = cpu_per_sample(&monitor, samples, now)?;
     let pid = i32::try_from(std::process::id())?;
-    guests::register(dir.path(), Path::new("/proc"), pid)?;
+    guests::register(dir.path(), &Machine::here(), pid)?;
     let with_guest = cpu_per_sample(&monitor, samples, now + u64::from(samples) * 6)?;
     let processes = fs::read_dir("/proc")?.flatten();
     let processes = processes

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use machine::Machine;
 use protocol::grid::Grid;
 use protocol::identity::{Identity, Role, is_label, keep_out_of_dumps, read_key, replace_public};
 use protocol::places::Place;
@@ -288,7 +289,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Registry(args) => run_registry(args),
         Command::Calibrate(args) => calibrate::calibrate(&args),
         Command::CalibrateGuest(args) => calibrate::guest(&args),
-        Command::Guest { data, pid } => guests::register(&data, Path::new("/proc"), pid)
+        Command::Guest { data, pid } => guests::register(&data, &Machine::here(), pid)
             .with_context(|| format!("registering process {pid} as a guest"))
             .map(|()| ExitCode::SUCCESS),
         Command::Drain { data, within } => leaving::drain(&data, within),

@@ -1,18 +1,15 @@
 //! Watches the machine for its owner's sake and for the grid's: when does the owner need it, and when
 //! will it be there.
 //!
-//! Every six seconds [`proc`] reads counters, [`counters`] turns them into the owner's load, [`watch`]
+//! Every six seconds a [`Sampler`] reads counters, which make the owner's load, [`watch`]
 //! into runs of states, [`history`] keeps these on disk, [`outlook`] learns from them, and [`stance`]
 //! says what may be asked of the host now, within its owner's [`preferences`].
 
-pub mod counters;
 pub mod guests;
 pub mod history;
 pub mod outlook;
 pub mod pause;
 pub mod preferences;
-pub mod proc;
-pub mod programs;
 pub mod stance;
 pub mod watch;
 
@@ -29,12 +26,10 @@ use tracing::{info, warn};
 use crate::core::traffic::Days;
 use crate::standing::Posture;
 
-use counters::Counters;
-use guests::Guests;
 use history::{HistoryError, HistoryFile, Run, States};
+use machine::{Counters, Machine, Sampler, power, programs};
 use pause::Pause;
 use preferences::{PreferencesError, Settings};
-use proc::{Sampler, SystemPaths};
 use stance::{Circumstances, Reason, Said, Stance};
 use watch::{Watch, Write};
 
@@ -68,8 +63,8 @@ const LEAVING: Reason = Reason {
 #[derive(Debug)]
 pub struct Monitor {
     data_dir: PathBuf,
-    sampler: Sampler,
-    paths: SystemPaths,
+    machine: Machine,
+    sampler: Mutex<Sampler>,
     stand_back: bool,
     leaving: AtomicBool,
     inner: Mutex<Inner>,
@@ -120,7 +115,7 @@ impl Monitor {
     /// When the history or the preferences there can't be used.
     pub fn open(
         data_dir: &Path,
-        paths: SystemPaths,
+        machine: Machine,
         stand_back: bool,
         unix_seconds: u64,
     ) -> Result<Self, MonitorError> {
@@ -142,8 +137,8 @@ impl Monitor {
         };
         Ok(Self {
             data_dir: data_dir.to_owned(),
-            sampler: Sampler::new(paths.clone(), data_dir),
-            paths,
+            sampler: Mutex::new(Sampler::new(machine.clone()).with_disk_of(data_dir)),
+            machine,
             stand_back,
             leaving: AtomicBool::new(false),
             inner: Mutex::new(inner),
@@ -175,11 +170,11 @@ impl Monitor {
                 said,
             )
         };
-        let program = programs::running(&self.paths.proc, &apps);
+        let program = programs::running(&self.machine, &apps);
         // Not under the lock: transfers wait for it.
-        let guests = Guests::registered(&self.data_dir, &self.paths.proc, &commands);
-        let read = self.sampler.read(&guests);
-        let on_battery = self.sampler.on_battery();
+        let guests = guests::registered(&self.data_dir, &self.machine, &commands);
+        let read = lock(&self.sampler).read(&guests);
+        let on_battery = power::on_battery(&self.machine);
         let mut inner = self.inner();
         let counters = match read {
             Ok(counters) => counters,
@@ -323,8 +318,7 @@ impl Monitor {
     }
 
     fn inner(&self) -> std::sync::MutexGuard<'_, Inner> {
-        // What is inside is whole between any two statements that can panic.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner)
     }
 }
 
@@ -403,6 +397,11 @@ impl Inner {
             }
         }
     }
+}
+
+/// What is inside is whole between any two statements that can panic.
+fn lock<T>(inner: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    inner.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// An error with its causes.

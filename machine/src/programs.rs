@@ -1,17 +1,19 @@
 //! Programs for which the owner wants the machine alone.
 
 use std::fs;
-use std::path::Path;
+
+use crate::Machine;
 
 /// Longest name of a command that the kernel keeps.
 const COMM_LENGTH: usize = 15;
 
 /// One of these programs that runs, by the name of its command; `None` when none does.
-pub fn running(proc: &Path, names: &[String]) -> Option<String> {
+#[must_use]
+pub fn running(machine: &Machine, names: &[String]) -> Option<String> {
     if names.is_empty() {
         return None;
     }
-    let processes = fs::read_dir(proc).ok()?.flatten();
+    let processes = fs::read_dir(machine.proc()).ok()?.flatten();
     let mut commands = processes.filter_map(|entry| {
         let is_process = entry.file_name().to_str()?.parse::<u32>().is_ok();
         let command = is_process.then(|| fs::read_to_string(entry.path().join("comm")));
@@ -29,10 +31,11 @@ mod tests {
 
     #[test]
     fn a_program_is_found_by_its_name_as_the_kernel_cuts_it() {
-        let proc = tempfile::tempdir().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let machine = Machine::at(dir.path());
         let run = |pid: &str, comm: &str| {
-            let dir = proc.path().join(pid);
-            fs::create_dir(&dir).unwrap();
+            let dir = machine.proc().join(pid);
+            fs::create_dir_all(&dir).unwrap();
             fs::write(dir.join("comm"), format!("{comm}\n")).unwrap();
         };
         run("1", "init");
@@ -40,7 +43,7 @@ mod tests {
         run("77", "a-very-long-nam");
         let find = |names: &[&str]| {
             let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-            running(proc.path(), &names)
+            running(&machine, &names)
         };
         assert_eq!(find(&[]), None);
         assert_eq!(find(&["game"]), None);

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use placement::contention::free_for_guests;
 use placement::state::{DiskReading, HostReading};
 
 /// Pages of 4 KiB moved to or from swap per second above which a machine counts as thrashing:
@@ -15,12 +16,18 @@ pub struct Counters {
     pub busy_ticks: u64,
     /// Ticks in which a CPU did something or nothing.
     pub all_ticks: u64,
-    /// Of the busy ticks, those of this process and of registered guests.
-    pub foreign_ticks: u64,
+    /// CPUs that are on.
+    pub cpus: usize,
+    /// Of the busy ticks, those of this process.
+    pub own_ticks: u64,
+    /// Of the busy ticks, those of guests, their children that have ended included.
+    pub guest_ticks: u64,
     /// Pages moved to and from swap.
     pub swapped_pages: u64,
     /// Memory that a new process could have, bytes; now, not since then.
     pub available_memory_bytes: u64,
+    /// Memory of guests, bytes: it would be available without them; now, not since then.
+    pub guest_memory_bytes: u64,
     /// The disk that holds the shards, where the system counts for it.
     pub disk: Option<DiskCounters>,
 }
@@ -32,23 +39,48 @@ pub struct DiskCounters {
     pub busy_ms: u64,
     /// Bytes moved for anybody.
     pub bytes: u64,
-    /// Bytes moved for this process.
-    pub own_bytes: u64,
+    /// Bytes moved for this process and for guests, as far as that is known.
+    pub foreign_bytes: u64,
+}
+
+/// Shares of all CPUs that somebody used, 0 to 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Load {
+    /// Anybody.
+    pub all: f64,
+    /// Guests.
+    pub guests: f64,
+    /// The owner: neither guests nor this process.
+    pub owner: f64,
 }
 
 impl Counters {
+    /// Who used the CPUs since `earlier`.
+    #[must_use]
+    pub fn load_since(&self, earlier: &Self) -> Load {
+        let all = since(self.all_ticks, earlier.all_ticks);
+        let busy = since(self.busy_ticks, earlier.busy_ticks);
+        let guests = since(self.guest_ticks, earlier.guest_ticks);
+        let foreign = guests + since(self.own_ticks, earlier.own_ticks);
+        Load {
+            all: share(busy, all),
+            guests: share(guests.min(busy), all),
+            owner: share((busy - foreign).max(0.0), all),
+        }
+    }
+
     /// The owner's CPU load and the memory since `earlier`.
     #[must_use]
     pub fn host_since(&self, earlier: &Self, interval: Range<u64>) -> HostReading {
-        let all = since(self.all_ticks, earlier.all_ticks);
-        let busy = since(self.busy_ticks, earlier.busy_ticks);
-        let foreign = since(self.foreign_ticks, earlier.foreign_ticks);
         let seconds = interval.end.saturating_sub(interval.start).max(1) as f64;
         let swapped = since(self.swapped_pages, earlier.swapped_pages);
         HostReading {
             interval,
-            owner_cpu: share((busy - foreign).max(0.0), all),
-            free_memory_bytes: self.available_memory_bytes,
+            owner_cpu: self.load_since(earlier).owner,
+            free_memory_bytes: free_for_guests(
+                self.available_memory_bytes,
+                self.guest_memory_bytes,
+            ),
             swapping: swapped / seconds > SWAPPING_PAGES_PER_SECOND,
         }
     }
@@ -67,7 +99,7 @@ impl Counters {
             (Some(now), Some(before)) => {
                 let busy = share(since(now.busy_ms, before.busy_ms), elapsed_ms);
                 let bytes = since(now.bytes, before.bytes);
-                busy * (1.0 - share(since(now.own_bytes, before.own_bytes), bytes))
+                busy * (1.0 - share(since(now.foreign_bytes, before.foreign_bytes), bytes))
             }
             _ => 0.0,
         };
@@ -79,7 +111,7 @@ impl Counters {
     }
 }
 
-/// Counters that went backwards (a guest that ended took its ticks away) say nothing.
+/// Counters that went backwards say nothing.
 fn since(now: u64, before: u64) -> f64 {
     now.saturating_sub(before) as f64
 }
@@ -101,13 +133,16 @@ mod tests {
     const BEFORE: Counters = Counters {
         busy_ticks: 1000,
         all_ticks: 10_000,
-        foreign_ticks: 500,
+        cpus: 2,
+        own_ticks: 300,
+        guest_ticks: 200,
         swapped_pages: 0,
         available_memory_bytes: 7,
+        guest_memory_bytes: 0,
         disk: Some(DiskCounters {
             busy_ms: 100,
             bytes: 1 << 20,
-            own_bytes: 0,
+            foreign_bytes: 0,
         }),
     };
 
@@ -116,13 +151,20 @@ mod tests {
         let now = Counters {
             busy_ticks: 1900,
             all_ticks: 11_200,
-            foreign_ticks: 800,
+            own_ticks: 350,
+            guest_ticks: 450,
             available_memory_bytes: 9,
+            guest_memory_bytes: 20,
             ..BEFORE
         };
         let reading = now.host_since(&BEFORE, 100..106);
         assert!((reading.owner_cpu - 0.5).abs() < 1e-12, "{reading:?}");
-        assert_eq!(reading.free_memory_bytes, 9);
+        assert_eq!(reading.free_memory_bytes, 29);
+        let load = now.load_since(&BEFORE);
+        assert_eq!(
+            (load.all, load.guests, load.owner),
+            (0.75, 250.0 / 1200.0, 0.5)
+        );
         assert!(!reading.swapping);
     }
 
@@ -131,7 +173,7 @@ mod tests {
         let disk = DiskCounters {
             busy_ms: 3100,
             bytes: 5 << 20,
-            own_bytes: 3 << 20,
+            foreign_bytes: 3 << 20,
         };
         let now = Counters {
             disk: Some(disk),
@@ -156,14 +198,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_counts_give_shares(a in any::<[u64; 8]>(), b in any::<[u64; 8]>()) {
-            let counters = |x: [u64; 8]| Counters {
+        fn any_counts_give_shares(a in any::<[u64; 10]>(), b in any::<[u64; 10]>()) {
+            let counters = |x: [u64; 10]| Counters {
                 busy_ticks: x[0],
                 all_ticks: x[1],
-                foreign_ticks: x[2],
+                cpus: 1,
+                own_ticks: x[2],
+                guest_ticks: x[8],
                 swapped_pages: x[3],
                 available_memory_bytes: x[4],
-                disk: Some(DiskCounters { busy_ms: x[5], bytes: x[6], own_bytes: x[7] }),
+                guest_memory_bytes: x[9],
+                disk: Some(DiskCounters { busy_ms: x[5], bytes: x[6], foreign_bytes: x[7] }),
             };
             let (a, b) = (counters(a), counters(b));
             let host = a.host_since(&b, 5..5);

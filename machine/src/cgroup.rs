@@ -1,0 +1,264 @@
+//! Control groups, of version 1 and of version 2.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::Machine;
+
+/// Groups below a group that are looked into; deeper ones are not.
+const GROUPS_MAX: usize = 4096;
+
+/// Which of the two interfaces a hierarchy has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// One hierarchy for each controller.
+    V1,
+    /// One for all.
+    V2,
+}
+
+/// A tree of groups.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hierarchy {
+    /// Its interface.
+    pub version: Version,
+    /// Controllers of a hierarchy of version 1; empty for version 2.
+    pub controllers: Vec<String>,
+    /// Where it is mounted.
+    pub mount: PathBuf,
+    /// Which group is mounted there: `/` but in containers.
+    pub mounted: String,
+}
+
+impl Hierarchy {
+    /// The directory of a group, if it is below what is mounted.
+    #[must_use]
+    pub fn directory(&self, machine: &Machine, group: &str) -> Option<PathBuf> {
+        let below = match self.mounted.as_str() {
+            "/" => group,
+            mounted => group.strip_prefix(mounted)?,
+        };
+        let below = below.trim_start_matches('/');
+        if below.split('/').any(|part| part == "..") {
+            return None;
+        }
+        let mount = machine.path(&self.mount);
+        Some(if below.is_empty() {
+            mount
+        } else {
+            mount.join(below)
+        })
+    }
+
+    /// Whether it has a controller of version 1 of this name.
+    #[must_use]
+    pub fn controls(&self, controller: &str) -> bool {
+        self.controllers.iter().any(|one| one == controller)
+    }
+}
+
+/// The hierarchies that are mounted.
+#[must_use]
+pub fn hierarchies(machine: &Machine) -> Vec<Hierarchy> {
+    let text = fs::read_to_string(machine.proc().join("self/mountinfo")).unwrap_or_default();
+    text.lines().filter_map(hierarchy).collect()
+}
+
+/// `36 25 0:30 /group /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu,cpuacct`
+fn hierarchy(line: &str) -> Option<Hierarchy> {
+    let (place, file_system) = line.split_once(" - ")?;
+    let mut place = place.split(' ').skip(3);
+    let (mounted, mount) = (unescaped(place.next()?), unescaped(place.next()?));
+    let mut file_system = file_system.split(' ');
+    let version = match file_system.next()? {
+        "cgroup" => Version::V1,
+        "cgroup2" => Version::V2,
+        _ => return None,
+    };
+    let options = file_system.nth(1).unwrap_or_default();
+    let controllers = match version {
+        Version::V1 => options.split(',').map(str::to_owned).collect(),
+        Version::V2 => Vec::new(),
+    };
+    Some(Hierarchy {
+        version,
+        controllers,
+        mount: mount.into(),
+        mounted,
+    })
+}
+
+/// The kernel writes spaces in paths as octal numbers.
+fn unescaped(text: &str) -> String {
+    text.replace("\\040", " ")
+        .replace("\\011", "\t")
+        .replace("\\134", "\\")
+}
+
+/// In which group of a hierarchy a process is.
+#[must_use]
+pub fn group_of(machine: &Machine, pid: i32, hierarchy: &Hierarchy) -> Option<String> {
+    let text = fs::read_to_string(machine.process(pid).join("cgroup")).ok()?;
+    group_in(&text, hierarchy)
+}
+
+/// In which group of a hierarchy this process is.
+#[must_use]
+pub fn own_group(machine: &Machine, hierarchy: &Hierarchy) -> Option<String> {
+    let text = fs::read_to_string(machine.proc().join("self/cgroup")).ok()?;
+    group_in(&text, hierarchy)
+}
+
+/// `4:memory:/group`, or `0::/group` for version 2.
+fn group_in(text: &str, hierarchy: &Hierarchy) -> Option<String> {
+    text.lines().find_map(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, group) = (fields.next()?, fields.next()?);
+        let is_it = match hierarchy.version {
+            Version::V2 => controllers.is_empty(),
+            Version::V1 => controllers.split(',').any(|one| hierarchy.controls(one)),
+        };
+        is_it.then(|| group.to_owned())
+    })
+}
+
+/// The processes of a group and of all groups below it.
+///
+/// # Errors
+/// When the group can't be read.
+pub fn processes(directory: &Path) -> io::Result<Vec<i32>> {
+    let mut found = pids(directory)?;
+    let mut ahead = vec![directory.to_owned()];
+    let mut looked_into = 0;
+    while let Some(at) = ahead.pop() {
+        let entries = fs::read_dir(&at).into_iter().flatten().flatten();
+        for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+            looked_into += 1;
+            if looked_into > GROUPS_MAX {
+                return Err(io::Error::other("too many groups below it"));
+            }
+            // One that was removed meanwhile has no processes.
+            found.extend(pids(&entry.path()).unwrap_or_default());
+            ahead.push(entry.path());
+        }
+    }
+    Ok(found)
+}
+
+fn pids(directory: &Path) -> io::Result<Vec<i32>> {
+    let text = fs::read_to_string(directory.join("cgroup.procs"))?;
+    Ok(text
+        .lines()
+        .filter_map(|line| line.trim().parse().ok())
+        .collect())
+}
+
+/// CPU time that a group and all below it have used, microseconds: that of processes that have ended
+/// included, whoever waited for them.
+#[must_use]
+pub fn cpu_microseconds(directory: &Path) -> Option<u64> {
+    let text = |name| fs::read_to_string(directory.join(name)).ok();
+    if let Some(nanoseconds) = text("cpuacct.usage") {
+        return nanoseconds
+            .trim()
+            .parse::<u64>()
+            .ok()
+            .map(|time| time / 1000);
+    }
+    let stat = text("cpu.stat")?;
+    let line = stat
+        .lines()
+        .find_map(|line| line.strip_prefix("usage_usec "))?;
+    line.trim().parse().ok()
+}
+
+/// The directory in which the CPU time of a process's group is counted; `None` for the group of all.
+#[must_use]
+pub fn accounting_directory(
+    machine: &Machine,
+    hierarchies: &[Hierarchy],
+    pid: i32,
+) -> Option<PathBuf> {
+    let counts =
+        |hierarchy: &&Hierarchy| hierarchy.version == Version::V2 || hierarchy.controls("cpuacct");
+    hierarchies.iter().filter(counts).find_map(|hierarchy| {
+        let group = group_of(machine, pid, hierarchy)?;
+        if group == "/" || group == hierarchy.mounted {
+            return None;
+        }
+        let directory = hierarchy.directory(machine, &group)?;
+        cpu_microseconds(&directory).is_some().then_some(directory)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOUNTS: &str = "\
+24 1 0:22 / /proc rw - proc proc rw
+30 25 0:26 / /sys/fs/cgroup/cpu,cpuacct rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct
+31 25 0:27 /docker/abc /sys/fs/cgroup/freezer rw - cgroup cgroup rw,freezer
+32 25 0:28 / /sys/fs/cgroup/uni\\040fied rw - cgroup2 cgroup2 rw,nsdelegate
+";
+
+    /// A machine with two hierarchies of version 1 and one of version 2, on which process 7 is in
+    /// `groups`.
+    fn machine(groups: &str) -> (tempfile::TempDir, Machine) {
+        let dir = tempfile::tempdir().unwrap();
+        let machine = Machine::at(dir.path());
+        for process in ["self", "7"] {
+            fs::create_dir_all(machine.proc().join(process)).unwrap();
+        }
+        fs::write(machine.proc().join("self/mountinfo"), MOUNTS).unwrap();
+        fs::write(machine.process(7).join("cgroup"), groups).unwrap();
+        (dir, machine)
+    }
+
+    #[test]
+    fn groups_are_found_in_both_versions() {
+        let (_dir, machine) =
+            machine("5:cpu,cpuacct:/jobs/a\n3:freezer:/docker/abc/x\n0::/slice/b c\n");
+        let found = hierarchies(&machine);
+        let versions: Vec<Version> = found.iter().map(|one| one.version).collect();
+        assert_eq!(versions, [Version::V1, Version::V1, Version::V2]);
+        let directory = |hierarchy: &Hierarchy| {
+            let group = group_of(&machine, 7, hierarchy)?;
+            hierarchy.directory(&machine, &group)
+        };
+        let below = |path: &str| Some(machine.path(path));
+        assert_eq!(
+            directory(&found[0]),
+            below("/sys/fs/cgroup/cpu,cpuacct/jobs/a")
+        );
+        assert_eq!(directory(&found[1]), below("/sys/fs/cgroup/freezer/x"));
+        assert_eq!(
+            directory(&found[2]),
+            below("/sys/fs/cgroup/uni fied/slice/b c")
+        );
+        assert_eq!(found[1].directory(&machine, "/docker/other"), None);
+        assert_eq!(found[0].directory(&machine, "/../../etc"), None);
+    }
+
+    #[test]
+    fn cpu_time_is_read_from_either_version() {
+        let (_dir, machine) = machine("5:cpu,cpuacct:/jobs/a\n0::/\n");
+        let found = hierarchies(&machine);
+        assert_eq!(accounting_directory(&machine, &found, 7), None);
+        let directory = machine.path("/sys/fs/cgroup/cpu,cpuacct/jobs/a");
+        fs::create_dir_all(directory.join("below")).unwrap();
+        fs::write(directory.join("cpuacct.usage"), "1234567\n").unwrap();
+        assert_eq!(
+            accounting_directory(&machine, &found, 7),
+            Some(directory.clone())
+        );
+        assert_eq!(cpu_microseconds(&directory), Some(1234));
+        fs::remove_file(directory.join("cpuacct.usage")).unwrap();
+        fs::write(directory.join("cpu.stat"), "usage_usec 99\nuser_usec 98\n").unwrap();
+        assert_eq!(cpu_microseconds(&directory), Some(99));
+        fs::write(directory.join("cgroup.procs"), "7\n").unwrap();
+        fs::write(directory.join("below/cgroup.procs"), "8\n9\n").unwrap();
+        assert_eq!(processes(&directory).unwrap(), [7, 8, 9]);
+    }
+}

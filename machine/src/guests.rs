@@ -1,0 +1,96 @@
+//! Which processes are guests: their load, and that of all that they start, is not the owner's.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::ProcessId;
+use crate::processes::Process;
+
+/// Longest name of a command that the kernel keeps.
+const COMMAND_LENGTH: usize = 15;
+
+/// Processes that are guests by themselves; their descendants are, too.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Guests {
+    processes: BTreeMap<ProcessId, u64>,
+    commands: BTreeSet<String>,
+}
+
+impl Guests {
+    /// Guests by process id and start time.
+    #[must_use]
+    pub fn of(processes: impl IntoIterator<Item = ProcessId>) -> Self {
+        Self {
+            processes: processes.into_iter().map(|id| (id, 0)).collect(),
+            commands: BTreeSet::new(),
+        }
+    }
+
+    /// A guest that says that it has moved `disk_bytes` to and from disks since it became one. Believed
+    /// only where the system does not say it, and never beyond what the machine has moved.
+    pub fn add(&mut self, process: ProcessId, disk_bytes: u64) {
+        let said = self.processes.entry(process).or_default();
+        *said = (*said).max(disk_bytes);
+    }
+
+    /// All processes that run one of these commands are guests, too. Names are compared as the kernel
+    /// cuts them.
+    #[must_use]
+    pub fn and_commands(mut self, commands: &[String]) -> Self {
+        let cut = |name: &String| name.chars().take(COMMAND_LENGTH).collect();
+        self.commands = commands.iter().map(cut).collect();
+        self
+    }
+
+    /// Whether there can be none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.processes.is_empty() && self.commands.is_empty()
+    }
+
+    /// Whether guests can only be found by looking at every process.
+    #[must_use]
+    pub(crate) fn are_named_by_command(&self) -> bool {
+        !self.commands.is_empty()
+    }
+
+    /// The processes that were given by their ids.
+    pub(crate) fn processes(&self) -> impl Iterator<Item = ProcessId> {
+        self.processes.keys().copied()
+    }
+
+    /// What a guest says that it has moved, bytes.
+    pub(crate) fn said_disk_bytes(&self, process: ProcessId) -> u64 {
+        self.processes.get(&process).copied().unwrap_or(0)
+    }
+
+    /// Whether this process is one by itself.
+    #[must_use]
+    pub fn contains(&self, process: &Process) -> bool {
+        self.processes.contains_key(&process.id) || self.commands.contains(&process.command)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_compared_as_the_kernel_cuts_them() {
+        let guests =
+            Guests::default().and_commands(&["condor_starter_with_a_long_name".to_owned()]);
+        let runs = |command: &str| {
+            guests.contains(&Process {
+                id: ProcessId { pid: 7, started: 1 },
+                parent: 1,
+                group: 7,
+                session: 7,
+                state: 'R',
+                command: command.to_owned(),
+                own_ticks: 0,
+                waited_ticks: 0,
+            })
+        };
+        assert!(runs("condor_starter_"));
+        assert!(!runs("condor"));
+    }
+}

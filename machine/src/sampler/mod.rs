@@ -1,0 +1,311 @@
+//! Reads the counters from `/proc`; needs no privileges.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use procfs::{DiskStats, FromRead, FromReadSI, KernelStats, Meminfo, ProcError, VmStat};
+
+use crate::accounts::Accounts;
+use crate::cgroup::{self, Hierarchy};
+use crate::counters::{Counters, DiskCounters};
+use crate::processes::Process;
+use crate::{Guests, Machine, ProcessId, Processes};
+
+/// Unit of the sector counts of `/proc/diskstats`, whatever the disk's own sectors are.
+const SECTOR_BYTES: u64 = 512;
+
+/// Why a machine can't be read.
+pub type ReadError = ProcError;
+
+/// Reads counters of the system, of this process, of guests and of one disk.
+#[derive(Debug)]
+pub struct Sampler {
+    machine: Machine,
+    /// Major and minor number of the device that is watched.
+    device: Option<(i32, i32)>,
+    hierarchies: Vec<Hierarchy>,
+    /// Ticks since the machine started, at the last reading.
+    read_at: u64,
+    families: BTreeMap<Root, Family>,
+    own_ticks: u64,
+    guest_ticks: u64,
+    own_disk_bytes: u64,
+    guest_disk_bytes: u64,
+}
+
+/// What a family of processes descends from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Root {
+    /// A guest that was given by its process id.
+    Guest(ProcessId),
+    /// All that run a command whose name makes them guests.
+    Commands,
+    /// This process.
+    Own,
+}
+
+/// A family, as it was last seen.
+#[derive(Debug, Default)]
+struct Family {
+    accounts: Accounts,
+    /// CPU time of the groups that have no processes but of this family, microseconds.
+    groups: BTreeMap<PathBuf, u64>,
+    said_disk_bytes: Option<u64>,
+}
+
+/// What a family has done since the last look.
+#[derive(Clone, Copy, Debug, Default)]
+struct Done {
+    ticks: u64,
+    disk_bytes: u64,
+    memory_bytes: u64,
+}
+
+impl Sampler {
+    /// A sampler of a machine, without a disk.
+    #[must_use]
+    pub fn new(machine: Machine) -> Self {
+        let hierarchies = cgroup::hierarchies(&machine);
+        Self {
+            machine,
+            device: None,
+            hierarchies,
+            read_at: u64::MAX,
+            families: BTreeMap::new(),
+            own_ticks: 0,
+            guest_ticks: 0,
+            own_disk_bytes: 0,
+            guest_disk_bytes: 0,
+        }
+    }
+
+    /// The same with the disk that holds `directory`, where the system counts for it.
+    #[must_use]
+    pub fn with_disk_of(mut self, directory: &Path) -> Self {
+        self.device = fs::metadata(directory).ok().map(|data| {
+            let device = data.dev();
+            (
+                rustix::fs::major(device) as i32,
+                rustix::fs::minor(device) as i32,
+            )
+        });
+        self
+    }
+
+    /// The machine that it reads.
+    #[must_use]
+    pub const fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// The counters now. A process that is seen for the first time counts as a guest's from now on; one
+    /// that started after the reading before, from its beginning.
+    ///
+    /// # Errors
+    /// When `/proc` can't be read or says something unknown.
+    pub fn read(&mut self, guests: &Guests) -> Result<Counters, ReadError> {
+        let root = self.machine.proc();
+        let system = procfs::current_system_info();
+        let stats = KernelStats::from_file(root.join("stat"), system)?;
+        let cpu = cpu_ticks(&stats);
+        let memory = Meminfo::from_file(root.join("meminfo"))?;
+        let guest_memory_bytes = self.follow(guests);
+        let available = memory.mem_available.unwrap_or(memory.mem_free);
+        Ok(Counters {
+            cpus: stats.cpu_time.len(),
+            busy_ticks: cpu.busy,
+            all_ticks: cpu.all,
+            own_ticks: self.own_ticks,
+            guest_ticks: self.guest_ticks,
+            swapped_pages: swapped_pages(&root)?,
+            available_memory_bytes: available,
+            // No more than is in use can come back.
+            guest_memory_bytes: guest_memory_bytes.min(memory.mem_total.saturating_sub(available)),
+            disk: self.disk(),
+        })
+    }
+
+    /// Takes account of what this process and the guests have done, and returns the memory of guests.
+    fn follow(&mut self, guests: &Guests) -> u64 {
+        let own = self.own_process();
+        let processes = self.processes(guests, own);
+        let mut roots: BTreeSet<Root> = guests.processes().map(Root::Guest).collect();
+        if guests.are_named_by_command() {
+            roots.insert(Root::Commands);
+        }
+        roots.extend(own.map(|_| Root::Own));
+        let earlier = std::mem::replace(&mut self.read_at, uptime_ticks(&self.machine));
+        let mut families = std::mem::take(&mut self.families);
+        families.retain(|root, _| roots.contains(root));
+        let mut memory = 0_u64;
+        let mut left = processes;
+        // Guests come before this process, which may have started them.
+        for root in roots {
+            let family = families.entry(root).or_default();
+            let is_one = |process: &Process| match root {
+                Root::Guest(id) => process.id == id,
+                Root::Commands => guests.contains(process),
+                Root::Own => own == Some(process.id),
+            };
+            let (done, members) = self.look(family, &left, earlier, is_one, root);
+            left = left.without(&members);
+            match root {
+                Root::Own => {
+                    self.own_ticks = self.own_ticks.saturating_add(done.ticks);
+                    self.own_disk_bytes = self.own_disk_bytes.saturating_add(done.disk_bytes);
+                }
+                Root::Guest(_) | Root::Commands => {
+                    let said = match root {
+                        Root::Guest(id) => family.said(guests.said_disk_bytes(id)),
+                        _ => 0,
+                    };
+                    self.guest_ticks = self.guest_ticks.saturating_add(done.ticks);
+                    let moved = done.disk_bytes.max(said);
+                    self.guest_disk_bytes = self.guest_disk_bytes.saturating_add(moved);
+                    memory = memory.saturating_add(done.memory_bytes);
+                }
+            }
+        }
+        self.families = families;
+        memory
+    }
+
+    fn own_process(&self) -> Option<ProcessId> {
+        let own = i32::try_from(std::process::id()).ok()?;
+        ProcessId::of(&self.machine, own)
+    }
+
+    /// The processes that have to be looked at: all only when guests can be found in no other way.
+    fn processes(&self, guests: &Guests, own: Option<ProcessId>) -> Processes {
+        if guests.are_named_by_command() {
+            return Processes::all(&self.machine);
+        }
+        let seen = self
+            .families
+            .values()
+            .flat_map(|family| family.accounts.seen());
+        let from = guests.processes().chain(own).chain(seen);
+        Processes::below(&self.machine, from)
+    }
+
+    fn look(
+        &self,
+        family: &mut Family,
+        processes: &Processes,
+        earlier: u64,
+        is_one: impl Fn(&Process) -> bool,
+        root: Root,
+    ) -> (Done, BTreeSet<i32>) {
+        let (ticks, bytes) = (family.accounts.ticks(), family.accounts.disk_bytes());
+        let moved = |process: &Process| {
+            self.device?;
+            process.disk_bytes(&self.machine)
+        };
+        let members = family.accounts.look(processes, earlier, is_one, moved);
+        let pids: BTreeSet<i32> = members.iter().map(|process| process.id.pid).collect();
+        let mut done = Done {
+            ticks: family.accounts.ticks().saturating_sub(ticks),
+            disk_bytes: family.accounts.disk_bytes().saturating_sub(bytes),
+            memory_bytes: 0,
+        };
+        if root != Root::Own {
+            let grouped = self.grouped_ticks(family, &pids);
+            done.ticks = done.ticks.max(grouped);
+            let memory = members.iter().map(|one| one.memory_bytes(&self.machine));
+            done.memory_bytes = memory.fold(0, u64::saturating_add);
+        }
+        (done, pids)
+    }
+
+    /// CPU time since the last look of the groups that are the family's alone: children that nobody
+    /// waits for are in no process's counts.
+    fn grouped_ticks(&self, family: &mut Family, members: &BTreeSet<i32>) -> u64 {
+        let directory =
+            |pid: &i32| cgroup::accounting_directory(&self.machine, &self.hierarchies, *pid);
+        let directories: BTreeSet<PathBuf> = members.iter().filter_map(directory).collect();
+        let is_foreign = |pid: &i32| !members.contains(pid) && self.is_another_s(*pid, members);
+        let alone = directories.into_iter().filter(|directory| {
+            cgroup::processes(directory).is_ok_and(|pids| !pids.iter().any(is_foreign))
+        });
+        let now: BTreeMap<PathBuf, u64> = alone
+            .filter_map(|directory| {
+                let used = cgroup::cpu_microseconds(&directory)?;
+                Some((directory, used))
+            })
+            .collect();
+        let used = now.iter().map(|(directory, used)| {
+            let before = family.groups.get(directory).copied().unwrap_or(*used);
+            used.saturating_sub(before)
+        });
+        let microseconds = used.fold(0, u64::saturating_add);
+        family.groups = now;
+        microseconds.saturating_mul(rustix::param::clock_ticks_per_second()) / 1_000_000
+    }
+
+    /// Whether a process that was not seen belongs to somebody else: it may have started or ended since.
+    fn is_another_s(&self, pid: i32, members: &BTreeSet<i32>) -> bool {
+        Process::read(&self.machine, pid).is_some_and(|process| !members.contains(&process.parent))
+    }
+
+    fn disk(&self) -> Option<DiskCounters> {
+        let device = self.device?;
+        let disks = DiskStats::from_file(self.machine.proc().join("diskstats")).ok()?;
+        let disk = disks
+            .0
+            .iter()
+            .find(|disk| (disk.major, disk.minor) == device)?;
+        Some(DiskCounters {
+            busy_ms: disk.time_in_progress,
+            bytes: (disk.sectors_read + disk.sectors_written).saturating_mul(SECTOR_BYTES),
+            foreign_bytes: self.own_disk_bytes.saturating_add(self.guest_disk_bytes),
+        })
+    }
+}
+
+impl Family {
+    /// What it says that it has moved since it last said so.
+    fn said(&mut self, bytes: u64) -> u64 {
+        let before = self.said_disk_bytes.replace(bytes).unwrap_or(0);
+        bytes.saturating_sub(before)
+    }
+}
+
+struct CpuTicks {
+    busy: u64,
+    all: u64,
+}
+
+fn cpu_ticks(stats: &KernelStats) -> CpuTicks {
+    let cpu = &stats.total;
+    let optional = [cpu.irq, cpu.softirq].into_iter().flatten().sum::<u64>();
+    let busy = cpu.user + cpu.nice + cpu.system + optional;
+    // What another machine took is neither the owner's nor free.
+    let rest = [cpu.iowait, cpu.steal].into_iter().flatten().sum::<u64>();
+    CpuTicks {
+        busy,
+        all: busy + cpu.idle + rest,
+    }
+}
+
+/// Clock ticks since the machine started; as many as there can be when the system does not say, so that
+/// nothing seems to be new.
+fn uptime_ticks(machine: &Machine) -> u64 {
+    let text = fs::read_to_string(machine.proc().join("uptime")).unwrap_or_default();
+    let seconds = text
+        .split(' ')
+        .next()
+        .and_then(|text| text.parse::<f64>().ok());
+    let per_second = rustix::param::clock_ticks_per_second() as f64;
+    seconds.map_or(u64::MAX, |seconds| (seconds * per_second) as u64)
+}
+
+fn swapped_pages(root: &Path) -> Result<u64, ProcError> {
+    let stats = VmStat::from_file(root.join("vmstat"))?.0;
+    let count = |name| stats.get(name).map_or(0, |pages| pages.unsigned_abs());
+    Ok(count("pswpin").saturating_add(count("pswpout")))
+}
+
+#[cfg(test)]
+mod tests;
