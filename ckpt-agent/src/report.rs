@@ -23,7 +23,7 @@ pub enum ExitStatus {
     Degraded = 3,
     /// No such job, version or checkpoint.
     NotFound = 4,
-    /// Not enough hosts can be reached now; nothing was stored. Try again later.
+    /// Not enough hosts can be reached, now or until `--deadline`; nothing was stored. Try again later.
     TooFewHosts = 5,
     /// Identity, key or permission.
     Denied = 6,
@@ -31,7 +31,7 @@ pub enum ExitStatus {
     Damaged = 7,
     /// Reading or writing on this machine failed (file, disk full, command).
     LocalIo = 8,
-    /// Not finished within `--deadline`; the old version stands.
+    /// There were hosts enough, and not time enough until `--deadline`; the old version stands.
     Deadline = 9,
     /// Ended by SIGINT; nothing was committed.
     Interrupted = 130,
@@ -52,14 +52,14 @@ impl ExitStatus {
         (Self::NotFound, "no such job, version or checkpoint"),
         (
             Self::TooFewHosts,
-            "not enough hosts now, nothing stored; try later",
+            "not enough hosts, now or until --deadline; nothing stored; try later",
         ),
         (Self::Denied, "identity, key or permission"),
         (Self::Damaged, "damaged beyond repair"),
         (Self::LocalIo, "reading or writing on this machine failed"),
         (
             Self::Deadline,
-            "not finished within --deadline; the old version stands",
+            "hosts enough, but not finished within --deadline; the old version stands",
         ),
         (Self::Interrupted, "interrupted (SIGINT); nothing committed"),
         (Self::Terminated, "terminated (SIGTERM); nothing committed"),

@@ -71,6 +71,32 @@ fn silent_hosts_hold_no_save_up() -> Result<()> {
     Ok(())
 }
 
+/// However short the deadline is: what is missing is a host, and more time does not help.
+#[test]
+fn a_host_that_is_missing_at_the_end_of_a_deadline_is_too_few_hosts() -> Result<()> {
+    let grid = Grid::up(5)?;
+    fs::write(grid.path("img"), image::memory(100_000, 1))?;
+    grid.kill("h04")?;
+    for deadline in ["2s", "6s"] {
+        let args = [
+            "--json",
+            "save",
+            "--job",
+            "42",
+            "--deadline",
+            deadline,
+            "img",
+        ];
+        let said = grid.run(args)?.expect(5)?.json()?;
+        let message = said["error"]["message"].as_str().context("no message")?;
+        ensure!(
+            message.contains("4 of 5 shards have a host at the end of the deadline"),
+            "{deadline}: {message}"
+        );
+    }
+    Ok(())
+}
+
 #[test]
 fn with_a_deadline_a_host_that_comes_back_is_used() -> Result<()> {
     let grid = Grid::up(5)?;

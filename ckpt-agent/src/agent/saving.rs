@@ -704,7 +704,8 @@ impl<'a> Shell<'a> {
             SaveFailure::Deadline => Failure::new(
                 ExitStatus::Deadline,
                 format!("{doing}: not finished within the deadline"),
-            ),
+            )
+            .next("a longer --deadline"),
             SaveFailure::InputFailed => match &self.failure {
                 Some(EncodeFailure::Source(cause)) => source_failure(&doing, cause),
                 Some(other) => Failure::new(ExitStatus::Failed, format!("{doing}: {other}")),

@@ -1,6 +1,7 @@
 //! The command line as it is typed.
 
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,13 +10,14 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use codec::compress::Level;
 use codec::grant::Rights;
 use codec::{JobId, JobScope, Version};
-use globset::Glob;
+use command_line::time;
 use placement::Probability;
 
 use super::grid_args::GridCommand;
-use super::limits::{parse_bandwidth, parse_duration, parse_memory, parse_target};
+use super::limits::{parse_bandwidth, parse_memory, parse_target};
 use crate::agent::{DATA_USUAL, HealthRequest, PARITY_USUAL, PlacementWish, Tenure};
 use crate::core::effort::Effort;
+use crate::core::glob::Glob;
 use crate::core::health::Limits;
 use crate::core::sought::{Sought, SoughtLabel};
 use crate::image::exclude_pattern;
@@ -102,7 +104,7 @@ pub enum Command {
     Save(Save),
     /// Restore the newest version of a job that can be restored.
     #[command(
-        after_help = "Example:\n  ckpt restore --job 42 --if-exists -o image.bin\n  ckpt restore --job 42 --path dump/log.txt -o log.txt\n  ckpt restore --job 42 --path 'dump/**.h5' --path dump/conf --dry-run\n\nExit status: see ckpt --help; 3 also when the newest version that is known can't be restored and an older one is."
+        after_help = "Example:\n  ckpt restore --job 42 --if-exists -o image.bin\n  ckpt restore --job 42 --path dump/log.txt -o log.txt\n  ckpt restore --job 42 --path 'dump/**/*.h5' --path dump/conf --dry-run\n\nExit status: see ckpt --help; 3 also when the newest version that is known can't be restored and an older one is."
     )]
     Restore(Restore),
     /// List checkpoints.
@@ -234,7 +236,8 @@ pub enum Command {
         /// For which shell.
         shell: clap_complete::Shell,
     },
-    /// Write the man pages.
+    /// Write the man pages: section 1 for each command, section 5 for the grid file
+    /// (ckpt-grid-file.5).
     Man {
         /// Directory to write to.
         #[arg(long, default_value = ".")]
@@ -267,7 +270,7 @@ pub struct Save {
     /// Finish within this time or leave the old version standing, such as 240s or 10m. Hosts that are
     /// silent or refuse are asked again until it ends; without it, for three seconds, or a minute where
     /// they name a time.
-    #[arg(long, value_parser = parse_duration, value_name = "TIME")]
+    #[arg(long, value_parser = time::parse, value_name = "TIME")]
     pub deadline: Option<Duration>,
     /// zstd level, -7 to 19; auto compresses as hard as the link leaves time for.
     #[arg(long, default_value = "auto", allow_hyphen_values = true, value_parser = parse_level)]
@@ -276,9 +279,9 @@ pub struct Save {
     #[arg(long, value_name = "PARITY", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
     pub allow_degraded: Option<u8>,
     /// Leave out what has this name, such as '*.tmp' or core, or lies at this path below a named
-    /// directory, such as '/cache/**'; can be given more than once.
+    /// directory, such as '/cache/**'; can be given more than once. Patterns as for `restore --path`.
     #[arg(long, value_name = "PATTERN", value_parser = parse_exclude, conflicts_with = "command")]
-    pub exclude: Vec<Glob>,
+    pub exclude: Vec<globset::Glob>,
     /// A line about this version, which `list` and `show` show; hosts can't read it.
     #[arg(long, value_name = "TEXT")]
     pub note: Option<String>,
@@ -315,7 +318,7 @@ pub struct Filter {
     #[arg(long, value_name = "KEY[=VALUE]")]
     pub label: Vec<String>,
     /// Only those that were saved longer ago than this, such as 7d.
-    #[arg(long, value_parser = parse_duration, value_name = "TIME")]
+    #[arg(long, value_parser = time::parse, value_name = "TIME")]
     pub older_than: Option<Duration>,
 }
 
@@ -383,13 +386,13 @@ pub struct HealthArgs {
     #[arg(long)]
     pub prove: bool,
     /// A job whose newest version is older than this needs attention.
-    #[arg(long, value_parser = parse_duration, value_name = "TIME")]
+    #[arg(long, value_parser = time::parse, value_name = "TIME")]
     pub max_age: Option<Duration>,
     /// Leases that end within this time need attention.
-    #[arg(long, value_parser = parse_duration, value_name = "TIME", default_value = "2d")]
+    #[arg(long, value_parser = time::parse, value_name = "TIME", default_value = "2d")]
     pub leases: Duration,
     /// Keys and certificates that end within this time need attention.
-    #[arg(long, value_parser = parse_duration, value_name = "TIME", default_value = "30d")]
+    #[arg(long, value_parser = time::parse, value_name = "TIME", default_value = "30d")]
     pub keys: Duration,
 }
 
@@ -412,19 +415,19 @@ impl HealthArgs {
 #[derive(Debug, Args)]
 pub struct Advise {
     /// Work that is left to do, such as 12h.
-    #[arg(long, value_parser = parse_duration, value_name = "TIME")]
+    #[arg(long, value_parser = time::parse, value_name = "TIME")]
     pub job_length: Duration,
     /// The job, of which an earlier save tells what a checkpoint costs.
     #[arg(long)]
     pub job: Option<JobId>,
     /// Time for which a checkpoint holds the job up [default: that of the last save, or 10s].
-    #[arg(long, value_parser = parse_duration, value_name = "TIME")]
+    #[arg(long, value_parser = time::parse, value_name = "TIME")]
     pub cost: Option<Duration>,
     /// Time that a restore takes [default: the cost].
-    #[arg(long, value_parser = parse_duration, value_name = "TIME")]
+    #[arg(long, value_parser = time::parse, value_name = "TIME")]
     pub restore: Option<Duration>,
     /// Mean time between failures of the machine.
-    #[arg(long, value_parser = parse_duration, value_name = "TIME")]
+    #[arg(long, value_parser = time::parse, value_name = "TIME")]
     pub mtbf: Option<Duration>,
     /// Host of the grid on which the job runs [default: the one with an address of this machine].
     #[arg(long, env = "CKPT_COMPUTE_HOST", value_name = "HOST")]
@@ -448,10 +451,11 @@ pub struct Restore {
     #[arg(long, short, value_name = "PATH")]
     pub output: Option<PathBuf>,
     /// Only this file or directory, as `ckpt show` names it; can be given more than once. `*` and `?`
-    /// stand for characters within a name, `**` for any. One path without these is restored as if it
-    /// had been saved alone, others below the directories that they were in.
-    #[arg(long, value_name = "PATTERN")]
-    pub path: Vec<OsString>,
+    /// stand for characters within a name, `[a-z]` and `{a,b}` for one of some, `**/` for any
+    /// directories. One path without these is restored as if it had been saved alone, others below the
+    /// directories that they were in.
+    #[arg(long, value_name = "PATTERN", value_parser = OsStringValueParser::new().try_map(|text| Glob::new(text.as_bytes())))]
+    pub path: Vec<Glob>,
     /// Only say what would be fetched: version, bytes, hosts, expected time.
     #[arg(long)]
     pub dry_run: bool,
@@ -497,7 +501,7 @@ pub struct ForgetChoice {
     pub keep: Option<u32>,
     /// All but the newest that can be restored, and those that were saved within this time before it,
     /// such as 7d.
-    #[arg(long, value_parser = parse_duration, value_name = "TIME")]
+    #[arg(long, value_parser = time::parse, value_name = "TIME")]
     pub keep_within: Option<Duration>,
     /// All.
     #[arg(long)]
@@ -537,7 +541,7 @@ pub enum KeyCommand {
         #[arg(long, value_name = "JOB|PREFIX/")]
         job: JobScope,
         /// For how long the key is good.
-        #[arg(long, default_value = "3d", value_parser = parse_duration, value_name = "TIME")]
+        #[arg(long, default_value = "3d", value_parser = time::parse, value_name = "TIME")]
         ttl: Duration,
         /// What it is good for: save, restore, remove.
         #[arg(long, default_value = "save,restore", value_name = "RIGHTS")]
@@ -569,7 +573,7 @@ fn any_path() -> impl TypedValueParser<Value = PathBuf> {
     OsStringValueParser::new().map(PathBuf::from)
 }
 
-fn parse_exclude(text: &str) -> Result<Glob, String> {
+fn parse_exclude(text: &str) -> Result<globset::Glob, String> {
     exclude_pattern(text).map_err(|cause| cause.to_string())
 }
 
@@ -599,7 +603,7 @@ fn parse_tenure(text: &str) -> Result<Tenure, String> {
     if text == "forever" {
         return Ok(Tenure::Forever);
     }
-    parse_duration(text).map(Tenure::For)
+    time::parse(text).map(Tenure::For)
 }
 
 #[cfg(test)]

@@ -603,8 +603,8 @@ pub(super) fn show(dir: &Path, offline: bool) -> Result<RollReport, Failure> {
     let roll = Roll::load(dir).map_err(|e| failure(&e))?;
     let joined = members::joined(dir, offline)?;
     let now = now();
-    let issued = roll.issued.iter().map(|issued| Member {
-        name: issued.name.clone(),
+    let issued = last_certificates(&roll.issued, now);
+    let issued = issued.into_iter().map(|issued| Member {
         roles: issued.roles.iter().map(|role| role.name()).collect(),
         key: issued.key.hex(),
         expires: Some(issued.expires),
@@ -619,6 +619,7 @@ pub(super) fn show(dir: &Path, offline: bool) -> Result<RollReport, Failure> {
         } else {
             "valid"
         },
+        name: issued.name,
     });
     let by_token = joined.hosts.iter();
     let is_known = |key: OwnerId| roll.issued.iter().any(|issued| issued.key == key);
@@ -647,6 +648,28 @@ pub(super) fn show(dir: &Path, offline: bool) -> Result<RollReport, Failure> {
         members,
         silent: joined.silent,
     })
+}
+
+/// The members of a record of certificates, each once, in the order in which they were signed first:
+/// name and end are those of the certificate that was signed last, roles those of all that are good.
+fn last_certificates(issued: &[Issued], now: u64) -> Vec<Issued> {
+    let mut members: Vec<Issued> = Vec::new();
+    for one in issued {
+        let Some(known) = members.iter_mut().find(|known| known.key == one.key) else {
+            members.push(one.clone());
+            continue;
+        };
+        let mut roles = one.roles.clone();
+        let older = known.roles.iter().filter(|_| known.expires >= now);
+        roles.extend(older.filter(|role| !one.roles.contains(role)));
+        let revoked = one.revoked.or(known.revoked);
+        *known = Issued {
+            roles,
+            revoked,
+            ..one.clone()
+        };
+    }
+    members
 }
 
 fn address_of(grid: &Grid, key: OwnerId) -> Option<String> {
@@ -689,5 +712,45 @@ pub(super) fn failure(cause: &AuthorityDirError) -> Failure {
             failure.next("ckpt grid show")
         }
         _ => failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn certificate(key: u8, roles: &[Role], expires: u64) -> Issued {
+        Issued {
+            name: format!("m{key}"),
+            key: OwnerId([key; 32]),
+            roles: roles.to_vec(),
+            issued: 0,
+            expires,
+            revoked: None,
+        }
+    }
+
+    #[test]
+    fn a_key_that_was_signed_twice_is_one_member() {
+        let record = [
+            certificate(1, &[Role::Donor], 50),
+            certificate(2, &[Role::Submitter], 200),
+            certificate(1, &[Role::Donor], 300),
+            certificate(2, &[Role::Admin], 400),
+        ];
+        let members = last_certificates(&record, 100);
+        let said: Vec<_> = members
+            .iter()
+            .map(|one| (one.expires, &one.roles))
+            .collect();
+        assert_eq!(
+            said,
+            [
+                (300, &vec![Role::Donor]),
+                (400, &vec![Role::Admin, Role::Submitter])
+            ]
+        );
+        let late = last_certificates(&record, 250);
+        assert_eq!(late[1].roles, [Role::Admin], "the other one has ended");
     }
 }

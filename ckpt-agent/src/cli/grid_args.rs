@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use command_line::time;
 use protocol::identity::Role;
-
-use super::limits::parse_duration;
 
 /// A role, as it is typed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -96,7 +95,7 @@ pub struct SignArgs {
     #[arg(long)]
     pub name: Option<String>,
     /// For how long the certificate is valid.
-    #[arg(long, default_value = "365d", value_parser = parse_duration, value_name = "TIME")]
+    #[arg(long, default_value = "365d", value_parser = time::parse, value_name = "TIME")]
     pub ttl: Duration,
     /// Where a donor or registry listens: enters it in the list of the grid.
     #[arg(long)]
@@ -127,7 +126,7 @@ pub enum GridCommand {
         #[arg(long)]
         name: String,
         /// For how long the authority is valid.
-        #[arg(long, default_value = "3650d", value_parser = parse_duration, value_name = "TIME")]
+        #[arg(long, default_value = "3650d", value_parser = time::parse, value_name = "TIME")]
         ttl: Duration,
         /// Make a registry on this machine, too, that listens here and signs whoever comes with a token.
         #[arg(long, value_name = "ADDR")]
@@ -152,7 +151,7 @@ pub enum GridCommand {
         #[arg(long, value_enum, value_delimiter = ',', default_value = "donor")]
         role: Vec<TokenRoleName>,
         /// For how long it may.
-        #[arg(long, default_value = "365d", value_parser = parse_duration, value_name = "TIME")]
+        #[arg(long, default_value = "365d", value_parser = time::parse, value_name = "TIME")]
         ttl: Duration,
         /// Where to write the certificate [default: REGISTRY.enrol.crt, here].
         #[arg(long, short, value_name = "FILE")]
@@ -176,7 +175,7 @@ pub enum GridCommand {
         #[arg(long, default_value_t = 0, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(0..=1000))]
         submitters: u16,
         /// For how long they are good.
-        #[arg(long, default_value = "1d", value_parser = parse_duration, value_name = "TIME")]
+        #[arg(long, default_value = "1d", value_parser = time::parse, value_name = "TIME")]
         ttl: Duration,
     },
     /// Take back all certificates of a member, for ever.
@@ -201,10 +200,10 @@ pub enum GridCommand {
         #[command(flatten)]
         authority: AuthorityArgs,
         /// Those that end within this time.
-        #[arg(long, default_value = "30d", value_parser = parse_duration, value_name = "TIME")]
+        #[arg(long, default_value = "30d", value_parser = time::parse, value_name = "TIME")]
         within: Duration,
         /// For how long the new ones are valid.
-        #[arg(long, default_value = "365d", value_parser = parse_duration, value_name = "TIME")]
+        #[arg(long, default_value = "365d", value_parser = time::parse, value_name = "TIME")]
         ttl: Duration,
         /// Where to write the certificates [default: renewed, in the authority's directory].
         #[arg(long, short, value_name = "DIR")]

@@ -16,15 +16,14 @@ mod jobkey;
 mod joining;
 mod limits;
 mod local;
-mod man;
 mod members;
+mod pages;
 mod progress;
 mod render;
 mod usage;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -33,6 +32,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use clap::{CommandFactory, Parser};
 use codec::seal::Cipher;
 use codec::{OwnerId, Redundancy};
+use command_line::man;
 use protocol::grid::{Grid, GridError};
 use protocol::identity::{Identity, keep_out_of_dumps};
 use protocol::list::ListFiles;
@@ -49,7 +49,6 @@ use crate::agent::{
     Which,
 };
 use crate::cancel::{Cancel, canceller};
-use crate::core::glob::Glob;
 use crate::core::sought::labels_with_note;
 use crate::image::Exclude;
 use crate::image::keeper::Keeper;
@@ -191,7 +190,7 @@ fn run(mut cli: Cli, daemon: &DaemonProgram) -> Result<Said, Failure> {
             done(render::Text(script))
         }
         Command::Man { dir } => {
-            man::write(Cli::command(), &dir).map_err(|cause| {
+            man::write(Cli::command(), &[pages::GRID_FILE], &dir).map_err(|cause| {
                 Failure::new(
                     ExitStatus::LocalIo,
                     format!("man pages in {}: {cause}", dir.display()),
@@ -613,11 +612,7 @@ fn restore_request(restore: args::Restore) -> RestoreRequest {
         least_data: restore.data,
         force: restore.force,
         set_id_bits: restore.set_id_bits,
-        globs: restore
-            .path
-            .iter()
-            .map(|text| Glob::new(text.as_bytes()))
-            .collect(),
+        globs: restore.path,
         dry_run: restore.dry_run,
     }
 }

@@ -1,38 +1,52 @@
-//! Patterns for paths. Paths are bytes, so patterns are, too.
+//! Patterns for paths, of `--path` and `--exclude`: their syntax, and what they name. Paths are bytes.
 
-use std::collections::BTreeSet;
+use globset::{Candidate, Error, GlobBuilder, GlobSet, GlobSetBuilder};
 
-/// A pattern: `*` stands for any characters but `/`, `?` for one of these, `**` for any characters at
-/// all; `\` takes the meaning from the next one.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What has a meaning of its own in a pattern.
+const WILDCARDS: &[u8] = b"*?[{";
+
+/// A pattern for whole paths: `*` stands for any bytes but `/`, `?` for one of these, `[a-z]` for one of
+/// a range, `{a,b}` for either, `**` between slashes for any number of directories; `\` takes the
+/// meaning from the next character.
+#[derive(Clone, Debug)]
 pub struct Glob {
     text: String,
-    kind: Kind,
+    /// The path that it names, if it has no wildcards.
+    literal: Option<Vec<u8>>,
+    /// The path that it names besides, because a file may be called as the pattern is written.
+    written: Vec<u8>,
+    set: GlobSet,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Kind {
-    /// This path and no other.
-    Literal(Vec<u8>),
-    /// Has wildcards.
-    Parts(Vec<Part>),
+/// A text that is no pattern.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GlobError {
+    /// A bracket that is not closed, or something like it.
+    #[error(transparent)]
+    Syntax(#[from] Error),
+    /// Wildcards beside bytes that are no text.
+    #[error("wildcards go with UTF-8 only")]
+    NoText,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
-    Byte(u8),
-    /// One character that is no slash.
-    One,
-    /// Any that are no slashes.
-    Some,
-    /// Any.
-    All,
+/// Reads the syntax that all patterns have.
+///
+/// # Errors
+/// When it is no pattern.
+pub fn pattern(text: &str) -> Result<globset::Glob, Error> {
+    GlobBuilder::new(text)
+        .literal_separator(true)
+        .backslash_escape(true)
+        .build()
 }
 
 impl Glob {
     /// Reads a pattern; `./` before it and slashes behind it have no meaning.
-    pub fn new(text: &[u8]) -> Self {
-        let written = String::from_utf8_lossy(text).into_owned();
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn new(text: &[u8]) -> Result<Self, GlobError> {
+        let shown = String::from_utf8_lossy(text).into_owned();
         let mut text = text;
         while let Some(rest) = text.strip_prefix(b"./") {
             text = rest;
@@ -40,29 +54,21 @@ impl Glob {
         while let Some(rest) = text.strip_suffix(b"/") {
             text = rest;
         }
-        let mut parts: Vec<Part> = Vec::with_capacity(text.len());
-        let mut bytes = text.iter();
-        while let Some(&byte) = bytes.next() {
-            let part = match byte {
-                b'\\' => Part::Byte(*bytes.next().unwrap_or(&b'\\')),
-                b'?' => Part::One,
-                b'*' => Part::Some,
-                byte => Part::Byte(byte),
-            };
-            match (part, parts.last_mut()) {
-                (Part::Some, Some(last @ (Part::Some | Part::All))) => *last = Part::All,
-                _ => parts.push(part),
+        let literal = literal(text);
+        let mut set = GlobSetBuilder::new();
+        match (&literal, std::str::from_utf8(text)) {
+            (Some(_), _) => {}
+            (None, Ok(text)) => {
+                set.add(pattern(text)?);
             }
+            (None, Err(_)) => return Err(GlobError::NoText),
         }
-        let literal = parts.iter().map(|part| match part {
-            Part::Byte(byte) => Some(*byte),
-            Part::One | Part::Some | Part::All => None,
-        });
-        let literal: Option<Vec<u8>> = literal.collect();
-        Self {
-            text: written,
-            kind: literal.map_or(Kind::Parts(parts), Kind::Literal),
-        }
+        Ok(Self {
+            text: shown,
+            literal,
+            written: text.to_vec(),
+            set: set.build()?,
+        })
     }
 
     /// As it was written, for messages.
@@ -72,71 +78,41 @@ impl Glob {
 
     /// The path that it names, if it has no wildcards.
     pub fn literal(&self) -> Option<&[u8]> {
-        match &self.kind {
-            Kind::Literal(path) => Some(path),
-            Kind::Parts(_) => None,
-        }
+        self.literal.as_deref()
     }
 
     /// Whether it names `path`.
     pub fn matches(&self, path: &[u8]) -> bool {
-        match &self.kind {
-            Kind::Literal(literal) => literal == path,
-            Kind::Parts(parts) => {
-                // Lengths of the beginnings of the path for which the parts so far stand.
-                let mut reached = BTreeSet::from([0]);
-                for part in parts {
-                    reached = part.from(path, &reached);
-                }
-                reached.contains(&path.len())
+        match &self.literal {
+            Some(literal) => literal == path,
+            None => {
+                path == self.written || self.set.is_match_candidate(&Candidate::from_bytes(path))
             }
         }
     }
 }
 
-impl Part {
-    /// Where this part can end when it begins at one of these places.
-    fn from(self, path: &[u8], begins: &BTreeSet<usize>) -> BTreeSet<usize> {
-        let is_plain = |at: &usize| path.get(*at).is_some_and(|&byte| byte != b'/');
-        match self {
-            Self::Byte(byte) => {
-                let fits = begins.iter().filter(|at| path.get(**at) == Some(&byte));
-                fits.map(|at| at + 1).collect()
-            }
-            Self::One => {
-                let fits = begins.iter().filter(|at| is_plain(at));
-                fits.map(|at| at + character_len(path, *at)).collect()
-            }
-            Self::Some => {
-                let mut ends = BTreeSet::new();
-                for &begin in begins {
-                    let mut at = begin;
-                    // From a place that was reached already, all further ones were, too.
-                    while ends.insert(at) && is_plain(&at) {
-                        at += 1;
-                    }
-                }
-                ends
-            }
-            Self::All => {
-                let first = begins.first().copied();
-                first.map_or_else(BTreeSet::new, |first| (first..=path.len()).collect())
-            }
+/// The path for which a pattern without wildcards stands.
+fn literal(text: &[u8]) -> Option<Vec<u8>> {
+    let mut path = Vec::with_capacity(text.len());
+    let mut bytes = text.iter();
+    while let Some(&byte) = bytes.next() {
+        match byte {
+            b'\\' => path.push(*bytes.next().unwrap_or(&b'\\')),
+            byte if WILDCARDS.contains(&byte) => return None,
+            byte => path.push(byte),
         }
     }
-}
-
-/// Bytes of the character of UTF-8 at this place; one where it is something else.
-fn character_len(path: &[u8], at: usize) -> usize {
-    let rest = path.get(at + 1..).unwrap_or_default();
-    let is_character = path.get(at).is_some_and(|&byte| byte >= 0xC0);
-    let more = rest.iter().take(3).take_while(|&&byte| byte & 0xC0 == 0x80);
-    if is_character { 1 + more.count() } else { 1 }
+    Some(path)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn glob(text: &str) -> Glob {
+        Glob::new(text.as_bytes()).unwrap()
+    }
 
     #[test]
     fn patterns_name_paths() {
@@ -148,34 +124,46 @@ mod tests {
                 &["dump/.log", "dump/a.log"],
                 &["dump/a/b.log", "dump/a.logs"],
             ),
-            ("**.log", &["a.log", "dump/a/b.log"], &["a.log/b"]),
-            ("*/*", &["a/b", "a/", "/b"], &["a", "a/b/c"]),
-            ("a**c*e", &["ace", "a/b/cde"], &["a/b/cd/e"]),
-            (
-                "?.t",
-                &["x.t", "ä.t", "\u{1f600}.t"],
-                &["xy.t", "/.t", ".t"],
-            ),
+            ("**/*.log", &["a.log", "dump/a/b.log"], &["a.log/b"]),
+            ("a/**/e", &["a/e", "a/b/c/e"], &["e", "b/a/e"]),
+            ("run/**", &["run/a", "run/a/b"], &["run"]),
+            ("*/*", &["a/b"], &["a", "a/b/c"]),
+            ("?.t", &["x.t"], &["xy.t", "/.t", ".t"]),
+            ("[a-c]{1,2}", &["a1", "c2"], &["d1", "a3"]),
+            ("a[1].t", &["a1.t", "a[1].t"], &["a[2].t"]),
             (r"\*\?\\", &[r"*?\"], &["ab"]),
             (r"\", &[r"\"], &[""]),
-            ("***", &["", "a/b"], &[]),
+            ("**", &["", "a/b"], &[]),
         ] {
-            let glob = Glob::new(pattern.as_bytes());
             for path in paths {
-                assert!(glob.matches(path.as_bytes()), "{pattern} {path}");
+                assert!(glob(pattern).matches(path.as_bytes()), "{pattern} {path}");
             }
             for path in others {
-                assert!(!glob.matches(path.as_bytes()), "{pattern} {path}");
+                assert!(!glob(pattern).matches(path.as_bytes()), "{pattern} {path}");
             }
         }
-        assert!(Glob::new(b"?").matches(b"\xff") && !Glob::new(b"?").matches(b"\xff\xff"));
-        assert_eq!(Glob::new(br"a\*b").literal(), Some(&b"a*b"[..]));
-        assert_eq!(Glob::new(b"a*b").literal(), None);
+        assert_eq!(glob(r"a\*b").literal(), Some(&b"a*b"[..]));
+        assert_eq!(glob("a*b").literal(), None);
+    }
+
+    #[test]
+    fn names_need_not_be_text() {
+        assert!(glob("?").matches(b"\xff") && !glob("?").matches(b"\xff\xff"));
+        assert!(glob("*").matches("ä\u{1f600}".as_bytes()));
+        assert!(Glob::new(b"\xff").unwrap().matches(b"\xff"));
+        assert_eq!(Glob::new(b"\xff*").err(), Some(GlobError::NoText));
+    }
+
+    #[test]
+    fn what_is_no_pattern_is_refused() {
+        for wrong in ["[", "{a", "a{b,c}d}"] {
+            assert!(Glob::new(wrong.as_bytes()).is_err(), "{wrong}");
+        }
     }
 
     #[test]
     fn many_wildcards_take_no_time() {
-        let glob = Glob::new("*a".repeat(60).as_bytes());
+        let glob = glob(&"*a".repeat(60));
         let mut path = vec![b'a'; 4096];
         assert!(glob.matches(&path));
         path.push(b'b');

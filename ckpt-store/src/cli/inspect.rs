@@ -14,7 +14,6 @@ use serde::Serialize;
 
 use super::owner::{self, LentTo, MovedText};
 use super::settings::OwnerSettings;
-use super::size;
 use crate::audit_file::{self, FailureText};
 use crate::checking::{self, CheckingCosts};
 use crate::core::Key;
@@ -24,6 +23,7 @@ use crate::monitor::outlook::Outlook;
 use crate::monitor::pause::Pause;
 use crate::shards::{self, Found, layout};
 use crate::standing::{self, Standing};
+use command_line::size;
 
 /// Failed checks that are shown to people; `--json` has all.
 const FAILURES_SHOWN: usize = 5;

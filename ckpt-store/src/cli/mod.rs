@@ -4,11 +4,10 @@ mod calibrate;
 mod inspect;
 mod joining;
 mod leaving;
-mod man;
 mod owner;
+mod pages;
+mod quota;
 mod settings;
-mod size;
-mod time;
 
 use std::ffi::OsString;
 use std::fs;
@@ -20,6 +19,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use command_line::{man, size, time};
 use machine::Machine;
 use protocol::grid::Grid;
 use protocol::identity::{Identity, Role, is_label, keep_out_of_dumps, read_key, replace_public};
@@ -145,7 +145,8 @@ enum Command {
         /// For which shell.
         shell: clap_complete::Shell,
     },
-    /// Write the man pages.
+    /// Write the man pages: section 1 for each command, section 5 for preferences.toml
+    /// (ckpt-store-preferences.5).
     Man {
         /// Directory to write to.
         #[arg(long, default_value = ".")]
@@ -193,7 +194,7 @@ struct Serve {
     capacity: Option<u64>,
     /// Space for each submitter, at most: a size, or a part of what is lent. 100% lets one submitter
     /// have all of it.
-    #[arg(long, value_parser = size::parse_quota, value_name = "SIZE|PERCENT", default_value = "50%")]
+    #[arg(long, value_parser = quota::parse, value_name = "SIZE|PERCENT", default_value = "50%")]
     quota: Quota,
     /// Free space of the disk that is never used [default: 5% of the disk, at most 10GiB].
     #[arg(long, value_parser = size::parse)]
@@ -302,7 +303,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             let written = std::io::stdout().write_all(&script);
             written.context("writing").map(|()| ExitCode::SUCCESS)
         }
-        Command::Man { dir } => man::write(Args::command(), &dir)
+        Command::Man { dir } => man::write(Args::command(), &[pages::PREFERENCES], &dir)
             .with_context(|| format!("man pages in {}", dir.display()))
             .map(|()| ExitCode::SUCCESS),
         Command::Check { data, json } => inspect::check(&data, json),

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use codec::OwnerId;
+use command_line::{size, time};
 use serde::Serialize;
 
-use super::{inspect, size};
+use super::inspect;
 use crate::accounts;
 use crate::core::traffic::{Days, Moved, TransferLimit};
 use crate::monitor::pause::Pause;
@@ -130,19 +131,6 @@ fn first_of_month(now: u64) -> u64 {
     today.saturating_sub(u64::from(day).saturating_sub(1))
 }
 
-/// `2026-11-22 14:02` in the machine's time zone.
-fn local_time(at: u64) -> String {
-    let time = i64::try_from(at).ok();
-    let time = time.and_then(|at| jiff::Timestamp::from_second(at).ok());
-    time.map_or_else(
-        || format!("{at} s after 1970"),
-        |time| {
-            let local = time.to_zoned(jiff::tz::TimeZone::system());
-            local.strftime("%Y-%m-%d %H:%M").to_string()
-        },
-    )
-}
-
 /// Says what the daemon does for others; of one that does not run, only how it is paused.
 pub(super) fn print_standing(
     standing: Option<&Standing>,
@@ -160,19 +148,19 @@ pub(super) fn print_standing(
             let why = one.why.as_ref();
             let why = why.map_or(String::new(), |why| format!(": {why}{program}"));
             let until = one.until.map_or(String::new(), |until| {
-                format!(", until {}", local_time(until))
+                format!(", until {}", time::local(until))
             });
             writeln!(
                 out,
                 "{} since {}{why}{until}",
                 one.stance,
-                local_time(one.since)
+                time::local(one.since)
             )?;
         }
         None => match pause {
             Pause::No => {}
             Pause::Until(until) if until <= now => {}
-            Pause::Until(until) => writeln!(out, "paused until {}", local_time(until))?,
+            Pause::Until(until) => writeln!(out, "paused until {}", time::local(until))?,
             Pause::Endless => writeln!(out, "paused until `ckpt-store resume`")?,
         },
     }
@@ -227,7 +215,7 @@ pub(super) fn pause(data: &Path, time: Option<Duration>) -> Result<ExitCode> {
     let failed = || format!("writing {}/pause", data.display());
     pause.write(data).with_context(failed)?;
     let until = match pause {
-        Pause::Until(until) => format!("until {}", local_time(until)),
+        Pause::Until(until) => format!("until {}", time::local(until)),
         _ => "until `ckpt-store resume`".to_owned(),
     };
     let then = match runs {

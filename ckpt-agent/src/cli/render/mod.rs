@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use codec::Version;
+pub(super) use command_line::size::format as bytes;
+pub(super) use command_line::time::utc as time;
 use protocol::identity::ends_within_days;
 
 use crate::core::health::span;
@@ -659,21 +661,6 @@ pub(super) fn count(number: usize, what: &str) -> String {
     format!("{number} {what}{plural}")
 }
 
-/// `1.9 GiB`.
-pub(super) fn bytes(number: u64) -> String {
-    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    if number < 1024 {
-        return format!("{number} B");
-    }
-    let mut value = number as f64 / 1024.0;
-    let mut unit = 0;
-    while value >= 1023.95 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    format!("{value:.1} {}", UNITS[unit])
-}
-
 /// How many times smaller; `-` when nothing is stored. Of what is all holes and zeros, little is left
 /// that could be a ratio.
 pub(super) fn ratio(from: u64, to: u64) -> String {
@@ -686,42 +673,9 @@ pub(super) fn ratio(from: u64, to: u64) -> String {
     format!("{:.2}", from as f64 / to as f64)
 }
 
-/// `2026-11-20 23:14:05Z`; the calendar by days since 1970 (H. Hinnant, civil_from_days).
-pub(super) fn time(unix_seconds: u64) -> String {
-    let (days, second) = (unix_seconds / 86_400, unix_seconds % 86_400);
-    let shifted = days + 719_468;
-    let era = shifted / 146_097;
-    let of_era = shifted % 146_097;
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 {
-        shifted_month + 3
-    } else {
-        shifted_month - 9
-    };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    let (hour, minute) = (second / 3600, second / 60 % 60);
-    format!(
-        "{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{:02}Z",
-        second % 60
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_are_readable() {
-        assert_eq!(bytes(0), "0 B");
-        assert_eq!(bytes(1023), "1023 B");
-        assert_eq!(bytes(1024), "1.0 KiB");
-        assert_eq!(bytes(1_048_575), "1.0 MiB");
-        assert_eq!(bytes(2_040_109_466), "1.9 GiB");
-        assert_eq!(bytes(u64::MAX), "16.0 EiB");
-    }
 
     #[test]
     fn ratios_and_kinds_are_readable() {
@@ -752,12 +706,5 @@ mod tests {
         };
         assert!(!of_host(&note).contains(char::is_control));
         assert_eq!(one_line("Zoë's café \\ 1"), "Zoë's café \\ 1");
-    }
-
-    #[test]
-    fn times_are_dates() {
-        assert_eq!(time(0), "1970-01-01 00:00:00Z");
-        assert_eq!(time(951_782_400), "2000-02-29 00:00:00Z");
-        assert_eq!(time(1_795_219_199), "2026-11-20 23:59:59Z");
     }
 }

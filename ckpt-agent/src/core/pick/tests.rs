@@ -67,7 +67,7 @@ fn index() -> Index {
 fn pick(globs: &[&str]) -> Result<Pick, usize> {
     let globs: Vec<Glob> = globs
         .iter()
-        .map(|glob| Glob::new(glob.as_bytes()))
+        .map(|glob| Glob::new(glob.as_bytes()).unwrap())
         .collect();
     let pick = Pick::of(&index(), &globs)?;
     assert_eq!(pick.index.check(), Ok(()), "{globs:?}");

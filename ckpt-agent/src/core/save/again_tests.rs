@@ -123,6 +123,27 @@ fn with_a_deadline_silence_and_refusals_are_asked_again_until_it_ends() {
 }
 
 #[test]
+fn hosts_that_are_missing_at_the_end_of_a_deadline_are_too_few_hosts_and_slow_ones_are_not() {
+    // The silent host was asked again and may still answer when the time is over.
+    let short = Millis(limits().again_ms / 2);
+    let mut rig = with_silent_hosts(1, 2, Some(short));
+    rig.at(short.0, SaveEvent::Tick);
+    let missing = SaveFailure::NotEnoughHosts {
+        placed: 4,
+        needed: 5,
+    };
+    assert_eq!(*rig.outcome(), SaveOutcome::Failed(missing));
+    // All answered a moment ago, and one takes long to open its shard.
+    let mut plan = plan(3, 2, 5);
+    plan.deadline = Some(short);
+    let mut rig = Rig::new(plan);
+    rig.accept(0..4);
+    rig.at(short.0, SaveEvent::Tick);
+    let slow = SaveFailure::Deadline;
+    assert_eq!(*rig.outcome(), SaveOutcome::Failed(slow));
+}
+
+#[test]
 fn who_is_content_with_fewer_shards_does_not_wait_for_the_deadline() {
     let mut rig = with_silent_hosts(1, 1, Some(Millis(300_000)));
     rig.rows(0..1);

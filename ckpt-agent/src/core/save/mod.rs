@@ -436,10 +436,14 @@ impl SaveSession {
         self.place();
     }
 
-    /// The deadline ends: for want of hosts, or of speed.
+    /// The deadline ends: for want of hosts, or of speed. Hosts that have just been asked for the first
+    /// time are slow; those that did not answer before the save are missing.
     fn out_of_time(&mut self) {
         let (placed, needed) = (self.accepted_count(), self.needed());
-        let is_short = !self.committing && placed < needed && !self.troubles.is_empty();
+        let plan = &self.plan;
+        let answering = plan.candidates.len().saturating_sub(plan.silent.len());
+        let are_missing = !self.troubles.is_empty() || answering < needed;
+        let is_short = !self.committing && placed < needed && are_missing;
         self.fail(if is_short {
             SaveFailure::NotEnoughHosts { placed, needed }
         } else {

@@ -1,13 +1,12 @@
 //! What is left out of a tree, by patterns.
 
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use globset::{Candidate, Error, Glob, GlobSet, GlobSetBuilder};
 
-use globset::{Candidate, Error, Glob, GlobBuilder, GlobSet, GlobSetBuilder};
+use crate::core::glob;
 
 /// Patterns of what is left out. One with a slash, but for one at its end, is for the path below the
-/// directory that was named; one without is for the name of a file or directory anywhere below it. `*`
-/// goes up to the next slash, `**` beyond it. What lies below a directory that is left out is, too.
+/// directory that was named; one without is for the name of a file or directory anywhere below it. What
+/// lies below a directory that is left out is, too. The syntax is that of [`glob::Glob`].
 #[derive(Clone, Debug, Default)]
 pub struct Exclude(GlobSet);
 
@@ -19,10 +18,7 @@ pub fn exclude_pattern(text: &str) -> Result<Glob, Error> {
     let text = text.strip_suffix('/').unwrap_or(text);
     let anywhere = if text.contains('/') { "" } else { "**/" };
     let pattern = format!("{anywhere}{}", text.strip_prefix('/').unwrap_or(text));
-    GlobBuilder::new(&pattern)
-        .literal_separator(true)
-        .backslash_escape(true)
-        .build()
+    glob::pattern(&pattern)
 }
 
 impl Exclude {
@@ -40,8 +36,7 @@ impl Exclude {
 
     /// Whether the file at this path below the named directory is left out.
     pub(super) fn leaves_out(&self, below: &[u8]) -> bool {
-        let path = Path::new(std::ffi::OsStr::from_bytes(below));
-        !self.0.is_empty() && self.0.is_match_candidate(&Candidate::new(path))
+        !self.0.is_empty() && self.0.is_match_candidate(&Candidate::from_bytes(below))
     }
 }
 

@@ -1,0 +1,94 @@
+//! Times as people type and read them.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+/// Longest time: a hundred years.
+const TIME_MAX: Duration = Duration::from_secs(36_500 * 86_400);
+
+/// Reads times such as `240s`, `15min`, `2h`, `500ms`, `1d`; without a unit they are seconds.
+///
+/// # Errors
+/// What is wrong with it, in words.
+pub fn parse(text: &str) -> Result<Duration, String> {
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number
+        .parse()
+        .map_err(|_| format!("{text:?} is no time; try 240s"))?;
+    let factor_ms: u64 = match unit {
+        "ms" => 1,
+        "" | "s" => 1_000,
+        "m" | "min" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        other => return Err(format!("unit {other:?}; use ms, s, m, min, h, d")),
+    };
+    let time = number.checked_mul(factor_ms).map(Duration::from_millis);
+    let time = time.filter(|time| !time.is_zero() && *time <= TIME_MAX);
+    time.ok_or_else(|| "a time is at least 1ms and at most 36500d".to_owned())
+}
+
+/// `2026-11-22 14:02:05Z`, of seconds since 1970.
+pub fn utc(at: u64) -> String {
+    timestamp(at).map_or_else(
+        || beyond_the_calendar(at),
+        |time| time.strftime("%Y-%m-%d %H:%M:%SZ").to_string(),
+    )
+}
+
+/// `2026-11-22 14:02` in the machine's time zone, of seconds since 1970.
+pub fn local(at: u64) -> String {
+    timestamp(at).map_or_else(
+        || beyond_the_calendar(at),
+        |time| {
+            let local = time.to_zoned(TimeZone::system());
+            local.strftime("%Y-%m-%d %H:%M").to_string()
+        },
+    )
+}
+
+fn timestamp(at: u64) -> Option<Timestamp> {
+    Timestamp::from_second(i64::try_from(at).ok()?).ok()
+}
+
+fn beyond_the_calendar(at: u64) -> String {
+    format!("{at} s after 1970")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read() {
+        assert_eq!(parse("90"), Ok(Duration::from_secs(90)));
+        assert_eq!(parse("240s"), Ok(Duration::from_secs(240)));
+        assert_eq!(parse("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!(parse("15min"), Ok(Duration::from_secs(900)));
+        assert_eq!(parse("250ms"), Ok(Duration::from_millis(250)));
+        for (wrong, limit) in [
+            ("soon", "240s"),
+            ("3w", "min"),
+            ("0s", "1ms"),
+            ("36501d", "36500d"),
+            ("99999999999999999999d", "no time"),
+        ] {
+            let why = parse(wrong).unwrap_err();
+            assert!(why.contains(limit), "{why}");
+        }
+    }
+
+    #[test]
+    fn times_are_written() {
+        assert_eq!(utc(0), "1970-01-01 00:00:00Z");
+        assert_eq!(utc(951_782_399), "2000-02-28 23:59:59Z");
+        assert_eq!(utc(951_782_400), "2000-02-29 00:00:00Z");
+        assert_eq!(utc(1_795_219_199), "2026-11-20 23:59:59Z");
+        assert_eq!(utc(u64::MAX), format!("{} s after 1970", u64::MAX));
+    }
+}
