@@ -296,6 +296,33 @@ impl fmt::Display for SkippedVersion {
     }
 }
 
+/// Answer of `ckpt cat`.
+#[derive(Clone, Debug, Serialize)]
+pub struct CatReport {
+    /// The job.
+    pub job: JobId,
+    /// The version that was read.
+    pub version: Version,
+    /// Path of the file in the image; empty for a stream.
+    pub path: String,
+    /// Where in the file the first byte was.
+    pub offset: u64,
+    /// Bytes that were written.
+    pub bytes: u64,
+    /// Whether all that was asked for was taken: not when the reader of standard output closed it.
+    pub complete: bool,
+    /// Bytes of blocks that came from hosts.
+    pub fetched_bytes: u64,
+    /// Rows that these were blocks of.
+    pub fetched_rows: u64,
+    /// Seconds from start to end.
+    pub seconds: f64,
+    /// Newer versions that could not be read, and why.
+    pub skipped: Vec<SkippedVersion>,
+    /// What the user should know.
+    pub warnings: Vec<String>,
+}
+
 /// Answer of `ckpt list`.
 #[derive(Clone, Debug, Serialize)]
 pub struct ListReport {

@@ -13,8 +13,9 @@ use protocol::wire::announcement::Announcement;
 use protocol::wire::message::{MemberRecord, Presence};
 use protocol::wire::parts::Parts;
 
-/// Clocks may be set wrong by less than this without ending a certificate.
-const CLOCK_SLACK: Duration = Duration::from_secs(30 * 86_400);
+/// Clocks may be set wrong by 30 days less than this without ending a certificate, or having programs warn
+/// of its end.
+const CLOCK_SLACK: Duration = Duration::from_secs(60 * 86_400);
 
 /// Signs members of a grid.
 #[derive(Debug)]

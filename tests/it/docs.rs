@@ -84,7 +84,8 @@ fn the_readme_has_the_exit_statuses_of_the_help() -> Result<()> {
 fn completions_and_man_pages_name_every_command() -> Result<()> {
     let shells = ["bash", "zsh", "fish"];
     let commands = [
-        "save", "restore", "list", "show", "verify", "forget", "hosts", "advise", "grid", "demo",
+        "save", "restore", "cat", "list", "show", "verify", "forget", "hosts", "advise", "grid",
+        "demo",
     ];
     for shell in shells {
         let script = tests::program::run(&mut tests::program::command(["completions", shell])?)?;

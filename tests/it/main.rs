@@ -27,6 +27,7 @@ mod pages;
 mod peers;
 mod placement;
 mod ratio;
+mod reading;
 mod readme_grid;
 mod repair;
 mod restoring;

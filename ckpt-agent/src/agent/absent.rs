@@ -3,6 +3,7 @@
 use codec::{JobId, Version};
 use tokio::time::Instant;
 
+use super::choices::Wish;
 use super::gather::Gathered;
 use super::restore::passed_over;
 use super::{Agent, DATA_USUAL, PARITY_USUAL, RestoreRequest, Which, unix_seconds};
@@ -14,7 +15,7 @@ impl Agent {
         &self,
         request: &RestoreRequest,
         gathered: &Gathered,
-        doing: &str,
+        wish: &Wish<'_>,
         started: Instant,
     ) -> Result<RestoreReport, Failure> {
         let silent = gathered.silent.len();
@@ -35,35 +36,38 @@ impl Agent {
                 warnings: passed_over(gathered, None).into_iter().collect(),
             });
         }
-        let sought = &request.sought;
-        let what = match request.which {
+        let mut failure = self.no_checkpoint(gathered, wish);
+        if !gathered.silent.is_empty() && request.if_exists && !is_known {
+            failure.next = Some(format!(
+                "again when fewer than {least_data} hosts are silent: ckpt hosts; jobs that are \
+                 saved with at least N data shards: --data N"
+            ));
+        }
+        Err(failure)
+    }
+
+    /// Why there is nothing to read when no host that answers shows what is wanted.
+    pub(super) fn no_checkpoint(&self, gathered: &Gathered, wish: &Wish<'_>) -> Failure {
+        let sought = wish.sought;
+        let what = match wish.which {
             Which::Newest => format!("no checkpoint{sought}"),
             Which::Version(version) => format!("no version {version}{sought}"),
         };
-        let mut failure = Failure::new(
-            ExitStatus::NotFound,
-            format!(
-                "{doing}: {what} found at the {} hosts that answer",
-                gathered.answered.len()
-            ),
-        )
-        .next("ckpt list");
-        let void = self.note_of_void(gathered, request.which);
+        let message = format!(
+            "{}: {what} found at the {} hosts that answer",
+            wish.doing,
+            gathered.answered.len()
+        );
+        let mut failure = Failure::new(ExitStatus::NotFound, message).next("ckpt list");
+        let void = self.note_of_void(gathered, wish.which);
         failure.state = passed_over(gathered, None).or(void);
         failure.hosts = self.silent_notes(gathered);
         // Hosts that are silent may hold what was not found.
         if !gathered.silent.is_empty() {
             failure.status = ExitStatus::TooFewHosts;
-            failure.next = Some(if request.if_exists && !is_known {
-                format!(
-                    "again when fewer than {least_data} hosts are silent: ckpt hosts; jobs that are \
-                     saved with at least N data shards: --data N"
-                )
-            } else {
-                "again when more hosts are up: ckpt hosts".into()
-            });
+            failure.next = Some("again when more hosts are up: ckpt hosts".into());
         }
-        Err(failure)
+        failure
     }
 
     /// The newest version of a job that this machine ever saw.

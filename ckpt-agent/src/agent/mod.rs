@@ -3,7 +3,9 @@
 mod absent;
 mod advise;
 mod base;
+mod cat;
 mod census;
+mod choices;
 mod doctor;
 mod gather;
 mod health;
@@ -12,6 +14,7 @@ mod jobkeys;
 mod lists;
 mod look;
 mod notices;
+mod open;
 mod place;
 mod plan;
 mod restore;
@@ -42,19 +45,21 @@ use crate::core::effort::Effort;
 use crate::core::glob::Glob;
 use crate::core::sought::Sought;
 use crate::core::{Fault, HostIndex};
-use crate::image::Exclude;
 use crate::image::keeper::Keeper;
+use crate::image::{Exclude, NamedPath};
 use crate::knowledge::{Notebook, Observation};
 use crate::report::{ExitStatus, Failure, Holder, HostNote};
 use crate::transfer::Hosts;
 
 pub use advise::{AdviseRequest, YEAR_SECONDS, advise};
+pub use cat::{ByteRange, CatRequest};
 pub use census::grid_health;
 pub use doctor::{Reached, Unreached, Way};
 pub use health::{HealthRequest, health_status};
 pub use jobkeys::Voided;
 pub use look::Depth;
 pub use notices::Tenure;
+pub use open::{Image, ImageFile, ReadCost};
 pub use place::PlacementWish;
 
 /// Data shards of a checkpoint, unless it is said otherwise.
@@ -68,6 +73,8 @@ pub const PARITY_USUAL: u8 = 2;
 pub enum SaveInput {
     /// Files and directories.
     Paths(Vec<PathBuf>),
+    /// Files and directories, some under other names than their own.
+    Named(Vec<NamedPath>),
     /// Standard input.
     Stdin,
     /// The output of a command; counts only when it exits with 0. The keeper ends it should this process

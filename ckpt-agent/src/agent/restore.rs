@@ -5,7 +5,6 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use codec::JobTag;
 use codec::decode::Composer;
 use codec::grant::Rights;
 use codec::index::{FileEntry, Index};
@@ -13,18 +12,18 @@ use codec::manifest::{ImageKind, Summary};
 use tokio::sync::mpsc;
 use tokio::time::{Duration, Instant};
 
-use super::gather::{Gathered, Patience};
+use super::choices::{FoundBase, FoundImage, Wish};
+use super::gather::Gathered;
 use super::rows::{BaseFeed, Driver, Step, Stop, feed, fetched_bytes, runs, sources};
-use super::{Agent, RestoreRequest, RestoreTarget, Which, chain, unix_seconds};
+use super::{Agent, RestoreRequest, RestoreTarget, chain};
 use crate::cancel::Cancel;
 use crate::core::pick::{Pick, Wanted};
 use crate::core::restore::{RestoreEvent, RestoreOutcome};
 use crate::image::{self, Sink, SinkError, SinkOptions, Target};
 use crate::inventory::KnownCheckpoint;
-use crate::knowledge::Observation;
 use crate::pipeline::decode::{self, Decoded, Earlier};
 use crate::report::{
-    ExitStatus, Failure, HostNote, Observer, Progress, ProgressEvent, RestoreReport, SkippedVersion,
+    ExitStatus, Failure, Observer, Progress, ProgressEvent, RestoreReport, SkippedVersion,
 };
 use crate::transfer::get::BlockReader;
 
@@ -48,104 +47,49 @@ impl Agent {
         let doing = format!("cannot restore job {}", request.job);
         let job_tag = self.job_tag(&request.job)?;
         self.needs(Rights::RESTORE, &doing)?;
-        let patience = Patience::ToRestore(request.which);
-        let mut gathered = self.gather(Some(job_tag), patience).await;
-        self.somebody(&gathered, &doing)?;
-        let mut choices = self.choose(&gathered, &request);
-        let hidden = self.hidden(job_tag, &gathered, &choices, &request);
-        if choices.is_empty() {
-            let mut report = self.nothing(&request, &gathered, &doing, started)?;
-            let hidden = hidden.map(|hidden| hidden.to_string());
+        let wish = Wish {
+            job_tag,
+            which: request.which,
+            sought: &request.sought,
+            doing: &doing,
+        };
+        let mut choices = self.choices(&wish).await?;
+        if choices.next().is_none() {
+            let mut report = self.nothing(&request, choices.gathered(), &wish, started)?;
+            let hidden = choices.skipped.iter().map(SkippedVersion::to_string);
             report.warnings.extend(hidden);
             return Ok(report);
         }
-        let mut skipped: Vec<SkippedVersion> = hidden.into_iter().collect();
-        for skip in &skipped {
+        for skip in &choices.skipped {
             observer.event(ProgressEvent::VersionSkipped(skip.clone()));
         }
-        let mut hosts = Vec::new();
-        let mut next = 0;
-        while let Some(known) = choices.get(next) {
+        while let Some(known) = choices.next() {
             let attempt = Attempt {
                 agent: self,
                 request: &request,
                 known,
-                gathered: &gathered,
+                gathered: choices.gathered(),
                 observer: &observer,
                 started,
             };
             match attempt.run(cancel.clone()).await {
                 Ok(mut report) => {
-                    report.skipped = skipped;
-                    report.warnings.extend(passed_over(&gathered, Some(known)));
-                    if let Some(message) = self.note_of_void(&gathered, request.which) {
-                        report.warnings.push(message.clone());
+                    report.warnings.extend(self.after_choice(&choices, &wish));
+                    if let Some(message) = self.note_of_void(choices.gathered(), request.which) {
                         observer.event(ProgressEvent::Warning { message });
                     }
-                    self.notebook
-                        .note(Observation::Version(job_tag, known.version()));
+                    report.skipped = choices.skipped;
                     return Ok(report);
                 }
                 Err(Stop::Fatal(failure)) => return Err(failure),
-                Err(Stop::Unrestorable { .. }) if gathered.is_cut_short => {
-                    // Hosts that answered do not have what they said: those who were too slow to
-                    // answer are waited for before an older version is taken.
-                    gathered = self.gather(Some(job_tag), Patience::All).await;
-                    self.somebody(&gathered, &doing)?;
-                    choices = self.choose(&gathered, &request);
-                    next = 0;
-                }
                 Err(Stop::Unrestorable { reason, notes }) => {
-                    hosts.extend(notes);
-                    let version = known.version();
-                    let skip = SkippedVersion { version, reason };
-                    observer.event(ProgressEvent::VersionSkipped(skip.clone()));
-                    skipped.push(skip);
-                    next += 1;
+                    if let Some(skip) = self.pass_over(&mut choices, &wish, reason, notes).await? {
+                        observer.event(ProgressEvent::VersionSkipped(skip));
+                    }
                 }
             }
         }
-        hosts.extend(self.silent_notes(&gathered));
-        Err(lost(&doing, &skipped, hosts, &gathered))
-    }
-
-    /// What is to be restored: the first of these that can be.
-    fn choose(&self, gathered: &Gathered, request: &RestoreRequest) -> Vec<KnownCheckpoint> {
-        let all = gathered.inventory.newest_first().into_iter();
-        let of_version: Vec<&KnownCheckpoint> = match request.which {
-            Which::Newest => all.collect(),
-            // Who asks for a version gets it, also where all was deleted, and one that was signed with
-            // a key that is void now.
-            Which::Version(version) => all
-                .chain(gathered.inventory.passed_over())
-                .chain(gathered.inventory.void())
-                .filter(|known| known.version() == version)
-                .collect(),
-        };
-        let now = unix_seconds();
-        let sought = of_version
-            .into_iter()
-            .filter(|known| self.is_sought(&request.sought, known, now));
-        sought.cloned().collect()
-    }
-
-    /// The newest version that this machine knows of, if the hosts show only older ones.
-    fn hidden(
-        &self,
-        job_tag: JobTag,
-        gathered: &Gathered,
-        choices: &[KnownCheckpoint],
-        request: &RestoreRequest,
-    ) -> Option<SkippedVersion> {
-        let seen = self.notebook.read(unix_seconds()).newest(job_tag)?;
-        let shown = choices.iter().chain(gathered.inventory.void());
-        let shown = shown.map(KnownCheckpoint::version).max();
-        let is_newest = request.which == Which::Newest && request.sought.is_all();
-        let is_hidden = is_newest && shown.is_none_or(|shown| shown < seen);
-        is_hidden.then(|| SkippedVersion {
-            version: seen,
-            reason: "this machine knows of it, but no host that answers shows it: removed from elsewhere, lost, or hidden".into(),
-        })
+        Err(self.lost(choices, &doing))
     }
 }
 
@@ -174,28 +118,6 @@ pub(super) fn passed_over(
     })
 }
 
-/// Nothing could be restored: for want of hosts, or because what is there is damaged.
-fn lost(
-    doing: &str,
-    skipped: &[SkippedVersion],
-    hosts: Vec<HostNote>,
-    gathered: &Gathered,
-) -> Failure {
-    let reasons: Vec<String> = skipped
-        .iter()
-        .map(|skip| format!("version {}: {}", skip.version, skip.reason))
-        .collect();
-    let message = format!("{doing}: {}", reasons.join("; "));
-    let status = lost_status(gathered);
-    let next = match status {
-        ExitStatus::Damaged => "ckpt verify --read-data",
-        _ => "again when more hosts are up: ckpt hosts",
-    };
-    let mut failure = Failure::new(status, message).next(next);
-    failure.hosts = hosts;
-    failure
-}
-
 /// How a command ends that found too little: who is silent may have the rest.
 pub(super) fn lost_status(gathered: &Gathered) -> ExitStatus {
     if gathered.silent.is_empty() {
@@ -217,30 +139,18 @@ pub(super) struct Attempt<'a> {
 
 impl Attempt<'_> {
     async fn run(&self, mut cancel: Cancel) -> Result<RestoreReport, Stop> {
-        let public = self.known.manifest.public();
-        let (found, needed) = (self.known.shards_found(), public.redundancy.data());
-        if found < needed {
-            return Err(Stop::unrestorable(format!(
-                "{found} of {} shards found, {needed} needed",
-                public.redundancy.total()
-            )));
-        }
-        let summary = self
-            .known
-            .manifest
-            .open(&self.agent.keys)
-            .map_err(|cause| Stop::unrestorable(cause.to_string()))?;
-        let reader = BlockReader::new(self.agent.hosts.clone(), public.clone());
-        let index = tokio::select! {
+        let found = tokio::select! {
             biased;
             () = cancel.cancelled() => return Err(self.interrupted()),
-            index = self.agent.read_index(self.known, &summary, &reader) => index?,
+            found = self.agent.find_image(self.known, self.gathered) => found?,
         };
-        let base = tokio::select! {
-            biased;
-            () = cancel.cancelled() => return Err(self.interrupted()),
-            base = self.base(&summary) => base?,
-        };
+        let FoundImage {
+            summary,
+            index,
+            reader,
+            base,
+            ..
+        } = found;
         let pick = self.pick(&index)?;
         let image = Image {
             summary,
@@ -272,39 +182,6 @@ impl Attempt<'_> {
                 let failure = Failure::new(ExitStatus::NotFound, message);
                 Stop::Fatal(failure.next(format!("ckpt show --job {job} --version {version}")))
             })
-    }
-
-    /// What the checkpoint refers to, if it does.
-    async fn base(&self, summary: &Summary) -> Result<Option<FoundBase>, Stop> {
-        let Some(wanted) = summary.tail.base else {
-            return Ok(None);
-        };
-        let Some(known) = self.gathered.inventory.get(wanted.checkpoint) else {
-            let why = "the version that it builds on is not found";
-            return Err(Stop::unrestorable(why));
-        };
-        let version = known.version();
-        let failed = |why: String| {
-            Stop::unrestorable(format!("version {version}, on which it builds: {why}"))
-        };
-        if known.manifest.hash() != wanted.manifest {
-            return Err(failed("another manifest".into()));
-        }
-        if known.can_lose().is_none() {
-            let found = known.shards_found();
-            return Err(failed(format!("{found} shards found, more are needed")));
-        }
-        let opened = known.manifest.open(&self.agent.keys);
-        let summary = opened.map_err(|cause| failed(cause.to_string()))?;
-        let public = known.manifest.public().clone();
-        let reader = BlockReader::new(self.agent.hosts.clone(), public);
-        let index = self.agent.read_index(known, &summary, &reader).await?;
-        Ok(Some(FoundBase {
-            known: known.clone(),
-            summary,
-            index,
-            reader,
-        }))
     }
 
     fn interrupted(&self) -> Stop {
@@ -646,12 +523,4 @@ impl Image {
             ..Progress::default()
         }
     }
-}
-
-/// The checkpoint that another one refers to.
-pub(super) struct FoundBase {
-    pub(super) known: KnownCheckpoint,
-    pub(super) summary: Summary,
-    pub(super) index: Index,
-    reader: BlockReader,
 }

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use bytes::Bytes;
-use codec::ShardIndex;
 use codec::decode::{DecodeError, RowDecoder};
 use codec::encode::row_bytes_max;
 use codec::geometry::SEGMENT_BYTES;
 use codec::index::{Index, StoredSegment};
 use codec::manifest::Summary;
+use codec::{SegmentHash, ShardIndex};
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Duration, Instant};
 
 use super::Agent;
@@ -69,8 +69,7 @@ impl Agent {
         summary: &Summary,
         reader: &BlockReader,
     ) -> Result<Index, Stop> {
-        let public = known.manifest.public();
-        let first = public.rows - summary.index.len() as u64;
+        let first = known.manifest.public().rows - summary.index.len() as u64;
         let bytes = self
             .read_rows(known, summary, reader, first, &summary.index)
             .await?;
@@ -92,44 +91,83 @@ impl Agent {
         first: u64,
         rows: &[StoredSegment],
     ) -> Result<Vec<u8>, Stop> {
+        let rows = (first..).zip(rows.iter().map(|stored| (*stored, None)));
+        let rows: WantedRows = rows.collect();
+        let (read, _) = self.read_these_rows(known, summary, reader, &rows).await;
+        Ok(read?.into_values().flatten().collect())
+    }
+
+    /// Reads and decodes these rows of a checkpoint, and says what it saw of the hosts meanwhile.
+    pub(super) async fn read_these_rows(
+        &self,
+        known: &KnownCheckpoint,
+        summary: &Summary,
+        reader: &BlockReader,
+        rows: &WantedRows,
+    ) -> (Result<BTreeMap<u64, Vec<u8>>, Stop>, SeenOfHosts) {
         let public = known.manifest.public();
-        let end = first + rows.len() as u64;
-        let mut decoder = RowDecoder::new(public.redundancy, public.sealer(&summary.data_key));
+        let cpus = self.resources.cpus.max(1);
+        let mut decoding: JoinSet<(u64, Result<Vec<u8>, DecodeError>)> = JoinSet::new();
         let mut parts: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
-        let mut failed: Option<DecodeError> = None;
-        let wanted = first..end;
-        let mut driver = Driver::new(self, known, reader, vec![wanted], 1);
-        let outcome = loop {
-            match driver.next().await {
-                Step::Decode(blocks) => {
-                    let row = blocks.row;
-                    let stored = usize::try_from(row - first)
-                        .ok()
-                        .and_then(|at| rows.get(at));
-                    let given: Vec<_> = blocks.blocks.iter().map(|(s, b)| (*s, &**b)).collect();
-                    let mut raw = Vec::new();
-                    if let Some(stored) = stored {
-                        match decoder.decode(row, stored, None, &given, &mut raw) {
-                            Ok(_) => {
-                                parts.insert(row, raw);
-                            }
-                            Err(cause) => failed = Some(cause),
-                        }
+        let wanted = runs(&rows.keys().copied().collect());
+        // As much again is for what was decoded.
+        let mut driver = Driver::new(self, known, reader, wanted, 2);
+        let ended = loop {
+            tokio::select! {
+                biased;
+                Some(decoded) = decoding.join_next() => match decoded {
+                    Ok((row, Ok(raw))) => {
+                        parts.insert(row, raw);
+                        driver.tell(RestoreEvent::Consumed(row));
                     }
-                    driver.tell(RestoreEvent::Consumed(row));
-                }
-                Step::Wait => {}
-                Step::Ended(outcome) => break outcome,
+                    Ok((_, Err(cause))) => break Err(Stop::unrestorable(cause.to_string())),
+                    Err(cause) => break Err(Stop::unrestorable(cause.to_string())),
+                },
+                step = driver.next(), if decoding.len() < cpus => match step {
+                    Step::Decode(blocks) => {
+                        let Some(format) = rows.get(&blocks.row).copied() else {
+                            continue;
+                        };
+                        let mut decoder = decode::row_decoder(public, summary);
+                        decoding.spawn_blocking(move || {
+                            (blocks.row, decode_row(&mut decoder, &blocks, &format))
+                        });
+                    }
+                    Step::Wait => {}
+                    Step::Ended(RestoreOutcome::Done) => break Ok(()),
+                    Step::Ended(RestoreOutcome::Lost { row, good, needed }) => {
+                        break Err(driver.lost(row, good, needed));
+                    }
+                },
             }
         };
-        if let Some(cause) = failed {
-            return Err(Stop::unrestorable(format!("index: {cause}")));
-        }
-        if let RestoreOutcome::Lost { row, good, needed } = outcome {
-            return Err(driver.lost(row, good, needed));
-        }
-        Ok(parts.into_values().flatten().collect())
+        (ended.map(|()| parts), driver.seen())
     }
+}
+
+/// How rows are stored that are to be read; the summary vouches for those that have no hash.
+pub(super) type WantedRows = BTreeMap<u64, (StoredSegment, Option<SegmentHash>)>;
+
+/// What a read saw of hosts.
+#[derive(Debug, Default)]
+pub(super) struct SeenOfHosts {
+    /// Bytes of good blocks.
+    pub(super) bytes: u64,
+    /// Hosts that failed, and how.
+    pub(super) faults: Vec<(HostIndex, Fault)>,
+    /// Hosts that had sent nothing when another one had answered in their place.
+    pub(super) slow: BTreeSet<HostIndex>,
+}
+
+fn decode_row(
+    decoder: &mut RowDecoder,
+    blocks: &RowBlocks,
+    (stored, hash): &(StoredSegment, Option<SegmentHash>),
+) -> Result<Vec<u8>, DecodeError> {
+    let given: Vec<_> = blocks.blocks.iter().map(|(s, b)| (*s, &**b)).collect();
+    let mut raw = Vec::new();
+    decoder.decode(blocks.row, stored, hash.as_ref(), &given, &mut raw)?;
+    Ok(raw)
 }
 
 enum Event {
@@ -241,6 +279,9 @@ pub(super) struct Driver<'a> {
     /// First row that was never asked for.
     unasked: u64,
     meter: SourceMeter,
+    /// Requests that brought nothing yet.
+    silent: BTreeSet<FetchId>,
+    slow: BTreeSet<HostIndex>,
 }
 
 impl<'a> Driver<'a> {
@@ -279,6 +320,17 @@ impl<'a> Driver<'a> {
             blocks: BTreeMap::new(),
             unasked: 0,
             meter: SourceMeter::default(),
+            silent: BTreeSet::new(),
+            slow: BTreeSet::new(),
+        }
+    }
+
+    /// What it saw of hosts so far.
+    fn seen(&self) -> SeenOfHosts {
+        SeenOfHosts {
+            bytes: self.fetched_bytes(),
+            faults: self.session.faults().to_vec(),
+            slow: self.slow.clone(),
         }
     }
 
@@ -298,6 +350,10 @@ impl<'a> Driver<'a> {
                     rows,
                 } => self.fetch(fetch, shard, host, rows),
                 RestoreAction::Cancel(fetch) => {
+                    let is_silent = self.silent.contains(&fetch);
+                    if let Some((host, _)) = self.fetches.get(&fetch).filter(|_| is_silent) {
+                        self.slow.insert(*host);
+                    }
                     if let Some(task) = self.end(fetch) {
                         task.abort();
                     }
@@ -338,6 +394,7 @@ impl<'a> Driver<'a> {
                 let Some((host, _)) = self.fetches.get(&fetch) else {
                     return;
                 };
+                self.silent.remove(&fetch);
                 self.meter.got(*host, block.len() as u64);
                 if let Some(blocks) = self.blocks.get_mut(&row) {
                     blocks.insert(shard, block);
@@ -354,6 +411,7 @@ impl<'a> Driver<'a> {
     }
 
     fn end(&mut self, fetch: FetchId) -> Option<JoinHandle<()>> {
+        self.silent.remove(&fetch);
         let (host, task) = self.fetches.remove(&fetch)?;
         self.meter.end(host, self.started.elapsed());
         Some(task)
@@ -378,6 +436,7 @@ impl<'a> Driver<'a> {
             let _ = sender.send(Event::Session(event));
         });
         self.meter.begin(host, self.started.elapsed());
+        self.silent.insert(fetch);
         self.fetches.insert(fetch, (host, task));
     }
 

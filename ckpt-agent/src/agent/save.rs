@@ -266,6 +266,7 @@ async fn open_source(request: &SaveRequest) -> Result<Source, SourceError> {
     let (input, exclude) = (request.input.clone(), request.exclude.clone());
     let opened = tokio::task::spawn_blocking(move || match input {
         SaveInput::Paths(paths) => Source::from_paths_without(&paths, options, exclude),
+        SaveInput::Named(named) => Source::from_named(&named, options, exclude),
         SaveInput::Stdin => Ok(Source::from_stdin()),
         SaveInput::Command(command, keeper) => Source::from_kept_command(&command, keeper.as_ref()),
     });
@@ -284,7 +285,11 @@ pub(super) fn source_failure(doing: &str, cause: &SourceError) -> Failure {
             status: ExitStatus::Usage,
             ..failure.next(format!("leave it out: --exclude {pattern:?}"))
         },
-        SourceError::SameName(_) | SourceError::NotAFile { .. } | SourceError::Name(_) => Failure {
+        SourceError::SameName(_)
+        | SourceError::NameTaken { .. }
+        | SourceError::NamedLink(_)
+        | SourceError::NotAFile { .. }
+        | SourceError::Name(_) => Failure {
             status: ExitStatus::Usage,
             ..failure
         },

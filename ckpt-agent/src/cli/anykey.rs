@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use codec::{JobId, Version};
 
+use super::cat::standard_output;
 use super::{Connected, Said, agent_for, done, heard, identity, verify_status, which};
-use crate::agent::{Agent, Depth, ForgetWhich, RestoreRequest, Which};
+use crate::agent::{Agent, CatRequest, Depth, ForgetWhich, RestoreRequest, Which};
 use crate::cancel::Cancel;
 use crate::cli::args::{Command, ForgetChoice, Global};
 use crate::core::sought::Sought;
 use crate::report::{
-    ExitStatus, Failure, ForgetReport, GcReport, HostNote, ListReport, Observer, RestoreReport,
-    VerifyReport,
+    CatReport, ExitStatus, Failure, ForgetReport, GcReport, HostNote, ListReport, Observer,
+    RestoreReport, VerifyReport,
 };
 
 /// What to verify.
@@ -65,10 +66,29 @@ impl<'a> AnyKey<'a> {
                 let request = super::restore_request(restore);
                 restored(self.restore(&request, &observer, &cancel).await?)
             }
-            Command::List { job, filter, host } => {
+            Command::Cat(cat) => {
+                let request = super::cat::request(cat);
+                let report = self.cat(&request, &observer, &cancel).await?;
+                let status = match report.skipped.as_slice() {
+                    [] => ExitStatus::Done,
+                    _ => ExitStatus::Degraded,
+                };
+                Ok((Box::new(report), status))
+            }
+            Command::List {
+                job,
+                prefix,
+                filter,
+                host,
+            } => {
                 let sought = filter.sought();
                 let list = self.list(job.as_ref(), &sought, host.as_deref());
-                done(list.await?)
+                let mut list = list.await?;
+                if let Some(prefix) = prefix {
+                    list.checkpoints
+                        .retain(|one| one.job.as_str().starts_with(&prefix));
+                }
+                done(list)
             }
             Command::Show { job, version } => self.show(&job, which(version)).await,
             Command::Verify {
@@ -124,6 +144,32 @@ impl<'a> AnyKey<'a> {
             let restored = restore(agent).await;
             if !is_nothing(&restored) {
                 return restored;
+            }
+        }
+        first
+    }
+
+    /// Writes what the present key saved or, if that is nothing, what a retired one did. Nothing is written
+    /// before a checkpoint was found.
+    async fn cat(
+        &self,
+        request: &CatRequest,
+        observer: &Arc<dyn Observer>,
+        cancel: &Cancel,
+    ) -> Result<CatReport, Failure> {
+        let cat = async |agent: &Agent| {
+            let out = standard_output()?;
+            let (observer, cancel) = (Arc::clone(observer), cancel.clone());
+            agent.cat(request, out, observer, cancel).await
+        };
+        let first = cat(self.present).await;
+        if !is_missing(&first) {
+            return first;
+        }
+        for agent in &self.retired {
+            let more = cat(agent).await;
+            if !is_missing(&more) {
+                return more;
             }
         }
         first

@@ -14,8 +14,8 @@ use command_line::time;
 use placement::Probability;
 
 use super::grid_args::GridCommand;
-use super::limits::{parse_bandwidth, parse_memory, parse_target};
-use crate::agent::{DATA_USUAL, HealthRequest, PARITY_USUAL, PlacementWish, Tenure};
+use super::limits::{parse_bandwidth, parse_memory, parse_range, parse_target};
+use crate::agent::{ByteRange, DATA_USUAL, HealthRequest, PARITY_USUAL, PlacementWish, Tenure};
 use crate::core::effort::Effort;
 use crate::core::glob::Glob;
 use crate::core::health::Limits;
@@ -107,14 +107,23 @@ pub enum Command {
         after_help = "Example:\n  ckpt restore --job 42 --if-exists -o image.bin\n  ckpt restore --job 42 --path dump/log.txt -o log.txt\n  ckpt restore --job 42 --path 'dump/**/*.h5' --path dump/conf --dry-run\n\nExit status: see ckpt --help; 3 also when the newest version that is known can't be restored and an older one is."
     )]
     Restore(Restore),
+    /// Write a file of a checkpoint, or a part of it, to standard output. Only the segments that it lies
+    /// in are fetched.
+    #[command(
+        after_help = "Example:\n  ckpt cat --job 42 dump/log.txt | tail\n  ckpt cat --job 42 --range 1GiB:4KiB > header\n\nExit status: see ckpt --help; 0 also when the reader closes its end early; 3 when an older version is read than the newest that is known."
+    )]
+    Cat(Cat),
     /// List checkpoints.
     #[command(
-        after_help = "Example:\n  ckpt list --job 42\n  ckpt list --label kind=test --older-than 7d\n\nExit status: see ckpt --help"
+        after_help = "Example:\n  ckpt list --job 42\n  ckpt list --prefix sweep/\n  ckpt list --label kind=test --older-than 7d\n\nExit status: see ckpt --help"
     )]
     List {
         /// Only those of this job.
         #[arg(long)]
         job: Option<JobId>,
+        /// Only those of jobs whose names begin so.
+        #[arg(long, value_name = "PREFIX", conflicts_with = "job")]
+        prefix: Option<String>,
         /// Which of them.
         #[command(flatten)]
         filter: Filter,
@@ -303,8 +312,9 @@ pub struct Save {
     /// How hosts are chosen.
     #[command(flatten)]
     pub placing: Placing,
-    /// Files and directories; - for standard input.
-    #[arg(required_unless_present = "command", value_name = "PATH")]
+    /// Files and directories; - for standard input. PATH=NAME stores it under this name, which may have
+    /// directories in it.
+    #[arg(required_unless_present = "command", value_name = "PATH[=NAME]")]
     pub paths: Vec<PathBuf>,
     /// Save the output of this command; it counts only if it exits with 0.
     #[arg(last = true, conflicts_with = "paths", value_name = "CMD")]
@@ -473,6 +483,24 @@ pub struct Restore {
     /// Restore setuid and setgid bits.
     #[arg(long)]
     pub set_id_bits: bool,
+}
+
+/// Options of `cat`.
+#[derive(Debug, Args)]
+pub struct Cat {
+    /// The job.
+    #[arg(long)]
+    pub job: JobId,
+    /// This version and no other [default: the newest that can be read].
+    #[arg(long, value_parser = parse_version)]
+    pub version: Option<Version>,
+    /// Only this part, such as 1GiB:4KiB; OFFSET: reaches to the end. What lies beyond the end of the
+    /// file is left out.
+    #[arg(long, value_name = "OFFSET:LENGTH", value_parser = parse_range)]
+    pub range: Option<ByteRange>,
+    /// The file, as `ckpt show` names it [default: the only one that there is].
+    #[arg(value_name = "PATH")]
+    pub path: Option<OsString>,
 }
 
 /// Options of `forget`.

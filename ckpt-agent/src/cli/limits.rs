@@ -3,6 +3,8 @@
 use command_line::size;
 use placement::Probability;
 
+use crate::agent::ByteRange;
+
 /// Least memory with which rows can be encoded while others are sent.
 const MEMORY_MIN: u64 = 16 << 20;
 
@@ -36,9 +38,37 @@ pub(super) fn parse_target(text: &str) -> Result<Probability, String> {
     Probability::new(number).map_err(|cause| cause.to_string())
 }
 
+/// Reads parts of files such as `1GiB:4KiB`, `4096:` and `:512`.
+pub(super) fn parse_range(text: &str) -> Result<ByteRange, String> {
+    let wrong = "OFFSET:LENGTH, such as 1GiB:4KiB; OFFSET: reaches to the end";
+    let (offset, len) = text.split_once(':').ok_or(wrong)?;
+    let number = |text: &str| match text {
+        "" => Ok(None),
+        text => size::parse(text).map(Some),
+    };
+    let (offset, len) = (number(offset)?, number(len)?);
+    if offset.is_none() && len.is_none() {
+        return Err(wrong.into());
+    }
+    let offset = offset.unwrap_or(0);
+    Ok(ByteRange { offset, len })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ranges_are_read() {
+        let range = |offset, len| Ok(ByteRange { offset, len });
+        assert_eq!(parse_range("4KiB:1MiB"), range(4096, Some(1 << 20)));
+        assert_eq!(parse_range("7:"), range(7, None));
+        assert_eq!(parse_range(":512"), range(0, Some(512)));
+        assert_eq!(parse_range("7:0"), range(7, Some(0)));
+        for wrong in ["", ":", "7", "-1:2", "1:2:3", "a:b", "1-2"] {
+            assert!(parse_range(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn what_is_refused_is_told_what_would_do() {

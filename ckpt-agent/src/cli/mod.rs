@@ -6,6 +6,7 @@ pub mod args;
 mod authority;
 mod backup;
 mod bounds;
+mod cat;
 mod demo;
 mod doctor;
 mod grid;
@@ -50,8 +51,8 @@ use crate::agent::{
 };
 use crate::cancel::{Cancel, canceller};
 use crate::core::sought::labels_with_note;
-use crate::image::Exclude;
 use crate::image::keeper::Keeper;
+use crate::image::{Exclude, NamedPath};
 use crate::knowledge::{self, Notebook};
 use crate::report::{ExitStatus, Failure, HostNote, Observer, VerifiedCheckpoint, VerifyReport};
 use anykey::AnyKey;
@@ -132,6 +133,7 @@ impl Form {
                 let output = restore.output.as_deref();
                 output.is_some_and(|path| path.as_os_str() == "-")
             }
+            Command::Cat(_) => true,
             _ => false,
         };
         Self {
@@ -302,6 +304,7 @@ async fn execute(
     let observer = progress::observer(global.progress, title(&command));
     let said = match command {
         command @ (Command::Restore(_)
+        | Command::Cat(_)
         | Command::List { .. }
         | Command::Show { .. }
         | Command::Verify { .. }
@@ -498,6 +501,7 @@ async fn with_agent(
         }
         Command::Advise(advise) => done(agent.advise(&advise_request(advise)).await?),
         Command::Restore(_)
+        | Command::Cat(_)
         | Command::List { .. }
         | Command::Show { .. }
         | Command::Verify { .. }
@@ -561,7 +565,11 @@ fn save_request(save: args::Save) -> Result<SaveRequest, Failure> {
             return Err(usage("standard input (-) goes alone".into())
                 .next("a file that is called - is ./-"));
         }
-        _ => SaveInput::Paths(save.paths),
+        paths => {
+            let named = paths.iter().map(|path| NamedPath::of_argument(path));
+            let named = named.collect::<Result<Vec<NamedPath>, _>>();
+            SaveInput::Named(named.map_err(|cause| usage(chain(&cause)))?)
+        }
     };
     Ok(SaveRequest {
         job: save.job,

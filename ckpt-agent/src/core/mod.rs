@@ -19,6 +19,7 @@ pub mod pick;
     reason = "indices of the views that it is given; they have no type of their own yet"
 )]
 pub mod place;
+pub mod read;
 pub mod restore;
 pub mod save;
 #[cfg(test)]

@@ -18,13 +18,15 @@ pub mod source;
 mod tests;
 
 pub use sink::{Sink, SinkError, SinkOptions, Target, place};
-pub use source::{Exclude, Source, SourceError, SourceOptions, Warning, exclude_pattern};
+pub use source::{
+    Exclude, NameError, NamedPath, Source, SourceError, SourceOptions, Warning, exclude_pattern,
+};
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// A path made of the bytes of an index.
-fn path_from_bytes(bytes: &[u8]) -> &Path {
+pub(crate) fn path_from_bytes(bytes: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(bytes))
 }

@@ -143,10 +143,7 @@ pub fn start_rows(
         Arc::new(index.rows().map(|(s, h)| (*s, *h)).collect());
     let buffers = Arc::new(Mutex::new(Vec::new()));
     for _ in 0..cpus.max(1) {
-        let mut decoder = RowDecoder::new(public.redundancy, public.sealer(&summary.data_key));
-        if !summary.tail.pieces.is_empty() {
-            decoder = decoder.with_pieces(&summary.data_key);
-        }
+        let mut decoder = row_decoder(public, summary);
         let (queue, done) = (Arc::clone(&queue), done.clone());
         let (rows, buffers) = (Arc::clone(&rows), Arc::clone(&buffers));
         thread::spawn(move || decode_all(&mut decoder, &queue, &rows, &buffers, &done));
@@ -157,6 +154,15 @@ pub fn start_rows(
         buffers,
     };
     (DecodePool { jobs }, rows)
+}
+
+/// A decoder for the rows of a checkpoint.
+pub fn row_decoder(public: &Public, summary: &Summary) -> RowDecoder {
+    let decoder = RowDecoder::new(public.redundancy, public.sealer(&summary.data_key));
+    if summary.tail.pieces.is_empty() {
+        return decoder;
+    }
+    decoder.with_pieces(&summary.data_key)
 }
 
 /// Decoded rows of a checkpoint, in any order that they are asked for.

@@ -1,7 +1,8 @@
 //! Both pipelines against each other, without a network between them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
+use std::ops::Range;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use codec::labels::Labels;
 use codec::manifest::{Format, ImageKind, Manifest, Public, Summary};
 use codec::pieces::{BaseRef, PIECE_BYTES};
 use codec::seal::{Cipher, DataKey, OwnerSecret};
-use codec::{CheckpointId, JobId, Redundancy, Version};
+use codec::{CheckpointId, JobId, Redundancy, SegmentHash, Version};
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -27,6 +28,7 @@ use super::decode::{self, DecodePool, Decoded, Earlier, RowBlocks, StreamSink};
 use super::encode::{self, EncodeFailure, EncodeSettings, Encoded, ReadyRow, SegmentSource};
 use crate::core::effort::Effort;
 use crate::core::pick::Wanted;
+use crate::core::read::{Layout, Materials, Shared};
 
 struct Bytes {
     image: Vec<u8>,
@@ -354,6 +356,144 @@ fn whole_row(row: &ReadyRow) -> RowBlocks {
     RowBlocks {
         row: row.row,
         blocks: shards.map(|shard| (shard, row.block(shard))).collect(),
+    }
+}
+
+/// Reads parts of a version as somebody does who has it open.
+struct Parts<'a> {
+    layout: Layout,
+    composer: Composer,
+    rows: &'a [ReadyRow],
+    manifest: &'a Manifest,
+    summary: &'a Summary,
+    base: Option<&'a Version1>,
+    made: BTreeMap<usize, Shared>,
+}
+
+impl Parts<'_> {
+    /// A part of the stream, and how many rows were decoded for it.
+    fn read(&mut self, part: Range<u64>) -> (Vec<u8>, usize) {
+        let segments = self.layout.overlapping(&part);
+        let needs = self
+            .layout
+            .needs(segments, |number| self.made.contains_key(&number));
+        let own = needs.rows.iter().map(|(row, format)| {
+            let ready = &self.rows[*row as usize];
+            (*row, decoded(ready, self.manifest, self.summary, format))
+        });
+        let base_rows = needs.base_rows.iter().map(|row| {
+            let base = self.base.unwrap();
+            let (stored, hash) = base.index.rows().nth(*row as usize).unwrap();
+            let ready = &base.rows[*row as usize];
+            let format = (*stored, *hash);
+            (*row, decoded(ready, &base.manifest, &base.summary, &format))
+        });
+        let mut materials = Materials {
+            composer: &self.composer,
+            rows: own.collect(),
+            base_rows: base_rows.collect(),
+            made: std::mem::take(&mut self.made),
+        };
+        self.layout.make(&needs, &mut materials).unwrap();
+        self.made = materials.made;
+        let mut read = vec![1; (part.end - part.start) as usize];
+        self.layout.copy(&part, &mut read, &self.made).unwrap();
+        (read, needs.rows.len() + needs.base_rows.len())
+    }
+
+    /// Reads parts of every length anywhere, some of which were read before.
+    fn compare(&mut self, image: &[u8], rng: &mut SmallRng) {
+        let has_shared = |index: Range<usize>| {
+            let mut segments = index.clone();
+            segments.any(|number| self.layout.is_shared(number))
+        };
+        let alone = |part: &Range<u64>| {
+            let segments = self.layout.overlapping(part);
+            (segments.len(), has_shared(segments))
+        };
+        let size = image.len() as u64;
+        let parts: Vec<_> = (0..40)
+            .map(|_| {
+                let from = rng.random_range(0..=size);
+                let len = 1_u64 << rng.random_range(0..23);
+                let part = from..(from + len).min(size);
+                let (segments, is_shared) = alone(&part);
+                (part, segments, is_shared)
+            })
+            .collect();
+        for (part, segments, is_shared) in parts {
+            if rng.random_range(0..4) == 0 {
+                self.made.clear();
+            }
+            let (read, rows) = self.read(part.clone());
+            let expected = &image[part.start as usize..part.end as usize];
+            assert!(read == expected, "{part:?}");
+            assert!(is_shared || rows <= 2 * segments, "{rows}, {segments}");
+            assert!(self.base.is_some() || is_shared || rows <= segments);
+        }
+    }
+}
+
+fn decoded(
+    ready: &ReadyRow,
+    manifest: &Manifest,
+    summary: &Summary,
+    (stored, hash): &(StoredSegment, SegmentHash),
+) -> Vec<u8> {
+    let mut decoder = decode::row_decoder(manifest.public(), summary);
+    let blocks = whole_row(ready).blocks;
+    let blocks: Vec<_> = blocks.iter().map(|(s, b)| (*s, &**b)).collect();
+    let mut raw = Vec::new();
+    let hash = Some(hash);
+    decoder
+        .decode(ready.row, stored, hash, &blocks, &mut raw)
+        .unwrap();
+    raw
+}
+
+impl Version1 {
+    fn parts(&self) -> Parts<'_> {
+        let sealer = self.manifest.public().sealer(&self.summary.data_key);
+        Parts {
+            layout: Layout::new(self.index.clone()),
+            composer: Composer::new(sealer, &self.summary.data_key),
+            rows: &self.rows,
+            manifest: &self.manifest,
+            summary: &self.summary,
+            base: None,
+            made: BTreeMap::new(),
+        }
+    }
+}
+
+#[test]
+fn parts_of_images_and_of_versions_with_a_base_are_what_they_are() {
+    let mut rng = SmallRng::seed_from_u64(19);
+    let first = image(7 * SEGMENT_BYTES + 77, &mut rng);
+    let first = [&first[..], &first[SEGMENT_BYTES / 3..], &first[7..]].concat();
+    let base = Version1::of(&first);
+    base.parts().compare(&first, &mut rng);
+    for edits in [0, 1, 3, 9, 27] {
+        let mut next = first.clone();
+        for _ in 0..edits {
+            edit(&mut next, &mut rng);
+        }
+        let mut settings = base.next();
+        // Half of them with segments that are made of earlier ones of the same image.
+        settings.remembered = if edits % 2 == 1 { 100 } else { 0 };
+        let (rows, manifest) = encode_all(Bytes::of(&next), &settings).unwrap();
+        let (summary, index) = index_of(&rows, &manifest);
+        let sealer = manifest.public().sealer(&summary.data_key);
+        let mut parts = Parts {
+            layout: Layout::new(index),
+            composer: Composer::new(sealer, &base.summary.data_key),
+            rows: &rows,
+            manifest: &manifest,
+            summary: &summary,
+            base: Some(&base),
+            made: BTreeMap::new(),
+        };
+        parts.compare(&next, &mut rng);
     }
 }
 

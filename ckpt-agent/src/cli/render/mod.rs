@@ -18,8 +18,9 @@ use protocol::wire::WireVersion;
 use serde::Serialize;
 
 use crate::report::{
-    ForgetReport, GarbageItem, GcReport, Holder, HostNote, HostReport, HostsReport, HostsSummary,
-    ListReport, ListedCheckpoint, RestoreReport, SaveReport, ShowReport, TouchReport, VerifyReport,
+    CatReport, ForgetReport, GarbageItem, GcReport, Holder, HostNote, HostReport, HostsReport,
+    HostsSummary, ListReport, ListedCheckpoint, RestoreReport, SaveReport, ShowReport, TouchReport,
+    VerifyReport,
 };
 
 /// Silent hosts up to this number get a line each, more one together.
@@ -179,6 +180,19 @@ impl RestoreReport {
             writeln!(out, "  {}  {}", source.host, bytes(source.bytes))?;
         }
         Ok(())
+    }
+}
+
+impl Report for CatReport {
+    /// Nothing: the bytes are the answer, and what was passed over was said when it happened.
+    fn human(&self, _: &mut dyn Write) -> io::Result<()> {
+        Ok(())
+    }
+
+    json_of_self!();
+
+    fn is_for_stderr(&self) -> bool {
+        true
     }
 }
 

@@ -225,7 +225,7 @@ fn heirs(index: &Index, is_chosen: &impl Fn(usize) -> bool) -> BTreeMap<usize, u
     heirs
 }
 
-fn stream_bytes(file: &FileEntry) -> u64 {
+pub(super) fn stream_bytes(file: &FileEntry) -> u64 {
     match &file.kind {
         FileKind::Regular { extents, .. } => extents.iter().map(|extent| extent.len).sum(),
         _ => 0,
@@ -247,7 +247,7 @@ fn merged(mut parts: Vec<Range<u64>>) -> Vec<Range<u64>> {
 }
 
 /// Where in the stream each segment begins.
-fn starts(index: &Index) -> Vec<u64> {
+pub(super) fn starts(index: &Index) -> Vec<u64> {
     let mut offset = 0;
     let begin = |segment: &SegmentEntry| {
         let begin = offset;
@@ -258,7 +258,7 @@ fn starts(index: &Index) -> Vec<u64> {
 }
 
 /// The numbers of the segments that overlap a part of the stream.
-fn overlapping(starts: &[u64], part: &Range<u64>) -> Range<usize> {
+pub(super) fn overlapping(starts: &[u64], part: &Range<u64>) -> Range<usize> {
     let first = starts.partition_point(|start| *start <= part.start);
     let end = starts.partition_point(|start| *start < part.end);
     first.saturating_sub(1)..end

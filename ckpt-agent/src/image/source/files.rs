@@ -1,5 +1,6 @@
 //! Files that are read one after the other, each as it was when the list was made.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -11,8 +12,12 @@ use direct_io::DirectReader;
 use rustix::fs::{Advice, FileType, fadvise};
 
 use super::extents::data_extents;
+use super::named::above;
 use super::plan::{FileState, Plan, PlannedFile, Roots, set_attributes, stat_open, vanished};
 use super::{ReadImage, SourceError, SourceOptions, Warnings, changed};
+
+/// Of directories that are only in names; what is in them has modes of its own.
+const MADE_DIRECTORY_MODE: u32 = 0o755;
 
 /// Files and directories.
 #[derive(Debug)]
@@ -45,7 +50,15 @@ struct OpenFile {
 impl FileSource {
     pub(super) fn new(plan: Plan, options: SourceOptions) -> Self {
         let kind = match plan.files.as_slice() {
-            [only] if matches!(only.entry.kind, FileKind::Regular { .. }) => ImageKind::File,
+            [only]
+                if matches!(only.entry.kind, FileKind::Regular { .. })
+                    && !plan
+                        .roots
+                        .stored(only.root, &only.entry.path)
+                        .contains(&b'/') =>
+            {
+                ImageKind::File
+            }
             _ => ImageKind::Tree,
         };
         Self {
@@ -263,8 +276,10 @@ impl FileSource {
     fn entries(&mut self) -> Vec<FileEntry> {
         let mut numbers = Vec::with_capacity(self.files.len());
         let mut entries = Vec::with_capacity(self.files.len());
+        let mut made = BTreeSet::new();
         for planned in std::mem::take(&mut self.files) {
             let mut entry = planned.entry;
+            let is_root = !entry.path.contains(&b'/');
             let mut left_out = planned.left_out;
             if let FileKind::HardLink { file } = &mut entry.kind {
                 let old = usize::try_from(*file).ok();
@@ -278,12 +293,33 @@ impl FileSource {
                     }
                 }
             }
+            if !left_out {
+                entry.path = self.roots.stored(planned.root, &entry.path);
+                if is_root {
+                    add_directories(&mut entries, &mut made, &entry);
+                }
+            }
             numbers.push((!left_out).then_some(entries.len() as u64));
             if !left_out {
                 entries.push(entry);
             }
         }
         entries
+    }
+}
+
+/// Adds the directories that the name of a file has in it and that no other name had.
+fn add_directories(entries: &mut Vec<FileEntry>, made: &mut BTreeSet<Vec<u8>>, of: &FileEntry) {
+    for path in above(&of.path) {
+        if made.insert(path.to_vec()) {
+            entries.push(FileEntry {
+                path: path.to_vec(),
+                mode: MADE_DIRECTORY_MODE,
+                mtime_s: of.mtime_s,
+                mtime_ns: of.mtime_ns,
+                kind: FileKind::Directory,
+            });
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 mod exclude;
 mod extents;
 mod files;
+mod named;
 mod plan;
 mod stream;
 
@@ -19,6 +20,7 @@ use codec::manifest::ImageKind;
 
 pub use exclude::{Exclude, exclude_pattern};
 pub use files::FileSource;
+pub use named::{NameError, NamedPath};
 pub use stream::StreamSource;
 
 use super::command::{Ender, Producer};
@@ -62,6 +64,19 @@ pub enum SourceError {
     /// Two of the named paths end in the same name.
     #[error("two of the paths are called {0:?}; save the directory above them instead")]
     SameName(OsString),
+    /// Two of the named paths would be stored in the same place, or one below the other.
+    #[error(
+        "{one:?} and {other:?} cannot be stored together: one name is the other, or lies below it"
+    )]
+    NameTaken {
+        /// A name.
+        one: PathBuf,
+        /// Another one.
+        other: PathBuf,
+    },
+    /// A symbolic link that is to be stored under another name.
+    #[error("{0:?} is a symbolic link; give the path that it points to another name instead")]
+    NamedLink(PathBuf),
     /// A path without a name.
     #[error("{0:?} has no name to save it under")]
     Name(PathBuf),
@@ -151,7 +166,7 @@ type ReadImage = (Vec<FileEntry>, ImageKind, Vec<Warning>);
 #[derive(Debug)]
 pub enum Source {
     /// Files and directories.
-    Files(FileSource),
+    Files(Box<FileSource>),
     /// Standard input or a command.
     Stream(StreamSource),
 }
@@ -175,11 +190,26 @@ impl Source {
         options: SourceOptions,
         exclude: Exclude,
     ) -> Result<Self, SourceError> {
+        let named: Vec<NamedPath> = paths.iter().map(NamedPath::own).collect();
+        Self::from_named(&named, options, exclude)
+    }
+
+    /// The same of files and directories of which some are stored under other names. Directories that
+    /// such a name has in it are made.
+    ///
+    /// # Errors
+    /// As [`Self::from_paths`], also when two names are the same or one lies below the other, and when
+    /// what gets another name is a symbolic link.
+    pub fn from_named(
+        named: &[NamedPath],
+        options: SourceOptions,
+        exclude: Exclude,
+    ) -> Result<Self, SourceError> {
         let mut plan = Plan::new(options, exclude);
-        for path in paths {
+        for path in named {
             plan.add_root(path)?;
         }
-        Ok(Self::Files(FileSource::new(plan, options)))
+        Ok(Self::Files(Box::new(FileSource::new(plan, options))))
     }
 
     /// An image that is read from standard input.
@@ -220,7 +250,7 @@ impl Source {
     }
 
     /// Bytes that will be read, as far as that is known.
-    pub const fn planned_bytes(&self) -> Option<u64> {
+    pub fn planned_bytes(&self) -> Option<u64> {
         match self {
             Self::Files(files) => Some(files.planned_bytes),
             Self::Stream(_) => None,

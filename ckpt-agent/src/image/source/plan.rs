@@ -11,6 +11,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::extents::data_extents;
+use super::named::{NamedPath, overlap};
 use super::{Exclude, SourceError, SourceOptions, Warnings, changed};
 use crate::image::beneath::{Beneath, join};
 use crate::image::path_from_bytes;
@@ -84,6 +85,8 @@ impl FileState {
 #[derive(Debug, Default)]
 pub(super) struct Roots {
     paths: Vec<PathBuf>,
+    /// Under which name each of them is stored.
+    names: Vec<Vec<u8>>,
     /// The directory that is open: one at a time, however many are named.
     open: Option<(usize, Beneath)>,
 }
@@ -95,6 +98,15 @@ impl Roots {
         match below_root(path) {
             Some(below) => named.join(path_from_bytes(below)),
             None => named,
+        }
+    }
+
+    /// The path under which a file is stored.
+    pub(super) fn stored(&self, root: usize, path: &[u8]) -> Vec<u8> {
+        let name = self.names.get(root).map(Vec::as_slice).unwrap_or_default();
+        match below_root(path) {
+            Some(below) => join(name, below),
+            None => name.to_vec(),
         }
     }
 
@@ -173,7 +185,8 @@ impl Plan {
     }
 
     /// Adds a named path, and all below it when it is a directory.
-    pub(super) fn add_root(&mut self, path: &Path) -> Result<(), SourceError> {
+    pub(super) fn add_root(&mut self, named: &NamedPath) -> Result<(), SourceError> {
+        let path = named.path();
         let failed = |cause| SourceError::Io {
             doing: "reading",
             path: path.to_owned(),
@@ -189,13 +202,24 @@ impl Plan {
                 .ok_or_else(|| SourceError::Name(path.to_owned()))?
                 .to_owned(),
         };
-        let mut roots = self.files.iter().map(|file| &file.entry.path);
-        if roots.any(|root| root == name.as_bytes()) {
-            return Err(SourceError::SameName(name));
+        let own = name.as_bytes();
+        let stored = named.name().unwrap_or(own);
+        if named.name().is_some() && path.symlink_metadata().is_ok_and(|of| of.is_symlink()) {
+            return Err(SourceError::NamedLink(path.to_owned()));
+        }
+        if let Some(other) = self.roots.names.iter().find(|name| overlap(name, stored)) {
+            if other == own {
+                return Err(SourceError::SameName(name));
+            }
+            return Err(SourceError::NameTaken {
+                one: path_from_bytes(other).to_owned(),
+                other: path_from_bytes(stored).to_owned(),
+            });
         }
         let root = self.roots.paths.len();
         self.roots.paths.push(path.to_owned());
-        let name = name.as_bytes().to_vec();
+        self.roots.names.push(stored.to_vec());
+        let name = own.to_vec();
         let stat = self.roots.stat(root, &name).map_err(failed)?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => self.add(root, name, &stat).map(|_| ()),
@@ -211,7 +235,7 @@ impl Plan {
     fn add_tree(&mut self, root: usize, name: Vec<u8>) -> Result<(), SourceError> {
         let mut pending = vec![name];
         while let Some(path) = pending.pop() {
-            if path.len() > PATH_BYTES_MAX {
+            if self.roots.stored(root, &path).len() > PATH_BYTES_MAX {
                 return Err(self.too_long(root, &path));
             }
             let is_directory = match self.roots.stat(root, &path) {
@@ -247,7 +271,7 @@ impl Plan {
         let first = text.split('/').next().unwrap_or_default();
         SourceError::TooLong {
             root: self.roots.paths.get(root).cloned().unwrap_or_default(),
-            bytes: path.len(),
+            bytes: self.roots.stored(root, path).len(),
             pattern: pattern_of(first),
             path: cut(&text),
         }

@@ -9,7 +9,7 @@ use codec::index::FileKind;
 use rustix::fs::{Mode, OFlags};
 
 use super::*;
-use crate::image::{Exclude, exclude_pattern};
+use crate::image::{Exclude, NameError, NamedPath, exclude_pattern};
 
 /// A directory with a large file `a`, a small `b` and a large `c`.
 fn three_files() -> (tempfile::TempDir, PathBuf) {
@@ -415,4 +415,93 @@ fn unreadable_in_child(root: &Path) {
     let kept: Vec<_> = saved.index.files.iter().map(|f| f.display_path()).collect();
     assert_eq!(kept, ["image", "image/a", "image/c", "image/closed"]);
     assert_eq!(saved.warnings.len(), 3, "{:?}", saved.warnings);
+}
+
+/// The paths that are saved of these, and what they are.
+fn saved_as(named: &[NamedPath]) -> Result<(Vec<(String, FileKind)>, ImageKind), SourceError> {
+    let saved = drain(Source::from_named(named, STRICT, Exclude::default())?)?;
+    saved.index.check().unwrap();
+    let files = saved.index.files.into_iter();
+    let files = files.map(|file| (file.display_path(), file.kind));
+    Ok((files.collect(), saved.kind))
+}
+
+fn renamed(path: &Path, name: &str) -> NamedPath {
+    NamedPath::renamed(path, name.as_ref()).unwrap()
+}
+
+#[test]
+fn files_are_stored_under_the_names_that_they_are_given() {
+    let (_dir, root) = three_files();
+    fs::hard_link(root.join("a"), root.join("d")).unwrap();
+    let (files, kind) = saved_as(&[renamed(&root.join("b"), "x")]).unwrap();
+    assert_eq!((files[0].0.as_str(), kind), ("x", ImageKind::File));
+    let named = [
+        renamed(&root.join("b"), "out/deep/b"),
+        NamedPath::own(root.join("c")),
+        renamed(&root, "out/all"),
+        renamed(&root.join("a"), "outer"),
+    ];
+    let (files, kind) = saved_as(&named).unwrap();
+    let paths: Vec<&str> = files.iter().map(|(path, _)| path.as_str()).collect();
+    assert_eq!(
+        paths,
+        [
+            "out",
+            "out/deep",
+            "out/deep/b",
+            "c",
+            "out/all",
+            "out/all/a",
+            "out/all/b",
+            "out/all/c",
+            "out/all/d",
+            "outer",
+        ]
+    );
+    assert_eq!(kind, ImageKind::Tree);
+    // Numbers of hard links count the directories that were made.
+    assert_eq!(files[8].1, FileKind::HardLink { file: 5 });
+    assert_eq!(files[9].1, FileKind::HardLink { file: 5 });
+    let (_, kind) = saved_as(&[renamed(&root.join("b"), "d/b")]).unwrap();
+    assert_eq!(kind, ImageKind::Tree, "a file in a directory");
+}
+
+#[test]
+fn names_that_are_taken_and_links_are_refused() {
+    let (dir, root) = three_files();
+    let (a, b) = (root.join("a"), root.join("b"));
+    symlink(&a, dir.path().join("link")).unwrap();
+    for (one, other) in [("x", "x"), ("x", "x/y"), ("x/y", "x"), ("b/c", "b")] {
+        let refused = saved_as(&[renamed(&a, one), renamed(&b, other)]).unwrap_err();
+        assert!(
+            matches!(refused, SourceError::NameTaken { .. }),
+            "{refused}"
+        );
+    }
+    saved_as(&[renamed(&a, "x/y"), renamed(&b, "x/yz")]).unwrap();
+    let link = renamed(&dir.path().join("link"), "x");
+    let refused = saved_as(&[link]).unwrap_err();
+    assert!(refused.to_string().contains("symbolic link"), "{refused}");
+    for name in ["", "/x", "x/", "x//y", ".", "../x", "x/./y", "x\0"] {
+        assert!(NamedPath::renamed(&a, name.as_ref()).is_err(), "{name:?}");
+    }
+    let long = "n".repeat(4096);
+    let long = saved_as(&[renamed(&root, &long)]).unwrap_err();
+    assert!(matches!(long, SourceError::TooLong { .. }), "{long}");
+}
+
+#[test]
+fn an_argument_is_a_path_that_is_there_or_a_path_and_a_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let read = |name: &str| NamedPath::of_argument(&at(name));
+    fs::write(at("a"), b"1").unwrap();
+    assert_eq!(read("a=b"), Ok(renamed(&at("a"), "b")));
+    assert_eq!(read("a=b=c"), Ok(renamed(&at("a"), "b=c")));
+    assert_eq!(read("none=b"), Ok(NamedPath::own(at("none=b"))));
+    assert!(matches!(read("a=../b"), Err(NameError::Impossible { .. })));
+    fs::write(at("a=b"), b"2").unwrap();
+    assert_eq!(read("a=b"), Ok(NamedPath::own(at("a=b"))));
+    assert!(matches!(read("a=b=c"), Err(NameError::Ambiguous { .. })));
 }

@@ -1,0 +1,257 @@
+//! Writes a file of a checkpoint, or a part of it, to whoever reads it.
+
+use std::io::{self, Write};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread;
+
+use codec::JobId;
+use tokio::sync::mpsc;
+use tokio::time::{Duration, Instant};
+
+use super::{Agent, Image, Which};
+use crate::cancel::Cancel;
+use crate::core::read::FileNumber;
+use crate::report::{CatReport, ExitStatus, Failure, Observer, Progress, ProgressEvent};
+
+/// At most this part of the memory is for bytes that are written while the next are read.
+const CHUNK_SHARE: u64 = 32;
+
+/// Least bytes that are read at once.
+const CHUNK_BYTES_MIN: u64 = 256 << 10;
+
+/// Buffers that are written, one after the other, while the next is read.
+const BUFFERS: usize = 2;
+
+const PROGRESS_PERIOD: Duration = Duration::from_millis(200);
+
+/// A part of a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ByteRange {
+    /// Where it begins.
+    pub offset: u64,
+    /// Bytes; `None`: to the end of the file.
+    pub len: Option<u64>,
+}
+
+impl ByteRange {
+    /// What of it a file of this many bytes has.
+    fn within(self, size: u64) -> Range<u64> {
+        let len = self.len.unwrap_or(u64::MAX);
+        let end = self.offset.saturating_add(len).min(size);
+        self.offset.min(end)..end
+    }
+}
+
+/// What to write.
+#[derive(Clone, Debug)]
+pub struct CatRequest {
+    /// The job.
+    pub job: JobId,
+    /// Which checkpoint.
+    pub which: Which,
+    /// The file's path in the image; the only file that there is when none is given.
+    pub path: Option<Vec<u8>>,
+    /// Which part of it.
+    pub range: ByteRange,
+}
+
+impl Agent {
+    /// Writes a file of a checkpoint, or a part of it, to `out`. That `out` takes no more because nobody
+    /// reads it is no failure; the report says so.
+    ///
+    /// # Errors
+    /// When it can't be read or written; `out` may have the beginning of it then.
+    pub async fn cat(
+        &self,
+        request: &CatRequest,
+        out: impl Write + Send + 'static,
+        observer: Arc<dyn Observer>,
+        mut cancel: Cancel,
+    ) -> Result<CatReport, Failure> {
+        let started = Instant::now();
+        let job = &request.job;
+        let interrupted = || {
+            let message = format!("cannot read job {job}: interrupted");
+            Failure::new(ExitStatus::Interrupted, message)
+        };
+        let image = tokio::select! {
+            biased;
+            () = cancel.cancelled() => return Err(interrupted()),
+            image = self.open(job, request.which) => image?,
+        };
+        let file = image.file(request.path.as_deref())?;
+        for skip in image.skipped() {
+            observer.event(ProgressEvent::VersionSkipped(skip.clone()));
+        }
+        for message in image.warnings().iter().cloned() {
+            observer.event(ProgressEvent::Warning { message });
+        }
+        let chunk = self.resources.memory_bytes / CHUNK_SHARE;
+        let mut copy = Copy {
+            image: &image,
+            file,
+            chunk: chunk.max(CHUNK_BYTES_MIN),
+            observer,
+            written: 0,
+        };
+        let range = request.range.within(image.size(file));
+        let copied = tokio::select! {
+            biased;
+            () = cancel.cancelled() => Err(interrupted()),
+            copied = copy.run(range.clone(), out) => copied,
+        };
+        let written = copy.written;
+        let complete = copied.map_err(|mut failure| {
+            failure.image_on_stdout = written > 0;
+            failure
+        })?;
+        let cost = image.cost().await;
+        let shown = image.files().nth(file.0);
+        Ok(CatReport {
+            job: job.clone(),
+            version: image.version(),
+            path: shown.map_or_else(String::new, |(_, file)| file.path.display().to_string()),
+            offset: range.start,
+            bytes: written,
+            complete,
+            fetched_bytes: cost.fetched_bytes,
+            fetched_rows: cost.rows,
+            seconds: started.elapsed().as_secs_f64(),
+            skipped: image.skipped().to_vec(),
+            warnings: image.warnings().to_vec(),
+        })
+    }
+}
+
+/// Copies a part of a file.
+struct Copy<'a> {
+    image: &'a Image,
+    file: FileNumber,
+    /// Bytes that are read at once.
+    chunk: u64,
+    observer: Arc<dyn Observer>,
+    written: u64,
+}
+
+impl Copy<'_> {
+    /// Reads each part while the one before it is written. Tells whether all of it was taken.
+    async fn run(
+        &mut self,
+        range: Range<u64>,
+        out: impl Write + Send + 'static,
+    ) -> Result<bool, Failure> {
+        let mut writer = Writer::start(out);
+        let total = range.end - range.start;
+        let (mut at, mut shown) = (range.start, Instant::now());
+        let mut buffer = Vec::new();
+        while at < range.end {
+            // So that parts end where segments do, in a file that begins one.
+            let end = ((at / self.chunk + 1) * self.chunk).min(range.end);
+            buffer.resize(usize::try_from(end - at).unwrap_or(usize::MAX), 0);
+            let read = self
+                .image
+                .read_within(self.file, at, &mut buffer, range.end)
+                .await?;
+            buffer.truncate(read);
+            at = end;
+            let Some(next) = writer.write(std::mem::take(&mut buffer)).await? else {
+                return Ok(false);
+            };
+            self.written += read as u64;
+            buffer = next;
+            if shown.elapsed() >= PROGRESS_PERIOD {
+                shown = Instant::now();
+                self.show(total).await;
+            }
+        }
+        let complete = writer.end().await?;
+        self.show(total).await;
+        Ok(complete)
+    }
+
+    async fn show(&self, total: u64) {
+        self.observer.event(ProgressEvent::Progress(Progress {
+            done_bytes: self.written,
+            total_bytes: Some(total),
+            network_bytes: self.image.cost().await.fetched_bytes,
+            ..Progress::default()
+        }));
+    }
+}
+
+/// A thread that writes: whoever takes the bytes may take none for hours, and then no part of the runtime
+/// is to wait for it.
+struct Writer {
+    full: Option<SyncSender<Vec<u8>>>,
+    /// Buffers that were written, or why one was not.
+    empty: mpsc::UnboundedReceiver<io::Result<Vec<u8>>>,
+    /// Buffers that may be given to the thread before one has to come back.
+    spare: usize,
+}
+
+impl Writer {
+    fn start(mut out: impl Write + Send + 'static) -> Self {
+        let (full, to_write) = sync_channel::<Vec<u8>>(BUFFERS);
+        let (tell, empty) = mpsc::unbounded_channel();
+        thread::spawn(move || {
+            while let Ok(buffer) = to_write.recv() {
+                let written = out.write_all(&buffer).and_then(|()| out.flush());
+                let failed = written.is_err();
+                // Fails only when nobody waits for it any more.
+                if tell.send(written.map(|()| buffer)).is_err() || failed {
+                    return;
+                }
+            }
+        });
+        Self {
+            full: Some(full),
+            empty,
+            spare: BUFFERS - 1,
+        }
+    }
+
+    /// Has a buffer written, and returns one for the next bytes once the one before was written; `None`
+    /// when nobody takes any more.
+    async fn write(&mut self, buffer: Vec<u8>) -> Result<Option<Vec<u8>>, Failure> {
+        if let Some(full) = &self.full {
+            // There is room for all buffers that there are. Fails only when the thread ended, which says
+            // why.
+            let _ = full.try_send(buffer);
+        }
+        if self.spare > 0 {
+            self.spare -= 1;
+            return Ok(Some(Vec::new()));
+        }
+        self.one().await
+    }
+
+    async fn one(&mut self) -> Result<Option<Vec<u8>>, Failure> {
+        match self.empty.recv().await {
+            Some(Ok(buffer)) => Ok(Some(buffer)),
+            Some(Err(cause)) if cause.kind() == io::ErrorKind::BrokenPipe => Ok(None),
+            Some(Err(cause)) => {
+                let message = format!("cannot write what was read: {cause}");
+                Err(Failure::new(ExitStatus::LocalIo, message))
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// Waits until all is written; whether all was taken.
+    async fn end(mut self) -> Result<bool, Failure> {
+        self.full = None;
+        while let Some(written) = self.empty.recv().await {
+            match written {
+                Ok(_) => {}
+                Err(cause) if cause.kind() == io::ErrorKind::BrokenPipe => return Ok(false),
+                Err(cause) => {
+                    let message = format!("cannot write what was read: {cause}");
+                    return Err(Failure::new(ExitStatus::LocalIo, message));
+                }
+            }
+        }
+        Ok(true)
+    }
+}

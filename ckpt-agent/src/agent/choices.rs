@@ -1,0 +1,235 @@
+//! Which checkpoint of a job is read: the newest that can be, or one that was named.
+
+use codec::JobTag;
+use codec::index::Index;
+use codec::manifest::Summary;
+
+use super::gather::{Gathered, Patience};
+use super::restore::{lost_status, passed_over};
+use super::rows::Stop;
+use super::{Agent, Which, unix_seconds};
+use crate::core::sought::Sought;
+use crate::inventory::KnownCheckpoint;
+use crate::knowledge::Observation;
+use crate::report::{ExitStatus, Failure, HostNote, SkippedVersion};
+use crate::transfer::get::BlockReader;
+
+/// What somebody wants of a job.
+pub(super) struct Wish<'a> {
+    pub(super) job_tag: JobTag,
+    pub(super) which: Which,
+    pub(super) sought: &'a Sought,
+    /// What is done, for messages.
+    pub(super) doing: &'a str,
+}
+
+/// The checkpoints that may be read, the best first, and what was said of those before it.
+pub(super) struct Choices {
+    gathered: Gathered,
+    known: Vec<KnownCheckpoint>,
+    next: usize,
+    /// Newer versions that are not read, and why.
+    pub(super) skipped: Vec<SkippedVersion>,
+    hosts: Vec<HostNote>,
+}
+
+impl Choices {
+    /// The checkpoint to try.
+    pub(super) fn next(&self) -> Option<&KnownCheckpoint> {
+        self.known.get(self.next)
+    }
+
+    /// What hosts said.
+    pub(super) const fn gathered(&self) -> &Gathered {
+        &self.gathered
+    }
+}
+
+/// What a checkpoint is made of, ready to be read.
+pub(super) struct FoundImage {
+    pub(super) known: KnownCheckpoint,
+    pub(super) summary: Summary,
+    pub(super) index: Index,
+    pub(super) reader: BlockReader,
+    pub(super) base: Option<FoundBase>,
+}
+
+/// The checkpoint that another one refers to.
+pub(super) struct FoundBase {
+    pub(super) known: KnownCheckpoint,
+    pub(super) summary: Summary,
+    pub(super) index: Index,
+    pub(super) reader: BlockReader,
+}
+
+impl Agent {
+    /// Asks the hosts what there is.
+    pub(super) async fn choices(&self, wish: &Wish<'_>) -> Result<Choices, Failure> {
+        let patience = Patience::ToRestore(wish.which);
+        let gathered = self.gather(Some(wish.job_tag), patience).await;
+        self.somebody(&gathered, wish.doing)?;
+        let known = self.choose(&gathered, wish);
+        let skipped = self.hidden(&gathered, &known, wish);
+        Ok(Choices {
+            gathered,
+            known,
+            next: 0,
+            skipped: skipped.into_iter().collect(),
+            hosts: Vec::new(),
+        })
+    }
+
+    /// Goes on to the next checkpoint, as this one can't be read; says so, unless hosts that were too slow
+    /// to answer are waited for first, since those that answered do not have what they said.
+    pub(super) async fn pass_over(
+        &self,
+        choices: &mut Choices,
+        wish: &Wish<'_>,
+        reason: String,
+        notes: Vec<HostNote>,
+    ) -> Result<Option<SkippedVersion>, Failure> {
+        if choices.gathered.is_cut_short {
+            choices.gathered = self.gather(Some(wish.job_tag), Patience::All).await;
+            self.somebody(&choices.gathered, wish.doing)?;
+            choices.known = self.choose(&choices.gathered, wish);
+            choices.next = 0;
+            return Ok(None);
+        }
+        choices.hosts.extend(notes);
+        let version = choices.next().map(KnownCheckpoint::version);
+        choices.next += 1;
+        let skip = version.map(|version| SkippedVersion { version, reason });
+        choices.skipped.extend(skip.clone());
+        Ok(skip)
+    }
+
+    /// Takes note of the version that was read; what the user should know then.
+    pub(super) fn after_choice(&self, choices: &Choices, wish: &Wish<'_>) -> Vec<String> {
+        let known = choices.next();
+        if let Some(known) = known {
+            let version = Observation::Version(wish.job_tag, known.version());
+            self.notebook.note(version);
+        }
+        let passed = passed_over(&choices.gathered, known);
+        let void = self.note_of_void(&choices.gathered, wish.which);
+        passed.into_iter().chain(void).collect()
+    }
+
+    /// Nothing could be read: for want of hosts, or because what is there is damaged.
+    pub(super) fn lost(&self, choices: Choices, doing: &str) -> Failure {
+        let skipped = choices.skipped.iter();
+        let reasons: Vec<String> = skipped.map(SkippedVersion::to_string).collect();
+        let message = format!("{doing}: {}", reasons.join("; "));
+        let status = lost_status(&choices.gathered);
+        let next = match status {
+            ExitStatus::Damaged => "ckpt verify --read-data",
+            _ => "again when more hosts are up: ckpt hosts",
+        };
+        let mut failure = Failure::new(status, message).next(next);
+        failure.hosts = choices.hosts;
+        failure.hosts.extend(self.silent_notes(&choices.gathered));
+        failure
+    }
+
+    /// What is to be read: the first of these that can be.
+    fn choose(&self, gathered: &Gathered, wish: &Wish<'_>) -> Vec<KnownCheckpoint> {
+        let all = gathered.inventory.newest_first().into_iter();
+        let of_version: Vec<&KnownCheckpoint> = match wish.which {
+            Which::Newest => all.collect(),
+            // Who asks for a version gets it, also where all was deleted, and one that was signed with
+            // a key that is void now.
+            Which::Version(version) => all
+                .chain(gathered.inventory.passed_over())
+                .chain(gathered.inventory.void())
+                .filter(|known| known.version() == version)
+                .collect(),
+        };
+        let now = unix_seconds();
+        let sought = of_version
+            .into_iter()
+            .filter(|known| self.is_sought(wish.sought, known, now));
+        sought.cloned().collect()
+    }
+
+    /// The newest version that this machine knows of, if the hosts show only older ones.
+    fn hidden(
+        &self,
+        gathered: &Gathered,
+        known: &[KnownCheckpoint],
+        wish: &Wish<'_>,
+    ) -> Option<SkippedVersion> {
+        let seen = self.notebook.read(unix_seconds()).newest(wish.job_tag)?;
+        let shown = known.iter().chain(gathered.inventory.void());
+        let shown = shown.map(KnownCheckpoint::version).max();
+        let is_newest = wish.which == Which::Newest && wish.sought.is_all();
+        let is_hidden = is_newest && shown.is_none_or(|shown| shown < seen);
+        is_hidden.then(|| SkippedVersion {
+            version: seen,
+            reason: "this machine knows of it, but no host that answers shows it: removed from elsewhere, lost, or hidden".into(),
+        })
+    }
+
+    /// Opens a checkpoint, and the one that it refers to, if it does.
+    pub(super) async fn find_image(
+        &self,
+        known: &KnownCheckpoint,
+        gathered: &Gathered,
+    ) -> Result<FoundImage, Stop> {
+        let public = known.manifest.public();
+        let (found, needed) = (known.shards_found(), public.redundancy.data());
+        if found < needed {
+            return Err(Stop::unrestorable(format!(
+                "{found} of {} shards found, {needed} needed",
+                public.redundancy.total()
+            )));
+        }
+        let summary = known.manifest.open(&self.keys);
+        let summary = summary.map_err(|cause| Stop::unrestorable(cause.to_string()))?;
+        let reader = BlockReader::new(self.hosts.clone(), public.clone());
+        let index = self.read_index(known, &summary, &reader).await?;
+        let base = self.find_base(&summary, gathered).await?;
+        Ok(FoundImage {
+            known: known.clone(),
+            summary,
+            index,
+            reader,
+            base,
+        })
+    }
+
+    async fn find_base(
+        &self,
+        summary: &Summary,
+        gathered: &Gathered,
+    ) -> Result<Option<FoundBase>, Stop> {
+        let Some(wanted) = summary.tail.base else {
+            return Ok(None);
+        };
+        let Some(known) = gathered.inventory.get(wanted.checkpoint) else {
+            let why = "the version that it builds on is not found";
+            return Err(Stop::unrestorable(why));
+        };
+        let version = known.version();
+        let failed = |why: String| {
+            Stop::unrestorable(format!("version {version}, on which it builds: {why}"))
+        };
+        if known.manifest.hash() != wanted.manifest {
+            return Err(failed("another manifest".into()));
+        }
+        if known.can_lose().is_none() {
+            let found = known.shards_found();
+            return Err(failed(format!("{found} shards found, more are needed")));
+        }
+        let opened = known.manifest.open(&self.keys);
+        let summary = opened.map_err(|cause| failed(cause.to_string()))?;
+        let public = known.manifest.public().clone();
+        let reader = BlockReader::new(self.hosts.clone(), public);
+        let index = self.read_index(known, &summary, &reader).await?;
+        Ok(Some(FoundBase {
+            known: known.clone(),
+            summary,
+            index,
+            reader,
+        }))
+    }
+}

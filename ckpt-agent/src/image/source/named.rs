@@ -1,0 +1,118 @@
+//! Names under which files are stored that are called otherwise.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use codec::index::PATH_BYTES_MAX;
+
+/// A path of this machine, and under which name it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedPath {
+    path: PathBuf,
+    name: Option<Vec<u8>>,
+}
+
+/// A name that nothing can be stored under.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// It is no relative path without detours.
+    #[error("{path:?} cannot be stored as {name:?}: a name is a relative path without . and ..")]
+    Impossible {
+        /// What was to be stored.
+        path: PathBuf,
+        /// The name.
+        name: PathBuf,
+    },
+    /// The argument can be read in two ways, and both files are there.
+    #[error("{argument:?} is ambiguous: {one:?} and {other:?} are both there")]
+    Ambiguous {
+        /// What was typed.
+        argument: PathBuf,
+        /// A file that it can mean.
+        one: PathBuf,
+        /// Another one.
+        other: PathBuf,
+    },
+}
+
+impl NamedPath {
+    /// A path that is stored under its own name.
+    pub fn own(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            name: None,
+        }
+    }
+
+    /// A path that is stored as `name`, a relative path. What `path` is must not be a symbolic link.
+    ///
+    /// # Errors
+    /// When `name` is none.
+    pub fn renamed(path: impl Into<PathBuf>, name: &OsStr) -> Result<Self, NameError> {
+        let path = path.into();
+        let name = name.as_bytes();
+        let is_name = |part: &[u8]| !matches!(part, b"" | b"." | b"..") && !part.contains(&0);
+        if name.len() > PATH_BYTES_MAX || !name.split(|&byte| byte == b'/').all(is_name) {
+            let name = PathBuf::from(OsStr::from_bytes(name));
+            return Err(NameError::Impossible { path, name });
+        }
+        Ok(Self {
+            path,
+            name: Some(name.to_vec()),
+        })
+    }
+
+    /// Reads `PATH` or `PATH=NAME`. What is there as it stands is a path; of several ways to read it, the
+    /// one whose path is there.
+    ///
+    /// # Errors
+    /// When the name is none, or when there are several such ways.
+    pub fn of_argument(argument: &Path) -> Result<Self, NameError> {
+        let is_there = |path: &Path| path.symlink_metadata().is_ok();
+        let bytes = argument.as_os_str().as_bytes();
+        if !bytes.contains(&b'=') || is_there(argument) {
+            return Ok(Self::own(argument));
+        }
+        let places = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'=');
+        let ways = places.filter_map(|(at, _)| {
+            let (path, name) = (bytes.get(..at)?, bytes.get(at + 1..)?);
+            Some((Path::new(OsStr::from_bytes(path)), OsStr::from_bytes(name)))
+        });
+        let mut ways = ways.filter(|(path, _)| is_there(path));
+        match (ways.next(), ways.next()) {
+            (None, _) => Ok(Self::own(argument)),
+            (Some((path, name)), None) => Self::renamed(path, name),
+            (Some((one, _)), Some((other, _))) => Err(NameError::Ambiguous {
+                argument: argument.to_owned(),
+                one: one.to_owned(),
+                other: other.to_owned(),
+            }),
+        }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn name(&self) -> Option<&[u8]> {
+        self.name.as_deref()
+    }
+}
+
+/// Whether one of two paths is the other one, or lies below it.
+pub(super) fn overlap(one: &[u8], other: &[u8]) -> bool {
+    let (short, long) = if one.len() <= other.len() {
+        (one, other)
+    } else {
+        (other, one)
+    };
+    long.strip_prefix(short)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+}
+
+/// The paths of the directories above a name, the outermost first.
+pub(super) fn above(name: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let slashes = name.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+    slashes.filter_map(|(at, _)| name.get(..at))
+}
