@@ -128,6 +128,8 @@ pub struct HistoryFile {
     file: File,
     path: PathBuf,
     records: usize,
+    /// The last run could not be appended: a longer one is still to be.
+    is_behind: bool,
 }
 
 /// Path of the history in a data directory.
@@ -200,6 +202,15 @@ impl HistoryFile {
     /// When the file can't be read or written, or is no history.
     pub fn open(data_dir: &Path) -> Result<Self, HistoryError> {
         let records = runs(data_dir)?.count();
+        Self::open_first(data_dir, records)
+    }
+
+    /// Opens the history of a data directory, which has at least `records` runs, and cuts off the rest.
+    /// That takes no space, so it succeeds on a full disk.
+    ///
+    /// # Errors
+    /// When the file can't be read or written.
+    pub fn open_first(data_dir: &Path, records: usize) -> Result<Self, HistoryError> {
         let path = path(data_dir);
         let length = (MAGIC.len() + records * RECORD_BYTES) as u64;
         let mut options = File::options();
@@ -214,6 +225,7 @@ impl HistoryFile {
                 file,
                 path,
                 records,
+                is_behind: false,
             }),
             Err(cause) => Err(HistoryError::Io { path, cause }),
         }
@@ -224,20 +236,25 @@ impl HistoryFile {
     /// # Errors
     /// When the file can't be written.
     pub fn append(&mut self, run: &Run) -> Result<(), HistoryError> {
+        self.is_behind = true;
         if (self.records + 1) * RECORD_BYTES > FILE_BYTES_MAX {
             self.forget_older_half()?;
         }
         self.put(self.records, run)?;
         self.records += 1;
+        self.is_behind = false;
         Ok(())
     }
 
-    /// Writes the last run anew, which has become longer.
+    /// Writes the last run anew, which has become longer. It is appended if that failed before.
     ///
     /// # Errors
     /// When the file can't be written.
     pub fn update(&mut self, run: &Run) -> Result<(), HistoryError> {
-        self.put(self.records.saturating_sub(1), run)
+        match self.is_behind || self.records == 0 {
+            true => self.append(run),
+            false => self.put(self.records - 1, run),
+        }
     }
 
     fn put(&self, record: usize, run: &Run) -> Result<(), HistoryError> {
@@ -254,7 +271,9 @@ impl HistoryFile {
         let data_dir = self.path.parent().unwrap_or(Path::new(".")).to_owned();
         let newer: Vec<Run> = runs(&data_dir)?.skip(self.records / 2).collect();
         write(&data_dir, &newer)?;
+        let is_behind = self.is_behind;
         *self = Self::open(&data_dir)?;
+        self.is_behind = is_behind;
         Ok(())
     }
 }
@@ -311,6 +330,20 @@ mod tests {
             let expected = [run(1, 2, 0, 0), run(5, 6, 0, 0)];
             assert_eq!(read(dir.path()), expected);
         }
+    }
+
+    #[test]
+    fn a_run_that_found_no_space_is_appended_by_the_next_update() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut file = HistoryFile::open(dir.path()).unwrap();
+        file.append(&run(100, 106, 0, 0)).unwrap();
+        let writable = std::mem::replace(&mut file.file, File::open("/dev/full").unwrap());
+        assert!(file.append(&run(106, 112, 2, 1)).is_err());
+        assert!(file.update(&run(106, 118, 2, 1)).is_err());
+        file.file = writable;
+        file.update(&run(106, 124, 2, 1)).unwrap();
+        let expected = [run(100, 106, 0, 0), run(106, 124, 2, 1)];
+        assert_eq!(read(dir.path()), expected);
     }
 
     #[test]

@@ -425,18 +425,22 @@ fn remembered(
     settings: &Settings,
 ) -> Result<(Watch, HistoryFile), HistoryError> {
     let end = history::runs(data_dir)?.last().map(|run| run.span.end);
-    if watch::is_of_the_future(end, now) {
+    let mut history = if watch::is_of_the_future(end, now) {
         warn!("the history goes on after the present time: that part is forgotten");
         let past = history::runs(data_dir)?.take_while(|run| run.span.end <= now);
-        let past: Vec<Run> = past.collect();
-        history::write(data_dir, &past)?;
-    }
-    let mut history = HistoryFile::open(data_dir)?;
+        HistoryFile::open_first(data_dir, past.count())?
+    } else {
+        HistoryFile::open(data_dir)?
+    };
     let (watch, writes) = Watch::resume(history::runs(data_dir)?, now, settings);
     for write in writes {
-        match write {
-            Write::Append(run) => history.append(&run)?,
-            Write::Update(run) => history.update(&run)?,
+        let written = match write {
+            Write::Append(run) => history.append(&run),
+            Write::Update(run) => history.update(&run),
+        };
+        // A full disk must not keep a host from serving what it holds.
+        if let Err(cause) = written {
+            warn!(cause = %DisplayChain(&cause), "history not written");
         }
     }
     Ok((watch, history))
