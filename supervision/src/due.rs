@@ -1,0 +1,136 @@
+//! When a checkpoint pays.
+
+use placement::interval::{daly, young};
+
+use crate::leaving::{FinalSave, Hazards};
+
+/// The work that is not in a checkpoint, and what losing it has threatened to cost so far.
+///
+/// The accumulator rule: a checkpoint is due at the first amount of unsaved work `u` for which the
+/// integral of `h(s) s ds` from 0 to `u` reaches the cost of a checkpoint. With evictions that are
+/// announced a part of the hazard costs only the final checkpoint: what is integrated is how
+/// much the loss of an eviction grows with each second, `h_p s + h_w s L'(s)`, where `L` is
+/// [`FinalSave::loss`]. Were the chance of a final checkpoint the same for all `s` and its time
+/// nothing, that would be the rule with the hazard [`Hazards::effective`].
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Due {
+    work: f64,
+    threatened: f64,
+}
+
+impl Due {
+    /// Unsaved work, seconds.
+    #[must_use]
+    pub const fn work(&self) -> f64 {
+        self.work
+    }
+
+    /// Adds `seconds` of work done under `hazards`; `last` is none without final checkpoints.
+    pub fn add(&mut self, seconds: f64, hazards: Hazards, last: Option<&FinalSave>) {
+        // A machine that fails for sure in the next moment is one that fails soon.
+        let sane = |hazard: f64| hazard.min(1.0);
+        let (from, to) = (self.work, self.work + seconds);
+        let middle = f64::midpoint(from, to);
+        let grows = match last {
+            Some(last) => last.loss(to) - last.loss(from),
+            None => seconds,
+        };
+        self.threatened += sane(hazards.presence()) * middle * seconds
+            + sane(hazards.withdrawal()) * middle * grows;
+        self.work = to;
+    }
+
+    /// Whether a checkpoint of so many seconds pays now. For long checkpoints the rule is bent as
+    /// Daly's interval is from Young's.
+    #[must_use]
+    pub fn pays(&self, checkpoint: f64) -> bool {
+        if self.threatened <= 0.0 || self.work <= 0.0 {
+            return false;
+        }
+        // The constant hazard that would have threatened as much.
+        let mean = self.work * self.work / (2.0 * self.threatened);
+        let bend = daly(checkpoint, mean) / young(checkpoint, mean);
+        self.threatened >= checkpoint * bend * bend
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::leaving::best_interval;
+
+    const HOUR: f64 = 3600.0;
+
+    fn first(checkpoint: f64, hazards: impl Fn(f64) -> Hazards, last: Option<&FinalSave>) -> f64 {
+        let mut due = Due::default();
+        while !due.pays(checkpoint) {
+            due.add(1.0, hazards(due.work()), last);
+            assert!(due.work() < 1e6, "never");
+        }
+        due.work()
+    }
+
+    #[test]
+    fn a_constant_hazard_gives_daly_s_interval() {
+        for (checkpoint, hazard) in [
+            (60.0, 0.2 / HOUR),
+            (60.0, 0.029 / HOUR),
+            (300.0, 4.0 / HOUR),
+        ] {
+            let found = first(checkpoint, |_| Hazards::new(hazard, hazard), None);
+            let expected = daly(checkpoint, 1.0 / hazard);
+            assert!((found - expected).abs() <= 1.0, "{found} {expected}");
+        }
+    }
+
+    #[test]
+    fn a_hazard_that_rises_brings_the_checkpoint_forward() {
+        let calm = |_| Hazards::new(0.02 / HOUR, 0.02 / HOUR);
+        let storm = |at: f64| {
+            let hazard = if at < 2.0 * HOUR { 0.02 } else { 1.0 } / HOUR;
+            Hazards::new(hazard, hazard)
+        };
+        let (calm, storm) = (first(300.0, calm, None), first(300.0, storm, None));
+        assert!(storm < calm && storm > 1.9 * HOUR, "{storm} {calm}");
+    }
+
+    #[test]
+    fn final_checkpoints_that_are_surely_in_time_leave_the_hazard_of_presence() {
+        let last = FinalSave {
+            ask_seconds: 0.0,
+            image_bytes: 1.0,
+            change_seconds: 1800.0,
+            bytes_per_second: 1e9,
+            spread: 0.3,
+            grace_seconds: 60.0,
+        };
+        let hazards = Hazards::new(0.01 / HOUR, 0.2 / HOUR);
+        let found = first(60.0, |_| hazards, Some(&last));
+        assert!((found - daly(60.0, 100.0 * HOUR)).abs() <= 1.0, "{found}");
+    }
+
+    #[test]
+    fn a_chance_that_falls_brings_the_checkpoint_before_the_fall() {
+        let last = FinalSave {
+            ask_seconds: 2.0,
+            image_bytes: f64::from(1 << 30) * 4.0,
+            change_seconds: 1800.0,
+            bytes_per_second: 50e6,
+            spread: 0.3,
+            grace_seconds: 60.0,
+        };
+        let hazards = Hazards::new(0.01 / HOUR, 0.2 / HOUR);
+        let found = first(20.0, |_| hazards, Some(&last));
+        // The interval of least waste takes the chance of a full interval for all of it, so that
+        // it is shorter than is needed.
+        let least = best_interval(20.0, hazards, Some(&last));
+        assert!(found > least && last.chance(found) > 0.7, "{found} {least}");
+    }
+
+    #[test]
+    fn no_hazard_needs_no_checkpoint() {
+        let mut due = Due::default();
+        due.add(1e9, Hazards::new(0.0, 0.0), None);
+        assert!(!due.pays(1.0));
+    }
+}

@@ -1,0 +1,235 @@
+//! What a final checkpoint is worth, and the interval that it allows.
+//!
+//! A job that is driven off its machine can save its state within the grace period, with some
+//! probability. Then the eviction costs no work, and checkpoints have to guard only against what
+//! comes without warning, and against the final checkpoint being late.
+//!
+//! Times are seconds, hazards are per second.
+
+/// What threatens a job at some moment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Hazards {
+    presence: f64,
+    withdrawal: f64,
+}
+
+impl Hazards {
+    /// From the hazard that the machine goes without warning, and the hazard that a guest has to leave
+    /// it for any reason. The withdrawals that are announced are the difference.
+    #[must_use]
+    pub fn new(presence: f64, guest: f64) -> Self {
+        let presence = presence.max(0.0);
+        Self {
+            presence,
+            withdrawal: (guest - presence).max(0.0),
+        }
+    }
+
+    /// Hazard of losing the machine without warning.
+    #[must_use]
+    pub const fn presence(self) -> f64 {
+        self.presence
+    }
+
+    /// Hazard of an eviction that leaves a grace period.
+    #[must_use]
+    pub const fn withdrawal(self) -> f64 {
+        self.withdrawal
+    }
+
+    /// The hazard of losing work, when a final checkpoint is in time with probability `chance`.
+    #[must_use]
+    pub fn effective(self, chance: f64) -> f64 {
+        self.presence + (1.0 - chance) * self.withdrawal
+    }
+}
+
+/// A final checkpoint within a grace period.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FinalSave {
+    /// Time to ask the job for it.
+    pub ask_seconds: f64,
+    /// Size of the image.
+    pub image_bytes: f64,
+    /// After so many seconds of work, 63% of the image have changed.
+    pub change_seconds: f64,
+    /// Bytes of the image that are stored in a second.
+    pub bytes_per_second: f64,
+    /// Standard deviation of the logarithm of the time taken.
+    pub spread: f64,
+    /// The grace period.
+    pub grace_seconds: f64,
+}
+
+impl FinalSave {
+    /// Bytes that change in so many seconds of work.
+    #[must_use]
+    pub fn changed_bytes(&self, work: f64) -> f64 {
+        self.image_bytes * -(-work / self.change_seconds).exp_m1()
+    }
+
+    /// Expected time that it takes after so many seconds of unsaved work.
+    #[must_use]
+    pub fn seconds(&self, work: f64) -> f64 {
+        self.ask_seconds + self.changed_bytes(work) / self.bytes_per_second
+    }
+
+    /// The probability that it is committed in time.
+    #[must_use]
+    pub fn chance(&self, work: f64) -> f64 {
+        let ratio = self.grace_seconds / self.seconds(work);
+        // A time of nothing in a grace period of nothing is in time.
+        let in_time = if ratio.is_nan() { 1.0 } else { ratio };
+        normal(in_time.ln() / self.spread.max(1e-6))
+    }
+
+    /// What an announced eviction costs after so many seconds of unsaved work: that work, or the time
+    /// of the final checkpoint.
+    #[must_use]
+    pub fn loss(&self, work: f64) -> f64 {
+        let chance = self.chance(work);
+        (1.0 - chance) * work + chance * self.seconds(work)
+    }
+}
+
+/// Time wasted for each second of work when checkpoints of `checkpoint` seconds are taken every
+/// `interval` seconds of work. `final_save` is none without final checkpoints.
+#[must_use]
+pub fn waste(
+    interval: f64,
+    checkpoint: f64,
+    hazards: Hazards,
+    final_save: Option<&FinalSave>,
+) -> f64 {
+    let chance = final_save.map_or(0.0, |last| last.chance(interval));
+    let at_the_end = final_save.map_or(0.0, |last| last.seconds(interval));
+    checkpoint / interval
+        + hazards.effective(chance) * interval / 2.0
+        + hazards.withdrawal() * chance * at_the_end
+}
+
+/// Shortest and longest interval that is considered.
+const INTERVALS: (f64, f64) = (1.0, 30.0 * 86_400.0);
+/// Intervals tried, each a little longer than the one before, and halvings around the best.
+const TRIED: u32 = 300;
+const REFINEMENTS: u32 = 40;
+
+/// The interval with the least [`waste`].
+#[must_use]
+pub fn best_interval(checkpoint: f64, hazards: Hazards, final_save: Option<&FinalSave>) -> f64 {
+    let of = |interval: f64| waste(interval, checkpoint, hazards, final_save);
+    let (shortest, longest) = INTERVALS;
+    let step = (longest / shortest).powf(1.0 / f64::from(TRIED));
+    // Where the chance falls there is a second valley, so that all of it has to be looked at.
+    let tried = (0..=TRIED).map(|i| shortest * step.powf(f64::from(i)));
+    let best = tried.min_by(|a, b| of(*a).total_cmp(&of(*b)));
+    let mut best = best.unwrap_or(shortest);
+    let mut factor = step;
+    for _ in 0..REFINEMENTS {
+        factor = factor.sqrt();
+        let around = [best / factor, best * factor];
+        let better = around.into_iter().filter(|near| of(*near) < of(best));
+        best = better
+            .min_by(|a, b| of(*a).total_cmp(&of(*b)))
+            .unwrap_or(best);
+    }
+    best.clamp(shortest, longest)
+}
+
+/// Work that an eviction of any kind is expected to cost, for a job that does `rate` seconds of work in a
+/// second and takes checkpoints every `interval` seconds.
+#[must_use]
+pub fn expected_loss(rate: f64, interval: f64, hazards: Hazards, final_save: &FinalSave) -> f64 {
+    let all = hazards.presence() + hazards.withdrawal();
+    if all <= 0.0 {
+        return 0.0;
+    }
+    rate * interval / 2.0 * hazards.effective(final_save.chance(interval)) / all
+}
+
+/// The standard normal distribution.
+fn normal(x: f64) -> f64 {
+    libm::erfc(-x / std::f64::consts::SQRT_2) / 2.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use placement::interval::{daly, young};
+
+    const HOUR: f64 = 3600.0;
+
+    fn vector() -> (FinalSave, Hazards) {
+        let last = FinalSave {
+            ask_seconds: 2.0,
+            image_bytes: f64::from(1 << 30) * 4.0,
+            change_seconds: 1800.0,
+            bytes_per_second: 50e6,
+            spread: 0.3,
+            grace_seconds: 60.0,
+        };
+        (last, Hazards::new(0.01 / HOUR, 0.2 / HOUR))
+    }
+
+    #[track_caller]
+    fn close(found: f64, expected: f64, within: f64) {
+        assert!((found - expected).abs() < within, "{found} {expected}");
+    }
+
+    #[test]
+    fn evictions_that_are_announced_make_checkpoints_rarer() {
+        let hazards = Hazards::new(0.01 / HOUR, 0.2 / HOUR);
+        let effective = hazards.effective(0.9);
+        close(effective * HOUR, 0.029, 1e-9);
+        close(young(60.0, 1.0 / effective), 3859.6, 0.05);
+        close(daly(60.0, 1.0 / effective), 3819.7, 0.05);
+        let alone = hazards.effective(0.0);
+        close(young(60.0, 1.0 / alone), 1469.7, 0.05);
+        close(daly(60.0, 1.0 / alone), 1430.0, 0.05);
+    }
+
+    #[test]
+    fn the_chance_and_the_waste_are_those_of_the_vector() {
+        let (last, hazards) = vector();
+        close(last.seconds(600.0), 26.35, 0.005);
+        close(last.chance(600.0), 0.9970, 5e-5);
+        close(waste(600.0, 20.0, hazards, Some(&last)), 0.035_60, 5e-6);
+        close(last.seconds(1800.0), 56.30, 0.005);
+        close(last.chance(1800.0), 0.5840, 5e-5);
+        close(waste(1800.0, 20.0, hazards, Some(&last)), 0.035_10, 5e-6);
+    }
+
+    #[test]
+    fn the_best_interval_is_that_of_the_vector() {
+        let (last, hazards) = vector();
+        let best = best_interval(20.0, hazards, Some(&last));
+        close(best, 1113.0, 0.5);
+        close(last.chance(best), 0.8887, 2e-4);
+        close(waste(best, 20.0, hazards, Some(&last)), 0.024_74, 5e-6);
+        let without = best_interval(20.0, hazards, None);
+        close(without, 849.0, 0.6);
+        close(waste(without, 20.0, hazards, None), 0.047_14, 5e-6);
+    }
+
+    #[test]
+    fn a_final_checkpoint_that_is_always_in_time_loses_nothing_but_its_time() {
+        let (last, hazards) = vector();
+        let sure = FinalSave {
+            grace_seconds: 1e9,
+            ..last
+        };
+        close(sure.loss(900.0), sure.seconds(900.0), 1e-6);
+        let share = hazards.presence() / (hazards.presence() + hazards.withdrawal());
+        close(
+            expected_loss(1.0, 1000.0, hazards, &sure),
+            500.0 * share,
+            1e-6,
+        );
+        let never = FinalSave {
+            grace_seconds: 1e-9,
+            ..last
+        };
+        close(expected_loss(0.5, 1000.0, hazards, &never), 250.0, 1e-6);
+        assert_eq!(expected_loss(1.0, 1e3, Hazards::new(0.0, 0.0), &last), 0.0);
+    }
+}

@@ -1,0 +1,66 @@
+//! When a running job is checkpointed, when it steps back before the owner of its machine, and how it
+//! leaves: the decisions of `ckpt run`.
+//!
+//! Pure: no clock, no process, no file. A [`Supervisor`] is given [`Event`]s with the time at which
+//! they happened and answers with [`Action`]s. The shell that drives it does this, and no more:
+//!
+//! 1. It restores the job's files, starts the job, and makes a [`Supervisor`] with what it knows.
+//! 2. It calls [`Supervisor::handle`] with each event, does what [`Supervisor::poll_action`] gives until
+//!    that is `None`, and sends [`Event::Tick`] at [`Supervisor::next_deadline`] if nothing came before.
+//! 3. At [`Action::End`] it ends with the status given. There is no action after it.
+//!
+//! Two things go on side by side. The machine: `Normal <-> Lowest <-> Suspended -> Leaving -> Stopping ->
+//! Ended`. The checkpoints: `Idle -> Asked -> Halting -> Saving -> Idle`; only what is needed of these steps
+//! is taken, as [`Asking`] and [`Standing`] say.
+//!
+//! What the shell owes the supervisor:
+//!
+//! - An [`Event::Sample`] every second while the job runs or is stopped.
+//! - After [`Action::Stop`] an [`Event::Still`], when all processes of the job stand still, even when they
+//!   did so before. `Stop` and [`Action::GoOn`] are states, not counts.
+//! - After each [`Action::StartSave`] just one [`Event::SaveEnded`] with its number; after
+//!   [`Action::CancelSave`] soon. When the image has been read and the job may write again,
+//!   [`Event::ImageTaken`].
+//! - [`Event::FilesAtRest`] when the job has finished a checkpoint on disk that differs from the one
+//!   before, and [`Event::FilesMoving`] when it begins to change files in place. Files that are
+//!   written elsewhere and renamed never move.
+//! - [`Event::JobEnded`] once, when no process of the job is left.
+//!
+//! ```
+//! use supervision::{Action, Event, JobStatus, FilesAtEnd, Millis, Settings, Supervisor};
+//!
+//! let mut supervisor = Supervisor::new(Settings::default(), Millis(0));
+//! let status = JobStatus::Exited(3);
+//! supervisor.handle(Millis(5000), Event::JobEnded { status, files: FilesAtEnd::Unchanged });
+//! let Some(Action::End(ending)) = supervisor.poll_action() else { panic!() };
+//! assert_eq!(ending.status(None), 3);
+//! ```
+
+#![cfg_attr(
+    not(test),
+    deny(clippy::cast_possible_truncation, clippy::indexing_slicing)
+)]
+
+mod accounts;
+mod action;
+mod clock;
+mod due;
+mod event;
+pub mod hang;
+pub mod leaving;
+pub mod load;
+pub mod patience;
+mod settings;
+mod status;
+mod supervisor;
+
+pub use accounts::{Accounts, FinalCheckpoint};
+pub use action::{Action, Report, SaveKind, SaveOrder};
+pub use clock::Millis;
+pub use due::Due;
+pub use event::{
+    Event, FilesAtEnd, JobUse, Outlook, OwnerSample, Said, Sample, SaveNumber, SaveOutcome,
+};
+pub use settings::{Asking, Costs, OnHang, OwnerRule, Parity, Patience, Settings, Standing};
+pub use status::{EndedBy, Ending, JobStatus, StartFailure, Why};
+pub use supervisor::{Doing, Supervisor};

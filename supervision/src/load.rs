@@ -1,0 +1,51 @@
+//! The owner's load as a guest meets it, and the memory that a guest can have.
+
+/// Load on the cores that a guest takes: the machine has `cores` cores, of which the owner's processes
+/// keep the share `load` busy, and the guest uses `guest_cores`. What the owner does on the other cores
+/// does not meet the guest. Thresholds apply to this number, from 0 to 1; without a core it is 1.
+#[must_use]
+pub fn contended(load: f64, cores: f64, guest_cores: f64) -> f64 {
+    // A comparison that a number which is none fails.
+    let known = load.is_finite() && cores > 0.0 && guest_cores > 0.0;
+    if !known {
+        return 1.0;
+    }
+    let guest_cores = guest_cores.min(cores);
+    ((load * cores - (cores - guest_cores)) / guest_cores).clamp(0.0, 1.0)
+}
+
+/// Bytes of memory that a running guest can have without taking them from the owner: those that are
+/// available, and those that guests have now.
+#[must_use]
+pub const fn memory_for_guests(available_bytes: u64, resident_guest_bytes: u64) -> u64 {
+    available_bytes.saturating_add(resident_guest_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_load_on_the_guest_s_cores_counts() {
+        for (load, cores, guest, expected) in [
+            (0.5, 1.0, 1.0, 0.5),
+            (0.5, 4.0, 1.0, 0.0),
+            (0.8, 4.0, 1.0, 0.2),
+            (0.8, 4.0, 2.0, 0.6),
+            (0.5, 4.0, 4.0, 0.5),
+            (0.97, 16.0, 2.0, 0.76),
+        ] {
+            let found = contended(load, cores, guest);
+            assert!((found - expected).abs() < 1e-9, "{found} {expected}");
+        }
+        assert_eq!(contended(f64::NAN, 4.0, 1.0), 1.0);
+        assert_eq!(contended(0.1, 0.0, 1.0), 1.0);
+        assert_eq!(contended(0.3, 2.0, 5.0), 0.3);
+    }
+
+    #[test]
+    fn a_guest_s_own_memory_does_not_count_against_it() {
+        assert_eq!(memory_for_guests(100, 900), 1000);
+        assert_eq!(memory_for_guests(u64::MAX, 900), u64::MAX);
+    }
+}

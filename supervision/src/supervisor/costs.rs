@@ -1,0 +1,146 @@
+//! What checkpoints cost, learnt from those taken.
+
+use crate::clock::seconds;
+use crate::leaving::FinalSave;
+use crate::settings::Costs;
+
+/// Weight of the first guess of the spread, in saves.
+const SPREAD_WEIGHT: f64 = 4.0;
+/// Spreads that can be.
+const SPREADS: (f64, f64) = (0.05, 2.0);
+/// Least time that a checkpoint costs: what it takes of the processor and the link.
+const STANDSTILL_MIN: f64 = 0.1;
+/// Share of an image that changed, of which something can be said.
+const CHANGED: (f64, f64) = (1e-4, 0.99);
+/// Work after which so much has changed that nothing else needs to be known.
+const CHANGE_SECONDS: (f64, f64) = (1.0, 1e7);
+
+/// Costs that follow what was measured: the newest measurement counts for half.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Learned {
+    costs: Costs,
+    /// Sum of the squares of the logarithms of time taken over forecast, and their number.
+    errors: (f64, f64),
+}
+
+impl Learned {
+    pub(super) fn new(costs: Costs) -> Self {
+        Self {
+            costs,
+            errors: (costs.spread * costs.spread * SPREAD_WEIGHT, SPREAD_WEIGHT),
+        }
+    }
+
+    pub(super) fn standstill(&self) -> f64 {
+        self.costs.standstill_seconds.max(STANDSTILL_MIN)
+    }
+
+    pub(super) const fn final_save(&self, grace_ms: u64) -> FinalSave {
+        let costs = &self.costs;
+        FinalSave {
+            ask_seconds: costs.ask_seconds,
+            image_bytes: costs.image_bytes,
+            change_seconds: costs.change_seconds,
+            bytes_per_second: costs.bytes_per_second,
+            spread: costs.spread,
+            grace_seconds: seconds(grace_ms),
+        }
+    }
+
+    /// The job stood still for so long, for a checkpoint.
+    pub(super) fn stood_still(&mut self, ms: u64) {
+        let costs = &mut self.costs;
+        costs.standstill_seconds = f64::midpoint(costs.standstill_seconds, seconds(ms));
+    }
+
+    /// The job took so long to write one.
+    pub(super) fn answered(&mut self, ms: u64) {
+        self.costs.ask_seconds = f64::midpoint(self.costs.ask_seconds, seconds(ms));
+    }
+
+    /// A save of `stored` of `image` bytes took `ms` milliseconds, after `work` seconds since the one
+    /// before. The first save of an incarnation stores all, and says nothing of changes. One that was
+    /// over as soon as its image was read (`meanwhile`) says only that sending is no slower.
+    pub(super) fn saved(&mut self, ms: u64, stored: u64, image: u64, work: f64, meanwhile: bool) {
+        let took = seconds(ms).max(1e-3);
+        let sends = self.final_save(0);
+        let forecast = (sends.seconds(work) - sends.ask_seconds).max(1e-3);
+        let error = if meanwhile {
+            0.0
+        } else {
+            (took / forecast).ln()
+        };
+        self.errors.0 += error * error;
+        self.errors.1 += f64::from(u8::from(!meanwhile));
+        let costs = &mut self.costs;
+        let spread = (self.errors.0 / self.errors.1).sqrt();
+        costs.spread = spread.clamp(SPREADS.0, SPREADS.1);
+        let (stored, image) = (stored as f64, image as f64);
+        if image > 0.0 {
+            costs.image_bytes = image;
+            let changed = stored / image;
+            if (CHANGED.0..CHANGED.1).contains(&changed) && work > 0.0 {
+                let found = -work / (-changed).ln_1p();
+                let found = found.clamp(CHANGE_SECONDS.0, CHANGE_SECONDS.1);
+                costs.change_seconds = (costs.change_seconds * found).sqrt();
+            }
+        }
+        if stored > 0.0 {
+            let (rate, before) = (stored / took, costs.bytes_per_second);
+            if !meanwhile || rate > before {
+                costs.bytes_per_second = (before * rate).sqrt();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn costs_follow_what_saves_show() {
+        let mut learned = Learned::new(Costs::default());
+        let (image, change, rate) = (1e9, 600.0, 40e6);
+        for _ in 0..30 {
+            let work = 900.0_f64;
+            let stored = image * -(-work / change).exp_m1();
+            let ms = crate::clock::millis(stored / rate);
+            learned.saved(ms, stored as u64, image as u64, work, false);
+            learned.stood_still(7000);
+            learned.answered(500);
+        }
+        let last = learned.final_save(60_000);
+        assert!((last.change_seconds - change).abs() < 1.0, "{last:?}");
+        assert!(
+            (last.bytes_per_second / rate - 1.0).abs() < 0.01,
+            "{last:?}"
+        );
+        assert!((last.image_bytes - image).abs() < 1.0);
+        assert!((learned.standstill() - 7.0).abs() < 0.01);
+        assert!((last.ask_seconds - 0.5).abs() < 0.01);
+    }
+
+    #[test]
+    fn a_save_of_nothing_or_all_changes_no_rate_of_change() {
+        let mut learned = Learned::new(Costs::default());
+        let before = learned.final_save(0).change_seconds;
+        learned.saved(1000, 1000, 1000, 60.0, false);
+        learned.saved(0, 0, 0, 0.0, false);
+        let after = learned.final_save(0);
+        assert_eq!(after.change_seconds, before);
+        assert!(after.spread.is_finite() && after.bytes_per_second > 0.0);
+    }
+
+    #[test]
+    fn a_save_that_waited_for_the_image_says_only_that_sending_is_no_slower() {
+        let mut learned = Learned::new(Costs::default());
+        let before = learned.final_save(0);
+        learned.saved(20_000, 1_000_000, 10_000_000, 60.0, true);
+        let slow = learned.final_save(0);
+        assert_eq!(slow.bytes_per_second, before.bytes_per_second);
+        assert_eq!(slow.spread, before.spread);
+        learned.saved(1000, 100_000_000, 1_000_000_000, 60.0, true);
+        assert_eq!(learned.final_save(0).bytes_per_second, 50e6);
+    }
+}

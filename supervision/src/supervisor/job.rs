@@ -1,0 +1,64 @@
+//! What is known of the job.
+
+/// The job.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Job {
+    /// Some of its processes are there.
+    pub(super) alive: bool,
+    /// It is stopped, because the owner needs the machine,
+    pub(super) held_for_owner: bool,
+    /// or because its image is read; or both.
+    pub(super) held_for_reading: bool,
+    /// It cannot be asked for a checkpoint now.
+    pub(super) busy: bool,
+    /// The checkpoint on disk that is not being saved and never was.
+    pub(super) image: Option<Image>,
+    /// The newest committed checkpoint.
+    pub(super) committed: Option<Committed>,
+}
+
+/// A checkpoint on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Image {
+    /// Work that it holds, milliseconds of this incarnation.
+    pub(super) work_ms: u64,
+    /// It was written when the job was asked for its last one, and the job has stood still since.
+    pub(super) answers_last: bool,
+}
+
+/// A committed checkpoint.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Committed {
+    pub(super) version: u64,
+    /// See [`Image`].
+    pub(super) work_ms: u64,
+    /// See [`Image`].
+    pub(super) answers_last: bool,
+}
+
+impl Job {
+    /// A job that runs; `committed` is the version that it was restored from.
+    pub(super) const fn new(committed: Option<Committed>) -> Self {
+        Self {
+            alive: true,
+            held_for_owner: false,
+            held_for_reading: false,
+            busy: false,
+            image: None,
+            committed,
+        }
+    }
+
+    /// The version that holds the state which the job has after `work_ms` milliseconds of work.
+    pub(super) fn version_with_its_state(&self, work_ms: u64) -> Option<u64> {
+        let committed = self.committed?;
+        let holds = committed.answers_last || committed.work_ms == work_ms;
+        holds.then_some(committed.version)
+    }
+
+    /// Whether the checkpoint on disk holds the state which it has after `work_ms` milliseconds.
+    pub(super) fn image_has_its_state(&self, work_ms: u64) -> bool {
+        self.image
+            .is_some_and(|image| image.answers_last || image.work_ms == work_ms)
+    }
+}

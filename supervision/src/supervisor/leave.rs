@@ -1,0 +1,369 @@
+//! How a job gets off its machine.
+
+use super::saving::{Asked, Checkpoints, Retry};
+use super::{Machine, Supervisor};
+use crate::accounts::FinalCheckpoint;
+use crate::action::{Action, Report};
+use crate::clock::{Millis, millis, seconds};
+use crate::event::FilesAtEnd;
+use crate::settings::Asking;
+use crate::status::{EndedBy, Ending, JobStatus, Why};
+use crate::supervisor::job::Image;
+
+/// `SIGTERM`.
+pub(super) const TERM: u8 = 15;
+/// Least time for the save under way when the job has ended by itself, milliseconds.
+const LAST_SAVE_MS: u64 = 60_000;
+
+/// The job has to be gone by the deadline.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Leaving {
+    why: Why,
+    since: Millis,
+    deadline: Millis,
+}
+
+/// The job is being ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stopping {
+    outcome: Outcome,
+    /// When it is killed, if it has not ended.
+    kill_at: Millis,
+    killed: bool,
+    /// When nothing is waited for any more.
+    gone_by: Millis,
+}
+
+/// What has been decided about the end; the rest follows from what is committed then.
+#[derive(Clone, Copy, Debug)]
+enum Outcome {
+    Left(Why),
+    Job(JobStatus),
+    OtherIncarnation,
+    Hung,
+}
+
+impl Leaving {
+    pub(super) const fn deadline(&self) -> Millis {
+        self.deadline
+    }
+}
+
+impl Stopping {
+    pub(super) fn next_deadline(&self, alive: bool) -> Millis {
+        if self.killed || !alive {
+            self.gone_by
+        } else {
+            self.kill_at.min(self.gone_by)
+        }
+    }
+}
+
+impl Supervisor {
+    /// The job has to be gone in `grace_ms`.
+    pub(super) fn leave(&mut self, now: Millis, why: Why, grace_ms: u64) {
+        let deadline = now.plus(grace_ms);
+        match &mut self.machine {
+            Machine::Leaving(leaving) => {
+                if deadline < leaving.deadline {
+                    leaving.deadline = deadline;
+                    self.act(Action::Report(Report::Hurry { deadline }));
+                }
+            }
+            Machine::Stopping(stopping) => {
+                let kill = self.settings.kill_ms;
+                stopping.kill_at = stopping.kill_at.min(deadline);
+                stopping.gone_by = stopping.gone_by.min(deadline.plus(kill));
+            }
+            Machine::Ended => {}
+            Machine::Normal | Machine::Lowest(_) | Machine::Suspended(_) => {
+                self.begin_to_leave(now, why, deadline);
+            }
+        }
+    }
+
+    fn begin_to_leave(&mut self, now: Millis, why: Why, deadline: Millis) {
+        let grace_ms = deadline.since(now);
+        let last = self.costs.final_save(grace_ms);
+        let unsaved = self.unsaved_seconds();
+        let (expected_ms, chance) = (millis(last.seconds(unsaved)), last.chance(unsaved));
+        self.accounts.last = Some(FinalCheckpoint {
+            why,
+            since: now,
+            grace_ms,
+            expected_ms,
+            chance,
+            took_ms: None,
+        });
+        self.act(Action::Report(Report::Leaving {
+            why,
+            deadline,
+            expected_ms,
+            chance,
+        }));
+        if self.owner_needs {
+            self.hold(true, self.job.held_for_reading);
+        }
+        self.machine = Machine::Leaving(Leaving {
+            why,
+            since: now,
+            deadline,
+        });
+        // What failed before is tried again at once.
+        self.retry = Retry::default();
+    }
+
+    /// The deadline, while the job leaves.
+    pub(super) const fn leaving_deadline(&self) -> Option<Millis> {
+        match &self.machine {
+            Machine::Leaving(leaving) => Some(leaving.deadline),
+            _ => None,
+        }
+    }
+
+    /// The next step towards the final checkpoint, or away.
+    pub(super) fn leaving_step(&mut self, now: Millis) {
+        let Machine::Leaving(leaving) = self.machine else {
+            return;
+        };
+        let worked = self.accounts.work_ms;
+        if now >= leaving.deadline {
+            self.stop(now, Outcome::Left(leaving.why));
+            return;
+        }
+        match self.checkpoints {
+            Checkpoints::Saving(saving) if !saving.last => {
+                let left = seconds(leaving.deadline.since(now));
+                let needs = self.final_save().seconds(self.unsaved_seconds());
+                let first = self.save_left_seconds(&saving, now);
+                // Both fit, or neither does, unless the one under way is given up.
+                if first + needs > left && needs < left {
+                    self.cancel_save();
+                }
+            }
+            Checkpoints::Saving(_) => {}
+            Checkpoints::Halting { since, .. } => {
+                self.checkpoints = Checkpoints::Halting { since, last: true };
+            }
+            Checkpoints::Asked(asked) => {
+                if !asked.last {
+                    self.checkpoints = Checkpoints::Asked(Asked {
+                        last: true,
+                        ..asked
+                    });
+                    self.hold(false, false);
+                }
+            }
+            Checkpoints::Idle => {
+                if self.job.version_with_its_state(worked).is_some() {
+                    self.stop(now, Outcome::Left(leaving.why));
+                } else if self.retry_after(now).is_none() {
+                    self.request_last(now, leaving.why);
+                }
+            }
+        }
+    }
+
+    /// Whether the job runs for its last checkpoint alone.
+    pub(super) fn awaits_last(&self) -> bool {
+        match self.checkpoints {
+            Checkpoints::Asked(asked) => asked.last,
+            Checkpoints::Saving(saving) => saving.last,
+            Checkpoints::Idle => self.job.busy,
+            Checkpoints::Halting { .. } => false,
+        }
+    }
+
+    /// Gets at the state that the job has.
+    fn request_last(&mut self, now: Millis, why: Why) {
+        let has_state = self.job.image_has_its_state(self.accounts.work_ms);
+        if has_state || (!self.job.alive && self.image().is_some()) {
+            self.read_image(now, true);
+        } else if !self.job.alive {
+            self.stop(now, Outcome::Left(why));
+        } else {
+            // A job that can't be asked now has to run until it can.
+            self.hold(false, false);
+            if self.job.busy {
+                return;
+            }
+            if self.settings.asking == Asking::Dump {
+                self.start_save(now, true);
+            } else {
+                self.ask(now, true);
+            }
+        }
+    }
+
+    /// Ends the job: at once when it is stopped or late, else with time to tidy up.
+    fn stop(&mut self, now: Millis, outcome: Outcome) {
+        let deadline = self.leaving_deadline();
+        self.finish_accounts_of_last(now);
+        if !matches!(self.checkpoints, Checkpoints::Saving(_)) {
+            self.checkpoints = Checkpoints::Idle;
+        }
+        self.cancel_save();
+        let kill_ms = self.settings.kill_ms;
+        let at_once = self.is_held() || deadline.is_some_and(|deadline| deadline <= now);
+        let kill_at = if at_once {
+            now
+        } else {
+            let patient = now.plus(kill_ms);
+            deadline.map_or(patient, |deadline| deadline.min(patient))
+        };
+        let gone_by = kill_at.plus(kill_ms);
+        if !at_once && self.job.alive {
+            self.act(Action::SignalJob(TERM));
+        }
+        self.machine = Machine::Stopping(Stopping {
+            outcome,
+            kill_at,
+            killed: false,
+            gone_by,
+        });
+        self.stopping_step(now);
+    }
+
+    pub(super) fn stopping_step(&mut self, now: Millis) {
+        let Machine::Stopping(stopping) = &mut self.machine else {
+            return;
+        };
+        let saves = matches!(self.checkpoints, Checkpoints::Saving(_));
+        let (outcome, alive) = (stopping.outcome, self.job.alive);
+        let is_over = now >= stopping.gone_by;
+        let kills = alive && !stopping.killed && now >= stopping.kill_at;
+        stopping.killed |= kills;
+        if kills {
+            self.act(Action::Kill);
+        }
+        if (!alive && !saves) || is_over {
+            if alive {
+                self.act(Action::Report(Report::NotGone));
+            }
+            self.cancel_save();
+            self.finish(now, outcome);
+        }
+    }
+
+    fn finish(&mut self, now: Millis, outcome: Outcome) {
+        let worked = self.accounts.work_ms;
+        let saved = self.job.version_with_its_state(worked);
+        let version = self.job.committed.map(|committed| committed.version);
+        let ended_by = match outcome {
+            Outcome::Job(status) => EndedBy::Job(status),
+            Outcome::OtherIncarnation => EndedBy::OtherIncarnation,
+            Outcome::Hung => EndedBy::Hung,
+            Outcome::Left(why) => match saved {
+                Some(version) => EndedBy::LeftSaved { why, version },
+                None => EndedBy::LeftOlder { why, version },
+            },
+        };
+        let kept = self.job.committed.map_or(0, |committed| committed.work_ms);
+        self.accounts.lost_ms = match ended_by {
+            EndedBy::Job(JobStatus::Exited(0)) | EndedBy::LeftSaved { .. } => 0,
+            EndedBy::OtherIncarnation => worked,
+            _ => worked.saturating_sub(kept),
+        };
+        self.finish_accounts_of_last(now);
+        self.machine = Machine::Ended;
+        self.act(Action::End(Ending {
+            ended_by,
+            job_gone: !self.job.alive,
+        }));
+    }
+
+    /// Notes how long the final checkpoint took, once it is committed.
+    fn finish_accounts_of_last(&mut self, now: Millis) {
+        let is_saved = self
+            .job
+            .version_with_its_state(self.accounts.work_ms)
+            .is_some();
+        if let Some(last) = &mut self.accounts.last
+            && is_saved
+            && last.took_ms.is_none()
+        {
+            last.took_ms = Some(now.since(last.since));
+        }
+    }
+
+    /// Another incarnation of the job has gone on.
+    pub(super) fn yield_to_the_other(&mut self, now: Millis) {
+        if !matches!(self.machine, Machine::Stopping(_) | Machine::Ended) {
+            self.stop(now, Outcome::OtherIncarnation);
+        } else if let Machine::Stopping(stopping) = &mut self.machine {
+            stopping.outcome = Outcome::OtherIncarnation;
+        }
+    }
+
+    /// The job hangs: what it has on disk is not trusted, so nothing is saved.
+    pub(super) fn give_up(&mut self, now: Millis) {
+        let runs = matches!(self.machine, Machine::Normal | Machine::Lowest(_));
+        if runs {
+            self.stop(now, Outcome::Hung);
+        }
+    }
+
+    /// No process of the job is left.
+    pub(super) fn job_ended(&mut self, now: Millis, status: JobStatus, files: FilesAtEnd) {
+        if !self.job.alive {
+            return;
+        }
+        let asked = match self.checkpoints {
+            Checkpoints::Asked(asked) => Some(asked),
+            _ => None,
+        };
+        match files {
+            FilesAtEnd::Unchanged => {}
+            FilesAtEnd::Torn => self.files_move(),
+            FilesAtEnd::Whole => {
+                self.job.image = Some(Image {
+                    work_ms: self.accounts.work_ms,
+                    answers_last: asked.is_some_and(|asked| asked.last),
+                });
+                self.dues.since_image = Some(super::Due::default());
+            }
+        }
+        self.job.alive = false;
+        self.job.held_for_owner = false;
+        self.job.held_for_reading = false;
+        let saving = match self.checkpoints {
+            Checkpoints::Saving(saving) => Some(saving),
+            _ => {
+                self.checkpoints = Checkpoints::Idle;
+                None
+            }
+        };
+        match self.machine {
+            Machine::Normal | Machine::Lowest(_) | Machine::Suspended(_) => {
+                self.ended_by_itself(now, status);
+            }
+            Machine::Leaving(_) => {
+                let is_ours = asked.is_some_and(|asked| asked.by_term)
+                    || saving.is_some_and(|saving| saving.last)
+                    || status.is_as_if_terminated();
+                if !is_ours {
+                    self.ended_by_itself(now, status);
+                }
+            }
+            Machine::Stopping(_) | Machine::Ended => {}
+        }
+    }
+
+    /// The save under way may go on for a while: whoever starts the job again can use it.
+    fn ended_by_itself(&mut self, now: Millis, status: JobStatus) {
+        let limit = match self.checkpoints {
+            Checkpoints::Saving(saving) => {
+                millis(3.0 * self.save_left_seconds(&saving, now)).max(LAST_SAVE_MS)
+            }
+            _ => 0,
+        };
+        let until = now.plus(limit);
+        let until = self.leaving_deadline().map_or(until, |end| end.min(until));
+        self.machine = Machine::Stopping(Stopping {
+            outcome: Outcome::Job(status),
+            kill_at: until,
+            killed: false,
+            gone_by: until,
+        });
+    }
+}

@@ -1,0 +1,153 @@
+//! The job and the owner of its machine.
+
+use super::{Machine, Supervisor};
+use crate::action::{Action, Report};
+use crate::clock::{Millis, millis, seconds};
+use crate::event::OwnerSample;
+use crate::settings::{OwnerRule, Patience};
+use crate::status::Why;
+
+/// The load has to stay below a threshold for so long before the job gets more, milliseconds.
+const CALM_MS: u64 = 5000;
+/// What is kept of a batch system's time limit beside the final checkpoint, milliseconds.
+const LIMIT_RESERVE_MS: u64 = 5000;
+/// Standard deviations by which a final checkpoint may be late and is yet in time: 99 of 100 are.
+const LATE: f64 = 2.33;
+
+/// A job stopped for the owner.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Suspended {
+    since: Millis,
+    /// Since when the load is low enough.
+    calm_since: Option<Millis>,
+}
+
+impl Supervisor {
+    /// The owner was looked at.
+    pub(super) fn owner(&mut self, now: Millis, owner: &OwnerSample) {
+        let OwnerRule::Watched {
+            thresholds,
+            run_if_user_active,
+        } = self.settings.owner
+        else {
+            return;
+        };
+        // A load that is no number is not known to be low.
+        let is_high = owner.load.is_nan() || owner.load > thresholds.second();
+        let is_low = owner.load < thresholds.first();
+        let user = owner.user_active && !run_if_user_active;
+        self.owner_needs = is_high || user || owner.memory_short;
+        self.follow(now, owner.load, is_high || user, is_low);
+        if self.owner_needs && self.leaving_deadline().is_some() && !self.awaits_last() {
+            self.hold(true, self.job.held_for_reading);
+        }
+        if owner.memory_short {
+            self.leave(now, Why::Memory, self.settings.grace_ms);
+        }
+        if let Some(ms) = owner.leaving {
+            let grace_ms = if ms == 0 { self.settings.grace_ms } else { ms };
+            self.leave(now, Why::MachineLeaves, grace_ms);
+        }
+    }
+
+    fn follow(&mut self, now: Millis, load: f64, stops: bool, is_low: bool) {
+        match &mut self.machine {
+            Machine::Normal | Machine::Lowest(_) if stops => self.suspend(now, load),
+            Machine::Normal if !is_low => {
+                self.machine = Machine::Lowest(None);
+                self.act(Action::Lower);
+            }
+            Machine::Lowest(calm_since) => {
+                if is_calm(calm_since, is_low, now) {
+                    self.machine = Machine::Normal;
+                    self.act(Action::Normal);
+                }
+            }
+            Machine::Suspended(suspended) => {
+                if is_calm(&mut suspended.calm_since, !stops, now) {
+                    let after_ms = now.since(suspended.since);
+                    self.machine = Machine::Lowest(is_low.then_some(now));
+                    self.hold(false, self.job.held_for_reading);
+                    self.act(Action::Report(Report::Resumed { after_ms }));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn suspend(&mut self, now: Millis, load: f64) {
+        if matches!(self.machine, Machine::Normal) {
+            self.act(Action::Lower);
+        }
+        self.machine = Machine::Suspended(Suspended {
+            since: now,
+            calm_since: None,
+        });
+        self.accounts.suspensions += 1;
+        self.hold(true, self.job.held_for_reading);
+        self.act(Action::Report(Report::Suspended { load }));
+    }
+
+    /// Leaves when the job has been stopped for longer than it pays.
+    pub(super) fn end_of_patience(&mut self, now: Millis) {
+        let Machine::Suspended(suspended) = self.machine else {
+            return;
+        };
+        if self.patience_end(&suspended).is_some_and(|end| end <= now) {
+            self.leave(now, Why::Load, self.settings.grace_ms);
+        }
+    }
+
+    /// When patience ends; none while it looks as if the job could go on, and when it never ends.
+    pub(super) fn patience_end(&self, suspended: &Suspended) -> Option<Millis> {
+        if suspended.calm_since.is_some() {
+            return None;
+        }
+        let ms = match &self.settings.patience {
+            Patience::Never => return None,
+            Patience::After(ms) => *ms,
+            Patience::Auto(past) => {
+                let last = self.final_save();
+                let moving =
+                    last.seconds(self.unsaved_seconds()) + seconds(self.settings.moving_ms);
+                let age = seconds(self.now.since(suspended.since));
+                millis(past.patience(moving, age))
+            }
+        };
+        Some(suspended.since.plus(ms))
+    }
+
+    /// When to begin to leave because of the batch system's time limit.
+    pub(super) fn time_limit_lead(&self) -> Option<Millis> {
+        let limit = self.settings.time_limit?;
+        let last = self.final_save();
+        let takes = last.seconds(self.unsaved_seconds()) * (LATE * last.spread).exp();
+        let lead = millis(takes).max(self.settings.grace_ms);
+        let kill = self.settings.kill_ms.saturating_add(LIMIT_RESERVE_MS);
+        Some(limit.minus(lead.saturating_add(kill)))
+    }
+
+    /// Leaves in time for the batch system's limit.
+    pub(super) fn leave_before_the_limit(&mut self, now: Millis) {
+        let is_there = matches!(
+            self.machine,
+            Machine::Normal | Machine::Lowest(_) | Machine::Suspended(_)
+        );
+        let Some(limit) = self.settings.time_limit.filter(|_| is_there) else {
+            return;
+        };
+        if self.time_limit_lead().is_some_and(|lead| lead <= now) {
+            let end = limit.minus(self.settings.kill_ms);
+            self.leave(now, Why::TimeLimit, end.since(now));
+        }
+    }
+}
+
+/// Whether `holds` has been true for long enough, with what it was before in `since`.
+fn is_calm(since: &mut Option<Millis>, holds: bool, now: Millis) -> bool {
+    if !holds {
+        *since = None;
+        return false;
+    }
+    now.since(*since.get_or_insert(now)) >= CALM_MS
+}

@@ -1,0 +1,363 @@
+//! The state machine.
+//!
+//! `machine` follows the owner, `saving` takes checkpoints while the job runs, `leave` gets it off the
+//! machine; `job` keeps what all of them know of the job.
+
+mod costs;
+mod job;
+mod leave;
+mod machine;
+mod saving;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+
+use self::costs::Learned;
+use self::job::{Committed, Image, Job};
+use self::leave::{Leaving, Stopping};
+use self::machine::Suspended;
+use self::saving::{Checkpoints, Retry};
+use crate::accounts::Accounts;
+use crate::action::{Action, Report};
+use crate::clock::{Millis, seconds};
+use crate::due::Due;
+use crate::event::{Event, JobUse, Outlook, Said, Sample};
+use crate::hang::{Progress, QuietWatch, is_overdue};
+use crate::leaving::{FinalSave, Hazards};
+use crate::settings::{OnHang, Settings};
+use crate::status::Why;
+
+/// Signals that mean: leave.
+const LEAVE_SIGNALS: [u8; 2] = [10, 15];
+
+/// Watches over one job on one machine; see the crate's page.
+#[derive(Clone, Debug)]
+pub struct Supervisor {
+    settings: Settings,
+    now: Millis,
+    machine: Machine,
+    checkpoints: Checkpoints,
+    job: Job,
+    dues: Dues,
+    accounts: Accounts,
+    costs: Learned,
+    outlook: Option<(Millis, Outlook)>,
+    /// The owner needs the machine, by the last sample.
+    owner_needs: bool,
+    retry: Retry,
+    /// The foreseen end for which a checkpoint was begun.
+    prepared_for: Option<Millis>,
+    quiet: QuietWatch,
+    progress: Progress,
+    step: u64,
+    overdue: bool,
+    saves: u32,
+    actions: VecDeque<Action>,
+}
+
+/// Where the job stands with its machine.
+#[derive(Clone, Debug)]
+enum Machine {
+    Normal,
+    /// Since when the load is low enough for more.
+    Lowest(Option<Millis>),
+    Suspended(Suspended),
+    Leaving(Leaving),
+    Stopping(Stopping),
+    Ended,
+}
+
+/// What the supervisor does, in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doing {
+    /// The job runs as it was started.
+    Normal,
+    /// It runs at the lowest priority.
+    Lowest,
+    /// It is stopped, for the owner.
+    Suspended,
+    /// It gets off the machine, with a final checkpoint.
+    Leaving,
+    /// It is being ended.
+    Stopping,
+    /// It is over.
+    Ended,
+}
+
+/// Work that is in no checkpoint.
+#[derive(Clone, Copy, Debug, Default)]
+struct Dues {
+    /// In none that is committed,
+    unsaved: Due,
+    /// in none on disk,
+    since_image: Option<Due>,
+    /// in none that is being saved.
+    since_saving: Option<Due>,
+}
+
+impl Supervisor {
+    /// For a job that starts to run now.
+    #[must_use]
+    pub fn new(settings: Settings, now: Millis) -> Self {
+        let committed = settings.restored.map(|version| Committed {
+            version,
+            work_ms: 0,
+            answers_last: false,
+        });
+        Self {
+            costs: Learned::new(settings.costs),
+            quiet: QuietWatch::new(settings.longest_quiet_ms),
+            settings,
+            now,
+            machine: Machine::Normal,
+            checkpoints: Checkpoints::Idle,
+            job: Job::new(committed),
+            dues: Dues::default(),
+            accounts: Accounts::default(),
+            outlook: None,
+            owner_needs: false,
+            retry: Retry::default(),
+            prepared_for: None,
+            progress: Progress::default(),
+            step: 0,
+            overdue: false,
+            saves: 0,
+            actions: VecDeque::new(),
+        }
+    }
+
+    /// Something happened at `now`. A time before that of the last event counts as that.
+    pub fn handle(&mut self, now: Millis, event: Event) {
+        let now = now.max(self.now);
+        self.pass_time(now);
+        match event {
+            Event::Sample(sample) => self.sample(now, sample),
+            Event::Outlook(outlook) => self.outlook = Some((now, outlook)),
+            Event::Notice { why, grace_ms } => self.leave(now, why, grace_ms),
+            Event::Signal(signal) => self.signal(now, signal),
+            Event::JobEnded { status, files } => self.job_ended(now, status, files),
+            Event::Said(said) => self.said(now, said),
+            Event::FilesMoving => self.files_move(),
+            Event::FilesAtRest => self.image_written(now),
+            Event::Still { files_at_rest } => self.stands_still(now, files_at_rest),
+            Event::ImageTaken(number) => self.image_taken(now, number),
+            Event::SaveEnded { number, outcome } => self.save_ended(now, number, outcome),
+            Event::Tick => {}
+        }
+        self.go_on(now);
+    }
+
+    /// The next thing to do.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// When [`Event::Tick`] is due if nothing else comes before; none when nothing waits for time.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Millis> {
+        match &self.machine {
+            Machine::Normal | Machine::Lowest(_) => {
+                earliest(self.checkpoint_deadline(), self.time_limit_lead())
+            }
+            Machine::Suspended(suspended) => {
+                let machine = earliest(self.patience_end(suspended), self.time_limit_lead());
+                earliest(self.checkpoint_deadline(), machine)
+            }
+            Machine::Leaving(leaving) => {
+                earliest(Some(leaving.deadline()), self.retry_after(self.now))
+            }
+            Machine::Stopping(stopping) => Some(stopping.next_deadline(self.job.alive)),
+            Machine::Ended => None,
+        }
+    }
+
+    /// What the supervisor does now.
+    #[must_use]
+    pub const fn doing(&self) -> Doing {
+        match self.machine {
+            Machine::Normal => Doing::Normal,
+            Machine::Lowest(_) => Doing::Lowest,
+            Machine::Suspended(_) => Doing::Suspended,
+            Machine::Leaving(_) => Doing::Leaving,
+            Machine::Stopping(_) => Doing::Stopping,
+            Machine::Ended => Doing::Ended,
+        }
+    }
+
+    /// Where the time went, up to the last event.
+    #[must_use]
+    pub const fn accounts(&self) -> &Accounts {
+        &self.accounts
+    }
+
+    /// Work that is in no committed checkpoint, seconds.
+    #[must_use]
+    pub const fn unsaved_seconds(&self) -> f64 {
+        self.dues.unsaved.work()
+    }
+
+    /// The final checkpoint that an eviction with the usual grace would allow.
+    #[must_use]
+    pub fn final_save(&self) -> FinalSave {
+        self.costs.final_save(self.settings.grace_ms)
+    }
+
+    /// Time for which the job stands still for a checkpoint, as far as that is known, seconds.
+    #[must_use]
+    pub fn standstill_seconds(&self) -> f64 {
+        self.costs.standstill()
+    }
+
+    /// What threatens the job at the last event.
+    #[must_use]
+    pub fn hazards(&self) -> Hazards {
+        self.outlook
+            .as_ref()
+            .map_or(Hazards::new(0.0, 0.0), |(at, outlook)| {
+                let age = seconds(self.now.since(*at));
+                let of = |curve: &placement::SurvivalCurve| curve.hazard_per_second(age);
+                Hazards::new(of(&outlook.presence), of(&outlook.guest))
+            })
+    }
+
+    /// Seconds of work left, by what the job says of its progress.
+    #[must_use]
+    pub fn remaining_seconds(&self) -> Option<f64> {
+        self.progress.remaining_seconds()
+    }
+
+    /// The longest time without a sign of life after which the job lived on, milliseconds: for the
+    /// settings of its next run.
+    #[must_use]
+    pub const fn longest_quiet_ms(&self) -> u64 {
+        self.quiet.longest_quiet_ms()
+    }
+
+    /// Accounts for the time since the last event.
+    fn pass_time(&mut self, now: Millis) {
+        let ms = now.since(self.now);
+        self.now = now;
+        if ms == 0 || !self.job.alive || matches!(self.machine, Machine::Ended) {
+            return;
+        }
+        if self.job.held_for_owner {
+            self.accounts.suspended_ms += ms;
+        } else if self.job.held_for_reading || self.is_dumping() {
+            self.accounts.checkpoint_ms += ms;
+        } else {
+            self.accounts.work_ms += ms;
+            let last = self.final_save();
+            let hazards = self.hazards();
+            let dues = [
+                Some(&mut self.dues.unsaved),
+                self.dues.since_image.as_mut(),
+                self.dues.since_saving.as_mut(),
+            ];
+            for due in dues.into_iter().flatten() {
+                due.add(seconds(ms), hazards, Some(&last));
+            }
+        }
+    }
+
+    /// Whatever follows from the states and the time.
+    fn go_on(&mut self, now: Millis) {
+        self.leave_before_the_limit(now);
+        self.end_of_patience(now);
+        match &self.machine {
+            Machine::Normal | Machine::Lowest(_) | Machine::Suspended(_) => {
+                self.checkpoint_step(now);
+            }
+            Machine::Leaving(_) => self.leaving_step(now),
+            Machine::Stopping(_) => self.stopping_step(now),
+            Machine::Ended => {}
+        }
+    }
+
+    fn sample(&mut self, now: Millis, sample: Sample) {
+        self.look_for_life(now, sample.job);
+        self.owner(now, &sample.owner);
+    }
+
+    fn signal(&mut self, now: Millis, signal: u8) {
+        if LEAVE_SIGNALS.contains(&signal) {
+            self.leave(now, Why::Signal(signal), self.settings.grace_ms);
+        } else if self.job.alive && !matches!(self.machine, Machine::Ended) {
+            self.act(Action::SignalJob(signal));
+        }
+    }
+
+    fn said(&mut self, now: Millis, said: Said) {
+        let worked = self.accounts.work_ms;
+        match said {
+            Said::Saved => self.image_written(now),
+            Said::Busy(busy) => self.job.busy = busy,
+            Said::Progress(share) => {
+                if self.progress.said(share, worked) {
+                    self.quiet.alive(worked);
+                }
+            }
+            Said::Step(step) => {
+                if step > self.step {
+                    self.quiet.alive(worked);
+                }
+                self.step = step;
+            }
+        }
+    }
+
+    fn look_for_life(&mut self, now: Millis, used: JobUse) {
+        let is_there = matches!(
+            self.machine,
+            Machine::Normal | Machine::Lowest(_) | Machine::Suspended(_)
+        );
+        if !is_there || !self.job.alive {
+            return;
+        }
+        let worked = self.accounts.work_ms;
+        let predicted = self.settings.predicted_ms;
+        if !self.overdue && predicted.is_some_and(|predicted| is_overdue(worked, predicted)) {
+            self.overdue = true;
+            self.act(Action::Report(Report::Overdue { elapsed_ms: worked }));
+        }
+        if let Some(quiet_ms) = self.quiet.looked(worked, used) {
+            self.act(Action::Report(Report::Quiet { quiet_ms }));
+            if self.settings.on_hang == OnHang::Leave {
+                self.give_up(now);
+            }
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        self.actions.push_back(action);
+    }
+
+    /// Whether the job is stopped.
+    const fn is_held(&self) -> bool {
+        self.job.held_for_owner || self.job.held_for_reading
+    }
+
+    /// Stops the job, if it runs, or lets it go on, if it was stopped and no reason is left.
+    fn hold(&mut self, for_owner: bool, for_reading: bool) {
+        if !self.job.alive {
+            return;
+        }
+        let before = self.is_held();
+        (self.job.held_for_owner, self.job.held_for_reading) = (for_owner, for_reading);
+        match (before, self.is_held()) {
+            (false, true) => self.act(Action::Stop),
+            (true, false) => self.act(Action::GoOn),
+            _ => {}
+        }
+    }
+
+    /// The image on disk that can be saved.
+    const fn image(&self) -> Option<Image> {
+        self.job.image
+    }
+}
+
+/// The earlier of two times, of which either may be none.
+fn earliest(a: Option<Millis>, b: Option<Millis>) -> Option<Millis> {
+    a.into_iter().chain(b).min()
+}

@@ -1,0 +1,427 @@
+//! Checkpoints while the job runs, and what all saves have in common.
+
+use super::{Due, Machine, Supervisor};
+use crate::action::{Action, Report, SaveKind, SaveOrder};
+use crate::clock::{Millis, millis, seconds};
+use crate::event::{SaveNumber, SaveOutcome};
+use crate::settings::{Asking, Standing};
+use crate::supervisor::job::{Committed, Image};
+
+/// Time until a failed save is tried again, milliseconds: the first, and the longest.
+const RETRY_MS: (u64, u64) = (30_000, 600_000);
+/// The same while the job leaves.
+const LAST_RETRY_MS: u64 = 1000;
+/// Time for processes to stand still, milliseconds.
+const STILL_MS: u64 = 10_000;
+/// Time for a job to answer, milliseconds of work; or so many times what it took before.
+const ANSWER_MS: u64 = 600_000;
+const ANSWER_TIMES: f64 = 10.0;
+/// Time for a save, milliseconds; or so many times what it is expected to take.
+const SAVE_MS: u64 = 1_800_000;
+const SAVE_TIMES: f64 = 20.0;
+/// A checkpoint on disk is as good as one that would be asked for now when it lacks so little,
+/// seconds of work.
+const FRESH_SECONDS: f64 = 10.0;
+/// A checkpoint before a foreseen end begins so many times its time before, and these seconds.
+const FORESEEN: (f64, f64) = (2.0, 30.0);
+
+/// Where a checkpoint stands. There is one at a time.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Checkpoints {
+    Idle,
+    /// The job was asked to write one.
+    Asked(Asked),
+    /// One is on disk, and the job is being stopped to read it.
+    Halting {
+        since: Millis,
+        last: bool,
+    },
+    Saving(Saving),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    pub(super) since: Millis,
+    pub(super) worked_ms: u64,
+    /// It is the last one on this machine.
+    pub(super) last: bool,
+    /// By `SIGTERM`, after which the job is expected to end.
+    pub(super) by_term: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Saving {
+    pub(super) number: SaveNumber,
+    pub(super) since: Millis,
+    pub(super) last: bool,
+    /// When the job was stopped for it.
+    held_since: Millis,
+    /// What is saved.
+    image: Image,
+    /// Work since the save before, seconds.
+    work: f64,
+    /// When all was read.
+    image_taken: Option<Millis>,
+    /// The job has changed the files since.
+    stale: bool,
+    pub(super) cancelled: bool,
+}
+
+/// When a save is tried again.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Retry {
+    pub(super) not_before: Millis,
+    failures: u32,
+}
+
+impl Supervisor {
+    /// Takes a checkpoint if it pays, and ends what takes too long.
+    pub(super) fn checkpoint_step(&mut self, now: Millis) {
+        match self.checkpoints {
+            Checkpoints::Idle => self.begin_if_it_pays(now),
+            Checkpoints::Asked(asked) => {
+                let took = self.accounts.work_ms.saturating_sub(asked.worked_ms);
+                if took > self.answer_limit() {
+                    self.checkpoints = Checkpoints::Idle;
+                    let retry_at = self.back_off(now);
+                    self.act(Action::Report(Report::NoAnswer { retry_at }));
+                }
+            }
+            Checkpoints::Halting { since, .. } => {
+                if now.since(since) > STILL_MS {
+                    self.checkpoints = Checkpoints::Idle;
+                    self.hold(self.job.held_for_owner, false);
+                    let retry_at = self.back_off(now);
+                    self.act(Action::Report(Report::SaveFailed { retry_at }));
+                }
+            }
+            Checkpoints::Saving(saving) => {
+                if now >= self.save_limit(&saving) {
+                    self.cancel_save();
+                }
+            }
+        }
+    }
+
+    pub(super) fn checkpoint_deadline(&self) -> Option<Millis> {
+        match self.checkpoints {
+            Checkpoints::Halting { since, .. } => Some(since.plus(STILL_MS + 1)),
+            Checkpoints::Saving(saving) if !saving.cancelled => Some(self.save_limit(&saving)),
+            _ => None,
+        }
+    }
+
+    /// Ends the save under way, once.
+    pub(super) fn cancel_save(&mut self) {
+        if let Checkpoints::Saving(saving) = &mut self.checkpoints
+            && !saving.cancelled
+        {
+            saving.cancelled = true;
+            let number = saving.number;
+            self.act(Action::CancelSave(number));
+        }
+    }
+
+    fn answer_limit(&self) -> u64 {
+        let asking = self.final_save().ask_seconds;
+        ANSWER_MS.max(millis(ANSWER_TIMES * asking))
+    }
+
+    fn save_limit(&self, saving: &Saving) -> Millis {
+        let expected = self.final_save().seconds(saving.work);
+        saving
+            .since
+            .plus(SAVE_MS.max(millis(SAVE_TIMES * expected)))
+    }
+
+    fn begin_if_it_pays(&mut self, now: Millis) {
+        let runs = matches!(self.machine, Machine::Normal | Machine::Lowest(_));
+        if !runs || !self.job.alive || self.job.busy || now < self.retry.not_before {
+            return;
+        }
+        let standstill = self.costs.standstill();
+        let foreseen = self.foreseen_end(now);
+        if !self.dues.unsaved.pays(standstill) && foreseen.is_none() {
+            return;
+        }
+        let is_fresh = self
+            .dues
+            .since_image
+            .is_some_and(|due| due.work() <= FRESH_SECONDS);
+        let begun = match self.settings.asking {
+            Asking::Dump => {
+                self.start_save(now, false);
+                true
+            }
+            Asking::Possible if self.image().is_some() && is_fresh => {
+                self.read_image(now, false);
+                true
+            }
+            Asking::Possible => {
+                self.ask(now, false);
+                true
+            }
+            Asking::Never if self.image().is_some() => {
+                self.read_image(now, false);
+                true
+            }
+            Asking::Never => false,
+        };
+        if begun && foreseen.is_some() {
+            self.prepared_for = foreseen;
+        }
+    }
+
+    /// The end of the machine that is known ahead, when it is time to save before it and that has
+    /// not been done.
+    fn foreseen_end(&self, now: Millis) -> Option<Millis> {
+        let end = self.outlook.as_ref()?.1.taken_at?;
+        let unsaved = self.unsaved_seconds();
+        let lead = FORESEEN.0 * self.final_save().seconds(unsaved) + FORESEEN.1;
+        let is_time = end.minus(millis(lead)) <= now && now < end;
+        let pays = unsaved > self.costs.standstill();
+        (is_time && pays && self.prepared_for != Some(end)).then_some(end)
+    }
+
+    pub(super) fn ask(&mut self, now: Millis, last: bool) {
+        let deadline = self.leaving_deadline().filter(|_| last);
+        let by_term = last && self.settings.asking == Asking::Never;
+        let action = if by_term {
+            Action::SignalJob(super::leave::TERM)
+        } else {
+            Action::AskForCheckpoint { last: deadline }
+        };
+        self.act(action);
+        self.checkpoints = Checkpoints::Asked(Asked {
+            since: now,
+            worked_ms: self.accounts.work_ms,
+            last,
+            by_term,
+        });
+    }
+
+    /// The job begins to change the files of its checkpoint.
+    pub(super) fn files_move(&mut self) {
+        self.job.image = None;
+        self.dues.since_image = None;
+        if let Checkpoints::Saving(saving) = &mut self.checkpoints {
+            saving.stale = true;
+        }
+    }
+
+    /// A checkpoint is on disk.
+    pub(super) fn image_written(&mut self, now: Millis) {
+        if !self.job.alive {
+            return;
+        }
+        let worked = self.accounts.work_ms;
+        self.quiet.alive(worked);
+        let asked = match self.checkpoints {
+            Checkpoints::Asked(asked) => Some(asked),
+            _ => None,
+        };
+        self.job.image = Some(Image {
+            work_ms: worked,
+            answers_last: asked.is_some_and(|asked| asked.last),
+        });
+        self.dues.since_image = Some(Due::default());
+        if let Some(asked) = asked {
+            self.costs.answered(now.since(asked.since));
+            self.read_image(now, asked.last);
+        }
+    }
+
+    /// Saves the checkpoint on disk, after the job was stopped if it has to be. The last one is
+    /// saved while it stands still in any case.
+    pub(super) fn read_image(&mut self, now: Millis, last: bool) {
+        let stops = self.settings.standing == Standing::Stopped && self.job.alive;
+        if stops && self.is_held() {
+            // Asks again whether it stands still.
+            self.act(Action::Stop);
+        }
+        if stops || last {
+            self.hold(self.job.held_for_owner, true);
+        }
+        if stops {
+            self.checkpoints = Checkpoints::Halting { since: now, last };
+        } else {
+            self.start_save(now, last);
+        }
+    }
+
+    pub(super) fn stands_still(&mut self, now: Millis, files_at_rest: bool) {
+        let Checkpoints::Halting { last, .. } = self.checkpoints else {
+            return;
+        };
+        if files_at_rest {
+            self.start_save(now, last);
+            return;
+        }
+        // It was stopped in the middle of the next one.
+        self.files_move();
+        self.checkpoints = Checkpoints::Idle;
+        let again = last || self.settings.asking == Asking::Possible;
+        self.hold(self.job.held_for_owner && !last, false);
+        if again {
+            self.checkpoints = Checkpoints::Asked(Asked {
+                since: now,
+                worked_ms: self.accounts.work_ms,
+                last,
+                by_term: last && self.settings.asking == Asking::Never,
+            });
+        }
+    }
+
+    pub(super) fn start_save(&mut self, now: Millis, last: bool) {
+        let worked = self.accounts.work_ms;
+        let image = match self.settings.asking {
+            Asking::Dump => None,
+            _ => self.job.image.take(),
+        };
+        let image = image.unwrap_or(Image {
+            work_ms: worked,
+            answers_last: last,
+        });
+        self.saves += 1;
+        let number = SaveNumber(self.saves);
+        let since_image = self.dues.since_image.take().unwrap_or_default();
+        let work = self.dues.unsaved.work() - since_image.work();
+        self.dues.since_saving = Some(since_image);
+        self.checkpoints = Checkpoints::Saving(Saving {
+            number,
+            since: now,
+            last,
+            held_since: now,
+            image,
+            work,
+            image_taken: None,
+            stale: false,
+            cancelled: false,
+        });
+        let kind = match self.leaving_deadline().filter(|_| last) {
+            Some(deadline) => SaveKind::Final {
+                deadline,
+                parity: self.settings.final_parity,
+            },
+            None => SaveKind::Regular,
+        };
+        self.act(Action::StartSave(SaveOrder { number, kind }));
+    }
+
+    /// Whether the job is being dumped, which holds it.
+    pub(super) fn is_dumping(&self) -> bool {
+        let Checkpoints::Saving(saving) = self.checkpoints else {
+            return false;
+        };
+        self.settings.asking == Asking::Dump && saving.image_taken.is_none()
+    }
+
+    pub(super) fn image_taken(&mut self, now: Millis, number: SaveNumber) {
+        let Checkpoints::Saving(saving) = &mut self.checkpoints else {
+            return;
+        };
+        if saving.number != number || saving.image_taken.is_some() {
+            return;
+        }
+        saving.image_taken = Some(now);
+        let saving = *saving;
+        let dumped = self.settings.asking == Asking::Dump;
+        if dumped || self.settings.standing == Standing::Stopped {
+            self.costs.stood_still(now.since(saving.held_since));
+        }
+        if saving.last && dumped {
+            self.hold(self.job.held_for_owner, true);
+        } else if !saving.last {
+            self.release_after_reading();
+        }
+    }
+
+    /// Lets the job write again, unless it leaves.
+    fn release_after_reading(&mut self) {
+        if !matches!(self.machine, Machine::Leaving(_) | Machine::Stopping(_)) {
+            self.hold(self.job.held_for_owner, false);
+        }
+    }
+
+    pub(super) fn save_ended(&mut self, now: Millis, number: SaveNumber, outcome: SaveOutcome) {
+        let Checkpoints::Saving(saving) = self.checkpoints else {
+            return;
+        };
+        if saving.number != number {
+            return;
+        }
+        self.checkpoints = Checkpoints::Idle;
+        let since_saving = self.dues.since_saving.take();
+        if saving.last {
+            // Nothing that it does from now on would be saved.
+            self.hold(self.job.held_for_owner, true);
+        } else {
+            self.release_after_reading();
+        }
+        match outcome {
+            SaveOutcome::Committed {
+                version,
+                stored_bytes,
+                image_bytes,
+            } => {
+                let took_ms = now.since(saving.since);
+                let read_ms = saving.image_taken.map_or(0, |at| at.since(saving.since));
+                let meanwhile = took_ms <= read_ms;
+                let work = saving.work;
+                let costs = &mut self.costs;
+                costs.saved(took_ms, stored_bytes, image_bytes, work, meanwhile);
+                self.job.committed = Some(Committed {
+                    version,
+                    work_ms: saving.image.work_ms,
+                    answers_last: saving.image.answers_last,
+                });
+                self.dues.unsaved = since_saving.unwrap_or_default();
+                self.accounts.committed += 1;
+                self.retry = Retry::default();
+                self.act(Action::Report(Report::Committed { version, took_ms }));
+            }
+            SaveOutcome::Failed => self.save_failed(now, &saving, since_saving),
+            SaveOutcome::OtherSuccessor => self.yield_to_the_other(now),
+        }
+    }
+
+    fn save_failed(&mut self, now: Millis, saving: &Saving, since_saving: Option<Due>) {
+        self.accounts.failed += 1;
+        let is_there = !saving.stale && self.settings.asking != Asking::Dump;
+        if is_there && self.job.image.is_none() {
+            self.job.image = Some(saving.image);
+            self.dues.since_image = since_saving;
+        }
+        let retry_at = if saving.cancelled && self.leaving_deadline().is_some() {
+            now
+        } else {
+            self.back_off(now)
+        };
+        self.retry.not_before = retry_at;
+        self.act(Action::Report(Report::SaveFailed { retry_at }));
+    }
+
+    fn back_off(&mut self, now: Millis) -> Millis {
+        let (first, longest) = RETRY_MS;
+        let doubled = first.saturating_mul(1 << self.retry.failures.min(16));
+        let wait = match self.machine {
+            Machine::Leaving(_) | Machine::Stopping(_) => LAST_RETRY_MS,
+            _ => doubled.min(longest),
+        };
+        self.retry.failures = self.retry.failures.saturating_add(1);
+        self.retry.not_before = now.plus(wait);
+        self.retry.not_before
+    }
+
+    /// Seconds that the save under way still needs, if it goes as expected.
+    pub(super) fn save_left_seconds(&self, saving: &Saving, now: Millis) -> f64 {
+        let last = self.final_save();
+        let expected = last.seconds(saving.work) - last.ask_seconds;
+        (expected - seconds(now.since(saving.since))).max(0.0)
+    }
+
+    /// When the next attempt may begin, if that is later.
+    pub(super) fn retry_after(&self, now: Millis) -> Option<Millis> {
+        Some(self.retry.not_before).filter(|at| *at > now)
+    }
+}

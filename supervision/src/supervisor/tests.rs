@@ -1,0 +1,418 @@
+//! What a supervisor does, event by event.
+
+use std::num::NonZeroU32;
+
+use placement::SurvivalCurve;
+
+use super::*;
+use crate::action::{SaveKind, SaveOrder};
+use crate::event::{FilesAtEnd, OwnerSample, SaveNumber, SaveOutcome};
+use crate::settings::{Asking, Costs, Parity, Patience, Standing};
+use crate::status::{EndedBy, Ending, JobStatus};
+
+/// A supervisor, and the time.
+struct Desk {
+    supervisor: Supervisor,
+    now: u64,
+}
+
+impl Desk {
+    fn new(settings: Settings) -> Self {
+        Self {
+            supervisor: Supervisor::new(settings, Millis(0)),
+            now: 0,
+        }
+    }
+
+    fn tell(&mut self, event: Event) -> Vec<Action> {
+        self.supervisor.handle(Millis(self.now), event);
+        let next = std::iter::from_fn(|| self.supervisor.poll_action());
+        next.filter(|action| !matches!(action, Action::Report(_)))
+            .collect()
+    }
+
+    /// One sample a second for so many seconds, with a job that works; all actions.
+    fn samples(&mut self, seconds: u64, load: f64) -> Vec<Action> {
+        let mut actions = Vec::new();
+        for _ in 0..seconds {
+            self.now += 1000;
+            let owner = OwnerSample {
+                load,
+                ..OwnerSample::default()
+            };
+            let job = JobUse {
+                cpu_ms: self.now,
+                io_bytes: 0,
+            };
+            actions.extend(self.tell(Event::Sample(Sample { owner, job })));
+        }
+        actions
+    }
+
+    fn after(&mut self, ms: u64, event: Event) -> Vec<Action> {
+        self.now += ms;
+        self.tell(event)
+    }
+
+    /// The machine goes without warning so often, on average.
+    fn threaten(&mut self, every_seconds: f64) {
+        let step = NonZeroU32::new(60).unwrap();
+        let curve = SurvivalCurve::exponential(step, 600, 1.0 / every_seconds);
+        let outlook = Outlook {
+            presence: curve.clone(),
+            guest: curve,
+            taken_at: None,
+        };
+        self.tell(Event::Outlook(outlook));
+    }
+}
+
+fn asked() -> Settings {
+    Settings {
+        asking: Asking::Possible,
+        ..Settings::default()
+    }
+}
+
+fn committed(version: u64) -> SaveOutcome {
+    SaveOutcome::Committed {
+        version,
+        stored_bytes: 1000,
+        image_bytes: 10_000,
+    }
+}
+
+fn ended(number: u32, outcome: SaveOutcome) -> Event {
+    Event::SaveEnded {
+        number: SaveNumber(number),
+        outcome,
+    }
+}
+
+const GONE: Event = Event::JobEnded {
+    status: JobStatus::Signalled(9),
+    files: FilesAtEnd::Unchanged,
+};
+
+fn regular(number: u32) -> Action {
+    Action::StartSave(SaveOrder {
+        number: SaveNumber(number),
+        kind: SaveKind::Regular,
+    })
+}
+
+fn last(number: u32, deadline: u64) -> Action {
+    Action::StartSave(SaveOrder {
+        number: SaveNumber(number),
+        kind: SaveKind::Final {
+            deadline: Millis(deadline),
+            parity: Parity::Full,
+        },
+    })
+}
+
+fn end(ended_by: EndedBy) -> Action {
+    Action::End(Ending {
+        ended_by,
+        job_gone: true,
+    })
+}
+
+#[test]
+fn a_job_steps_back_as_the_owner_comes_and_goes() {
+    let mut desk = Desk::new(asked());
+    assert_eq!(desk.samples(3, 0.1), []);
+    assert_eq!(desk.samples(2, 0.3), [Action::Lower]);
+    assert_eq!(desk.samples(1, 0.9), [Action::Stop]);
+    assert_eq!(desk.samples(20, 0.9), []);
+    // Five seconds below the threshold before it goes on.
+    assert_eq!(desk.samples(3, 0.5), []);
+    assert_eq!(desk.samples(1, 0.9), []);
+    assert_eq!(desk.samples(5, 0.1), []);
+    assert_eq!(desk.samples(1, 0.1), [Action::GoOn]);
+    assert_eq!(desk.supervisor.doing(), Doing::Lowest);
+    assert_eq!(desk.samples(4, 0.1), []);
+    assert_eq!(desk.samples(1, 0.1), [Action::Normal]);
+    assert_eq!(desk.supervisor.accounts().suspensions, 1);
+    assert_eq!(desk.supervisor.accounts().suspended_ms, 30_000);
+    assert_eq!(desk.supervisor.accounts().work_ms, 11_000);
+}
+
+#[test]
+fn a_job_stopped_for_longer_than_patience_leaves_with_its_state() {
+    // The first sample stops it, the one a minute later lets it write its last checkpoint.
+    let mut desk = Desk::new(asked());
+    assert_eq!(desk.samples(60, 0.9), [Action::Lower, Action::Stop]);
+    let asks = Action::AskForCheckpoint {
+        last: Some(Millis(121_000)),
+    };
+    assert_eq!(desk.samples(1, 0.9), [Action::GoOn, asks]);
+    let saves = [Action::Stop, last(1, 121_000)];
+    assert_eq!(desk.after(3000, Event::Said(Said::Saved)), saves);
+    assert_eq!(desk.samples(5, 0.0), []);
+    assert_eq!(desk.tell(ended(1, committed(7))), [Action::Kill]);
+    let why = Why::Load;
+    assert_eq!(
+        desk.after(100, GONE),
+        [end(EndedBy::LeftSaved { why, version: 7 })]
+    );
+    let accounts = desk.supervisor.accounts();
+    assert_eq!((accounts.lost_ms, accounts.work_ms), (0, 4000));
+    assert_eq!(accounts.last.unwrap().took_ms, Some(8000));
+}
+
+#[test]
+fn patience_can_be_endless_and_can_be_learnt() {
+    let mut desk = Desk::new(Settings {
+        patience: Patience::Never,
+        ..asked()
+    });
+    desk.samples(5000, 0.9);
+    assert_eq!(desk.supervisor.doing(), Doing::Suspended);
+    // Owners were always done within 20 minutes, and moving takes half an hour.
+    let past = crate::patience::Past::new(&[300.0, 600.0, 1200.0], &[]);
+    let mut desk = Desk::new(Settings {
+        patience: Patience::Auto(past),
+        moving_ms: 1_800_000,
+        ..asked()
+    });
+    desk.samples(1200, 0.9);
+    assert_eq!(desk.supervisor.doing(), Doing::Suspended);
+    // Nothing is known of longer ones: as long again as moving would take.
+    desk.samples(1790, 0.9);
+    assert_eq!(desk.supervisor.doing(), Doing::Suspended);
+    desk.samples(30, 0.9);
+    assert_eq!(desk.supervisor.doing(), Doing::Leaving);
+}
+
+#[test]
+fn a_checkpoint_is_asked_for_when_it_pays_and_not_while_the_job_is_busy() {
+    let mut desk = Desk::new(Settings {
+        costs: Costs {
+            standstill_seconds: 2.0,
+            ..Costs::default()
+        },
+        ..asked()
+    });
+    desk.threaten(40_000.0);
+    // Young's interval is 400 s.
+    assert_eq!(desk.samples(390, 0.1), []);
+    desk.tell(Event::Said(Said::Busy(true)));
+    assert_eq!(desk.samples(50, 0.1), []);
+    let asks = Action::AskForCheckpoint { last: None };
+    assert_eq!(desk.tell(Event::Said(Said::Busy(false))), [asks]);
+    assert_eq!(desk.samples(100, 0.1), []);
+    assert_eq!(desk.tell(Event::FilesAtRest), [regular(1)]);
+    assert_eq!(desk.samples(10, 0.1), []);
+    assert_eq!(desk.tell(ended(1, committed(1))), []);
+    // Work since the image was written counts for the next one.
+    assert_eq!(desk.supervisor.unsaved_seconds(), 10.0);
+    assert_eq!(desk.samples(385, 0.1), []);
+    assert!(desk.samples(30, 0.1).contains(&asks));
+}
+
+#[test]
+fn a_save_that_fails_is_tried_again_later_and_the_job_runs_on() {
+    let mut desk = Desk::new(Settings::default());
+    desk.threaten(1000.0);
+    assert_eq!(desk.samples(100, 0.1), []);
+    // It writes by itself.
+    assert_eq!(desk.tell(Event::FilesAtRest), [regular(1)]);
+    assert_eq!(desk.tell(ended(1, SaveOutcome::Failed)), []);
+    assert_eq!(desk.samples(29, 0.1), []);
+    assert_eq!(desk.samples(1, 0.1), [regular(2)]);
+    assert_eq!(desk.tell(ended(2, SaveOutcome::Failed)), []);
+    // What moves is not saved.
+    desk.tell(Event::FilesMoving);
+    assert_eq!(desk.samples(200, 0.1), []);
+    assert_eq!(desk.tell(Event::FilesAtRest), [regular(3)]);
+    assert_eq!(desk.supervisor.accounts().failed, 2);
+}
+
+#[test]
+fn files_that_are_not_replaced_are_read_while_the_job_stands_still() {
+    let mut desk = Desk::new(Settings {
+        standing: Standing::Stopped,
+        ..Settings::default()
+    });
+    desk.threaten(1000.0);
+    desk.samples(100, 0.1);
+    assert_eq!(desk.tell(Event::FilesAtRest), [Action::Stop]);
+    let torn = Event::Still {
+        files_at_rest: false,
+    };
+    assert_eq!(desk.after(10, torn), [Action::GoOn]);
+    assert_eq!(desk.after(10, Event::FilesAtRest), [Action::Stop]);
+    let whole = Event::Still {
+        files_at_rest: true,
+    };
+    assert_eq!(desk.after(10, whole), [regular(1)]);
+    // The owner comes meanwhile: it stays stopped when the image was read.
+    assert_eq!(desk.samples(2, 0.9), [Action::Lower]);
+    assert_eq!(desk.tell(Event::ImageTaken(SaveNumber(1))), []);
+    assert_eq!(desk.supervisor.accounts().checkpoint_ms, 1020);
+    assert_eq!(desk.samples(6, 0.1), [Action::GoOn]);
+    assert_eq!(desk.tell(ended(1, committed(3))), []);
+}
+
+#[test]
+fn a_job_that_cannot_be_asked_gets_sigterm_and_is_saved_when_it_has_ended() {
+    let mut desk = Desk::new(Settings {
+        restored: Some(4),
+        ..Settings::default()
+    });
+    desk.samples(50, 0.1);
+    let why = Why::Signal(15);
+    assert_eq!(desk.tell(Event::Signal(15)), [Action::SignalJob(15)]);
+    let ended_whole = Event::JobEnded {
+        status: JobStatus::Exited(0),
+        files: FilesAtEnd::Whole,
+    };
+    assert_eq!(desk.after(2000, ended_whole), [last(1, 110_000)]);
+    assert_eq!(
+        desk.after(2000, ended(1, committed(5))),
+        [end(EndedBy::LeftSaved { why, version: 5 })]
+    );
+    // One that writes nothing leaves what it had.
+    let mut desk = Desk::new(Settings {
+        restored: Some(4),
+        ..Settings::default()
+    });
+    desk.samples(50, 0.1);
+    desk.tell(Event::Signal(15));
+    let older = EndedBy::LeftOlder {
+        why,
+        version: Some(4),
+    };
+    assert_eq!(desk.after(2000, GONE), [end(older)]);
+    assert_eq!(desk.supervisor.accounts().lost_ms, 52_000);
+}
+
+#[test]
+fn a_job_that_does_not_answer_is_killed_at_the_deadline() {
+    let mut desk = Desk::new(asked());
+    desk.samples(10, 0.1);
+    let why = Why::Spot;
+    let notice = Event::Notice {
+        why,
+        grace_ms: 30_000,
+    };
+    let asks = Action::AskForCheckpoint {
+        last: Some(Millis(40_000)),
+    };
+    assert_eq!(desk.tell(notice), [asks]);
+    assert_eq!(desk.supervisor.next_deadline(), Some(Millis(40_000)));
+    assert_eq!(desk.samples(29, 0.1), []);
+    assert_eq!(desk.after(1000, Event::Tick), [Action::Kill]);
+    // Nothing is waited for beyond the time to kill.
+    assert_eq!(desk.after(4999, Event::Tick), []);
+    let ending = Ending {
+        ended_by: EndedBy::LeftOlder { why, version: None },
+        job_gone: false,
+    };
+    assert_eq!(desk.after(1, Event::Tick), [Action::End(ending)]);
+    assert_eq!(desk.after(1, GONE), []);
+}
+
+#[test]
+fn memory_that_runs_short_drives_the_job_away() {
+    let mut desk = Desk::new(asked());
+    let owner = OwnerSample {
+        memory_short: true,
+        ..OwnerSample::default()
+    };
+    let job = JobUse::default();
+    let actions = desk.after(1000, Event::Sample(Sample { owner, job }));
+    let asks = Action::AskForCheckpoint {
+        last: Some(Millis(61_000)),
+    };
+    assert_eq!(actions, [Action::Stop, Action::GoOn, asks]);
+}
+
+#[test]
+fn another_incarnation_ends_the_job_with_77() {
+    let mut desk = Desk::new(Settings::default());
+    desk.threaten(1000.0);
+    desk.samples(100, 0.1);
+    desk.tell(Event::FilesAtRest);
+    let other = ended(1, SaveOutcome::OtherSuccessor);
+    assert_eq!(desk.tell(other), [Action::SignalJob(15)]);
+    assert_eq!(desk.after(5000, Event::Tick), [Action::Kill]);
+    assert_eq!(desk.after(10, GONE), [end(EndedBy::OtherIncarnation)]);
+}
+
+#[test]
+fn a_job_without_a_sign_of_life_is_reported_or_given_up() {
+    for (on_hang, doing) in [
+        (OnHang::Report, Doing::Normal),
+        (OnHang::Leave, Doing::Stopping),
+    ] {
+        let mut desk = Desk::new(Settings {
+            on_hang,
+            ..Settings::default()
+        });
+        let job = JobUse::default();
+        let owner = OwnerSample::default();
+        let mut reports = 0;
+        for _ in 0..610 {
+            desk.now += 1000;
+            let sample = Event::Sample(Sample { owner, job });
+            desk.supervisor.handle(Millis(desk.now), sample);
+            while let Some(action) = desk.supervisor.poll_action() {
+                let quiet_ms = 601_000;
+                reports += u32::from(action == Action::Report(Report::Quiet { quiet_ms }));
+            }
+        }
+        assert_eq!((reports, desk.supervisor.doing()), (1, doing));
+    }
+}
+
+#[test]
+fn under_a_batch_system_only_signals_and_the_limit_count() {
+    let mut desk = Desk::new(Settings {
+        owner: crate::settings::OwnerRule::BatchSystem,
+        time_limit: Some(Millis(1_000_000)),
+        ..asked()
+    });
+    assert_eq!(desk.samples(900, 0.99), []);
+    // The grace, the time to kill and a reserve before the limit.
+    assert_eq!(desk.supervisor.next_deadline(), Some(Millis(930_000)));
+    let asks = Action::AskForCheckpoint {
+        last: Some(Millis(995_000)),
+    };
+    assert_eq!(desk.samples(30, 0.99), [asks]);
+}
+
+#[test]
+fn a_signal_that_is_not_ours_is_passed_on() {
+    let mut desk = Desk::new(asked());
+    assert_eq!(desk.tell(Event::Signal(12)), [Action::SignalJob(12)]);
+}
+
+#[test]
+fn a_foreseen_end_is_prepared_for() {
+    let mut desk = Desk::new(asked());
+    let none = SurvivalCurve::exponential(NonZeroU32::new(60).unwrap(), 60, 0.0);
+    let outlook = Outlook {
+        presence: none.clone(),
+        guest: none,
+        taken_at: Some(Millis(600_000)),
+    };
+    desk.tell(Event::Outlook(outlook));
+    let asks = Action::AskForCheckpoint { last: None };
+    assert_eq!(desk.samples(500, 0.1), []);
+    assert_eq!(desk.samples(99, 0.1), [asks]);
+}
+
+#[test]
+fn a_job_that_ended_by_itself_passes_its_status_on_after_the_save_under_way() {
+    let mut desk = Desk::new(Settings::default());
+    desk.threaten(1000.0);
+    desk.samples(100, 0.1);
+    desk.tell(Event::FilesAtRest);
+    let status = JobStatus::Exited(75);
+    let files = FilesAtEnd::Unchanged;
+    assert_eq!(desk.after(10, Event::JobEnded { status, files }), []);
+    let actions = desk.after(10, ended(1, committed(1)));
+    assert_eq!(actions, [end(EndedBy::Job(status))]);
+}
