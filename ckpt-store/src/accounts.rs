@@ -1,7 +1,8 @@
-//! `accounts.json` in the data directory: names of the submitters who store shards here, as their
-//! certificates say. Shown to the owner of the machine and to admins; nothing is decided by it.
+//! `accounts.json` in the data directory: names of the submitters who store shards here or come with a job
+//! key, as their certificates say. Shown to the owner of the machine and to admins, and says whose void
+//! job keys other hosts are asked for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -44,7 +45,7 @@ impl Accounts {
         }
     }
 
-    /// A submitter stores something; `name` is what the certificate says.
+    /// A submitter stores something, or comes with a job key; `name` is what the certificate says.
     pub fn enter(&self, owner: OwnerId, name: &str) {
         let name = name.strip_suffix(JOB_KEY_SUFFIX).unwrap_or(name);
         let (names, is_changed) = &mut *self.lock();
@@ -56,6 +57,11 @@ impl Accounts {
         }
         names.insert(owner, name.to_owned());
         *is_changed = true;
+    }
+
+    /// Who was here.
+    pub fn owners(&self) -> BTreeSet<OwnerId> {
+        self.lock().0.keys().copied().collect()
     }
 
     /// The name of a submitter, if it is known.

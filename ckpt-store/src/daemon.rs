@@ -86,6 +86,7 @@ pub enum StartError {
 pub struct Daemon {
     endpoint: Endpoint,
     local_addr: SocketAddr,
+    members: Members,
     stop: watch::Sender<bool>,
     tasks: Tasks,
     leaver: Repairer,
@@ -162,6 +163,7 @@ impl Opened {
             store: Arc::clone(&self.store),
             monitor: Arc::clone(&self.monitor),
             checking: Arc::clone(&self.checking),
+            accounts: Arc::clone(&self.accounts),
             traffic: Arc::clone(&self.traffic),
             clock: self.clock,
             settings,
@@ -287,9 +289,14 @@ impl Daemon {
             tasks.spawn(scrub::run(store, monitor, settings));
         }
         let announcer = opened.announcer(config, local_addr);
-        tasks.spawn(announce(announcer, settings, members.clone()));
+        tasks.spawn(announcer.run(settings, members.clone()));
         let (identity, watched) = (config.identity.clone(), Arc::clone(&opened.monitor));
-        tasks.spawn(gossip::run(members, identity, watched, config.list_period));
+        tasks.spawn(gossip::run(
+            members.clone(),
+            identity,
+            watched,
+            config.list_period,
+        ));
         tasks.spawn(accept(reception, host));
         tasks.spawn(sweep(Arc::clone(&opened.store), clock));
         let (monitor, auditing) = (Arc::clone(&opened.monitor), Arc::clone(&opened.auditing));
@@ -307,10 +314,16 @@ impl Daemon {
             clock,
             endpoint,
             local_addr,
+            members,
             stop,
             rooms,
             _lock: lock,
         })
+    }
+
+    /// What it knows of the grid.
+    pub const fn members(&self) -> &Members {
+        &self.members
     }
 
     /// Where it listens.
@@ -468,12 +481,6 @@ async fn lock(data_dir: &Path) -> Result<File, StartError> {
         .and_then(|()| std::os::unix::fs::FileExt::write_all_at(&file, pid.as_bytes(), 0));
     written.map_err(failed)?;
     Ok(file)
-}
-
-async fn announce(announcer: Announcer, settings: EndpointConfig, members: Members) {
-    if let Err(cause) = announcer.run(settings, members).await {
-        error!(%cause, "registries are not told");
-    }
 }
 
 async fn watch_machine(opened: Opened, data: PathBuf) {

@@ -1,7 +1,6 @@
 //! Asks other hosts for a newer list of the grid, now and then: who was away while it was passed on
 //! hears of it so.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,8 +8,7 @@ use protocol::grid::{Grid, GridHost};
 use protocol::identity::{Identity, Role};
 use protocol::net::endpoint::{EndpointConfig, MTU_SMALL};
 use protocol::net::stream::DONE;
-use protocol::net::{Members, client, compare_lists, connect_as};
-use quinn::Endpoint;
+use protocol::net::{Members, Sockets, compare_lists};
 use rand::seq::IteratorRandom;
 use tracing::debug;
 
@@ -27,11 +25,7 @@ pub async fn run(members: Members, identity: Identity, monitor: Arc<Monitor>, pe
         mtu_max: MTU_SMALL,
         ..EndpointConfig::new(identity, members.grid().authority.clone())
     };
-    let mut sockets = Sockets {
-        settings,
-        v4: None,
-        v6: None,
-    };
+    let sockets = Sockets::new(settings);
     let mut rounds = tokio::time::interval(period);
     rounds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -44,7 +38,7 @@ pub async fn run(members: Members, identity: Identity, monitor: Arc<Monitor>, pe
         let others = others.filter(|host| host.id.0 != own && host.addr.port() != 0);
         let chosen = others.choose_multiple(&mut rand::rng(), TRIED);
         for host in chosen {
-            if ask(&mut sockets, &members, &grid, host).await {
+            if ask(&sockets, &members, &grid, host).await {
                 break;
             }
         }
@@ -52,12 +46,9 @@ pub async fn run(members: Members, identity: Identity, monitor: Arc<Monitor>, pe
 }
 
 /// Compares lists with a host; says whether it answered.
-async fn ask(sockets: &mut Sockets, members: &Members, grid: &Grid, host: &GridHost) -> bool {
-    let Some(endpoint) = sockets.to(host.addr) else {
-        return false;
-    };
+async fn ask(sockets: &Sockets, members: &Members, grid: &Grid, host: &GridHost) -> bool {
     let name = &host.name;
-    let connection = match connect_as(&endpoint, host.addr, host.id, Role::Donor).await {
+    let connection = match sockets.connect(&host.addr, host.id, Role::Donor).await {
         Ok(connection) => connection,
         Err(cause) => {
             debug!(host = name, %cause, "not asked for a list of the grid");
@@ -76,25 +67,5 @@ async fn ask(sockets: &mut Sockets, members: &Members, grid: &Grid, host: &GridH
             debug!(host = name, %cause, "shows no list of the grid");
             false
         }
-    }
-}
-
-/// Made when they are needed for the first time.
-struct Sockets {
-    settings: EndpointConfig,
-    v4: Option<Endpoint>,
-    v6: Option<Endpoint>,
-}
-
-impl Sockets {
-    fn to(&mut self, addr: SocketAddr) -> Option<Endpoint> {
-        let (slot, any): (_, SocketAddr) = match addr {
-            SocketAddr::V4(_) => (&mut self.v4, ([0, 0, 0, 0], 0).into()),
-            SocketAddr::V6(_) => (&mut self.v6, ([0; 8], 0).into()),
-        };
-        if slot.is_none() {
-            *slot = client(&self.settings, any).ok();
-        }
-        slot.clone()
     }
 }

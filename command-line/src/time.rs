@@ -26,11 +26,26 @@ pub fn parse(text: &str) -> Result<Duration, String> {
         "m" | "min" => 60_000,
         "h" => 3_600_000,
         "d" => 86_400_000,
-        other => return Err(format!("unit {other:?}; use ms, s, m, min, h, d")),
+        "w" => 7 * 86_400_000,
+        other => return Err(format!("unit {other:?}; use ms, s, m, min, h, d, w")),
     };
     let time = number.checked_mul(factor_ms).map(Duration::from_millis);
     let time = time.filter(|time| !time.is_zero() && *time <= TIME_MAX);
     time.ok_or_else(|| "a time is at least 1ms and at most 36500d".to_owned())
+}
+
+/// The same for times after which something is removed or ends: a number alone is refused, because days
+/// may be meant.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_with_unit(text: &str) -> Result<Duration, String> {
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(format!(
+            "{text} of what? {text}d are days, {text}h hours, {text}s seconds"
+        ));
+    }
+    parse(text)
 }
 
 /// `2026-11-22 14:02:05Z`, of seconds since 1970.
@@ -73,7 +88,7 @@ mod tests {
         assert_eq!(parse("250ms"), Ok(Duration::from_millis(250)));
         for (wrong, limit) in [
             ("soon", "240s"),
-            ("3w", "min"),
+            ("3y", "min"),
             ("0s", "1ms"),
             ("36501d", "36500d"),
             ("99999999999999999999d", "no time"),
@@ -81,6 +96,13 @@ mod tests {
             let why = parse(wrong).unwrap_err();
             assert!(why.contains(limit), "{why}");
         }
+    }
+
+    #[test]
+    fn where_days_may_be_meant_a_number_needs_its_unit() {
+        assert_eq!(parse_with_unit("1w"), Ok(Duration::from_secs(604_800)));
+        assert!(parse_with_unit("7").unwrap_err().contains("7d are days"));
+        assert!(parse_with_unit("").is_err());
     }
 
     #[test]

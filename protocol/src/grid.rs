@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use codec::OwnerId;
@@ -11,9 +10,10 @@ use rustls_pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
+use crate::address::Address;
 use crate::identity::{
-    GridId, HostId, NAME_BYTES_MAX, Revocations, certificate_from_pem, certificate_to_pem, is_name,
-    replace_public,
+    GridId, HostId, NAME_BYTES_MAX, Peer, Revocations, certificate_from_pem, certificate_to_pem,
+    is_name, replace_public,
 };
 use crate::list::{Contents, GridList, ListFiles};
 
@@ -39,6 +39,8 @@ pub struct Grid {
     pub revoked: Revocations,
     /// Where the signed list is that members pass on, if the file says so.
     pub list_file: Option<PathBuf>,
+    /// Certificates that the authority signed anew, as the signed list says.
+    pub renewed: Vec<CertificateDer<'static>>,
     /// The signed list from which hosts, registries and revoked keys are; `None` when they are from the
     /// grid file itself.
     pub list: Option<GridList>,
@@ -50,7 +52,7 @@ pub struct GridHost {
     /// Its name.
     pub name: String,
     /// Where it listens.
-    pub addr: SocketAddr,
+    pub addr: Address,
     /// Its public key.
     pub id: HostId,
     /// What fails together: building, campus, cloud zone.
@@ -65,7 +67,7 @@ pub struct GridRegistry {
     /// Its name.
     pub name: String,
     /// Where it listens.
-    pub addr: SocketAddr,
+    pub addr: Address,
     /// Its public key.
     pub id: HostId,
 }
@@ -180,7 +182,7 @@ struct OwnerText {
 #[serde(deny_unknown_fields)]
 struct HostText {
     name: Spanned<String>,
-    addr: SocketAddr,
+    addr: Address,
     id: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     site: Option<String>,
@@ -192,7 +194,7 @@ struct HostText {
 #[serde(deny_unknown_fields)]
 struct RegistryText {
     name: Spanned<String>,
-    addr: SocketAddr,
+    addr: Address,
     id: String,
 }
 
@@ -248,6 +250,7 @@ impl Grid {
             owner: None,
             revoked: Revocations::default(),
             list_file: None,
+            renewed: Vec::new(),
             list: None,
         }
     }
@@ -357,6 +360,7 @@ impl Grid {
             registries,
             revoked,
             list_file: file.members.map(|path| base.join(path)),
+            renewed: Vec::new(),
             list: None,
             owner: file.owner.map(|owner| OwnerFiles {
                 key: base.join(owner.key),
@@ -390,7 +394,7 @@ impl Grid {
                 .iter()
                 .map(|registry| RegistryText {
                     name: unplaced(registry.name.clone()),
-                    addr: registry.addr,
+                    addr: registry.addr.clone(),
                     id: registry.id.hex(),
                 })
                 .collect(),
@@ -399,7 +403,7 @@ impl Grid {
                 .iter()
                 .map(|host| HostText {
                     name: unplaced(host.name.clone()),
-                    addr: host.addr,
+                    addr: host.addr.clone(),
                     id: host.id.hex(),
                     site: host.site.clone(),
                     owner: host.owner.clone(),
@@ -450,6 +454,7 @@ impl Grid {
         self.hosts = contents.hosts;
         self.registries = contents.registries;
         self.etcd = contents.etcd;
+        self.renewed = contents.renewed;
         if contents.revoked.number() >= self.revoked.number() {
             self.revoked = contents.revoked;
         } else {
@@ -458,6 +463,17 @@ impl Grid {
             self.registries
                 .retain(|registry| !revoked.contains(&registry.id.0));
         }
+    }
+
+    /// A certificate that the authority signed anew for this key and that ends later than `after`, Unix
+    /// seconds.
+    pub fn renewed_for(&self, key: &OwnerId, after: u64) -> Option<&CertificateDer<'static>> {
+        let renewed = self.renewed.iter().filter_map(|one| {
+            let peer = Peer::from_certificate(one).ok()?;
+            let is_meant = peer.id == *key && !self.revoked.contains(key);
+            (is_meant && peer.not_after > after).then_some((peer.not_after, one))
+        });
+        renewed.max_by_key(|(end, _)| *end).map(|(_, one)| one)
     }
 
     /// The text of a grid file for another machine: without what is about this one.
@@ -594,6 +610,15 @@ mod tests {
         let host = &text[text.find("[[hosts]]").unwrap()..];
         let twice = Grid::parse(&format!("{text}\n{host}"), base).unwrap_err();
         assert!(twice.contains("same name"), "{twice}");
+    }
+
+    #[test]
+    fn hosts_are_at_addresses_or_names() {
+        let text = grid().to_text(Path::new("/grid")).unwrap();
+        let named = text.replace("127.0.0.1:7000", "lab-3.example:7000");
+        let read = Grid::parse(&named, Path::new("/grid")).unwrap();
+        assert_eq!(read.hosts[0].addr, "lab-3.example:7000".parse().unwrap());
+        assert_eq!(read.to_text(Path::new("/grid")).unwrap(), named);
     }
 
     #[test]

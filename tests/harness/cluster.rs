@@ -224,7 +224,7 @@ impl Cluster {
         for node in &self.registries {
             grid.registries.push(GridRegistry {
                 name: node.name.clone(),
-                addr: node.relay.addr,
+                addr: node.relay.addr.into(),
                 id: members.enrol_in(&node.data(), &node.name, Role::Registry)?,
             });
         }

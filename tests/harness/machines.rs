@@ -139,7 +139,7 @@ impl Machines {
             "--reserve",
             "0",
             "--list-period",
-            "1s",
+            "300ms",
         ];
         self.start(machine, &[&usual, more].concat())
     }

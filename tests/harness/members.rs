@@ -1,5 +1,6 @@
 //! Members of grids that are made up for tests.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -73,10 +74,10 @@ impl Members {
 }
 
 /// A host about which nothing more is known.
-pub(crate) fn host(name: impl Into<String>, addr: std::net::SocketAddr, id: HostId) -> GridHost {
+pub(crate) fn host(name: impl Into<String>, addr: SocketAddr, id: HostId) -> GridHost {
     GridHost {
         name: name.into(),
-        addr,
+        addr: addr.into(),
         id,
         site: None,
         owner: None,
@@ -84,14 +85,14 @@ pub(crate) fn host(name: impl Into<String>, addr: std::net::SocketAddr, id: Host
 }
 
 /// What a registry says of a host that it heard of 5 s ago.
-pub(crate) fn record(host: &GridHost) -> MemberRecord {
+pub(crate) fn record(host: &GridHost, addr: SocketAddr) -> MemberRecord {
     MemberRecord {
         id: host.id.0,
         silent_ms: 5_000,
         alive: true,
         presence: Presence {
             name: host.name.clone(),
-            addr: host.addr,
+            addr,
             site: host.site.clone(),
             owner: host.owner.clone(),
             capacity_bytes: 1 << 30,

@@ -197,17 +197,23 @@ impl MixedGrid {
         let identity = self.members.enrol(name, Role::Registry)?;
         let id = HostId(identity.secret.id());
         let grid = Grid::load(&self.path("grid.toml"))?;
-        let told = grid.hosts.iter().map(|host| {
-            let mut record = members::record(host);
+        let told = grid.hosts.iter().filter_map(|host| {
+            let mut record = members::record(host, host.addr.ip()?);
             say(&mut record);
-            record
+            Some(record)
         });
         let runtime = self.runtime.as_ref().context("it runs")?;
         let _inside = runtime.enter();
         let teller = Teller::start(identity, grid.authority.clone(), told.collect())?;
         let (name, addr) = (name.to_owned(), teller.addr());
         self.tellers.push(teller);
-        self.edit(|grid| grid.registries.push(GridRegistry { name, addr, id }))
+        self.edit(|grid| {
+            grid.registries.push(GridRegistry {
+                name,
+                addr: addr.into(),
+                id,
+            })
+        })
     }
 
     /// Has all relays lose so many of a thousand packets.

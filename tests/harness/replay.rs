@@ -46,7 +46,10 @@ impl Replay {
     pub async fn run(&self) -> BTreeSet<CheckpointId> {
         let mut taken = BTreeSet::new();
         for host in &self.hosts {
-            let Ok(connection) = connect(&self.endpoint, host.addr, host.id).await else {
+            let Some(addr) = host.addr.ip() else {
+                continue;
+            };
+            let Ok(connection) = connect(&self.endpoint, addr, host.id).await else {
                 continue;
             };
             for (id, held) in &self.hoard.0 {

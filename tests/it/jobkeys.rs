@@ -200,6 +200,29 @@ fn what_a_void_key_saved_is_marked_and_taken_only_by_its_version() -> Result<()>
     Ok(())
 }
 
+/// Nobody gives a command after it is back.
+#[test]
+fn a_host_that_holds_nothing_of_an_owner_hears_from_others_which_of_its_keys_are_void() -> Result<()>
+{
+    let grid = Grid::up_in(3, &[("CKPT_REPAIR_PERIOD", "300ms")])?;
+    fs::write(grid.path("image"), image::memory(1 << 16, 1))?;
+    let save = [
+        "save", "--job", "42", "--data", "1", "--parity", "2", "image",
+    ];
+    grid.run(save)?.expect(0)?;
+    key_for(&grid, "42", "job.key", &[])?;
+    grid.run(["forget", "--job", "42", "--all"])?.expect(0)?;
+    let accounts = grid.data_dir("h03").join("accounts.json");
+    tests::program::wait_until("h03 knows who was there", LIMIT, || Ok(accounts.exists()))?;
+    grid.kill("h03")?;
+    grid.run(["key", "revoke"])?.expect(3)?;
+    grid.restart()?;
+    tests::program::wait_until("h03 has heard", LIMIT, || {
+        let kept = fs::read_dir(grid.data_dir("h03").join("voids"));
+        Ok(kept.is_ok_and(|kept| kept.count() == 1))
+    })
+}
+
 /// Whoever is root where job 42 runs: its key, and a program of its own.
 pub(crate) struct Root {
     runtime: tokio::runtime::Runtime,
@@ -240,7 +263,7 @@ impl Root {
         let endpoint = client(&config, (Ipv4Addr::LOCALHOST, 0).into())?;
         let mut connections = Vec::new();
         for host in &file.hosts {
-            connections.push(connect(&endpoint, host.addr, host.id).await?);
+            connections.push(connect(&endpoint, host.addr.ip().context("a name")?, host.id).await?);
         }
         Ok(connections)
     }

@@ -261,7 +261,7 @@ fn a_lying_registry_hides_no_host_from_those_whom_an_honest_one_tells() -> Resul
     // Two have moved since the grid file was written, and two are not in it.
     grid.edit(|grid| {
         for host in grid.hosts.iter_mut().take(2) {
-            host.addr = nowhere;
+            host.addr = nowhere.into();
         }
         grid.hosts.truncate(3);
     })?;
@@ -315,7 +315,7 @@ fn labels_that_a_terminal_would_obey_are_not_printed() -> Result<()> {
     let nowhere = nobody.local_addr()?;
     grid.edit(|grid| {
         for registry in &mut grid.registries {
-            registry.addr = nowhere;
+            registry.addr = nowhere.into();
         }
     })?;
     check()

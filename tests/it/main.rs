@@ -22,6 +22,7 @@ mod labels;
 mod liars;
 mod lifetime;
 mod lists;
+mod names;
 mod owner;
 mod pages;
 mod peers;

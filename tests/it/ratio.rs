@@ -220,14 +220,15 @@ async fn be_busy(kind: &str, grid: &Path, dir: &Path) -> Result<()> {
     let mut members = JoinSet::new();
     let owner = identity.secret.clone();
     for (at, host) in file.hosts.iter().enumerate() {
-        let connection = connect(&endpoint, host.addr, host.id).await?;
+        let addr = host.addr.ip().context("a name")?;
+        let connection = connect(&endpoint, addr, host.id).await?;
         let member = Member {
             connection,
             owner: owner.clone(),
             base: (at as u64 + 1) << 32,
         };
         let kind = kind.to_owned();
-        let reconnect = (endpoint.clone(), host.addr, host.id);
+        let reconnect = (endpoint.clone(), addr, host.id);
         members.spawn(async move {
             if kind == "connections" {
                 let (endpoint, addr, id) = reconnect;

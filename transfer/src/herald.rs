@@ -1,15 +1,15 @@
 //! Brings a new list of the grid to members, for the authority.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
+use protocol::address::Address;
 use protocol::grid::Grid;
 use protocol::identity::{HostId, Identity, Role};
 use protocol::list::{Contents, GridList};
-use protocol::net::endpoint::{EndpointConfig, EndpointError, MTU_SMALL};
+use protocol::net::endpoint::{EndpointConfig, MTU_SMALL};
 use protocol::net::stream::DONE;
-use protocol::net::{ConnectError, ExchangeError, client, compare_lists, connect_as, offer_list};
-use quinn::{Connection, Endpoint};
+use protocol::net::{ConnectError, ExchangeError, Sockets, compare_lists, offer_list};
+use quinn::Connection;
 use rand::seq::IteratorRandom;
 use tokio::task::JoinSet;
 
@@ -28,8 +28,7 @@ const LEAVING_MAX: Duration = Duration::from_millis(300);
 /// Members that answered.
 #[derive(Debug)]
 pub struct Herald {
-    v4: Option<Endpoint>,
-    v6: Option<Endpoint>,
+    sockets: Sockets,
     reached: Vec<(String, Connection)>,
     /// Members that did not answer, or are too old to take a list, and why.
     pub silent: Vec<(String, String)>,
@@ -54,30 +53,18 @@ enum NotReached {
     Exchange(#[from] ExchangeError),
     #[error("no answer within {} ms", PATIENCE.as_millis())]
     Late,
-    #[error("no socket")]
-    Socket,
 }
 
 impl Herald {
     /// Connects to all registries and some hosts of `grid`, and compares lists with them.
-    ///
-    /// # Errors
-    /// When there is no socket, or the identity can't be used.
-    pub async fn reach(grid: &Grid, identity: &Identity) -> Result<Self, EndpointError> {
+    pub async fn reach(grid: &Grid, identity: &Identity) -> Self {
         let settings = EndpointConfig {
             mtu_max: MTU_SMALL,
             ..EndpointConfig::new(identity.clone(), grid.authority.clone())
         };
         let targets = targets(grid);
-        let any: [SocketAddr; 2] = [([0, 0, 0, 0], 0).into(), ([0; 8], 0).into()];
-        let [v4, v6] = any.map(|from| {
-            let mut all = targets.iter();
-            let is_needed = all.any(|target| target.addr.is_ipv4() == from.is_ipv4());
-            is_needed.then(|| client(&settings, from)).transpose()
-        });
         let mut herald = Self {
-            v4: v4?,
-            v6: v6?,
+            sockets: Sockets::new(settings),
             reached: Vec::new(),
             silent: Vec::new(),
             newer: None,
@@ -88,14 +75,9 @@ impl Herald {
         };
         let mut asking = JoinSet::new();
         for target in targets {
-            let endpoint = if target.addr.is_ipv4() {
-                &herald.v4
-            } else {
-                &herald.v6
-            };
-            let (endpoint, known) = (endpoint.clone(), known.clone());
+            let (sockets, known) = (herald.sockets.clone(), known.clone());
             asking.spawn(async move {
-                let asked = tokio::time::timeout(PATIENCE, target.ask(endpoint, &known)).await;
+                let asked = tokio::time::timeout(PATIENCE, target.ask(&sockets, &known)).await;
                 (target.name, asked.unwrap_or(Err(NotReached::Late)))
             });
         }
@@ -113,7 +95,7 @@ impl Herald {
                 Err(cause) => herald.silent.push((name, cause.to_string())),
             }
         }
-        Ok(herald)
+        herald
     }
 
     /// Has all that answered take a list, and says goodbye.
@@ -146,16 +128,14 @@ impl Herald {
         }
         heard.by.sort();
         heard.silent.sort();
-        for endpoint in [&self.v4, &self.v6].into_iter().flatten() {
-            let _ = tokio::time::timeout(LEAVING_MAX, endpoint.wait_idle()).await;
-        }
+        self.sockets.wait_idle(LEAVING_MAX).await;
         heard
     }
 }
 
 struct Target {
     name: String,
-    addr: SocketAddr,
+    addr: Address,
     id: HostId,
     role: Role,
 }
@@ -163,11 +143,10 @@ struct Target {
 impl Target {
     async fn ask(
         &self,
-        endpoint: Option<Endpoint>,
+        sockets: &Sockets,
         known: &Grid,
     ) -> Result<(Connection, Option<(GridList, Contents)>), NotReached> {
-        let endpoint = endpoint.ok_or(NotReached::Socket)?;
-        let connection = connect_as(&endpoint, self.addr, self.id, self.role).await?;
+        let connection = sockets.connect(&self.addr, self.id, self.role).await?;
         let newer = compare_lists(&connection, known).await?;
         Ok((connection, newer))
     }
@@ -176,7 +155,7 @@ impl Target {
 fn targets(grid: &Grid) -> Vec<Target> {
     let registries = grid.registries.iter().map(|one| Target {
         name: one.name.clone(),
-        addr: one.addr,
+        addr: one.addr.clone(),
         id: one.id,
         role: Role::Registry,
     });
@@ -184,7 +163,7 @@ fn targets(grid: &Grid) -> Vec<Target> {
     let hosts = hosts.choose_multiple(&mut rand::rng(), HOSTS_TOLD_MAX);
     let hosts = hosts.into_iter().map(|one| Target {
         name: one.name.clone(),
-        addr: one.addr,
+        addr: one.addr.clone(),
         id: one.id,
         role: Role::Donor,
     });

@@ -10,11 +10,11 @@ use codec::notice::Notice;
 use codec::scope::Blinded;
 use codec::{CheckpointId, OwnerId};
 use protocol::grid::{Grid, GridHost};
-use protocol::identity::{HostId, Identity, Peer, Revocations};
+use protocol::identity::{HostId, Identity, Peer, Revocations, Role};
 use protocol::list::{Contents, GridList};
-use protocol::net::compare_lists;
 use protocol::net::endpoint::{self, EndpointConfig, EndpointError, MTU_SMALL};
 use protocol::net::stream::{DONE, Exchange, ExchangeError, read_frame, request, write_frame};
+use protocol::net::{ConnectError, compare_lists, connect_at};
 use protocol::wire::WireVersion;
 use protocol::wire::announcement::Announced;
 use protocol::wire::limits::{PEER_ASKED_MAX, REQUEST_TIMEOUT, VOIDS_ASKED_MAX};
@@ -129,11 +129,19 @@ impl Hosts {
             (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0).into(),
             (IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0).into(),
         ];
+        let has_names = grid.hosts.iter().any(|host| host.addr.ip().is_none());
         let [v4, v6] = any.map(|from| {
-            let listed = grid.hosts.iter().map(|host| &host.addr);
-            let mut all = listed.chain(elsewhere.values().flatten());
+            let listed = grid.hosts.iter().filter_map(|host| host.addr.ip());
+            let mut all = listed.chain(elsewhere.values().flatten().copied());
             let needed = all.any(|addr| addr.is_ipv4() == from.is_ipv4());
-            needed.then(|| endpoint::client(&config, from)).transpose()
+            if !needed && !has_names {
+                return Ok(None);
+            }
+            match endpoint::client(&config, from) {
+                // A machine may lack the kind that only names could need.
+                Err(_) if !needed => Ok(None),
+                made => made.map(Some),
+            }
         });
         Ok(Self(Arc::new(Inner {
             connections: grid.hosts.iter().map(|_| Mutex::default()).collect(),
@@ -195,12 +203,13 @@ impl Hosts {
         self.entry(host).map_or("?", |host| &host.name)
     }
 
-    /// Where a host is: the address at which it answered or, before it did, the first one.
+    /// Where a host is: the address at which it answered or, before it did, the first one; `None` as long
+    /// as only its name is known.
     pub fn address(&self, host: HostIndex) -> Option<SocketAddr> {
         let slot = self.0.connections.get(host.0)?.try_lock();
         match slot.as_deref() {
             Ok(Slot::Made(connection)) => Some(connection.remote_address()),
-            _ => Some(self.entry(host)?.addr),
+            _ => self.entry(host)?.addr.ip(),
         }
     }
 
@@ -634,16 +643,16 @@ impl Inner {
     async fn connect(&self, entry: &GridHost) -> Result<Connection, Fault> {
         let mut others = self.elsewhere.get(&entry.id).map(Vec::as_slice);
         let mut dialing = JoinSet::new();
-        self.dial(&mut dialing, entry.addr, entry.id);
+        self.dial_listed(&mut dialing, entry);
         let mut head_start = std::pin::pin!(tokio::time::sleep(HEAD_START));
         let mut why = None;
         let connection = loop {
             let is_over = tokio::select! {
                 Some(ended) = dialing.join_next() => match ended {
                     Ok((_, Ok(connection))) => break connection,
-                    Ok((addr, Err(fault))) => {
+                    Ok((from, Err(fault))) => {
                         // What is wrong with the first address is what people can look after.
-                        if addr == entry.addr || why.is_none() {
+                        if from == SaidBy::List || why.is_none() {
                             why = Some(fault);
                         }
                         true
@@ -668,20 +677,41 @@ impl Inner {
         Ok(connection)
     }
 
+    /// Begins to connect to a host where the list of the grid says that it is.
+    fn dial_listed(&self, dialing: &mut JoinSet<Dialed>, entry: &GridHost) {
+        let (v4, v6) = (self.v4.clone(), self.v6.clone());
+        let (address, id) = (entry.addr.clone(), entry.id);
+        dialing.spawn(async move {
+            let socket = |addr: SocketAddr| {
+                let made = if addr.is_ipv4() { &v4 } else { &v6 }.clone();
+                made.ok_or_else(|| ConnectError::Other("no socket".into()))
+            };
+            let connected = connect_at(socket, &address, id, Role::Donor).await;
+            (SaidBy::List, connected.map_err(Fault::from))
+        });
+    }
+
     /// Begins to connect to the host `id` at `addr`, if there is a socket for that.
     fn dial(&self, dialing: &mut JoinSet<Dialed>, addr: SocketAddr, id: HostId) {
         let endpoint = if addr.is_ipv4() { &self.v4 } else { &self.v6 };
         if let Some(endpoint) = endpoint.clone() {
             dialing.spawn(async move {
                 let connected = endpoint::connect(&endpoint, addr, id).await;
-                (addr, connected.map_err(Fault::from))
+                (SaidBy::Registry, connected.map_err(Fault::from))
             });
         }
     }
 }
 
+/// Who says that a host is at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SaidBy {
+    List,
+    Registry,
+}
+
 /// Which address was tried, and what came of it.
-type Dialed = (SocketAddr, Result<Connection, Fault>);
+type Dialed = (SaidBy, Result<Connection, Fault>);
 
 /// A host that does not accept us says so only after the handshake (TLS 1.3), by closing.
 fn why(connection: &Connection, cause: ExchangeError) -> Fault {

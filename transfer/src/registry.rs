@@ -1,23 +1,22 @@
 //! Asks registries which hosts there are.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use codec::{CheckpointId, OwnerId};
 use protocol::grid::Grid;
 use protocol::identity::{Identity, Role};
 use protocol::list::{Contents, GridList};
-use protocol::net::endpoint::{EndpointConfig, EndpointError, MTU_SMALL};
+use protocol::net::endpoint::{EndpointConfig, MTU_SMALL};
 use protocol::net::stream::{ExchangeError, read_frame, request};
-use protocol::net::{ConnectError, client, compare_lists, connect_as, spoken};
+use protocol::net::{ConnectError, Sockets, compare_lists, spoken};
 use protocol::wire::WireVersion;
 use protocol::wire::announcement::{Announcement, CURVE_STEPS_MAX};
 use protocol::wire::limits::{HOLDERS_MAX, MEMBERS_MAX, REQUEST_TIMEOUT, TEXT_BYTES_MAX};
 use protocol::wire::message::{MemberRecord, Request, Response};
 use protocol::wire::parts::Extended;
-use quinn::{Connection, Endpoint, RecvStream};
+use quinn::{Connection, RecvStream};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -40,8 +39,6 @@ const BITMAP_BYTES_MAX: usize = 4 << 10;
 /// Why a registry told nothing.
 #[derive(Debug, thiserror::Error)]
 enum Silent {
-    #[error(transparent)]
-    Endpoint(#[from] EndpointError),
     #[error(transparent)]
     Connect(#[from] ConnectError),
     #[error(transparent)]
@@ -66,9 +63,7 @@ pub struct Told {
 /// A client of registries; its sockets are made once.
 #[derive(Debug)]
 pub struct Registries {
-    config: EndpointConfig,
-    v4: Mutex<Option<Endpoint>>,
-    v6: Mutex<Option<Endpoint>>,
+    sockets: Sockets,
     etcd: Option<Etcd>,
     keeps_announcements: bool,
     patience: Duration,
@@ -85,9 +80,7 @@ impl Registries {
             ..EndpointConfig::new(identity.clone(), grid.authority.clone())
         };
         Self {
-            config,
-            v4: Mutex::default(),
-            v6: Mutex::default(),
+            sockets: Sockets::new(config),
             etcd: Etcd::of(grid),
             keeps_announcements: true,
             patience: PATIENCE,
@@ -132,14 +125,13 @@ impl Registries {
         let mut asking = JoinSet::new();
         for registry in &grid.registries {
             let known = known.clone();
-            let endpoint = self.endpoint(registry.addr);
+            let sockets = self.sockets.clone();
             let (registry, checkpoints) = (registry.clone(), Arc::clone(&checkpoints));
             let keeps_announcements = self.keeps_announcements;
             asking.spawn(async move {
                 let asked = async {
-                    let endpoint = endpoint?;
-                    let (addr, id) = (registry.addr, registry.id);
-                    let connection = connect_as(&endpoint, addr, id, Role::Registry).await?;
+                    let (addr, id) = (&registry.addr, registry.id);
+                    let connection = sockets.connect(addr, id, Role::Registry).await?;
                     let told = Told {
                         members: members(&connection, keeps_announcements).await?,
                         holders: holders(&connection, &checkpoints).await?,
@@ -177,18 +169,6 @@ impl Registries {
             .await
             .inspect_err(|cause| tracing::warn!(%cause, "registry left out"))
             .ok()
-    }
-
-    fn endpoint(&self, to: SocketAddr) -> Result<Endpoint, EndpointError> {
-        let (slot, any): (_, SocketAddr) = match to {
-            SocketAddr::V4(_) => (&self.v4, ([0, 0, 0, 0], 0).into()),
-            SocketAddr::V6(_) => (&self.v6, ([0; 8], 0).into()),
-        };
-        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(endpoint) = slot.as_ref() {
-            return Ok(endpoint.clone());
-        }
-        Ok(slot.insert(client(&self.config, any)?).clone())
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use codec::OwnerId;
+use protocol::address::Address;
 use protocol::grid::GridHost;
 use protocol::identity::{HostId, Revocations, is_label, is_name};
 use protocol::net::may_be_announced;
@@ -52,7 +53,7 @@ pub fn merge(
         let mut addresses = said
             .get(&host.id.0)
             .map_or_else(Vec::new, |said| addresses(said));
-        addresses.retain(|addr| *addr != host.addr);
+        addresses.retain(|addr| host.addr != Address::Ip(*addr));
         if !addresses.is_empty() {
             roster.elsewhere.insert(host.id, addresses);
         }
@@ -124,7 +125,7 @@ fn of_records(records: &[&MemberRecord]) -> Option<(GridHost, Vec<SocketAddr>)> 
     let presence = &of_addr.presence;
     let host = GridHost {
         name: presence.name.clone(),
-        addr,
+        addr: addr.into(),
         id: HostId(of_addr.id),
         site: presence.site.clone(),
         owner: presence.owner.clone(),
@@ -145,7 +146,7 @@ mod tests {
     fn host(number: u8, name: &str, port: u16) -> GridHost {
         GridHost {
             name: name.into(),
-            addr: ([10, 0, 0, 1], port).into(),
+            addr: Address::Ip(([10, 0, 0, 1], port).into()),
             id: HostId(OwnerId([number; 32])),
             site: None,
             owner: None,

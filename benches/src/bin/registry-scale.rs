@@ -121,7 +121,7 @@ impl Site {
         };
         let registry = GridRegistry {
             name: "r1".into(),
-            addr,
+            addr: addr.into(),
             id,
         };
         Ok(Self {
@@ -227,7 +227,13 @@ async fn arrive(site: &Site, number: u64) -> Result<(Endpoint, Connection)> {
     let config = site.member(number, Role::Donor)?;
     let endpoint = client(&config, ([127, 0, 0, 1], 0).into())?;
     let registry = &site.registry;
-    let connection = connect_as(&endpoint, registry.addr, registry.id, Role::Registry).await?;
+    let connection = connect_as(
+        &endpoint,
+        registry.addr.ip().context("a name")?,
+        registry.id,
+        Role::Registry,
+    )
+    .await?;
     let presence = Presence {
         name: format!("h{number}"),
         addr: ([127, 0, 0, 1], 7600).into(),
@@ -287,7 +293,13 @@ async fn list(site: &Site) -> Result<(usize, f64)> {
     let config = site.member(u64::MAX, Role::Submitter)?;
     let endpoint = client(&config, ([127, 0, 0, 1], 0).into())?;
     let registry = &site.registry;
-    let connection = connect_as(&endpoint, registry.addr, registry.id, Role::Registry).await?;
+    let connection = connect_as(
+        &endpoint,
+        registry.addr.ip().context("a name")?,
+        registry.id,
+        Role::Registry,
+    )
+    .await?;
     let began = Instant::now();
     let (mut count, mut after): (usize, Option<OwnerId>) = (0, None);
     loop {

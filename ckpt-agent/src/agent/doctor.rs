@@ -4,6 +4,8 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
+use protocol::address::Address;
+use protocol::net::{ResolveError, resolve};
 use protocol::wire::WireVersion;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -25,8 +27,10 @@ const REFUSAL_PATIENCE: Duration = Duration::from_millis(300);
 pub struct Way {
     /// The host's name.
     pub host: String,
-    /// Its address.
-    pub addr: SocketAddr,
+    /// Its address, as the grid file or a registry says.
+    pub addr: Address,
+    /// What that resolves to, or where the host was found.
+    pub resolved: Result<Vec<SocketAddr>, ResolveError>,
     /// What was found there.
     pub found: Result<Reached, Unreached>,
 }
@@ -67,13 +71,18 @@ impl Agent {
     }
 
     async fn way(&self, host: HostIndex) -> Option<Way> {
-        let name = self.hosts.entry(host)?.name.clone();
+        let entry = self.hosts.entry(host)?;
+        let (name, addr) = (entry.name.clone(), entry.addr.clone());
         let found = self.reach(host).await;
-        let addr = self.hosts.address(host)?;
+        let resolved = match (&addr, self.hosts.address(host)) {
+            (Address::Ip(_), Some(found)) => Ok(vec![found]),
+            (address, _) => resolve(address).await,
+        };
+        let first = resolved.as_ref().ok().and_then(|all| all.first().copied());
         let found = match found {
             Ok(reached) => Ok(reached),
             Err(fault) => {
-                let asking = tokio::task::spawn_blocking(move || is_refused(addr));
+                let asking = tokio::task::spawn_blocking(move || first.is_some_and(is_refused));
                 Err(Unreached {
                     fault,
                     is_refused: asking.await.unwrap_or(false),
@@ -83,6 +92,7 @@ impl Agent {
         Some(Way {
             host: name,
             addr,
+            resolved,
             found,
         })
     }

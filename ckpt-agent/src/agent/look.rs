@@ -1,6 +1,7 @@
 //! What changes nothing, or only removes: list, show, verify, forget, hosts.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use codec::notice::Stamp;
 use codec::seal::Cipher;
 use codec::{CheckpointId, JobId, ShardIndex, Version};
 use placement::AvailabilityBitmap;
+use protocol::address::Address;
 use protocol::wire::Code;
 use protocol::wire::message::{Audit, AuditFault};
 use tokio::task::JoinSet;
@@ -331,7 +333,7 @@ impl Agent {
                     name: entry.name.clone(),
                     id: entry.id.hex(),
                     certificate_until: self.hosts.certified_until(host).filter(|_| error.is_none()),
-                    addr: self.hosts.address(host).unwrap_or(entry.addr).to_string(),
+                    addr: where_it_is(&entry.addr, self.hosts.address(host)),
                     site: entry.site.clone(),
                     up: error.is_none(),
                     error,
@@ -678,5 +680,13 @@ impl Verifier<'_> {
                 chosen.into_iter().map(|row| row..row + 1).collect()
             }
         }
+    }
+}
+/// `lab-3:7600 (10.0.0.3:7600)` for a name, once it has answered; else its address.
+fn where_it_is(listed: &Address, found: Option<SocketAddr>) -> String {
+    match (listed.ip(), found) {
+        (None, Some(found)) => format!("{listed} ({found})"),
+        (_, Some(found)) => found.to_string(),
+        (_, None) => listed.to_string(),
     }
 }

@@ -216,7 +216,7 @@ impl Agent {
                 domains: names.of(
                     entry.site.as_deref(),
                     entry.owner.as_deref(),
-                    entry.addr.ip(),
+                    self.hosts.address(*host)?.ip(),
                 ),
                 has_room: told.status.free_bytes >= shard_bytes,
             })
@@ -251,7 +251,7 @@ impl Agent {
             });
         }
         let mut here = self.hosts.all().filter(|host| {
-            let addr = self.hosts.entry(*host).map(|entry| entry.addr.ip());
+            let addr = self.hosts.address(*host).map(|addr| addr.ip());
             // Only an address of this machine can be bound to.
             addr.is_some_and(|addr| !addr.is_loopback() && UdpSocket::bind((addr, 0)).is_ok())
         });
@@ -262,7 +262,7 @@ impl Agent {
 
     /// The hosts that are on this machine, several daemons on a loopback address included.
     pub(super) fn hosts_here(&self) -> Vec<HostIndex> {
-        let addr = |host: &HostIndex| self.hosts.entry(*host).map(|entry| entry.addr.ip());
+        let addr = |host: &HostIndex| self.hosts.address(*host).map(|addr| addr.ip());
         // Only an address of this machine can be bound to.
         let is_here =
             |host: &HostIndex| addr(host).is_some_and(|addr| UdpSocket::bind((addr, 0)).is_ok());

@@ -280,6 +280,10 @@ pub(super) fn source_failure(doing: &str, cause: &SourceError) -> Failure {
     match cause {
         SourceError::Changed { .. } => failure
             .next("save when nothing writes to it, or accept what was read with --accept-changed"),
+        // What was named and is not there was mistyped.
+        SourceError::Io { cause, .. } if cause.kind() == std::io::ErrorKind::NotFound => {
+            failure.next("a path that is there")
+        }
         SourceError::Io { .. } => failure.next("leave out what can't be read: --skip-unreadable"),
         SourceError::TooLong { pattern, .. } => Failure {
             status: ExitStatus::Usage,

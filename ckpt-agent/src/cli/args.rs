@@ -328,7 +328,7 @@ pub struct Filter {
     #[arg(long, value_name = "KEY[=VALUE]")]
     pub label: Vec<String>,
     /// Only those that were saved longer ago than this, such as 7d.
-    #[arg(long, value_parser = time::parse, value_name = "TIME")]
+    #[arg(long, value_parser = time::parse_with_unit, value_name = "TIME")]
     pub older_than: Option<Duration>,
 }
 
@@ -396,13 +396,13 @@ pub struct HealthArgs {
     #[arg(long)]
     pub prove: bool,
     /// A job whose newest version is older than this needs attention.
-    #[arg(long, value_parser = time::parse, value_name = "TIME")]
+    #[arg(long, value_parser = time::parse_with_unit, value_name = "TIME")]
     pub max_age: Option<Duration>,
     /// Leases that end within this time need attention.
-    #[arg(long, value_parser = time::parse, value_name = "TIME", default_value = "2d")]
+    #[arg(long, value_parser = time::parse_with_unit, value_name = "TIME", default_value = "2d")]
     pub leases: Duration,
     /// Keys and certificates that end within this time need attention.
-    #[arg(long, value_parser = time::parse, value_name = "TIME", default_value = "30d")]
+    #[arg(long, value_parser = time::parse_with_unit, value_name = "TIME", default_value = "30d")]
     pub keys: Duration,
 }
 
@@ -529,7 +529,7 @@ pub struct ForgetChoice {
     pub keep: Option<u32>,
     /// All but the newest that can be restored, and those that were saved within this time before it,
     /// such as 7d.
-    #[arg(long, value_parser = time::parse, value_name = "TIME")]
+    #[arg(long, value_parser = time::parse_with_unit, value_name = "TIME")]
     pub keep_within: Option<Duration>,
     /// All.
     #[arg(long)]
@@ -569,7 +569,7 @@ pub enum KeyCommand {
         #[arg(long, value_name = "JOB|PREFIX/")]
         job: JobScope,
         /// For how long the key is good.
-        #[arg(long, default_value = "3d", value_parser = time::parse, value_name = "TIME")]
+        #[arg(long, default_value = "3d", value_parser = time::parse_with_unit, value_name = "TIME")]
         ttl: Duration,
         /// What it is good for: save, restore, remove.
         #[arg(long, default_value = "save,restore", value_name = "RIGHTS")]
@@ -631,7 +631,7 @@ fn parse_tenure(text: &str) -> Result<Tenure, String> {
     if text == "forever" {
         return Ok(Tenure::Forever);
     }
-    time::parse(text).map(Tenure::For)
+    time::parse_with_unit(text).map(Tenure::For)
 }
 
 #[cfg(test)]

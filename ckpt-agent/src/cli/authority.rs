@@ -2,26 +2,27 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use codec::OwnerId;
+use protocol::address::Address;
 use protocol::authority_dir::{
     AuthorityDir, AuthorityDirError, Certify, HostEntry, Issued, Roll, grid_path,
 };
-use protocol::grid::Grid;
+use protocol::grid::{Grid, GridError};
 use protocol::identity::{
     Peer, PublicPart, Role, TokenRole, Validity, certificate_to_pem, ends_within_days, new_key,
     replace_public, write_key,
 };
+use protocol::net::resolve;
 use rustls_pki_types::CertificateDer;
 use serde::Serialize;
 
-use super::chain;
 use super::grid_args::SignArgs;
 use super::members::{self, Sent, sent};
 use super::render::{Report, Table, json_of_self, time};
+use super::{chain, runtime};
 use crate::report::{ExitStatus, Failure};
 
 /// Answer of `grid init`.
@@ -170,6 +171,7 @@ impl Report for RemoveReport {
 #[derive(Debug, Serialize)]
 pub(super) struct RenewReport {
     renewed: Vec<Renewed>,
+    sent: Option<Sent>,
 }
 
 #[derive(Debug, Serialize)]
@@ -200,9 +202,10 @@ impl Report for RenewReport {
             ]);
         }
         table.write(out)?;
+        sent(out, self.sent.as_ref())?;
         writeln!(
             out,
-            "next: put each file in the place of the present certificate: DATA/identity.crt of a host or registry (and start it again), owner.crt of a submitter"
+            "members take their certificates from the list by themselves; one whose certificate has ended already, or whose program is older, is given the file: as DATA/identity.crt of a host or registry, which is started again then, as owner.crt of a submitter"
         )
     }
 
@@ -279,7 +282,7 @@ pub(super) struct NewGrid<'a> {
     pub(super) name: &'a str,
     pub(super) ttl: Duration,
     /// Where a registry on this machine listens, and its data directory.
-    pub(super) registry: Option<(SocketAddr, PathBuf)>,
+    pub(super) registry: Option<(Address, PathBuf)>,
     /// What the next commands need to be given.
     pub(super) options: String,
     pub(super) registry_options: String,
@@ -324,11 +327,7 @@ const REGISTRY: &str = "registry";
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// Makes key, certificates, grid file and list of a registry in its data directory.
-fn make_registry(
-    authority: &mut AuthorityDir,
-    addr: SocketAddr,
-    data: &Path,
-) -> Result<(), Failure> {
+fn make_registry(authority: &mut AuthorityDir, addr: Address, data: &Path) -> Result<(), Failure> {
     let io_failed = |path: &Path, cause: &dyn std::fmt::Display| {
         Failure::new(ExitStatus::LocalIo, format!("{}: {cause}", path.display()))
     };
@@ -502,6 +501,12 @@ pub(super) fn invite(dir: &Path, wanted: Invitation<'_>) -> Result<InviteReport,
     let registry = match (wanted.registry, authority.grid().registries.as_slice()) {
         (Some(name), _) => name.to_owned(),
         (None, [only]) => only.name.clone(),
+        (None, []) => {
+            let message = "the grid has no registry, which would redeem a token";
+            return Err(Failure::new(ExitStatus::Usage, message).next(
+                "ckpt grid sign --role registry --addr ADDRESS:PORT, ckpt grid delegate; or certificates by hand: ckpt grid sign",
+            ));
+        }
         (None, registries) => {
             let message = format!("the grid has {} registries", registries.len());
             return Err(Failure::new(ExitStatus::Usage, message).next("--registry NAME"));
@@ -556,46 +561,57 @@ pub(super) fn remove(dir: &Path, who: &str, offline: bool) -> Result<RemoveRepor
     })
 }
 
-/// Signs all certificates anew that end within some time.
+/// Signs all certificates anew that end within some time; they travel in the list.
 pub(super) fn renew(
     dir: &Path,
     within: Duration,
     ttl: Duration,
     output: Option<PathBuf>,
+    offline: bool,
 ) -> Result<RenewReport, Failure> {
-    let mut authority = AuthorityDir::open(dir).map_err(|e| failure(&e))?;
     let output = output.unwrap_or_else(|| dir.join("renewed"));
     std::fs::create_dir_all(&output).map_err(|cause| {
         let message = format!("{}: {cause}", output.display());
         Failure::new(ExitStatus::LocalIo, message)
     })?;
-    let until = now().saturating_add(within.as_secs());
-    // The certificate that each key was given last counts.
-    let issued = authority.issued().iter();
-    let mut last: BTreeMap<OwnerId, Issued> = issued.map(|one| (one.key, one.clone())).collect();
-    last.retain(|key, one| one.expires <= until && !authority.grid().revoked.contains(key));
+    let began = now();
+    let until = began.saturating_add(within.as_secs());
+    let mut before = Vec::new();
+    let change = |authority: &mut AuthorityDir| {
+        before = last_certificates(authority.issued(), began);
+        let revoked = &authority.grid().revoked;
+        before.retain(|one| one.expires <= until && !revoked.contains(&one.key));
+        let wishes: Vec<Certify> = before
+            .iter()
+            .map(|one| Certify {
+                roles: one.roles.clone(),
+                name: one.name.clone(),
+                key: one.key,
+                validity: validity(ttl),
+                host: None,
+            })
+            .collect();
+        authority.renew(&wishes, began)
+    };
+    let (certificates, _, sent) = members::change(dir, offline, change)?;
     let mut renewed = Vec::new();
-    for (key, before) in last {
-        let certify = Certify {
-            roles: before.roles.clone(),
-            name: before.name.clone(),
-            key,
-            validity: validity(ttl),
-            host: None,
-        };
-        let certificate = authority.certify(&certify).map_err(|e| failure(&e))?;
+    for (before, certificate) in before.into_iter().zip(&certificates) {
         let path = output.join(format!("{}.crt", before.name));
-        write_public(&path, &certificate)?;
+        write_public(&path, certificate)?;
+        let peer = Peer::from_certificate(certificate);
         renewed.push(Renewed {
             name: before.name,
             roles: before.roles.iter().map(|role| role.name()).collect(),
-            key: key.hex(),
+            key: before.key.hex(),
             ended: before.expires,
-            expires: certify.validity.from + certify.validity.lasting.as_secs(),
+            expires: peer.map_or(0, |peer| peer.not_after),
             certificate: path,
         });
     }
-    Ok(RenewReport { renewed })
+    Ok(RenewReport {
+        sent: sent.filter(|_| !renewed.is_empty()),
+        renewed,
+    })
 }
 
 /// Lists the members, those included that joined with a token.
@@ -603,13 +619,14 @@ pub(super) fn show(dir: &Path, offline: bool) -> Result<RollReport, Failure> {
     let roll = Roll::load(dir).map_err(|e| failure(&e))?;
     let joined = members::joined(dir, offline)?;
     let now = now();
+    let addresses = addresses(&roll.grid, offline)?;
     let issued = last_certificates(&roll.issued, now);
     let issued = issued.into_iter().map(|issued| Member {
         roles: issued.roles.iter().map(|role| role.name()).collect(),
         key: issued.key.hex(),
         expires: Some(issued.expires),
         revoked: issued.revoked,
-        addr: address_of(&roll.grid, issued.key),
+        addr: addresses.get(&issued.key).cloned(),
         state: if roll.grid.revoked.contains(&issued.key) {
             "revoked"
         } else if issued.expires < now {
@@ -672,12 +689,36 @@ fn last_certificates(issued: &[Issued], now: u64) -> Vec<Issued> {
     members
 }
 
-fn address_of(grid: &Grid, key: OwnerId) -> Option<String> {
-    let hosts = grid.hosts.iter().map(|one| (one.id, one.addr));
-    let registries = grid.registries.iter().map(|one| (one.id, one.addr));
-    let mut all = hosts.chain(registries);
-    all.find(|(id, _)| id.0 == key)
-        .map(|(_, addr)| addr.to_string())
+/// Where the list says that members listen, by key, and what names among these resolve to, unless nothing
+/// is to be asked.
+fn addresses(grid: &Grid, offline: bool) -> Result<BTreeMap<OwnerId, String>, Failure> {
+    let hosts = grid.hosts.iter().map(|one| (one.id.0, &one.addr));
+    let registries = grid.registries.iter().map(|one| (one.id.0, &one.addr));
+    let all = hosts.chain(registries);
+    let mut shown: BTreeMap<OwnerId, String> = BTreeMap::new();
+    let mut asking = tokio::task::JoinSet::new();
+    let runtime = runtime()?;
+    for (key, addr) in all {
+        shown.insert(key, addr.to_string());
+        if addr.ip().is_none() && !offline {
+            let addr = addr.clone();
+            let ask = async move { (key, resolve(&addr).await) };
+            asking.spawn_on(ask, runtime.handle());
+        }
+    }
+    for (key, found) in runtime.block_on(asking.join_all()) {
+        let found = match found {
+            Ok(found) => {
+                let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+                found.join(", ")
+            }
+            Err(cause) => cause.to_string(),
+        };
+        if let Some(shown) = shown.get_mut(&key) {
+            shown.push_str(&format!(" ({found})"));
+        }
+    }
+    Ok(shown)
 }
 
 /// From now on for this long.
@@ -710,6 +751,9 @@ pub(super) fn failure(cause: &AuthorityDirError) -> Failure {
         )),
         AuthorityDirError::Unknown(_) | AuthorityDirError::NotListed(_) => {
             failure.next("ckpt grid show")
+        }
+        AuthorityDirError::Grid(GridError::Io { .. }) => {
+            failure.next("--dir DIR, or CKPT_AUTHORITY=DIR, of the grid's authority")
         }
         _ => failure,
     }

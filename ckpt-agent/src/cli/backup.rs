@@ -143,7 +143,11 @@ pub(super) fn read(
     let secret = ask(passphrase, false)?;
     let plain = age::open(&secret, &sealed).map_err(|cause| {
         let message = format!("{}: {cause}", file.display());
-        Failure::new(ExitStatus::Denied, message)
+        let status = match cause {
+            age::AgeError::Form => ExitStatus::Usage,
+            _ => ExitStatus::Denied,
+        };
+        Failure::new(status, message)
     })?;
     fs::create_dir_all(dir).map_err(|cause| local(dir, &cause))?;
     let files = unpack(&plain, dir, file)?;

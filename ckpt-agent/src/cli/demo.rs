@@ -137,7 +137,7 @@ pub(super) async fn run(
     let grid_dir = dir.path().join("demo");
     say("starting 6 hosts");
     let running = Running(&grid_dir);
-    local::up(&grid_dir, HOSTS, None, daemon)?;
+    local::up(&grid_dir, Some(HOSTS), None, daemon)?;
     let global = Global {
         grid: Some(grid_dir.join("grid.toml")),
         key_file: None,

@@ -279,16 +279,16 @@ async fn check_ways(
         report.bad(Check::Network, "no hosts are known", remedy);
     }
     for way in &ways {
-        check_way(way, report);
+        check_way(way, path, report);
     }
     check_clocks(&ways, report);
     check_programs(&ways, report);
 }
 
-fn check_way(way: &Way, report: &mut DoctorReport) {
-    let Way { host, addr, found } = way;
-    let host = format!("{} ({addr})", one_line(host));
-    match found {
+fn check_way(way: &Way, grid_file: &Path, report: &mut DoctorReport) {
+    let name = one_line(&way.host);
+    let host = format!("{name} ({})", place(way));
+    match &way.found {
         Ok(Reached { mtu, rtt, .. }) => {
             let ms = rtt.as_secs_f64() * 1e3;
             let what = format!("{host}: answers in {ms:.1} ms, datagrams of {mtu} bytes pass");
@@ -308,6 +308,13 @@ fn check_way(way: &Way, report: &mut DoctorReport) {
             );
         }
         Err(unreached) => {
+            if let Err(cause) = &way.resolved {
+                let what = format!("{}, host {host}: {cause}", grid_file.display());
+                let remedy = format!(
+                    "correct the name in DNS or /etc/hosts, or addr of {name} in the list of the grid"
+                );
+                return report.bad(Check::Network, what, remedy);
+            }
             let (what, remedy) = match unreached.is_refused {
                 true => (
                     "refused: its machine is there, and nothing listens at that port".to_owned(),
@@ -320,6 +327,18 @@ fn check_way(way: &Way, report: &mut DoctorReport) {
             };
             report.bad(Check::Network, format!("{host}: {what}"), remedy);
         }
+    }
+}
+
+/// The address of a host, and what that resolves to if it is a name.
+fn place(way: &Way) -> String {
+    let listed = &way.addr;
+    match &way.resolved {
+        Ok(found) if listed.ip().is_none() || found.first().copied() != listed.ip() => {
+            let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+            format!("{listed}: {}", found.join(", "))
+        }
+        _ => listed.to_string(),
     }
 }
 

@@ -71,12 +71,7 @@ pub(super) fn run(command: GridCommand, daemon: &DaemonProgram) -> Result<Said, 
             let dir = dir_of(&speaking.authority)?;
             done(authority::remove(&dir, &host, speaking.offline)?)
         }
-        GridCommand::Renew {
-            authority,
-            within,
-            ttl,
-            output,
-        } => done(authority::renew(&dir_of(&authority)?, within, ttl, output)?),
+        GridCommand::Renew { .. } => renew(command),
         GridCommand::Show { speaking } => {
             let dir = dir_of(&speaking.authority)?;
             done(authority::show(&dir, speaking.offline)?)
@@ -96,6 +91,21 @@ pub(super) fn run(command: GridCommand, daemon: &DaemonProgram) -> Result<Said, 
         }
         command => run_local(command, daemon),
     }
+}
+
+fn renew(command: GridCommand) -> Result<Said, Failure> {
+    let GridCommand::Renew {
+        speaking,
+        within,
+        ttl,
+        output,
+    } = command
+    else {
+        return Err(Failure::new(ExitStatus::Usage, "nothing to renew"));
+    };
+    let dir = dir_of(&speaking.authority)?;
+    let renewed = authority::renew(&dir, within, ttl, output, speaking.offline);
+    done(renewed?)
 }
 
 fn init(command: GridCommand) -> Result<Said, Failure> {
@@ -148,7 +158,7 @@ fn run_local(command: GridCommand, daemon: &DaemonProgram) -> Result<Said, Failu
             name,
             data,
             listen,
-        } => done(local::add(&dir, &name, &data, listen)?),
+        } => done(local::add(&dir, &name, &data, &listen)?),
         _ => Err(Failure::new(
             ExitStatus::Usage,
             "not a command for a local grid",

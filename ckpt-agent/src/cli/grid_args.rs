@@ -1,11 +1,11 @@
 //! The commands for grids as they are typed.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use command_line::time;
+use protocol::address::Address;
 use protocol::identity::Role;
 
 /// A role, as it is typed.
@@ -95,11 +95,12 @@ pub struct SignArgs {
     #[arg(long)]
     pub name: Option<String>,
     /// For how long the certificate is valid.
-    #[arg(long, default_value = "365d", value_parser = time::parse, value_name = "TIME")]
+    #[arg(long, default_value = "365d", value_parser = time::parse_with_unit, value_name = "TIME")]
     pub ttl: Duration,
-    /// Where a donor or registry listens: enters it in the list of the grid.
+    /// Where a donor or registry listens, ADDRESS:PORT or HOSTNAME:PORT: enters it in the list of the
+    /// grid.
     #[arg(long)]
-    pub addr: Option<SocketAddr>,
+    pub addr: Option<Address>,
     /// What fails together with the donor: building, campus, cloud zone.
     #[arg(long, requires = "addr")]
     pub site: Option<String>,
@@ -126,11 +127,12 @@ pub enum GridCommand {
         #[arg(long)]
         name: String,
         /// For how long the authority is valid.
-        #[arg(long, default_value = "3650d", value_parser = time::parse, value_name = "TIME")]
+        #[arg(long, default_value = "3650d", value_parser = time::parse_with_unit, value_name = "TIME")]
         ttl: Duration,
-        /// Make a registry on this machine, too, that listens here and signs whoever comes with a token.
+        /// Make a registry on this machine, too, that listens here, ADDRESS:PORT or HOSTNAME:PORT, and
+        /// signs whoever comes with a token.
         #[arg(long, value_name = "ADDR")]
-        registry: Option<SocketAddr>,
+        registry: Option<Address>,
         /// Data directory of that registry [default: ckpt/registry, as that of the authority].
         #[arg(long, value_name = "DIR", requires = "registry")]
         registry_data: Option<PathBuf>,
@@ -151,7 +153,7 @@ pub enum GridCommand {
         #[arg(long, value_enum, value_delimiter = ',', default_value = "donor")]
         role: Vec<TokenRoleName>,
         /// For how long it may.
-        #[arg(long, default_value = "365d", value_parser = time::parse, value_name = "TIME")]
+        #[arg(long, default_value = "365d", value_parser = time::parse_with_unit, value_name = "TIME")]
         ttl: Duration,
         /// Where to write the certificate [default: REGISTRY.enrol.crt, here].
         #[arg(long, short, value_name = "FILE")]
@@ -175,7 +177,7 @@ pub enum GridCommand {
         #[arg(long, default_value_t = 0, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(0..=1000))]
         submitters: u16,
         /// For how long they are good.
-        #[arg(long, default_value = "1d", value_parser = time::parse, value_name = "TIME")]
+        #[arg(long, default_value = "1d", value_parser = time::parse_with_unit, value_name = "TIME")]
         ttl: Duration,
     },
     /// Take back all certificates of a member, for ever.
@@ -194,18 +196,18 @@ pub enum GridCommand {
         /// Name of the host, or the first 8 digits or more of its key.
         host: String,
     },
-    /// Sign anew all certificates that end soon.
+    /// Sign anew all certificates that end soon, and send them to their members in the list of the grid.
     Renew {
         /// Which authority.
         #[command(flatten)]
-        authority: AuthorityArgs,
+        speaking: SpeakingArgs,
         /// Those that end within this time.
-        #[arg(long, default_value = "30d", value_parser = time::parse, value_name = "TIME")]
+        #[arg(long, default_value = "30d", value_parser = time::parse_with_unit, value_name = "TIME")]
         within: Duration,
         /// For how long the new ones are valid.
-        #[arg(long, default_value = "365d", value_parser = time::parse, value_name = "TIME")]
+        #[arg(long, default_value = "365d", value_parser = time::parse_with_unit, value_name = "TIME")]
         ttl: Duration,
-        /// Where to write the certificates [default: renewed, in the authority's directory].
+        /// Where to write them, too [default: renewed, in the authority's directory].
         #[arg(long, short, value_name = "DIR")]
         output: Option<PathBuf>,
     },
@@ -243,9 +245,9 @@ pub enum GridCommand {
         /// Directory of the grid.
         #[arg(long)]
         dir: PathBuf,
-        /// Number of hosts of a new grid.
-        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=200))]
-        hosts: u16,
+        /// Number of hosts of a new grid [default: 5].
+        #[arg(long, value_parser = clap::value_parser!(u16).range(1..=200))]
+        hosts: Option<u16>,
         /// Space that each host lends, such as 10GiB [default: what the disk has].
         #[arg(long, value_name = "SIZE")]
         capacity: Option<String>,
@@ -273,8 +275,8 @@ pub enum GridCommand {
         /// Data directory of the host.
         #[arg(long)]
         data: PathBuf,
-        /// Where it will listen.
+        /// Where it will listen: ADDRESS:PORT or HOSTNAME:PORT.
         #[arg(long)]
-        listen: SocketAddr,
+        listen: Address,
     },
 }

@@ -19,8 +19,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use codec::seal::OwnerSecret;
 use protocol::grid::Grid;
 use protocol::identity::{
-    AnyKey, Identity, JOB_KEY_FILE_BYTES_MAX, PublicPart, any_key_from_text, is_name, key_to_text,
-    new_key, read_any_key, read_key, write_key, write_private,
+    AnyKey, Identity, JOB_KEY_FILE_BYTES_MAX, PublicPart, any_key_from_text, certificate_to_pem,
+    is_name, key_to_text, new_key, read_any_key, read_key, replace_public, write_key,
+    write_private,
 };
 use serde::Serialize;
 use zeroize::Zeroizing;
@@ -101,6 +102,31 @@ pub(super) fn load(global: &Global, files: &Files) -> Result<Identity, Failure> 
     }
 }
 
+/// Takes over a certificate that the grid's authority signed anew, which came with the list of the grid.
+pub(super) fn renewed(identity: Identity, grid: &Grid, files: &Files) -> Identity {
+    let end = identity.peer().map_or(u64::MAX, |peer| peer.not_after);
+    let newer = grid.renewed_for(&identity.secret.id(), end);
+    let Some(certificate) = newer.filter(|_| identity.job.is_none()) else {
+        return identity;
+    };
+    let pem = certificate_to_pem(certificate);
+    let Ok(renewed) = Identity::from_pem(identity.secret.clone(), &pem) else {
+        return identity;
+    };
+    // Where it can't be written it is taken from the list each time.
+    if replace_public(&files.certificate, pem.as_bytes()).is_ok() {
+        let until = renewed.peer().map_or(0, |peer| peer.not_after);
+        // Fails only when nobody reads it.
+        let _ = writeln!(
+            io::stderr(),
+            "ckpt: note: the grid's admin renewed your certificate ({}), until {}",
+            files.certificate.display(),
+            render::time(until)
+        );
+    }
+    renewed
+}
+
 /// Fails when the certificate has ended, which hosts would say only after they were asked; warns when it
 /// ends soon.
 pub(super) fn check_end(identity: &Identity, files: &Files) -> Result<(), Failure> {
@@ -116,7 +142,7 @@ pub(super) fn check_end(identity: &Identity, files: &Files) -> Result<(), Failur
     };
     let next = match &identity.job {
         None => {
-            "have your .pub file signed again by the grid's admin: ckpt grid sign, or ckpt grid renew"
+            "the grid's admin renews it: ckpt grid renew; one that has ended is put in its place by hand"
         }
         Some(_) => "a new one from the key's owner: ckpt key for-job",
     };
@@ -377,8 +403,7 @@ pub(super) fn rotate(
         fs::hard_link(from, to).map_err(|cause| failed(to, &cause))?;
     }
     let pem = fs::read(certificate).map_err(|cause| failed(certificate, &cause))?;
-    protocol::identity::replace_public(&files.certificate, &pem)
-        .map_err(|cause| failed(&files.certificate, &cause))?;
+    replace_public(&files.certificate, &pem).map_err(|cause| failed(&files.certificate, &cause))?;
     fs::rename(&next, &files.key).map_err(|cause| failed(&files.key, &cause))?;
     let public = suffixed(&files.key, "pub");
     fs::rename(suffixed(&next, "pub"), &public).map_err(|cause| failed(&public, &cause))?;

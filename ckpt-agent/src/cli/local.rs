@@ -17,6 +17,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use codec::OwnerId;
+use protocol::address::Address;
 use protocol::authority_dir::{AuthorityDir, Certify, HostEntry};
 use protocol::grid::{Grid, OwnerFiles};
 use protocol::identity::{Role, certificate_to_pem, new_key, read_key, replace_public, write_key};
@@ -31,6 +32,9 @@ use crate::report::{ExitStatus, Failure};
 
 /// How long certificates of a local grid are valid.
 const VALID: Duration = Duration::from_secs(10 * 365 * 86_400);
+
+/// Hosts of a new grid unless it is said otherwise.
+const HOSTS_USUAL: u16 = 5;
 
 /// Longest wait for a daemon to answer after its start.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
@@ -99,7 +103,7 @@ impl Report for DownReport {
 /// Starts what does not run; makes the grid first if there is none.
 pub(super) fn up(
     dir: &Path,
-    hosts: u16,
+    hosts: Option<u16>,
     capacity: Option<&str>,
     daemon: &DaemonProgram,
 ) -> Result<GridReport, Failure> {
@@ -108,13 +112,19 @@ pub(super) fn up(
     let mut grid = if file.exists() {
         load(dir)?
     } else {
-        create(dir, hosts)?
+        create(dir, hosts.unwrap_or(HOSTS_USUAL))?
     };
+    let count = grid.hosts.len();
+    if let Some(wanted) = hosts.filter(|wanted| usize::from(*wanted) > count) {
+        let message = format!("{} is a grid of {count} hosts, not {wanted}", dir.display());
+        let next = "the same without --hosts; for one more host: ckpt grid add";
+        return Err(Failure::new(ExitStatus::Usage, message).next(next));
+    }
     let mut starting = Vec::new();
     for (number, host) in grid.hosts.iter().enumerate() {
         let data = data_dir(dir, &host.name);
         if data.is_dir() && running(&data).is_none() {
-            let started = start(&file, &data, host.addr, capacity, daemon)?;
+            let started = start(&file, &data, &host.addr, capacity, daemon)?;
             starting.push((number, data, started));
         }
     }
@@ -123,12 +133,17 @@ pub(super) fn up(
             continue;
         };
         host.addr = match wait_ready(&data, &mut child) {
-            Ok(addr) => addr,
+            // A name stays one: it is where the host is said to be.
+            Ok(_) if host.addr.ip().is_none() => continue,
+            Ok(addr) => addr.into(),
             // Another program may have taken its port meanwhile.
-            Err(_) => {
-                let any = SocketAddr::new(host.addr.ip(), 0);
-                let mut child = start(&file, &data, any, capacity, daemon)?;
-                wait_ready(&data, &mut child)?
+            Err(cause) => {
+                let Some(addr) = host.addr.ip() else {
+                    return Err(cause);
+                };
+                let any = SocketAddr::new(addr.ip(), 0).into();
+                let mut child = start(&file, &data, &any, capacity, daemon)?;
+                wait_ready(&data, &mut child)?.into()
             }
         };
     }
@@ -146,7 +161,11 @@ fn keep_addresses(dir: &Path, grid: &Grid) -> Result<(), Failure> {
         return grid.save(&file).map_err(|e| failed(&file, &e));
     }
     let mut authority = AuthorityDir::open(dir).map_err(|e| authority::failure(&e))?;
-    let addresses = grid.hosts.iter().map(|host| (host.id, host.addr)).collect();
+    let addresses = grid
+        .hosts
+        .iter()
+        .map(|host| (host.id, host.addr.clone()))
+        .collect();
     authority
         .relocate(&addresses)
         .map_err(|e| authority::failure(&e))
@@ -195,7 +214,7 @@ pub(super) fn add(
     dir: &Path,
     name: &str,
     data: &Path,
-    listen: SocketAddr,
+    listen: &Address,
 ) -> Result<GridReport, Failure> {
     let grid = load(dir)?;
     if grid.hosts.iter().any(|host| host.name == name) {
@@ -220,7 +239,7 @@ pub(super) fn add(
 fn load(dir: &Path) -> Result<Grid, Failure> {
     Grid::load(&dir.join("grid.toml")).map_err(|cause| {
         Failure::new(ExitStatus::Usage, chain(&cause))
-            .next(format!("ckpt grid up --dir {}", dir.display()))
+            .next("--dir DIR of a grid that `ckpt grid up` made")
     })
 }
 
@@ -299,8 +318,8 @@ fn create(dir: &Path, hosts: u16) -> Result<Grid, Failure> {
     let width = hosts.to_string().len().max(2);
     for number in 1..=hosts {
         let name = format!("h{number:0width$}");
-        let listen = SocketAddr::from(([127, 0, 0, 1], 0));
-        make_host(&mut authority, &name, &data_dir(dir, &name), listen)?;
+        let listen = SocketAddr::from(([127, 0, 0, 1], 0)).into();
+        make_host(&mut authority, &name, &data_dir(dir, &name), &listen)?;
     }
     let mut grid = authority.grid().clone();
     grid.owner = Some(owner_files);
@@ -315,7 +334,7 @@ fn make_host(
     authority: &mut AuthorityDir,
     name: &str,
     data: &Path,
-    listen: SocketAddr,
+    listen: &Address,
 ) -> Result<(), Failure> {
     fs::create_dir_all(data).map_err(|e| failed(data, &e))?;
     let key = data.join("identity.key");
@@ -333,7 +352,7 @@ fn certify(
     roles: Vec<Role>,
     name: &str,
     key: OwnerId,
-    listen: Option<SocketAddr>,
+    listen: Option<&Address>,
 ) -> Result<CertificateDer<'static>, Failure> {
     // A little shorter than the authority's, which began a moment ago.
     let lasting = VALID - Duration::from_secs(86_400);
@@ -343,7 +362,7 @@ fn certify(
         key,
         validity: authority::validity(lasting),
         host: listen.map(|addr| HostEntry {
-            addr,
+            addr: addr.clone(),
             site: None,
             owner: None,
         }),
@@ -359,7 +378,7 @@ fn write_certificate(path: &Path, certificate: &CertificateDer<'_>) -> Result<()
 fn start(
     grid: &Path,
     data: &Path,
-    addr: SocketAddr,
+    addr: &Address,
     capacity: Option<&str>,
     daemon: &DaemonProgram,
 ) -> Result<Child, Failure> {

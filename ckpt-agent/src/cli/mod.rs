@@ -363,6 +363,7 @@ async fn connect(global: &Global) -> Result<Connected, Failure> {
     }
     let files = identity::files(global, Some(&grid))?;
     let identity = identity::load(global, &files)?;
+    let identity = identity::renewed(identity, &grid, &files);
     identity::check_end(&identity, &files)?;
     let lists = list_files(&path, &grid);
     Ok(Connected {
@@ -456,7 +457,11 @@ fn notebook(grid: &Grid) -> Notebook {
 }
 
 fn grid_failure(cause: &GridError) -> Failure {
-    Failure::new(ExitStatus::Usage, chain(cause))
+    let failure = Failure::new(ExitStatus::Usage, chain(cause));
+    match cause {
+        GridError::Io { .. } => failure.next("--grid FILE, or CKPT_GRID=FILE"),
+        _ => failure,
+    }
 }
 
 /// An error and its causes, in one line.

@@ -1,8 +1,9 @@
 //! Commands that are not typed as they should be.
 
 use std::ffi::OsString;
+use std::io::Write;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::{Form, write_failure};
 use crate::report::{ExitStatus, Failure};
@@ -16,9 +17,14 @@ pub(super) fn said(error: &clap::Error, args: &[OsString]) -> ExitStatus {
             json: true,
             is_for_stderr: false,
         };
-        let _ = write_failure(&failure(error), form);
+        let mut failure = failure(error);
+        failure.next = job_meant(error, args).or(failure.next);
+        let _ = write_failure(&failure, form);
     } else {
         let _ = error.print();
+        if let Some(meant) = job_meant(error, args) {
+            let _ = writeln!(std::io::stderr(), "try: {meant}");
+        }
     }
     if is_failure {
         ExitStatus::Usage
@@ -33,6 +39,23 @@ fn wants_json(args: &[OsString]) -> bool {
     let mut options = args.iter().skip(1).take_while(|arg| *arg != "--");
     options.any(|arg| arg == "--json")
 }
+
+/// What is meant by somebody who gives the name of the job where none is expected.
+fn job_meant(error: &clap::Error, args: &[OsString]) -> Option<String> {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else {
+        return None;
+    };
+    let command = args.iter().skip(1).map(|arg| arg.to_str());
+    let command = command.flatten().find(|arg| OF_JOBS.contains(arg))?;
+    let is_name = error.kind() == ErrorKind::UnknownArgument && !word.starts_with('-');
+    let names_none = args
+        .iter()
+        .all(|arg| !arg.to_string_lossy().starts_with("--job"));
+    (is_name && names_none).then(|| format!("ckpt {command} --job {word}"))
+}
+
+/// Commands that take the name of a job, and nothing without an option's name.
+const OF_JOBS: [&str; 6] = ["restore", "show", "forget", "touch", "verify", "list"];
 
 /// What the parser says, as a failure.
 fn failure(error: &clap::Error) -> Failure {
@@ -62,6 +85,19 @@ mod tests {
         let args: Vec<OsString> = args.iter().map(OsString::from).collect();
         let error = Cli::try_parse_from(&args).unwrap_err();
         (failure(&error), wants_json(&args))
+    }
+
+    #[test]
+    fn a_job_without_its_option_is_understood() {
+        let meant = |args: &[&str]| {
+            let args: Vec<OsString> = args.iter().map(OsString::from).collect();
+            job_meant(&Cli::try_parse_from(&args).unwrap_err(), &args)
+        };
+        let try_it = meant(&["ckpt", "restore", "42"]);
+        assert_eq!(try_it.as_deref(), Some("ckpt restore --job 42"));
+        assert_eq!(meant(&["ckpt", "show", "--job", "42", "43"]), None);
+        assert_eq!(meant(&["ckpt", "restore", "--bogus"]), None);
+        assert_eq!(meant(&["ckpt", "save", "--keep", "1"]), None);
     }
 
     #[test]

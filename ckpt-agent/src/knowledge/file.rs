@@ -2,13 +2,13 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use codec::{JobTag, Version};
 use placement::bandwidth::{Measurement, RateHistory};
+use protocol::address::Address;
 use protocol::grid::GridHost;
 use protocol::identity::HostId;
 use rustix::fs::{FlockOperation, flock};
@@ -90,7 +90,7 @@ struct SaveText {
 struct RosterText {
     id: String,
     name: String,
-    addr: SocketAddr,
+    addr: Address,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     site: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -229,7 +229,7 @@ impl Knowledge {
                 .map(|host| RosterText {
                     id: host.id.hex(),
                     name: host.name.clone(),
-                    addr: host.addr,
+                    addr: host.addr.clone(),
                     site: host.site.clone(),
                     owner: host.owner.clone(),
                 })

@@ -7,12 +7,13 @@ mod leaving;
 mod owner;
 mod pages;
 mod quota;
+mod renewal;
 mod settings;
 
 use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -21,8 +22,11 @@ use anyhow::{Context as _, Result, bail};
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use command_line::{man, size, time};
 use machine::Machine;
+use protocol::address::Address;
 use protocol::grid::Grid;
 use protocol::identity::{Identity, Role, is_label, keep_out_of_dumps, read_key, replace_public};
+use protocol::net::endpoint::EndpointError;
+use protocol::net::resolve_here;
 use protocol::places::Place;
 use tracing::Level;
 use tracing::warn;
@@ -34,10 +38,10 @@ use tracing_subscriber::util::SubscriberInitExt;
 use crate::config::{DaemonConfig, GIVES_WAY_AFTER};
 use crate::core::ledger::Quota;
 use crate::core::repair::Patience;
-use crate::daemon::{Daemon, LIST_FILE};
+use crate::daemon::{Daemon, LIST_FILE, StartError};
 use crate::monitor::guests;
 use crate::priority;
-use crate::registry::{RegistryConfig, RegistryServer};
+use crate::registry::{RegistryConfig, RegistryError, RegistryServer};
 use crate::repair::{Drained, RepairSettings};
 use crate::scrub::ScrubSettings;
 
@@ -171,10 +175,10 @@ struct Serve {
     /// Data directory with identity.key and identity.crt [default: that of `ckpt-store join`].
     #[arg(long)]
     data: Option<PathBuf>,
-    /// Address and port to listen on; port 0 takes a free one [default: as in the list of the grid, or
-    /// 0.0.0.0:7600].
-    #[arg(long)]
-    listen: Option<SocketAddr>,
+    /// Address or host name, and port, to listen on; port 0 takes a free one [default: as in the list of
+    /// the grid, or 0.0.0.0:7600].
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<Address>,
     /// Where others reach it, as registries say [default: --listen].
     #[arg(long, value_name = "ADDR")]
     announce: Option<SocketAddr>,
@@ -253,9 +257,10 @@ struct RegistryArgs {
     /// Data directory with identity.key and identity.crt [default: that of `ckpt grid init --registry`].
     #[arg(long)]
     data: Option<PathBuf>,
-    /// Address and port to listen on; port 0 takes a free one [default: as in the list of the grid].
-    #[arg(long)]
-    listen: Option<SocketAddr>,
+    /// Address or host name, and port, to listen on; port 0 takes a free one [default: as in the list of
+    /// the grid].
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<Address>,
     /// File to write the address to once the registry answers.
     #[arg(long)]
     ready_file: Option<PathBuf>,
@@ -336,17 +341,37 @@ fn run(args: Serve) -> Result<ExitCode> {
     {
         warn!(%cause, "running at normal priority");
     }
-    let config = config(args, data)?;
+    let mut config = config(args, data)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()?;
     runtime.block_on(async {
-        let daemon = Daemon::start(&config).await?;
-        if let Some(path) = ready_file {
-            write_ready(&path, daemon.local_addr())?;
+        // One for all: a signal that comes between two of these would be lost.
+        let mut stop = std::pin::pin!(stop_signal());
+        let mut daemon = Daemon::start(&config).await?;
+        loop {
+            if let Some(path) = &ready_file {
+                write_ready(path, daemon.local_addr())?;
+            }
+            let (period, data) = (config.list_period, &config.data_dir);
+            let identity = tokio::select! {
+                stopped = &mut stop => {
+                    stopped?;
+                    break;
+                }
+                identity = renewal::renewed(daemon.members(), &config.identity, data, period) => identity,
+            };
+            // TLS keeps a certificate for as long as an endpoint lives.
+            config.grid = (*daemon.members().grid()).clone();
+            config.listen = daemon.local_addr();
+            config.identity = identity;
+            daemon.stop().await;
+            let is_taken = |cause: &StartError| {
+                matches!(cause, StartError::Endpoint(EndpointError::Socket { .. }))
+            };
+            daemon = renewal::begin_again(async || Daemon::start(&config).await, is_taken).await?;
         }
-        stop_signal().await?;
         if let Some(limit) = leaving::requested(&request).or(drain) {
             let mut drained = Drained::default();
             tokio::select! {
@@ -376,11 +401,13 @@ fn run_registry(args: RegistryArgs) -> Result<ExitCode> {
     }
     let mut registries = grid.registries.iter();
     let listed = registries.find(|registry| registry.id.0 == peer.id);
-    let listen = args.listen.or(listed.map(|registry| registry.addr));
+    let listen = args.listen.or(listed.map(|registry| registry.addr.clone()));
     let listen = listen
         .context("the list of the grid does not name this registry: --listen ADDRESS:PORT")?;
+    let listen = own_address(&listen)?;
     joining::warn_of_end(&peer);
-    let config = RegistryConfig {
+    let identity = renewal::newer(&grid, &identity, &data_dir).unwrap_or(identity);
+    let mut config = RegistryConfig {
         grid,
         grid_file,
         identity,
@@ -392,13 +419,34 @@ fn run_registry(args: RegistryArgs) -> Result<ExitCode> {
         .enable_all()
         .build()?;
     runtime.block_on(async {
-        let registry = RegistryServer::start(config)?;
-        if let Some(path) = &args.ready_file {
-            write_ready(path, registry.local_addr())?;
+        let mut stop = std::pin::pin!(stop_signal());
+        let mut registry = RegistryServer::start(config.clone())?;
+        loop {
+            if let Some(path) = &args.ready_file {
+                write_ready(path, registry.local_addr())?;
+            }
+            let identity = tokio::select! {
+                stopped = &mut stop => {
+                    registry.stop().await;
+                    return stopped.map(|()| ExitCode::SUCCESS);
+                }
+                identity = renewal::renewed(
+                    registry.members(),
+                    &config.identity,
+                    &config.data_dir,
+                    Duration::ZERO,
+                ) => identity,
+            };
+            config.grid = (*registry.members().grid()).clone();
+            config.listen = registry.local_addr();
+            config.identity = identity;
+            registry.stop().await;
+            let is_taken = |cause: &RegistryError| {
+                matches!(cause, RegistryError::Endpoint(EndpointError::Socket { .. }))
+            };
+            let start = async || RegistryServer::start(config.clone());
+            registry = renewal::begin_again(start, is_taken).await?;
         }
-        stop_signal().await?;
-        registry.stop().await;
-        Ok(ExitCode::SUCCESS)
     })
 }
 
@@ -406,13 +454,16 @@ fn config(args: Serve, data_dir: PathBuf) -> Result<DaemonConfig> {
     let grid_file = joining::grid_file(args.grid, &data_dir);
     let grid = Grid::load_with(&grid_file, Some(data_dir.join(LIST_FILE)))?;
     let identity = load_identity(&data_dir)?;
+    let identity = renewal::newer(&grid, &identity, &data_dir).unwrap_or(identity);
     let peer = identity.peer()?;
     joining::warn_of_end(&peer);
     if !peer.has(Role::Donor) {
         bail!("the certificate of {:?} is not that of a donor", peer.name);
     }
     let listed = grid.hosts.iter().find(|host| host.id.0 == peer.id);
-    let usual = listed.map_or(joining::LISTEN_USUAL, |host| host.addr);
+    let listed_addr = listed.map(|host| host.addr.clone());
+    let usual = || listed_addr.unwrap_or(Address::Ip(joining::LISTEN_USUAL));
+    let listen = own_address(&args.listen.unwrap_or_else(usual))?;
     let (site, owner) = listed.map_or((None, None), |host| (host.site.clone(), host.owner.clone()));
     for (option, label) in [("--site", &args.site), ("--owner", &args.owner)] {
         if label.as_ref().is_some_and(|label| !is_label(label)) {
@@ -451,7 +502,7 @@ fn config(args: Serve, data_dir: PathBuf) -> Result<DaemonConfig> {
         identity,
         name: args.name.unwrap_or(peer.name),
         data_dir,
-        listen: args.listen.unwrap_or(usual),
+        listen,
         list_period: args.list_period,
         capacity_bytes: args.capacity,
         quota: args.quota,
@@ -461,9 +512,24 @@ fn config(args: Serve, data_dir: PathBuf) -> Result<DaemonConfig> {
     })
 }
 
+/// The address to listen on: of those of a name the first that is this machine's.
+fn own_address(listen: &Address) -> Result<SocketAddr> {
+    if let Some(addr) = listen.ip() {
+        return Ok(addr);
+    }
+    let found = resolve_here(listen).with_context(|| format!("listening on {listen}"))?;
+    // Only an address of this machine can be bound to.
+    let is_here = |addr: &&SocketAddr| UdpSocket::bind((addr.ip(), 0)).is_ok();
+    found.iter().find(is_here).copied().with_context(|| {
+        let found: Vec<String> = found.iter().map(|addr| addr.ip().to_string()).collect();
+        let found = found.join(", ");
+        format!("listening on {listen}: {found} is no address of this machine: --listen 0.0.0.0:PORT listens on all")
+    })
+}
+
 fn load_identity(data: &Path) -> Result<Identity> {
     let secret = read_key(&data.join("identity.key"))
-        .context("run `ckpt-store init` and have the key certified")?;
+        .context("this machine has no key of a member: `ckpt-store join TOKEN`, or `ckpt-store init` and have the key certified")?;
     let path = data.join("identity.crt");
     let pem = fs::read_to_string(&path).with_context(|| {
         format!(

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use codec::OwnerId;
 use protocol::grid::{Grid, GridRegistry};
 use protocol::identity::Role;
-use protocol::net::endpoint::{EndpointConfig, EndpointError, MTU_SMALL};
+use protocol::net::endpoint::{EndpointConfig, MTU_SMALL};
 use protocol::net::stream::{ExchangeError, request};
-use protocol::net::{ConnectError, Members, client, compare_lists, connect_as};
+use protocol::net::{ConnectError, Members, Sockets, compare_lists};
 use protocol::wire::limits::{HOLDS_MAX, REQUEST_TIMEOUT};
 use protocol::wire::message::{HoldsPage, Presence, Request, Response, ShardName};
 use protocol::wire::parts::Parts;
-use quinn::{Connection, Endpoint};
+use quinn::Connection;
 use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 use transfer::etcd::Etcd;
@@ -113,14 +113,7 @@ impl<'a> Changes<'a> {
 
 impl Announcer {
     /// Tells all registries again and again; ends never.
-    ///
-    /// # Errors
-    /// When no socket can be had.
-    pub async fn run(
-        self,
-        settings: EndpointConfig,
-        members: Members,
-    ) -> Result<(), EndpointError> {
+    pub async fn run(self, settings: EndpointConfig, members: Members) {
         let settings = EndpointConfig {
             mtu_max: MTU_SMALL,
             ..settings
@@ -129,14 +122,14 @@ impl Announcer {
         let mut changes = members.changes();
         loop {
             let grid = Arc::clone(&changes.borrow_and_update());
-            let telling = Self::tell_all(&this, &settings, &grid, &members)?;
+            let telling = Self::tell_all(&this, &settings, &grid, &members);
             // Others are told from scratch, which registries expect.
             let is_other =
                 |now: &Arc<Grid>| now.registries != grid.registries || now.etcd != grid.etcd;
             let changed = changes.wait_for(is_other).await.is_ok();
             if !changed {
                 telling.join_all().await;
-                return Ok(());
+                return;
             }
         }
     }
@@ -146,30 +139,26 @@ impl Announcer {
         settings: &EndpointConfig,
         grid: &Grid,
         members: &Members,
-    ) -> Result<JoinSet<()>, EndpointError> {
+    ) -> JoinSet<()> {
         let mut telling = JoinSet::new();
+        let sockets = Sockets::new(settings.clone());
         if let Some(etcd) = Etcd::of(grid) {
             let (this, id) = (Arc::clone(this), settings.identity.secret.id());
             telling.spawn(async move { this.tell_etcd(&etcd, id).await });
         }
         for registry in grid.registries.clone() {
-            let any: SocketAddr = match registry.addr {
-                SocketAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
-                SocketAddr::V6(_) => ([0; 8], 0).into(),
-            };
-            let endpoint = client(settings, any)?;
-            let (this, members) = (Arc::clone(this), members.clone());
-            telling.spawn(async move { this.tell(&endpoint, &registry, &members).await });
+            let (this, members, sockets) = (Arc::clone(this), members.clone(), sockets.clone());
+            telling.spawn(async move { this.tell(&sockets, &registry, &members).await });
         }
-        Ok(telling)
+        telling
     }
 
-    async fn tell(&self, endpoint: &Endpoint, registry: &GridRegistry, members: &Members) {
+    async fn tell(&self, sockets: &Sockets, registry: &GridRegistry, members: &Members) {
         let mut link = Link::default();
         let mut changes = Changes::of(&registry.name);
         loop {
             changes.beat().await;
-            let told = self.beat(endpoint, registry, &mut link.connection).await;
+            let told = self.beat(sockets, registry, &mut link.connection).await;
             if told.is_err() {
                 link.connection = None;
             }
@@ -211,13 +200,17 @@ impl Announcer {
 
     async fn beat(
         &self,
-        endpoint: &Endpoint,
+        sockets: &Sockets,
         registry: &GridRegistry,
         slot: &mut Option<Connection>,
     ) -> Result<(), Untold> {
         let connection = match slot.take().filter(|one| one.close_reason().is_none()) {
             Some(connection) => connection,
-            None => connect_as(endpoint, registry.addr, registry.id, Role::Registry).await?,
+            None => {
+                sockets
+                    .connect(&registry.addr, registry.id, Role::Registry)
+                    .await?
+            }
         };
         let connection = slot.insert(connection);
         let (held, holdings) = self.held();

@@ -64,7 +64,7 @@ const ARRIVE_TIMEOUT: Duration = Duration::from_secs(2);
 const STOP_GRACE: Duration = Duration::from_secs(2);
 
 /// All that a registry needs to run.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct RegistryConfig {
     /// The grid that it serves.
     pub grid: Grid,
@@ -108,6 +108,7 @@ pub enum RegistryError {
 pub struct RegistryServer {
     endpoint: Endpoint,
     local_addr: SocketAddr,
+    members: Members,
     stop: watch::Sender<bool>,
     accepting: JoinHandle<()>,
     expiring: JoinHandle<()>,
@@ -128,6 +129,7 @@ impl RegistryServer {
         settings.streams_max = STRANGER_STREAMS_MAX;
         let own = Some(config.data_dir.join(LIST_FILE));
         let members = Members::follow(config.grid_file.clone(), &config.grid, own);
+        let followed = members.clone();
         // A registry that redeems no tokens says so to those who bring one.
         let door = Door::new(&settings, members.clone())?.with_strangers();
         let endpoint = endpoint::server(&settings, config.listen)?;
@@ -161,8 +163,14 @@ impl RegistryServer {
             expiring: tokio::spawn(expire(office)),
             endpoint,
             local_addr,
+            members: followed,
             stop,
         })
+    }
+
+    /// What it knows of the grid.
+    pub const fn members(&self) -> &Members {
+        &self.members
     }
 
     /// Where it listens.
@@ -182,10 +190,13 @@ impl RegistryServer {
     }
 }
 
-/// Where the grid file says that donors are.
+/// Where the grid file says that donors are. Names are not resolved here: a donor that is listed by one
+/// is announced with the address from which it comes.
 fn addresses(grid: &Grid) -> BTreeMap<OwnerId, SocketAddr> {
     let hosts = grid.hosts.iter();
-    hosts.map(|host| (host.id.0, host.addr)).collect()
+    hosts
+        .filter_map(|host| Some((host.id.0, host.addr.ip()?)))
+        .collect()
 }
 
 /// Forgets those who are silent, and takes over which addresses the list of the grid names.

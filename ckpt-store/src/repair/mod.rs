@@ -32,6 +32,7 @@ pub use error::RepairError;
 pub use give_back::Drained;
 pub use links::Links;
 
+use crate::accounts::Accounts;
 use crate::checking::Checking;
 use crate::core::census::Census;
 use crate::core::proofs::Budget;
@@ -104,6 +105,8 @@ pub struct Repairer {
     pub monitor: Arc<Monitor>,
     /// What proofs cost.
     pub checking: Arc<Checking>,
+    /// Whose job keys may come.
+    pub accounts: Arc<Accounts>,
     /// What the daemon's connections move.
     pub traffic: Arc<Traffic>,
     /// Its clocks.
@@ -173,11 +176,12 @@ impl Repairer {
         caretaker: &mut Caretaker,
         budget: &mut Budget,
     ) -> Result<usize, RepairError> {
+        let grid = self.members.grid();
         if self.store.held_count() == 0 {
             self.checking.count_all(Census::default());
+            self.hear_voids_alone(&grid).await?;
             return Ok(0);
         }
-        let grid = self.members.grid();
         let troubled = caretaker.troubled(TROUBLED_ASKED).into_iter();
         let troubled = troubled.map(|key| key.checkpoint).collect();
         let around = self.links.around(&grid, &self.identity, troubled).await?;

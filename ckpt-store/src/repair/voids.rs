@@ -5,12 +5,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use codec::OwnerId;
+use protocol::grid::Grid;
 use rand::seq::IteratorRandom;
 use tracing::{debug, warn};
 use transfer::HostIndex;
 
-use super::Repairer;
 use super::links::Around;
+use super::{RepairError, Repairer};
 
 /// Hosts that are asked in each round.
 const ASKED: usize = 3;
@@ -19,9 +20,21 @@ const ASKED: usize = 3;
 const OWNERS_ASKED: usize = 1024;
 
 impl Repairer {
-    /// Asks some hosts, others in each round, which job keys of `owners` are void.
-    pub(super) async fn hear_voids(&self, around: &Around, owners: &BTreeSet<OwnerId>) {
-        let owners = owners.iter().copied();
+    /// The same for a host that holds nothing: it asks about those who were here.
+    pub(super) async fn hear_voids_alone(&self, grid: &Grid) -> Result<(), RepairError> {
+        if !self.accounts.owners().is_empty() {
+            let around = self.links.around(grid, &self.identity, Vec::new()).await?;
+            self.hear_voids(&around, &BTreeSet::new()).await;
+        }
+        Ok(())
+    }
+
+    /// Asks some hosts, others in each round, which job keys are void of the `holders` of checkpoints
+    /// that are here, and of those who were here. Each member is one of these at most.
+    pub(super) async fn hear_voids(&self, around: &Around, holders: &BTreeSet<OwnerId>) {
+        let mut owners = self.accounts.owners();
+        owners.extend(holders);
+        let owners = owners.into_iter();
         let owners = owners.choose_multiple(&mut rand::rng(), OWNERS_ASKED);
         if owners.is_empty() {
             return;

@@ -249,6 +249,10 @@ impl Exchange<'_> {
         let Some(scope) = &self.connection.scope else {
             return Ok(Permit::Given);
         };
+        // Whether the key is void other hosts may know, also when nothing of its owner is here.
+        self.host
+            .accounts
+            .enter(self.peer.account(), &self.peer.name);
         if self.host.store.is_void(scope.terms()) {
             let why = "the job key was made void by its owner";
             return Err(Answer::Refused(Refusal::new(Code::Forbidden, why)));

@@ -377,7 +377,7 @@ async fn heard(lab: &Lab, addr: SocketAddr, owner: &Identity, tag: JobTag) -> Ve
     let mut grid = lab.grid.clone();
     grid.hosts.push(GridHost {
         name: "h1".into(),
-        addr,
+        addr: addr.into(),
         id: lab.host_id(),
         site: None,
         owner: None,

@@ -1,13 +1,14 @@
 //! What the authority says of its grid: the signed, numbered list.
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use codec::OwnerId;
+use rustls_pki_types::CertificateDer;
 
-use super::{AuthorityDir, AuthorityDirError, at, grid_path};
-use crate::identity::{HostId, Identity, Role, Validity, new_key, replace_public};
+use super::{AuthorityDir, AuthorityDirError, Certify, at, grid_path};
+use crate::address::Address;
+use crate::identity::{HostId, Identity, Peer, Role, Validity, new_key, replace_public};
 use crate::list::{Contents, GridList};
 
 /// How long the identity is good with which the authority speaks to members.
@@ -63,16 +64,44 @@ impl AuthorityDir {
     /// When the list can't be made or written.
     pub fn relocate(
         &mut self,
-        addresses: &BTreeMap<HostId, SocketAddr>,
+        addresses: &BTreeMap<HostId, Address>,
     ) -> Result<(), AuthorityDirError> {
         let mut is_other = false;
         for host in &mut self.grid.hosts {
             if let Some(addr) = addresses.get(&host.id).filter(|addr| **addr != host.addr) {
-                host.addr = *addr;
+                host.addr = addr.clone();
                 is_other = true;
             }
         }
         if is_other { self.publish() } else { Ok(()) }
+    }
+
+    /// Signs certificates anew that members already have, and says them in the list, through which they
+    /// travel to whom they are for.
+    ///
+    /// # Errors
+    /// When a wish can't be granted, or the list can't be made or written.
+    pub fn renew(
+        &mut self,
+        wishes: &[Certify],
+        now: u64,
+    ) -> Result<Vec<CertificateDer<'static>>, AuthorityDirError> {
+        let mut signed = Vec::with_capacity(wishes.len());
+        for wish in wishes {
+            signed.push(self.sign_and_record(wish)?);
+        }
+        if signed.is_empty() {
+            return Ok(signed);
+        }
+        self.save_members()?;
+        let keys: BTreeSet<OwnerId> = wishes.iter().map(|wish| wish.key).collect();
+        self.grid.renewed.retain(|one| {
+            let peer = Peer::from_certificate(one);
+            peer.is_ok_and(|peer| peer.not_after > now && !keys.contains(&peer.id))
+        });
+        self.grid.renewed.extend(signed.iter().cloned());
+        self.publish()?;
+        Ok(signed)
     }
 
     /// Takes a host or a registry out of the list; its key stays good. Returns the key.
@@ -111,6 +140,10 @@ impl AuthorityDir {
     pub(super) fn take_out(&mut self, key: OwnerId) {
         self.grid.hosts.retain(|host| host.id.0 != key);
         self.grid.registries.retain(|one| one.id.0 != key);
+        let revoked = &self.grid.revoked;
+        self.grid.renewed.retain(|one| {
+            Peer::from_certificate(one).is_ok_and(|peer| !revoked.contains(&peer.id))
+        });
     }
 
     /// An identity with which the authority can speak to members for an hour: a key of its own that is

@@ -17,7 +17,6 @@ mod members;
 use std::collections::BTreeSet;
 use std::fs::{self, File, TryLockError};
 use std::io;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -25,6 +24,7 @@ use codec::OwnerId;
 use codec::seal::OwnerSecret;
 use rustls_pki_types::CertificateDer;
 
+use crate::address::Address;
 use crate::grid::{Grid, GridError, GridHost, GridRegistry};
 use crate::identity::{
     Authority, AuthorityError, HostId, JoinToken, KeyFileError, NAME_BYTES_MAX, Peer, PeerError,
@@ -32,6 +32,7 @@ use crate::identity::{
     certificate_to_pem, is_name, read_key, replace_public, write_key,
 };
 use crate::list::ListError;
+use crate::net::{ResolveError, resolve_here};
 
 pub use members::{Issued, MEMBERS_BYTES_MAX, parse_members};
 
@@ -117,7 +118,7 @@ pub enum AuthorityDirError {
     #[error("{addr} is the address of {name}: give another one, or take {name} out first")]
     AddressTaken {
         /// The address.
-        addr: SocketAddr,
+        addr: Address,
         /// Whose it is.
         name: String,
     },
@@ -139,6 +140,9 @@ pub enum AuthorityDirError {
     /// A registry that is not there.
     #[error("{0} is no registry of the grid file; ckpt grid sign --role registry --addr makes one")]
     NoRegistry(String),
+    /// A registry whose name has no address, which a token needs.
+    #[error(transparent)]
+    Unresolved(#[from] ResolveError),
     /// An authority whose certificate does not let it delegate.
     #[error("this authority can't let registries sign: it was made before there were join tokens")]
     NoDelegation,
@@ -166,7 +170,7 @@ pub struct Certify {
 #[derive(Clone, Debug)]
 pub struct HostEntry {
     /// Where it listens.
-    pub addr: SocketAddr,
+    pub addr: Address,
     /// What fails together: building, campus, cloud zone.
     pub site: Option<String>,
     /// Whose machine it is.
@@ -307,13 +311,39 @@ impl AuthorityDir {
         &mut self,
         wish: &Certify,
     ) -> Result<CertificateDer<'static>, AuthorityDirError> {
+        let certificate = self.sign_and_record(wish)?;
+        self.save_members()?;
+        let Certify {
+            roles,
+            name,
+            key,
+            host,
+            ..
+        } = wish;
+        if let Some(host) = host {
+            if roles.contains(&Role::Registry) {
+                self.enter_registry(name, *key, host.addr.clone());
+            }
+            if roles.contains(&Role::Donor) {
+                self.enter_host(name, *key, host);
+            }
+            self.publish()?;
+        }
+        Ok(certificate)
+    }
+
+    /// Signs a certificate and enters it in the record, which is not written yet.
+    fn sign_and_record(
+        &mut self,
+        wish: &Certify,
+    ) -> Result<CertificateDer<'static>, AuthorityDirError> {
         self.check(wish)?;
         let Certify {
             roles,
             name,
             key,
             validity,
-            host,
+            ..
         } = wish;
         let certificate = self.authority.sign(roles, name, *key, *validity)?;
         let peer = Peer::from_certificate(&certificate)?;
@@ -325,16 +355,6 @@ impl AuthorityDir {
             expires: peer.not_after,
             revoked: None,
         });
-        self.save_members()?;
-        if let Some(host) = host {
-            if roles.contains(&Role::Registry) {
-                self.enter_registry(name, *key, host.addr);
-            }
-            if roles.contains(&Role::Donor) {
-                self.enter_host(name, *key, host);
-            }
-            self.publish()?;
-        }
         Ok(certificate)
     }
 
@@ -379,25 +399,25 @@ impl AuthorityDir {
             return Err(AuthorityDirError::NameTaken { name, key });
         }
         match &wish.host {
-            Some(host) => self.check_address(wish.key, host.addr),
+            Some(host) => self.check_address(wish.key, &host.addr),
             None => Ok(()),
         }
     }
 
     /// Two members can't be at one address. Port 0 stands for one that is not known yet.
-    fn check_address(&self, key: OwnerId, addr: SocketAddr) -> Result<(), AuthorityDirError> {
+    fn check_address(&self, key: OwnerId, addr: &Address) -> Result<(), AuthorityDirError> {
         let hosts = self
             .grid
             .hosts
             .iter()
-            .map(|one| (one.id, one.addr, &one.name));
+            .map(|one| (one.id, &one.addr, &one.name));
         let registries = self.grid.registries.iter();
-        let registries = registries.map(|one| (one.id, one.addr, &one.name));
+        let registries = registries.map(|one| (one.id, &one.addr, &one.name));
         let mut others = hosts.chain(registries).filter(|(id, ..)| id.0 != key);
-        match others.find(|(_, at, _)| *at == addr && addr.port() != 0) {
+        match others.find(|(_, at, _)| **at == *addr && addr.port() != 0) {
             None => Ok(()),
             Some((_, addr, name)) => Err(AuthorityDirError::AddressTaken {
-                addr,
+                addr: addr.clone(),
                 name: name.clone(),
             }),
         }
@@ -406,7 +426,7 @@ impl AuthorityDir {
     fn enter_host(&mut self, name: &str, key: OwnerId, entry: &HostEntry) {
         let host = GridHost {
             name: name.to_owned(),
-            addr: entry.addr,
+            addr: entry.addr.clone(),
             id: HostId(key),
             site: entry.site.clone(),
             owner: entry.owner.clone(),
@@ -417,7 +437,7 @@ impl AuthorityDir {
         }
     }
 
-    fn enter_registry(&mut self, name: &str, key: OwnerId, addr: SocketAddr) {
+    fn enter_registry(&mut self, name: &str, key: OwnerId, addr: Address) {
         let registry = GridRegistry {
             name: name.to_owned(),
             addr,
@@ -464,9 +484,12 @@ impl AuthorityDir {
         nonce: [u8; 16],
     ) -> Result<JoinToken, AuthorityDirError> {
         let registry = self.registry(registry)?;
+        // A token is an announcement: it has an address, whatever the registry is called.
+        let addr = resolve_here(&registry.addr)?.first().copied();
+        let addr = addr.ok_or_else(|| AuthorityDirError::NoRegistry(registry.name.clone()))?;
         let terms = TokenTerms {
             registry: registry.id,
-            addr: registry.addr,
+            addr,
             role,
             list: self.grid.number(),
             expires,

@@ -35,7 +35,7 @@ fn donor(name: &str, seed: u8, port: u16) -> Certify {
     Certify {
         roles: vec![Role::Donor],
         host: Some(HostEntry {
-            addr: ([10, 0, 0, 1], port).into(),
+            addr: Address::Ip(([10, 0, 0, 1], port).into()),
             site: Some("west".into()),
             owner: None,
         }),
@@ -231,7 +231,7 @@ fn each_change_is_a_list_with_the_next_number() {
     lab.certify(&donor("h1", 3, 7)).unwrap();
     lab.certify(&donor("h2", 4, 8)).unwrap();
     assert_eq!(lab.grid().number(), 3);
-    let moved = [(HostId(key(4)), ([10, 0, 0, 1], 9).into())].into();
+    let moved = [(HostId(key(4)), Address::Ip(([10, 0, 0, 1], 9).into()))].into();
     lab.relocate(&moved).unwrap();
     lab.relocate(&moved).unwrap();
     assert_eq!(

@@ -9,8 +9,6 @@
 
 mod files;
 
-use std::net::SocketAddr;
-
 use bytes::Bytes;
 use codec::OwnerId;
 use codec::serial::{self, SerialError};
@@ -18,6 +16,7 @@ use rustls_pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
+use crate::address::Address;
 use crate::grid::{Grid, GridHost, GridRegistry, is_etcd};
 use crate::identity::{
     Authority, GridId, HostId, Peer, RevocationError, Revocations, is_label, is_name,
@@ -59,7 +58,12 @@ pub struct Contents {
     pub etcd: Vec<String>,
     /// Keys that the authority took back.
     pub revoked: Revocations,
+    /// Certificates that were signed anew, each for the member whose key it names.
+    pub renewed: Vec<CertificateDer<'static>>,
 }
+
+/// What later programs added: certificates that were signed anew, as a list of their bytes (DER).
+const RENEWED: u16 = 1;
 
 /// A list that must not be believed, or can't be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -97,7 +101,7 @@ struct Body {
 #[derive(Serialize, Deserialize)]
 struct HostBody {
     name: String,
-    /// As text: later programs may put something else than IP address and port here.
+    /// As text: an IP address or, for programs that know names, a host name, and a port.
     addr: String,
     id: OwnerId,
     site: Option<String>,
@@ -128,7 +132,7 @@ impl GridList {
         number: u64,
         contents: &Contents,
     ) -> Result<Self, ListError> {
-        let body = serial::encode(&contents.to_body(), LIST_BYTES_MAX)?;
+        let body = serial::encode(&contents.to_body()?, LIST_BYTES_MAX)?;
         let bytes = Self::sign_body(authority, number, &body);
         if bytes.len() > LIST_BYTES_MAX {
             return Err(ListError::TooLong(bytes.len()));
@@ -209,10 +213,11 @@ impl Contents {
             registries: grid.registries.clone(),
             etcd: grid.etcd.clone(),
             revoked: grid.revoked.clone(),
+            renewed: grid.renewed.clone(),
         }
     }
 
-    fn to_body(&self) -> Body {
+    fn to_body(&self) -> Result<Body, SerialError> {
         let hosts = self.hosts.iter().map(|host| HostBody {
             name: host.name.clone(),
             addr: host.addr.to_string(),
@@ -230,13 +235,18 @@ impl Contents {
             keys: self.revoked.keys().copied().collect(),
             signature: signature.to_vec().into(),
         });
-        Body {
+        let renewed: Vec<ByteBuf> = self.renewed.iter().map(|one| one.to_vec().into()).collect();
+        let mut parts = Vec::new();
+        if !renewed.is_empty() {
+            parts.push((RENEWED, serial::encode(&renewed, LIST_BYTES_MAX)?.into()));
+        }
+        Ok(Body {
             hosts: hosts.collect(),
             registries: registries.collect(),
             etcd: self.etcd.clone(),
             revoked,
-            parts: Vec::new(),
-        }
+            parts,
+        })
     }
 
     /// What this program can't use is left out: addresses that are none here, names that are none.
@@ -253,8 +263,10 @@ impl Contents {
                 Revocations::check(authority, number, keys.into_iter().collect(), signature)?
             }
         };
+        let renewed = body.parts.iter().find(|(kind, _)| *kind == RENEWED);
+        let renewed = renewed.map_or_else(Vec::new, |(_, bytes)| renewed_of(bytes, &revoked));
         let host = |host: HostBody| {
-            let addr: SocketAddr = host.addr.parse().ok()?;
+            let addr: Address = host.addr.parse().ok()?;
             let is_good = is_name(&host.name) && !revoked.contains(&host.id);
             is_good.then(|| GridHost {
                 name: host.name,
@@ -265,7 +277,7 @@ impl Contents {
             })
         };
         let registry = |registry: RegistryBody| {
-            let addr: SocketAddr = registry.addr.parse().ok()?;
+            let addr: Address = registry.addr.parse().ok()?;
             let is_good = is_name(&registry.name) && !revoked.contains(&registry.id);
             is_good.then_some(GridRegistry {
                 name: registry.name,
@@ -278,8 +290,20 @@ impl Contents {
             registries: body.registries.into_iter().filter_map(registry).collect(),
             etcd: body.etcd.into_iter().filter(|addr| is_etcd(addr)).collect(),
             revoked,
+            renewed,
         })
     }
+}
+
+/// The certificates of a part; those that can't be read, or whose key was taken back, are left out.
+fn renewed_of(bytes: &[u8], revoked: &Revocations) -> Vec<CertificateDer<'static>> {
+    let read: Result<Vec<ByteBuf>, SerialError> = serial::decode(bytes, LIST_BYTES_MAX);
+    let certificates = read.unwrap_or_default().into_iter();
+    let certificates = certificates.map(|one| CertificateDer::from(one.into_vec()));
+    let is_good = |one: &CertificateDer<'_>| {
+        Peer::from_certificate(one).is_ok_and(|peer| !revoked.contains(&peer.id))
+    };
+    certificates.filter(is_good).collect()
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ fn authority(seed: u8) -> Authority {
 fn host(number: u8) -> GridHost {
     GridHost {
         name: format!("h{number}"),
-        addr: ([10, 0, 0, number], 7600).into(),
+        addr: Address::Ip(([10, 0, 0, number], 7600).into()),
         id: HostId(OwnerId([number; 32])),
         site: Some("west".into()),
         owner: None,
@@ -36,6 +36,7 @@ fn contents(authority: &Authority) -> Contents {
         }],
         etcd: vec!["10.0.0.5:2379".into()],
         revoked: authority.revoke(&Revocations::default(), revoked).unwrap(),
+        renewed: Vec::new(),
     }
 }
 
@@ -64,6 +65,50 @@ fn a_list_is_believed_only_as_the_authority_signed_it() {
     }
     let other = GridList::check(authority(2).certificate(), list.bytes().clone());
     assert_eq!(other, Err(ListError::OtherGrid));
+}
+
+#[test]
+fn a_name_is_said_as_it_is() {
+    let lab = authority(1);
+    let mut named = contents(&lab);
+    named.hosts[1].addr = "lab-3.example:7600".parse().unwrap();
+    let list = GridList::sign(&lab, 7, &named).unwrap();
+    let (_, read) = GridList::check(lab.certificate(), list.bytes().clone()).unwrap();
+    assert_eq!(read, named);
+}
+
+#[test]
+fn renewed_certificates_travel_but_for_those_of_revoked_keys_and_nonsense() {
+    let lab = authority(1);
+    let validity = Validity {
+        from: 1_800_000_000,
+        lasting: Duration::from_secs(60),
+    };
+    let sign = |seed: u8| {
+        let key = OwnerSecret::new([seed; 32]).id();
+        lab.sign(&[crate::identity::Role::Donor], "h", key, validity)
+            .unwrap()
+    };
+    let good = sign(5);
+    let mut said = contents(&lab);
+    let bad = OwnerSecret::new([6; 32]).id();
+    said.revoked = lab
+        .revoke(&Revocations::default(), BTreeSet::from([bad]))
+        .unwrap();
+    said.renewed = vec![good.clone(), sign(6), CertificateDer::from(vec![1, 2, 3])];
+    let list = GridList::sign(&lab, 7, &said).unwrap();
+    let (list, read) = GridList::check(lab.certificate(), list.bytes().clone()).unwrap();
+    assert_eq!(read.renewed, std::slice::from_ref(&good));
+    let mut grid = Grid::new("lab", lab.certificate().clone());
+    grid.follow(list, read);
+    let key = OwnerSecret::new([5; 32]).id();
+    assert_eq!(grid.renewed_for(&key, 1_800_000_059), Some(&good));
+    assert_eq!(
+        grid.renewed_for(&key, 1_800_000_060),
+        None,
+        "it is not newer"
+    );
+    assert_eq!(grid.renewed_for(&bad, 0), None);
 }
 
 fn refused_number(refused: &ListError) -> u64 {

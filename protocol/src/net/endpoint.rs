@@ -359,6 +359,9 @@ pub enum ConnectError {
     /// Its certificate can't be read.
     #[error(transparent)]
     Peer(#[from] PeerError),
+    /// It is known by a name that has no address.
+    #[error(transparent)]
+    Unresolved(#[from] super::ResolveError),
     /// Anything else.
     #[error("{0}")]
     Other(String),

@@ -6,6 +6,7 @@ pub mod endpoint;
 pub mod join;
 mod lists;
 mod members;
+mod resolve;
 pub mod stream;
 mod trust;
 
@@ -17,5 +18,6 @@ pub use door::{Door, NotAdmitted};
 pub use endpoint::{ConnectError, EndpointConfig, client, connect, connect_as, server, spoken};
 pub use lists::{Offered, compare_lists, offer_list, receive_list, send_list};
 pub use members::Members;
+pub use resolve::{RESOLVED_MAX, ResolveError, Sockets, connect_at, resolve, resolve_here};
 pub use stream::{ExchangeError, read_exact, read_frame, write_frame};
 pub use trust::CertificateFault;

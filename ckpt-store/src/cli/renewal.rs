@@ -1,0 +1,83 @@
+//! A certificate that was signed anew comes with the list of the grid, and is taken over.
+
+use std::path::Path;
+use std::time::Duration;
+
+use codec::OwnerId;
+use protocol::grid::Grid;
+use protocol::identity::{Identity, certificate_to_pem, replace_public};
+use protocol::net::Members;
+use rand::Rng;
+use tracing::{info, warn};
+
+/// Hosts that hear of new certificates at the same time begin anew at different times within this many
+/// periods after which they compare lists.
+const SPREAD_PERIODS: u32 = 20;
+
+/// The same identity with the certificate that the list has for it, if that ends later than the one that
+/// it has. The certificate is written to the data directory.
+pub(super) fn newer(grid: &Grid, identity: &Identity, data: &Path) -> Option<Identity> {
+    let own = identity.peer().ok()?;
+    let key: OwnerId = identity.secret.id();
+    let certificate = grid.renewed_for(&key, own.not_after)?;
+    let pem = certificate_to_pem(certificate);
+    let renewed = Identity::from_pem(identity.secret.clone(), &pem);
+    let renewed = renewed
+        .inspect_err(|cause| warn!(%cause, "the list has a certificate that is not for this key"))
+        .ok()?;
+    let path = data.join("identity.crt");
+    match replace_public(&path, pem.as_bytes()) {
+        Ok(()) => info!(path = %path.display(), "the certificate was renewed"),
+        Err(cause) => {
+            warn!(path = %path.display(), %cause, "the renewed certificate holds until this program ends");
+        }
+    }
+    Some(renewed)
+}
+
+/// Waits until the list has a newer certificate, and then for a time that differs between hosts, so that
+/// not all begin anew at once. `period` is the time after which lists are compared.
+pub(super) async fn renewed(
+    members: &Members,
+    identity: &Identity,
+    data: &Path,
+    period: Duration,
+) -> Identity {
+    let mut changes = members.changes();
+    loop {
+        let grid = changes.borrow_and_update().clone();
+        if let Some(identity) = newer(&grid, identity, data) {
+            let spread = (period * SPREAD_PERIODS).as_millis() as u64;
+            let rest = rand::rng().random_range(0..=spread);
+            tokio::time::sleep(Duration::from_millis(rest)).await;
+            return identity;
+        }
+        if changes.changed().await.is_err() {
+            // Nothing more is heard of.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// How long the socket of a server that has ended may take to be closed.
+const PORT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How often it is tried meanwhile.
+const PORT_RETRY: Duration = Duration::from_millis(50);
+
+/// Has `start` begin again what has just ended, on the port that it had. `is_taken` says whether an error
+/// is about that port.
+pub(super) async fn begin_again<T, E>(
+    start: impl AsyncFn() -> Result<T, E>,
+    is_taken: impl Fn(&E) -> bool,
+) -> Result<T, E> {
+    let begun = tokio::time::Instant::now();
+    loop {
+        match start().await {
+            Err(cause) if is_taken(&cause) && begun.elapsed() < PORT_PATIENCE => {
+                tokio::time::sleep(PORT_RETRY).await;
+            }
+            done => return done,
+        }
+    }
+}
