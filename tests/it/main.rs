@@ -6,6 +6,7 @@ mod bad_input;
 mod chaos;
 mod clocks;
 mod crash;
+mod deaths;
 mod docs;
 mod doctor;
 mod enrolment;

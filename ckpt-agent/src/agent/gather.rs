@@ -355,7 +355,9 @@ impl Agent {
     /// Notes a contact that failed, where that says something about the host.
     pub(super) fn saw_fault(&self, host: HostIndex, fault: &Fault) {
         match fault {
-            Fault::Gone(_) | Fault::Stalled(_) => self.saw(host, Contact::Silent),
+            Fault::Gone(_) | Fault::Silent(_) | Fault::Stalled(_) => {
+                self.saw(host, Contact::Silent)
+            }
             Fault::Lied(_) => self.saw(host, Contact::Lied),
             Fault::Refused { .. } | Fault::Slow { .. } | Fault::Starved => {}
         }

@@ -614,7 +614,9 @@ impl Verifier<'_> {
             }) => Some(AuditFault::Damaged),
             // It comes back, or its owner needs it now.
             Err(Fault::Refused { .. } | Fault::Slow { .. } | Fault::Starved) => return,
-            Err(Fault::Gone(_) | Fault::Stalled(_)) => Some(AuditFault::BrokenOff),
+            Err(Fault::Gone(_) | Fault::Silent(_) | Fault::Stalled(_)) => {
+                Some(AuditFault::BrokenOff)
+            }
         };
         let contact = match fault {
             None => Contact::Answered,
