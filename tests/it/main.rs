@@ -23,7 +23,9 @@ mod labels;
 mod liars;
 mod lifetime;
 mod lists;
+mod local_grid;
 mod owner;
+mod page_machines;
 mod pages;
 mod peers;
 mod placement;
@@ -39,6 +41,7 @@ mod tree;
 mod trust;
 mod upgrade;
 mod versions;
+mod withheld;
 
 use anyhow::Result;
 use tests::Grid;
