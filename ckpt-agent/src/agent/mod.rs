@@ -54,7 +54,7 @@ use crate::transfer::Hosts;
 pub use advise::{AdviseRequest, YEAR_SECONDS, advise};
 pub use cat::{ByteRange, CatRequest};
 pub use census::grid_health;
-pub use doctor::{Reached, Unreached, Way};
+pub use doctor::{MTU_USUAL, Reached, Unreached, Way};
 pub use health::{HealthRequest, health_status};
 pub use jobkeys::Voided;
 pub use look::Depth;
