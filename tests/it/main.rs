@@ -36,6 +36,7 @@ mod repair;
 mod restoring;
 mod saving;
 mod signals;
+mod slips;
 mod tidy;
 mod tree;
 mod trust;

@@ -51,6 +51,7 @@ use crate::knowledge::{Notebook, Observation};
 use crate::report::{ExitStatus, Failure, Holder, HostNote};
 use crate::transfer::Hosts;
 
+pub use absent::unless_hidden;
 pub use advise::{AdviseRequest, YEAR_SECONDS, advise};
 pub use cat::{ByteRange, CatRequest};
 pub use census::grid_health;
