@@ -16,6 +16,7 @@ pub mod program;
 pub mod relay;
 pub mod replay;
 pub mod skip;
+pub mod solo;
 pub mod teller;
 
 pub use grid::Grid;

@@ -193,7 +193,7 @@ fn damaged_files_are_found_at_start() -> Result<()> {
 }
 
 /// Starts a save that reads from a pipe, and gives it the first half of the image.
-fn half_a_save(
+pub(crate) fn half_a_save(
     grid: &Grid,
     args: &[&str],
     bytes: &[u8],
@@ -215,7 +215,7 @@ fn half_a_save(
 }
 
 /// A host to which a save is writing now.
-fn busy_host(grid: &Grid) -> Result<String> {
+pub(crate) fn busy_host(grid: &Grid) -> Result<String> {
     for (host, _) in grid.running()? {
         if fs::read_dir(grid.data_dir(&host).join("incoming"))?
             .next()

@@ -8,17 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
-use codec::compress::Method;
-use codec::index::StoredSegment;
 use codec::keys::Keys;
-use codec::manifest::{Format, ImageKind, Manifest, NewManifest, Summary, Tail};
-use codec::seal::{Cipher, DataKey};
-use codec::shard_file::{BlockEntry, ShardIdentity, TableBuilder};
-use codec::{CheckpointId, JobTag, Redundancy, ShardRoot, Version};
-use protocol::net::stream::{ExchangeError, read_frame, request};
+use codec::manifest::Format;
+use protocol::net::stream::ExchangeError;
 use protocol::wire::Code;
-use protocol::wire::message::{Claim, PutEnd, PutShard, Request, Response};
 use quinn::Connection;
+use tests::solo::{Solo, SoloPlan};
 use tests::{Grid, image};
 use tokio::task::JoinSet;
 
@@ -36,97 +31,26 @@ fn count() -> u64 {
 }
 
 /// A version of one byte, of which one host has the one shard that suffices.
-struct Junk {
-    put: PutShard,
-    root: ShardRoot,
-    manifest: Vec<u8>,
+fn junk(keys: &Keys, version: u64, created: u64) -> Result<Solo> {
+    let mut id = [9; 16];
+    id[..8].copy_from_slice(&version.to_le_bytes());
+    let plan = SoloPlan {
+        job: "42".parse()?,
+        version,
+        created,
+        id,
+        format: Format::Two,
+        rows: 1,
+        block: vec![0],
+    };
+    Solo::sign(keys, plan)
 }
 
-impl Junk {
-    fn new(keys: &Keys, tag: JobTag, version: u64, created: u64) -> Result<Self> {
-        let redundancy = Redundancy::new(1, 1)?;
-        let mut id = [9; 16];
-        id[..8].copy_from_slice(&version.to_le_bytes());
-        let checkpoint = CheckpointId(id);
-        let roots = redundancy.shards().map(|shard| {
-            let mut table = TableBuilder::default();
-            table.push(BlockEntry::of(&[shard.number()]));
-            let identity = ShardIdentity {
-                checkpoint,
-                redundancy,
-                shard,
-            };
-            table.finish().1.root(&identity)
-        });
-        let roots: Vec<ShardRoot> = roots.collect();
-        let root = *roots.first().context("no root")?;
-        let new = NewManifest {
-            checkpoint,
-            version: Version(version),
-            created,
-            previous: None,
-            redundancy,
-            cipher: Cipher::None,
-            rows: 1,
-            block_bytes: 1,
-            roots,
-        };
-        let segment = StoredSegment {
-            raw_len: 1,
-            stored_len: 1,
-            method: Method::Raw,
-        };
-        let summary = Summary {
-            job: "42".parse()?,
-            data_key: DataKey::new([0; 32]),
-            kind: ImageKind::Stream,
-            image_bytes: 1,
-            stream_bytes: 1,
-            stored_bytes: 1,
-            files: 1,
-            index: vec![segment],
-            tail: Tail::default(),
-        };
-        let manifest = Manifest::sign(keys, Format::Two, new, &summary)?;
-        let claim = Claim {
-            job_tag: tag,
-            version: Version(version),
-            checkpoint,
-        };
-        Ok(Self {
-            put: PutShard {
-                claim,
-                redundancy,
-                shard: 0,
-                expected_bytes: 1,
-            },
-            root,
-            manifest: manifest.bytes().to_vec(),
-        })
-    }
-
-    /// Stores and commits it, however often it has to ask.
-    async fn write(&self, host: &Connection) -> Result<()> {
-        while !is_there(self.store(host).await)? {}
-        let manifest = self.manifest.clone();
-        let commit = Request::Commit { manifest };
-        while !is_there(request(host, &commit, LIMIT).await.map(drop))? {}
-        Ok(())
-    }
-
-    async fn store(&self, host: &Connection) -> Result<(), ExchangeError> {
-        let (_, mut exchange) = request(host, &Request::PutShard(self.put), LIMIT).await?;
-        let end = PutEnd {
-            rows: 1,
-            root: self.root,
-        };
-        let bytes = [&1_u32.to_le_bytes()[..], &[0], &[0; 4], &end.encode()].concat();
-        exchange.send.write_all(&bytes).await?;
-        match read_frame(&mut exchange.recv, LIMIT).await? {
-            Response::Refused(refusal) => Err(ExchangeError::Refused(refusal)),
-            _ => Ok(()),
-        }
-    }
+/// Stores and commits it, however often the host has to be asked.
+async fn write(junk: &Solo, host: &Connection) -> Result<()> {
+    while !is_there(junk.store(host, LIMIT).await)? {}
+    while !is_there(junk.commit(host, LIMIT).await)? {}
+    Ok(())
 }
 
 /// Whether a host took it; one that is busy is asked again.
@@ -140,7 +64,6 @@ fn is_there(answer: Result<(), ExchangeError>) -> Result<bool> {
 
 /// Writes versions 2 to `count` + 1.
 async fn write_all(hosts: Vec<Connection>, keys: Keys, count: u64) -> Result<()> {
-    let tag = keys.job_tag(&"42".parse()?).context("no tag")?;
     let created = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
     let (hosts, keys) = (Arc::new(hosts), Arc::new(keys));
     let next = Arc::new(AtomicU64::new(2));
@@ -153,9 +76,9 @@ async fn write_all(hosts: Vec<Connection>, keys: Keys, count: u64) -> Result<()>
                 if version > count + 1 {
                     return Ok(());
                 }
-                let junk = Junk::new(&keys, tag, version, created)?;
+                let junk = junk(&keys, version, created)?;
                 let host = hosts.get(version as usize % hosts.len());
-                junk.write(host.context("no host")?).await?;
+                write(&junk, host.context("no host")?).await?;
             }
         });
     }

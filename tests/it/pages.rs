@@ -1,7 +1,8 @@
-//! The shell blocks of the pages are run, each in a directory of its own with the files that they speak of.
+//! The shell blocks of the pages are run, each in a directory of its own with the files that they speak of;
+//! those for several machines one after the other, on the same machines ([`crate::page_machines`]).
 //!
-//! A block that can't be run here has a comment before it that readers do not see, with the reason:
-//! `<!-- not run: REASON -->`. How many there are is fixed below, so that none is left out unnoticed.
+//! A comment before a block, that readers do not see, says what is special about it: [`Kind`]. How many
+//! are not run is fixed below, so that none is left out unnoticed.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -12,36 +13,70 @@ use anyhow::{Context, Result, ensure};
 use tests::image;
 use tests::program::{ckpt, command, run};
 
+use crate::page_machines::Story;
+
 /// A page, and how many of its blocks are not run.
 const PAGES: [(&str, &str, usize); 2] = [
-    ("README.md", include_str!("../../README.md"), 3),
+    ("README.md", include_str!("../../README.md"), 1),
     (
         "docs/operations.md",
         include_str!("../../docs/operations.md"),
-        10,
+        0,
     ),
 ];
 
-const NOT_RUN: &str = "<!-- not run: ";
+/// Machines of the manual.
+const MACHINES: u8 = 9;
+
+/// How a block is run.
+#[derive(Debug, PartialEq, Eq)]
+enum Kind {
+    /// On one machine.
+    Here,
+    /// On one machine, whose grid is up: `<!-- with a grid -->`.
+    WithGrid,
+    /// On several machines: `<!-- on several machines -->`.
+    OnMachines,
+    /// By a test that takes it from the page: `<!-- run by FILE -->`, a file beside this one.
+    By(String),
+    /// Not at all: `<!-- not run: REASON -->`.
+    NotRun(String),
+}
+
+impl Kind {
+    fn of(comment: &str) -> Option<Self> {
+        let text = comment.strip_prefix("<!-- ")?.strip_suffix(" -->")?;
+        match text {
+            "with a grid" => Some(Self::WithGrid),
+            "on several machines" => Some(Self::OnMachines),
+            _ => {
+                let by = text
+                    .strip_prefix("run by ")
+                    .map(|file| Self::By(file.to_owned()));
+                let reason = text.strip_prefix("not run: ");
+                by.or_else(|| reason.map(|why| Self::NotRun(why.to_owned())))
+            }
+        }
+    }
+}
 
 /// A shell block of a page.
 struct Block {
     /// Line of the page at which it begins.
     line: usize,
     script: String,
-    /// Why it is not run.
-    reason: Option<String>,
+    kind: Kind,
 }
 
 fn blocks(page: &str) -> Vec<Block> {
-    let (mut found, mut open, mut reason) = (Vec::new(), None, None);
+    let (mut found, mut open, mut kind) = (Vec::new(), None, None);
     for (number, line) in page.lines().enumerate() {
         match (&mut open, line) {
             (None, "```sh") => {
                 open = Some(Block {
                     line: number + 1,
                     script: String::new(),
-                    reason: reason.take(),
+                    kind: kind.take().unwrap_or(Kind::Here),
                 });
             }
             (Some(_), "```") => found.extend(open.take()),
@@ -50,14 +85,18 @@ fn blocks(page: &str) -> Vec<Block> {
                 block.script.push('\n');
             }
             (None, "") => {}
-            (None, line) => {
-                let comment = line.strip_prefix(NOT_RUN);
-                let text = comment.and_then(|rest| rest.strip_suffix(" -->"));
-                reason = text.map(str::to_owned);
-            }
+            (None, line) => kind = Kind::of(line),
         }
     }
     found
+}
+
+fn write_script(path: &Path, line: &str) -> Result<()> {
+    fs::write(path, format!("#!/bin/sh\n{line}\n"))?;
+    Ok(fs::set_permissions(
+        path,
+        fs::Permissions::from_mode(0o755),
+    )?)
 }
 
 /// A machine with the programs, and the files of a user.
@@ -67,9 +106,10 @@ fn prepare(home: &Path) -> Result<()> {
     for name in ["ckpt", "ckpt-store"] {
         symlink(ckpt()?, bin.join(name))?;
     }
-    let producer = bin.join("some-producer");
-    fs::write(&producer, "#!/bin/sh\nexec tar c state\n")?;
-    fs::set_permissions(&producer, fs::Permissions::from_mode(0o755))?;
+    let wrapper = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/ckpt-job.sh");
+    symlink(wrapper, bin.join("ckpt-job.sh"))?;
+    write_script(&home.join("job"), "echo step 1 > state.img")?;
+    write_script(&bin.join("some-producer"), "exec tar c state")?;
     fs::write(home.join("image.bin"), image::memory(1 << 20, 1))?;
     for rank in 0..2 {
         fs::write(
@@ -102,6 +142,10 @@ fn run_block(page: &str, block: &Block) -> Result<()> {
     let path = std::env::var_os("PATH").context("PATH")?;
     let mut paths = vec![dir.join("bin")];
     paths.extend(std::env::split_paths(&path));
+    if block.kind == Kind::WithGrid {
+        let grid = dir.join("grid");
+        run(command(["grid", "up", "--hosts", "5", "--dir"])?.arg(&grid))?.expect(0)?;
+    }
     let mut shell = Command::new("bash");
     shell
         .args(["-e", "-u", "-o", "pipefail", "-c", &block.script])
@@ -123,6 +167,9 @@ fn run_block(page: &str, block: &Block) -> Result<()> {
     ] {
         shell.env_remove(name);
     }
+    if block.kind == Kind::WithGrid {
+        shell.env("CKPT_GRID", dir.join("grid/grid.toml"));
+    }
     let outcome = run(&mut shell)?;
     ensure!(
         outcome.code == Some(0),
@@ -133,26 +180,45 @@ fn run_block(page: &str, block: &Block) -> Result<()> {
     Ok(())
 }
 
+/// Whether a test beside this one takes the block from the page.
+fn is_run_by(file: &str, page: &str) -> Result<bool> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("it").join(file);
+    let source = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    Ok(source.contains(&format!("include_str!(\"../../{page}\")")))
+}
+
 fn run_page(name: &str) -> Result<()> {
     let (_, page, not_run) = PAGES
         .iter()
         .find(|(page, ..)| *page == name)
         .context("no such page")?;
-    let blocks = blocks(page);
-    let (out, run): (Vec<&Block>, Vec<&Block>) =
-        blocks.iter().partition(|block| block.reason.is_some());
-    for block in &out {
-        let reason = block.reason.as_deref().unwrap_or_default();
-        ensure!(reason.len() > 10, "{name}, line {}: no reason", block.line);
+    let (mut left_out, mut is_run) = (0, 0);
+    let mut story = None;
+    for block in blocks(page) {
+        is_run += 1;
+        match &block.kind {
+            Kind::Here | Kind::WithGrid => run_block(name, &block)?,
+            Kind::OnMachines => {
+                let story = match &mut story {
+                    Some(story) => story,
+                    None => story.insert(Story::begin(MACHINES, prepare)?),
+                };
+                if let Some(story) = story {
+                    let ran = story.run(&block.script);
+                    ran.with_context(|| format!("{name}, block at line {}", block.line))?;
+                }
+            }
+            Kind::By(file) => ensure!(is_run_by(file, name)?, "{file} does not read {name}"),
+            Kind::NotRun(reason) => {
+                ensure!(reason.len() > 10, "{name}, line {}: no reason", block.line);
+                (left_out, is_run) = (left_out + 1, is_run - 1);
+            }
+        }
     }
-    ensure!(!run.is_empty(), "{name}: nothing is run");
-    for block in run {
-        run_block(name, block)?;
-    }
+    ensure!(is_run > 0, "{name}: nothing is run");
     ensure!(
-        out.len() == *not_run,
-        "{name}: {} blocks are not run, not {not_run}",
-        out.len()
+        left_out == *not_run,
+        "{name}: {left_out} blocks are not run, not {not_run}"
     );
     Ok(())
 }
@@ -163,17 +229,22 @@ fn the_commands_of_the_readme_do_what_it_says() -> Result<()> {
 }
 
 #[test]
-fn the_commands_of_the_manual_that_need_one_machine_work() -> Result<()> {
+fn the_commands_of_the_manual_work_one_after_the_other() -> Result<()> {
     run_page("docs/operations.md")
 }
 
 #[test]
-fn blocks_are_found_with_their_reasons() {
-    let page = "# A\n\n```sh\none\n```\n\n<!-- not run: needs two machines -->\n\n```sh\ntwo\nthree\n```\n```toml\nx = 1\n```\n";
+fn blocks_are_found_with_what_is_special_about_them() {
+    let page = "# A\n\n```sh\none\n```\n\n<!-- not run: needs a crane -->\n\n```sh\ntwo\nthree\n```\n```toml\nx = 1\n```\n\n<!-- on several machines -->\n\n```sh\n# on m1\nfour\n```\n<!-- run by x.rs -->\n```sh\nfive\n```\n";
     let found = blocks(page);
     let scripts: Vec<&str> = found.iter().map(|block| &*block.script).collect();
-    assert_eq!(scripts, ["one\n", "two\nthree\n"]);
-    assert_eq!(found[0].reason, None);
-    assert_eq!(found[1].reason.as_deref(), Some("needs two machines"));
+    assert_eq!(
+        scripts,
+        ["one\n", "two\nthree\n", "# on m1\nfour\n", "five\n"]
+    );
+    let kinds: Vec<&Kind> = found.iter().map(|block| &block.kind).collect();
+    let reason = Kind::NotRun("needs a crane".into());
+    let by = Kind::By("x.rs".into());
+    assert_eq!(kinds, [&Kind::Here, &reason, &Kind::OnMachines, &by]);
     assert_eq!(found[1].line, 9);
 }

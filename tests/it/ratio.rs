@@ -15,25 +15,21 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
-use codec::compress::Method;
-use codec::index::StoredSegment;
+use codec::CheckpointId;
 use codec::keys::Keys;
-use codec::manifest::{Format, ImageKind, Manifest, NewManifest, Summary, Tail};
+use codec::manifest::Format;
 use codec::notice::{Intervals, Notice, Words};
-use codec::seal::{Cipher, DataKey, OwnerSecret};
-use codec::shard_file::{BlockEntry, ShardIdentity, TableBuilder};
-use codec::{CheckpointId, Redundancy, Version};
+use codec::seal::OwnerSecret;
 use protocol::authority_dir::{AuthorityDir, Certify};
 use protocol::grid::Grid as GridFile;
 use protocol::identity::{Identity, Role, Validity, certificate_from_pem, certificate_to_pem};
-use protocol::net::stream::{ExchangeError, read_frame, request, write_frame};
+use protocol::net::stream::{ExchangeError, request, write_frame};
 use protocol::net::{EndpointConfig, client, connect};
-use protocol::wire::message::{
-    Audit, AuditFault, Claim, PutEnd, PutShard, Request, Response, ShardName,
-};
+use protocol::wire::message::{Audit, AuditFault, PutShard, Request, Response, ShardName};
 use quinn::Connection;
 use rustix::process::{Pid, Signal, kill_process};
 use tests::program::wait_until;
+use tests::solo::{Solo, SoloPlan};
 use tests::{Grid, image};
 use tokio::task::JoinSet;
 
@@ -259,101 +255,20 @@ struct Member {
     base: u64,
 }
 
-/// A checkpoint of a few rows, of which one host has the one shard that suffices.
-struct Made {
-    claim: Claim,
-    redundancy: Redundancy,
-    end: PutEnd,
-    manifest: Vec<u8>,
-    rows: usize,
-    len: usize,
-}
-
-impl Made {
-    fn put(&self) -> PutShard {
-        PutShard {
-            claim: self.claim,
-            redundancy: self.redundancy,
-            shard: 0,
-            expected_bytes: (self.rows * self.len) as u64,
-        }
-    }
-
-    const fn shard(&self) -> ShardName {
-        ShardName {
-            checkpoint: self.claim.checkpoint,
-            shard: 0,
-        }
-    }
-}
-
 impl Member {
-    fn make(&self, number: u64, rows: usize, len: usize) -> Result<Made> {
-        let keys = Keys::from(self.owner.clone());
-        let redundancy = Redundancy::new(1, 1)?;
+    fn make(&self, number: u64, rows: usize, len: usize) -> Result<Solo> {
         let mut id = [3; 16];
         id[..8].copy_from_slice(&(self.base + number).to_le_bytes());
-        let checkpoint = CheckpointId(id);
-        let entry = BlockEntry::of(&vec![7; len]);
-        let roots = redundancy.shards().map(|shard| {
-            let mut table = TableBuilder::default();
-            for _ in 0..rows {
-                table.push(entry);
-            }
-            let identity = ShardIdentity {
-                checkpoint,
-                redundancy,
-                shard,
-            };
-            table.finish().1.root(&identity)
-        });
-        let roots: Vec<_> = roots.collect();
-        let root = *roots.first().context("no root")?;
-        let job = "busy".parse()?;
-        let claim = Claim {
-            job_tag: keys.job_tag(&job).context("no tag")?,
-            version: Version(self.base + number + 1),
-            checkpoint,
-        };
-        let new = NewManifest {
-            checkpoint,
-            version: claim.version,
+        let plan = SoloPlan {
+            job: "busy".parse()?,
+            version: self.base + number + 1,
             created: number,
-            previous: None,
-            redundancy,
-            cipher: Cipher::None,
-            rows: rows as u64,
-            block_bytes: (rows * len) as u64,
-            roots,
-        };
-        let segment = StoredSegment {
-            raw_len: 1,
-            stored_len: 1,
-            method: Method::Raw,
-        };
-        let summary = Summary {
-            job,
-            data_key: DataKey::new([0; 32]),
-            kind: ImageKind::Stream,
-            image_bytes: 1,
-            stream_bytes: 1,
-            stored_bytes: 1,
-            files: 1,
-            index: vec![segment],
-            tail: Tail::default(),
-        };
-        let manifest = Manifest::sign(&keys, Format::One, new, &summary)?;
-        Ok(Made {
-            claim,
-            redundancy,
-            end: PutEnd {
-                rows: rows as u64,
-                root,
-            },
-            manifest: manifest.bytes().to_vec(),
+            id,
+            format: Format::One,
             rows,
-            len,
-        })
+            block: vec![7; len],
+        };
+        Solo::sign(&Keys::from(self.owner.clone()), plan)
     }
 
     async fn ask(&self, asked: &Request) -> Result<Response, ExchangeError> {
@@ -362,22 +277,9 @@ impl Member {
             .map(|answer| answer.0)
     }
 
-    async fn store(&self, made: &Made) -> Result<(), ExchangeError> {
-        let put = Request::PutShard(made.put());
-        let (_, mut exchange) = request(&self.connection, &put, LIMIT).await?;
-        let block = vec![7; made.len];
-        for _ in 0..made.rows {
-            exchange
-                .send
-                .write_all(&(made.len as u32).to_le_bytes())
-                .await?;
-            exchange.send.write_all(&block).await?;
-        }
-        let end = [&[0; 4][..], &made.end.encode()].concat();
-        exchange.send.write_all(&end).await?;
-        let _: Response = read_frame(&mut exchange.recv, LIMIT).await?;
-        let manifest = made.manifest.clone();
-        self.ask(&Request::Commit { manifest }).await.map(drop)
+    async fn store(&self, made: &Solo) -> Result<(), ExchangeError> {
+        made.store(&self.connection, LIMIT).await?;
+        made.commit(&self.connection, LIMIT).await
     }
 
     async fn be(self, kind: &str) -> Result<()> {
@@ -408,7 +310,7 @@ impl Member {
                 let mut buffer = vec![0; 64 << 10];
                 while let Ok(Some(_)) = exchange.recv.read(&mut buffer).await {}
             }
-            let checkpoint = made.claim.checkpoint;
+            let checkpoint = made.shard().checkpoint;
             let _ = self.ask(&Request::Forget { checkpoint }).await;
         }
         Ok(())
@@ -497,7 +399,7 @@ impl Member {
         let made = self.make(0, 1, 1)?;
         self.store(&made).await?;
         let keys = Keys::from(self.owner.clone());
-        let job = (keys.owner(), made.claim.job_tag);
+        let job = (keys.owner(), made.put().claim.job_tag);
         let mut now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() as u64;
         loop {
             now += 1;

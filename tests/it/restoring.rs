@@ -579,3 +579,20 @@ fn an_interrupted_stream_is_not_followed_by_an_older_version() -> Result<()> {
     );
     Ok(())
 }
+
+#[test]
+fn a_dry_run_refuses_the_targets_that_the_restore_refuses() -> Result<()> {
+    let grid = Grid::up(5)?;
+    save_file(&grid, "42", b"image")?;
+    fs::write(grid.path("there"), b"old")?;
+    let restore = ["--json", "restore", "--job", "42", "-o"];
+    let with = |more: &[&str]| grid.run([&restore[..], more].concat());
+    let dry = with(&["there", "--dry-run"])?.expect(8)?.json()?;
+    let real = with(&["there"])?.expect(8)?.json()?;
+    assert_eq!(dry, real);
+    with(&["there", "--dry-run", "--force"])?.expect(0)?;
+    with(&["free", "--dry-run"])?.expect(0)?;
+    assert_eq!(fs::read(grid.path("there"))?, b"old");
+    assert!(!grid.path("free").exists());
+    Ok(())
+}

@@ -15,6 +15,9 @@ pub enum Fault {
     /// It did nothing for too long.
     #[error("no progress for {} s", .0 / 1000)]
     Stalled(u64),
+    /// Not even its network has answered for so long.
+    #[error("nothing heard for {} s: host or network down", .0 / 1000)]
+    Silent(u64),
     /// It said no.
     #[error("refused: {code}{}{detail}", if detail.is_empty() { "" } else { ": " })]
     Refused {
@@ -116,7 +119,11 @@ impl Fault {
     /// Whether the host answered, and what it has (or says) will not change by asking again.
     pub const fn is_final(&self) -> bool {
         match self {
-            Self::Gone(_) | Self::Slow { .. } | Self::Stalled(_) | Self::Starved => false,
+            Self::Gone(_)
+            | Self::Silent(_)
+            | Self::Slow { .. }
+            | Self::Stalled(_)
+            | Self::Starved => false,
             Self::Lied(_) => true,
             Self::Refused { retry_after_ms, .. } => *retry_after_ms == 0,
         }
@@ -188,7 +195,8 @@ mod tests {
     fn only_answers_are_final() {
         assert!(busy(0).is_final());
         assert!(Fault::Lied("root".into()).is_final());
-        for passing in [busy(1), Fault::Gone("reset".into()), Fault::Stalled(1)] {
+        let gone = Fault::Gone("reset".into());
+        for passing in [busy(1), gone, Fault::Stalled(1), Fault::Silent(1)] {
             assert!(!passing.is_final(), "{passing}");
         }
     }

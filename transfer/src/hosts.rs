@@ -25,6 +25,7 @@ use tokio::task::JoinSet;
 
 use crate::pace::Pace;
 use crate::roster::Elsewhere;
+use crate::watch::{self, SILENCE, Watches};
 use crate::{Fault, HostIndex};
 
 /// A caller that asks for a window of at most this many bytes wants to save memory, not time.
@@ -49,6 +50,9 @@ const LEAVING_MAX: Duration = Duration::from_millis(200);
 /// How long a way that loses datagrams is waited for: as long as hosts may ask again.
 const DRAIN_MAX: Duration = Duration::from_millis(200);
 
+/// How long a host that fell silent may take to be reached again: it has cost enough time already.
+pub const AGAIN: Duration = Duration::from_millis(1_200);
+
 /// The hosts of a grid.
 #[derive(Clone, Debug)]
 pub struct Hosts(Arc<Inner>);
@@ -71,6 +75,7 @@ struct Inner {
     paths: std::sync::Mutex<BTreeSet<Vec<Blinded>>>,
     /// Numbers of the lists of the grid that hosts have, as far as they said.
     lists: std::sync::Mutex<BTreeMap<HostIndex, u64>>,
+    watches: Watches,
 }
 
 /// The way to a host.
@@ -118,10 +123,37 @@ impl Hosts {
         identity: &Identity,
         window: u32,
     ) -> Result<Self, EndpointError> {
+        Self::made_of(grid, elsewhere, identity, window, false)
+    }
+
+    /// As [`Self::with_addresses`], for somebody who waits: what is under way with a host ends when
+    /// nothing was heard of the host for [`crate::SILENCE`]. This costs a few datagrams each second.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn attentive(
+        grid: &Grid,
+        elsewhere: Elsewhere,
+        identity: &Identity,
+        window: u32,
+    ) -> Result<Self, EndpointError> {
+        Self::made_of(grid, elsewhere, identity, window, true)
+    }
+
+    fn made_of(
+        grid: &Grid,
+        elsewhere: Elsewhere,
+        identity: &Identity,
+        window: u32,
+        is_attentive: bool,
+    ) -> Result<Self, EndpointError> {
         let mut config = EndpointConfig::new(identity.clone(), grid.authority.clone());
         config.receive_window = window;
         config.stream_window = window;
         config.send_window = window.into();
+        if is_attentive {
+            config.keep_alive = watch::ASKED_AFTER;
+        }
         if window <= SMALL_WINDOW_BYTES {
             config.mtu_max = MTU_SMALL;
         }
@@ -156,6 +188,7 @@ impl Hosts {
             receiving: Pace::default(),
             paths: std::sync::Mutex::default(),
             lists: std::sync::Mutex::default(),
+            watches: Watches::new(is_attentive),
         })))
     }
 
@@ -233,8 +266,11 @@ impl Hosts {
             Slot::Failed(at, fault) if *at >= asked => return Err(fault.clone()),
             _ => {}
         }
-        let connected = match inner.connect(entry).await {
-            Ok(connection) => inner.introduce(connection).await,
+        let connected = match self.connect(host, entry).await {
+            Ok(connection) => {
+                inner.watches.begin(host, &connection);
+                inner.introduce(connection).await
+            }
             Err(fault) => Err(fault),
         };
         *slot = match &connected {
@@ -242,6 +278,33 @@ impl Hosts {
             Err(fault) => Slot::Failed(Instant::now(), fault.clone()),
         };
         connected
+    }
+
+    /// Connects to a host, with less patience if it fell silent.
+    async fn connect(&self, host: HostIndex, entry: &GridHost) -> Result<Connection, Fault> {
+        let connecting = self.0.connect(entry);
+        if !self.is_silent(host) {
+            return connecting.await;
+        }
+        let waited_ms = u64::try_from(AGAIN.as_millis()).unwrap_or(u64::MAX);
+        let reached = tokio::time::timeout(AGAIN, connecting).await;
+        reached.unwrap_or_else(|_| Err(Fault::no_answer(waited_ms)))
+    }
+
+    /// Whether a host fell silent and was not reached since.
+    pub fn is_silent(&self, host: HostIndex) -> bool {
+        self.0.watches.is_silent(host)
+    }
+
+    /// What is wrong with a host of which an exchange failed with `fault`: that it fell silent, if it
+    /// did.
+    pub(crate) fn blamed(&self, host: HostIndex, fault: Fault) -> Fault {
+        match fault {
+            Fault::Gone(_) if self.is_silent(host) => {
+                Fault::Silent(u64::try_from(SILENCE.as_millis()).unwrap_or(u64::MAX))
+            }
+            other => other,
+        }
     }
 
     /// Whether there is a connection to a host. One that is just being made is none yet.
@@ -341,7 +404,7 @@ impl Hosts {
     ) -> Result<(Response, Exchange), Fault> {
         let connection = self.connection(host).await?;
         let answer = request(&connection, message, limit).await;
-        answer.map_err(|cause| why(&connection, cause))
+        answer.map_err(|cause| self.blamed(host, why(&connection, cause)))
     }
 
     /// Asks how a host is, and measures how long that takes.
@@ -358,7 +421,7 @@ impl Hosts {
                 Ok((status, asked.elapsed().min(connection.rtt())))
             }
             Ok(_) => Err(unexpected("status")),
-            Err(cause) => Err(why(&connection, cause)),
+            Err(cause) => Err(self.blamed(host, why(&connection, cause))),
         }
     }
 

@@ -15,9 +15,11 @@ pub mod put;
 pub mod rebuild;
 pub mod registry;
 pub mod roster;
+mod watch;
 
 pub use fault::Fault;
 pub use hosts::Hosts;
+pub use watch::SILENCE;
 
 /// Position of a host in the list of the grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

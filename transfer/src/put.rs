@@ -146,6 +146,18 @@ pub async fn put_shard(
     hosts: Hosts,
     host: HostIndex,
     put: Request,
+    commands: mpsc::UnboundedReceiver<PutCommand>,
+    meter: &Meter,
+    tell: impl FnMut(PutProgress),
+) -> Result<(), Fault> {
+    let put = put_all(&hosts, host, put, commands, meter, tell).await;
+    put.map_err(|fault| hosts.blamed(host, fault))
+}
+
+async fn put_all(
+    hosts: &Hosts,
+    host: HostIndex,
+    put: Request,
     mut commands: mpsc::UnboundedReceiver<PutCommand>,
     meter: &Meter,
     mut tell: impl FnMut(PutProgress),

@@ -77,6 +77,19 @@ impl Agent {
     }
 }
 
+/// What is said when nothing was found: where hosts are silent, they may hold it.
+pub fn unless_hidden(failure: Failure) -> Failure {
+    if failure.status != ExitStatus::NotFound || failure.hosts.is_empty() {
+        return failure;
+    }
+    Failure {
+        status: ExitStatus::TooFewHosts,
+        message: format!("{} found at the hosts that answer", failure.message),
+        next: Some("again when more hosts are up: ckpt hosts".into()),
+        ..failure
+    }
+}
+
 /// The fewest data shards that a checkpoint may have which no answering host shows: what the user says,
 /// else what `save` makes unless it is told otherwise. In a grid that is too small for that, any number.
 fn least_data(said: Option<u8>, hosts: usize) -> usize {

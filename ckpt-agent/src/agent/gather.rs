@@ -355,7 +355,9 @@ impl Agent {
     /// Notes a contact that failed, where that says something about the host.
     pub(super) fn saw_fault(&self, host: HostIndex, fault: &Fault) {
         match fault {
-            Fault::Gone(_) | Fault::Stalled(_) => self.saw(host, Contact::Silent),
+            Fault::Gone(_) | Fault::Silent(_) | Fault::Stalled(_) => {
+                self.saw(host, Contact::Silent)
+            }
             Fault::Lied(_) => self.saw(host, Contact::Lied),
             Fault::Refused { .. } | Fault::Slow { .. } | Fault::Starved => {}
         }
@@ -415,4 +417,30 @@ fn not_waited_for(begun: Instant, is_enough: bool) -> Fault {
     }
     let waited = u64::try_from(begun.elapsed().as_millis());
     Fault::no_answer(waited.unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::wire::Code;
+
+    use super::*;
+
+    #[test]
+    fn who_refuses_for_good_is_no_spare_and_who_was_slow_is() {
+        let refused = |retry_after_ms| Fault::Refused {
+            code: Code::Forbidden,
+            detail: String::new(),
+            retry_after_ms,
+        };
+        let gathered = Gathered {
+            silent: vec![
+                (HostIndex(1), refused(0)),
+                (HostIndex(2), Fault::Stalled(1_300)),
+                (HostIndex(3), refused(5_000)),
+            ],
+            ..Gathered::default()
+        };
+        let late: Vec<HostIndex> = gathered.late().collect();
+        assert_eq!(late, [HostIndex(2), HostIndex(3)]);
+    }
 }

@@ -31,9 +31,9 @@ use crate::core::{Fault, HostIndex};
 use crate::inventory::{KnownCheckpoint, OpenedCheckpoint};
 use crate::knowledge::{Contact, Observation};
 use crate::report::{
-    BadShard, ExitStatus, Failure, ForgetReport, Holder, HostReport, HostsReport, HostsSummary,
-    ListReport, ListedCheckpoint, Observer, Progress, ProgressEvent, ShowReport, ShownFile,
-    VerifiedCheckpoint, VerifyReport,
+    BadShard, ExitStatus, Failure, ForgetReport, Holder, HostNote, HostReport, HostsReport,
+    HostsSummary, ListReport, ListedCheckpoint, Observer, Progress, ProgressEvent, ShowReport,
+    ShownFile, VerifiedCheckpoint, VerifyReport,
 };
 use crate::transfer::get::BlockReader;
 
@@ -124,7 +124,8 @@ impl Agent {
             Which::Version(version) => one.known.version() == version,
         });
         let Some(OpenedCheckpoint { known, summary, .. }) = chosen else {
-            return Err(not_found(&doing, which, &Sought::default()));
+            let silent = self.silent_notes(&gathered);
+            return Err(not_found(&doing, which, &Sought::default(), silent));
         };
         let public = known.manifest.public();
         let reader = BlockReader::new(self.hosts.clone(), public.clone());
@@ -187,7 +188,8 @@ impl Agent {
         opened.retain(|one| version.is_none_or(|version| one.known.version() == version));
         if opened.is_empty() && (job.is_some() || version.is_some()) {
             let which = version.map_or(Which::Newest, Which::Version);
-            return Err(not_found(doing, which, &Sought::default()));
+            let silent = self.silent_notes(&gathered);
+            return Err(not_found(doing, which, &Sought::default(), silent));
         }
         let total = opened
             .iter()
@@ -265,7 +267,12 @@ impl Agent {
                 ForgetWhich::Version(version) => Which::Version(version),
                 _ => Which::Newest,
             };
-            return Err(not_found(&doing, wanted, sought));
+            return Err(not_found(
+                &doing,
+                wanted,
+                sought,
+                self.silent_notes(&gathered),
+            ));
         }
         let hosts: Vec<HostIndex> = gathered.hosts().collect();
         let gone: Vec<Stamp> = chosen.iter().map(|known| known.stamp()).collect();
@@ -425,12 +432,17 @@ fn refuse_base(
     Err(failure.next("ckpt save --full, then forget both"))
 }
 
-fn not_found(doing: &str, which: Which, sought: &Sought) -> Failure {
+/// There is none, as far as hosts say that answer; `silent` did not.
+fn not_found(doing: &str, which: Which, sought: &Sought, silent: Vec<HostNote>) -> Failure {
     let what = match which {
         Which::Newest => format!("no checkpoint{sought}"),
         Which::Version(version) => format!("no version {version}{sought}"),
     };
-    Failure::new(ExitStatus::NotFound, format!("{doing}: {what}")).next("ckpt list")
+    let failure = Failure::new(ExitStatus::NotFound, format!("{doing}: {what}"));
+    Failure {
+        hosts: silent,
+        ..failure.next("ckpt list")
+    }
 }
 
 fn listed(gathered: &Gathered, known: &KnownCheckpoint, summary: &Summary) -> ListedCheckpoint {
@@ -616,7 +628,9 @@ impl Verifier<'_> {
             }) => Some(AuditFault::Damaged),
             // It comes back, or its owner needs it now.
             Err(Fault::Refused { .. } | Fault::Slow { .. } | Fault::Starved) => return,
-            Err(Fault::Gone(_) | Fault::Stalled(_)) => Some(AuditFault::BrokenOff),
+            Err(Fault::Gone(_) | Fault::Silent(_) | Fault::Stalled(_)) => {
+                Some(AuditFault::BrokenOff)
+            }
         };
         let contact = match fault {
             None => Contact::Answered,

@@ -51,10 +51,11 @@ use crate::knowledge::{Notebook, Observation};
 use crate::report::{ExitStatus, Failure, Holder, HostNote};
 use crate::transfer::Hosts;
 
+pub use absent::unless_hidden;
 pub use advise::{AdviseRequest, YEAR_SECONDS, advise};
 pub use cat::{ByteRange, CatRequest};
 pub use census::grid_health;
-pub use doctor::{Reached, Unreached, Way};
+pub use doctor::{MTU_USUAL, Reached, Unreached, Way};
 pub use health::{HealthRequest, health_status};
 pub use jobkeys::Voided;
 pub use look::Depth;
@@ -269,7 +270,7 @@ impl Agent {
             hosts: roster.hosts,
             ..grid.clone()
         };
-        let hosts = Hosts::with_addresses(&grid, roster.elsewhere, identity, window);
+        let hosts = Hosts::attentive(&grid, roster.elsewhere, identity, window);
         let hosts = hosts.map_err(|cause| {
             Failure::new(ExitStatus::Failed, format!("network: {}", chain(&cause)))
         })?;

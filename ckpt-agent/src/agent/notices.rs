@@ -12,6 +12,7 @@ use codec::{CheckpointId, JobId, JobTag};
 use protocol::wire::{Code, WireVersion};
 use tokio::task::JoinSet;
 
+use super::absent::unless_hidden;
 use super::gather::{Gathered, Patience};
 use super::waiting::Wait;
 use super::{Agent, unix_millis, unix_seconds};
@@ -188,7 +189,10 @@ impl Agent {
         self.somebody(&gathered, &doing)?;
         if gathered.inventory.newest_first().is_empty() {
             let failure = Failure::new(ExitStatus::NotFound, format!("{doing}: no checkpoint"));
-            return Err(failure.next("ckpt list"));
+            return Err(unless_hidden(Failure {
+                hosts: self.silent_notes(&gathered),
+                ..failure.next("ckpt list")
+            }));
         }
         let lease = renewed(gathered.said.as_ref(), wish);
         let hosts: Vec<HostIndex> = gathered.hosts().collect();

@@ -249,7 +249,8 @@ impl Agent {
 
     async fn retract_claims(&self, gathered: &Gathered, checkpoint: CheckpointId) {
         let mut asking = JoinSet::new();
-        for host in gathered.hosts() {
+        // One that fell silent was asked to remove its shard, if it has one.
+        for host in gathered.hosts().filter(|host| !self.hosts.is_silent(*host)) {
             let hosts = self.hosts.clone();
             asking.spawn(async move { hosts.forget(host, checkpoint).await.is_ok() });
         }

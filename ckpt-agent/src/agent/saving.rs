@@ -30,14 +30,11 @@ use crate::pipeline::encode::{
 };
 use crate::report::{ExitStatus, Failure, HostNote, Observer, Progress, ProgressEvent, SaveReport};
 use crate::transfer::put::{Meter, OPEN_TIMEOUT, PutCommand, PutProgress, put_shard};
+use transfer::hosts::AGAIN;
 use transfer::rebuild::Rebuild;
 
 /// How long hosts are waited for when a failed save is being removed.
 pub(super) const RETRACT_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// How long a host that did not answer before the save may take to be reached. With what it was
-/// waited for before, a save that fails for it takes less than three seconds.
-const AGAIN: Duration = Duration::from_millis(1_200);
 
 /// How long rows wait for a host before it may be called slow, where no limit is the reason.
 const EVIDENCE: Duration = Duration::from_millis(500);
@@ -371,8 +368,9 @@ impl<'a> Shell<'a> {
                     let checkpoint = self.plan.checkpoint;
                     self.retracting.spawn(async move {
                         // What can't be removed now expires by itself. The first try may meet the
-                        // end of the connection.
-                        if hosts.forget(host, checkpoint).await.is_err() {
+                        // end of the connection; of one that fell silent nobody waits for more.
+                        let removed = hosts.forget(host, checkpoint).await;
+                        if removed.is_err() && !hosts.is_silent(host) {
                             let _ = hosts.forget(host, checkpoint).await;
                         }
                     });
@@ -740,6 +738,8 @@ fn rows_bytes(resources: &Resources, redundancy: Redundancy) -> u64 {
 fn limits(resources: &Resources, redundancy: Redundancy, rows_bytes: u64) -> SaveLimits {
     SaveLimits {
         open_ms: millis(OPEN_TIMEOUT),
+        // With what it was waited for before, a save that fails for a host that did not answer before takes
+        // less than three seconds.
         again_ms: millis(AGAIN),
         evidence_ms: millis(EVIDENCE) + resources.patience_ms(redundancy),
         stall_ms: millis(protocol::wire::limits::STALL_TIMEOUT) + resources.patience_ms(redundancy),

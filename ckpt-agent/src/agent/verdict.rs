@@ -15,7 +15,11 @@ use crate::report::VerifiedCheckpoint;
 /// Whether a host that failed so may still have the shard whole: it could not be looked at.
 pub(super) const fn may_come_back(fault: &Fault) -> bool {
     match fault {
-        Fault::Gone(_) | Fault::Stalled(_) | Fault::Slow { .. } | Fault::Starved => true,
+        Fault::Gone(_)
+        | Fault::Silent(_)
+        | Fault::Stalled(_)
+        | Fault::Slow { .. }
+        | Fault::Starved => true,
         Fault::Lied(_) => false,
         Fault::Refused { code, .. } => !matches!(
             code,

@@ -6,7 +6,7 @@ use codec::{JobId, Version};
 
 use super::cat::standard_output;
 use super::{Connected, Said, agent_for, done, heard, identity, verify_status, which};
-use crate::agent::{Agent, CatRequest, Depth, ForgetWhich, RestoreRequest, Which};
+use crate::agent::{Agent, CatRequest, Depth, ForgetWhich, RestoreRequest, Which, unless_hidden};
 use crate::cancel::Cancel;
 use crate::cli::args::{Command, ForgetChoice, Global};
 use crate::core::sought::Sought;
@@ -56,6 +56,17 @@ impl<'a> AnyKey<'a> {
 
     /// Carries a command out that looks at checkpoints or removes them.
     pub(super) async fn run(
+        &self,
+        command: Command,
+        observer: Arc<dyn Observer>,
+        cancel: Cancel,
+    ) -> Result<Said, Failure> {
+        // Only when no key of the owner has what was asked for.
+        let done = self.carry_out(command, observer, cancel).await;
+        done.map_err(unless_hidden)
+    }
+
+    async fn carry_out(
         &self,
         command: Command,
         observer: Arc<dyn Observer>,

@@ -466,7 +466,8 @@ pub struct Restore {
     /// directories that they were in.
     #[arg(long, value_name = "PATTERN", value_parser = OsStringValueParser::new().try_map(|text| Glob::new(text.as_bytes())))]
     pub path: Vec<Glob>,
-    /// Only say what would be fetched: version, bytes, hosts, expected time.
+    /// Only say what would be fetched: version, bytes, hosts, expected time. Ends as the restore would
+    /// begin: with an error where something is at the target, unless --force would replace it.
     #[arg(long)]
     pub dry_run: bool,
     /// Succeed, doing nothing, when the job has no checkpoint: no host that answers shows one, and

@@ -12,7 +12,7 @@ use rustix::process::{Resource, getrlimit};
 use super::args::Global;
 use super::render::{Report, bytes, json_of_self, one_line};
 use super::{Said, agent_for, grid_file, health, identity, list_files, load_grid};
-use crate::agent::{Reached, Way};
+use crate::agent::{MTU_USUAL, Reached, Way};
 use crate::core::health::{ahead, middle_offset, span};
 use crate::knowledge;
 use crate::report::{Check, DoctorReport, ExitStatus, Failure, Finding, Verdict};
@@ -22,9 +22,6 @@ const ENDS_SOON_S: u64 = 30 * 86_400;
 
 /// Clocks that differ by more than this are spoken of, seconds.
 const CLOCK_SLACK_S: u64 = 60;
-
-/// Less than this passes on every way on which QUIC works at all; a way on which no more passes is slow.
-const MTU_USUAL: u16 = 1_400;
 
 /// Free space below which a disk counts as full.
 const ROOM_LEAST: u64 = 64 << 20;

@@ -27,8 +27,8 @@ use serde::Serialize;
 use zeroize::Zeroizing;
 
 use super::args::Global;
-use super::chain;
 use super::render::{self, Report, json_of_self};
+use super::{chain, grid_file, load_grid};
 use crate::report::{ExitStatus, Failure};
 
 /// How long a key command may take: somebody may have to type a passphrase.
@@ -335,7 +335,9 @@ pub(super) fn user_name() -> String {
 
 /// Writes the key to a new file, or to standard output for `-`.
 pub(super) fn export(global: &Global, output: &Path) -> Result<KeyReport, Failure> {
-    let files = files(global, None)?;
+    // The key that all other commands use.
+    let grid = grid_file(global).map(|path| load_grid(&path)).transpose()?;
+    let files = files(global, grid.as_ref())?;
     let secret = read_key(&files.key).map_err(|cause| denied(chain(&cause)))?;
     let text = key_to_text(&secret);
     if output.as_os_str() == "-" {

@@ -44,7 +44,7 @@ impl Report for JobKeyReport {
         writeln!(
             out,
             "key for job {job} ({rights}) in {file}, good until {}",
-            self.until
+            super::render::time(self.until)
         )?;
         for note in &self.notes {
             writeln!(out, "note: {note}")?;

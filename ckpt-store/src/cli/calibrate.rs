@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use placement::state::Thresholds;
+use protocol::places::Place;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
+use super::joining;
 use crate::calibrate::experiment::{Experiment, Measured};
 use crate::calibrate::load::{self, Resource};
 use crate::monitor::preferences::{Calibration, calibration_path};
@@ -18,9 +20,9 @@ use crate::priority;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Calibrate {
-    /// Data directory.
+    /// Data directory [default: that of `ckpt-store join`].
     #[arg(long)]
-    data: PathBuf,
+    data: Option<PathBuf>,
     /// Seconds for each of 30 measurements of each resource, per round.
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
@@ -47,8 +49,8 @@ pub(super) struct Guest {
 /// Measures both resources and writes the thresholds to the data directory.
 pub(super) fn calibrate(args: &Calibrate) -> Result<ExitCode> {
     let lasting = Duration::try_from_secs_f64(args.seconds).context("--seconds")?;
-    fs::create_dir_all(&args.data)
-        .with_context(|| format!("data directory {}", args.data.display()))?;
+    let data = joining::data_dir(args.data.clone(), Place::Store)?;
+    fs::create_dir_all(&data).with_context(|| format!("data directory {}", data.display()))?;
     // Owner and guest have to want the same CPU.
     let mut cpu = CpuSet::new();
     cpu.set(0);
@@ -56,7 +58,7 @@ pub(super) fn calibrate(args: &Calibrate) -> Result<ExitCode> {
     let measure = |resource| -> Result<Measured> {
         let experiment = Experiment {
             resource,
-            dir: args.data.clone(),
+            dir: data.clone(),
             lasting,
             rounds: args.rounds,
         };
@@ -85,7 +87,7 @@ pub(super) fn calibrate(args: &Calibrate) -> Result<ExitCode> {
     let text = toml::to_string(&calibration)?;
     std::io::stdout().write_all(text.as_bytes())?;
     if !args.dry_run {
-        write(&calibration_path(&args.data), &text)?;
+        write(&calibration_path(&data), &text)?;
     }
     Ok(ExitCode::SUCCESS)
 }

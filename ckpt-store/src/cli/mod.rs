@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use command_line::{man, size, time};
 use machine::Machine;
@@ -95,31 +95,26 @@ enum Command {
     /// Say what is lent and to whom, what was moved, what the daemon does now and why not more (it need
     /// not run).
     Status {
-        /// Data directory.
-        #[arg(long)]
-        data: PathBuf,
+        #[command(flatten)]
+        store: StoreDir,
         /// One JSON object.
         #[arg(long)]
         json: bool,
     },
     /// Have the daemon stand back: no new shards, slow reads, no repair; as when its owner needs the
     /// machine.
-    #[command(
-        after_help = "Example:\n  ckpt-store pause --data /var/lib/ckpt 2h\n  ckpt-store resume --data /var/lib/ckpt"
-    )]
+    #[command(after_help = "Example:\n  ckpt-store pause 2h\n  ckpt-store resume")]
     Pause {
-        /// Data directory.
-        #[arg(long)]
-        data: PathBuf,
+        #[command(flatten)]
+        store: StoreDir,
         /// For how long, such as 2h [default: until `ckpt-store resume`].
         #[arg(value_parser = time::parse, value_name = "TIME")]
         time: Option<Duration>,
     },
     /// End a pause.
     Resume {
-        /// Data directory.
-        #[arg(long)]
-        data: PathBuf,
+        #[command(flatten)]
+        store: StoreDir,
     },
     /// Measure from which load on this machine's owner notices a guest, and write it down for the
     /// daemon (about three minutes; the machine should be idle otherwise).
@@ -129,17 +124,15 @@ enum Command {
     /// Tell the daemon that a process is a guest: its load, and that of all that it starts, is not
     /// the owner's.
     Guest {
-        /// Data directory.
-        #[arg(long)]
-        data: PathBuf,
+        #[command(flatten)]
+        store: StoreDir,
         /// Process id.
         pid: i32,
     },
     /// Hand all shards over to other hosts and end the daemon: before the machine leaves for good.
     Drain {
-        /// Data directory.
-        #[arg(long)]
-        data: PathBuf,
+        #[command(flatten)]
+        store: StoreDir,
         /// Time that it may take.
         #[arg(long, value_parser = time::parse, value_name = "TIME", default_value = "10min")]
         within: Duration,
@@ -158,13 +151,33 @@ enum Command {
     },
     /// Read every block of every shard and report what is damaged (the daemon need not run).
     Check {
-        /// Data directory.
-        #[arg(long)]
-        data: PathBuf,
+        #[command(flatten)]
+        store: StoreDir,
         /// One JSON object.
         #[arg(long)]
         json: bool,
     },
+}
+
+/// The data directory of a daemon.
+#[derive(Debug, clap::Args)]
+struct StoreDir {
+    /// Data directory [default: that of `ckpt-store join`].
+    #[arg(long)]
+    data: Option<PathBuf>,
+}
+
+impl StoreDir {
+    /// Does something with the directory, which has to be there.
+    fn with(self, act: impl FnOnce(&Path) -> Result<ExitCode>) -> Result<ExitCode> {
+        let data = joining::data_dir(self.data, Place::Store)?;
+        ensure!(
+            data.is_dir(),
+            "there is no data directory {}; where it is: --data DIR",
+            data.display()
+        );
+        act(&data)
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -295,13 +308,15 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Registry(args) => run_registry(args),
         Command::Calibrate(args) => calibrate::calibrate(&args),
         Command::CalibrateGuest(args) => calibrate::guest(&args),
-        Command::Guest { data, pid } => guests::register(&data, &Machine::here(), pid)
-            .with_context(|| format!("registering process {pid} as a guest"))
-            .map(|()| ExitCode::SUCCESS),
-        Command::Drain { data, within } => leaving::drain(&data, within),
-        Command::Pause { data, time } => owner::pause(&data, time),
-        Command::Resume { data } => owner::resume(&data),
-        Command::Status { data, json } => inspect::status(&data, json),
+        Command::Guest { store, pid } => store.with(|data| {
+            guests::register(data, &Machine::here(), pid)
+                .with_context(|| format!("registering process {pid} as a guest"))
+                .map(|()| ExitCode::SUCCESS)
+        }),
+        Command::Drain { store, within } => store.with(|data| leaving::drain(data, within)),
+        Command::Pause { store, time } => store.with(|data| owner::pause(data, time)),
+        Command::Resume { store } => store.with(owner::resume),
+        Command::Status { store, json } => store.with(|data| inspect::status(data, json)),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Args::command(), "ckpt-store", &mut script);
@@ -311,7 +326,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Man { dir } => man::write(Args::command(), &[pages::PREFERENCES], &dir)
             .with_context(|| format!("man pages in {}", dir.display()))
             .map(|()| ExitCode::SUCCESS),
-        Command::Check { data, json } => inspect::check(&data, json),
+        Command::Check { store, json } => store.with(|data| inspect::check(data, json)),
     };
     match done {
         Ok(code) => code,

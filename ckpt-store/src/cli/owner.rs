@@ -140,29 +140,33 @@ pub(super) fn print_standing(
     out: &mut impl Write,
 ) -> Result<()> {
     let current = standing.filter(|one| runs && now.saturating_sub(one.at) < STALE_S);
-    match current {
-        Some(one) => {
-            let program = one.program.as_ref();
-            let program =
-                program.map_or(String::new(), |name| format!(" ({})", name.escape_debug()));
-            let why = one.why.as_ref();
-            let why = why.map_or(String::new(), |why| format!(": {why}{program}"));
-            let until = one.until.map_or(String::new(), |until| {
-                format!(", until {}", time::local(until))
-            });
-            writeln!(
-                out,
-                "{} since {}{why}{until}",
-                one.stance,
-                time::local(one.since)
-            )?;
+    let paused = match pause {
+        Pause::Until(until) if until > now => Some(format!("paused until {}", time::local(until))),
+        Pause::Endless => Some("paused until `ckpt-store resume`".to_owned()),
+        Pause::No | Pause::Until(_) => None,
+    };
+    if let Some(one) = current {
+        let program = one.program.as_ref();
+        let program = program.map_or(String::new(), |name| format!(" ({})", name.escape_debug()));
+        let why = one.why.as_ref();
+        let why = why.map_or(String::new(), |why| format!(": {why}{program}"));
+        let until = one.until.map_or(String::new(), |until| {
+            format!(", until {}", time::local(until))
+        });
+        writeln!(
+            out,
+            "{} since {}{why}{until}",
+            one.stance,
+            time::local(one.since)
+        )?;
+    }
+    match (paused, current) {
+        // The daemon reads the pause every few seconds.
+        (Some(paused), Some(one)) if one.stance == "open" => {
+            writeln!(out, "{paused}: the daemon stands back within seconds")?;
         }
-        None => match pause {
-            Pause::No => {}
-            Pause::Until(until) if until <= now => {}
-            Pause::Until(until) => writeln!(out, "paused until {}", time::local(until))?,
-            Pause::Endless => writeln!(out, "paused until `ckpt-store resume`")?,
-        },
+        (Some(paused), None) => writeln!(out, "{paused}")?,
+        _ => {}
     }
     Ok(())
 }

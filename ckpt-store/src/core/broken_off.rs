@@ -1,7 +1,7 @@
 //! Handshakes that came to nothing. QUIC keeps such a connection for a while (RFC 9000, section 10.2), and
 //! its memory with it; so who has broken off many lately is not answered for a moment.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 
 /// How long such a connection is kept, milliseconds: three times what a datagram may take, with slack.
@@ -13,32 +13,44 @@ const OF_ONE_MAX: usize = 64;
 /// How many are kept of all networks together.
 const ALL_MAX: usize = 512;
 
-/// When handshakes of each network broke off, in milliseconds of a clock that never goes back.
+/// Handshakes that broke off lately. A question costs the same however many there are.
 #[derive(Debug, Default)]
 pub struct BrokenOff {
-    of: BTreeMap<IpAddr, Vec<u64>>,
+    /// When each broke off, in milliseconds of a clock that never goes back, and its network.
+    order: VecDeque<(u64, IpAddr)>,
+    /// How many of them are of each network; none is 0.
+    of: BTreeMap<IpAddr, usize>,
 }
 
 impl BrokenOff {
     /// One of this network did.
     pub fn add(&mut self, network: IpAddr, now_ms: u64) {
         self.forget(now_ms);
-        self.of.entry(network).or_default().push(now_ms);
+        self.order.push_back((now_ms, network));
+        *self.of.entry(network).or_default() += 1;
     }
 
     /// Whether another handshake of this network may begin.
     pub fn may_begin(&mut self, network: IpAddr, now_ms: u64) -> bool {
         self.forget(now_ms);
-        let all: usize = self.of.values().map(Vec::len).sum();
-        let of_this = self.of.get(&network).map_or(0, Vec::len);
-        of_this < OF_ONE_MAX && (all < ALL_MAX || of_this == 0)
+        let of_this = self.of.get(&network).copied().unwrap_or(0);
+        of_this < OF_ONE_MAX && (self.order.len() < ALL_MAX || of_this == 0)
     }
 
+    /// Each is let go once.
     fn forget(&mut self, now_ms: u64) {
-        self.of.retain(|_, times| {
-            times.retain(|at| at.saturating_add(KEPT_MS) > now_ms);
-            !times.is_empty()
-        });
+        while let Some((at, network)) = self.order.front().copied() {
+            if at.saturating_add(KEPT_MS) > now_ms {
+                return;
+            }
+            self.order.pop_front();
+            if let Some(count) = self.of.get_mut(&network) {
+                *count = count.saturating_sub(1);
+                if *count == 0 {
+                    self.of.remove(&network);
+                }
+            }
+        }
     }
 }
 
@@ -68,5 +80,18 @@ mod tests {
         }
         assert!(!broken.may_begin([10, 0, 1, 7].into(), 5));
         assert!(broken.may_begin([10, 0, 2, 7].into(), 5));
+    }
+
+    #[test]
+    fn what_is_over_is_neither_counted_nor_kept() {
+        let mut broken = BrokenOff::default();
+        for now in 0..10 {
+            broken.add([10, 0, 0, 1].into(), now * KEPT_MS / 4);
+            broken.add([10, 0, 1, now as u8].into(), now * KEPT_MS / 4);
+        }
+        assert_eq!(broken.order.len(), 8, "those of the last four quarters");
+        assert_eq!(broken.of.values().sum::<usize>(), broken.order.len());
+        assert!(broken.may_begin([10, 0, 0, 1].into(), 10 * KEPT_MS));
+        assert!(broken.order.is_empty() && broken.of.is_empty());
     }
 }

@@ -124,7 +124,7 @@ impl Repairer {
                     }
                 }
                 Err(fault) => {
-                    if matches!(fault, Fault::Gone(_) | Fault::Stalled(_)) {
+                    if matches!(fault, Fault::Gone(_) | Fault::Silent(_) | Fault::Stalled(_)) {
                         around.set_silent(id);
                     }
                     let host = around.name(&id);

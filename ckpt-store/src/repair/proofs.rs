@@ -215,9 +215,11 @@ fn outcome_of(fault: &Fault) -> Outcome {
             | Code::BadRequest => Outcome::Failed,
             _ => Outcome::Unknown,
         },
-        Fault::Gone(_) | Fault::Stalled(_) | Fault::Slow { .. } | Fault::Starved => {
-            Outcome::Unknown
-        }
+        Fault::Gone(_)
+        | Fault::Silent(_)
+        | Fault::Stalled(_)
+        | Fault::Slow { .. }
+        | Fault::Starved => Outcome::Unknown,
     }
 }
 

@@ -55,7 +55,7 @@ pub enum AuthorityDirError {
     #[error("{0} has an authority already")]
     Exists(PathBuf),
     /// There is none.
-    #[error("{0} has no authority: authority.key is not there")]
+    #[error("{0} has no authority: authority.key and grid.toml are not there")]
     Missing(PathBuf),
     /// Another process changes it.
     #[error("{0} is being changed by another process")]
@@ -221,6 +221,9 @@ impl Roll {
     /// # Errors
     /// When it is none.
     pub fn load(dir: &Path) -> Result<Self, AuthorityDirError> {
+        if !grid_path(dir).exists() {
+            return Err(AuthorityDirError::Missing(dir.to_owned()));
+        }
         Ok(Self {
             grid: Grid::load(&grid_path(dir))?,
             issued: members::load(&dir.join("members.toml"))?,

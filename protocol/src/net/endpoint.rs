@@ -70,6 +70,8 @@ pub struct EndpointConfig {
     pub mtu_max: u16,
     /// How fast data are sent when the path is full.
     pub congestion: Congestion,
+    /// After how long without a word the other side is asked for a sign of life.
+    pub keep_alive: Duration,
 }
 
 /// Largest datagram that path MTU discovery tries.
@@ -83,9 +85,12 @@ pub const MTU_MAX: u16 = 6_500;
 /// receives into, which is for 2,048 of the largest datagrams, takes 3 MiB and not 13.
 pub const MTU_SMALL: u16 = 1_452;
 
-/// A connection on which nothing is heard for this long is dead. Living peers send something four
-/// times as often.
+/// A connection on which nothing is heard for this long is dead. Living peers send something every
+/// [`KEEP_ALIVE`] at least.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// After how long without a word a peer is asked for a sign of life, unless somebody waits for it.
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
 /// Most datagrams that quinn hands over at once.
 const BATCH_DATAGRAMS_MAX: u32 = 10;
@@ -107,6 +112,7 @@ impl EndpointConfig {
             streams_max: 64,
             mtu_max: MTU_MAX,
             congestion: Congestion::Cubic,
+            keep_alive: KEEP_ALIVE,
         }
     }
 
@@ -121,7 +127,7 @@ impl EndpointConfig {
             .max_idle_timeout(Some(
                 VarInt::from_u32(IDLE_TIMEOUT.as_millis() as u32).into(),
             ))
-            .keep_alive_interval(Some(IDLE_TIMEOUT / 4))
+            .keep_alive_interval(Some(self.keep_alive))
             .initial_rtt(INITIAL_RTT)
             .datagram_receive_buffer_size(None);
         let mut discovery = MtuDiscoveryConfig::default();

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::{Report, Table, bytes, count, json_of_self, one_line, shortened, state, time};
 use crate::core::health::{
-    Attention, Basis, GridHealth, Health, HostHealth, HostState, HostsHealth, Known, span,
+    Basis, GridHealth, Health, HostHealth, HostState, HostsHealth, Known, span,
 };
 
 /// Submitters that are listed for people; `--json` has all.
@@ -15,7 +15,7 @@ const WHY_WIDTH: usize = 60;
 
 impl Report for Health {
     fn human(&self, out: &mut dyn Write) -> io::Result<()> {
-        write_attention(out, &self.attention)?;
+        write_attention(out, self)?;
         if !self.jobs.is_empty() {
             let mut table = Table::new(&[
                 "JOB",
@@ -74,8 +74,11 @@ fn basis<T: Copy>(known: Known<T>) -> &'static str {
     }
 }
 
-fn write_attention(out: &mut dyn Write, attention: &[Attention]) -> io::Result<()> {
-    if attention.is_empty() {
+fn write_attention(out: &mut dyn Write, health: &Health) -> io::Result<()> {
+    let attention = &health.attention;
+    if health.hosts.up.value == 0 {
+        writeln!(out, "NOBODY  no host answers: ckpt doctor")?;
+    } else if attention.is_empty() {
         return writeln!(out, "all is well");
     }
     for one in attention {

@@ -494,7 +494,11 @@ impl Report for GcReport {
             (false, false) => writeln!(out, "{} freed", bytes(total))?,
         }
         for note in &self.silent {
-            writeln!(out, "could not be told: {}", of_host(note))?;
+            let what = match self.dry_run {
+                true => "not asked",
+                false => "could not be told",
+            };
+            writeln!(out, "{what}: {}", of_host(note))?;
         }
         Ok(())
     }

@@ -1,6 +1,8 @@
 //! Chooses files of an image by patterns, and what of the image stream is needed for them.
 
 #[cfg(test)]
+pub(crate) mod samples;
+#[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};

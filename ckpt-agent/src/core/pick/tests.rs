@@ -1,34 +1,7 @@
-use codec::index::{Extent, Patch};
+use codec::index::Patch;
 
+use super::samples::{entry, regular, stored};
 use super::*;
-
-fn entry(path: &str, kind: FileKind) -> FileEntry {
-    FileEntry {
-        path: path.as_bytes().to_vec(),
-        mode: 0o700,
-        mtime_s: 0,
-        mtime_ns: 0,
-        kind,
-    }
-}
-
-fn regular(len: u64) -> FileKind {
-    FileKind::Regular {
-        size: len,
-        extents: vec![Extent { offset: 0, len }],
-    }
-}
-
-fn stored(len: u32) -> SegmentEntry {
-    SegmentEntry::Stored {
-        stored: StoredSegment {
-            raw_len: len,
-            stored_len: len,
-            method: Method::Raw,
-        },
-        hash: SegmentHash([0; 32]),
-    }
-}
 
 fn shared(offset: u64, len: u32) -> SegmentEntry {
     SegmentEntry::Shared {

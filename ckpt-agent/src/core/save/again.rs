@@ -98,7 +98,9 @@ impl SaveSession {
                 again.was_slow = true;
                 Some(again)
             }
-            Fault::Gone(_) | Fault::Stalled(_) => self.after_silence(again, fault, retries),
+            Fault::Gone(_) | Fault::Silent(_) | Fault::Stalled(_) => {
+                self.after_silence(again, fault, retries)
+            }
             Fault::Refused { code, .. } => self.after_refusal(again, fault, *code, retries),
         }
     }
@@ -114,6 +116,11 @@ impl SaveSession {
         // One that did nothing for long has cost enough time already.
         if matches!(fault, Fault::Gone(_)) && retries < LOST_RETRIES_MAX {
             again.not_before = self.now.plus(rest);
+            return Some(again);
+        }
+        // It was asked for signs of life for long enough: once more without a rest, and no more.
+        if matches!(fault, Fault::Silent(_)) && retries < LOST_RETRIES_MAX {
+            again.retries = LOST_RETRIES_MAX;
             return Some(again);
         }
         again.not_before = self.rested(rest, again);

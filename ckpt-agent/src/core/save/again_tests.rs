@@ -61,6 +61,20 @@ fn silence_is_asked_once_more() {
 }
 
 #[test]
+fn a_host_that_falls_silent_is_asked_once_more_and_at_once() {
+    let mut rig = with_silent_hosts(0, 2, None);
+    let silent = Fault::Silent(3_000);
+    let asked = rig.at(3_000, SaveEvent::Failed(AttemptId(2), silent.clone()));
+    assert_eq!(opened(&asked), [(2, 2)], "{asked:?}");
+    rig.at(4_200, SaveEvent::Failed(AttemptId(5), silent));
+    let failure = SaveFailure::NotEnoughHosts {
+        placed: 4,
+        needed: 5,
+    };
+    assert_eq!(*rig.outcome(), SaveOutcome::Failed(failure));
+}
+
+#[test]
 fn a_silent_host_to_which_there_is_a_connection_may_take_its_time() {
     let mut rig = with_silent_hosts(1, 2, None);
     rig.at(250, SaveEvent::Reached(AttemptId(4)));

@@ -624,7 +624,11 @@ fn rest_before_commit(fault: &Fault, tries: u32) -> Option<u64> {
     match fault {
         Fault::Gone(_) => Some(again::REST_MS << tries.min(6)),
         // One that is silent has cost enough time already.
-        Fault::Slow { .. } | Fault::Stalled(_) | Fault::Lied(_) | Fault::Starved => None,
+        Fault::Silent(_)
+        | Fault::Slow { .. }
+        | Fault::Stalled(_)
+        | Fault::Lied(_)
+        | Fault::Starved => None,
         Fault::Refused { .. } => fault.retry_after_ms(),
     }
 }

@@ -4,38 +4,11 @@ use std::io::{self, Write};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::sync::{Arc, Mutex};
 
-use codec::index::{Extent, FileEntry, FileKind};
+use codec::index::{Extent, FileKind};
 
 use super::*;
+use crate::core::pick::samples::{entry, regular, stored};
 use crate::image::sink::OutputSink;
-
-fn entry(path: &str, kind: FileKind) -> FileEntry {
-    FileEntry {
-        path: path.as_bytes().to_vec(),
-        mode: 0o700,
-        mtime_s: 0,
-        mtime_ns: 0,
-        kind,
-    }
-}
-
-fn regular(len: u64) -> FileKind {
-    FileKind::Regular {
-        size: len,
-        extents: vec![Extent { offset: 0, len }],
-    }
-}
-
-fn stored(len: u32) -> SegmentEntry {
-    SegmentEntry::Stored {
-        stored: StoredSegment {
-            raw_len: len,
-            stored_len: len,
-            method: Method::Raw,
-        },
-        hash: SegmentHash([0; 32]),
-    }
-}
 
 /// A tree with two files of one segment each.
 fn tree() -> Saved {

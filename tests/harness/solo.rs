@@ -1,0 +1,160 @@
+//! Checkpoints of which one host has the one shard that suffices: the least that a member can write.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use codec::compress::Method;
+use codec::index::StoredSegment;
+use codec::keys::Keys;
+use codec::manifest::{Format, ImageKind, Manifest, NewManifest, Summary, Tail};
+use codec::seal::{Cipher, DataKey};
+use codec::shard_file::{BlockEntry, ShardIdentity, TableBuilder};
+use codec::{CheckpointId, JobId, Redundancy, ShardRoot, Version};
+use protocol::net::stream::{ExchangeError, read_frame, request};
+use protocol::wire::message::{Claim, PutEnd, PutShard, Request, Response, ShardName};
+use quinn::Connection;
+
+/// What to make.
+#[derive(Clone, Debug)]
+pub struct SoloPlan {
+    /// The job.
+    pub job: JobId,
+    /// Its version.
+    pub version: u64,
+    /// Unix seconds.
+    pub created: u64,
+    /// Id of the checkpoint.
+    pub id: [u8; 16],
+    /// Of the manifest.
+    pub format: Format,
+    /// How often the block is repeated.
+    pub rows: usize,
+    /// The one block.
+    pub block: Vec<u8>,
+}
+
+/// A checkpoint of the same block in each row, of which one host has the one shard that suffices.
+#[derive(Clone, Debug)]
+pub struct Solo {
+    claim: Claim,
+    redundancy: Redundancy,
+    end: PutEnd,
+    manifest: Vec<u8>,
+    block: Vec<u8>,
+}
+
+impl Solo {
+    /// Signs it.
+    ///
+    /// # Errors
+    /// When the keys are not for the job.
+    pub fn sign(keys: &Keys, plan: SoloPlan) -> Result<Self> {
+        let redundancy = Redundancy::new(1, 1)?;
+        let checkpoint = CheckpointId(plan.id);
+        let claim = Claim {
+            job_tag: keys.job_tag(&plan.job).context("no tag")?,
+            version: Version(plan.version),
+            checkpoint,
+        };
+        let entry = BlockEntry::of(&plan.block);
+        let roots = redundancy.shards().map(|shard| {
+            let mut table = TableBuilder::default();
+            for _ in 0..plan.rows {
+                table.push(entry);
+            }
+            let identity = ShardIdentity {
+                checkpoint,
+                redundancy,
+                shard,
+            };
+            table.finish().1.root(&identity)
+        });
+        let roots: Vec<ShardRoot> = roots.collect();
+        let end = PutEnd {
+            rows: plan.rows as u64,
+            root: *roots.first().context("no root")?,
+        };
+        let new = NewManifest {
+            checkpoint,
+            version: claim.version,
+            created: plan.created,
+            previous: None,
+            redundancy,
+            cipher: Cipher::None,
+            rows: end.rows,
+            block_bytes: (plan.rows * plan.block.len()) as u64,
+            roots,
+        };
+        let segment = StoredSegment {
+            raw_len: 1,
+            stored_len: 1,
+            method: Method::Raw,
+        };
+        let summary = Summary {
+            job: plan.job,
+            data_key: DataKey::new([0; 32]),
+            kind: ImageKind::Stream,
+            image_bytes: 1,
+            stream_bytes: 1,
+            stored_bytes: 1,
+            files: 1,
+            index: vec![segment],
+            tail: Tail::default(),
+        };
+        let manifest = Manifest::sign(keys, plan.format, new, &summary)?;
+        Ok(Self {
+            claim,
+            redundancy,
+            end,
+            manifest: manifest.bytes().to_vec(),
+            block: plan.block,
+        })
+    }
+
+    /// Its shard, as it is offered.
+    pub fn put(&self) -> PutShard {
+        PutShard {
+            claim: self.claim,
+            redundancy: self.redundancy,
+            shard: 0,
+            expected_bytes: self.end.rows * self.block.len() as u64,
+        }
+    }
+
+    /// Its shard, as it is asked for.
+    pub const fn shard(&self) -> ShardName {
+        ShardName {
+            checkpoint: self.claim.checkpoint,
+            shard: 0,
+        }
+    }
+
+    /// Has a host take the shard, within `limit` for each answer.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub async fn store(&self, host: &Connection, limit: Duration) -> Result<(), ExchangeError> {
+        let (_, mut exchange) = request(host, &Request::PutShard(self.put()), limit).await?;
+        let len = (self.block.len() as u32).to_le_bytes();
+        for _ in 0..self.end.rows {
+            exchange.send.write_all(&len).await?;
+            exchange.send.write_all(&self.block).await?;
+        }
+        let end = [&[0; 4][..], &self.end.encode()].concat();
+        exchange.send.write_all(&end).await?;
+        match read_frame(&mut exchange.recv, limit).await? {
+            Response::Refused(refusal) => Err(ExchangeError::Refused(refusal)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes it visible there.
+    ///
+    /// # Errors
+    /// When the host refuses.
+    pub async fn commit(&self, host: &Connection, limit: Duration) -> Result<(), ExchangeError> {
+        let manifest = self.manifest.clone();
+        let commit = Request::Commit { manifest };
+        request(host, &commit, limit).await.map(drop)
+    }
+}

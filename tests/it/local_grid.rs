@@ -1,0 +1,37 @@
+//! `ckpt grid up` on one machine: what it does when the machine is not as it left it.
+
+use std::fs;
+use std::net::{SocketAddr, UdpSocket};
+
+use anyhow::{Context, Result, ensure};
+use tests::{Grid, image};
+
+use crate::{restore_bytes, save_file};
+
+fn address_of(grid: &Grid, host: &str) -> Result<SocketAddr> {
+    let file = protocol::grid::Grid::load(&grid.file())?;
+    let entry = file.hosts.iter().find(|entry| entry.name == host);
+    Ok(entry.context("no such host")?.addr)
+}
+
+#[test]
+fn a_host_whose_port_somebody_else_has_gets_another_one() -> Result<()> {
+    let grid = Grid::up(5)?;
+    let bytes = image::memory(1 << 20, 1);
+    save_file(&grid, "42", &bytes)?;
+    let before = address_of(&grid, "h03")?;
+    grid.kill("h03")?;
+    let _taken = UdpSocket::bind(before).context("the port of a host that is down")?;
+    grid.restart()?;
+    let after = address_of(&grid, "h03")?;
+    ensure!(after.port() != before.port(), "{before} is taken");
+    ensure!(after.ip() == before.ip());
+    ensure!(grid.running()?.len() == 5);
+    // It is found there, and takes part as before.
+    save_file(&grid, "42", b"later")?;
+    ensure!(grid.holders("42")?.contains(&"h03".to_owned()));
+    ensure!(restore_bytes(&grid, "42")? == b"later");
+    let log = fs::read_to_string(grid.data_dir("h03").join("log"))?;
+    ensure!(log.contains("in use"), "it did not say why: {log}");
+    Ok(())
+}

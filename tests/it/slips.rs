@@ -1,0 +1,124 @@
+//! What a tired admin, submitter or owner types, and what the answer has to say.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use anyhow::{Result, ensure};
+use tests::program::{command, run};
+use tests::{Grid, Outcome, ckpt};
+
+use crate::save_file;
+
+fn text(outcome: &Outcome) -> String {
+    String::from_utf8_lossy(&outcome.stdout).into_owned()
+}
+
+#[test]
+fn what_a_silent_host_may_have_is_not_called_missing() -> Result<()> {
+    let grid = Grid::up(5)?;
+    save_file(&grid, "42", b"image")?;
+    let commands: [&[&str]; 5] = [
+        &["show", "--job", "none"],
+        &["list", "--job", "none"],
+        &["verify", "--job", "none"],
+        &["touch", "--job", "none"],
+        &["forget", "--job", "none", "--all"],
+    ];
+    let check = |status: i32| -> Result<()> {
+        for args in commands {
+            let failed = grid.run([&["--json"], args].concat())?.expect(status)?;
+            let names_host = failed.json()?["error"]["hosts"][0]["host"] == "h03";
+            ensure!(names_host == (status == 5), "{args:?}: {failed}");
+        }
+        Ok(())
+    };
+    check(4)?;
+    grid.kill("h03")?;
+    check(5)
+}
+
+#[test]
+fn the_end_of_a_job_key_is_a_date() -> Result<()> {
+    let grid = Grid::up(1)?;
+    let made = grid.run(["key", "for-job", "--job", "42", "-o", "job.key"])?;
+    let said = text(&made.expect(0)?);
+    ensure!(said.contains("good until 20"), "{said}");
+    Ok(())
+}
+
+#[test]
+fn a_directory_without_an_authority_is_called_that_by_all_commands() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let passphrase = dir.path().join("passphrase");
+    fs::write(&passphrase, "correct horse battery\n")?;
+    let commands: [&[&str]; 4] = [
+        &["grid", "show"],
+        &["grid", "renew"],
+        &["grid", "invite"],
+        &["grid", "backup", "copy.age"],
+    ];
+    for args in commands {
+        let mut asked = command(args)?;
+        asked
+            .env("CKPT_AUTHORITY", dir.path())
+            .env("CKPT_PASSPHRASE_FILE", &passphrase)
+            .current_dir(dir.path());
+        let failed = run(&mut asked)?.expect(2)?;
+        ensure!(failed.stderr.contains("has no authority"), "{failed}");
+        ensure!(failed.stderr.contains("try: ckpt grid init"), "{failed}");
+    }
+    Ok(())
+}
+
+/// `ckpt-store` on the one host of a grid.
+fn store(grid: &Grid, args: &[&str]) -> Result<Outcome> {
+    let mut store = Command::new(ckpt()?);
+    store
+        .arg0("ckpt-store")
+        .args(args)
+        .arg("--data")
+        .arg(grid.data_dir("h01"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    run(&mut store)
+}
+
+#[test]
+fn a_pause_is_seen_before_the_daemon_has_noticed_it() -> Result<()> {
+    let grid = Grid::up(1)?;
+    store(&grid, &["pause"])?.expect(0)?;
+    let said = text(&store(&grid, &["status"])?.expect(0)?);
+    ensure!(
+        said.contains("paused until `ckpt-store resume`") || said.contains("has paused it"),
+        "{said}"
+    );
+    // Again, for some time; then not any more, said twice.
+    store(&grid, &["pause", "2h"])?.expect(0)?;
+    let said = text(&store(&grid, &["status"])?.expect(0)?);
+    ensure!(said.contains("until 20"), "{said}");
+    store(&grid, &["resume"])?.expect(0)?;
+    let again = text(&store(&grid, &["resume"])?.expect(0)?);
+    ensure!(again.contains("was not paused"), "{again}");
+    Ok(())
+}
+
+#[test]
+fn the_key_that_is_exported_is_the_one_that_the_grid_file_names() -> Result<()> {
+    let grid = Grid::up(1)?;
+    grid.run(["key", "export", "-o", "copy"])?.expect(0)?;
+    let used = fs::read(grid.dir().join("grid/owner.key"))?;
+    ensure!(fs::read(grid.path("copy"))? == used, "another key");
+    Ok(())
+}
+
+#[test]
+fn where_no_host_answers_nothing_is_called_well() -> Result<()> {
+    let grid = Grid::up(1)?;
+    grid.kill("h01")?;
+    let said = text(&grid.run(["health"])?.expect(5)?);
+    ensure!(!said.contains("all is well"), "{said}");
+    ensure!(said.contains("no host answers"), "{said}");
+    Ok(())
+}

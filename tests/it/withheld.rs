@@ -1,0 +1,220 @@
+//! A daemon on a machine that has an owner: with hours of the day, and with processors that are taken. Its
+//! clock is set, so that nobody waits for the evening.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use tests::cluster::faketime;
+use tests::program::{run, wait_until};
+use tests::skip::not_checked;
+use tests::{Grid, Outcome, ckpt};
+
+const DAY: u64 = 86_400;
+const HOUR: u64 = 3_600;
+
+/// A daemon reads the machine every six seconds.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The one host of a grid, run as on a machine that has an owner, by a clock in UTC that can be set.
+struct Host {
+    grid: Grid,
+    library: &'static str,
+    daemon: Child,
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        // May have ended.
+        let _ = self.daemon.kill();
+        let _ = self.daemon.wait();
+    }
+}
+
+fn now() -> Result<u64> {
+    Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs())
+}
+
+impl Host {
+    /// `None` where clocks can't be set, which is said.
+    fn start(preferences: &str, ahead_s: u64) -> Result<Option<Self>> {
+        let Some(library) = faketime() else {
+            not_checked("a daemon by the clock", "no libfaketime")?;
+            return Ok(None);
+        };
+        let grid = Grid::up(1)?;
+        grid.kill("h01")?;
+        let data = grid.data_dir("h01");
+        fs::write(data.join("preferences.toml"), preferences)?;
+        fs::write(grid.path("clock"), format!("+{ahead_s}\n"))?;
+        let address = fs::read_to_string(data.join("address"))?;
+        let mut daemon = Command::new(ckpt()?);
+        daemon
+            .arg0("ckpt-store")
+            .args(["serve", "--normal-priority", "--listen", address.trim()])
+            .arg("--grid")
+            .arg(grid.file())
+            .arg("--data")
+            .arg(&data)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        by_clock(&mut daemon, library, grid.path("clock"));
+        let daemon = daemon.spawn()?;
+        Ok(Some(Self {
+            grid,
+            library,
+            daemon,
+        }))
+    }
+
+    fn set_clock(&self, ahead_s: u64) -> Result<()> {
+        Ok(fs::write(self.grid.path("clock"), format!("+{ahead_s}\n"))?)
+    }
+
+    /// What `ckpt-store status` says on the machine.
+    fn status(&self, args: &[&str]) -> Result<Outcome> {
+        let mut status = Command::new(ckpt()?);
+        status
+            .arg0("ckpt-store")
+            .arg("status")
+            .args(args)
+            .arg("--data")
+            .arg(self.grid.data_dir("h01"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        by_clock(&mut status, self.library, self.grid.path("clock"));
+        run(&mut status)?.expect(0)
+    }
+
+    /// What `ckpt hosts` says of it; nothing while it does not answer.
+    fn seen(&self) -> Result<Value> {
+        let hosts = self.grid.run(["--json", "hosts"])?.json()?;
+        Ok(hosts["hosts"][0].clone())
+    }
+}
+
+fn by_clock(command: &mut Command, library: &str, clock: PathBuf) {
+    command
+        .env("TZ", "UTC")
+        .env("LD_PRELOAD", library)
+        .env("FAKETIME_TIMESTAMP_FILE", clock)
+        .env("FAKETIME_CACHE_DURATION", "1")
+        .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+}
+
+fn text(outcome: &Outcome) -> String {
+    String::from_utf8_lossy(&outcome.stdout).into_owned()
+}
+
+#[test]
+fn a_host_outside_its_owners_hours_says_until_when() -> Result<()> {
+    // Noon, today or tomorrow: a certificate that was made today is good then.
+    let (real, noon) = (now()?, 12 * HOUR);
+    let ahead = (DAY + noon - real % DAY) % DAY;
+    let Some(host) = Host::start("start_hour = 18\nend_hour = 8\n", ahead)? else {
+        return Ok(());
+    };
+    let evening = real + ahead + 6 * HOUR;
+    wait_until("it stands back", LIMIT, || {
+        Ok(host.seen()?["refuses_for_s"].as_u64() > Some(0))
+    })?;
+    let seen = host.seen()?;
+    let seconds = seen["refuses_for_s"].as_u64().context("seconds")?;
+    ensure!((5 * HOUR..=6 * HOUR).contains(&seconds), "{seen}");
+    ensure!(
+        seen["why"]
+            .as_str()
+            .is_some_and(|why| why.contains("at this hour"))
+    );
+    let shown = text(&host.grid.run(["hosts"])?);
+    ensure!(shown.contains("takes no new shards for"), "{shown}");
+
+    let json = host.status(&["--json"])?.json()?;
+    let until = json["standing"]["until"].as_u64().context("until")?;
+    ensure!(
+        until.abs_diff(evening) <= 60,
+        "{until}, not {evening}: {json}"
+    );
+    let shown = text(&host.status(&[])?);
+    ensure!(shown.contains("18:00"), "{shown}");
+    // At six o'clock it takes shards.
+    host.set_clock(ahead + 6 * HOUR + 60)?;
+    wait_until("it takes shards", LIMIT, || {
+        Ok(host.seen()?["refuses_for_s"].as_u64() == Some(0))
+    })?;
+    ensure!(!text(&host.status(&[])?).contains("standing back"));
+    Ok(())
+}
+
+/// Keeps a processor busy as long as it lasts.
+struct Load(Arc<AtomicBool>);
+
+impl Load {
+    fn begin() -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&is_over);
+        std::thread::spawn(move || {
+            while !flag.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        });
+        Self(is_over)
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn advice_for_a_machine_whose_processors_are_taken_names_it_and_counts_that_not() -> Result<()> {
+    let thresholds = "[monitor]\ncpu_thresholds = [0.0001, 0.0002]\n";
+    let Some(host) = Host::start(thresholds, 0)? else {
+        return Ok(());
+    };
+    let _load = Load::begin();
+    // Between two readings more than a minute passes, so the load lasts and is no peak; and less than
+    // three, after which the machine would count as switched off meanwhile.
+    let mut ahead = 0;
+    wait_until("its processors count as taken", LIMIT, || {
+        ahead += 25;
+        host.set_clock(ahead)?;
+        std::thread::sleep(Duration::from_secs(2));
+        Ok(host.seen()?["refuses_for_s"].as_u64() > Some(0))
+    })?;
+    let advise = [
+        "advise",
+        "--job-length",
+        "12h",
+        "--cost",
+        "20s",
+        "--compute-host",
+        "h01",
+    ];
+    let advice = host
+        .grid
+        .run([&["--json"][..], &advise].concat())?
+        .expect(0)?;
+    let report = advice.json()?;
+    let notes = report["notes"].to_string();
+    ensure!(notes.contains("host h01 says"), "{report}");
+    ensure!(notes.contains("its processors are taken"), "{report}");
+    // As for a machine that is there, and not for one that ends the job within the next second.
+    let first = report["first_seconds"].as_f64();
+    ensure!(first.is_none_or(|first| first > 600.0), "{report}");
+    ensure!(report["survives_job"].as_f64() > Some(0.2), "{report}");
+    let said = text(&host.grid.run(advise)?.expect(0)?);
+    ensure!(said.contains("host h01 says"), "{said}");
+    ensure!(said.lines().all(|line| line.len() < 400), "{said}");
+    Ok(())
+}
