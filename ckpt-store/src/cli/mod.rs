@@ -1,6 +1,7 @@
 //! Command line of the daemon.
 
 mod calibrate;
+mod guest;
 mod inspect;
 mod joining;
 mod leaving;
@@ -20,7 +21,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use command_line::{man, size, time};
-use machine::Machine;
+use machine::local::{SOCKET_NAME, socket_in};
 use protocol::grid::Grid;
 use protocol::identity::{Identity, Role, is_label, keep_out_of_dumps, read_key, replace_public};
 use protocol::places::Place;
@@ -35,7 +36,6 @@ use crate::config::{DaemonConfig, GIVES_WAY_AFTER};
 use crate::core::ledger::Quota;
 use crate::core::repair::Patience;
 use crate::daemon::{Daemon, LIST_FILE};
-use crate::monitor::guests;
 use crate::priority;
 use crate::registry::{RegistryConfig, RegistryServer};
 use crate::repair::{Drained, RepairSettings};
@@ -122,15 +122,11 @@ enum Command {
     Calibrate(calibrate::Calibrate),
     #[command(hide = true)]
     CalibrateGuest(calibrate::Guest),
-    /// Tell the daemon that a process is a guest: its load, and that of all that it starts, is not
+    /// Run a command as a guest of this machine's daemon: its load, and that of all that it starts, is not
     /// the owner's.
-    Guest {
-        /// Data directory.
-        #[arg(long)]
-        data: PathBuf,
-        /// Process id.
-        pid: i32,
-    },
+    Guest(guest::Guest),
+    #[command(hide = true)]
+    GuestReporter(guest::Reporter),
     /// Hand all shards over to other hosts and end the daemon: before the machine leaves for good.
     Drain {
         /// Data directory.
@@ -208,6 +204,10 @@ struct Serve {
     /// Run at normal priority instead of nice 19 and idle I/O.
     #[arg(long)]
     normal_priority: bool,
+    /// Where guests of this machine make themselves known [default: guests.sock in $RUNTIME_DIRECTORY,
+    /// or in the data directory].
+    #[arg(long, value_name = "PATH")]
+    guest_socket: Option<PathBuf>,
     /// Rebuild no shards that others lost.
     #[arg(long)]
     no_repair: bool,
@@ -290,9 +290,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Registry(args) => run_registry(args),
         Command::Calibrate(args) => calibrate::calibrate(&args),
         Command::CalibrateGuest(args) => calibrate::guest(&args),
-        Command::Guest { data, pid } => guests::register(&data, &Machine::here(), pid)
-            .with_context(|| format!("registering process {pid} as a guest"))
-            .map(|()| ExitCode::SUCCESS),
+        Command::Guest(args) => guest::guest(&args),
+        Command::GuestReporter(args) => guest::reporter(args),
         Command::Drain { data, within } => leaving::drain(&data, within),
         Command::Pause { data, time } => owner::pause(&data, time),
         Command::Resume { data } => owner::resume(&data),
@@ -436,7 +435,11 @@ fn config(args: Serve, data_dir: PathBuf) -> Result<DaemonConfig> {
         proof_valid: args.scrub_pass,
         proof_bytes_per_day: args.check_budget,
     };
+    let guest_socket = args
+        .guest_socket
+        .or_else(|| runtime_socket(std::env::var_os("RUNTIME_DIRECTORY")));
     Ok(DaemonConfig {
+        guest_socket: Some(guest_socket.unwrap_or_else(|| socket_in(&data_dir))),
         repair,
         scrub: (!args.no_scrub).then_some(ScrubSettings {
             pass: args.scrub_pass,
@@ -459,6 +462,13 @@ fn config(args: Serve, data_dir: PathBuf) -> Result<DaemonConfig> {
         memory_bytes: args.memory,
         stand_back: !args.no_stand_back,
     })
+}
+
+/// The socket in the first of the directories that systemd has made for this service.
+fn runtime_socket(directories: Option<OsString>) -> Option<PathBuf> {
+    let directories = directories?;
+    let first = std::env::split_paths(&directories).next()?;
+    first.is_absolute().then(|| first.join(SOCKET_NAME))
 }
 
 fn load_identity(data: &Path) -> Result<Identity> {
