@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use machine::Machine;
+use machine::local::{How, Leaving};
 use protocol::net::endpoint::{self, EndpointConfig, EndpointError};
 use protocol::net::stream::STOPPING;
 use protocol::net::{Door, Members};
@@ -26,6 +27,7 @@ use crate::config::{
 use crate::core::ledger::Quota;
 use crate::disk::RealDisk;
 use crate::gossip;
+use crate::guest_socket::GuestSocket;
 use crate::monitor::preferences::DiskUse;
 use crate::monitor::{Monitor, MonitorError, SAMPLE_PERIOD};
 use crate::registry::announcer::{Announcer, Card};
@@ -298,6 +300,9 @@ impl Daemon {
             config.list_period,
         ));
         tasks.spawn(accept(reception, host));
+        if let Some(socket) = guest_socket(config) {
+            tasks.spawn(socket.serve(Arc::clone(&opened.monitor)));
+        }
         tasks.spawn(sweep(Arc::clone(&opened.store), clock));
         let (monitor, auditing) = (Arc::clone(&opened.monitor), Arc::clone(&opened.auditing));
         let checking = Arc::clone(&opened.checking);
@@ -340,6 +345,10 @@ impl Daemon {
     pub async fn drain(&self, limit: Duration) -> Drained {
         info!(limit_s = limit.as_secs(), "handing shards over");
         self.monitor.leave();
+        self.monitor.announce_end(Leaving {
+            how: How::Drain,
+            within_s: limit.as_secs(),
+        });
         self.leaver.drain(limit).await
     }
 
@@ -347,6 +356,10 @@ impl Daemon {
     /// acknowledged is on stable storage already.
     pub async fn stop(self) {
         info!("stopping");
+        self.monitor.announce_end(Leaving {
+            how: How::Stop,
+            within_s: STOP_GRACE.as_secs(),
+        });
         self.stop.send_replace(true);
         self.endpoint.set_server_config(None);
         if tokio::time::timeout(STOP_GRACE, self.rooms.empty())
@@ -374,6 +387,18 @@ fn log_start(config: &DaemonConfig, usage: &Usage, addr: SocketAddr) {
         free_bytes = usage.free_bytes, shards = usage.counts.shards,
         checkpoints = usage.counts.committed, "serving"
     );
+}
+
+/// The socket for guests. A machine without guests serves as well, so a failure is said and no more.
+fn guest_socket(config: &DaemonConfig) -> Option<GuestSocket> {
+    let path = config.guest_socket.as_ref()?;
+    match GuestSocket::bind(path) {
+        Ok(socket) => Some(socket),
+        Err(cause) => {
+            warn!(path = %path.display(), %cause, "guests are not heard: their load counts as the owner's");
+            None
+        }
+    }
 }
 
 /// Where registries say that the daemon listens.

@@ -5,7 +5,7 @@
 //! a host does for an owner so that nothing acknowledged is lost at any crash, [`serve`] speaks to
 //! clients, [`monitor`] watches the machine for its owner, [`calibrate`] measures from which load on
 //! that is needed, [`audit_file`] keeps what others found wrong here, [`checking`] what proofs cost,
-//! [`gossip`] asks others for a newer list of the grid, [`daemon`] runs it all.
+//! [`guest_socket`] is where guests make themselves known, [`gossip`] asks others for a newer list of the grid, [`daemon`] runs it all.
 
 pub mod accounts;
 pub mod audit_file;
@@ -17,6 +17,7 @@ pub mod core;
 pub mod daemon;
 pub mod disk;
 pub mod gossip;
+pub mod guest_socket;
 pub mod json_file;
 pub mod monitor;
 pub mod priority;

@@ -46,7 +46,7 @@ impl Accounts {
 
     /// Takes a look: of the processes that are there, `is_one` says which are guests by themselves. Their
     /// descendants are, and so is what was one before, whoever its parent is now. What is seen for the
-    /// first time counts from its beginning when it started after `earlier`, the ticks since the machine
+    /// first time counts from its beginning when it did not start before `earlier`, the ticks since the machine
     /// started at the look before, and from now on otherwise. Returns the guests.
     pub fn look<'a>(
         &mut self,
@@ -72,7 +72,7 @@ impl Accounts {
         let ended = self.ended(&now);
         for (id, seen) in &now {
             let before = self.seen.get(id).copied().or_else(|| {
-                let is_new = id.started > earlier;
+                let is_new = id.started >= earlier;
                 is_new.then_some(Seen {
                     parent: 0,
                     own_ticks: 0,

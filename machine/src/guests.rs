@@ -54,7 +54,7 @@ impl Guests {
     }
 
     /// The processes that were given by their ids.
-    pub(crate) fn processes(&self) -> impl Iterator<Item = ProcessId> {
+    pub fn processes(&self) -> impl Iterator<Item = ProcessId> {
         self.processes.keys().copied()
     }
 

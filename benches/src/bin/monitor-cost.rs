@@ -1,8 +1,8 @@
 //! What the monitor costs the machine that it watches.
 //!
 //! `monitor-cost [SAMPLES]` fills a history to its bound, starts a monitor on it, takes SAMPLES
-//! readings (2000 without argument) of this machine one after the other, without and with a registered
-//! guest (which makes it read every process), and prints CPU time per reading as a share of the six
+//! readings (2000 without argument) of this machine one after the other, without and with a guest (whose
+//! processes it reads), and prints CPU time per reading as a share of the six
 //! seconds between two readings, and the memory that the monitor added to the process.
 
 use std::env;
@@ -13,8 +13,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result};
 use ckpt_store::core::traffic::Days;
 use ckpt_store::monitor::history::{self, Run, States};
-use ckpt_store::monitor::{Monitor, SAMPLE_PERIOD, guests};
-use machine::Machine;
+use ckpt_store::monitor::{Monitor, SAMPLE_PERIOD};
+use machine::{Machine, ProcessId};
 use placement::state::AvailabilityState;
 
 /// Records of a history that has reached its bound of 4 MiB.
@@ -40,7 +40,8 @@ fn main() -> Result<()> {
     );
     let plain = cpu_per_sample(&monitor, samples, now)?;
     let pid = i32::try_from(std::process::id())?;
-    guests::register(dir.path(), &Machine::here(), pid)?;
+    let own = ProcessId::of(&Machine::here(), pid).context("/proc")?;
+    let _seat = monitor.admit(own)?;
     let with_guest = cpu_per_sample(&monitor, samples, now + u64::from(samples) * 6)?;
     let processes = fs::read_dir("/proc")?.flatten();
     let processes = processes

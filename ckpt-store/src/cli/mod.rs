@@ -1,6 +1,7 @@
 //! Command line of the daemon.
 
 mod calibrate;
+mod guest;
 mod inspect;
 mod joining;
 mod leaving;
@@ -21,7 +22,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use command_line::{man, size, time};
-use machine::Machine;
+use machine::local::{SOCKET_NAME, socket_in};
 use protocol::address::Address;
 use protocol::grid::Grid;
 use protocol::identity::{Identity, Role, is_label, keep_out_of_dumps, read_key, replace_public};
@@ -39,7 +40,6 @@ use crate::config::{DaemonConfig, GIVES_WAY_AFTER};
 use crate::core::ledger::Quota;
 use crate::core::repair::Patience;
 use crate::daemon::{Daemon, LIST_FILE, StartError};
-use crate::monitor::guests;
 use crate::priority;
 use crate::registry::{RegistryConfig, RegistryError, RegistryServer};
 use crate::repair::{Drained, RepairSettings};
@@ -121,14 +121,11 @@ enum Command {
     Calibrate(calibrate::Calibrate),
     #[command(hide = true)]
     CalibrateGuest(calibrate::Guest),
-    /// Tell the daemon that a process is a guest: its load, and that of all that it starts, is not
+    /// Run a command as a guest of this machine's daemon: its load, and that of all that it starts, is not
     /// the owner's.
-    Guest {
-        #[command(flatten)]
-        store: StoreDir,
-        /// Process id.
-        pid: i32,
-    },
+    Guest(guest::Guest),
+    #[command(hide = true)]
+    GuestReporter(guest::Reporter),
     /// Hand all shards over to other hosts and end the daemon: before the machine leaves for good.
     Drain {
         #[command(flatten)]
@@ -225,6 +222,10 @@ struct Serve {
     /// Run at normal priority instead of nice 19 and idle I/O.
     #[arg(long)]
     normal_priority: bool,
+    /// Where guests of this machine make themselves known [default: guests.sock in $RUNTIME_DIRECTORY,
+    /// or in the data directory].
+    #[arg(long, value_name = "PATH")]
+    guest_socket: Option<PathBuf>,
     /// Rebuild no shards that others lost.
     #[arg(long)]
     no_repair: bool,
@@ -308,11 +309,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Registry(args) => run_registry(args),
         Command::Calibrate(args) => calibrate::calibrate(&args),
         Command::CalibrateGuest(args) => calibrate::guest(&args),
-        Command::Guest { store, pid } => store.with(|data| {
-            guests::register(data, &Machine::here(), pid)
-                .with_context(|| format!("registering process {pid} as a guest"))
-                .map(|()| ExitCode::SUCCESS)
-        }),
+        Command::Guest(args) => guest::guest(&args),
+        Command::GuestReporter(args) => guest::reporter(args),
         Command::Drain { store, within } => store.with(|data| leaving::drain(data, within)),
         Command::Pause { store, time } => store.with(|data| owner::pause(data, time)),
         Command::Resume { store } => store.with(owner::resume),
@@ -502,7 +500,11 @@ fn config(args: Serve, data_dir: PathBuf) -> Result<DaemonConfig> {
         proof_valid: args.scrub_pass,
         proof_bytes_per_day: args.check_budget,
     };
+    let guest_socket = args
+        .guest_socket
+        .or_else(|| runtime_socket(std::env::var_os("RUNTIME_DIRECTORY")));
     Ok(DaemonConfig {
+        guest_socket: Some(guest_socket.unwrap_or_else(|| socket_in(&data_dir))),
         repair,
         scrub: (!args.no_scrub).then_some(ScrubSettings {
             pass: args.scrub_pass,
@@ -540,6 +542,13 @@ fn own_address(listen: &Address) -> Result<SocketAddr> {
         let found = found.join(", ");
         format!("listening on {listen}: {found} is no address of this machine: --listen 0.0.0.0:PORT listens on all")
     })
+}
+
+/// The socket in the first of the directories that systemd has made for this service.
+fn runtime_socket(directories: Option<OsString>) -> Option<PathBuf> {
+    let directories = directories?;
+    let first = std::env::split_paths(&directories).next()?;
+    first.is_absolute().then(|| first.join(SOCKET_NAME))
 }
 
 fn load_identity(data: &Path) -> Result<Identity> {

@@ -19,15 +19,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use placement::state::HostReading;
 use protocol::wire::Withheld;
 use protocol::wire::announcement::Announced;
+use tokio::sync::watch as watched;
 use tracing::{info, warn};
 
 use crate::core::traffic::Days;
 use crate::standing::Posture;
 
+use guests::{Conditions, Full, Register, Seat};
 use history::{HistoryError, HistoryFile, Run, States};
-use machine::{Counters, Machine, Sampler, power, programs};
+use machine::local::Leaving;
+use machine::{Counters, Guests, Machine, ProcessId, Sampler, power, programs};
 use pause::Pause;
 use preferences::{PreferencesError, Settings};
 use stance::{Circumstances, Reason, Said, Stance};
@@ -65,6 +69,8 @@ pub struct Monitor {
     data_dir: PathBuf,
     machine: Machine,
     sampler: Mutex<Sampler>,
+    guests: Register,
+    conditions: watched::Sender<Conditions>,
     stand_back: bool,
     leaving: AtomicBool,
     inner: Mutex<Inner>,
@@ -78,6 +84,8 @@ struct Inner {
     /// When the files of `settings` were changed last.
     changed: [Option<SystemTime>; 2],
     earlier: Option<Reading>,
+    /// What the last two readings said.
+    last: Option<HostReading>,
     stance: Stance,
     /// Since when, and when the last decision was made, Unix seconds.
     stands_since: u64,
@@ -127,6 +135,7 @@ impl Monitor {
             settings,
             changed: changed(data_dir),
             earlier: None,
+            last: None,
             stance: Stance::Open,
             stands_since: unix_seconds,
             decided: unix_seconds,
@@ -139,6 +148,8 @@ impl Monitor {
             data_dir: data_dir.to_owned(),
             sampler: Mutex::new(Sampler::new(machine.clone()).with_disk_of(data_dir)),
             machine,
+            guests: Register::default(),
+            conditions: watched::Sender::default(),
             stand_back,
             leaving: AtomicBool::new(false),
             inner: Mutex::new(inner),
@@ -172,7 +183,7 @@ impl Monitor {
         };
         let program = programs::running(&self.machine, &apps);
         // Not under the lock: transfers wait for it.
-        let guests = guests::registered(&self.data_dir, &self.machine, &commands);
+        let guests = self.guests(&commands);
         let read = lock(&self.sampler).read(&guests);
         let on_battery = power::on_battery(&self.machine);
         let mut inner = self.inner();
@@ -208,6 +219,45 @@ impl Monitor {
             let stance = stance::said(said).unwrap_or(Stance::Open);
             inner.take(stance, unix_seconds);
         }
+        let cpus = counters.cpus;
+        self.conditions.send_modify(|conditions| {
+            conditions.cpus = cpus;
+            conditions.reading.clone_from(&inner.last);
+            conditions.thresholds = inner.settings.cpu;
+            conditions.guest_memory_bytes = inner.settings.guest_memory_bytes;
+            conditions.withheld = inner.stance.reason();
+        });
+    }
+
+    /// The machine that it watches.
+    pub const fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// A process and all that it starts are guests until the seat is given up.
+    ///
+    /// # Errors
+    /// When there are too many.
+    pub fn admit(&self, process: ProcessId) -> Result<Seat, Full> {
+        let seat = self.guests.enter(process)?;
+        lock(&self.sampler).admit(process);
+        Ok(seat)
+    }
+
+    /// Who is a guest: those that have made themselves known, and all that run one of `commands`.
+    pub fn guests(&self, commands: &[String]) -> Guests {
+        self.guests.guests(commands)
+    }
+
+    /// What guests are told: anew after each reading.
+    pub fn conditions(&self) -> watched::Receiver<Conditions> {
+        self.conditions.subscribe()
+    }
+
+    /// Guests are told that the daemon is about to end.
+    pub fn announce_end(&self, leaving: Leaving) {
+        self.conditions
+            .send_modify(|conditions| conditions.leaving = Some(leaving));
     }
 
     /// What the host does for others, for its owner to see.
@@ -346,6 +396,7 @@ impl Inner {
             .counters
             .disk_since(before, interval, elapsed_ms, room_bytes);
         let writes = self.watch.observe(&host, &disk);
+        self.last = Some(host);
         self.write(writes)
     }
 

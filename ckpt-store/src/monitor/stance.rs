@@ -34,12 +34,21 @@ pub struct Reason {
 }
 
 impl Stance {
+    /// Why it does not do all that it is asked, and for how long; `None` when it does.
+    #[must_use]
+    pub const fn reason(self) -> Option<Reason> {
+        match self {
+            Self::Open => None,
+            Self::StandBack(reason) | Self::Closed(reason) => Some(reason),
+        }
+    }
+
     /// Why it does not do all that it is asked; `None` when it does.
     #[must_use]
     pub const fn what(self) -> Option<Withheld> {
-        match self {
-            Self::Open => None,
-            Self::StandBack(reason) | Self::Closed(reason) => Some(reason.what),
+        match self.reason() {
+            None => None,
+            Some(reason) => Some(reason.what),
         }
     }
 

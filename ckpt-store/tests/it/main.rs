@@ -6,6 +6,7 @@
 )]
 
 mod client;
+mod guests;
 mod hostile;
 mod lab;
 mod memory;

@@ -246,24 +246,6 @@ fn status_says_what_was_seen() {
 }
 
 #[test]
-fn a_guest_is_registered_by_its_process_id() {
-    let lab = Lab::new();
-    std::fs::create_dir_all(lab.data()).unwrap();
-    let register = |pid: &str| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ckpt-store"));
-        let command = command.args(["guest", "--data"]).arg(lab.data()).arg(pid);
-        command.output().unwrap()
-    };
-    let own = std::process::id().to_string();
-    assert!(register(&own).status.success());
-    assert!(lab.data().join("guests").join(&own).exists());
-    let refused = register("999999999");
-    assert!(!refused.status.success());
-    let text = String::from_utf8(refused.stderr).unwrap();
-    assert!(text.contains("999999999"), "{text}");
-}
-
-#[test]
 fn wrong_preferences_are_named_at_the_start() {
     let lab = Lab::new();
     prefer(&lab.data(), "disk_max_use_gb = 5\n");

@@ -5,6 +5,7 @@
 //! seeds in `fuzz/seeds`, by `cargo test -p fuzz-parsers`.
 
 mod image;
+mod local;
 mod messages;
 mod shard;
 mod state;
@@ -19,13 +20,15 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 24] = [
+pub const TARGETS: [Target; 26] = [
     target("certificate", messages::certificate),
+    target("daemon_line", local::daemon_line),
     target("decompress", image::decompress),
     target("footer", shard::footer),
     target("grant", image::grant),
     target("grid", messages::grid),
     target("grid_list", messages::grid_list),
+    target("guest_line", local::guest_line),
     target("header", shard::header),
     target("history", state::history),
     target("index", image::index),

@@ -159,11 +159,13 @@ macro_rules! smoke_tests {
 }
 smoke_tests!(
     certificate,
+    daemon_line,
     decompress,
     footer,
     grant,
     grid,
     grid_list,
+    guest_line,
     header,
     history,
     index,

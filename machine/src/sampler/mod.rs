@@ -127,6 +127,21 @@ impl Sampler {
         })
     }
 
+    /// A process becomes a guest now: what it has done up to here is still the owner's. Without this it
+    /// becomes one at the next reading.
+    pub fn admit(&mut self, process: ProcessId) {
+        let processes = Processes::below(&self.machine, [process]);
+        let family = self.families.entry(Root::Guest(process)).or_default();
+        if family.accounts.seen().next().is_none() {
+            let moved = |one: &Process| {
+                self.device?;
+                one.disk_bytes(&self.machine)
+            };
+            let is_one = |one: &Process| one.id == process;
+            family.accounts.look(&processes, u64::MAX, is_one, moved);
+        }
+    }
+
     /// Takes account of what this process and the guests have done, and returns the memory of guests.
     fn follow(&mut self, guests: &Guests) -> u64 {
         let own = self.own_process();

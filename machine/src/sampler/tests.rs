@@ -96,6 +96,22 @@ fn children_of_a_guest_that_have_ended_are_not_the_owner() {
 }
 
 #[test]
+fn a_guest_is_one_from_the_moment_at_which_it_is_let_in() {
+    let mut sampler = sampler();
+    sampler.read(&Guests::default()).unwrap();
+    let mut shell = Shell::start();
+    shell.run(BURN);
+    let before = Process::read(&Machine::here(), shell.id().pid).unwrap();
+    sampler.admit(shell.id());
+    shell.run(BURN);
+    let used = Process::read(&Machine::here(), shell.id().pid).unwrap();
+    let counted = sampler.read(&Guests::of([shell.id()])).unwrap().guest_ticks;
+    assert!(counted >= 2, "{counted}");
+    let most = used.own_ticks + used.waited_ticks - before.own_ticks - before.waited_ticks;
+    assert!(counted <= most, "{counted} {most}");
+}
+
+#[test]
 fn a_process_with_the_id_of_a_guest_that_has_ended_is_no_guest() {
     let mut shell = Shell::start();
     let mut sampler = sampler();

@@ -1,0 +1,262 @@
+//! The socket over which guests of this machine make themselves known: who connects is one, with all
+//! that it starts, for as long as the connection lasts. Anybody may connect, and nothing is decided by
+//! user; nobody can say anything for another process.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use machine::ProcessId;
+use machine::local::{FromDaemon, FromGuest, Lines, Message, MessageError, Shortened, Uses};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tracing::{debug, info, warn};
+
+use crate::monitor::Monitor;
+use crate::monitor::guests::{Conditions, Seat, Viewpoint};
+
+/// Anybody on the machine may be a guest.
+const SOCKET_MODE: u32 = 0o666;
+
+/// Messages that a guest may send in [`ALLOWANCE_PERIOD`].
+const ALLOWANCE: u32 = 40;
+const ALLOWANCE_PERIOD: Duration = Duration::from_secs(10);
+
+/// How long the socket rests after a failure, such as too many open files.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Bytes that are read at once.
+const READ_BYTES: usize = 1024;
+
+/// A socket that listens; its file goes with it.
+#[derive(Debug)]
+pub struct GuestSocket {
+    listener: UnixListener,
+    path: PathBuf,
+    /// Device and inode of the file.
+    file: (u64, u64),
+}
+
+impl GuestSocket {
+    /// Listens at `path`. A file that a daemon which was killed has left there is replaced.
+    ///
+    /// # Errors
+    /// When another daemon listens there, or the file can't be made.
+    pub fn bind(path: &Path) -> io::Result<Self> {
+        let short = Shortened::of(path)?;
+        if let Ok(found) = fs::symlink_metadata(short.path()) {
+            let taken = |why| Err(io::Error::new(io::ErrorKind::AddrInUse, why));
+            if !found.file_type().is_socket() {
+                return taken("there is a file of this name that is no socket");
+            }
+            if std::os::unix::net::UnixStream::connect(short.path()).is_ok() {
+                return taken("another daemon listens there");
+            }
+            fs::remove_file(short.path())?;
+        }
+        let listener = UnixListener::bind(short.path())?;
+        fs::set_permissions(short.path(), fs::Permissions::from_mode(SOCKET_MODE))?;
+        let file = fs::symlink_metadata(short.path())?;
+        Ok(Self {
+            listener,
+            path: path.to_owned(),
+            file: (file.dev(), file.ino()),
+        })
+    }
+
+    /// Lets guests in for as long as it is polled.
+    pub async fn serve(self, monitor: Arc<Monitor>) {
+        info!(path = %self.path.display(), "guests are heard");
+        let mut guests = JoinSet::new();
+        loop {
+            tokio::select! {
+                accepted = self.listener.accept() => match accepted {
+                    Ok((stream, _)) => {
+                        let monitor = Arc::clone(&monitor);
+                        guests.spawn(async move { receive(stream, &monitor).await });
+                    }
+                    Err(cause) => {
+                        debug!(%cause, "a guest was not let in");
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                },
+                Some(_) = guests.join_next() => {}
+            }
+        }
+    }
+}
+
+impl Drop for GuestSocket {
+    fn drop(&mut self) {
+        let is_ours = Shortened::of(&self.path).and_then(|short| {
+            let file = fs::symlink_metadata(short.path())?;
+            Ok(((file.dev(), file.ino()) == self.file).then_some(short))
+        });
+        if let Ok(Some(short)) = is_ours {
+            // The next daemon replaces it if it stays.
+            let _ = fs::remove_file(short.path());
+        }
+    }
+}
+
+/// Finds out who connected, and talks for as long as the connection lasts.
+async fn receive(stream: UnixStream, monitor: &Arc<Monitor>) {
+    let pid = stream.peer_cred().ok().and_then(|peer| peer.pid());
+    let process = pid.and_then(|pid| ProcessId::of(monitor.machine(), pid));
+    let Some(process) = process else {
+        refuse(
+            &stream,
+            "the daemon can't see the process that has connected",
+        );
+        return;
+    };
+    let monitor = Arc::clone(monitor);
+    let conditions = monitor.conditions();
+    // Reads the process and its descendants.
+    let admitted = tokio::task::spawn_blocking(move || monitor.admit(process)).await;
+    let seat = match admitted {
+        Ok(Ok(seat)) => seat,
+        Ok(Err(full)) => {
+            refuse(&stream, &full.to_string());
+            return;
+        }
+        Err(cause) => {
+            warn!(%cause, "a thread ended");
+            return;
+        }
+    };
+    debug!(?process, "a guest has come");
+    let ended = Conversation::new(&stream, &seat).run(conditions).await;
+    match ended {
+        Ok(()) => debug!(?process, "a guest has gone"),
+        Err(cause) => {
+            refuse(&stream, &cause.to_string());
+            info!(pid = process.pid, %cause, "a guest was sent away");
+        }
+    }
+}
+
+/// Says why, if there is room for it, and closes.
+fn refuse(stream: &UnixStream, why: &str) {
+    if let Ok(line) = FromDaemon::Refused(why.to_owned()).line() {
+        let _ = stream.try_write(&line);
+    }
+}
+
+/// Why a guest is sent away.
+#[derive(Debug, thiserror::Error)]
+enum Misconduct {
+    #[error(transparent)]
+    Message(#[from] MessageError),
+    #[error("more than {ALLOWANCE} messages in {} seconds", ALLOWANCE_PERIOD.as_secs())]
+    Chatter,
+}
+
+/// What is said over one connection.
+struct Conversation<'a> {
+    stream: &'a UnixStream,
+    seat: &'a Seat,
+    lines: Lines,
+    uses: Uses,
+    viewpoint: Viewpoint,
+    /// What of a report is not written yet; then the newest one follows.
+    unsent: Vec<u8>,
+    next: Option<FromDaemon>,
+    heard: u32,
+    heard_since: Instant,
+}
+
+impl<'a> Conversation<'a> {
+    fn new(stream: &'a UnixStream, seat: &'a Seat) -> Self {
+        Self {
+            stream,
+            seat,
+            lines: Lines::default(),
+            uses: Uses::default(),
+            viewpoint: Viewpoint::default(),
+            unsent: Vec::new(),
+            next: None,
+            heard: 0,
+            heard_since: Instant::now(),
+        }
+    }
+
+    /// Talks until the guest has gone; fails when it has to be sent away.
+    async fn run(mut self, mut conditions: watch::Receiver<Conditions>) -> Result<(), Misconduct> {
+        conditions.mark_changed();
+        loop {
+            let has_more = !self.unsent.is_empty() || self.next.is_some();
+            tokio::select! {
+                changed = conditions.changed() => {
+                    if changed.is_err() {
+                        return Ok(());
+                    }
+                    let seen = conditions.borrow_and_update();
+                    let report = self.viewpoint.report(&seen, &self.uses);
+                    self.next = report.map(FromDaemon::Report);
+                }
+                readable = self.stream.readable() => {
+                    if readable.is_err() || !self.hear()? {
+                        return Ok(());
+                    }
+                }
+                writable = self.stream.writable(), if has_more => {
+                    if writable.is_err() || !self.say()? {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Hears what has arrived; false when the guest has gone.
+    fn hear(&mut self) -> Result<bool, Misconduct> {
+        let mut bytes = [0; READ_BYTES];
+        let read = match self.stream.try_read(&mut bytes) {
+            Ok(0) => return Ok(false),
+            Ok(read) => read,
+            Err(cause) if cause.kind() == io::ErrorKind::WouldBlock => return Ok(true),
+            Err(_) => return Ok(false),
+        };
+        for line in self.lines.take(bytes.get(..read).unwrap_or_default())? {
+            self.count()?;
+            let FromGuest::Uses(uses) = FromGuest::parse(&line)?;
+            self.uses = uses;
+            self.seat.says(uses);
+        }
+        Ok(true)
+    }
+
+    fn count(&mut self) -> Result<(), Misconduct> {
+        if self.heard_since.elapsed() > ALLOWANCE_PERIOD {
+            (self.heard, self.heard_since) = (0, Instant::now());
+        }
+        self.heard += 1;
+        if self.heard > ALLOWANCE {
+            return Err(Misconduct::Chatter);
+        }
+        Ok(())
+    }
+
+    /// Says as much as there is room for; false when the guest has gone.
+    fn say(&mut self) -> Result<bool, Misconduct> {
+        if self.unsent.is_empty()
+            && let Some(message) = self.next.take()
+        {
+            self.unsent = message.line()?;
+        }
+        match self.stream.try_write(&self.unsent) {
+            Ok(written) => {
+                self.unsent.drain(..written);
+                Ok(true)
+            }
+            Err(cause) if cause.kind() == io::ErrorKind::WouldBlock => Ok(true),
+            Err(_) => Ok(false),
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! What of all that could hold a guest back does so on this machine: tried, not assumed.
+
+use std::io;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::getpriority_process;
+
+use super::groups::{Groups, V1, V2};
+use super::{Check, Control, Lowers, Reach, Stops, Tried, scheduler};
+use crate::cgroup::{self, Version};
+use crate::processes::Process;
+use crate::{Machine, autogroup};
+
+/// How long a process made for a trial may take to be there.
+const PROBE_PATIENCE: Duration = Duration::from_secs(2);
+const PROBE_POLL: Duration = Duration::from_millis(2);
+
+/// Without privilege the kernel takes one change of an autogroup in a tenth of a second.
+const AUTOGROUP_PAUSE: Duration = Duration::from_millis(120);
+
+/// What is to be held back.
+#[derive(Clone, Copy, Debug)]
+pub struct Wishes<'a> {
+    /// What tells the guest's control groups from those of others: a name for a directory, such as the
+    /// process id of whoever holds it back.
+    pub name: &'a str,
+    /// Whether the guest is started in a session of its own.
+    pub own_session: bool,
+}
+
+/// Finds out what holds a guest back here.
+#[must_use]
+pub fn choose(machine: &Machine, wishes: &Wishes<'_>) -> Control {
+    let hierarchies = cgroup::hierarchies(machine);
+    let mut tried = Vec::new();
+    let mut groups: Vec<Box<dyn Groups>> = Vec::new();
+    let made_v2 = V2::make(machine, &hierarchies, wishes.name);
+    let made_v1 = V1::make(machine, &hierarchies, wishes.name);
+    note(
+        &mut tried,
+        "control group of version 2",
+        keep(&mut groups, made_v2),
+    );
+    note(
+        &mut tried,
+        "control group of version 1",
+        keep(&mut groups, made_v1),
+    );
+    let lowering = groups.iter().position(|group| {
+        let what = match group.version() {
+            Version::V2 => "least share of the CPU, version 2",
+            Version::V1 => "least share of the CPU, version 1",
+        };
+        let done = group
+            .set_lowest(true)
+            .and_then(|()| group.set_lowest(false));
+        note(&mut tried, what, done)
+    });
+    let freezing = groups.iter().position(|group| {
+        let what = match group.version() {
+            Version::V2 => "freezer, version 2",
+            Version::V1 => "freezer, version 1",
+        };
+        note(&mut tried, what, freezes(machine, group.as_ref()))
+    });
+    let grouped = lowering.and_then(|index| groups.get(index));
+    let (lowers_by, reach, comes_back) = match grouped {
+        Some(group) => {
+            let lowers = match group.version() {
+                Version::V2 => Lowers::CgroupV2,
+                Version::V1 => Lowers::CgroupV1,
+            };
+            let is_at_the_root = group.is_at_the_root();
+            let reach = if is_at_the_root {
+                Reach::Machine
+            } else {
+                Reach::Group
+            };
+            (lowers, reach, true)
+        }
+        None => without_groups(machine, wishes, &mut tried),
+    };
+    let nice = getpriority_process(None).unwrap_or(0);
+    Control {
+        machine: machine.clone(),
+        check: Check {
+            lowers_by,
+            reach,
+            comes_back,
+            stops_by: if freezing.is_some() {
+                Stops::Freezer
+            } else {
+                Stops::Signal
+            },
+            tried,
+        },
+        groups,
+        lowering,
+        freezing,
+        nice,
+        is_lowest: false,
+        is_stopped: false,
+    }
+}
+
+/// What gives way where no control group does.
+fn without_groups(
+    machine: &Machine,
+    wishes: &Wishes<'_>,
+    tried: &mut Vec<Tried>,
+) -> (Lowers, Reach, bool) {
+    let session = if wishes.own_session {
+        autogroup_holds(machine)
+    } else {
+        Err(io::Error::other("the guest has no session of its own"))
+    };
+    if note(tried, "autogroup", session) {
+        return (Lowers::Autogroup, Reach::Machine, true);
+    }
+    let reach = if autogroup::is_on(machine) && is_in_the_group_of_all(machine) {
+        Reach::Session
+    } else if is_in_the_group_of_all(machine) {
+        Reach::Machine
+    } else {
+        Reach::Group
+    };
+    let mut comes_back = false;
+    let lowest = Probe::start(false).and_then(|probe| {
+        scheduler::lowest(machine, probe.pid())?;
+        let nice = getpriority_process(None).unwrap_or(0);
+        comes_back = scheduler::normal(machine, probe.pid(), nice).is_ok();
+        Ok(())
+    });
+    if note(tried, "nice 19 and the idle class", lowest) {
+        (Lowers::Priority, reach, comes_back)
+    } else {
+        (Lowers::Nothing, Reach::Nobody, false)
+    }
+}
+
+/// Whether it holds, for those who want to see what was tried.
+fn note(tried: &mut Vec<Tried>, what: &'static str, done: io::Result<()>) -> bool {
+    let fails = done.err().map(|cause| cause.to_string());
+    let holds = fails.is_none();
+    tried.push(Tried { what, fails });
+    holds
+}
+
+fn keep(
+    groups: &mut Vec<Box<dyn Groups>>,
+    made: io::Result<impl Groups + 'static>,
+) -> io::Result<()> {
+    groups.push(Box::new(made?));
+    Ok(())
+}
+
+/// A process that is frozen uses no time, and goes on afterwards.
+fn freezes(machine: &Machine, group: &dyn Groups) -> io::Result<()> {
+    let probe = Probe::start(true)?;
+    group.add(probe.pid())?;
+    let frozen = group.set_frozen(true).and_then(|()| {
+        let before = probe.ticks(machine);
+        std::thread::sleep(Duration::from_millis(60));
+        match before == probe.ticks(machine) {
+            true => Ok(()),
+            false => Err(io::Error::other("a process in it went on")),
+        }
+    });
+    group.set_frozen(false)?;
+    frozen?;
+    let before = probe.ticks(machine);
+    probe.wait_for(|| probe.ticks(machine) > before)
+}
+
+/// Whether autogroups count for processes that this one starts: they do only where no control group
+/// shares the CPU out.
+fn is_in_the_group_of_all(machine: &Machine) -> bool {
+    let hierarchies = cgroup::hierarchies(machine);
+    hierarchies.iter().all(|hierarchy| {
+        let shares_cpu = hierarchy.version == Version::V2 || hierarchy.controls("cpu");
+        if !shares_cpu {
+            return true;
+        }
+        let group = cgroup::own_group(machine, hierarchy).unwrap_or_default();
+        let directory = hierarchy.directory(machine, &group);
+        group == "/"
+            || directory.is_none_or(|directory| {
+                !directory.join("cpu.weight").exists() && !directory.join("cpu.shares").exists()
+            })
+    })
+}
+
+fn autogroup_holds(machine: &Machine) -> io::Result<()> {
+    if !autogroup::is_on(machine) {
+        return Err(io::Error::other("the kernel has them switched off"));
+    }
+    if !is_in_the_group_of_all(machine) {
+        return Err(io::Error::other("control groups share the CPU out here"));
+    }
+    let probe = Probe::start_in_session()?;
+    let own = autogroup::of(machine, std::process::id().cast_signed()).map(|one| one.number);
+    let of_probe = || autogroup::of(machine, probe.pid());
+    probe.wait_for(|| of_probe().is_some_and(|one| Some(one.number) != own))?;
+    for nice in [19, 0] {
+        autogroup::set_nice(machine, probe.pid(), nice)?;
+        if of_probe().map(|one| one.nice) != Some(nice) {
+            return Err(io::Error::other("what was written is not what is read"));
+        }
+        std::thread::sleep(AUTOGROUP_PAUSE);
+    }
+    Ok(())
+}
+
+/// A process to try things on; it ends when this is dropped.
+struct Probe(Child);
+
+impl Probe {
+    /// One that works without rest, or one that sleeps.
+    fn start(works: bool) -> io::Result<Self> {
+        let script = if works {
+            "while :; do :; done"
+        } else {
+            "sleep 60"
+        };
+        Self::spawn(Command::new("sh").args(["-c", &format!("exec 2>/dev/null; {script}")]))
+    }
+
+    fn start_in_session() -> io::Result<Self> {
+        Self::spawn(Command::new("setsid").args(["sleep", "60"]))
+    }
+
+    fn spawn(command: &mut Command) -> io::Result<Self> {
+        let null = command.stdin(Stdio::null()).stdout(Stdio::null());
+        Ok(Self(null.stderr(Stdio::null()).spawn()?))
+    }
+
+    fn pid(&self) -> i32 {
+        self.0.id().cast_signed()
+    }
+
+    fn ticks(&self, machine: &Machine) -> Option<u64> {
+        Some(Process::read(machine, self.pid())?.own_ticks)
+    }
+
+    fn wait_for(&self, is_so: impl Fn() -> bool) -> io::Result<()> {
+        let until = Instant::now() + PROBE_PATIENCE;
+        while !is_so() {
+            if Instant::now() > until {
+                return Err(io::Error::from(io::ErrorKind::TimedOut));
+            }
+            std::thread::sleep(PROBE_POLL);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        // Fails when it has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

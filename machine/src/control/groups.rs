@@ -1,0 +1,281 @@
+//! Control groups of a guest's own, of either version.
+
+use std::fmt::Debug;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::Machine;
+use crate::cgroup::{self, Hierarchy, Version};
+
+/// How long the kernel may take to freeze a group.
+const FREEZE_PATIENCE: Duration = Duration::from_secs(2);
+const FREEZE_POLL: Duration = Duration::from_millis(2);
+
+/// Beginning of the names of the groups.
+pub(super) const PREFIX: &str = "ckpt-guest-";
+
+/// The control groups of one guest.
+pub(super) trait Groups: Debug + Send {
+    /// Which version they are of.
+    fn version(&self) -> Version;
+
+    /// Whether they lie beside all others of the machine.
+    fn is_at_the_root(&self) -> bool;
+
+    /// Their directories.
+    fn directories(&self) -> Vec<PathBuf>;
+
+    /// Takes a process in.
+    fn add(&self, pid: i32) -> io::Result<()> {
+        self.directories()
+            .iter()
+            .try_for_each(|directory| fs::write(directory.join("cgroup.procs"), pid.to_string()))
+    }
+
+    /// The least share of the CPU, or the usual one; read back.
+    fn set_lowest(&self, is_lowest: bool) -> io::Result<()>;
+
+    /// Freezes them or lets them go on; returns when it is so.
+    fn set_frozen(&self, is_frozen: bool) -> io::Result<()>;
+
+    /// The file that thaws them, and what has to be written to it.
+    fn thaw(&self) -> (PathBuf, &'static str);
+
+    /// Removes them, if no process is left.
+    fn remove(&self) {
+        for directory in self.directories() {
+            // Fails while there are processes; the next guest removes what is empty then.
+            let _ = fs::remove_dir(directory);
+        }
+    }
+}
+
+/// In version 1, one group for each controller.
+#[derive(Debug)]
+pub(super) struct V1 {
+    cpu: PathBuf,
+    freezer: Option<PathBuf>,
+    accounting: Option<PathBuf>,
+    is_at_the_root: bool,
+}
+
+/// In version 2, one group.
+#[derive(Debug)]
+pub(super) struct V2 {
+    directory: PathBuf,
+    is_at_the_root: bool,
+}
+
+impl V1 {
+    /// Makes the groups.
+    pub(super) fn make(
+        machine: &Machine,
+        hierarchies: &[Hierarchy],
+        name: &str,
+    ) -> io::Result<Self> {
+        let of = |controller: &str| hierarchies.iter().find(|one| one.controls(controller));
+        let cpu = of("cpu").ok_or_else(|| missing("the controller cpu is not mounted"))?;
+        let (cpu_directory, is_at_the_root) = make_in(machine, cpu, name)?;
+        let other = |controller: &str| {
+            let hierarchy = of(controller).filter(|one| one.mount != cpu.mount)?;
+            Some(make_in(machine, hierarchy, name).ok()?.0)
+        };
+        Ok(Self {
+            cpu: cpu_directory,
+            freezer: other("freezer"),
+            accounting: other("cpuacct"),
+            is_at_the_root,
+        })
+    }
+}
+
+impl Groups for V1 {
+    fn version(&self) -> Version {
+        Version::V1
+    }
+
+    fn is_at_the_root(&self) -> bool {
+        self.is_at_the_root
+    }
+
+    fn directories(&self) -> Vec<PathBuf> {
+        let others = [self.freezer.clone(), self.accounting.clone()];
+        let mut all = vec![self.cpu.clone()];
+        all.extend(others.into_iter().flatten());
+        all
+    }
+
+    fn set_lowest(&self, is_lowest: bool) -> io::Result<()> {
+        // Since Linux 5.15.
+        let idle = self.cpu.join("cpu.idle");
+        if idle.exists() {
+            return write_back(&idle, if is_lowest { "1" } else { "0" });
+        }
+        let shares = self.cpu.join("cpu.shares");
+        write_back(&shares, if is_lowest { "2" } else { "1024" })
+    }
+
+    fn set_frozen(&self, is_frozen: bool) -> io::Result<()> {
+        let directory = self.freezer.as_ref();
+        let directory = directory.ok_or_else(|| missing("the freezer is not mounted"))?;
+        let state = directory.join("freezer.state");
+        let wanted = if is_frozen { "FROZEN" } else { "THAWED" };
+        fs::write(&state, wanted)?;
+        wait_until(|| Ok(fs::read_to_string(&state)?.trim() == wanted))
+    }
+
+    fn thaw(&self) -> (PathBuf, &'static str) {
+        let directory = self.freezer.as_ref().unwrap_or(&self.cpu);
+        (directory.join("freezer.state"), "THAWED")
+    }
+}
+
+impl V2 {
+    /// Makes the group.
+    pub(super) fn make(
+        machine: &Machine,
+        hierarchies: &[Hierarchy],
+        name: &str,
+    ) -> io::Result<Self> {
+        let hierarchy = hierarchies.iter().find(|one| one.version == Version::V2);
+        let hierarchy = hierarchy.ok_or_else(|| missing("version 2 is not mounted"))?;
+        let (directory, is_at_the_root) = make_in(machine, hierarchy, name)?;
+        Ok(Self {
+            directory,
+            is_at_the_root,
+        })
+    }
+
+    /// The group in a directory that is there.
+    #[cfg(test)]
+    pub(super) const fn at(directory: PathBuf) -> Self {
+        Self {
+            directory,
+            is_at_the_root: true,
+        }
+    }
+}
+
+impl Groups for V2 {
+    fn version(&self) -> Version {
+        Version::V2
+    }
+
+    fn is_at_the_root(&self) -> bool {
+        self.is_at_the_root
+    }
+
+    fn directories(&self) -> Vec<PathBuf> {
+        vec![self.directory.clone()]
+    }
+
+    fn set_lowest(&self, is_lowest: bool) -> io::Result<()> {
+        let (idle, weight) = (
+            self.directory.join("cpu.idle"),
+            self.directory.join("cpu.weight"),
+        );
+        // Since Linux 5.15.
+        if idle.exists() {
+            write_back(&idle, if is_lowest { "1" } else { "0" })
+        } else if weight.exists() {
+            write_back(&weight, if is_lowest { "1" } else { "100" })
+        } else {
+            Err(missing("it has no controller for the CPU"))
+        }
+    }
+
+    fn set_frozen(&self, is_frozen: bool) -> io::Result<()> {
+        let freeze = self.directory.join("cgroup.freeze");
+        if !freeze.exists() {
+            return Err(missing("the kernel can't freeze groups of version 2"));
+        }
+        fs::write(freeze, if is_frozen { "1" } else { "0" })?;
+        let wanted = if is_frozen { "frozen 1" } else { "frozen 0" };
+        let events = self.directory.join("cgroup.events");
+        wait_until(|| {
+            Ok(fs::read_to_string(&events)?
+                .lines()
+                .any(|line| line == wanted))
+        })
+    }
+
+    fn thaw(&self) -> (PathBuf, &'static str) {
+        (self.directory.join("cgroup.freeze"), "0")
+    }
+}
+
+/// Makes a group as near to the root as is allowed; says whether it lies beside all others.
+fn make_in(machine: &Machine, hierarchy: &Hierarchy, name: &str) -> io::Result<(PathBuf, bool)> {
+    let own = cgroup::own_group(machine, hierarchy).unwrap_or_else(|| "/".to_owned());
+    let mount = hierarchy.directory(machine, &hierarchy.mounted);
+    let own = hierarchy.directory(machine, &own).or_else(|| mount.clone());
+    let (Some(mount), Some(own)) = (mount, own) else {
+        return Err(missing("it is mounted elsewhere"));
+    };
+    let mut above: Vec<&Path> = own
+        .ancestors()
+        .take_while(|one| one.starts_with(&mount))
+        .collect();
+    above.reverse();
+    let mut failure = missing("there is no group");
+    for parent in above {
+        remove_empty(parent);
+        let directory = parent.join(format!("{PREFIX}{name}"));
+        match fs::create_dir(&directory) {
+            Ok(()) => return Ok((directory, parent == mount && hierarchy.mounted == "/")),
+            Err(cause) => failure = cause,
+        }
+    }
+    Err(failure)
+}
+
+/// Removes what guests of before have left. A group with processes can't be removed.
+fn remove_empty(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(PREFIX)
+            && cgroup::processes(&entry.path()).is_ok_and(|pids| pids.is_empty())
+            && is_old(&entry.path())
+        {
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
+}
+
+/// One that another guest has just made is still empty.
+fn is_old(directory: &Path) -> bool {
+    let made = fs::metadata(directory).and_then(|found| found.modified());
+    made.is_ok_and(|made| {
+        made.elapsed()
+            .is_ok_and(|age| age > Duration::from_secs(60))
+    })
+}
+
+fn missing(why: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, why)
+}
+
+fn write_back(path: &Path, text: &str) -> io::Result<()> {
+    fs::write(path, text)?;
+    let read = fs::read_to_string(path)?;
+    if read.trim() == text {
+        Ok(())
+    } else {
+        Err(io::Error::other(format!(
+            "wrote {text}, and read {}",
+            read.trim()
+        )))
+    }
+}
+
+fn wait_until(is_so: impl Fn() -> io::Result<bool>) -> io::Result<()> {
+    let until = Instant::now() + FREEZE_PATIENCE;
+    while !is_so()? {
+        if Instant::now() > until {
+            return Err(io::Error::from(io::ErrorKind::TimedOut));
+        }
+        std::thread::sleep(FREEZE_POLL);
+    }
+    Ok(())
+}

@@ -1,0 +1,48 @@
+//! Priorities of single processes. They are the threads', so each thread gets one.
+#![allow(unsafe_code, reason = "a system call without a safe wrapper")]
+
+use std::fs;
+use std::io;
+
+use rustix::process::{Pid, setpriority_process};
+
+use crate::Machine;
+
+/// Nice 19 and the idle class: it runs when nobody else in its group wants the CPU.
+pub(super) fn lowest(machine: &Machine, pid: i32) -> io::Result<()> {
+    each_thread(machine, pid, |thread| {
+        setpriority_process(Some(thread), 19)?;
+        set_policy(thread, libc::SCHED_IDLE)
+    })
+}
+
+/// The usual class and a nice value.
+pub(super) fn normal(machine: &Machine, pid: i32, nice: i32) -> io::Result<()> {
+    each_thread(machine, pid, |thread| {
+        setpriority_process(Some(thread), nice)?;
+        set_policy(thread, libc::SCHED_OTHER)
+    })
+}
+
+fn each_thread(machine: &Machine, pid: i32, set: impl Fn(Pid) -> io::Result<()>) -> io::Result<()> {
+    for task in fs::read_dir(machine.process(pid).join("task"))?.flatten() {
+        let thread = task.file_name().to_str().and_then(|name| name.parse().ok());
+        if let Some(thread) = thread.and_then(Pid::from_raw) {
+            super::gone_is_well(set(thread))?;
+        }
+    }
+    Ok(())
+}
+
+fn set_policy(thread: Pid, policy: libc::c_int) -> io::Result<()> {
+    let parameter = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the parameter lives until the call is over, and the kernel only reads it.
+    let done = unsafe {
+        libc::sched_setscheduler(thread.as_raw_nonzero().get(), policy, &raw const parameter)
+    };
+    if done == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}

@@ -1,0 +1,80 @@
+//! Where a daemon's socket is.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+
+/// Name of the socket in its directory.
+pub const SOCKET_NAME: &str = "guests.sock";
+
+/// The socket of a daemon that the system runs, as `packaging/ckpt-store.service` has it.
+pub const SYSTEM_SOCKET: &str = "/run/ckpt-store/guests.sock";
+
+/// Variable that names the socket.
+pub const SOCKET_VARIABLE: &str = "CKPT_GUEST_SOCKET";
+
+/// Longest path that a socket can have: the system has room for 108 bytes and a zero.
+const PATH_BYTES_MAX: usize = 107;
+
+/// The socket of the daemon whose data are in `directory`.
+#[must_use]
+pub fn socket_in(directory: &Path) -> PathBuf {
+    directory.join(SOCKET_NAME)
+}
+
+/// Where to look for a daemon, in this order: what [`SOCKET_VARIABLE`] says, and if it says nothing the
+/// system's daemon and the one whose data are in `data`. `variable` reads the environment.
+#[must_use]
+pub fn usual_sockets(
+    variable: impl Fn(&str) -> Option<OsString>,
+    data: Option<&Path>,
+) -> Vec<PathBuf> {
+    if let Some(named) = variable(SOCKET_VARIABLE).filter(|named| !named.is_empty()) {
+        return vec![named.into()];
+    }
+    let mut usual = vec![PathBuf::from(SYSTEM_SOCKET)];
+    usual.extend(data.map(socket_in));
+    usual
+}
+
+/// A path that is short enough for a socket, for as long as this is kept.
+#[derive(Debug)]
+pub struct Shortened {
+    path: PathBuf,
+    _directory: Option<File>,
+}
+
+impl Shortened {
+    /// The path itself, or one through a descriptor of its directory when it is too long.
+    ///
+    /// # Errors
+    /// When the directory can't be opened.
+    pub fn of(path: &Path) -> io::Result<Self> {
+        if path.as_os_str().len() <= PATH_BYTES_MAX {
+            return Ok(Self {
+                path: path.to_owned(),
+                _directory: None,
+            });
+        }
+        let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(io::Error::from(io::ErrorKind::InvalidInput));
+        };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = File::from(rustix::fs::open(directory, flags, Mode::empty())?);
+        let own = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
+        Ok(Self {
+            path: own.join(name),
+            _directory: Some(directory),
+        })
+    }
+
+    /// The short path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
