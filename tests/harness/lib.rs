@@ -17,6 +17,7 @@ pub mod relay;
 pub mod replay;
 pub mod skip;
 pub mod teller;
+mod witness;
 
 pub use grid::Grid;
 pub use program::{Outcome, ckpt};

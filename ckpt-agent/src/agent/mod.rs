@@ -2,9 +2,11 @@
 
 mod absent;
 mod advise;
+mod after;
 mod base;
 mod census;
 mod doctor;
+mod fencing;
 mod gather;
 mod health;
 mod hearing;
@@ -51,6 +53,7 @@ use crate::transfer::Hosts;
 pub use advise::{AdviseRequest, YEAR_SECONDS, advise};
 pub use census::grid_health;
 pub use doctor::{Reached, Unreached, Way};
+pub use fencing::{After, AfterError, AfterWhich, Strength};
 pub use health::{HealthRequest, health_status};
 pub use jobkeys::Voided;
 pub use look::Depth;
@@ -108,6 +111,10 @@ pub struct SaveRequest {
     pub placement: PlacementWish,
     /// What the user writes on it; hosts can't read it.
     pub labels: Labels,
+    /// Commit only as the one checkpoint that follows this. When another does, or may, the status of the
+    /// failure is `AnotherSuccessor`, and [`Failure::successor`] names it; with another status it is this
+    /// save's own checkpoint, which is half done.
+    pub after: Option<After>,
 }
 
 /// Which checkpoint of a job.

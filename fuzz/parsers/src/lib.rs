@@ -19,9 +19,10 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 24] = [
+pub const TARGETS: [Target; 26] = [
     target("certificate", messages::certificate),
     target("decompress", image::decompress),
+    target("fence", state::fence),
     target("footer", shard::footer),
     target("grant", image::grant),
     target("grid", messages::grid),
@@ -40,6 +41,7 @@ pub const TARGETS: [Target; 24] = [
     target("page", shard::page),
     target("preferences", state::preferences),
     target("proof", shard::proof),
+    target("proposal", image::proposal),
     target("put_end", messages::put_end),
     target("record", messages::record),
     target("request", messages::request),

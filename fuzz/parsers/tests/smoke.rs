@@ -160,6 +160,7 @@ macro_rules! smoke_tests {
 smoke_tests!(
     certificate,
     decompress,
+    fence,
     footer,
     grant,
     grid,
@@ -178,6 +179,7 @@ smoke_tests!(
     page,
     preferences,
     proof,
+    proposal,
     put_end,
     record,
     request,
