@@ -460,3 +460,33 @@ fn a_job_goes_on_at_whichever_step_its_save_was_killed() -> Result<()> {
     println!("{came:?}");
     Ok(())
 }
+
+/// On ways of 100 ms there and back, what a save takes that follows a version, and one that does not.
+#[test]
+#[ignore = "measures"]
+fn a_fenced_save_takes_one_round_trip_more() -> Result<()> {
+    const ROUND_TRIP: f64 = 0.1;
+    let cluster = Cluster::start(5, 0, &[])?;
+    for host in &cluster.hosts {
+        host.relay.weather(0, 50, 0);
+    }
+    fs::write(cluster.path("image"), image::memory(1 << 16, 1))?;
+    let seconds = |more: &[&str]| -> Result<f64> {
+        let save = ["--json", "save", "--job", "42", "--full", "image"];
+        let saved = cluster.run(save.iter().chain(more))?.expect(0)?.json()?;
+        saved["seconds"].as_f64().context("no time")
+    };
+    let (mut plain, mut fenced) = (Vec::new(), Vec::new());
+    for version in (1..16).step_by(2) {
+        plain.push(seconds(&[])?);
+        fenced.push(seconds(&["--after", &version.to_string()])?);
+    }
+    for times in [&mut plain, &mut fenced] {
+        times.sort_by(f64::total_cmp);
+    }
+    let (plain, fenced) = (plain[plain.len() / 2], fenced[fenced.len() / 2]);
+    let more = (fenced - plain) / ROUND_TRIP;
+    println!("{plain:.3} s, with --after {fenced:.3} s: {more:.2} round trips more");
+    ensure!(more < 1.5, "{more} round trips");
+    Ok(())
+}
