@@ -113,6 +113,10 @@ const SHORT_TRIES: u32 = 2;
 /// How long to wait before that.
 const SHORT_REST: Duration = Duration::from_secs(1);
 
+/// How long witnesses are waited for that are asked to promise. It is asked while the image is read, and
+/// nothing is lost when they are asked again.
+const PATIENCE: Duration = Duration::from_secs(3);
+
 /// First and longest wait before bidding more. Two that outbid each other get out of step.
 const REST: Duration = Duration::from_millis(20);
 const REST_MAX: Duration = Duration::from_secs(1);
@@ -332,7 +336,7 @@ impl Fencing {
             let hosts = self.agent.hosts.clone();
             asking.spawn(async move { (witness, hosts.prepare(host, followed, ballot).await) });
         }
-        let mut grace = None;
+        let (begun, mut grace) = (Instant::now(), None);
         loop {
             match self.proposer.standing() {
                 Standing::Waiting => {}
@@ -342,8 +346,7 @@ impl Fencing {
                 }
                 _ => break,
             }
-            let far = Instant::now() + Duration::from_secs(3600);
-            let until = grace.unwrap_or(far);
+            let until = grace.unwrap_or(begun + PATIENCE);
             match tokio::time::timeout_at(until, asking.join_next()).await {
                 Ok(Some(Ok((witness, answer)))) => self.hear(witness, answer),
                 Ok(Some(Err(_))) => {}
@@ -352,6 +355,14 @@ impl Fencing {
         }
         // Whoever is asked goes on in the background.
         asking.detach_all();
+        if self.proposer.standing() == Standing::Waiting {
+            let waited = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+            let silent = self.hosts().into_iter().map(|(witness, _)| witness);
+            let silent = silent.filter(|witness| self.proposer.heard(*witness).is_none());
+            for witness in silent.collect::<Vec<_>>() {
+                self.note_fault(witness, Fault::no_answer(waited));
+            }
+        }
     }
 
     fn is_bound(&self) -> bool {
