@@ -33,6 +33,8 @@ pub enum ExitStatus {
     LocalIo = 8,
     /// There were hosts enough, and not time enough until `--deadline`; the old version stands.
     Deadline = 9,
+    /// Another checkpoint follows the one that `save --after` names, or may follow it; nothing changed.
+    AnotherSuccessor = 10,
     /// Ended by SIGINT; nothing was committed.
     Interrupted = 130,
     /// Ended by SIGTERM; nothing was committed.
@@ -41,7 +43,7 @@ pub enum ExitStatus {
 
 impl ExitStatus {
     /// All of them, for the table in the help text.
-    pub const ALL: [(Self, &'static str); 12] = [
+    pub const ALL: [(Self, &'static str); 13] = [
         (Self::Done, "done as promised"),
         (Self::Failed, "failed; nothing changed"),
         (Self::Usage, "wrong usage or configuration"),
@@ -61,6 +63,10 @@ impl ExitStatus {
             Self::Deadline,
             "hosts enough, but not finished within --deadline; the old version stands",
         ),
+        (
+            Self::AnotherSuccessor,
+            "another version follows the one of --after, or may; nothing changed",
+        ),
         (Self::Interrupted, "interrupted (SIGINT); nothing committed"),
         (Self::Terminated, "terminated (SIGTERM); nothing committed"),
     ];
@@ -79,9 +85,42 @@ pub struct Failure {
     pub state: Option<String>,
     /// What to try next.
     pub next: Option<String>,
+    /// Of a save with `--after`: with exit status 10 the version that follows, or may follow, the one that
+    /// was named; else the save's own version, when it is half done and may be committed yet.
+    pub successor: Option<SuccessorNote>,
     /// Whether a part of the image is on standard output, where nothing else must go then.
     #[serde(skip)]
     pub(crate) image_on_stdout: bool,
+}
+
+/// What follows the version that `save --after` names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct SuccessorNote {
+    /// Its version.
+    pub version: Version,
+    /// Its id.
+    #[serde(serialize_with = "hex_id")]
+    pub checkpoint: CheckpointId,
+    /// Whether it is committed; otherwise its save is half done.
+    pub committed: bool,
+}
+
+/// How a save with `--after` was chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct FenceReport {
+    /// The version that it follows.
+    pub after: Version,
+    /// The id of that one.
+    #[serde(serialize_with = "hex_id")]
+    pub after_checkpoint: CheckpointId,
+    /// Whether its witnesses were asked; not with `--unfenced`.
+    pub fenced: bool,
+    /// How many witnesses it has.
+    pub witnesses: usize,
+    /// How many of them had to agree.
+    pub needed: usize,
+    /// How many are known to have agreed.
+    pub agreed: usize,
 }
 
 /// One host's part in a failure or a replacement.
@@ -102,6 +141,7 @@ impl Failure {
             hosts: Vec::new(),
             state: None,
             next: None,
+            successor: None,
             image_on_stdout: false,
         }
     }
@@ -172,6 +212,8 @@ pub struct SaveReport {
     pub removed: Vec<Version>,
     /// Until when the job's checkpoints are kept, Unix seconds; for ever when not given.
     pub kept_until: Option<u64>,
+    /// With `--after`: what it follows, and who agreed.
+    pub fence: Option<FenceReport>,
     /// What is as well as it can be here, and could be better elsewhere.
     pub notes: Vec<String>,
     /// The table behind the choice of hosts, when `--explain` asked for it.

@@ -391,7 +391,7 @@ impl CheckpointBuilder {
                 base: plan.base,
                 pieces: self.piece_rows,
                 labels: plan.labels,
-                witnesses: Vec::new(),
+                ..Tail::default()
             },
         };
         Draft::new(new, summary)

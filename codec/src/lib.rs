@@ -27,6 +27,7 @@ pub mod manifest;
 pub mod notice;
 pub mod pieces;
 pub mod proof;
+pub mod proposal;
 pub mod rs;
 #[cfg(test)]
 mod samples;

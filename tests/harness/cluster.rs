@@ -143,7 +143,15 @@ impl Node {
     /// # Errors
     /// When its directory can't be read.
     pub fn shard_files(&self) -> Result<Vec<PathBuf>> {
-        crate::grid::files_of_owners(&self.data().join("shards"))
+        self.files_of("shards")
+    }
+
+    /// Its files of a kind: `shards`, `manifests`, `notices`, `fences`.
+    ///
+    /// # Errors
+    /// When its directory can't be read.
+    pub fn files_of(&self, kind: &str) -> Result<Vec<PathBuf>> {
+        crate::grid::files_of_owners(&self.data().join(kind))
     }
 }
 
@@ -380,7 +388,11 @@ impl Cluster {
         run(&mut command)
     }
 
-    fn command<S: AsRef<OsStr>>(
+    /// A `ckpt` command on a machine that has its own memory of what it saw.
+    ///
+    /// # Errors
+    /// When the program does not build.
+    pub fn command<S: AsRef<OsStr>>(
         &self,
         machine: &str,
         args: impl IntoIterator<Item = S>,

@@ -256,6 +256,14 @@ impl Grid {
         files_of_owners(&self.data_dir(host).join("manifests"))
     }
 
+    /// Files of what `host` promised about successors of checkpoints.
+    ///
+    /// # Errors
+    /// When its directory can't be read.
+    pub fn fence_files(&self, host: &str) -> Result<Vec<PathBuf>> {
+        files_of_owners(&self.data_dir(host).join("fences"))
+    }
+
     /// Directory of the grid's and the test's files.
     pub fn dir(&self) -> &Path {
         self.dir.path()

@@ -23,6 +23,7 @@ use protocol::wire::parts::Parts;
 use quinn::{Connection, Endpoint, RecvStream, SendStream};
 
 use crate::replay::Replay;
+use crate::witness::Witness;
 
 pub use crate::lies::{Kind, Lie};
 
@@ -61,6 +62,7 @@ struct State {
     held: Mutex<BTreeMap<CheckpointId, Held>>,
     /// How often it was asked for notices and its clock.
     clock_asked: AtomicU64,
+    witness: Mutex<Witness>,
 }
 
 /// A host that can lie. Stops when dropped.
@@ -114,6 +116,7 @@ impl Liar {
             lie: Mutex::new(Lie::None),
             held: Mutex::new(hoard.0),
             clock_asked: AtomicU64::new(0),
+            witness: Mutex::default(),
         });
         let addr = endpoint.local_addr()?;
         tokio::spawn(accept(endpoint.clone(), Arc::clone(&state)));
@@ -269,6 +272,15 @@ impl Serving {
             Request::Notice { .. } if self.lie == Lie::RefusesNotices => {
                 let refusal = Refusal::new(Code::BadRequest, "");
                 self.say(&Response::Refused(refusal)).await
+            }
+            Request::Prepare { .. } | Request::Propose { .. } => {
+                let lies = self.lie == Lie::ForgetsPromises;
+                let answer = {
+                    let witness = &self.state.witness;
+                    let mut witness = witness.lock().unwrap_or_else(PoisonError::into_inner);
+                    witness.answer(asked, lies)?
+                };
+                self.say(&answer.context("no question to a witness")?).await
             }
             Request::Notice { notice } => self.hear(notice).await,
             Request::Notices { .. }

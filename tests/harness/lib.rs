@@ -18,6 +18,7 @@ pub mod replay;
 pub mod skip;
 pub mod solo;
 pub mod teller;
+mod witness;
 
 pub use grid::Grid;
 pub use program::{Outcome, ckpt};

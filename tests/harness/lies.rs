@@ -59,6 +59,9 @@ pub enum Lie {
     /// It says that it does not know notices, as an earlier program does, and that it removes what it
     /// then keeps.
     RefusesNotices,
+    /// It promises and accepts every successor of a checkpoint, and shows the first that it heard of, or
+    /// none.
+    ForgetsPromises,
 }
 
 /// Kinds of requests.
@@ -86,7 +89,7 @@ pub enum Kind {
 
 impl Lie {
     /// All of them.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 35] = [
         Self::FlipsBits,
         Self::SwapsBlocks,
         Self::Truncates,
@@ -121,5 +124,6 @@ impl Lie {
         Self::ReplaysDeleted,
         Self::ClockAhead,
         Self::RefusesNotices,
+        Self::ForgetsPromises,
     ];
 }

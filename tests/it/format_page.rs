@@ -14,6 +14,7 @@ const MESSAGES: &str = include_str!("../../protocol/src/wire/message.rs");
 const ANNOUNCEMENT: &str = include_str!("../../protocol/src/wire/announcement.rs");
 const CODES: &str = include_str!("../../protocol/src/wire/code.rs");
 const PROOF: &str = include_str!("../../codec/src/proof.rs");
+const PROPOSAL: &str = include_str!("../../codec/src/proposal.rs");
 const LIMITS: &str = include_str!("../../protocol/src/wire/limits.rs");
 
 /// What stands before and after the tables in the page.
@@ -164,7 +165,7 @@ fn variants(source: &str, head: &str, known: &BTreeSet<String>) -> Result<Vec<Va
 /// Names of the structs and enums that travel.
 fn known() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    for source in [MESSAGES, ANNOUNCEMENT, CODES, PROOF] {
+    for source in [MESSAGES, ANNOUNCEMENT, CODES, PROOF, PROPOSAL] {
         let mut travels = false;
         for line in source.lines() {
             if line.starts_with("#[derive(") {
@@ -334,6 +335,7 @@ fn tables() -> Result<String> {
     for name in ["Spot", "ShardProof"] {
         table_of_struct(&mut out, PROOF, name, &known)?;
     }
+    table_of_struct(&mut out, PROPOSAL, "Ballot", &known)?;
     table_of_limits(&mut out)?;
     out.push_str(END);
     Ok(out)

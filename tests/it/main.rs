@@ -14,6 +14,8 @@ mod etcd;
 mod everyday;
 mod farewell;
 mod faults;
+mod fence_model;
+mod fencing;
 mod format_page;
 mod health;
 mod job_script;

@@ -4,6 +4,7 @@
 #[cfg_attr(not(feature = "etcd"), path = "no_etcd.rs")]
 pub mod etcd;
 pub mod fault;
+pub mod fences;
 pub mod find;
 pub mod get;
 pub mod herald;

@@ -101,7 +101,7 @@ fn least_data(said: Option<u8>, hosts: usize) -> usize {
 /// Whether the hosts that are `silent` could have a checkpoint all to themselves that can be restored.
 /// For that they have to be as many as its data shards, since no host needs to be counted for two. On
 /// a machine that has seen a version of the job, one silent host is enough to doubt that there is none.
-const fn may_be_hidden(silent: usize, least_data: usize, is_known: bool) -> bool {
+pub(super) const fn may_be_hidden(silent: usize, least_data: usize, is_known: bool) -> bool {
     silent >= least_data || (is_known && silent > 0)
 }
 

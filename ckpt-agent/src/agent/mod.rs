@@ -2,11 +2,13 @@
 
 mod absent;
 mod advise;
+mod after;
 mod base;
 mod cat;
 mod census;
 mod choices;
 mod doctor;
+mod fencing;
 mod gather;
 mod health;
 mod hearing;
@@ -56,6 +58,7 @@ pub use advise::{AdviseRequest, YEAR_SECONDS, advise};
 pub use cat::{ByteRange, CatRequest};
 pub use census::grid_health;
 pub use doctor::{MTU_USUAL, Reached, Unreached, Way};
+pub use fencing::{After, AfterError, AfterWhich, Strength};
 pub use health::{HealthRequest, health_status};
 pub use jobkeys::Voided;
 pub use look::Depth;
@@ -116,6 +119,10 @@ pub struct SaveRequest {
     pub placement: PlacementWish,
     /// What the user writes on it; hosts can't read it.
     pub labels: Labels,
+    /// Commit only as the one checkpoint that follows this. When another does, or may, the status of the
+    /// failure is `AnotherSuccessor`, and [`Failure::successor`] names it; with another status it is this
+    /// save's own checkpoint, which is half done.
+    pub after: Option<After>,
 }
 
 /// Which checkpoint of a job.

@@ -56,6 +56,7 @@ impl Agent {
         self.somebody(&gathered, &doing)?;
         let checkpoint = CheckpointId(random()?);
         let newest = gathered.inventory.newest_first().first().copied().cloned();
+        let following = self.following(&gathered, &request, checkpoint, started, &doing)?;
         // Hosts may hide the newest: its number is not given twice all the same.
         let seen = self.notebook.read(unix_seconds()).newest(job_tag);
         let newest_seen = newest.as_ref().map(|newest| newest.version()).max(seen);
@@ -109,11 +110,14 @@ impl Agent {
         let input = Input {
             source,
             base: pieces,
+            fencing: following.fencing,
         };
         let shell = Shell::start(self, &request, plan, candidates, input, observer, started);
         let mut saved = shell.run(cancel).await;
         if let Ok(report) = &mut saved {
             report.base = base.as_ref().map(|base| base.version);
+            report.notes.extend(following.notes);
+            report.fence = report.fence.or(following.unfenced);
             self.learn(job_tag, report);
             if let Some(placed) = &placed {
                 self.add_placement(report, placed, &request, &gathered);
@@ -135,7 +139,11 @@ impl Agent {
                     .await;
             }
             report.notes.extend(kept);
-        } else {
+        } else if let Err(failure) = &saved
+            && failure
+                .successor
+                .is_none_or(|own| own.checkpoint != checkpoint)
+        {
             self.retract_claims(&gathered, checkpoint).await;
         }
         saved.map_err(|mut failure| {
@@ -143,6 +151,7 @@ impl Agent {
                 failure.hosts = self.with_silent(failure.hosts, &gathered);
             }
             failure.state = Some(match &newest {
+                _ if failure.successor.is_some() => state_of(&failure, checkpoint),
                 Some(newest) => format!(
                     "nothing was committed; version {} is still the newest",
                     newest.version()
@@ -256,6 +265,18 @@ impl Agent {
         }
         // Claims and shards that can't be removed now expire by themselves.
         let _ = tokio::time::timeout(RETRACT_TIMEOUT, asking.join_all()).await;
+    }
+}
+
+/// What holds after a save that was to follow another version and did not, or is half done.
+fn state_of(failure: &Failure, own: CheckpointId) -> String {
+    match failure.successor {
+        Some(it) if it.checkpoint == own => format!(
+            "version {} (checkpoint {own}) is stored, and may have been chosen: the next save after the \
+             same version finishes it",
+            it.version
+        ),
+        _ => "nothing of this save was committed".into(),
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use codec::base::Base;
 use codec::encode::{CheckpointPlan, row_bytes_max};
 use codec::manifest::{Format, Manifest, ManifestError, Public};
-use codec::{CheckpointId, PublicKey, Redundancy, ShardIndex};
+use codec::{CheckpointId, PublicKey, Redundancy, ShardIndex, Version};
 use protocol::wire::WireVersion;
 use protocol::wire::message::{Claim, PutEnd, PutShard, Request};
 use tokio::sync::{mpsc, watch};
@@ -14,10 +14,12 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Duration, Instant};
 
 use super::base::remembered;
+use super::fencing::{Fenced, Fencing, FencingTask, Lost};
 use super::save::source_failure;
 use super::shortage::Shortage;
 use super::{Agent, Resources, SaveRequest};
 use crate::cancel::Cancel;
+use crate::core::fence::Quorum;
 use crate::core::save::{
     AttemptId, RowSize, SaveAction, SaveEvent, SaveFailure, SaveLimits, SaveOutcome, SavePlan,
     SaveSession, Setback,
@@ -28,7 +30,9 @@ use crate::pipeline::budget::Budget;
 use crate::pipeline::encode::{
     self, EncodeFailure, EncodeSettings, Encoded, EncodedImage, ReadyRow,
 };
-use crate::report::{ExitStatus, Failure, HostNote, Observer, Progress, ProgressEvent, SaveReport};
+use crate::report::{
+    ExitStatus, Failure, FenceReport, HostNote, Observer, Progress, ProgressEvent, SaveReport,
+};
 use crate::transfer::put::{Meter, OPEN_TIMEOUT, PutCommand, PutProgress, put_shard};
 use transfer::hosts::AGAIN;
 use transfer::rebuild::Rebuild;
@@ -53,6 +57,8 @@ enum Event {
     /// The program of a host that was asked to take a shard reads the first format only.
     Old(HostIndex),
     Encoded(Encoded<SourceError, Warning>),
+    /// Whether the save is what follows the checkpoint that it was to follow.
+    Fenced(Fenced),
 }
 
 /// A shard transfer that is under way.
@@ -71,10 +77,11 @@ pub(super) struct Candidates {
     pub(super) silent: Vec<HostIndex>,
 }
 
-/// What is read, and what it is compared with.
+/// What is read, what it is compared with, and what asks whether it may be committed.
 pub(super) struct Input {
     pub(super) source: Source,
     pub(super) base: Option<Arc<Base>>,
+    pub(super) fencing: Option<Fencing>,
 }
 
 /// An image that was read to its end.
@@ -82,6 +89,9 @@ struct Ended {
     image: EncodedImage<Warning>,
     public: Public,
 }
+
+mod choosing;
+mod notes;
 
 /// Runs one save session.
 pub(super) struct Shell<'a> {
@@ -104,6 +114,15 @@ pub(super) struct Shell<'a> {
     stored: BTreeSet<HostIndex>,
     /// The manifest, once a shard is to be committed.
     signed: Option<Manifest>,
+    /// What asks the witnesses of the checkpoint that it is to follow.
+    fencing: Option<FencingTask>,
+    /// The checkpoint that it is to follow, its version, and how many of its witnesses have to agree.
+    after: Option<CheckpointId>,
+    predecessor: Option<(Version, Quorum)>,
+    /// How it was chosen.
+    fence: Option<FenceReport>,
+    /// Why it was not.
+    lost: Option<Lost>,
     failure: Option<EncodeFailure<SourceError>>,
     /// Why the manifest can't be signed.
     unsigned: Option<ManifestError>,
@@ -137,7 +156,11 @@ impl<'a> Shell<'a> {
         observer: Arc<dyn Observer>,
         started: Instant,
     ) -> Self {
-        let Input { source, base } = input;
+        let Input {
+            source,
+            base,
+            fencing,
+        } = input;
         let (sender, events) = mpsc::unbounded_channel();
         let cpus = agent.resources.cpus.max(1);
         let rows_bytes = rows_bytes(&agent.resources, plan.redundancy);
@@ -154,6 +177,14 @@ impl<'a> Shell<'a> {
             },
             Millis(millis(started.elapsed())),
         );
+        let session = match fencing {
+            Some(_) => session.to_be_chosen(),
+            None => session,
+        };
+        let after = fencing.as_ref().map(Fencing::after);
+        let predecessor = fencing.as_ref().map(|it| (it.version(), it.quorum()));
+        let fencing =
+            fencing.map(|fencing| FencingTask::start(fencing, sender.clone(), Event::Fenced));
         let tally = Tally {
             total_bytes: source.planned_bytes(),
             ..Tally::default()
@@ -191,6 +222,11 @@ impl<'a> Shell<'a> {
             old: BTreeSet::new(),
             stored: BTreeSet::new(),
             signed: None,
+            fencing,
+            after,
+            predecessor,
+            fence: None,
+            lost: None,
             failure: None,
             unsigned: None,
             observer,
@@ -287,6 +323,7 @@ impl<'a> Shell<'a> {
                 self.rows.insert(row.row, row);
                 self.tell(event);
             }
+            Event::Fenced(fenced) => self.end_fencing(fenced),
             Event::Encoded(Encoded::End(image)) => self.end_input(*image),
             Event::Encoded(Encoded::Failed(failure)) => {
                 self.failure = Some(failure);
@@ -295,8 +332,9 @@ impl<'a> Shell<'a> {
         }
     }
 
-    fn end_input(&mut self, image: EncodedImage<Warning>) {
+    fn end_input(&mut self, mut image: EncodedImage<Warning>) {
         self.tally.read_at = Some(Instant::now());
+        image.draft = image.draft.following(self.after);
         match image.draft.check(&self.agent.keys, self.format()) {
             Ok(public) => {
                 self.ended = Some(Ended { image, public });
@@ -352,6 +390,7 @@ impl<'a> Shell<'a> {
                 }
                 SaveAction::Finish(attempt) => self.finish(attempt),
                 SaveAction::Rebuild { attempt, sources } => self.rebuild(attempt, sources),
+                SaveAction::Decide => self.decide(),
                 SaveAction::Commit(attempt) => self.commit(attempt),
                 SaveAction::Abort(attempt) => {
                     if let Some(transfer) = self.transfers.remove(&attempt) {
@@ -503,9 +542,12 @@ impl<'a> Shell<'a> {
     fn manifest(&mut self) -> Result<Vec<u8>, String> {
         if self.signed.is_none() {
             let ended = self.ended.as_ref().ok_or("the image has not ended")?;
+            // Of those that acknowledged, the ones that were not given up since.
+            let holders: BTreeSet<HostIndex> =
+                self.transfers.values().map(|one| one.host).collect();
             let ids = self
                 .stored
-                .iter()
+                .intersection(&holders)
                 .filter_map(|host| self.agent.hosts.entry(*host));
             let witnesses = ids.map(|entry| PublicKey::from(entry.id.0)).collect();
             let draft = ended.image.draft.clone();
@@ -606,7 +648,7 @@ impl<'a> Shell<'a> {
                     "committed without an image",
                 )),
             },
-            Some(SaveOutcome::Failed(failure)) => Err(self.failure(failure)),
+            Some(SaveOutcome::Failed(why)) => Err(self.half_done(self.failure(why))),
             None => Err(Failure::new(ExitStatus::Failed, "the save did not end")),
         }
     }
@@ -638,41 +680,11 @@ impl<'a> Shell<'a> {
             replaced: self.troubles(),
             removed: Vec::new(),
             kept_until: None,
+            fence: self.fence,
             notes: self.format_notes(),
             placement: None,
             warnings: self.warnings(image),
         }
-    }
-
-    fn warnings(&self, image: &EncodedImage<Warning>) -> Vec<String> {
-        let mut warnings: Vec<String> = image.warnings.iter().map(|w| w.0.clone()).collect();
-        if self.is_in_first_format() && !self.request.labels.is_empty() {
-            warnings
-                .push("saved without --note and --label: see the note on older programs".into());
-        }
-        warnings
-    }
-
-    fn is_in_first_format(&self) -> bool {
-        let signed = self.signed.as_ref();
-        signed.is_some_and(|it| it.format() == Format::One)
-    }
-
-    /// What old hosts cost.
-    fn format_notes(&self) -> Vec<String> {
-        if !self.is_in_first_format() {
-            return Vec::new();
-        }
-        let all: BTreeSet<&str> = self
-            .old
-            .iter()
-            .map(|host| self.agent.hosts.name(*host))
-            .collect();
-        let names: Vec<&str> = all.into_iter().collect();
-        vec![format!(
-            "saved in the first format, without labels and witnesses: older programs on {}",
-            names.join(", ")
-        )]
     }
 
     fn failure(&self, failure: SaveFailure) -> Failure {
@@ -707,11 +719,19 @@ impl<'a> Shell<'a> {
             SaveFailure::InputFailed => match &self.failure {
                 Some(EncodeFailure::Source(cause)) => source_failure(&doing, cause),
                 Some(other) => Failure::new(ExitStatus::Failed, format!("{doing}: {other}")),
-                None => match &self.unsigned {
-                    Some(cause) => Failure::new(ExitStatus::Failed, format!("{doing}: {cause}")),
-                    None => Failure::new(ExitStatus::LocalIo, doing),
+                None => match (&self.unsigned, &self.lost) {
+                    (Some(cause), _) => {
+                        Failure::new(ExitStatus::Failed, format!("{doing}: {cause}"))
+                    }
+                    (None, Some(Lost::Unsigned(cause))) => {
+                        Failure::new(ExitStatus::Failed, format!("{doing}: {cause}"))
+                    }
+                    (None, _) => Failure::new(ExitStatus::LocalIo, doing),
                 },
             },
+            SaveFailure::AnotherSuccessor | SaveFailure::TooFewWitnesses | SaveFailure::Outbid => {
+                return self.not_followed(&doing);
+            }
         };
         failure.hosts = self.troubles();
         failure

@@ -15,7 +15,9 @@ use placement::Probability;
 
 use super::grid_args::GridCommand;
 use super::limits::{parse_bandwidth, parse_memory, parse_range, parse_target};
-use crate::agent::{ByteRange, DATA_USUAL, HealthRequest, PARITY_USUAL, PlacementWish, Tenure};
+use crate::agent::{
+    AfterWhich, ByteRange, DATA_USUAL, HealthRequest, PARITY_USUAL, PlacementWish, Strength, Tenure,
+};
 use crate::core::effort::Effort;
 use crate::core::glob::Glob;
 use crate::core::health::Limits;
@@ -276,6 +278,24 @@ pub struct Save {
     /// Store everything, also what an earlier version has.
     #[arg(long)]
     pub full: bool,
+    /// Commit only as the one version that follows this one: of all saves after it at most one is
+    /// committed. A number, or the id of a checkpoint, or none for the first version of a job. When another
+    /// follows it, or may, nothing changes and the exit status is 10.
+    #[arg(long, value_name = "VERSION")]
+    pub after: Option<AfterWhich>,
+    /// How many hosts that hold the version of --after have to agree: most of them, none of which may lie,
+    /// or so many that some may.
+    #[arg(
+        long,
+        value_enum,
+        default_value_t,
+        requires = "after",
+        value_name = "STRENGTH"
+    )]
+    pub fence: Strength,
+    /// Save after this version without the word of the hosts that held it, because they died for good.
+    #[arg(long, requires = "after", conflicts_with = "fence")]
+    pub unfenced: bool,
     /// Finish within this time or leave the old version standing, such as 240s or 10m. Hosts that are
     /// silent or refuse are asked again until it ends; without it, for three seconds, or a minute where
     /// they name a time.

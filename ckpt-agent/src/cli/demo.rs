@@ -219,6 +219,7 @@ fn save_request(image: &Path) -> Result<SaveRequest, Failure> {
         accept_changed: false,
         placement: PlacementWish::default(),
         labels: codec::labels::Labels::default(),
+        after: None,
     })
 }
 

@@ -46,8 +46,8 @@ use tracing_subscriber::util::SubscriberInitExt;
 use transfer::roster::Roster;
 
 use crate::agent::{
-    self, AdviseRequest, Agent, Resources, RestoreRequest, RestoreTarget, SaveInput, SaveRequest,
-    Which,
+    self, AdviseRequest, After, Agent, Resources, RestoreRequest, RestoreTarget, SaveInput,
+    SaveRequest, Which,
 };
 use crate::cancel::{Cancel, canceller};
 use crate::core::sought::labels_with_note;
@@ -596,6 +596,11 @@ fn save_request(save: args::Save) -> Result<SaveRequest, Failure> {
         accept_changed: save.accept_changed,
         placement,
         labels,
+        after: save.after.map(|which| After {
+            which,
+            strength: save.fence,
+            is_unfenced: save.unfenced,
+        }),
     })
 }
 

@@ -11,6 +11,7 @@
 
 pub mod claims;
 pub mod effort;
+pub mod fence;
 pub mod glob;
 pub mod health;
 pub mod pick;

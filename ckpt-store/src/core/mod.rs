@@ -12,6 +12,7 @@ pub mod broken_off;
 pub mod by_key;
 pub mod catalog;
 pub mod census;
+pub mod fence;
 pub mod histories;
 pub mod ledger;
 pub mod notices;

@@ -433,6 +433,8 @@ impl Office {
             | Request::Void { .. }
             | Request::Voids { .. }
             | Request::Census
+            | Request::Prepare { .. }
+            | Request::Propose { .. }
             | Request::ExtendedAnnounce(_) => {
                 // `from_wire` made an `Announce` of an `ExtendedAnnounce`.
                 Err(Answer::Refused(Server::Registry.does_not_answer()))

@@ -8,6 +8,7 @@ pub mod auditing;
 mod blocks;
 mod buffers;
 mod census;
+mod fences;
 pub mod lines;
 mod lists;
 mod peers;
@@ -436,6 +437,12 @@ impl Exchange<'_> {
             Request::List { number } => self.list(number).await,
             Request::PutList { number, bytes } => self.put_list(number, bytes).await,
             Request::Census => self.census().await,
+            Request::Prepare {
+                job_tag,
+                after,
+                ballot,
+            } => self.prepare(job_tag, after, ballot).await,
+            Request::Propose { proposal } => self.propose(proposal).await,
             Request::Announce(_)
             | Request::Heartbeat { .. }
             | Request::Holds(_)

@@ -82,6 +82,8 @@ impl Rule {
             }
             Request::PeerHolds { .. } => donor("peer holds", DONORS, Load::Work),
             Request::Prove { .. } => donor("prove", READERS, Load::Work),
+            Request::Prepare { .. } => donor("prepare", SUBMITTERS, Load::Work),
+            Request::Propose { .. } => donor("propose", SUBMITTERS, Load::Work),
             Request::Heartbeat { .. } => registry("heartbeat", DONORS, Load::Work),
             Request::Holds(_) => registry("holds", DONORS, Load::Work),
             Request::Members { .. } => registry("members", Asker::Member, Load::Question),
@@ -177,6 +179,7 @@ impl Server {
 mod tests {
     use super::*;
     use codec::proof::Spot;
+    use codec::proposal::Ballot;
     use codec::{CheckpointId, JobTag, OwnerId, Redundancy, Version};
     use protocol::wire::message::{
         Audit, Claim, HoldsPage, JoinRequest, PutRebuilt, PutShard, ShardName,
@@ -258,6 +261,14 @@ mod tests {
             Request::Within { path: Vec::new() },
             Request::Void { list: Vec::new() },
             Request::Voids { owners: Vec::new() },
+            Request::Prepare {
+                job_tag: JobTag([3; 32]),
+                after: checkpoint,
+                ballot: Ballot::NONE,
+            },
+            Request::Propose {
+                proposal: Vec::new(),
+            },
             Request::Status,
             Request::Census,
         ]
@@ -299,6 +310,8 @@ mod tests {
             "within",
             "void",
             "voids",
+            "prepare",
+            "propose",
             "status",
             "list",
             "put list",

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use codec::grant::{Grant, GrantError, GrantScope, Rights, Terms, VoidList};
 use codec::manifest::Manifest;
+use codec::proposal::Proposal;
 use codec::scope::{Blinded, tag_of};
 use codec::{CheckpointId, JobTag, OwnerId};
 use protocol::identity::Role;
@@ -192,6 +193,11 @@ impl Scope {
             Request::Commit { manifest } => {
                 let manifest = Manifest::parse(manifest.clone()).map_err(StoreError::from)?;
                 self.stores(manifest.public().job_tag)
+            }
+            Request::Prepare { job_tag, .. } => self.stores(*job_tag),
+            Request::Propose { proposal } => {
+                let proposal = Proposal::parse(proposal.clone()).map_err(StoreError::from)?;
+                self.stores(proposal.proposed().job_tag)
             }
             Request::Find { job_tag, .. } => match job_tag {
                 Some(tag) if !self.has(*tag) => Ok(Permit::NotThere(Nothing::NoRecords)),

@@ -8,12 +8,14 @@ use codec::CheckpointId;
 use codec::keys::Keys;
 use codec::manifest::Format;
 use codec::notice::{Intervals, Notice, Words};
+use codec::proposal::{Ballot, Proposal};
 
 use super::sample::Sample;
 use super::tests::{NOW, NOW_UNIX, commit, found, open, open_at, owner, put, reads};
 use super::{Lent, Store, StoreError};
 use crate::core::Key;
 use crate::core::ledger::{CHECKPOINT_BYTES, charge};
+use crate::core::places::Who;
 use crate::disk::Disk;
 use crate::disk::crash::{CrashDisk, Fault};
 use crate::shards::{Found, scan};
@@ -25,6 +27,10 @@ struct Told {
     committed: bool,
     forgetting: bool,
     forgotten: bool,
+    /// The round that was promised of its successors.
+    promised: u64,
+    /// Whether a successor was accepted.
+    accepted: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -38,15 +44,21 @@ enum Op {
     Delete(usize),
     /// Given back, as others have it.
     Release(usize),
+    /// Nothing with a lower round is accepted after it.
+    Promise(usize, u64),
+    /// The first one is accepted after it.
+    Accept(usize, u64),
 }
 
 /// Everything that a host does, and everything next to everything else.
-const SCRIPT: [Op; 17] = [
+const SCRIPT: [Op; 22] = [
     Op::Put(0),
     Op::Commit(0),
     Op::Put(1),
     Op::Forget(0),
     Op::Commit(1),
+    Op::Promise(1, 2),
+    Op::Accept(1, 2),
     Op::Put(2),
     Op::Forget(2),
     Op::Put(3),
@@ -58,8 +70,18 @@ const SCRIPT: [Op; 17] = [
     Op::Rebuild(5),
     Op::Release(5),
     Op::Rebuild(6),
+    Op::Promise(6, 1),
+    Op::Accept(6, 1),
+    Op::Promise(6, 3),
     Op::Rebuild(5),
 ];
+
+fn ballot(round: u64) -> Ballot {
+    Ballot {
+        round,
+        proposer: CheckpointId([9; 16]),
+    }
+}
 
 struct Client {
     samples: Vec<Sample>,
@@ -81,6 +103,8 @@ impl Client {
         | Op::Forget(at)
         | Op::Rebuild(at)
         | Op::Delete(at)
+        | Op::Promise(at, _)
+        | Op::Accept(at, _)
         | Op::Release(at)) = op;
         let sample = self.samples[at].clone();
         let told = self.told.entry(sample.id()).or_default();
@@ -107,6 +131,20 @@ impl Client {
                     committed: true,
                     ..Told::default()
                 };
+            }
+            Op::Promise(_, round) => {
+                let (who, tag) = (Who::itself(owner.id()), sample.claim().job_tag);
+                store.promise(who, checkpoint, tag, ballot(round))?;
+                told.promised = round;
+            }
+            Op::Accept(_, round) => {
+                let keys = Keys::from(owner.clone());
+                let next = &self.samples[0].manifest;
+                let job = "42".parse().expect("a job id");
+                let named = (checkpoint, ballot(round));
+                let proposal = Proposal::sign(&keys, &job, named, next)?;
+                store.accept(Who::itself(owner.id()), proposal)?;
+                told.accepted = true;
             }
             Op::Forget(_) | Op::Delete(_) | Op::Release(_) => {
                 told.forgetting = true;
@@ -155,6 +193,22 @@ impl Client {
             if told.committed && !told.forgetting {
                 assert!(is_found, "{context}: an acknowledged commit is lost");
             }
+            let (owner, checkpoint) = (owner(1).id(), sample.id());
+            let fence = store
+                .catalog()
+                .fences()
+                .get(Key { owner, checkpoint })
+                .copied();
+            if !told.forgetting {
+                let acceptor = fence.map(|fence| fence.acceptor).unwrap_or_default();
+                let promised = acceptor.promised().round;
+                assert!(promised >= told.promised, "{context}: a promise is lost");
+                let accepted = acceptor.accepted().is_some();
+                assert!(
+                    accepted || !told.accepted,
+                    "{context}: forgot what it accepted"
+                );
+            }
             if told.forgotten {
                 assert!(read.is_err() && !is_found, "{context}: it is back");
             }
@@ -187,6 +241,11 @@ fn check_books(disk: &CrashDisk, store: &Store, context: &str) {
     })
     .unwrap();
     bytes += checkpoints.len() as u64 * CHECKPOINT_BYTES;
+    let fences = store.catalog().fences().iter().count();
+    let files = disk.files().into_iter();
+    let files = files.filter(|path| path.extension().is_some_and(|of| of == "fence"));
+    assert_eq!(fences, files.count(), "{context}");
+    bytes += fences as u64 * CHECKPOINT_BYTES;
     let usage = store.usage(None);
     assert!(bad.is_empty(), "{context}: {bad:?}");
     assert_eq!(

@@ -6,6 +6,7 @@
 //! manifests/<owner>/<checkpoint>.manifest      manifests of committed checkpoints
 //! notices/<owner>/<job>.notice                 what owners said of their jobs
 //! notices/<owner>/<job>-<number>.notice        an older one that says more is gone than the last
+//! fences/<owner>/<checkpoint>.fence            what was promised about a checkpoint's successors
 //! voids/<owner>.void                           which job keys owners made void
 //! ```
 //!
@@ -30,7 +31,10 @@ pub const MANIFESTS: &str = "manifests";
 /// Where notices are.
 pub const NOTICES: &str = "notices";
 
-/// The owner's directory in [`SHARDS`], [`MANIFESTS`] or [`NOTICES`].
+/// Where promises about the successors of checkpoints are.
+pub const FENCES: &str = "fences";
+
+/// The owner's directory in [`SHARDS`], [`MANIFESTS`], [`NOTICES`] or [`FENCES`].
 pub fn owner_dir(kind: &str, owner: OwnerId) -> PathBuf {
     Path::new(kind).join(owner.hex())
 }

@@ -170,7 +170,7 @@ fn visit(
 }
 
 /// Visits the files of all owners.
-fn walk(
+pub(super) fn walk(
     disk: &dyn Disk,
     kind: &str,
     mut visit: impl FnMut(OwnerId, &Path, &str),

@@ -2,6 +2,7 @@
 //!
 //! Functions here block on the disk; the network side calls them from threads made for that.
 
+mod fences;
 pub mod layout;
 mod load;
 mod peers;
@@ -20,6 +21,7 @@ mod sample;
 #[cfg(test)]
 mod tests;
 
+pub use fences::{FENCE_BYTES_MAX, FenceFile, FenceFileError, Witnessed};
 pub use load::{Found, Loaded, check, scan};
 pub use peers::Holding;
 pub use reader::{ReadError, RowBytes, ShardReader};

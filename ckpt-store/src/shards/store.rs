@@ -15,8 +15,10 @@ use protocol::wire::Code;
 use protocol::wire::limits::RECORDS_MAX;
 use protocol::wire::message::{Claim, PutShard, Record, ShardName};
 
+use super::fences;
 use super::layout::{
-    self, MANIFESTS, NOTICES, SHARDS, manifest_path, notice_path, older_notice_path, shard_path,
+    self, FENCES, MANIFESTS, NOTICES, SHARDS, manifest_path, notice_path, older_notice_path,
+    shard_path,
 };
 use super::load::{self, Loaded};
 use super::reader::ReadError;
@@ -51,6 +53,9 @@ pub enum StoreError {
     /// What came is no manifest to be believed.
     #[error(transparent)]
     Manifest(#[from] codec::manifest::ManifestError),
+    /// What came is no proposal to be believed.
+    #[error(transparent)]
+    Proposal(#[from] codec::proposal::ProposalError),
     /// What came is no notice to be believed.
     #[error(transparent)]
     Notice(#[from] codec::notice::NoticeError),
@@ -79,7 +84,9 @@ impl StoreError {
         match self {
             Self::Denied(denied) => denied.code(),
             Self::BadRequest(_) | Self::Closed => Code::BadRequest,
-            Self::Mismatch(_) | Self::Manifest(_) | Self::Notice(_) => Code::Mismatch,
+            Self::Mismatch(_) | Self::Manifest(_) | Self::Proposal(_) | Self::Notice(_) => {
+                Code::Mismatch
+            }
             Self::Disk { cause, .. } if is_full(cause) => Code::NoSpace,
             Self::Disk { .. } | Self::Damaged(_) | Self::Poisoned => Code::DiskFailed,
         }
@@ -152,7 +159,7 @@ impl Store {
         now: Millis,
         unix_seconds: u64,
     ) -> Result<(Self, Loaded), StoreError> {
-        for dir in [layout::INCOMING, SHARDS, MANIFESTS, NOTICES, VOIDS] {
+        for dir in [layout::INCOMING, SHARDS, MANIFESTS, NOTICES, FENCES, VOIDS] {
             disk.create_dir(Path::new(dir))
                 .map_err(|failed| StoreError::Disk {
                     what: "making a directory",
@@ -164,6 +171,7 @@ impl Store {
         let (mut catalog, mut loaded) = (Catalog::default(), Loaded::default());
         let mut enter = |found| loaded.enter(&*disk, &mut catalog, found, now, unix_seconds);
         load::scan(&*disk, &mut enter).map_err(failed())?;
+        fences::load(&*disk, &mut catalog).map_err(failed())?;
         let capacity = match lent.capacity {
             Some(capacity) => capacity,
             None => {
@@ -186,6 +194,8 @@ impl Store {
         // The daemon may have ended between hearing that they are gone and removing them.
         let gone = store.catalog().gone_keys();
         store.remove_gone(now, &gone)?;
+        let fences = store.catalog().all_fences_gone();
+        store.remove_fences(&fences)?;
         Ok((store, loaded))
     }
 
@@ -250,6 +260,7 @@ impl Store {
             shards.iter().all(|one| one.identity.shard == shard)
         };
         if is_last {
+            self.keep_fence(key)?;
             return self.remove_all(now, key).map(|_| ());
         }
         self.remove(&shard_path(key, shard))?;
@@ -462,7 +473,9 @@ impl Store {
     ) -> Result<bool, StoreError> {
         let key = Key { owner, checkpoint };
         let _changes = self.change()?;
-        self.remove_all(now, key)
+        let existed = self.remove_all(now, key)?;
+        self.remove_fence(key)?;
+        Ok(existed)
     }
 
     /// Removes what was claimed or written and never committed; returns how many there were.
@@ -557,6 +570,8 @@ impl Store {
         }
         let gone = self.catalog().gone_keys_of(words);
         self.remove_gone(now, &gone)?;
+        let fences = self.catalog().fences_gone(words);
+        self.remove_fences(&fences)?;
         Ok(gone.len())
     }
 
@@ -574,6 +589,7 @@ impl Store {
     fn remove_gone(&self, now: Millis, gone: &[Key]) -> Result<(), StoreError> {
         for key in gone {
             self.remove_all(now, *key)?;
+            self.remove_fence(*key)?;
             tracing::info!(checkpoint = %key.checkpoint, owner = %key.owner, "deleted by its owner");
         }
         Ok(())
@@ -612,6 +628,9 @@ impl Store {
             self.remove_all(now, *key)?;
             tracing::info!(checkpoint = %key.checkpoint, owner = %key.owner, "lay where all was deleted");
         }
+        let fences = self.catalog().fences_outlived(clock);
+        self.remove_fences(&fences)?;
+        self.remove_fences(&inside)?;
         let old = self.catalog().old_notices(clock);
         for (owner, job_tag) in old {
             self.remove(&notice_path(owner, job_tag))?;
@@ -625,7 +644,7 @@ impl Store {
     }
 
     /// Writes a small file of an owner, in the place of one with this name if there is one.
-    fn write(
+    pub(super) fn write(
         &self,
         kind: &'static str,
         owner: OwnerId,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use codec::keys::Keys;
 use codec::manifest::Manifest;
+use codec::proposal::{Ballot, Proposal};
 use codec::seal::OwnerSecret;
 use codec::{OwnerId, ShardRoot};
 use protocol::wire::Code;
@@ -12,10 +13,11 @@ use protocol::wire::limits::UNCOMMITTED_LIFETIME;
 use protocol::wire::message::PutEnd;
 
 use super::sample::Sample;
-use super::{Batch, Lent, Loaded, Store, StoreError};
-use crate::core::Millis;
+use super::{Batch, Lent, Loaded, Store, StoreError, Witnessed};
 use crate::core::catalog::Claimed;
 use crate::core::ledger::{CHECKPOINT_BYTES, Quota};
+use crate::core::places::Who;
+use crate::core::{Key, Millis};
 use crate::disk::Disk;
 use crate::disk::crash::{CrashDisk, Fault};
 
@@ -419,4 +421,95 @@ fn damaged_files_are_not_served() {
     assert_eq!(code(commit(&store, &sample)), Some(Code::NotFound));
     put(&store, &sample, 0).unwrap();
     commit(&store, &sample).unwrap();
+}
+
+/// The host of a checkpoint is a witness of it, also when it hands it over, until it is forgotten; a host
+/// that never had it is none.
+#[test]
+fn who_has_or_had_a_checkpoint_is_a_witness_until_it_is_forgotten() {
+    let disk = CrashDisk::new(Fault::None, 0);
+    let store = open(&disk);
+    let (id, keys) = (owner(1).id(), Keys::from(owner(1)));
+    let [first, second, other] = [1, 2, 3].map(|n| Sample::new(&owner(1), "42", n, n));
+    let who = Who::itself(id);
+    let ballot = |round| Ballot {
+        round,
+        proposer: second.id(),
+    };
+    let tag = first.claim().job_tag;
+    let asks = |store: &Store, round| store.promise(who, first.id(), tag, ballot(round));
+    assert_eq!(code(asks(&store, 1)), Some(Code::NotFound), "never seen");
+    put(&store, &first, 0).unwrap();
+    assert_eq!(code(asks(&store, 1)), Some(Code::NotFound), "not committed");
+    commit(&store, &first).unwrap();
+    let stranger = Who::itself(owner(2).id());
+    let refused = store.promise(stranger, first.id(), tag, ballot(1));
+    assert_eq!(code(refused), Some(Code::NotFound));
+    assert_eq!(asks(&store, 4).unwrap(), Witnessed::Promised(None));
+    assert_eq!(asks(&store, 3).unwrap(), Witnessed::Outbid(ballot(4)));
+    // What it accepts waits for its commit without limit of time.
+    put(&store, &second, 0).unwrap();
+    put(&store, &other, 0).unwrap();
+    let job = "42".parse().unwrap();
+    let propose = |round| {
+        let named = (first.id(), ballot(round));
+        Proposal::sign(&keys, &job, named, &second.manifest).unwrap()
+    };
+    assert_eq!(
+        store.accept(who, propose(2)).unwrap(),
+        Witnessed::Outbid(ballot(4))
+    );
+    let stolen = store.accept(stranger, propose(4));
+    assert_eq!(code(stolen), Some(Code::Mismatch));
+    assert_eq!(store.accept(who, propose(4)).unwrap(), Witnessed::Accepted);
+    let much_later = NOW.after(100 * UNCOMMITTED_LIFETIME);
+    assert_eq!(store.sweep(much_later), 1, "the other one");
+    assert!(reads(&store, &second, 0).unwrap());
+    // It hands the checkpoint over and is started again.
+    let key = Key {
+        owner: id,
+        checkpoint: first.id(),
+    };
+    let shard = first.put(0).shard().unwrap();
+    store.release(NOW, key, shard).unwrap();
+    drop(store);
+    let store = open(&disk.restart());
+    let shown = asks(&store, 5).unwrap();
+    assert_eq!(shown, Witnessed::Promised(Some(propose(4))));
+    assert_eq!(asks(&store, 4).unwrap(), Witnessed::Outbid(ballot(5)));
+    assert!(store.usage(None).used_bytes >= CHECKPOINT_BYTES);
+    store.forget(NOW, id, first.id()).unwrap();
+    store.forget(NOW, id, second.id()).unwrap();
+    assert_eq!(code(asks(&store, 9)), Some(Code::NotFound), "forgotten");
+    assert_eq!(store.usage(None).used_bytes, 0);
+}
+
+#[test]
+fn a_promise_that_can_not_be_read_is_not_taken_for_none() {
+    let disk = CrashDisk::new(Fault::None, 0);
+    let store = open(&disk);
+    let sample = Sample::new(&owner(1), "42", 1, 7);
+    put(&store, &sample, 0).unwrap();
+    commit(&store, &sample).unwrap();
+    let (who, tag) = (Who::itself(owner(1).id()), sample.claim().job_tag);
+    let ballot = Ballot {
+        round: 1,
+        proposer: sample.id(),
+    };
+    let asks = |store: &Store| store.promise(who, sample.id(), tag, ballot);
+    asks(&store).unwrap();
+    let mut files = disk.files().into_iter();
+    let file = files.find(|path| path.extension().is_some_and(|of| of == "fence"));
+    let file = file.unwrap();
+    disk.remove(&file).unwrap();
+    let mut damaged = disk.create(&file).unwrap();
+    damaged
+        .append(b"CKPTFNC1 and what was not written")
+        .unwrap();
+    damaged.sync().unwrap();
+    drop(store);
+    let store = open(&disk);
+    assert_eq!(code(asks(&store)), Some(Code::DiskFailed));
+    store.forget(NOW, who.member, sample.id()).unwrap();
+    assert!(disk.files().is_empty(), "{:?}", disk.files());
 }

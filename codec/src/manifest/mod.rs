@@ -18,7 +18,7 @@ pub use summary::{ImageKind, Summary, Tail, WITNESSES_MAX};
 use crate::geometry::SEAL_OVERHEAD;
 use crate::grant::{Grant, GrantError};
 use crate::hash::ManifestHash;
-use crate::id::{OwnerId, PublicKey};
+use crate::id::{CheckpointId, OwnerId, PublicKey};
 use crate::index::StoredSegment;
 use crate::job::JobId;
 use crate::keys::Keys;
@@ -337,6 +337,13 @@ impl Draft {
         &self.summary
     }
 
+    /// The same, of a checkpoint that is saved as the only one after another.
+    #[must_use]
+    pub const fn following(mut self, after: Option<CheckpointId>) -> Self {
+        self.summary.tail.after = after;
+        self
+    }
+
     /// Whether it can be signed in this format, whoever the witnesses will be; what will be public of it.
     ///
     /// # Errors
@@ -370,7 +377,10 @@ impl Draft {
 
     fn with_witnesses(mut self, format: Format, witnesses: Vec<PublicKey>) -> Self {
         match format {
-            Format::One => self.summary.tail.labels = Labels::default(),
+            Format::One => {
+                self.summary.tail.labels = Labels::default();
+                self.summary.tail.after = None;
+            }
             Format::Two => self.summary.tail.witnesses = witnesses,
         }
         self
@@ -450,4 +460,4 @@ impl Parts {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

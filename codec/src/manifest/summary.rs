@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Format, MANIFEST_BYTES_MAX, ManifestError};
-use crate::id::PublicKey;
+use crate::id::{CheckpointId, PublicKey};
 use crate::index::StoredSegment;
 use crate::job::JobId;
 use crate::labels::Labels;
@@ -49,7 +49,13 @@ pub struct Tail {
     pub labels: Labels,
     /// Hosts that had acknowledged a shard when the manifest was signed; none in format 1.
     pub witnesses: Vec<PublicKey>,
+    /// The checkpoint after which it was saved as the only one, by the word of that one's witnesses; none
+    /// in format 1.
+    pub after: Option<CheckpointId>,
 }
+
+/// Number of the extension that says after which checkpoint this one was saved: its id.
+const AFTER: u16 = 1;
 
 /// The tail in format 1; follows the rest unless it is empty.
 #[derive(Serialize, Deserialize)]
@@ -131,23 +137,29 @@ impl Summary {
     }
 
     fn encode_2(&self) -> Result<Vec<u8>, ManifestError> {
+        let after = self.tail.after.iter();
+        let after = after.map(|id| (AFTER, serde_bytes::ByteBuf::from(id.0)));
         let tail = Tail2 {
             base: self.tail.base,
             pieces: self.tail.pieces.clone(),
             labels: self.tail.labels.clone(),
             witnesses: self.tail.witnesses.clone(),
-            extensions: Vec::new(),
+            extensions: after.collect(),
         };
         Ok(serial::encode(&(self, tail), MANIFEST_BYTES_MAX)?)
     }
 
     fn decode_2(bytes: &[u8]) -> Result<Self, SerialError> {
         let (summary, tail): (Self, Tail2) = serial::decode(bytes, MANIFEST_BYTES_MAX)?;
+        let mut extensions = tail.extensions.iter();
+        let after = extensions.find(|(number, _)| *number == AFTER);
+        let after = after.and_then(|(_, id)| <[u8; 16]>::try_from(id.as_slice()).ok());
         let tail = Tail {
             base: tail.base,
             pieces: tail.pieces,
             labels: tail.labels,
             witnesses: tail.witnesses,
+            after: after.map(CheckpointId),
         };
         Ok(Self { tail, ..summary })
     }
@@ -174,6 +186,14 @@ mod tests {
         };
         let bytes = serial::encode(&(summary(), tail), MANIFEST_BYTES_MAX).unwrap();
         assert_eq!(Summary::decode(Format::Two, &bytes), Ok(summary()));
+    }
+
+    #[test]
+    fn what_a_checkpoint_was_saved_after_comes_back() {
+        let mut fenced = summary();
+        fenced.tail.after = Some(CheckpointId([5; 16]));
+        let bytes = fenced.encode(Format::Two).unwrap();
+        assert_eq!(Summary::decode(Format::Two, &bytes), Ok(fenced));
     }
 
     #[test]

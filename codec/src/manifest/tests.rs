@@ -34,7 +34,7 @@ fn new() -> NewManifest {
     }
 }
 
-pub(super) fn summary() -> Summary {
+pub(crate) fn summary() -> Summary {
     Summary {
         job: "42".parse().unwrap(),
         data_key: DataKey::new([6; 32]),

@@ -7,6 +7,7 @@ use codec::index::{FileKind, Index};
 use codec::keys::{JobKeys, Keys};
 use codec::manifest::Manifest;
 use codec::notice::{GONE_MAX, INTERVALS_MAX, Notice};
+use codec::proposal::Proposal;
 use codec::seal::OwnerSecret;
 
 /// Owner of the manifests in `seeds`.
@@ -46,6 +47,28 @@ pub(crate) fn notice(input: &[u8]) -> bool {
             assert!(words.gone.len() <= GONE_MAX && words.intervals.len() <= INTERVALS_MAX);
             for interval in words.intervals.iter() {
                 assert!(words.is_gone(interval.from) && words.is_gone(interval.to));
+            }
+            accepted = true;
+        }
+    }
+    accepted
+}
+
+/// The input is a proposal, and then what is signed of one.
+pub(crate) fn proposal(input: &[u8]) -> bool {
+    let mut signed = input.to_vec();
+    signed.extend(owner().sign(input));
+    let mut accepted = false;
+    for bytes in [input.to_vec(), signed] {
+        if let Ok(proposal) = Proposal::parse(bytes.clone()) {
+            assert_eq!(proposal.bytes(), bytes);
+            let proposed = proposal.proposed();
+            let (keys, job) = (owner().into(), "42".parse());
+            if let Ok(manifest) = proposal.manifest(&keys, &job.expect("a job id")) {
+                let public = manifest.public();
+                assert_eq!(manifest.hash(), proposed.successor.manifest);
+                assert_eq!(public.checkpoint, proposed.successor.checkpoint);
+                assert_eq!(public.job_tag, proposed.job_tag);
             }
             accepted = true;
         }

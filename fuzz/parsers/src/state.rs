@@ -3,6 +3,7 @@
 use ckpt_agent::knowledge::Knowledge;
 use ckpt_store::monitor::history::{Run, parse};
 use ckpt_store::monitor::preferences::{Calibration, settings};
+use ckpt_store::shards::FenceFile;
 
 pub(crate) fn history(input: &[u8]) -> bool {
     let Ok(runs) = parse(Some(input)) else {
@@ -52,4 +53,28 @@ pub(crate) fn knowledge(input: &[u8]) -> bool {
     // What is written is the latest part of it, and can be read.
     assert!(Knowledge::parse(&knowledge.to_text()).is_ok());
     true
+}
+
+/// The input is the file of a promise, and then what is hashed of one.
+pub(crate) fn fence(input: &[u8]) -> bool {
+    let mut accepted = false;
+    for bytes in [input.to_vec(), FenceFile::hashed(input.to_vec())] {
+        let Ok(file) = FenceFile::decode(&bytes) else {
+            continue;
+        };
+        let acceptor = file.fence.acceptor;
+        match (acceptor.accepted(), &file.accepted) {
+            (Some((ballot, successor)), Some(proposal)) => {
+                assert!(ballot <= acceptor.promised());
+                assert_eq!(successor, proposal.proposed().successor);
+            }
+            (None, None) => {}
+            (one, other) => panic!("{one:?} is not {other:?}"),
+        }
+        // What is written of it says the same.
+        let again = file.encode().ok().map(|bytes| FenceFile::decode(&bytes));
+        assert_eq!(again, Some(Ok(file)));
+        accepted = true;
+    }
+    accepted
 }

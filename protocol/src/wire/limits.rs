@@ -4,10 +4,13 @@ use std::time::Duration;
 
 use codec::geometry::{BLOCK_BYTES_MAX, PAGE_ROWS};
 use codec::manifest::MANIFEST_BYTES_MAX;
+use codec::proposal::PROPOSAL_BYTES_MAX;
 use codec::shard_file::{ENTRY_BYTES, PAGES_MAX};
 
 /// Longest frame: a record, which is a manifest and a few numbers for each shard.
 pub const FRAME_BYTES_MAX: usize = MANIFEST_BYTES_MAX + (8 << 10);
+
+const _: () = assert!(PROPOSAL_BYTES_MAX + 16 < FRAME_BYTES_MAX);
 
 /// Longest text in a message (names, details of a refusal).
 pub const TEXT_BYTES_MAX: usize = 256;

@@ -11,14 +11,15 @@ use std::net::SocketAddr;
 use codec::hash::ShardRoot;
 use codec::holding::Tag;
 use codec::proof::{ShardProof, Spot};
+use codec::proposal::Ballot;
 use codec::scope::Blinded;
-use codec::serial::{self, SerialError};
 use codec::{CheckpointId, JobTag, OwnerId, Redundancy, ShardIndex, Version};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
 use super::announcement::Announcement;
-use super::limits::{FRAME_BYTES_MAX, TEXT_BYTES_MAX};
+pub use super::frame::Message;
+use super::limits::TEXT_BYTES_MAX;
 use super::parts::{Extended, Extensible, Parts};
 use super::{Code, WireVersion};
 
@@ -170,6 +171,22 @@ pub enum Request {
     },
     /// What do you count? Asked by an admin.
     Census,
+    /// Promise to accept no successor of a checkpoint with a lower ballot. Asked of its witnesses
+    /// (`codec::proposal`).
+    Prepare {
+        /// The job.
+        job_tag: JobTag,
+        /// The checkpoint that is followed.
+        after: CheckpointId,
+        /// The ballot.
+        ballot: Ballot,
+    },
+    /// Accept the successor of a checkpoint. Asked of its witnesses.
+    Propose {
+        /// The signed proposal (`codec::proposal::Proposal`).
+        #[serde(with = "serde_bytes")]
+        proposal: Vec<u8>,
+    },
 }
 
 impl Request {
@@ -206,7 +223,9 @@ impl Request {
             | Self::Voids { .. }
             | Self::List { .. }
             | Self::PutList { .. }
-            | Self::Census => WireVersion::Two,
+            | Self::Census
+            | Self::Prepare { .. }
+            | Self::Propose { .. } => WireVersion::Two,
         }
     }
 
@@ -381,6 +400,18 @@ pub enum Response {
     },
     /// What the host counts.
     Census(Box<HostCensus>),
+    /// No successor with a lower ballot will be accepted.
+    Promised {
+        /// The signed proposal that was accepted last, if one was.
+        accepted: Option<ByteBuf>,
+    },
+    /// The successor is accepted, and that is synced.
+    Agreed,
+    /// A higher ballot was promised.
+    Outbid {
+        /// That one.
+        ballot: Ballot,
+    },
 }
 
 impl Response {
@@ -754,40 +785,3 @@ impl std::fmt::Display for Refusal {
         Ok(())
     }
 }
-
-/// A message that can be a frame.
-pub trait Message: Sized {
-    /// The frame's bytes, without the length before it.
-    ///
-    /// # Errors
-    /// When it is longer than a frame may be.
-    fn to_frame(&self) -> Result<Vec<u8>, SerialError>;
-
-    /// Reads a frame.
-    ///
-    /// # Errors
-    /// When it is not exactly one such message.
-    fn from_frame(bytes: &[u8]) -> Result<Self, SerialError>;
-}
-
-macro_rules! message {
-    ($($name:ty),*) => {$(
-        impl Message for $name {
-            fn to_frame(&self) -> Result<Vec<u8>, SerialError> {
-                serial::encode(self, FRAME_BYTES_MAX)
-            }
-
-            fn from_frame(bytes: &[u8]) -> Result<Self, SerialError> {
-                serial::decode(bytes, FRAME_BYTES_MAX)
-            }
-        }
-    )*};
-}
-message!(
-    Request,
-    Response,
-    Record,
-    MemberRecord,
-    Extended<MemberRecord>,
-    NoticeRecord
-);

@@ -7,6 +7,7 @@
 
 pub mod announcement;
 pub mod code;
+mod frame;
 #[allow(
     clippy::cast_possible_truncation,
     reason = "constants that follow from the geometry, far below 2^32"

@@ -101,6 +101,13 @@ impl Report for SaveReport {
             names(&self.holders),
             survives(self.can_lose),
         )?;
+        if let Some(fence) = self.fence.filter(|fence| fence.fenced) {
+            writeln!(
+                out,
+                "the one successor of version {}: {} of its {} witnesses agreed, {} had to",
+                fence.after, fence.agreed, fence.witnesses, fence.needed
+            )?;
+        }
         for note in &self.notes {
             writeln!(out, "note: {}", one_line(note))?;
         }

@@ -49,6 +49,8 @@ pub struct SaveSession {
     ended: bool,
     /// Whether hosts were told to commit.
     committing: bool,
+    /// Whether it is to be chosen first, and is.
+    choice: Decision,
     /// When it is given up, unless it is committing.
     commit_by: Option<Millis>,
     setbacks: Vec<Setback>,
@@ -60,6 +62,19 @@ pub struct SaveSession {
     soonest: Option<Millis>,
     actions: VecDeque<SaveAction>,
     outcome: Option<SaveOutcome>,
+}
+
+/// Whether a save has to be chosen before it commits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Decision {
+    /// Nobody else can be.
+    NotNeeded,
+    /// It has, once it is stored.
+    Needed,
+    /// It was proposed: whoever saves next may find it chosen, so what is stored stays.
+    Asked,
+    /// It is.
+    Made,
 }
 
 /// How often a host is told to commit when the connection breaks.
@@ -98,6 +113,7 @@ impl SaveSession {
             ready_bytes: 0,
             ended: false,
             committing: false,
+            choice: Decision::NotNeeded,
             commit_by,
             setbacks: Vec::new(),
             troubles: BTreeMap::new(),
@@ -117,6 +133,13 @@ impl SaveSession {
         session
     }
 
+    /// The same, of a save that commits only once it is chosen.
+    #[must_use]
+    pub const fn to_be_chosen(mut self) -> Self {
+        self.choice = Decision::Needed;
+        self
+    }
+
     /// Takes note of what happened at `now`.
     pub fn handle(&mut self, now: Millis, event: SaveEvent) {
         self.now = self.now.max(now);
@@ -133,6 +156,9 @@ impl SaveSession {
             SaveEvent::Stored(id) => self.stored(id),
             SaveEvent::Committed(id) => self.committed(id),
             SaveEvent::InputFailed => self.fail(SaveFailure::InputFailed),
+            SaveEvent::Decided if self.choice == Decision::Asked => self.choice = Decision::Made,
+            SaveEvent::Decided => {}
+            SaveEvent::Undecided(why) => self.fail(why),
             SaveEvent::Cancel => self.fail(SaveFailure::Cancelled),
             SaveEvent::Tick => {}
         }
@@ -568,6 +594,14 @@ impl SaveSession {
             return;
         }
         self.committing = true;
+        match self.choice {
+            Decision::NotNeeded | Decision::Made => {}
+            Decision::Needed => {
+                self.choice = Decision::Asked;
+                return self.actions.push_back(SaveAction::Decide);
+            }
+            Decision::Asked => return,
+        }
         let now = self.now;
         for id in self.in_phase(Phase::Stored) {
             if let Some(attempt) = self.current(id)
@@ -581,20 +615,30 @@ impl SaveSession {
         }
     }
 
-    /// Ends the save: nothing of it stays.
+    /// Whether what is stored stays although the save failed: it may be chosen already, and the next save
+    /// finishes it.
+    pub fn is_half_done(&self) -> bool {
+        let is_lost = SaveOutcome::Failed(SaveFailure::AnotherSuccessor);
+        matches!(self.choice, Decision::Asked | Decision::Made)
+            && matches!(self.outcome, Some(SaveOutcome::Failed(_)))
+            && self.outcome != Some(is_lost)
+    }
+
+    /// Ends the save: nothing of it stays, unless it may have been chosen.
     fn fail(&mut self, failure: SaveFailure) {
+        self.outcome = Some(SaveOutcome::Failed(failure));
+        let stays = self.is_half_done();
         let live: Vec<(AttemptId, HostIndex, Phase)> = self
             .live()
             .map(|(id, attempt)| (id, attempt.host, attempt.phase))
             .collect();
         for (id, host, phase) in live {
             self.actions.push_back(SaveAction::Abort(id));
-            if phase.may_hold_shard() {
+            if phase.may_hold_shard() && !stays {
                 self.actions.push_back(SaveAction::Retract(host));
             }
         }
         self.release_all();
-        self.outcome = Some(SaveOutcome::Failed(failure));
     }
 
     fn check_invariants(&self) {

@@ -89,6 +89,10 @@ pub enum SaveEvent {
     Stored(AttemptId),
     /// The host of an attempt has synced the manifest. Answers [`SaveAction::Commit`].
     Committed(AttemptId),
+    /// The witnesses of the checkpoint that it follows have chosen it. Answers [`SaveAction::Decide`].
+    Decided,
+    /// They have not, or not before it was stored.
+    Undecided(SaveFailure),
     /// The user wants it to end.
     Cancel,
     /// Time has passed.
@@ -119,6 +123,9 @@ pub enum SaveAction {
         /// Shards that are whole, and who has them.
         sources: Vec<(ShardIndex, HostIndex)>,
     },
+    /// Sign the manifest and have it chosen as what follows another checkpoint; then tell `Decided` or
+    /// `Undecided`. Comes once, and only of a save that is to follow one.
+    Decide,
     /// Send the manifest. May come again for the same attempt when the connection was lost: to
     /// commit twice is the same as once.
     Commit(AttemptId),
@@ -171,4 +178,10 @@ pub enum SaveFailure {
     Cancelled,
     /// The time was over.
     Deadline,
+    /// Another checkpoint follows the one that it was to follow, or may.
+    AnotherSuccessor,
+    /// Too few witnesses of the one that it was to follow answer.
+    TooFewWitnesses,
+    /// Other saves that want to follow it bid more each time.
+    Outbid,
 }

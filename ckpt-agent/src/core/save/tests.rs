@@ -99,6 +99,22 @@ impl Rig {
         self.session.outcome().expect("the save has not ended")
     }
 
+    /// A save of one row to 1+1 of two hosts, up to the moment when all have stored it, that commits only
+    /// once it is chosen.
+    fn choosing() -> (Self, Vec<SaveAction>) {
+        let mut rig = Self::new(plan(1, 1, 2));
+        rig.session = rig.session.to_be_chosen();
+        rig.accept(0..2);
+        rig.rows(0..1);
+        rig.tell(SaveEvent::InputEnded);
+        for attempt in 0..2 {
+            rig.sent(attempt, 0..1);
+        }
+        rig.tell(SaveEvent::Stored(AttemptId(0)));
+        let asked = rig.tell(SaveEvent::Stored(AttemptId(1)));
+        (rig, asked)
+    }
+
     /// A save of one row to 2+1 of `hosts` hosts, up to the moment when all were told to commit.
     pub(super) fn committing(hosts: usize) -> Self {
         let mut rig = Self::new(plan(2, 1, hosts));
@@ -556,6 +572,42 @@ fn nobody_commits_before_all_have_stored() {
     let shards: Vec<_> = Redundancy::new(1, 1).unwrap().shards().collect();
     let holders = vec![(shards[0], HostIndex(0)), (shards[1], HostIndex(1))];
     assert_eq!(*rig.outcome(), SaveOutcome::Committed { holders });
+}
+
+#[test]
+fn a_save_that_is_to_follow_another_commits_once_it_is_chosen() {
+    let (mut rig, asked) = Rig::choosing();
+    assert_eq!(asked, [SaveAction::Decide]);
+    assert!(rig.tell(SaveEvent::Tick).is_empty(), "it is asked once");
+    let commits = [0, 1].map(|id| SaveAction::Commit(AttemptId(id)));
+    assert_eq!(rig.tell(SaveEvent::Decided), commits);
+    rig.tell(SaveEvent::Committed(AttemptId(0)));
+    rig.tell(SaveEvent::Committed(AttemptId(1)));
+    assert!(matches!(rig.outcome(), SaveOutcome::Committed { .. }));
+    assert!(!rig.session.is_half_done());
+}
+
+#[test]
+fn what_may_have_been_chosen_stays_stored_and_what_lost_does_not() {
+    for (why, stays) in [
+        (SaveFailure::TooFewWitnesses, true),
+        (SaveFailure::AnotherSuccessor, false),
+    ] {
+        let (mut rig, _) = Rig::choosing();
+        let end = rig.tell(SaveEvent::Undecided(why));
+        assert_eq!(*rig.outcome(), SaveOutcome::Failed(why));
+        assert_eq!(rig.session.is_half_done(), stays);
+        assert_eq!(retracted(&end).is_empty(), stays, "{end:?}");
+    }
+    let (mut rig, _) = Rig::choosing();
+    let end = rig.tell(SaveEvent::Cancel);
+    assert!(rig.session.is_half_done() && retracted(&end).is_empty());
+    // Before anything was proposed nothing can have been chosen.
+    let mut rig = Rig::new(plan(1, 1, 2));
+    rig.session = rig.session.to_be_chosen();
+    rig.accept(0..2);
+    rig.tell(SaveEvent::Undecided(SaveFailure::TooFewWitnesses));
+    assert!(!rig.session.is_half_done());
 }
 
 #[test]

@@ -290,6 +290,7 @@ impl Shell {
                     let sources = sources.into_iter().map(|(_, host)| host).collect();
                     self.later(20, Event::Rebuilds(attempt, sources));
                 }
+                SaveAction::Decide => panic!("no save here follows another"),
                 SaveAction::Commit(attempt) => self.later(5, Event::Commits(attempt)),
                 SaveAction::Abort(attempt) => {
                     self.aborted.insert(attempt);

@@ -4,6 +4,7 @@
 //! written is a *put*, which holds its version and its space. Everything belongs to one owner, and
 //! to others it does not exist.
 
+mod fences;
 pub mod history;
 mod job_keys;
 mod peers;
@@ -20,6 +21,7 @@ use protocol::wire::message::Claim;
 
 use super::Millis;
 use super::by_key::ByKey;
+use super::fence::Fences;
 use super::histories::Histories;
 use super::ledger::{CHECKPOINT_BYTES, Ledger, NoSpace};
 use super::notices::Notices;
@@ -72,6 +74,12 @@ pub enum Denied {
     /// As many notices of the owner as the host keeps, or as many words in them.
     #[error("too many notices of this owner, no more are taken")]
     TooManyNotices,
+    /// As many checkpoints of the owner as the host is a witness of.
+    #[error("witness of too many checkpoints of this owner, of no more")]
+    TooManyFences,
+    /// What was promised of a checkpoint's successors can't be read.
+    #[error("what was promised of its successors can't be read")]
+    FenceDamaged,
     /// A notice whose number is a time to come: it could not be replaced until then.
     #[error("a notice from the future: check the clock of the machine that made it")]
     FromTheFuture,
@@ -127,7 +135,11 @@ impl Denied {
             Self::NotFound | Self::Gone => Code::NotFound,
             Self::Exists(_) => Code::Exists,
             Self::VersionTaken { .. } => Code::VersionTaken,
-            Self::NoSpace(_) | Self::TooMany { .. } | Self::TooManyNotices => Code::NoSpace,
+            Self::NoSpace(_)
+            | Self::TooMany { .. }
+            | Self::TooManyNotices
+            | Self::TooManyFences => Code::NoSpace,
+            Self::FenceDamaged => Code::DiskFailed,
             Self::TooManyUncommitted(_) => Code::Busy,
             // Not a bad request, which would mean that notices are unknown here.
             Self::FromTheFuture | Self::Contradiction(_) => Code::Mismatch,
@@ -205,6 +217,7 @@ pub struct Catalog {
     histories: Histories,
     /// What lies where all was deleted.
     inside: history::Since,
+    fences: Fences,
 }
 
 impl Default for Catalog {
@@ -222,6 +235,7 @@ impl Default for Catalog {
             notices: Notices::default(),
             histories: Histories::default(),
             inside: history::Since::new(),
+            fences: Fences::default(),
         }
     }
 }
@@ -529,7 +543,7 @@ impl Catalog {
     pub fn is_expired(&self, now: Millis, key: Key) -> bool {
         self.checkpoints.get(&key).is_some_and(|checkpoint| {
             !checkpoint.is_committed && checkpoint.puts == 0 && checkpoint.expires <= now
-        })
+        }) && !self.fences.wants(key)
     }
 
     /// Puts off the end of a checkpoint that could not be removed.

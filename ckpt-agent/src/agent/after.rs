@@ -1,0 +1,290 @@
+//! What a save is to follow, as far as that can be said before it begins, and how it fails when it does
+//! not follow that.
+
+use codec::manifest::Summary;
+use codec::{CheckpointId, Version};
+use tokio::time::Instant;
+
+use super::absent::may_be_hidden;
+use super::fencing::{After, AfterWhich, Fencing, Predecessor};
+use super::gather::Gathered;
+use super::{Agent, SaveRequest};
+use crate::core::fence::Quorum;
+use crate::inventory::KnownCheckpoint;
+use crate::report::{ExitStatus, Failure, FenceReport, HostNote, SuccessorNote};
+
+/// What is known of what a save is to follow.
+#[derive(Debug, Default)]
+pub(super) struct Following {
+    /// What asks the witnesses, of a fenced save.
+    pub(super) fencing: Option<Fencing>,
+    /// How it is not fenced although it follows a version.
+    pub(super) unfenced: Option<FenceReport>,
+    /// What the user should know.
+    pub(super) notes: Vec<String>,
+}
+
+impl Agent {
+    /// What the save of `checkpoint` is to follow.
+    ///
+    /// # Errors
+    /// When it can't: there is no such version, something follows it already, or nobody witnessed it.
+    pub(super) fn following(
+        &self,
+        gathered: &Gathered,
+        request: &SaveRequest,
+        checkpoint: CheckpointId,
+        started: Instant,
+        doing: &str,
+    ) -> Result<Following, Failure> {
+        let newest = gathered.inventory.newest_first().first().copied();
+        let Some(after) = request.after else {
+            return Ok(Following {
+                notes: newest
+                    .and_then(|newest| self.overtakes(newest))
+                    .into_iter()
+                    .collect(),
+                ..Following::default()
+            });
+        };
+        let doing = format!("{doing} after {}", named(after.which));
+        let known = match after.which {
+            AfterWhich::Nothing => return self.first(gathered, request, newest, &doing),
+            AfterWhich::Version(version) => self.only_one(gathered, version, &doing)?,
+            AfterWhich::Checkpoint(id) => {
+                let all = gathered.inventory.newest_first();
+                all.into_iter().find(|known| known.stamp().checkpoint == id)
+            }
+        };
+        let Some(known) = known else {
+            return Err(self.not_there(gathered, after.which, newest, &doing));
+        };
+        if let Some(newest) = newest.filter(|newest| newest.stamp() != known.stamp()) {
+            return Err(another(&doing, known.version(), committed(newest)));
+        }
+        self.fence(known, request, after, checkpoint, started, &doing)
+    }
+
+    fn fence(
+        &self,
+        known: &KnownCheckpoint,
+        request: &SaveRequest,
+        after: After,
+        checkpoint: CheckpointId,
+        started: Instant,
+        doing: &str,
+    ) -> Result<Following, Failure> {
+        let summary = known.manifest.open(&self.keys);
+        let summary = summary
+            .map_err(|cause| Failure::new(ExitStatus::Denied, format!("{doing}: {cause}")))?;
+        let version = known.version();
+        let witnesses = summary.tail.witnesses;
+        if after.is_unfenced {
+            tracing::warn!(%version, "saved without the word of its witnesses: --unfenced");
+            return Ok(Following {
+                fencing: None,
+                unfenced: Some(FenceReport {
+                    after: version,
+                    after_checkpoint: known.stamp().checkpoint,
+                    fenced: false,
+                    witnesses: witnesses.len(),
+                    needed: 0,
+                    agreed: 0,
+                }),
+                notes: vec![format!(
+                    "not fenced (--unfenced): another save after version {version} can commit as well"
+                )],
+            });
+        }
+        if witnesses.is_empty() {
+            let what = format!(
+                "{doing}: version {version} has no witnesses, as older programs took its shards"
+            );
+            let failure = Failure::new(ExitStatus::Failed, what);
+            return Err(failure.next("this once without their word: --unfenced"));
+        }
+        // Before the session gives up, so that it can be said why.
+        let until = request.deadline.map(|limit| started + limit / 8 * 7);
+        let predecessor = Predecessor {
+            manifest: &known.manifest,
+            witnesses: &witnesses,
+            strength: after.strength,
+        };
+        let fencing = Fencing::new(self, &request.job, predecessor, checkpoint, until);
+        Ok(Following {
+            fencing: Some(fencing),
+            ..Following::default()
+        })
+    }
+
+    /// The one with this number; none when there is none.
+    fn only_one<'a>(
+        &self,
+        gathered: &'a Gathered,
+        version: Version,
+        doing: &str,
+    ) -> Result<Option<&'a KnownCheckpoint>, Failure> {
+        let mut all = gathered.inventory.newest_first();
+        all.retain(|known| known.version() == version);
+        if let [_, _, ..] = all.as_slice() {
+            let ids = all.iter().map(|known| known.stamp().checkpoint.hex());
+            let ids: Vec<String> = ids.collect();
+            let what = format!(
+                "{doing}: {} checkpoints have this number: {}",
+                ids.len(),
+                ids.join(", ")
+            );
+            let failure = Failure::new(ExitStatus::Usage, what);
+            return Err(failure.next("the id of the one that the job went on from: --after ID"));
+        }
+        Ok(all.first().copied())
+    }
+
+    /// A save that is to be the first of its job. There is nobody to be asked.
+    fn first(
+        &self,
+        gathered: &Gathered,
+        request: &SaveRequest,
+        newest: Option<&KnownCheckpoint>,
+        doing: &str,
+    ) -> Result<Following, Failure> {
+        if let Some(newest) = newest {
+            let other = committed(newest);
+            let what = format!("{doing}: there is version {}", other.version);
+            let mut failure = Failure::new(ExitStatus::AnotherSuccessor, what).next(format!(
+                "ckpt restore --job {}, then --after {}",
+                request.job, other.version
+            ));
+            failure.successor = Some(other);
+            return Err(failure);
+        }
+        let silent = gathered.silent.len();
+        if may_be_hidden(silent, request.redundancy.data(), false) {
+            let what = format!("{doing}: {silent} hosts are silent, and may hold a version");
+            let failure = Failure::new(ExitStatus::TooFewHosts, what);
+            return Err(failure.next("again when more of them are up: ckpt hosts"));
+        }
+        Ok(Following {
+            notes: vec![
+                "the first version has no witnesses: another first save can commit beside it, and \
+                 `ckpt list` shows both"
+                    .into(),
+            ],
+            ..Following::default()
+        })
+    }
+
+    /// What no host shows may have been followed and removed, lie on hosts that are silent, or never have
+    /// been.
+    fn not_there(
+        &self,
+        gathered: &Gathered,
+        which: AfterWhich,
+        newest: Option<&KnownCheckpoint>,
+        doing: &str,
+    ) -> Failure {
+        let is_later = |newest: &&KnownCheckpoint| match which {
+            AfterWhich::Version(version) => newest.version() > version,
+            AfterWhich::Checkpoint(_) => true,
+            AfterWhich::Nothing => false,
+        };
+        if let Some(newest) = newest.filter(is_later) {
+            let other = committed(newest);
+            let what = format!(
+                "{doing}: it is not there any more, and version {} is",
+                other.version
+            );
+            let mut failure = Failure::new(ExitStatus::AnotherSuccessor, what);
+            failure.successor = Some(other);
+            return failure;
+        }
+        let what = format!("{doing}: no host that answers shows it");
+        let mut failure = Failure::new(ExitStatus::NotFound, what).next("ckpt list");
+        if !gathered.silent.is_empty() {
+            failure.status = ExitStatus::TooFewHosts;
+            failure = failure.next("again when more hosts are up: ckpt hosts");
+        }
+        failure.hosts = self.silent_notes(gathered);
+        failure
+    }
+
+    /// What is said of a save that is not fenced, after one that was.
+    fn overtakes(&self, newest: &KnownCheckpoint) -> Option<String> {
+        let opened = newest.manifest.open(&self.keys);
+        let is_fenced = |summary: &Summary| summary.tail.after.is_some();
+        let version = newest.version();
+        opened.ok().filter(is_fenced).map(|_| {
+            format!(
+                "version {version} was saved with --after, and this is not: whoever saves --after \
+                 {version} loses against it, or commits beside it"
+            )
+        })
+    }
+}
+
+/// What follows, as it is said in a message.
+fn named(which: AfterWhich) -> String {
+    match which {
+        AfterWhich::Nothing => "nothing".into(),
+        AfterWhich::Version(version) => format!("version {version}"),
+        AfterWhich::Checkpoint(id) => format!("checkpoint {id}"),
+    }
+}
+
+fn committed(known: &KnownCheckpoint) -> SuccessorNote {
+    SuccessorNote {
+        version: known.version(),
+        checkpoint: known.stamp().checkpoint,
+        committed: true,
+    }
+}
+
+/// Another checkpoint follows `after`, or may.
+pub(super) fn another(doing: &str, after: Version, other: SuccessorNote) -> Failure {
+    let (number, id) = (other.version, other.checkpoint);
+    let (what, next) = if other.committed {
+        (
+            format!("version {number} (checkpoint {id}) follows version {after}"),
+            format!("restore that one, go on from it, and save --after {number}"),
+        )
+    } else {
+        (
+            format!(
+                "another save is half done: version {number} (checkpoint {id}) may follow version {after}"
+            ),
+            format!(
+                "again when more hosts are up, which finishes it; if it can't be finished any more: \
+                 --after {after} --unfenced"
+            ),
+        )
+    };
+    let failure = Failure::new(ExitStatus::AnotherSuccessor, format!("{doing}: {what}"));
+    let mut failure = failure.next(next);
+    failure.successor = Some(other);
+    failure
+}
+
+/// Others that want to follow `after` bid more every time.
+pub(super) fn outbid(doing: &str, after: Version) -> Failure {
+    let what = format!("{doing}: other saves after version {after} are under way");
+    Failure::new(ExitStatus::AnotherSuccessor, what).next("again when they have ended")
+}
+
+/// Too few witnesses of `after` answer.
+pub(super) fn too_few(
+    doing: &str,
+    (after, quorum): (Version, Quorum),
+    answer: usize,
+    why: Vec<HostNote>,
+) -> Failure {
+    let (all, needed) = (quorum.witnesses(), quorum.needed());
+    let what = format!(
+        "{doing}: of the {all} hosts that witnessed version {after}, {answer} answer, and {needed} have to"
+    );
+    let failure = Failure::new(ExitStatus::TooFewHosts, what);
+    let mut failure = failure.next(format!(
+        "again when more of them are up; if they died for good: --after {after} --unfenced"
+    ));
+    failure.hosts = why;
+    failure
+}

@@ -1,0 +1,628 @@
+//! `save --after`: a save that commits only as the one checkpoint that follows another.
+//!
+//! What may be proposed is decided in [`crate::core::fence`]; here the witnesses are asked.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr;
+
+use codec::manifest::Manifest;
+use codec::proposal::{Proposal, Successor};
+use codec::{CheckpointId, JobId, PublicKey, ShardIndex, Version};
+use protocol::wire::Code;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Duration, Instant};
+use transfer::fences::{Followed, Witnessed};
+
+use super::{Agent, random};
+use crate::core::fence::{Choice, Proposer, Quorum, Standing, Witness};
+use crate::core::{Fault, HostIndex};
+use crate::report::{FenceReport, HostNote, SuccessorNote};
+
+/// What a save is to follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct After {
+    /// Which checkpoint.
+    pub which: AfterWhich,
+    /// How many of its witnesses have to agree.
+    pub strength: Strength,
+    /// Save without their word: they died for good.
+    pub is_unfenced: bool,
+}
+
+impl From<CheckpointId> for After {
+    /// After this checkpoint, by the word of most of its witnesses.
+    fn from(checkpoint: CheckpointId) -> Self {
+        Self {
+            which: AfterWhich::Checkpoint(checkpoint),
+            strength: Strength::Majority,
+            is_unfenced: false,
+        }
+    }
+}
+
+/// Which checkpoint is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterWhich {
+    /// None: the save is to be the first of its job.
+    Nothing,
+    /// The one with this number, if there is but one.
+    Version(Version),
+    /// The one with this id.
+    Checkpoint(CheckpointId),
+}
+
+/// Text that names no checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AfterError {
+    /// The newest one when the save begins is not the one that the job went on from.
+    #[error(
+        "name the version that the job went on from: the newest one at the time of the save may be another's"
+    )]
+    Newest,
+    /// Anything else.
+    #[error("neither a version, nor the 32 digits of a checkpoint's id, nor none")]
+    Malformed,
+}
+
+impl FromStr for AfterWhich {
+    type Err = AfterError;
+
+    fn from_str(text: &str) -> Result<Self, AfterError> {
+        match text {
+            "none" => return Ok(Self::Nothing),
+            "latest" | "newest" => return Err(AfterError::Newest),
+            _ => {}
+        }
+        // A number has at most 20 digits, an id has 32.
+        let version = text.parse().ok().filter(|number| *number > 0);
+        version
+            .map(|number| Self::Version(Version(number)))
+            .or_else(|| CheckpointId::from_hex(text).map(Self::Checkpoint))
+            .ok_or(AfterError::Malformed)
+    }
+}
+
+impl fmt::Display for AfterWhich {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing => f.write_str("none"),
+            Self::Version(version) => version.fmt(f),
+            Self::Checkpoint(checkpoint) => f.write_str(&checkpoint.hex()),
+        }
+    }
+}
+
+/// How many of the witnesses have to agree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Strength {
+    /// Most of them: none may lie.
+    #[default]
+    Majority,
+    /// Half of witnesses and parity together, and one more: some may lie.
+    Strong,
+}
+
+/// How often an attempt is begun anew when others bid more.
+const ATTEMPTS_MAX: u32 = 24;
+
+/// How often too few witnesses are asked once more, where there is no deadline.
+const SHORT_TRIES: u32 = 2;
+
+/// How long to wait before that.
+const SHORT_REST: Duration = Duration::from_secs(1);
+
+/// How long witnesses are waited for that are asked to promise. It is asked while the image is read, and
+/// nothing is lost when they are asked again.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// First and longest wait before bidding more. Two that outbid each other get out of step.
+const REST: Duration = Duration::from_millis(20);
+const REST_MAX: Duration = Duration::from_secs(1);
+
+/// How long the other witnesses are waited for when it depends on them whether a save that is half done
+/// may have been chosen.
+const GRACE: Duration = Duration::from_millis(800);
+
+/// How long finishing the half-done save of another may take at each step.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// Why a save does not follow.
+#[derive(Debug)]
+pub(super) enum Lost {
+    /// Another checkpoint does, or may.
+    Another(SuccessorNote),
+    /// Too few witnesses answer: how many do, and why the others do not.
+    TooFew { answer: usize, why: Vec<HostNote> },
+    /// Others bid more every time.
+    Outbid,
+    /// The proposal can't be signed.
+    Unsigned(String),
+}
+
+/// A host that acknowledged the checkpoint that is followed.
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    key: PublicKey,
+    /// `None` when it is no host of the grid any more.
+    host: Option<HostIndex>,
+}
+
+/// Asks the witnesses of a checkpoint, for one save.
+#[derive(Debug)]
+pub(super) struct Fencing {
+    agent: Agent,
+    job: JobId,
+    followed: Followed,
+    version: Version,
+    quorum: Quorum,
+    members: Vec<Member>,
+    me: CheckpointId,
+    proposer: Proposer<Successor>,
+    /// What witnesses showed that was proposed to them.
+    shown: BTreeMap<Successor, Proposal>,
+    faults: BTreeMap<Witness, Fault>,
+    /// Until when too few witnesses are asked again.
+    until: Option<Instant>,
+}
+
+/// What a save follows, by its manifest.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Predecessor<'a> {
+    pub(super) manifest: &'a Manifest,
+    pub(super) witnesses: &'a [PublicKey],
+    pub(super) strength: Strength,
+}
+
+/// What became of a fenced save.
+pub(super) type Fenced = Result<FenceReport, Lost>;
+
+/// A fenced save while its image is being sent.
+#[derive(Debug)]
+pub(super) struct FencingTask {
+    task: JoinHandle<()>,
+    manifest: Option<oneshot::Sender<Manifest>>,
+}
+
+impl Drop for FencingTask {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl FencingTask {
+    /// Asks for promises at once, and proposes as soon as there is a manifest. `tell` hears how it ends.
+    pub(super) fn start<E: Send + 'static>(
+        fencing: Fencing,
+        tell: mpsc::UnboundedSender<E>,
+        event: impl FnOnce(Fenced) -> E + Send + 'static,
+    ) -> Self {
+        let (manifest, ready) = oneshot::channel();
+        let task = tokio::spawn(async move {
+            if let Some(fenced) = fencing.run(ready).await {
+                // Fails only when the save is over.
+                let _ = tell.send(event(fenced));
+            }
+        });
+        Self {
+            task,
+            manifest: Some(manifest),
+        }
+    }
+
+    /// Proposes this.
+    pub(super) fn propose(&mut self, manifest: Manifest) {
+        if let Some(sender) = self.manifest.take() {
+            // Fails when it has ended, which it has told.
+            let _ = sender.send(manifest);
+        }
+    }
+}
+
+impl Fencing {
+    pub(super) fn new(
+        agent: &Agent,
+        job: &JobId,
+        predecessor: Predecessor<'_>,
+        me: CheckpointId,
+        until: Option<Instant>,
+    ) -> Self {
+        let public = predecessor.manifest.public();
+        let members = members(agent, predecessor.witnesses);
+        let quorum = match predecessor.strength {
+            Strength::Majority => Quorum::majority(members.len()),
+            Strength::Strong => Quorum::strong(members.len(), public.redundancy.parity()),
+        };
+        Self {
+            agent: agent.clone(),
+            job: job.clone(),
+            followed: Followed {
+                owner: public.owner,
+                job_tag: public.job_tag,
+                checkpoint: public.checkpoint,
+            },
+            version: public.version,
+            quorum,
+            members,
+            me,
+            proposer: Proposer::new(me, quorum),
+            shown: BTreeMap::new(),
+            faults: BTreeMap::new(),
+            until,
+        }
+    }
+
+    /// The version that is followed.
+    pub(super) const fn version(&self) -> Version {
+        self.version
+    }
+
+    /// The checkpoint that is followed.
+    pub(super) const fn after(&self) -> CheckpointId {
+        self.followed.checkpoint
+    }
+
+    /// How many witnesses there are, and how many have to agree.
+    pub(super) const fn quorum(&self) -> Quorum {
+        self.quorum
+    }
+
+    /// From the first promise to the choice. `None` when the save ended before it had a manifest.
+    async fn run(mut self, manifest: oneshot::Receiver<Manifest>) -> Option<Fenced> {
+        if let Err(lost) = self.prepare().await {
+            return Some(Err(self.finished(lost).await));
+        }
+        let manifest = manifest.await.ok()?;
+        let fenced = self.propose(&manifest).await;
+        Some(match fenced {
+            Ok(report) => Ok(report),
+            Err(lost) => Err(self.finished(lost).await),
+        })
+    }
+
+    /// Asks for promises until enough have promised and this save's own checkpoint may be proposed.
+    async fn prepare(&mut self) -> Result<(), Lost> {
+        let (mut rest, mut short) = (REST, 0);
+        for _ in 0..ATTEMPTS_MAX {
+            self.ask_to_promise().await;
+            match self.proposer.standing() {
+                Standing::Promised => {
+                    return match self.proposer.choice() {
+                        Some(Choice::Bound(other)) if other.checkpoint != self.me => {
+                            Err(Lost::Another(note(other, false)))
+                        }
+                        _ => Ok(()),
+                    };
+                }
+                Standing::TooFew { answer } => self.again_if_short(&mut short, answer).await?,
+                Standing::Outbid | Standing::Waiting | Standing::Chosen(_) => {
+                    rest = pause(rest).await;
+                }
+            }
+        }
+        Err(Lost::Outbid)
+    }
+
+    /// Waits before too few witnesses are asked again, or gives up.
+    async fn again_if_short(&self, tries: &mut u32, answer: usize) -> Result<(), Lost> {
+        *tries += 1;
+        let is_over = match self.until {
+            Some(until) => Instant::now() + SHORT_REST >= until,
+            None => *tries >= SHORT_TRIES,
+        };
+        if is_over {
+            let why = self.faults.iter();
+            let why = why.map(|(witness, fault)| self.why(*witness, fault));
+            return Err(Lost::TooFew {
+                answer,
+                why: why.collect(),
+            });
+        }
+        tokio::time::sleep(SHORT_REST).await;
+        Ok(())
+    }
+
+    async fn ask_to_promise(&mut self) {
+        let ballot = self.proposer.begin();
+        self.faults.clear();
+        let followed = self.followed;
+        let mut asking = JoinSet::new();
+        for (witness, host) in self.hosts() {
+            let Some(host) = host else {
+                self.note_fault(witness, Fault::Gone("no host of the grid any more".into()));
+                continue;
+            };
+            let hosts = self.agent.hosts.clone();
+            asking.spawn(async move { (witness, hosts.prepare(host, followed, ballot).await) });
+        }
+        let (begun, mut grace) = (Instant::now(), None);
+        loop {
+            match self.proposer.standing() {
+                Standing::Waiting => {}
+                // Whether another save that some have accepted may have been chosen depends on the others.
+                Standing::Promised if self.is_bound() && !self.proposer.has_heard_all() => {
+                    grace.get_or_insert_with(|| Instant::now() + GRACE);
+                }
+                _ => break,
+            }
+            let until = grace.unwrap_or(begun + PATIENCE);
+            match tokio::time::timeout_at(until, asking.join_next()).await {
+                Ok(Some(Ok((witness, answer)))) => self.hear(witness, answer),
+                Ok(Some(Err(_))) => {}
+                Ok(None) | Err(_) => break,
+            }
+        }
+        // Whoever is asked goes on in the background.
+        asking.detach_all();
+        if self.proposer.standing() == Standing::Waiting {
+            let waited = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+            let silent = self.hosts().into_iter().map(|(witness, _)| witness);
+            let silent = silent.filter(|witness| self.proposer.heard(*witness).is_none());
+            for witness in silent.collect::<Vec<_>>() {
+                self.note_fault(witness, Fault::no_answer(waited));
+            }
+        }
+    }
+
+    fn is_bound(&self) -> bool {
+        matches!(self.proposer.choice(), Some(Choice::Bound(other)) if other.checkpoint != self.me)
+    }
+
+    fn hosts(&self) -> Vec<(Witness, Option<HostIndex>)> {
+        let members = self.members.iter().enumerate();
+        members
+            .map(|(at, member)| (Witness(at), member.host))
+            .collect()
+    }
+
+    fn hear(&mut self, witness: Witness, answer: Result<Witnessed, Fault>) {
+        let ballot = self.proposer.ballot();
+        match answer {
+            Ok(Witnessed::Promised(None)) => self.proposer.promised(witness, ballot, None),
+            Ok(Witnessed::Promised(Some(proposal))) => {
+                let said = proposal.proposed();
+                let accepted = (said.ballot, said.successor);
+                self.shown.insert(said.successor, *proposal);
+                self.proposer.promised(witness, ballot, Some(accepted));
+            }
+            Ok(Witnessed::Agreed) => self.proposer.agreed(witness, ballot),
+            Ok(Witnessed::Outbid(higher)) => self.proposer.outbid(witness, ballot, higher),
+            Err(fault) => self.note_fault(witness, fault),
+        }
+    }
+
+    fn note_fault(&mut self, witness: Witness, fault: Fault) {
+        let ballot = self.proposer.ballot();
+        self.proposer.failed(witness, ballot);
+        self.faults.insert(witness, fault);
+    }
+
+    /// Proposes the checkpoint of this save until it is chosen, or another one is.
+    async fn propose(&mut self, manifest: &Manifest) -> Fenced {
+        let mine = Successor::from(manifest);
+        let (mut rest, mut short) = (REST, 0);
+        for _ in 0..ATTEMPTS_MAX {
+            if let Some(value) = self.proposer.propose(mine) {
+                if value != mine {
+                    return Err(Lost::Another(note(value, false)));
+                }
+                let named = (self.followed.checkpoint, self.proposer.ballot());
+                let signed = Proposal::sign(&self.agent.keys, &self.job, named, manifest);
+                let proposal = signed.map_err(|cause| Lost::Unsigned(cause.to_string()))?;
+                self.ask_to_accept(&proposal).await;
+            }
+            match self.proposer.standing() {
+                Standing::Chosen(_) => return Ok(self.report()),
+                Standing::TooFew { answer } => self.again_if_short(&mut short, answer).await?,
+                Standing::Outbid | Standing::Waiting | Standing::Promised => {
+                    rest = pause(rest).await;
+                }
+            }
+            self.prepare().await?;
+        }
+        Err(Lost::Outbid)
+    }
+
+    /// Until enough have accepted, or can't any more. The others are asked all the same: what all of them
+    /// have is kept until it is committed.
+    async fn ask_to_accept(&mut self, proposal: &Proposal) {
+        self.faults.clear();
+        let mut asking = JoinSet::new();
+        for (witness, host) in self.hosts() {
+            let Some(host) = host else {
+                self.note_fault(witness, Fault::Gone("no host of the grid any more".into()));
+                continue;
+            };
+            let (hosts, proposal) = (self.agent.hosts.clone(), proposal.clone());
+            asking.spawn(async move { (witness, hosts.propose(host, &proposal).await) });
+        }
+        while self.proposer.standing() == Standing::Waiting {
+            match asking.join_next().await {
+                Some(Ok((witness, answer))) => self.hear(witness, answer),
+                Some(Err(_)) => {}
+                None => break,
+            }
+        }
+        asking.detach_all();
+    }
+
+    fn report(&self) -> FenceReport {
+        let agreed = self.hosts().into_iter().filter(|(witness, _)| {
+            self.proposer.heard(*witness) == Some(crate::core::fence::Heard::Agreed)
+        });
+        FenceReport {
+            after: self.version,
+            after_checkpoint: self.followed.checkpoint,
+            fenced: true,
+            witnesses: self.quorum.witnesses(),
+            needed: self.quorum.needed(),
+            agreed: agreed.count(),
+        }
+    }
+
+    /// Finishes the half-done save of another, if that is why this one is lost and it can be done.
+    async fn finished(&mut self, lost: Lost) -> Lost {
+        let Lost::Another(other) = lost else {
+            return lost;
+        };
+        let shown = self.shown.iter();
+        let mut shown = shown.filter(|(of, _)| of.checkpoint == other.checkpoint);
+        let Some((successor, proposal)) = shown.next().map(|(of, what)| (*of, what.clone())) else {
+            return Lost::Another(other);
+        };
+        let committed = self.finish(successor, &proposal).await;
+        if committed {
+            tracing::info!(checkpoint = %successor.checkpoint, "finished the save of another");
+        }
+        Lost::Another(note(successor, committed))
+    }
+
+    /// Has a successor chosen that may have been chosen already, and then committed by its holders.
+    async fn finish(&mut self, successor: Successor, proposal: &Proposal) -> bool {
+        let Ok(manifest) = proposal.manifest(&self.agent.keys, &self.job) else {
+            return false;
+        };
+        let holders = self.holders_of(&manifest);
+        // What can't be restored is not made the successor for ever, if it is not that already.
+        if !self.is_stored(&manifest, &holders).await {
+            return false;
+        }
+        // Of this attempt, or of another one.
+        if self.proposer.propose(successor) != Some(successor) {
+            return false;
+        }
+        let ballot = self.proposer.ballot();
+        let Ok(proposal) = proposal.again(&self.agent.keys, &self.job, ballot) else {
+            return false;
+        };
+        self.ask_to_accept(&proposal).await;
+        if self.proposer.standing() != Standing::Chosen(successor) {
+            return false;
+        }
+        self.commit(&manifest, &holders).await
+    }
+
+    fn holders_of(&self, manifest: &Manifest) -> Vec<HostIndex> {
+        let opened = manifest.open(&self.agent.keys);
+        let witnesses = opened.map_or_else(|_| Vec::new(), |opened| opened.tail.witnesses);
+        if witnesses.is_empty() {
+            // Of the first format: whoever has a shard.
+            return self.agent.hosts.all().collect();
+        }
+        let members = members(&self.agent, &witnesses);
+        members.iter().filter_map(|member| member.host).collect()
+    }
+
+    /// Whether its holders have as many shards as it takes to restore it.
+    async fn is_stored(&self, manifest: &Manifest, holders: &[HostIndex]) -> bool {
+        let public = manifest.public();
+        let mut asking = JoinSet::new();
+        for host in holders.iter().copied() {
+            for shard in public.redundancy.shards() {
+                let (hosts, id) = (self.agent.hosts.clone(), public.checkpoint);
+                asking.spawn(async move { (shard, hosts.has_shard(host, id, shard).await) });
+            }
+        }
+        let mut found: BTreeSet<ShardIndex> = BTreeSet::new();
+        let needed = public.redundancy.data();
+        let counting = async {
+            while let Some(answer) = asking.join_next().await {
+                if let Ok((shard, Ok(true))) = answer {
+                    found.insert(shard);
+                }
+                if found.len() >= needed {
+                    return true;
+                }
+            }
+            false
+        };
+        let counted = tokio::time::timeout(FINISH_TIMEOUT, counting).await;
+        counted.unwrap_or(false)
+    }
+
+    /// Whether so many holders commit it that it can be restored.
+    async fn commit(&self, manifest: &Manifest, holders: &[HostIndex]) -> bool {
+        let mut asking = JoinSet::new();
+        for host in holders.iter().copied() {
+            let (hosts, bytes) = (self.agent.hosts.clone(), manifest.bytes().to_vec());
+            asking.spawn(async move { hosts.commit(host, bytes).await.is_ok() });
+        }
+        let until = Instant::now() + FINISH_TIMEOUT;
+        let mut done = 0;
+        while let Ok(Some(answer)) = tokio::time::timeout_at(until, asking.join_next()).await {
+            done += usize::from(answer.unwrap_or(false));
+        }
+        done >= manifest.public().redundancy.data()
+    }
+
+    fn why(&self, witness: Witness, fault: &Fault) -> HostNote {
+        let member = self.members.get(witness.0);
+        let host = member.and_then(|member| member.host);
+        let host = match (host, member) {
+            (Some(host), _) => self.agent.hosts.name(host).to_owned(),
+            (None, Some(member)) => member.key.to_string(),
+            (None, None) => "?".into(),
+        };
+        let what = if fault.is_refused_as(Code::BadRequest) {
+            "older program, which can be no witness".into()
+        } else if fault.is_refused_as(Code::NotFound) {
+            format!("has nothing of version {} any more", self.version)
+        } else {
+            fault.to_string()
+        };
+        HostNote { host, what }
+    }
+}
+
+/// The hosts with these keys, each once.
+fn members(agent: &Agent, witnesses: &[PublicKey]) -> Vec<Member> {
+    let keys: BTreeSet<PublicKey> = witnesses.iter().copied().collect();
+    let of = |key: PublicKey| {
+        let has_key = |host: &HostIndex| {
+            let entry = agent.hosts.entry(*host);
+            entry.is_some_and(|entry| PublicKey::from(entry.id.0) == key)
+        };
+        let host = agent.hosts.all().find(has_key);
+        Member { key, host }
+    };
+    keys.into_iter().map(of).collect()
+}
+
+const fn note(successor: Successor, committed: bool) -> SuccessorNote {
+    SuccessorNote {
+        version: successor.version,
+        checkpoint: successor.checkpoint,
+        committed,
+    }
+}
+
+/// Waits for a random part of `rest`; returns how long to wait the next time.
+async fn pause(rest: Duration) -> Duration {
+    let [jitter] = random().unwrap_or([128]);
+    tokio::time::sleep(rest * u32::from(jitter) / 255).await;
+    (rest * 2).min(REST_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_an_id_and_nothing_can_be_followed_and_the_newest_can_not() {
+        let id = CheckpointId([0x12; 16]);
+        for which in [
+            AfterWhich::Nothing,
+            AfterWhich::Version(Version(17)),
+            AfterWhich::Checkpoint(id),
+        ] {
+            assert_eq!(which.to_string().parse(), Ok(which));
+        }
+        let read = |text: &str| text.parse::<AfterWhich>();
+        assert_eq!(read("latest"), Err(AfterError::Newest));
+        for wrong in ["", "0", "-1", "1a", "12345678", "x", &id.hex()[1..]] {
+            let is_number = wrong == "12345678";
+            assert_eq!(read(wrong).is_ok(), is_number, "{wrong}");
+        }
+    }
+}

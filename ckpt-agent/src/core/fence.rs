@@ -1,0 +1,422 @@
+//! Which save is the one that follows a checkpoint: the proposer of single-decree Paxos.
+//!
+//! The hosts that keep a checkpoint are its witnesses. A save asks them for promises, learns from these
+//! whether another successor may have been chosen already, and proposes that one then, and its own
+//! otherwise. What a quorum has accepted is chosen, for ever.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use codec::CheckpointId;
+use codec::proposal::Ballot;
+
+/// Rounds that other saves may be ahead when one witness alone says so.
+const NEAR_ROUNDS: u64 = 1_000;
+
+/// Place of a witness in the list of its checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Witness(pub usize);
+
+/// How many witnesses there are, and how many have to agree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quorum {
+    witnesses: usize,
+    needed: usize,
+}
+
+impl Quorum {
+    /// Most of the witnesses: none of them may lie.
+    pub const fn majority(witnesses: usize) -> Self {
+        Self {
+            witnesses,
+            needed: witnesses / 2 + 1,
+        }
+    }
+
+    /// So many that some may lie, and that it can be had when `parity` of the witnesses are lost, or
+    /// nearly: half of both together, and one more.
+    pub const fn strong(witnesses: usize, parity: usize) -> Self {
+        let half = usize::midpoint(witnesses, parity);
+        // A checkpoint that was committed with fewer shards has fewer witnesses.
+        let needed = if half < witnesses {
+            half + 1
+        } else {
+            witnesses
+        };
+        Self { witnesses, needed }
+    }
+
+    /// How many there are.
+    pub const fn witnesses(self) -> usize {
+        self.witnesses
+    }
+
+    /// How many have to agree.
+    pub const fn needed(self) -> usize {
+        self.needed
+    }
+
+    /// How many may lie without harm: one less than are in any two quorums.
+    pub const fn may_lie(self) -> usize {
+        (2 * self.needed).saturating_sub(self.witnesses + 1)
+    }
+}
+
+/// What a witness said in the present attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Heard<V> {
+    /// It promised, and has accepted this before.
+    Promised(Option<(Ballot, V)>),
+    /// It accepted what was proposed.
+    Agreed,
+    /// It has promised a higher ballot to another save.
+    Outbid,
+    /// It can't be asked, or does not answer.
+    Failed,
+}
+
+/// Where an attempt stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing<V> {
+    /// More answers are needed.
+    Waiting,
+    /// Enough have promised.
+    Promised,
+    /// Enough have accepted: this is the successor, for ever.
+    Chosen(V),
+    /// Others bid more; another attempt may do better.
+    Outbid,
+    /// So few witnesses answer that nothing can be chosen now.
+    TooFew {
+        /// How many do.
+        answer: usize,
+    },
+}
+
+/// What may be proposed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice<V> {
+    /// Anything: nothing was chosen, and nothing can be with a lower ballot.
+    Free,
+    /// Only this: it may have been chosen.
+    Bound(V),
+}
+
+/// One save that wants to follow a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proposer<V> {
+    me: CheckpointId,
+    quorum: Quorum,
+    ballot: Ballot,
+    /// Higher rounds that witnesses named in the present attempt.
+    bids: BTreeMap<Witness, u64>,
+    heard: BTreeMap<Witness, Heard<V>>,
+    /// What it has proposed with the present ballot.
+    proposed: Option<V>,
+}
+
+impl<V: Copy + Ord> Proposer<V> {
+    /// Of the save of checkpoint `me`, which no other has. It has to begin an attempt first.
+    pub const fn new(me: CheckpointId, quorum: Quorum) -> Self {
+        Self {
+            me,
+            quorum,
+            ballot: Ballot::NONE,
+            bids: BTreeMap::new(),
+            heard: BTreeMap::new(),
+            proposed: None,
+        }
+    }
+
+    /// Begins an attempt: all witnesses are to be asked to promise this ballot. What comes of earlier ones
+    /// does not count any more.
+    pub fn begin(&mut self) -> Ballot {
+        self.ballot = Ballot {
+            round: self.highest_round().saturating_add(1),
+            proposer: self.me,
+        };
+        self.bids.clear();
+        self.heard.clear();
+        self.proposed = None;
+        self.ballot
+    }
+
+    /// The highest round of which it has heard. A few that lie could name one after which there is none: a
+    /// far one counts when more name it, or a higher one, than are believed to lie.
+    fn highest_round(&self) -> u64 {
+        let mut bids: Vec<u64> = self.bids.values().copied().collect();
+        bids.sort_unstable_by(|a, b| b.cmp(a));
+        let enough = (self.quorum.may_lie() + 1).max(2);
+        let far = bids.get(enough.min(self.quorum.witnesses).saturating_sub(1));
+        let own = self.ballot.round;
+        let near = bids
+            .first()
+            .map(|bid| (*bid).min(own.saturating_add(NEAR_ROUNDS)));
+        own.max(near.unwrap_or(0)).max(far.copied().unwrap_or(0))
+    }
+
+    /// The ballot of the present attempt.
+    pub const fn ballot(&self) -> Ballot {
+        self.ballot
+    }
+
+    /// What it has proposed in it.
+    pub const fn proposed(&self) -> Option<V> {
+        self.proposed
+    }
+
+    /// What a witness said in it.
+    pub fn heard(&self, witness: Witness) -> Option<Heard<V>> {
+        self.heard.get(&witness).copied()
+    }
+
+    /// The higher round that a witness named in it.
+    pub fn bid(&self, witness: Witness) -> Option<u64> {
+        self.bids.get(&witness).copied()
+    }
+
+    /// A witness promised `ballot`, and has accepted this before.
+    pub fn promised(&mut self, witness: Witness, ballot: Ballot, accepted: Option<(Ballot, V)>) {
+        // What is proposed rests on the promises that were there then; and who has promised this ballot has
+        // accepted nothing with a higher one.
+        let is_possible = accepted.is_none_or(|(at, _)| at <= ballot);
+        if ballot == self.ballot && self.proposed.is_none() && self.is_witness(witness) {
+            let heard = match is_possible {
+                true => Heard::Promised(accepted),
+                false => Heard::Failed,
+            };
+            self.heard.insert(witness, heard);
+        }
+    }
+
+    /// A witness accepted what was proposed with `ballot`.
+    pub fn agreed(&mut self, witness: Witness, ballot: Ballot) {
+        if ballot == self.ballot && self.proposed.is_some() && self.is_witness(witness) {
+            self.heard.insert(witness, Heard::Agreed);
+        }
+    }
+
+    /// A witness that was asked with `ballot` had promised a higher one.
+    pub fn outbid(&mut self, witness: Witness, ballot: Ballot, higher: Ballot) {
+        if ballot == self.ballot && self.is_witness(witness) {
+            self.bids.insert(witness, higher.round);
+        }
+        self.note(witness, ballot, Heard::Outbid);
+    }
+
+    /// A witness that was asked with `ballot` does not answer.
+    pub fn failed(&mut self, witness: Witness, ballot: Ballot) {
+        self.note(witness, ballot, Heard::Failed);
+    }
+
+    fn note(&mut self, witness: Witness, ballot: Ballot, heard: Heard<V>) {
+        let has_agreed = self.heard.get(&witness) == Some(&Heard::Agreed);
+        if ballot == self.ballot && self.is_witness(witness) && !has_agreed {
+            self.heard.insert(witness, heard);
+        }
+    }
+
+    const fn is_witness(&self, witness: Witness) -> bool {
+        witness.0 < self.quorum.witnesses
+    }
+
+    fn count(&self, is: impl Fn(&Heard<V>) -> bool) -> usize {
+        self.heard.values().filter(|heard| is(heard)).count()
+    }
+
+    /// Whether every witness has said something in this attempt.
+    pub fn has_heard_all(&self) -> bool {
+        let waits = self.proposed.is_some();
+        let said = |heard: &Heard<V>| !(waits && matches!(heard, Heard::Promised(_)));
+        self.count(said) == self.quorum.witnesses
+    }
+
+    /// Where the attempt stands.
+    pub fn standing(&self) -> Standing<V> {
+        let needed = self.quorum.needed;
+        let failed = self.count(|heard| *heard == Heard::Failed);
+        let outbid = self.count(|heard| *heard == Heard::Outbid);
+        let done = match self.proposed {
+            None => self.count(|heard| matches!(heard, Heard::Promised(_))),
+            Some(_) => self.count(|heard| *heard == Heard::Agreed),
+        };
+        match self.proposed {
+            None if done >= needed => Standing::Promised,
+            Some(value) if done >= needed => Standing::Chosen(value),
+            _ if self.quorum.witnesses - failed < needed => Standing::TooFew {
+                answer: self.quorum.witnesses - failed,
+            },
+            _ if self.quorum.witnesses - failed - outbid < needed => Standing::Outbid,
+            _ => Standing::Waiting,
+        }
+    }
+
+    /// What may be proposed, once enough have promised.
+    ///
+    /// A value was chosen only if a quorum accepted it: then all but so many of those heard accepted it
+    /// last, whoever of them is silent and whoever may lie. Of several that this can be said of, only the
+    /// one with the highest ballot can be it.
+    pub fn choice(&self) -> Option<Choice<V>> {
+        if self.standing() != Standing::Promised {
+            return None;
+        }
+        let promises: Vec<Option<(Ballot, V)>> = self
+            .heard
+            .values()
+            .filter_map(|heard| match heard {
+                Heard::Promised(accepted) => Some(*accepted),
+                Heard::Agreed | Heard::Outbid | Heard::Failed => None,
+            })
+            .collect();
+        let least = promises.len() + 1 - self.quorum.needed;
+        let accepted: Vec<(Ballot, V)> = promises.into_iter().flatten().collect();
+        let values: BTreeSet<V> = accepted.iter().map(|(_, value)| *value).collect();
+        let of = |value: &V| accepted.iter().filter(|(_, one)| *one == *value).count();
+        let may_be: BTreeSet<V> = values.into_iter().filter(|v| of(v) >= least).collect();
+        let highest = accepted
+            .iter()
+            .filter(|(_, value)| may_be.contains(value))
+            .max();
+        Some(highest.map_or(Choice::Free, |(_, value)| Choice::Bound(*value)))
+    }
+
+    /// Proposes what was accepted before if it may have been chosen, and `mine` otherwise: all witnesses
+    /// are to be asked to accept what is returned. `None` before enough have promised. With one ballot one
+    /// value is proposed, whatever is said later.
+    pub fn propose(&mut self, mine: V) -> Option<V> {
+        if self.proposed.is_none() {
+            self.proposed = Some(match self.choice()? {
+                Choice::Free => mine,
+                Choice::Bound(value) => value,
+            });
+        }
+        self.proposed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(of: u8) -> CheckpointId {
+        CheckpointId([of; 16])
+    }
+
+    fn ballot(round: u64, of: u8) -> Ballot {
+        Ballot {
+            round,
+            proposer: id(of),
+        }
+    }
+
+    fn proposer(of: u8) -> Proposer<u8> {
+        let mut proposer = Proposer::new(id(of), Quorum::majority(5));
+        proposer.begin();
+        proposer
+    }
+
+    fn promise(proposer: &mut Proposer<u8>, from: &[(usize, Option<(Ballot, u8)>)]) {
+        for (witness, accepted) in from {
+            let ballot = proposer.ballot();
+            proposer.promised(Witness(*witness), ballot, *accepted);
+        }
+    }
+
+    #[test]
+    fn quorums_are_those_of_the_guarantee() {
+        let numbers = |quorum: Quorum| (quorum.needed(), quorum.may_lie());
+        assert_eq!(numbers(Quorum::majority(5)), (3, 0));
+        assert_eq!(numbers(Quorum::strong(5, 2)), (4, 2));
+        assert_eq!(numbers(Quorum::majority(3)), (2, 0));
+        assert_eq!(numbers(Quorum::strong(3, 1)), (3, 2));
+        assert_eq!(numbers(Quorum::majority(1)), (1, 0));
+        assert_eq!(numbers(Quorum::strong(1, 0)), (1, 0));
+        assert_eq!(numbers(Quorum::majority(4)), (3, 1));
+        for witnesses in 1..=64 {
+            for parity in 0..=32 {
+                let strong = Quorum::strong(witnesses, parity);
+                let least = Quorum::majority(witnesses).needed();
+                assert!((least..=witnesses).contains(&strong.needed()));
+            }
+        }
+    }
+
+    #[test]
+    fn a_save_that_is_alone_is_chosen() {
+        let mut alone = proposer(1);
+        assert_eq!(alone.propose(7), None, "nobody has promised");
+        promise(&mut alone, &[(0, None), (1, None)]);
+        assert_eq!(alone.standing(), Standing::Waiting);
+        promise(&mut alone, &[(4, None)]);
+        assert_eq!(alone.choice(), Some(Choice::Free));
+        assert_eq!(alone.propose(7), Some(7));
+        assert_eq!(alone.propose(8), Some(7), "one value with one ballot");
+        let ballot = alone.ballot();
+        for witness in [0, 1, 1, 9] {
+            alone.agreed(Witness(witness), ballot);
+            assert_eq!(alone.standing(), Standing::Waiting);
+        }
+        alone.agreed(Witness(2), ballot);
+        assert_eq!(alone.standing(), Standing::Chosen(7));
+    }
+
+    #[test]
+    fn what_may_have_been_chosen_is_proposed_and_what_can_not_have_been_is_not() {
+        let other = Some((ballot(1, 0), 3));
+        let bound = |promises: &[(usize, Option<(Ballot, u8)>)]| {
+            let mut later = proposer(1);
+            promise(&mut later, promises);
+            later.choice().unwrap()
+        };
+        // One of three: two that are silent may have accepted it, too.
+        let one_of_three = [(0, other), (1, None), (2, None)];
+        assert_eq!(bound(&one_of_three), Choice::Bound(3));
+        // Two of five are no majority, and nobody is left.
+        let two_of_five = [(0, other), (1, other), (2, None), (3, None), (4, None)];
+        assert_eq!(bound(&two_of_five), Choice::Free);
+        let one_of_four = [(0, other), (1, None), (2, None), (3, None)];
+        assert_eq!(bound(&one_of_four), Choice::Free);
+        // Of two that may have been, that with the higher ballot.
+        let newer = Some((ballot(2, 8), 4));
+        let mixed = [(0, other), (1, newer), (2, None)];
+        let mut later = proposer(1);
+        later.outbid(Witness(0), later.ballot(), ballot(5, 8));
+        later.begin();
+        promise(&mut later, &mixed);
+        assert_eq!(later.choice(), Some(Choice::Bound(4)));
+    }
+
+    #[test]
+    fn who_is_outbid_bids_more_and_who_finds_too_few_knows_it() {
+        let mut late = proposer(1);
+        let first = late.ballot();
+        for witness in 0..2 {
+            late.failed(Witness(witness), first);
+        }
+        late.outbid(Witness(2), first, ballot(7, 9));
+        assert_eq!(late.standing(), Standing::Outbid);
+        let second = late.begin();
+        assert!(second > ballot(7, 9));
+        late.promised(Witness(3), first, None);
+        assert_eq!(late.heard(Witness(3)), None, "an answer to the first");
+        for witness in 0..3 {
+            late.failed(Witness(witness), second);
+        }
+        assert_eq!(late.standing(), Standing::TooFew { answer: 2 });
+        assert!(!late.has_heard_all());
+    }
+
+    #[test]
+    fn a_liar_neither_bids_without_end_nor_accepts_in_the_future() {
+        let mut save = proposer(1);
+        let first = save.ballot();
+        save.outbid(Witness(0), first, ballot(u64::MAX, 9));
+        save.promised(Witness(1), first, Some((ballot(9, 9), 4)));
+        assert_eq!(save.heard(Witness(1)), Some(Heard::Failed));
+        let second = save.begin();
+        assert_eq!(second.round, first.round + NEAR_ROUNDS + 1);
+        // What two say is believed where none is expected to lie.
+        save.outbid(Witness(0), second, ballot(u64::MAX, 9));
+        save.outbid(Witness(1), second, ballot(1 << 40, 9));
+        assert_eq!(save.begin().round, (1 << 40) + 1);
+    }
+}

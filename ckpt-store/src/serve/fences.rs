@@ -1,0 +1,57 @@
+//! What saves ask the witnesses of a checkpoint: to let one successor of it be chosen and no other.
+
+use std::sync::Arc;
+
+use codec::proposal::{Ballot, Proposal};
+use codec::{CheckpointId, JobTag, OwnerId};
+use protocol::wire::message::Response;
+use serde_bytes::ByteBuf;
+use tracing::{debug, info};
+
+use super::{Answer, Exchange, blocking, who};
+use crate::shards::{StoreError, Witnessed};
+
+impl Exchange<'_> {
+    pub(super) async fn prepare(
+        &mut self,
+        job_tag: JobTag,
+        after: CheckpointId,
+        ballot: Ballot,
+    ) -> Result<(), Answer> {
+        let _place = self.place(&self.host.changes, "small changes").await?;
+        let (store, who) = (Arc::clone(&self.host.store), who(self.peer));
+        let witnessed = blocking(move || store.promise(who, after, job_tag, ballot)).await?;
+        debug!(peer = self.peer.name, %after, round = ballot.round, "asked to promise");
+        self.respond(&said(witnessed)).await
+    }
+
+    /// The signature is checked whoever brings it; a submitter brings what is about its own.
+    pub(super) async fn propose(&mut self, proposal: Vec<u8>) -> Result<(), Answer> {
+        let _place = self.place(&self.host.changes, "small changes").await?;
+        let proposal = Proposal::parse(proposal).map_err(StoreError::from)?;
+        let grant = proposal.grant().map(|_| OwnerId(proposal.signer().0));
+        if grant.is_some() && grant != who(self.peer).grant {
+            return Err(StoreError::Mismatch("signer of the proposal").into());
+        }
+        let (after, successor) = {
+            let proposed = proposal.proposed();
+            (proposed.after, proposed.successor.checkpoint)
+        };
+        let (store, who) = (Arc::clone(&self.host.store), who(self.peer));
+        let witnessed = blocking(move || store.accept(who, proposal)).await?;
+        if witnessed == Witnessed::Accepted {
+            info!(peer = self.peer.name, %after, %successor, "accepted as successor");
+        }
+        self.respond(&said(witnessed)).await
+    }
+}
+
+fn said(witnessed: Witnessed) -> Response {
+    match witnessed {
+        Witnessed::Promised(accepted) => Response::Promised {
+            accepted: accepted.map(|one| ByteBuf::from(one.bytes().to_vec())),
+        },
+        Witnessed::Accepted => Response::Agreed,
+        Witnessed::Outbid(ballot) => Response::Outbid { ballot },
+    }
+}
