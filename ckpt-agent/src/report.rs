@@ -87,7 +87,7 @@ pub struct Failure {
     pub next: Option<String>,
     /// Of a save with `--after`: with exit status 10 the version that follows, or may follow, the one that
     /// was named; else the save's own version, when it is half done and may be committed yet.
-    pub successor: Option<SuccessorNote>,
+    pub successor: Option<Box<SuccessorNote>>,
     /// Whether a part of the image is on standard output, where nothing else must go then.
     #[serde(skip)]
     pub(crate) image_on_stdout: bool,

@@ -71,7 +71,7 @@ fn a_host_that_stops_for_good_during_a_save_costs_seconds() -> Result<()> {
         stopped = Some(grid.signal(host, Signal::STOP)?);
         Ok(())
     })?;
-    for pid in stopped {
+    if let Some(pid) = stopped {
         kill_process(pid, Signal::CONT)?;
     }
     let saved = saved.expect(0)?;

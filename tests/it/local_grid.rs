@@ -11,7 +11,8 @@ use crate::{restore_bytes, save_file};
 fn address_of(grid: &Grid, host: &str) -> Result<SocketAddr> {
     let file = protocol::grid::Grid::load(&grid.file())?;
     let entry = file.hosts.iter().find(|entry| entry.name == host);
-    Ok(entry.context("no such host")?.addr)
+    let addr = &entry.context("no such host")?.addr;
+    addr.ip().context("it is a name")
 }
 
 #[test]

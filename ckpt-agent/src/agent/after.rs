@@ -155,7 +155,7 @@ impl Agent {
                 "ckpt restore --job {}, then --after {}",
                 request.job, other.version
             ));
-            failure.successor = Some(other);
+            failure.successor = Some(Box::new(other));
             return Err(failure);
         }
         let silent = gathered.silent.len();
@@ -195,7 +195,7 @@ impl Agent {
                 other.version
             );
             let mut failure = Failure::new(ExitStatus::AnotherSuccessor, what);
-            failure.successor = Some(other);
+            failure.successor = Some(Box::new(other));
             return failure;
         }
         let what = format!("{doing}: no host that answers shows it");
@@ -260,7 +260,7 @@ pub(super) fn another(doing: &str, after: Version, other: SuccessorNote) -> Fail
     };
     let failure = Failure::new(ExitStatus::AnotherSuccessor, format!("{doing}: {what}"));
     let mut failure = failure.next(next);
-    failure.successor = Some(other);
+    failure.successor = Some(Box::new(other));
     failure
 }
 

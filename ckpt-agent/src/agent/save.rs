@@ -142,6 +142,7 @@ impl Agent {
         } else if let Err(failure) = &saved
             && failure
                 .successor
+                .as_ref()
                 .is_none_or(|own| own.checkpoint != checkpoint)
         {
             self.retract_claims(&gathered, checkpoint).await;
@@ -270,7 +271,7 @@ impl Agent {
 
 /// What holds after a save that was to follow another version and did not, or is half done.
 fn state_of(failure: &Failure, own: CheckpointId) -> String {
-    match failure.successor {
+    match failure.successor.as_deref() {
         Some(it) if it.checkpoint == own => format!(
             "version {} (checkpoint {own}) is stored, and may have been chosen: the next save after the \
              same version finishes it",

@@ -257,7 +257,7 @@ mod tests {
 
     fn key(number: u64) -> Key {
         let mut checkpoint = [0; 16];
-        checkpoint[..8].copy_from_slice(&number.to_be_bytes());
+        checkpoint[..8].copy_from_slice(&number.to_le_bytes());
         Key {
             owner: OWNER,
             checkpoint: CheckpointId(checkpoint),

@@ -29,7 +29,7 @@ use crate::core::traffic::Days;
 use crate::standing::Posture;
 
 use guests::{Conditions, Full, Register, Seat};
-use history::{HistoryError, HistoryFile, Run, States};
+use history::{HistoryError, HistoryFile, States};
 use machine::local::Leaving;
 use machine::{Counters, Guests, Machine, ProcessId, Sampler, power, programs};
 use pause::Pause;

@@ -185,7 +185,7 @@ fn read(disk: &dyn Disk, key: Key) -> Result<FenceFile, StoreError> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Witnessed {
     /// It promised, and this is what it accepted before.
-    Promised(Option<Proposal>),
+    Promised(Option<Box<Proposal>>),
     /// It accepted.
     Accepted,
     /// It has promised this ballot to another save.
@@ -225,7 +225,7 @@ impl Store {
         if file.fence != fence || self.catalog().fences().get(key).is_none() {
             self.write_fence(who, key, &file)?;
         }
-        Ok(Witnessed::Promised(file.accepted))
+        Ok(Witnessed::Promised(file.accepted.map(Box::new)))
     }
 
     /// Accepts a successor of a checkpoint, unless something else was promised.

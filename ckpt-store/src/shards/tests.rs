@@ -475,7 +475,7 @@ fn who_has_or_had_a_checkpoint_is_a_witness_until_it_is_forgotten() {
     drop(store);
     let store = open(&disk.restart());
     let shown = asks(&store, 5).unwrap();
-    assert_eq!(shown, Witnessed::Promised(Some(propose(4))));
+    assert_eq!(shown, Witnessed::Promised(Some(Box::new(propose(4)))));
     assert_eq!(asks(&store, 4).unwrap(), Witnessed::Outbid(ballot(5)));
     assert!(store.usage(None).used_bytes >= CHECKPOINT_BYTES);
     store.forget(NOW, id, first.id()).unwrap();

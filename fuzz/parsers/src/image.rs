@@ -63,8 +63,9 @@ pub(crate) fn proposal(input: &[u8]) -> bool {
         if let Ok(proposal) = Proposal::parse(bytes.clone()) {
             assert_eq!(proposal.bytes(), bytes);
             let proposed = proposal.proposed();
-            let (keys, job) = (owner().into(), "42".parse());
-            if let Ok(manifest) = proposal.manifest(&keys, &job.expect("a job id")) {
+            let keys = owner().into();
+            let job = "42".parse();
+            if let Some(Ok(manifest)) = job.ok().map(|job| proposal.manifest(&keys, &job)) {
                 let public = manifest.public();
                 assert_eq!(manifest.hash(), proposed.successor.manifest);
                 assert_eq!(public.checkpoint, proposed.successor.checkpoint);

@@ -20,7 +20,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 26] = [
+pub const TARGETS: &[Target] = &[
     target("certificate", messages::certificate),
     target("daemon_line", local::daemon_line),
     target("decompress", image::decompress),

@@ -146,7 +146,7 @@ macro_rules! smoke_tests {
 
         #[test]
         fn every_target_is_run_here_and_by_cargo_fuzz() {
-            let names = TARGETS.map(|target| target.name);
+            let names: Vec<&str> = TARGETS.iter().map(|target| target.name).collect();
             assert_eq!(names, [$(stringify!($name)),*]);
             let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz_targets");
             for name in names {

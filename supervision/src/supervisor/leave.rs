@@ -19,7 +19,6 @@ const LAST_SAVE_MS: u64 = 60_000;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Leaving {
     why: Why,
-    since: Millis,
     deadline: Millis,
 }
 
@@ -88,8 +87,8 @@ impl Supervisor {
         let unsaved = self.unsaved_seconds();
         let (expected_ms, chance) = (millis(last.seconds(unsaved)), last.chance(unsaved));
         self.accounts.last = Some(FinalCheckpoint {
-            why,
             since: now,
+            why,
             grace_ms,
             expected_ms,
             chance,
@@ -104,11 +103,7 @@ impl Supervisor {
         if self.owner_needs {
             self.hold(true, self.job.held_for_reading);
         }
-        self.machine = Machine::Leaving(Leaving {
-            why,
-            since: now,
-            deadline,
-        });
+        self.machine = Machine::Leaving(Leaving { why, deadline });
         // What failed before is tried again at once.
         self.retry = Retry::default();
     }

@@ -58,14 +58,16 @@ impl Supervisor {
                 self.act(Action::Lower);
             }
             Machine::Lowest(calm_since) => {
-                if is_calm(calm_since, is_low, now) {
+                let calm = is_calm(calm_since, is_low, now);
+                if calm {
                     self.machine = Machine::Normal;
                     self.act(Action::Normal);
                 }
             }
             Machine::Suspended(suspended) => {
-                if is_calm(&mut suspended.calm_since, !stops, now) {
-                    let after_ms = now.since(suspended.since);
+                let after_ms = now.since(suspended.since);
+                let calm = is_calm(&mut suspended.calm_since, !stops, now);
+                if calm {
                     self.machine = Machine::Lowest(is_low.then_some(now));
                     self.hold(false, self.job.held_for_reading);
                     self.act(Action::Report(Report::Resumed { after_ms }));

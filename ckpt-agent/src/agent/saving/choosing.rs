@@ -41,11 +41,11 @@ impl Shell<'_> {
     /// Names the save's own checkpoint in its failure, when the next save may find it chosen.
     pub(super) fn half_done(&self, mut failure: Failure) -> Failure {
         if self.session.is_half_done() {
-            failure.successor = Some(SuccessorNote {
+            failure.successor = Some(Box::new(SuccessorNote {
                 version: self.plan.version,
                 checkpoint: self.plan.checkpoint,
                 committed: false,
-            });
+            }));
         }
         failure
     }
