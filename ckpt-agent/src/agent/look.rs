@@ -31,9 +31,9 @@ use crate::core::{Fault, HostIndex};
 use crate::inventory::{KnownCheckpoint, OpenedCheckpoint};
 use crate::knowledge::{Contact, Observation};
 use crate::report::{
-    BadShard, ExitStatus, Failure, ForgetReport, Holder, HostNote, HostReport, HostsReport,
-    HostsSummary, ListReport, ListedCheckpoint, Observer, Progress, ProgressEvent, ShowReport,
-    ShownFile, VerifiedCheckpoint, VerifyReport,
+    BadShard, ExitStatus, Failure, ForgetReport, Holder, HostReport, HostsReport, HostsSummary,
+    ListReport, ListedCheckpoint, Observer, Progress, ProgressEvent, ShowReport, ShownFile,
+    VerifiedCheckpoint, VerifyReport,
 };
 use crate::transfer::get::BlockReader;
 
@@ -112,6 +112,25 @@ impl Agent {
         Ok((gathered, opened))
     }
 
+    /// There is none, as far as hosts say that answer.
+    fn not_found(
+        &self,
+        doing: &str,
+        which: Which,
+        sought: &Sought,
+        gathered: &Gathered,
+    ) -> Failure {
+        let what = match which {
+            Which::Newest => format!("no checkpoint{sought}"),
+            Which::Version(version) => format!("no version {version}{sought}"),
+        };
+        let failure = Failure::new(ExitStatus::NotFound, format!("{doing}: {what}"));
+        Failure {
+            hosts: self.silent_notes(gathered),
+            ..failure.next("ckpt list")
+        }
+    }
+
     /// Describes one checkpoint.
     ///
     /// # Errors
@@ -124,8 +143,7 @@ impl Agent {
             Which::Version(version) => one.known.version() == version,
         });
         let Some(OpenedCheckpoint { known, summary, .. }) = chosen else {
-            let silent = self.silent_notes(&gathered);
-            return Err(not_found(&doing, which, &Sought::default(), silent));
+            return Err(self.not_found(&doing, which, &Sought::default(), &gathered));
         };
         let public = known.manifest.public();
         let reader = BlockReader::new(self.hosts.clone(), public.clone());
@@ -188,8 +206,7 @@ impl Agent {
         opened.retain(|one| version.is_none_or(|version| one.known.version() == version));
         if opened.is_empty() && (job.is_some() || version.is_some()) {
             let which = version.map_or(Which::Newest, Which::Version);
-            let silent = self.silent_notes(&gathered);
-            return Err(not_found(doing, which, &Sought::default(), silent));
+            return Err(self.not_found(doing, which, &Sought::default(), &gathered));
         }
         let total = opened
             .iter()
@@ -267,12 +284,7 @@ impl Agent {
                 ForgetWhich::Version(version) => Which::Version(version),
                 _ => Which::Newest,
             };
-            return Err(not_found(
-                &doing,
-                wanted,
-                sought,
-                self.silent_notes(&gathered),
-            ));
+            return Err(self.not_found(&doing, wanted, sought, &gathered));
         }
         let hosts: Vec<HostIndex> = gathered.hosts().collect();
         let gone: Vec<Stamp> = chosen.iter().map(|known| known.stamp()).collect();
@@ -430,19 +442,6 @@ fn refuse_base(
     let why = format!("{doing}: version {by} builds on version {version}");
     let failure = Failure::new(ExitStatus::Failed, why);
     Err(failure.next("ckpt save --full, then forget both"))
-}
-
-/// There is none, as far as hosts say that answer; `silent` did not.
-fn not_found(doing: &str, which: Which, sought: &Sought, silent: Vec<HostNote>) -> Failure {
-    let what = match which {
-        Which::Newest => format!("no checkpoint{sought}"),
-        Which::Version(version) => format!("no version {version}{sought}"),
-    };
-    let failure = Failure::new(ExitStatus::NotFound, format!("{doing}: {what}"));
-    Failure {
-        hosts: silent,
-        ..failure.next("ckpt list")
-    }
 }
 
 fn listed(gathered: &Gathered, known: &KnownCheckpoint, summary: &Summary) -> ListedCheckpoint {
