@@ -20,6 +20,7 @@ mod jobkeys;
 mod junk;
 mod labels;
 mod liars;
+mod library;
 mod lifetime;
 mod lists;
 mod owner;
