@@ -1,10 +1,32 @@
 //! The client: saves images to the hosts of a grid and gets them back.
 //!
-//! [`report`] says what every command is asked and what it answers; everything else is how.
+//! Programs use [`client`]: a [`client::Client`] saves from files or any reader, restores to files, writes
+//! a file of a checkpoint to any writer, reads parts of it, lists and forgets. Without the feature `cli`
+//! nothing in this crate reads arguments, prints, or ends the process.
+//!
+//! # What is stable
+//!
+//! [`client`], what it names of [`agent`] and [`report`], and the exit statuses: within 0.x, what is there
+//! stays, and structs of reports get more fields (match them with `..`). Everything else (`core`,
+//! `pipeline`, `image`, `inventory`, `knowledge`, `transfer`, `cli`) is how it is done, is public for tests
+//! and the program, and changes without notice.
+
+// The commands write with `writeln!`, where they mean to.
+#![cfg_attr(
+    not(test),
+    deny(clippy::print_stdout, clippy::print_stderr, clippy::exit)
+)]
 
 pub mod agent;
 pub mod cancel;
+#[cfg(feature = "cli")]
+#[allow(
+    clippy::exit,
+    reason = "a second signal ends the program at once, whatever it does"
+)]
 pub mod cli;
+pub mod client;
+mod connection;
 pub mod core;
 pub mod image;
 pub mod inventory;

@@ -24,6 +24,7 @@ mod jobkeys;
 mod junk;
 mod labels;
 mod liars;
+mod library;
 mod lifetime;
 mod lists;
 mod local_grid;

@@ -48,7 +48,7 @@ use crate::core::glob::Glob;
 use crate::core::sought::Sought;
 use crate::core::{Fault, HostIndex};
 use crate::image::keeper::Keeper;
-use crate::image::{Exclude, NamedPath};
+use crate::image::{Exclude, NamedPath, OnceReader};
 use crate::knowledge::{Notebook, Observation};
 use crate::report::{ExitStatus, Failure, Holder, HostNote};
 use crate::transfer::Hosts;
@@ -72,6 +72,9 @@ pub const DATA_USUAL: u8 = 3;
 /// Parity shards of a checkpoint, unless it is said otherwise.
 pub const PARITY_USUAL: u8 = 2;
 
+/// Memory for data in flight in bytes, unless it is said otherwise.
+pub const MEMORY_USUAL: u64 = 256 << 20;
+
 /// What to save.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SaveInput {
@@ -81,6 +84,8 @@ pub enum SaveInput {
     Named(Vec<NamedPath>),
     /// Standard input.
     Stdin,
+    /// Whatever this reader gives, to its end.
+    Reader(OnceReader),
     /// The output of a command; counts only when it exits with 0. The keeper ends it should this process
     /// be killed.
     Command(Vec<std::ffi::OsString>, Option<Keeper>),
@@ -392,7 +397,7 @@ fn unix_millis() -> u64 {
 }
 
 /// An error and its causes, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

@@ -291,6 +291,7 @@ async fn open_source(request: &SaveRequest) -> Result<Source, SourceError> {
         SaveInput::Paths(paths) => Source::from_paths_without(&paths, options, exclude),
         SaveInput::Named(named) => Source::from_named(&named, options, exclude),
         SaveInput::Stdin => Ok(Source::from_stdin()),
+        SaveInput::Reader(reader) => Ok(Source::from_reader(reader)),
         SaveInput::Command(command, keeper) => Source::from_kept_command(&command, keeper.as_ref()),
     });
     opened

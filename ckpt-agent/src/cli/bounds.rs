@@ -4,10 +4,8 @@ use rustix::process::{Resource, Signal, getrlimit};
 use tokio::signal::unix::{self, SignalKind};
 
 use super::render::bytes;
+use crate::agent::MEMORY_USUAL;
 use crate::report::{ExitStatus, Failure};
-
-/// Memory for data in flight, unless it is said otherwise.
-pub(super) const MEMORY_USUAL: u64 = 256 << 20;
 
 /// Least memory for data in flight with which something can be done.
 const MEMORY_LEAST: u64 = 16 << 20;

@@ -192,7 +192,7 @@ fn check_machine(global: &Global, report: &mut DoctorReport) {
         ),
         _ => report.good(Check::Limits, "open files (ulimit -n)"),
     }
-    let memory = global.memory.unwrap_or(super::bounds::MEMORY_USUAL);
+    let memory = global.memory.unwrap_or(crate::agent::MEMORY_USUAL);
     let needed = memory.saturating_add(SPACE_NEEDED);
     match limit(Resource::As) {
         Some(space) if space < needed => report.bad(

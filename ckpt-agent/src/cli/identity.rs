@@ -8,7 +8,6 @@
 //! KEY.retired-N, owner.crt.retired-N            earlier ones: what they saved can still be restored
 //! ```
 
-use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -16,19 +15,20 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use codec::seal::OwnerSecret;
 use protocol::grid::Grid;
 use protocol::identity::{
     AnyKey, Identity, JOB_KEY_FILE_BYTES_MAX, PublicPart, any_key_from_text, certificate_to_pem,
-    is_name, key_to_text, new_key, read_any_key, read_key, replace_public, write_key,
-    write_private,
+    is_name, key_to_text, new_key, read_key, replace_public, write_key, write_private,
 };
 use serde::Serialize;
 use zeroize::Zeroizing;
 
 use super::args::Global;
 use super::render::{self, Report, json_of_self};
-use super::{chain, grid_file, load_grid};
+use super::{grid_file, load_grid};
+use crate::agent::chain;
+pub(super) use crate::connection::Files;
+use crate::connection::{self, denied, with_certificate};
 use crate::report::{ExitStatus, Failure};
 
 /// How long a key command may take: somebody may have to type a passphrase.
@@ -37,69 +37,18 @@ const KEY_COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
 /// Retired keys that are tried.
 const RETIRED_MAX: u32 = 100;
 
-/// Where key and certificate are.
-#[derive(Clone, Debug)]
-pub(super) struct Files {
-    pub(super) key: PathBuf,
-    pub(super) certificate: PathBuf,
-}
-
-/// Where key and certificate are unless options or the grid file say otherwise.
-pub(super) fn default_dir(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
-    let set = |name| {
-        variable(name)
-            .filter(|value| !value.is_empty())
-            .map(PathBuf::from)
-    };
-    let config = set("XDG_CONFIG_HOME").filter(|path| path.is_absolute());
-    let config = config.or_else(|| Some(set("HOME")?.join(".config")));
-    Some(config?.join("ckpt"))
-}
-
 /// The files that options, environment, grid file or custom name, in this order.
 pub(super) fn files(global: &Global, grid: Option<&Grid>) -> Result<Files, Failure> {
-    let owner = grid.and_then(|grid| grid.owner.as_ref());
-    let default = default_dir(|name| std::env::var_os(name));
-    let default = |name: &str| default.as_ref().map(|dir| dir.join(name));
-    let key = global.key_file.clone();
-    let certificate = global.cert_file.clone().or_else(|| {
-        let beside = key.as_ref().map(|key| key.with_extension("crt"));
-        beside.filter(|path| path.exists())
-    });
-    let key = key
-        .or_else(|| owner.map(|owner| owner.key.clone()))
-        .or_else(|| default("owner.key"));
-    let certificate = certificate
-        .or_else(|| owner.map(|owner| owner.certificate.clone()))
-        .or_else(|| default("owner.crt"))
-        // A job key needs none.
-        .or_else(|| key.as_ref().map(|key| key.with_extension("crt")));
-    match (key, certificate) {
-        (Some(key), Some(certificate)) => Ok(Files { key, certificate }),
-        _ => Err(
-            Failure::new(ExitStatus::Usage, "no key file, and no home directory")
-                .next("--key-file and --cert-file, or CKPT_KEY_FILE and CKPT_CERT_FILE"),
-        ),
-    }
+    connection::files(global.key_file.clone(), global.cert_file.clone(), grid)
 }
 
 /// Who acts: key and certificate.
 pub(super) fn load(global: &Global, files: &Files) -> Result<Identity, Failure> {
-    let read = match &global.key_command {
+    let key = match &global.key_command {
         Some(command) => key_of_command(command)?,
-        None => read_any_key(&files.key).map_err(|cause| {
-            let failure = denied(chain(&cause));
-            if files.key.exists() {
-                failure
-            } else {
-                failure.next("ckpt init, and have its .pub file signed by the grid's admin")
-            }
-        })?,
+        None => connection::key_of_file(files)?,
     };
-    match read {
-        AnyKey::Member(secret) => with_certificate(secret, &files.certificate),
-        AnyKey::Job(identity) => Ok(*identity),
-    }
+    connection::identity(key, files)
 }
 
 /// Takes over a certificate that the grid's authority signed anew, which came with the list of the grid.
@@ -169,14 +118,6 @@ pub(super) fn check_end(identity: &Identity, files: &Files) -> Result<(), Failur
     Ok(())
 }
 
-fn with_certificate(secret: OwnerSecret, path: &Path) -> Result<Identity, Failure> {
-    let pem = fs::read_to_string(path).map_err(|cause| {
-        denied(format!("certificate {}: {cause}", path.display()))
-            .next("the grid's admin makes it of your .pub file: ckpt grid sign")
-    })?;
-    Identity::from_pem(secret, &pem).map_err(|cause| denied(format!("{}: {cause}", path.display())))
-}
-
 /// Earlier identities, newest first; those that can't be read any more are left out.
 pub(super) fn retired(files: &Files) -> Vec<Identity> {
     let of = |number| {
@@ -223,10 +164,6 @@ fn key_of_command(command: &str) -> Result<AnyKey, Failure> {
     any_key_from_text(&text).ok_or_else(|| {
         failed("what it prints is not a key, which is what `ckpt key export -o -` prints".into())
     })
-}
-
-fn denied(message: String) -> Failure {
-    Failure::new(ExitStatus::Denied, message)
 }
 
 fn failed(path: &Path, cause: &dyn std::error::Error) -> Failure {
@@ -424,14 +361,9 @@ pub(super) fn rotate(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use codec::seal::OwnerSecret;
 
-    fn with(variables: &'static [(&str, &str)]) -> Option<PathBuf> {
-        default_dir(move |name| {
-            let found = variables.iter().find(|(key, _)| *key == name);
-            found.map(|(_, value)| (*value).into())
-        })
-    }
+    use super::*;
 
     #[test]
     fn the_name_of_the_next_key_is_numbered() {
@@ -443,15 +375,6 @@ mod tests {
         ] {
             assert_eq!(name_after(name), next);
         }
-    }
-
-    #[test]
-    fn the_default_follows_the_users_settings() {
-        let dir = with(&[("XDG_CONFIG_HOME", "/x"), ("HOME", "/h")]);
-        assert_eq!(dir, Some("/x/ckpt".into()));
-        let dir = with(&[("XDG_CONFIG_HOME", "x"), ("HOME", "/h")]);
-        assert_eq!(dir, Some("/h/.config/ckpt".into()));
-        assert_eq!(with(&[]), None);
     }
 
     #[test]

@@ -51,7 +51,7 @@ impl Report for JoinReport {
 
 /// Where the grid file of `ckpt join` is.
 pub(super) fn usual_grid_file() -> Option<PathBuf> {
-    let dir = identity::default_dir(|name| std::env::var_os(name));
+    let dir = crate::connection::default_dir(|name| std::env::var_os(name));
     Some(dir?.join("grid.toml"))
 }
 

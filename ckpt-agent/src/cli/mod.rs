@@ -31,10 +31,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use clap::{CommandFactory, Parser};
+use codec::Redundancy;
 use codec::seal::Cipher;
-use codec::{OwnerId, Redundancy};
 use command_line::man;
-use protocol::grid::{Grid, GridError};
+use protocol::grid::Grid;
 use protocol::identity::{Identity, keep_out_of_dumps};
 use protocol::list::ListFiles;
 use serde::Serialize;
@@ -43,17 +43,17 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
-use transfer::roster::Roster;
 
+use crate::agent::chain;
 use crate::agent::{
-    self, AdviseRequest, After, Agent, Resources, RestoreRequest, RestoreTarget, SaveInput,
-    SaveRequest, Which,
+    self, AdviseRequest, After, Agent, MEMORY_USUAL, Resources, RestoreRequest, RestoreTarget,
+    SaveInput, SaveRequest, Which,
 };
 use crate::cancel::{Cancel, canceller};
+use crate::connection::{list_files, load_grid, notebook, roster};
 use crate::core::sought::labels_with_note;
 use crate::image::keeper::Keeper;
 use crate::image::{Exclude, NamedPath};
-use crate::knowledge::{self, Notebook};
 use crate::report::{ExitStatus, Failure, HostNote, Observer, VerifiedCheckpoint, VerifyReport};
 use anykey::AnyKey;
 use args::{Cli, Command, Global, KeyCommand};
@@ -385,25 +385,6 @@ fn named_grid(global: &Global) -> Result<(PathBuf, Grid), Failure> {
     Ok((path, grid))
 }
 
-/// The grid file with the newest list that is beside it or in the state directory.
-fn load_grid(path: &Path) -> Result<Grid, Failure> {
-    let mut grid = Grid::load(path).map_err(|cause| grid_failure(&cause))?;
-    let files = list_files(path, &grid);
-    if let Some((list, contents)) = files.newest(&grid.authority)
-        && list.number() > grid.number()
-    {
-        grid.follow(list, contents);
-    }
-    Ok(grid)
-}
-
-/// Where the list of this grid is kept: beside the grid file, or where this user can write.
-fn list_files(path: &Path, grid: &Grid) -> ListFiles {
-    let dir = knowledge::default_dir(|name| std::env::var_os(name));
-    let own = dir.map(|dir| dir.join(format!("{}.members", OwnerId(grid.id().0).hex())));
-    ListFiles::of(path, grid, own)
-}
-
 /// An agent, and what others could be made of.
 struct Connected {
     agent: Agent,
@@ -421,7 +402,7 @@ async fn agent_for(
 ) -> Result<Agent, Failure> {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let resources = Resources {
-        memory_bytes: global.memory.unwrap_or(bounds::MEMORY_USUAL),
+        memory_bytes: global.memory.unwrap_or(MEMORY_USUAL),
         cpus: global.cpus.map_or(cpus, usize::from).max(1),
         bytes_per_second: global.bandwidth,
     };
@@ -429,51 +410,6 @@ async fn agent_for(
     let roster = roster(grid, lists, identity, &notebook).await;
     let agent = Agent::new(grid, roster, identity, resources, notebook)?;
     Ok(agent.with_lists(grid, lists.clone()))
-}
-
-/// The hosts of a grid, with those that its registries add.
-async fn roster(
-    grid: &mut Grid,
-    lists: &ListFiles,
-    identity: &Identity,
-    notebook: &Notebook,
-) -> Roster {
-    if grid.registries.is_empty() && grid.etcd.is_empty() {
-        Roster {
-            hosts: grid.hosts.clone(),
-            ..Roster::default()
-        }
-    } else {
-        agent::discover(grid, lists, identity, notebook).await
-    }
-}
-
-/// Where what is learnt of the hosts of this grid is kept.
-fn notebook(grid: &Grid) -> Notebook {
-    let dir = knowledge::default_dir(|name| std::env::var_os(name));
-    dir.map_or_else(Notebook::default, |dir| {
-        Notebook::at(dir.join(format!("{}.json", OwnerId(grid.id().0).hex())))
-    })
-}
-
-fn grid_failure(cause: &GridError) -> Failure {
-    let failure = Failure::new(ExitStatus::Usage, chain(cause));
-    match cause {
-        GridError::Io { .. } => failure.next("--grid FILE, or CKPT_GRID=FILE"),
-        _ => failure,
-    }
-}
-
-/// An error and its causes, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }
 
 async fn with_agent(

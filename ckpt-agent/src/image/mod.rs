@@ -19,7 +19,8 @@ mod tests;
 
 pub use sink::{Sink, SinkError, SinkOptions, Target, place};
 pub use source::{
-    Exclude, NameError, NamedPath, Source, SourceError, SourceOptions, Warning, exclude_pattern,
+    Exclude, NameError, NamedPath, OnceReader, Source, SourceError, SourceOptions, Warning,
+    exclude_pattern,
 };
 
 use std::ffi::OsStr;

@@ -21,7 +21,7 @@ use codec::manifest::ImageKind;
 pub use exclude::{Exclude, exclude_pattern};
 pub use files::FileSource;
 pub use named::{NameError, NamedPath};
-pub use stream::StreamSource;
+pub use stream::{OnceReader, StreamSource};
 
 use super::command::{Ender, Producer};
 use super::keeper::Keeper;

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, Read};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use codec::geometry::SEGMENT_BYTES;
 use codec::index::{Extent, FileEntry, FileKind};
@@ -107,3 +108,36 @@ impl fmt::Debug for Input {
         }
     }
 }
+
+/// A reader of which a save can be asked for, as of any other input. It is read once: clones share it.
+#[derive(Clone)]
+pub struct OnceReader(Arc<Mutex<dyn Read + Send>>);
+
+impl OnceReader {
+    /// Of a reader.
+    pub fn new(reader: impl Read + Send + 'static) -> Self {
+        Self(Arc::new(Mutex::new(reader)))
+    }
+}
+
+impl Read for OnceReader {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        let mut reader = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        reader.read(room)
+    }
+}
+
+impl fmt::Debug for OnceReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OnceReader")
+    }
+}
+
+/// The same reader is the same.
+impl PartialEq for OnceReader {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for OnceReader {}

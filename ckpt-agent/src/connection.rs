@@ -1,0 +1,172 @@
+//! From files to a client: grid file, lists, key and certificate, what was learnt.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use codec::OwnerId;
+use codec::seal::OwnerSecret;
+use protocol::grid::{Grid, GridError};
+use protocol::identity::{AnyKey, Identity, read_any_key};
+use protocol::list::ListFiles;
+use transfer::roster::Roster;
+
+use crate::agent::{self, chain};
+use crate::knowledge::{self, Notebook};
+use crate::report::{ExitStatus, Failure};
+
+/// The grid file with the newest list that is beside it or in the state directory.
+pub(crate) fn load_grid(path: &Path) -> Result<Grid, Failure> {
+    let mut grid = Grid::load(path).map_err(|cause| grid_failure(&cause))?;
+    let files = list_files(path, &grid);
+    if let Some((list, contents)) = files.newest(&grid.authority)
+        && list.number() > grid.number()
+    {
+        grid.follow(list, contents);
+    }
+    Ok(grid)
+}
+
+/// Where the list of this grid is kept: beside the grid file, or where this user can write.
+pub(crate) fn list_files(path: &Path, grid: &Grid) -> ListFiles {
+    let dir = knowledge::default_dir(|name| std::env::var_os(name));
+    let own = dir.map(|dir| dir.join(format!("{}.members", OwnerId(grid.id().0).hex())));
+    ListFiles::of(path, grid, own)
+}
+
+/// The hosts of a grid, with those that its registries add.
+pub(crate) async fn roster(
+    grid: &mut Grid,
+    lists: &ListFiles,
+    identity: &Identity,
+    notebook: &Notebook,
+) -> Roster {
+    if grid.registries.is_empty() && grid.etcd.is_empty() {
+        Roster {
+            hosts: grid.hosts.clone(),
+            ..Roster::default()
+        }
+    } else {
+        agent::discover(grid, lists, identity, notebook).await
+    }
+}
+
+/// Where what is learnt of the hosts of this grid is kept.
+pub(crate) fn notebook(grid: &Grid) -> Notebook {
+    let dir = knowledge::default_dir(|name| std::env::var_os(name));
+    dir.map_or_else(Notebook::default, |dir| {
+        Notebook::at(dir.join(format!("{}.json", OwnerId(grid.id().0).hex())))
+    })
+}
+
+fn grid_failure(cause: &GridError) -> Failure {
+    let failure = Failure::new(ExitStatus::Usage, chain(cause));
+    match cause {
+        GridError::Io { .. } => failure.next("--grid FILE, or CKPT_GRID=FILE"),
+        _ => failure,
+    }
+}
+
+/// Where key and certificate are.
+#[derive(Clone, Debug)]
+pub(crate) struct Files {
+    pub(crate) key: PathBuf,
+    pub(crate) certificate: PathBuf,
+}
+
+/// Where key and certificate are unless options or the grid file say otherwise.
+pub(crate) fn default_dir(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let set = |name| {
+        variable(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
+    let config = set("XDG_CONFIG_HOME").filter(|path| path.is_absolute());
+    let config = config.or_else(|| Some(set("HOME")?.join(".config")));
+    Some(config?.join("ckpt"))
+}
+
+/// The files that were named, or those that grid file or custom name, in this order.
+pub(crate) fn files(
+    key: Option<PathBuf>,
+    certificate: Option<PathBuf>,
+    grid: Option<&Grid>,
+) -> Result<Files, Failure> {
+    let owner = grid.and_then(|grid| grid.owner.as_ref());
+    let default = default_dir(|name| std::env::var_os(name));
+    let default = |name: &str| default.as_ref().map(|dir| dir.join(name));
+    let certificate = certificate.or_else(|| {
+        let beside = key.as_ref().map(|key| key.with_extension("crt"));
+        beside.filter(|path| path.exists())
+    });
+    let key = key
+        .or_else(|| owner.map(|owner| owner.key.clone()))
+        .or_else(|| default("owner.key"));
+    let certificate = certificate
+        .or_else(|| owner.map(|owner| owner.certificate.clone()))
+        .or_else(|| default("owner.crt"))
+        // A job key needs none.
+        .or_else(|| key.as_ref().map(|key| key.with_extension("crt")));
+    match (key, certificate) {
+        (Some(key), Some(certificate)) => Ok(Files { key, certificate }),
+        _ => Err(
+            Failure::new(ExitStatus::Usage, "no key file, and no home directory")
+                .next("--key-file and --cert-file, or CKPT_KEY_FILE and CKPT_CERT_FILE"),
+        ),
+    }
+}
+
+/// Who acts: what the key file says, with the certificate if it is a member's key.
+pub(crate) fn identity(key: AnyKey, files: &Files) -> Result<Identity, Failure> {
+    match key {
+        AnyKey::Member(secret) => with_certificate(secret, &files.certificate),
+        AnyKey::Job(identity) => Ok(*identity),
+    }
+}
+
+/// The key in a file.
+pub(crate) fn key_of_file(files: &Files) -> Result<AnyKey, Failure> {
+    read_any_key(&files.key).map_err(|cause| {
+        let failure = denied(chain(&cause));
+        if files.key.exists() {
+            failure
+        } else {
+            failure.next("ckpt init, and have its .pub file signed by the grid's admin")
+        }
+    })
+}
+
+/// A member: its key with the certificate in this file.
+pub(crate) fn with_certificate(secret: OwnerSecret, path: &Path) -> Result<Identity, Failure> {
+    let pem = fs::read_to_string(path).map_err(|cause| {
+        denied(format!("certificate {}: {cause}", path.display()))
+            .next("the grid's admin makes it of your .pub file: ckpt grid sign")
+    })?;
+    Identity::from_pem(secret, &pem).map_err(|cause| denied(format!("{}: {cause}", path.display())))
+}
+
+/// Who acts can't, or is not who it should be.
+pub(crate) fn denied(message: String) -> Failure {
+    Failure::new(ExitStatus::Denied, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(variables: &'static [(&str, &str)]) -> Option<PathBuf> {
+        default_dir(move |name| {
+            let found = variables.iter().find(|(key, _)| *key == name);
+            found.map(|(_, value)| (*value).into())
+        })
+    }
+
+    #[test]
+    fn the_default_follows_the_users_settings() {
+        let dir = with(&[("XDG_CONFIG_HOME", "/x"), ("HOME", "/h")]);
+        assert_eq!(dir, Some("/x/ckpt".into()));
+        let dir = with(&[("XDG_CONFIG_HOME", "x"), ("HOME", "/h")]);
+        assert_eq!(dir, Some("/h/.config/ckpt".into()));
+        assert_eq!(with(&[]), None);
+    }
+}
