@@ -43,7 +43,7 @@ pub use crate::report::{
 pub use codec::{JobId, Redundancy, Version};
 
 use crate::agent::{
-    Agent, ByteRange, CatRequest, MEMORY_USUAL, PlacementWish, Resources, RestoreRequest,
+    After, Agent, ByteRange, CatRequest, MEMORY_USUAL, PlacementWish, Resources, RestoreRequest,
     SaveRequest,
 };
 use crate::connection;
@@ -169,6 +169,7 @@ impl Save {
             accept_changed: false,
             placement: PlacementWish::default(),
             labels: Labels::default(),
+            after: None,
         };
         let watch = Watch::default();
         Self { request, watch }
@@ -182,6 +183,13 @@ impl Save {
     /// Saves files and directories.
     pub fn of_paths(job: &JobId, paths: impl IntoIterator<Item = PathBuf>) -> Self {
         Self::of(job, SaveInput::Paths(paths.into_iter().collect()))
+    }
+
+    /// Is committed only as the one successor of a version, as with `ckpt save --after`.
+    #[must_use]
+    pub fn after(mut self, after: After) -> Self {
+        self.request.after = Some(after);
+        self
     }
 
     /// So many shards.
