@@ -107,10 +107,7 @@ impl World {
         }
         for at in 0..self.witnesses.len() {
             for question in &self.asked {
-                let mut world = self.clone();
-                if world.arrives_briefly(bounds, at, *question) {
-                    next.push(world);
-                }
+                next.extend(self.after_question(bounds, at, *question));
             }
             for answer in &self.answers[at] {
                 let mut world = self.clone();
@@ -190,60 +187,62 @@ impl World {
         }
     }
 
-    /// A witness is asked; whether anything changes.
-    fn arrives(&mut self, bounds: Bounds, at: usize, question: Question) -> bool {
-        let witness = &mut self.witnesses[at];
-        let before = *witness;
-        let (after, answer) = match question {
-            Question::Promise(ballot) => match before.promise(ballot) {
-                Ok(after) => (after, Answer::Promised(ballot, before.accepted())),
-                Err(Outbid(higher)) => (before, Answer::Outbid(ballot, higher)),
-            },
-            Question::Accept(ballot, value) => match before.accept(ballot, value) {
-                Ok(after) => (after, Answer::Agreed(ballot)),
-                Err(Outbid(higher)) => (before, Answer::Outbid(ballot, higher)),
-            },
-        };
-        let after = if at < bounds.forgetful { before } else { after };
-        *witness = after;
-        if let (Answer::Agreed(ballot), Question::Accept(_, value)) = (answer, question) {
-            self.accepted[at].insert((ballot, value));
-        }
-        let is_new = self.answers[at].insert(answer);
+    /// A witness is asked.
+    fn arrives(&mut self, at: usize, question: Question) {
+        let (after, answer) = ask_witness(self.witnesses[at], question);
+        self.witnesses[at] = after;
+        self.answers[at].insert(answer);
         self.drop_late();
-        let is_kept = self.answers[at].contains(&answer);
-        after != before || (is_new && is_kept)
     }
 
-    /// The same where every world is visited. What does not change what can come about is left out, so that
-    /// there are fewer: a saver hears at once that a witness agreed, as it goes on as if it had not; and one
-    /// that begins no other attempt does not hear that it is outbid.
-    fn arrives_briefly(&mut self, bounds: Bounds, at: usize, question: Question) -> bool {
-        let before = self.clone();
-        self.arrives(bounds, at, question);
-        for answer in before.answers[at].symmetric_difference(&self.answers[at].clone()) {
-            let of = |saver: &&Saver| saver.proposer.ballot() == answer.to();
-            let may_bid = self
-                .savers
-                .iter()
-                .find(of)
-                .is_some_and(|one| one.attempts > 0);
-            match answer {
-                Answer::Promised(..) => {}
-                Answer::Outbid(..) if may_bid => {}
-                Answer::Outbid(..) => {
-                    self.answers[at].remove(answer);
-                }
-                Answer::Agreed(_) => {
-                    self.answers[at].remove(answer);
-                    self.hears(at, *answer);
-                }
+    /// The world in which a witness was asked; `None` when it is this one. What does not change what can
+    /// come about is left out, so that there are fewer: a saver hears at once that a witness agreed, as it
+    /// goes on as if it had not; one that begins no other attempt does not hear that it is outbid; and
+    /// nobody hears twice what he knows.
+    fn after_question(&self, bounds: Bounds, at: usize, question: Question) -> Option<Self> {
+        let before = self.witnesses[at];
+        let (after, answer) = ask_witness(before, question);
+        let after = if at < bounds.forgetful { before } else { after };
+        let accepted = match (answer, question) {
+            (Answer::Agreed(ballot), Question::Accept(_, value)) => Some((ballot, value)),
+            _ => None,
+        };
+        let accepted = accepted.filter(|one| !self.accepted[at].contains(one));
+        let matters = self.matters(at, &answer);
+        if after == before && accepted.is_none() && !matters {
+            return None;
+        }
+        let mut world = self.clone();
+        world.witnesses[at] = after;
+        world.accepted[at].extend(accepted);
+        match answer {
+            Answer::Agreed(_) if matters => world.hears(at, answer),
+            _ if matters => {
+                world.answers[at].insert(answer);
+            }
+            _ => {}
+        }
+        Some(world)
+    }
+
+    /// Whether an answer changes what a saver knows.
+    fn matters(&self, at: usize, answer: &Answer) -> bool {
+        let mut savers = self.savers.iter();
+        let Some(saver) = savers.find(|saver| saver.proposer.ballot() == answer.to()) else {
+            return false;
+        };
+        let heard = saver.proposer.heard(Witness(at));
+        let has_proposed = saver.proposer.proposed().is_some();
+        let is_on_its_way = self.answers[at].contains(answer);
+        match answer {
+            Answer::Promised(_, accepted) => {
+                !has_proposed && heard != Some(Heard::Promised(*accepted)) && !is_on_its_way
+            }
+            Answer::Agreed(_) => has_proposed && heard != Some(Heard::Agreed),
+            Answer::Outbid(..) => {
+                saver.attempts > 0 && heard != Some(Heard::Outbid) && !is_on_its_way
             }
         }
-        let is_same = self.witnesses == before.witnesses
-            && self.answers == before.answers
-            && self.accepted == before.accepted;
-        !is_same
     }
 
     /// What a quorum of witnesses has accepted, whoever knows of it.
@@ -342,6 +341,21 @@ impl World {
             .collect();
         let whole = (columns, savers, &self.asked);
         u128::from(hash(&whole, 2)) << 64 | u128::from(hash(&whole, 3))
+    }
+}
+
+/// What a witness is after a question, and what it answers.
+fn ask_witness(before: Acceptor<Value>, question: Question) -> (Acceptor<Value>, Answer) {
+    let outbid = |asked, Outbid(higher)| (before, Answer::Outbid(asked, higher));
+    match question {
+        Question::Promise(ballot) => match before.promise(ballot) {
+            Ok(after) => (after, Answer::Promised(ballot, before.accepted())),
+            Err(cause) => outbid(ballot, cause),
+        },
+        Question::Accept(ballot, value) => match before.accept(ballot, value) {
+            Ok(after) => (after, Answer::Agreed(ballot)),
+            Err(cause) => outbid(ballot, cause),
+        },
     }
 }
 
@@ -531,7 +545,7 @@ fn ask(world: &mut World, random: &mut StdRng, bounds: Bounds, liars: usize) {
     };
     let witness = random.random_range(0..bounds.quorum.witnesses());
     if witness >= liars {
-        world.arrives(bounds, witness, question);
+        world.arrives(witness, question);
         return;
     }
     let proposals: Vec<(Ballot, Value)> = world
