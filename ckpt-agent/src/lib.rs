@@ -11,4 +11,5 @@ pub mod inventory;
 pub mod knowledge;
 pub mod pipeline;
 pub mod report;
+pub mod run;
 pub mod transfer;
