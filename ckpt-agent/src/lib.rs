@@ -33,4 +33,6 @@ pub mod inventory;
 pub mod knowledge;
 pub mod pipeline;
 pub mod report;
+#[cfg(feature = "cli")]
+pub mod run;
 pub mod transfer;

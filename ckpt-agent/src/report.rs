@@ -91,6 +91,9 @@ pub struct Failure {
     /// Whether a part of the image is on standard output, where nothing else must go then.
     #[serde(skip)]
     pub(crate) image_on_stdout: bool,
+    /// Exit status in place of that of `status`, where a command has others (`ckpt run`).
+    #[serde(skip)]
+    pub(crate) exit_code: Option<u8>,
 }
 
 /// What follows the version that `save --after` names.
@@ -143,7 +146,13 @@ impl Failure {
             next: None,
             successor: None,
             image_on_stdout: false,
+            exit_code: None,
         }
+    }
+
+    /// The exit status of the program.
+    pub fn exit_code(&self) -> u8 {
+        self.exit_code.unwrap_or(self.status as u8)
     }
 
     /// Adds what to try next.
@@ -759,6 +768,8 @@ pub struct Progress {
 pub enum ProgressEvent {
     /// How far it is.
     Progress(Progress),
+    /// A save has read its image to the end: from now on it may change.
+    ImageRead,
     /// A host was given up, and which takes over.
     HostReplaced {
         /// The host that was given up and why.

@@ -4,6 +4,7 @@ pub mod chaos;
 pub mod cluster;
 pub mod damage;
 pub mod grid;
+pub mod hash_job;
 pub mod image;
 pub mod liar;
 mod lies;
@@ -17,6 +18,7 @@ pub mod relay;
 pub mod replay;
 pub mod skip;
 pub mod solo;
+pub mod supervised;
 pub mod teller;
 mod witness;
 

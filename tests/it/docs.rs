@@ -7,6 +7,7 @@ use anyhow::Result;
 const REPORT: &str = concat!(
     include_str!("../../ckpt-agent/src/report.rs"),
     include_str!("../../ckpt-agent/src/core/health/mod.rs"),
+    include_str!("../../ckpt-agent/src/run/report.rs"),
 );
 const JSON: &str = include_str!("../../docs/json.md");
 const README: &str = include_str!("../../README.md");
@@ -84,8 +85,8 @@ fn the_readme_has_the_exit_statuses_of_the_help() -> Result<()> {
 fn completions_and_man_pages_name_every_command() -> Result<()> {
     let shells = ["bash", "zsh", "fish"];
     let commands = [
-        "save", "restore", "cat", "list", "show", "verify", "forget", "hosts", "advise", "grid",
-        "demo",
+        "save", "restore", "cat", "run", "notify", "list", "show", "verify", "forget", "hosts",
+        "advise", "grid", "demo",
     ];
     for shell in shells {
         let script = tests::program::run(&mut tests::program::command(["completions", shell])?)?;

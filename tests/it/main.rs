@@ -39,6 +39,8 @@ mod reading;
 mod readme_grid;
 mod repair;
 mod restoring;
+mod run;
+mod run_kills;
 mod saving;
 mod signals;
 mod slips;

@@ -106,9 +106,7 @@ fn prepare(home: &Path) -> Result<()> {
     for name in ["ckpt", "ckpt-store"] {
         symlink(ckpt()?, bin.join(name))?;
     }
-    let wrapper = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/ckpt-job.sh");
-    symlink(wrapper, bin.join("ckpt-job.sh"))?;
-    write_script(&home.join("job"), "echo step 1 > state.img")?;
+    write_script(&home.join("sim"), "echo step 1 > state/now")?;
     write_script(&bin.join("some-producer"), "exec tar c state")?;
     fs::write(home.join("image.bin"), image::memory(1 << 20, 1))?;
     for rank in 0..2 {

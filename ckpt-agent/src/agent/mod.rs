@@ -17,6 +17,7 @@ mod lists;
 mod look;
 mod notices;
 mod open;
+mod outlook;
 mod place;
 mod plan;
 mod restore;
@@ -64,6 +65,7 @@ pub use jobkeys::Voided;
 pub use look::Depth;
 pub use notices::Tenure;
 pub use open::{Image, ImageFile, ReadCost};
+pub use outlook::MachineOutlook;
 pub use place::PlacementWish;
 
 /// Data shards of a checkpoint, unless it is said otherwise.

@@ -15,6 +15,7 @@ use placement::Probability;
 
 use super::grid_args::GridCommand;
 use super::limits::{parse_bandwidth, parse_memory, parse_range, parse_target};
+use super::run_args::{NotifyArgs, RunArgs};
 use crate::agent::{
     AfterWhich, ByteRange, DATA_USUAL, HealthRequest, PARITY_USUAL, PlacementWish, Strength, Tenure,
 };
@@ -115,6 +116,20 @@ pub enum Command {
         after_help = "Example:\n  ckpt cat --job 42 dump/log.txt | tail\n  ckpt cat --job 42 --range 1GiB:4KiB > header\n\nExit status: see ckpt --help; 0 also when the reader closes its end early; 3 when an older version is read than the newest that is known."
     )]
     Cat(Cat),
+    /// Run a job: restore its state, save it when that pays, give way to the machine's owner, and leave
+    /// with a last checkpoint.
+    ///
+    /// Ends with the job's own exit status, or with 75 when the job left with its state saved and is to
+    /// be started again; docs/run.md has the others.
+    #[command(
+        after_help = "Example:\n  ckpt run --job 42 --files state/ -- ./sim --steps 1000000\n  ckpt run --job 42 --files state.img --ask signal:USR2 --grace 60s -- ./sim\n  ckpt run --job 42 --files state/ --check\n\nExit status: the job's own, or 128 and the number of the signal that ended it; 75 left with its state saved, start it again; 76 left, and the last checkpoint is older than its state; 77 another incarnation of the job has gone on; 78 hung, given up; 125 not started; 5 not started for want of hosts, or of what this machine lacks; 126, 127 the command can't be executed, or is not there."
+    )]
+    Run(Box<RunArgs>),
+    /// Report to `ckpt run` from within a job; nothing where the job runs without.
+    #[command(
+        after_help = "Example:\n  ckpt notify SAVED=1\n  ckpt notify PROGRESS=0.31 STEP=12000\n  ckpt notify BUSY=1; ./critical; ckpt notify BUSY=0"
+    )]
+    Notify(NotifyArgs),
     /// List checkpoints.
     #[command(
         after_help = "Example:\n  ckpt list --job 42\n  ckpt list --prefix sweep/\n  ckpt list --label kind=test --older-than 7d\n\nExit status: see ckpt --help"
@@ -622,7 +637,7 @@ fn any_path() -> impl TypedValueParser<Value = PathBuf> {
     OsStringValueParser::new().map(PathBuf::from)
 }
 
-fn parse_exclude(text: &str) -> Result<globset::Glob, String> {
+pub(super) fn parse_exclude(text: &str) -> Result<globset::Glob, String> {
     exclude_pattern(text).map_err(|cause| cause.to_string())
 }
 
@@ -633,12 +648,12 @@ fn parse_version(text: &str) -> Result<Version, String> {
     }
 }
 
-fn parse_label(text: &str) -> Result<(String, String), String> {
+pub(super) fn parse_label(text: &str) -> Result<(String, String), String> {
     let pair = text.split_once('=').ok_or("KEY=VALUE")?;
     Ok((pair.0.to_owned(), pair.1.to_owned()))
 }
 
-fn parse_level(text: &str) -> Result<Effort, String> {
+pub(super) fn parse_level(text: &str) -> Result<Effort, String> {
     if text == "auto" {
         return Ok(Effort::Auto);
     }
@@ -648,7 +663,7 @@ fn parse_level(text: &str) -> Result<Effort, String> {
     Ok(Effort::Fixed(level))
 }
 
-fn parse_tenure(text: &str) -> Result<Tenure, String> {
+pub(super) fn parse_tenure(text: &str) -> Result<Tenure, String> {
     if text == "forever" {
         return Ok(Tenure::Forever);
     }

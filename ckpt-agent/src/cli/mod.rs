@@ -21,6 +21,8 @@ mod members;
 mod pages;
 mod progress;
 mod render;
+mod run;
+pub mod run_args;
 mod usage;
 
 use std::ffi::OsString;
@@ -84,25 +86,26 @@ pub fn main(args: impl IntoIterator<Item = OsString>, daemon: &DaemonProgram) ->
         tracing::warn!(%cause, "a core dump of this program could have keys in it");
     }
     let form = Form::of(&cli);
-    let ended = run(cli, daemon);
+    let ended = carry_out(cli, daemon);
     let status = match &ended {
         Ok((report, status)) => {
+            let code = report.exit_code().unwrap_or(*status as u8);
             match write_report(report.as_ref(), form.json) {
-                Ok(()) => *status,
+                Ok(()) => code,
                 // Who asked does not want to know.
-                Err(cause) if cause.kind() == io::ErrorKind::BrokenPipe => *status,
+                Err(cause) if cause.kind() == io::ErrorKind::BrokenPipe => code,
                 Err(cause) => {
                     let _ = writeln!(io::stderr(), "ckpt: writing the result: {cause}");
-                    ExitStatus::LocalIo
+                    report.exit_code().unwrap_or(ExitStatus::LocalIo as u8)
                 }
             }
         }
         Err(failure) => {
             let _ = write_failure(failure, form);
-            failure.status
+            failure.exit_code()
         }
     };
-    ExitCode::from(status as u8)
+    ExitCode::from(status)
 }
 
 fn log_to_stderr(verbose: bool) {
@@ -122,7 +125,7 @@ fn log_to_stderr(verbose: bool) {
 struct Form {
     /// As JSON.
     json: bool,
-    /// Standard output is for the image, whatever happens.
+    /// Standard output is for the image, or the job's, whatever happens.
     is_for_stderr: bool,
 }
 
@@ -134,6 +137,7 @@ impl Form {
                 output.is_some_and(|path| path.as_os_str() == "-")
             }
             Command::Cat(_) => true,
+            Command::Run(run) => !run.check,
             _ => false,
         };
         Self {
@@ -162,7 +166,7 @@ fn write_failure(failure: &Failure, form: Form) -> io::Result<()> {
     if form.json {
         let object = serde_json::json!({
             "error": failure,
-            "exit_code": failure.status as u8,
+            "exit_code": failure.exit_code(),
         });
         if form.is_for_stderr || failure.image_on_stdout {
             return writeln!(io::stderr(), "{object}");
@@ -183,7 +187,7 @@ fn write_failure(failure: &Failure, form: Form) -> io::Result<()> {
     Ok(())
 }
 
-fn run(mut cli: Cli, daemon: &DaemonProgram) -> Result<Said, Failure> {
+fn carry_out(mut cli: Cli, daemon: &DaemonProgram) -> Result<Said, Failure> {
     cli.global.memory = Some(bounds::memory(cli.global.memory)?);
     match cli.command {
         Command::Completions { shell } => {
@@ -209,6 +213,11 @@ fn run(mut cli: Cli, daemon: &DaemonProgram) -> Result<Said, Failure> {
             name.as_deref(),
             cert.as_deref(),
         )?),
+        Command::Notify(args) => run::notify(&args),
+        Command::Run(args) => {
+            be_nice(&cli.global)?;
+            runtime()?.block_on(run::run(cli.global, *args))
+        }
         command => {
             be_nice(&cli.global)?;
             runtime()?.block_on(with_signals(cli.global, command, daemon))
@@ -454,6 +463,8 @@ async fn with_agent(
         | Command::Key(_)
         | Command::Health(_)
         | Command::Doctor
+        | Command::Run(_)
+        | Command::Notify(_)
         | Command::Demo { .. }
         | Command::Completions { .. }
         | Command::Man { .. } => Err(Failure::new(ExitStatus::Usage, "not a grid command")),

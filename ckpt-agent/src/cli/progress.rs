@@ -45,7 +45,7 @@ impl Observer for Warnings {
 
 fn message(event: &ProgressEvent) -> Option<String> {
     match event {
-        ProgressEvent::Progress(_) => None,
+        ProgressEvent::Progress(_) | ProgressEvent::ImageRead => None,
         ProgressEvent::HostReplaced { lost, .. } => {
             let (host, what) = (one_line(&lost.host), one_line(&lost.what));
             Some(format!("host {host} given up: {what}"))

@@ -5,21 +5,31 @@
 //! `exec`, and follows a thread, not the process. So a second process waits on a pipe that nobody ever
 //! writes to again: it ends when we do, however that happens.
 
+use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
 
 use super::command::{END_GRACE, END_POLL};
 
 /// Name under which this program is the keeper.
 pub const KEEPER: &str = "ckpt-keeper";
 
-/// Most digits of a process id.
-const PID_DIGITS_MAX: u64 = 16;
+/// Variable by which the processes of a job are recognised that have left its process group.
+pub const MARK: &str = "CKPT_RUN_ID";
+
+/// Longest order to a keeper: a process id and a mark, and the files that thaw what is frozen.
+const ORDER_BYTES_MAX: u64 = 64 << 10;
+
+/// Shortest mark: one that is guessed, or is empty, would end others' processes.
+const MARK_BYTES_MIN: usize = 16;
+
+/// Times that marked processes are looked for: each could start another meanwhile.
+const MARKED_ROUNDS: usize = 5;
 
 /// How to start a keeper: a program that calls [`main`] under a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,53 +52,148 @@ impl Keeper {
     /// # Errors
     /// When no process can be started.
     pub(super) fn keep(&self, group: Pid) -> io::Result<Kept> {
-        let mut child = Command::new(&self.path)
+        self.start(&group_line(group))
+    }
+
+    /// Has all processes ended that have `mark` in the variable [`MARK`] of their environment, and the
+    /// group of [`Kept::add`]. Before that each of `thaw` is written to its file: what is frozen does not
+    /// end. It can be started before the first of these processes, so that there is no moment without it.
+    ///
+    /// # Errors
+    /// When no process can be started.
+    pub(crate) fn keep_marked(
+        &self,
+        mark: &str,
+        thaw: &[(PathBuf, &'static str)],
+    ) -> io::Result<Kept> {
+        let mut order = format!("mark {mark}\n");
+        for (path, text) in thaw {
+            order.push_str(&format!("thaw {text} {}\n", path.display()));
+        }
+        self.start(&order)
+    }
+
+    fn start(&self, order: &str) -> io::Result<Kept> {
+        let (reader, mut pipe) = io::pipe()?;
+        // Before it is there: it must not be found without an order.
+        pipe.write_all(order.as_bytes())?;
+        let child = Command::new(&self.path)
             .arg0(self.arg0)
-            .stdin(Stdio::piped())
+            .stdin(reader)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             // What is typed at the terminal is not for it.
             .process_group(0)
             .spawn()?;
-        if let Some(pipe) = &mut child.stdin {
-            writeln!(pipe, "{}", group.as_raw_nonzero())?;
-        }
-        Ok(Kept(child))
+        Ok(Kept { child, pipe })
     }
 }
 
-/// A process group that is being kept; dropping it leaves the group alone.
+fn group_line(group: Pid) -> String {
+    format!("group {}\n", group.as_raw_nonzero())
+}
+
+/// What is being kept; dropping it leaves that alone.
 #[derive(Debug)]
-pub(super) struct Kept(Child);
+pub(crate) struct Kept {
+    child: Child,
+    pipe: io::PipeWriter,
+}
+
+impl Kept {
+    /// Process id of the keeper.
+    pub(crate) fn pid(&self) -> i32 {
+        self.child.id().cast_signed()
+    }
+
+    /// Has this process group ended, too.
+    ///
+    /// # Errors
+    /// When the keeper is gone.
+    pub(crate) fn add(&mut self, group: Pid) -> io::Result<()> {
+        self.pipe.write_all(group_line(group).as_bytes())
+    }
+
+    /// Whether the keeper has ended: somebody killed it.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+}
 
 impl Drop for Kept {
     fn drop(&mut self) {
         // Killed before the pipe is closed, or it would do its work. Fails when it is gone already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
-/// Waits for the end of whoever holds the other end of standard input, then ends the process group
-/// that was written there.
+/// Waits for the end of whoever holds the other end of standard input, then does what was written there,
+/// one order a line.
 pub fn main() -> ExitCode {
-    let mut pipe = io::stdin().lock().take(PID_DIGITS_MAX);
+    let mut pipe = io::stdin().lock().take(ORDER_BYTES_MAX);
     let mut text = String::new();
     if pipe.read_to_string(&mut text).is_err() {
         return ExitCode::FAILURE;
     }
-    let group = text.trim().parse().ok().filter(|group: &i32| *group > 1);
-    let Some(group) = group.and_then(Pid::from_raw) else {
-        return ExitCode::FAILURE;
+    let orders = |name: &'static str| {
+        let lines = text.lines().filter_map(|line| line.split_once(' '));
+        lines
+            .filter(move |(order, _)| *order == name)
+            .map(|(_, what)| what)
     };
-    end(group);
+    for (text, path) in orders("thaw").filter_map(|what| what.split_once(' ')) {
+        // Fails when the group is gone.
+        let _ = fs::write(path, text);
+    }
+    let groups = orders("group").filter_map(|number| number.parse().ok());
+    let groups = groups.filter(|group: &i32| *group > 1);
+    for group in groups.filter_map(Pid::from_raw) {
+        end(group);
+    }
+    for mark in orders("mark").filter(|mark| mark.len() >= MARK_BYTES_MIN) {
+        end_marked(mark);
+    }
     ExitCode::SUCCESS
+}
+
+/// Kills the processes with this mark.
+fn end_marked(mark: &str) {
+    let wanted = format!("{MARK}={mark}");
+    for _ in 0..MARKED_ROUNDS {
+        let marked = marked(wanted.as_bytes());
+        if marked.is_empty() {
+            return;
+        }
+        for pid in marked {
+            // Fails when it has just ended.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        std::thread::sleep(END_POLL);
+    }
+}
+
+/// Processes with this variable; those of other users can't be read, and are not ours to end.
+fn marked(wanted: &[u8]) -> Vec<Pid> {
+    let own = std::process::id().cast_signed();
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let is_marked = |pid: &i32| {
+        let variables = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        variables.split(|&byte| byte == 0).any(|one| one == wanted)
+    };
+    pids.filter(|pid| *pid != own)
+        .filter(is_marked)
+        .filter_map(Pid::from_raw)
+        .collect()
 }
 
 /// Asks a process group to end, and kills what is left of it after a while.
 fn end(group: Pid) {
     // Both fail when nobody is left.
     let _ = kill_process_group(group, Signal::TERM);
+    // One that is stopped hears nothing.
+    let _ = kill_process_group(group, Signal::CONT);
     wait_for(group, END_GRACE);
     let _ = kill_process_group(group, Signal::KILL);
 }

@@ -35,6 +35,7 @@ pub const TARGETS: &[Target] = &[
     target("index", image::index),
     target("job_id", messages::job_id),
     target("job_keys", image::job_keys),
+    target("job_notice", state::job_notice),
     target("join_token", messages::join_token),
     target("knowledge", state::knowledge),
     target("manifest", image::manifest),

@@ -1,6 +1,7 @@
 //! What the programs keep for themselves, or their users write, between two runs.
 
 use ckpt_agent::knowledge::Knowledge;
+use ckpt_agent::run::notice::{NOTICE_BYTES_MAX, NOTICE_LINES_MAX, Notice};
 use ckpt_store::monitor::history::{Run, parse};
 use ckpt_store::monitor::preferences::{Calibration, settings};
 use ckpt_store::shards::FenceFile;
@@ -77,4 +78,20 @@ pub(crate) fn fence(input: &[u8]) -> bool {
         accepted = true;
     }
     accepted
+}
+
+pub(crate) fn job_notice(input: &[u8]) -> bool {
+    let Ok(notices) = Notice::parse(input) else {
+        return false;
+    };
+    assert!(input.len() <= NOTICE_BYTES_MAX && notices.len() <= NOTICE_LINES_MAX);
+    for notice in &notices {
+        if let Notice::Progress(share) = notice {
+            assert!((0.0..=1.0).contains(share));
+        }
+    }
+    // What is read is written so that it is read again.
+    let written: String = notices.iter().map(|notice| format!("{notice}\n")).collect();
+    assert_eq!(Notice::parse(written.as_bytes()), Ok(notices));
+    true
 }

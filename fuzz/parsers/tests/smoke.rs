@@ -172,6 +172,7 @@ smoke_tests!(
     index,
     job_id,
     job_keys,
+    job_notice,
     join_token,
     knowledge,
     manifest,

@@ -311,6 +311,7 @@ impl<'a> Shell<'a> {
     fn end_input(&mut self, mut image: EncodedImage<Warning>) {
         self.tally.read_at = Some(Instant::now());
         image.draft = image.draft.following(self.choosing.after());
+        self.observer.event(ProgressEvent::ImageRead);
         match image.draft.check(&self.agent.keys, self.format()) {
             Ok(public) => {
                 self.ended = Some(Ended { image, public });

@@ -53,6 +53,11 @@ pub(super) trait Report {
     fn is_for_stderr(&self) -> bool {
         false
     }
+
+    /// Exit status in place of that of the command, where it has others.
+    fn exit_code(&self) -> Option<u8> {
+        None
+    }
 }
 
 macro_rules! json_of_self {

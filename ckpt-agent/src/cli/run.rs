@@ -1,0 +1,311 @@
+//! `ckpt run` and `ckpt notify`.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use codec::Redundancy;
+use tokio::sync::Mutex;
+
+use super::args::{Global, ProgressMode};
+use super::render::{self, Report, json_of_self, one_line};
+use super::run_args::{NotifyArgs, RunArgs, RunSave};
+use super::{Connected, Said, agent_for, connect, done, grid_file, load_grid};
+use crate::agent::Agent;
+use crate::core::sought::labels_with_note;
+use crate::image::Exclude;
+use crate::knowledge;
+use crate::report::{ExitStatus, Failure, Silent};
+use crate::run::report::{RunCheckReport, RunReport};
+use crate::run::{
+    self, AgentFuture, Batch, CKPT_NOTIFY, Orders, OwnerWish, Reach, SavePlan, Says, Way,
+    end_of_time_limit,
+};
+
+/// How long an agent is used before hosts are looked for anew.
+const AGENT_AGE_MAX: Duration = Duration::from_secs(600);
+
+/// Runs a job under supervision.
+pub(super) async fn run(global: Global, args: RunArgs) -> Result<Said, Failure> {
+    let check = args.check;
+    let orders = orders(&global, args).map_err(run::not_started)?;
+    let connected = connect(&global).await.map_err(run::not_started)?;
+    let reach = Arc::new(Connection::new(global, connected));
+    let said: Said = if check {
+        let report = run::check(&orders, reach.as_ref()).await?;
+        (Box::new(report), ExitStatus::Done)
+    } else {
+        let shared: Arc<dyn Reach> = reach.clone();
+        let report = run::run(orders, shared, Arc::new(Silent)).await?;
+        (Box::new(report), ExitStatus::Done)
+    };
+    reach.close().await;
+    Ok(said)
+}
+
+/// Reports to the supervisor whose socket the environment names; nothing where there is none.
+pub(super) fn notify(args: &NotifyArgs) -> Result<Said, Failure> {
+    let socket = std::env::var_os(CKPT_NOTIFY).filter(|path| !path.is_empty());
+    let Some(socket) = socket else {
+        // The same script runs without a supervisor, too.
+        return done(render::Text(Vec::new()));
+    };
+    run::channel::send(Path::new(&socket), &args.notices).map_err(|cause| {
+        let socket = Path::new(&socket).display();
+        Failure::new(
+            ExitStatus::LocalIo,
+            format!("{CKPT_NOTIFY}={socket}: {cause}"),
+        )
+        .next("run the job with ckpt run; its socket is gone with it")
+    })?;
+    done(render::Text(Vec::new()))
+}
+
+fn orders(global: &Global, args: RunArgs) -> Result<Orders, Failure> {
+    let variable = |name: &str| std::env::var_os(name);
+    let batch = Batch::of(variable).or(args.batch.then_some(Batch::Other));
+    let way = match (args.via, args.checkpoint_cmd, args.restart_cmd) {
+        (Some(_), Some(checkpoint), Some(restart)) => Way::Command {
+            checkpoint,
+            restart,
+        },
+        _ => Way::Files {
+            paths: paths(args.files)?,
+            ask: args.ask,
+        },
+    };
+    let is_bound_to_host = matches!(way, Way::Command { .. });
+    let minutes = u64::from(args.idle_time_to_run);
+    let save = save_plan(&args.job, args.save, is_bound_to_host)?;
+    Ok(Orders {
+        job: args.job,
+        command: args.command,
+        way,
+        save,
+        local: args.local,
+        wait: args.wait.unwrap_or_default(),
+        grace: args.grace,
+        suspend: args.suspend,
+        on_hang: args.on_hang.into(),
+        evict_exit: args.evict_exit,
+        after_success: args.after_success,
+        batch,
+        time_limit: end_of_time_limit(variable),
+        owner: OwnerWish {
+            run_if_user_active: args.run_if_user_active,
+            idle_time_to_run: Duration::from_secs(60 * minutes),
+            suspend_cpu_usage: args.suspend_cpu_usage.map(|share| f64::from(share) / 100.0),
+        },
+        mtbf: args.mtbf,
+        state_dir: knowledge::default_dir(variable),
+        says: match global.progress {
+            ProgressMode::Json => Says::Json,
+            ProgressMode::None => Says::Nothing,
+            ProgressMode::Bar => Says::All,
+            ProgressMode::Auto if global.verbose => Says::All,
+            ProgressMode::Auto => Says::usual(),
+        },
+    })
+}
+
+/// The paths as they are whatever directory the job goes to.
+fn paths(given: Vec<PathBuf>) -> Result<Vec<PathBuf>, Failure> {
+    let mut paths = Vec::new();
+    for path in given {
+        let absolute = std::path::absolute(&path).map_err(|cause| {
+            Failure::new(ExitStatus::Usage, format!("{}: {cause}", path.display()))
+        })?;
+        // Without a slash at its end, behind which a link would be followed.
+        let absolute: PathBuf = absolute.components().collect();
+        if absolute.file_name().is_none() {
+            let message = format!(
+                "--files {}: it has no name to save it under",
+                path.display()
+            );
+            return Err(Failure::new(ExitStatus::Usage, message));
+        }
+        if paths
+            .iter()
+            .any(|one: &PathBuf| one.file_name() == absolute.file_name())
+        {
+            let message = format!("--files: two paths have the name of {}", path.display());
+            return Err(Failure::new(ExitStatus::Usage, message)
+                .next("name the directory above them instead"));
+        }
+        paths.push(absolute);
+    }
+    Ok(paths)
+}
+
+fn save_plan(
+    job: &codec::JobId,
+    save: RunSave,
+    is_bound_to_host: bool,
+) -> Result<SavePlan, Failure> {
+    let usage = |message: String| Failure::new(ExitStatus::Usage, message);
+    let redundancy = Redundancy::new(save.data, save.parity).map_err(|e| usage(e.to_string()))?;
+    let placement = save.placing.wish(false);
+    if let Some(least) = save.allow_degraded.filter(|least| *least > save.parity)
+        && placement.target.is_none()
+    {
+        let parity = save.parity;
+        return Err(usage(format!(
+            "--allow-degraded={least}: there are {parity} parity shards"
+        )));
+    }
+    let labels = labels_with_note(save.label, save.note).map_err(|e| usage(e.to_string()))?;
+    let labels = labels
+        .iter()
+        .map(|(key, value)| (key.to_owned(), value.to_owned()));
+    Ok(SavePlan {
+        job: job.clone(),
+        redundancy,
+        allow_degraded: save.allow_degraded,
+        keep: save.keep,
+        tenure: save.ttl,
+        effort: save.level,
+        exclude: Exclude::new(save.exclude).map_err(|cause| usage(cause.to_string()))?,
+        placement,
+        labels: labels.collect(),
+        deadline: save.deadline,
+        is_bound_to_host,
+    })
+}
+
+/// The way to the hosts, looked for anew now and then.
+struct Connection {
+    global: Global,
+    connected: Connected,
+    agent: Mutex<Option<(Instant, Agent)>>,
+}
+
+impl Connection {
+    fn new(global: Global, connected: Connected) -> Self {
+        let agent = connected.agent.clone();
+        Self {
+            global,
+            connected,
+            agent: Mutex::new(Some((Instant::now(), agent))),
+        }
+    }
+
+    /// An agent of the hosts that there are now.
+    async fn fresh(&self) -> Result<Agent, Failure> {
+        let Connected {
+            grid,
+            lists,
+            identity,
+            ..
+        } = &self.connected;
+        let newest = grid_file(&self.global).and_then(|path| load_grid(&path).ok());
+        let mut grid = newest.unwrap_or_else(|| grid.clone());
+        agent_for(&self.global, &mut grid, lists, identity).await
+    }
+
+    async fn close(&self) {
+        if let Some((_, agent)) = self.agent.lock().await.take() {
+            agent.close().await;
+        }
+    }
+}
+
+impl Reach for Connection {
+    fn agent(&self) -> AgentFuture<'_> {
+        Box::pin(async {
+            let mut held = self.agent.lock().await;
+            if let Some((since, agent)) = &*held
+                && since.elapsed() < AGENT_AGE_MAX
+            {
+                return Ok(agent.clone());
+            }
+            let fresh = match (self.fresh().await, &*held) {
+                (Ok(fresh), _) => fresh,
+                // The hosts that were known may be there still.
+                (Err(_), Some((_, old))) => return Ok(old.clone()),
+                (Err(failure), None) => return Err(failure),
+            };
+            if let Some((_, old)) = held.replace((Instant::now(), fresh.clone())) {
+                // A save may be under way with it: it says goodbye when that is over.
+                drop(old);
+            }
+            Ok(fresh)
+        })
+    }
+}
+
+impl Report for RunReport {
+    fn human(&self, out: &mut dyn Write) -> io::Result<()> {
+        let version = self.version.map_or("no checkpoint".to_owned(), |version| {
+            format!("version {version}")
+        });
+        writeln!(
+            out,
+            "ckpt run: job {}: work {:.1} s, suspended {:.1} s, in checkpoints {:.1} s, lost {:.1} s; {} saved, {} failed; {version}",
+            self.job,
+            self.work_seconds,
+            self.suspended_seconds,
+            self.checkpoint_seconds,
+            self.lost_seconds,
+            render::count(
+                usize::try_from(self.checkpoints).unwrap_or(usize::MAX),
+                "checkpoint"
+            ),
+            self.failed_saves,
+        )?;
+        writeln!(
+            out,
+            "ckpt run: ended_by {}: {}; exit status {}",
+            self.ended_by,
+            one_line(&self.why),
+            self.exit_code
+        )
+    }
+
+    json_of_self!();
+
+    fn is_for_stderr(&self) -> bool {
+        true
+    }
+
+    fn exit_code(&self) -> Option<u8> {
+        Some(self.exit_code)
+    }
+}
+
+impl Report for RunCheckReport {
+    fn human(&self, out: &mut dyn Write) -> io::Result<()> {
+        match self.version {
+            Some(version) => writeln!(out, "version    {version} would be restored")?,
+            None => writeln!(out, "version    none: the job would begin anew")?,
+        }
+        writeln!(out, "owner      {}", one_line(&self.owner))?;
+        for control in &self.control {
+            let works = if control.works {
+                "works"
+            } else {
+                "does not work"
+            };
+            let what = one_line(&control.what);
+            writeln!(out, "control    {} {works}: {what}", control.name)?;
+        }
+        match self.interval_seconds {
+            Some(seconds) => writeln!(
+                out,
+                "interval   {seconds:.0} s, if a checkpoint holds the job up for {:.1} s",
+                self.cost_seconds
+            )?,
+            None => writeln!(out, "interval   no checkpoint pays")?,
+        }
+        writeln!(out, "outlook    {}", one_line(&self.outlook))?;
+        writeln!(out, "grace      {:.0} s", self.grace_seconds)?;
+        writeln!(out, "key        {}", one_line(&self.key))?;
+        writeln!(out, "journal    {}", one_line(&self.journal))?;
+        for note in &self.notes {
+            writeln!(out, "note       {}", one_line(note))?;
+        }
+        Ok(())
+    }
+
+    json_of_self!();
+}

@@ -1,0 +1,81 @@
+//! Batch systems: where one has the machine, its owner is that system's affair, and only its signals and
+//! its time limit count.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+/// A batch system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Batch {
+    /// HTCondor.
+    HtCondor,
+    /// Slurm.
+    Slurm,
+    /// Another one, as `--batch` says.
+    Other,
+}
+
+impl Batch {
+    /// The batch system that has started this process, by the variables that it sets.
+    pub fn of(variable: impl Fn(&str) -> Option<OsString>) -> Option<Self> {
+        let is_set = |name| variable(name).is_some_and(|value| !value.is_empty());
+        if is_set("_CONDOR_SLOT") || is_set("_CONDOR_SCRATCH_DIR") {
+            Some(Self::HtCondor)
+        } else if is_set("SLURM_JOB_ID") {
+            Some(Self::Slurm)
+        } else {
+            None
+        }
+    }
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::HtCondor => "HTCondor",
+            Self::Slurm => "Slurm",
+            Self::Other => "a batch system",
+        }
+    }
+
+    /// Time between its signal and its kill, as it is set where nobody changed it: `KillWait` of Slurm,
+    /// `MachineMaxVacateTime` of HTCondor.
+    pub const fn usual_grace(self) -> Duration {
+        match self {
+            Self::HtCondor => Duration::from_secs(600),
+            Self::Slurm | Self::Other => Duration::from_secs(30),
+        }
+    }
+}
+
+/// Until when the job may run, Unix seconds, where the batch system says so.
+pub fn end_of_time_limit(variable: impl Fn(&str) -> Option<OsString>) -> Option<u64> {
+    variable("SLURM_JOB_END_TIME")?.to_str()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(pairs: &'static [(&str, &str)]) -> impl Fn(&str) -> Option<OsString> {
+        move |name| {
+            let found = pairs.iter().find(|(key, _)| *key == name);
+            found.map(|(_, value)| (*value).into())
+        }
+    }
+
+    #[test]
+    fn batch_systems_are_known_by_their_variables() {
+        assert_eq!(Batch::of(set(&[])), None);
+        assert_eq!(Batch::of(set(&[("SLURM_JOB_ID", "")])), None);
+        assert_eq!(Batch::of(set(&[("SLURM_JOB_ID", "7")])), Some(Batch::Slurm));
+        let condor = set(&[("_CONDOR_SCRATCH_DIR", "/x")]);
+        assert_eq!(Batch::of(condor), Some(Batch::HtCondor));
+        let limit = [("SLURM_JOB_END_TIME", "1790000000")].as_slice();
+        let limit = |name: &str| {
+            let found = limit.iter().find(|(key, _)| *key == name);
+            found.map(|(_, value)| OsString::from(value))
+        };
+        assert_eq!(end_of_time_limit(limit), Some(1_790_000_000));
+        assert_eq!(end_of_time_limit(set(&[("SLURM_JOB_END_TIME", "x")])), None);
+    }
+}

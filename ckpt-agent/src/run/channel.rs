@@ -1,0 +1,119 @@
+//! The socket on which a job reports: its name is in `CKPT_NOTIFY`.
+
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram as BlockingDatagram;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tokio::net::UnixDatagram;
+
+use super::notice::{NOTICE_BYTES_MAX, Notice};
+
+/// Variable that names the socket.
+pub const CKPT_NOTIFY: &str = "CKPT_NOTIFY";
+
+/// Longest name of a socket, less one for the zero at its end.
+const SOCKET_PATH_MAX: usize = 107;
+
+/// How long a notice waits for a supervisor that does not read.
+const SEND_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The supervisor's end.
+#[derive(Debug)]
+pub struct Channel {
+    socket: UnixDatagram,
+    path: PathBuf,
+    /// Removed with the socket in it.
+    _dir: TempDir,
+}
+
+impl Channel {
+    /// A new socket in a directory that only this user can enter.
+    ///
+    /// # Errors
+    /// When there is no place for it.
+    pub fn open() -> io::Result<Self> {
+        let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+        let places = [runtime, Some(std::env::temp_dir()), Some("/tmp".into())];
+        let mut refused = io::Error::other("no directory");
+        for place in places.into_iter().flatten() {
+            match Self::open_in(&place) {
+                Ok(channel) => return Ok(channel),
+                Err(cause) => refused = cause,
+            }
+        }
+        Err(refused)
+    }
+
+    fn open_in(place: &Path) -> io::Result<Self> {
+        let dir = tempfile::Builder::new()
+            .prefix("ckpt-run-")
+            .permissions(std::fs::Permissions::from_mode(0o700))
+            .tempdir_in(place)?;
+        let path = dir.path().join("notify");
+        if path.as_os_str().len() > SOCKET_PATH_MAX {
+            return Err(io::Error::other(
+                "the directory's name is too long for a socket",
+            ));
+        }
+        Ok(Self {
+            socket: UnixDatagram::bind(&path)?,
+            path,
+            _dir: dir,
+        })
+    }
+
+    /// Name of the socket.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Waits for the next datagram; what is no notice is reported as the reason why.
+    ///
+    /// # Errors
+    /// When the socket breaks.
+    pub async fn receive(&self) -> io::Result<Result<Vec<Notice>, String>> {
+        let mut buffer = [0; NOTICE_BYTES_MAX + 1];
+        let length = self.socket.recv(&mut buffer).await?;
+        let datagram = buffer.get(..length).unwrap_or_default();
+        Ok(Notice::parse(datagram).map_err(|cause| cause.to_string()))
+    }
+}
+
+/// Sends notices to the supervisor whose socket is at `path`.
+///
+/// # Errors
+/// When nobody reads there.
+pub fn send(path: &Path, notices: &[Notice]) -> io::Result<()> {
+    let text: String = notices.iter().map(|notice| format!("{notice}\n")).collect();
+    let socket = BlockingDatagram::unbound()?;
+    socket.set_write_timeout(Some(SEND_TIMEOUT))?;
+    socket.send_to(text.as_bytes(), path)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_sent_is_received_and_junk_is_refused_with_a_reason() {
+        let channel = Channel::open().unwrap();
+        let mode = std::fs::metadata(channel.path().parent().unwrap()).unwrap();
+        assert_eq!(mode.permissions().mode() & 0o777, 0o700);
+        send(channel.path(), &[Notice::Saved, Notice::Step(3)]).unwrap();
+        let received = channel.receive().await.unwrap();
+        assert_eq!(received, Ok(vec![Notice::Saved, Notice::Step(3)]));
+        let raw = BlockingDatagram::unbound().unwrap();
+        raw.send_to(&vec![b'x'; 2 * NOTICE_BYTES_MAX], channel.path())
+            .unwrap();
+        let refused = channel.receive().await.unwrap().unwrap_err();
+        assert!(refused.contains("at most"), "{refused}");
+        let path = channel.path().to_owned();
+        drop(channel);
+        assert!(send(&path, &[Notice::Saved]).is_err());
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,51 @@
+//! The clock of a supervisor: it goes on while the machine sleeps, and never goes back.
+
+use std::fs;
+use std::time::Instant;
+
+use supervision::Millis;
+
+/// Milliseconds since the machine started, to a hundredth of a second.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock {
+    /// Where the system does not say it.
+    started: Instant,
+}
+
+impl Clock {
+    /// The clock.
+    pub(super) fn new() -> Self {
+        Self {
+            started: Instant::now(),
+        }
+    }
+
+    /// Now.
+    pub(super) fn now(&self) -> Millis {
+        let text = fs::read_to_string("/proc/uptime").unwrap_or_default();
+        let up = text.split_whitespace().next().and_then(milliseconds);
+        let since = || u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        Millis(up.unwrap_or_else(since))
+    }
+}
+
+fn milliseconds(text: &str) -> Option<u64> {
+    let (whole, hundredths) = text.split_once('.')?;
+    let (whole, hundredths): (u64, u64) = (whole.parse().ok()?, hundredths.parse().ok()?);
+    Some(whole * 1000 + hundredths * 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_is_read_in_milliseconds_and_goes_on() {
+        assert_eq!(milliseconds("12345.67"), Some(12_345_670));
+        assert_eq!(milliseconds("x"), None);
+        let clock = Clock::new();
+        let first = clock.now();
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        assert!(clock.now().since(first) >= 10 && first.0 > 0);
+    }
+}

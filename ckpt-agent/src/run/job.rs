@@ -1,0 +1,346 @@
+//! The job's processes: started in a group of their own, stopped, continued, ended, reaped.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus};
+use std::time::Duration;
+
+use machine::control::Control;
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, set_child_subreaper,
+    waitid,
+};
+
+use super::tree;
+use crate::image::keeper::{Keeper, Kept, MARK};
+
+/// Times that the processes of a job are looked for again while more of them are found.
+const ROUNDS_MAX: usize = 8;
+
+/// Times that it is looked whether all of a job has ended, and the time between two.
+const LAST_ROUNDS: u32 = 200;
+const LAST_PERIOD: Duration = Duration::from_millis(5);
+
+/// What is started.
+#[derive(Clone, Debug)]
+pub(super) struct JobCommand {
+    /// Program and arguments.
+    pub words: Vec<OsString>,
+    /// Variables that it gets beside those of this process.
+    pub variables: Vec<(&'static str, OsString)>,
+}
+
+/// Why a job does not run.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum StartError {
+    /// The program is not there.
+    #[error("{program:?}: {cause}")]
+    NotFound {
+        /// The program.
+        program: PathBuf,
+        /// What the system says.
+        cause: io::Error,
+    },
+    /// The program can't be executed.
+    #[error("{program:?}: {cause}")]
+    NotExecutable {
+        /// The program.
+        program: PathBuf,
+        /// What the system says.
+        cause: io::Error,
+    },
+    /// Nobody could end the job should this process be killed.
+    #[error("starting the process that ends the job should this one be killed: {0}")]
+    Keeper(io::Error),
+    /// There is no socket for its notices.
+    #[error("a socket for the job's notices: {0}")]
+    Channel(io::Error),
+    /// This process can't adopt the job's orphans.
+    #[error("becoming the subreaper of the job: {0}")]
+    Subreaper(io::Error),
+}
+
+impl StartError {
+    /// The exit status that shells and `env` give for it.
+    pub(super) const fn exit_code(&self) -> u8 {
+        match self {
+            Self::NotFound { .. } => 127,
+            Self::NotExecutable { .. } => 126,
+            Self::Keeper(_) | Self::Subreaper(_) | Self::Channel(_) => 125,
+        }
+    }
+}
+
+/// A running job.
+#[derive(Debug)]
+pub(super) struct Job {
+    child: Child,
+    group: Pid,
+    mark: String,
+    keeper: Keeper,
+    kept: Kept,
+    /// Children of this process that are not the job's.
+    helpers: BTreeSet<i32>,
+    ended: Option<ExitStatus>,
+    is_stopped: bool,
+    /// What holds it back for the machine's owner, where he is watched.
+    control: Option<Control>,
+}
+
+impl Job {
+    /// Starts a job in a process group of its own with our standard streams, and a keeper that ends it
+    /// should this process be killed. `mark` tells its processes from others'.
+    ///
+    /// # Errors
+    /// When it does not run; then nothing of it does.
+    pub(super) fn start(
+        command: &JobCommand,
+        keeper: Keeper,
+        mark: &str,
+        mut control: Option<Control>,
+    ) -> Result<Self, StartError> {
+        set_child_subreaper(Some(rustix::process::getpid()))
+            .map_err(|cause| StartError::Subreaper(cause.into()))?;
+        let thaw = control.as_ref().map(Control::thaw).unwrap_or_default();
+        let kept = keeper.keep_marked(mark, &thaw);
+        let mut kept = kept.map_err(StartError::Keeper)?;
+        let (program, args) = match command.words.split_first() {
+            Some((program, args)) => (PathBuf::from(program), args),
+            None => (PathBuf::new(), [].as_slice()),
+        };
+        let started = Command::new(&program)
+            .args(args)
+            .envs(command.variables.iter().map(|(name, value)| (*name, value)))
+            .env(MARK, mark)
+            .process_group(0)
+            .spawn();
+        let mut child = started.map_err(|cause| match cause.kind() {
+            io::ErrorKind::NotFound => StartError::NotFound { program, cause },
+            _ => StartError::NotExecutable { program, cause },
+        })?;
+        let group = Pid::from_child(&child);
+        if let Err(cause) = kept.add(group) {
+            let _ = kill_process_group(group, Signal::KILL);
+            let _ = child.wait();
+            return Err(StartError::Keeper(cause));
+        }
+        let helpers = BTreeSet::from([kept.pid()]);
+        let adopted = control
+            .as_mut()
+            .map(|control| control.adopt(&|| tree::descendants(&helpers)));
+        if let Some(Err(cause)) = adopted {
+            // Its group would stop nothing of it: signals do.
+            tracing::warn!(%cause, "the job has no control group of its own");
+            control = None;
+        }
+        Ok(Self {
+            child,
+            group,
+            mark: mark.to_owned(),
+            keeper,
+            kept,
+            helpers,
+            ended: None,
+            is_stopped: false,
+            control,
+        })
+    }
+
+    /// Process id of the process that was started.
+    pub(super) const fn pid(&self) -> Pid {
+        self.group
+    }
+
+    /// Counts a child of this process as none of the job's.
+    pub(super) fn add_helper(&mut self, pid: i32) {
+        self.helpers.insert(pid);
+    }
+
+    /// That child has ended.
+    pub(super) fn remove_helper(&mut self, pid: i32) {
+        self.helpers.remove(&pid);
+    }
+
+    /// All its processes.
+    pub(super) fn processes(&self) -> BTreeSet<i32> {
+        tree::descendants(&self.helpers)
+    }
+
+    /// Whether it is stopped by [`Self::stop`].
+    pub(super) const fn is_stopped(&self) -> bool {
+        self.is_stopped
+    }
+
+    /// Sends a signal to its process group.
+    pub(super) fn signal(&self, signal: Signal) {
+        if self.ended.is_none() {
+            // Fails when nobody is left.
+            let _ = kill_process_group(self.group, signal);
+        }
+    }
+
+    /// Sends a signal to the process that was started alone.
+    pub(super) fn signal_first(&self, signal: Signal) {
+        if self.ended.is_none() {
+            let _ = kill_process(self.group, signal);
+        }
+    }
+
+    /// Stops all its processes.
+    pub(super) fn stop(&mut self) {
+        self.is_stopped = true;
+        let helpers = &self.helpers;
+        match &mut self.control {
+            Some(control) => control.stop(&|| tree::descendants(helpers)),
+            None => self.send_to_all(Signal::STOP),
+        }
+    }
+
+    /// Lets all its processes run again.
+    pub(super) fn resume(&mut self) {
+        self.is_stopped = false;
+        let helpers = &self.helpers;
+        if let Some(control) = &mut self.control {
+            control.go_on(&|| tree::descendants(helpers));
+        }
+        self.send_to_all(Signal::CONT);
+    }
+
+    /// Asks all of it to end.
+    pub(super) fn ask_to_end(&mut self) {
+        self.send_to_all(Signal::TERM);
+        // A process that is stopped hears nothing.
+        self.resume();
+    }
+
+    /// Kills all its processes, whatever they are at.
+    pub(super) fn kill(&mut self) {
+        self.send_to_all(Signal::KILL);
+        if self.is_stopped {
+            // What is frozen ends only once it goes on.
+            self.resume();
+        }
+    }
+
+    /// Has it give way to others; what could not be done.
+    pub(super) fn lower(&mut self) -> Option<io::Error> {
+        let helpers = &self.helpers;
+        let control = self.control.as_mut()?;
+        control.lowest(&|| tree::descendants(helpers)).err()
+    }
+
+    /// Gives it the priority that it was started with, where that can be taken back; what could not be
+    /// done.
+    pub(super) fn raise(&mut self) -> Option<io::Error> {
+        let helpers = &self.helpers;
+        let control = self.control.as_mut()?;
+        control.normal(&|| tree::descendants(helpers)).err()
+    }
+
+    /// Whether every process of it is stopped, frozen or dead.
+    pub(super) fn is_at_a_standstill(&self) -> bool {
+        let frozen = self.frozen();
+        let mut processes = self.processes().into_iter();
+        processes.all(|pid| {
+            frozen.contains(&pid) || matches!(tree::state(pid), None | Some('T' | 't' | 'Z' | 'X'))
+        })
+    }
+
+    /// Its processes in control groups that are frozen.
+    fn frozen(&self) -> BTreeSet<i32> {
+        let groups = self.control.as_ref().map(Control::group_directories);
+        let mut frozen = BTreeSet::new();
+        for group in groups.into_iter().flatten() {
+            let read = |name: &str| fs::read_to_string(group.join(name)).unwrap_or_default();
+            let is_frozen = read("freezer.state").trim() == "FROZEN"
+                || read("cgroup.events").lines().any(|line| line == "frozen 1");
+            if is_frozen {
+                let pids = read("cgroup.procs");
+                frozen.extend(pids.lines().filter_map(|pid| pid.parse::<i32>().ok()));
+            }
+        }
+        frozen
+    }
+
+    /// Sends a signal to the group, then to all descendants, until no new ones are found: one that
+    /// forks meanwhile is caught, too.
+    fn send_to_all(&self, signal: Signal) {
+        if self.ended.is_none() {
+            let _ = kill_process_group(self.group, signal);
+        }
+        let mut reached = BTreeSet::new();
+        for _ in 0..ROUNDS_MAX {
+            let mut new = self.processes();
+            new.retain(|pid| reached.insert(*pid));
+            if new.is_empty() {
+                return;
+            }
+            for pid in new.into_iter().filter_map(Pid::from_raw) {
+                // Fails for one that has just ended.
+                let _ = kill_process(pid, signal);
+            }
+        }
+    }
+
+    /// Reaps what has ended, and starts another keeper when it was killed; the exit status of the
+    /// process that was started, once it has one.
+    pub(super) fn reap(&mut self) -> Option<ExitStatus> {
+        if self.ended.is_none() {
+            self.ended = self.child.try_wait().ok().flatten();
+        }
+        self.reap_orphans();
+        if self.kept.has_ended() {
+            self.helpers.remove(&self.kept.pid());
+            let thaw = self.control.as_ref().map(Control::thaw).unwrap_or_default();
+            let kept = self.keeper.keep_marked(&self.mark, &thaw);
+            let added = kept.and_then(|mut kept| kept.add(self.group).map(|()| kept));
+            match added {
+                Ok(kept) => {
+                    self.helpers.insert(kept.pid());
+                    self.kept = kept;
+                }
+                Err(cause) => tracing::warn!(%cause, "nobody ends the job if this is killed"),
+            }
+        }
+        self.ended
+    }
+
+    fn reap_orphans(&self) {
+        let first = self.group.as_raw_nonzero().get();
+        for pid in self.processes() {
+            if pid == first || tree::state(pid) != Some('Z') {
+                continue;
+            }
+            if let Some(pid) = Pid::from_raw(pid) {
+                // Fails for a zombie that is another process's child.
+                let _ = waitid(
+                    WaitId::Pid(pid),
+                    WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
+                );
+            }
+        }
+    }
+
+    /// Whether any process of it is left.
+    pub(super) fn is_gone(&self) -> bool {
+        self.ended.is_some() && self.processes().is_empty()
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        // A process that the kernel can't end is not waited for: the keeper goes with us.
+        for _ in 0..LAST_ROUNDS {
+            if self.is_gone() {
+                return;
+            }
+            self.kill();
+            self.reap();
+            std::thread::sleep(LAST_PERIOD);
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! `ckpt run`: a job that is saved in time, gives way to the machine's owner, and goes on elsewhere.
+//!
+//! What is decided is decided by the crate `supervision`; this is its shell. It starts the job, looks at its
+//! files and at the machine, reports both as events, and carries the actions out that come back.
+
+mod ask;
+mod batch;
+mod begin;
+pub mod channel;
+mod check;
+mod clock;
+mod daemon;
+mod files;
+mod host;
+mod job;
+mod journal;
+pub mod notice;
+mod orders;
+mod owner;
+mod place;
+pub mod report;
+mod run_log;
+mod saver;
+mod shell;
+mod signals;
+mod stage;
+mod tree;
+mod usage;
+mod watch;
+
+use std::sync::Arc;
+
+use codec::Version;
+use supervision::{EndedBy, Ending, JobStatus};
+
+use crate::cancel::canceller;
+use crate::report::{ExitStatus, Failure, Observer};
+
+pub use ask::Ask;
+pub use batch::{Batch, end_of_time_limit};
+pub use channel::CKPT_NOTIFY;
+pub use check::check;
+pub use orders::{AfterSuccess, AgentFuture, Orders, Reach, Suspend, Way};
+pub use owner::OwnerWish;
+pub use report::{FinalReport, RunCheckReport, RunReport};
+pub use run_log::Says;
+pub use saver::SavePlan;
+
+use begin::Begun;
+use job::StartError;
+use journal::{Entry, Journal};
+use place::{Place, PlaceError};
+use run_log::RunLog;
+use shell::{Ended, Shell};
+use signals::Signals;
+
+/// Exit status when the job was not started.
+const NOT_STARTED: u8 = 125;
+
+/// Name of the journal in the job's directory.
+const JOURNAL: &str = "journal.jsonl";
+
+/// Runs a job under supervision to its end on this machine.
+///
+/// # Errors
+/// When the job was not started.
+pub async fn run(
+    orders: Orders,
+    reach: Arc<dyn Reach>,
+    observer: Arc<dyn Observer>,
+) -> Result<RunReport, Failure> {
+    let place = Place::take(orders.state_dir.clone(), &orders.job).map_err(place_failure)?;
+    let mut signals = Signals::new().map_err(|cause| {
+        not_started(Failure::new(
+            ExitStatus::Failed,
+            format!("signals: {cause}"),
+        ))
+    })?;
+    let begun = begin(&orders, &place, reach.as_ref(), &observer, &mut signals).await?;
+    let (journal, refused) = Journal::open(place.path(JOURNAL));
+    let mut log = RunLog::new(journal, orders.says);
+    if let Some(cause) = refused {
+        let journal = log.journal_path().display().to_string();
+        log.warn(format!("no journal in {journal}: {cause}"));
+    }
+    for note in &begun.notes {
+        log.warn(note.clone());
+    }
+    let outlook = orders.outlook(reach.as_ref()).await;
+    let version = begun.version;
+    let shell = Shell::start(
+        &orders,
+        &place,
+        begun,
+        outlook,
+        reach.clone(),
+        observer,
+        log,
+    );
+    let mut shell = shell.map_err(|cause| start_failure(&cause))?;
+    let ending = shell.run(&mut signals).await;
+    let ended = shell.end(ending).await;
+    Ok(report(&orders, version, ended, reach.as_ref()).await)
+}
+
+/// Brings the state to its place; a signal ends that.
+async fn begin(
+    orders: &Orders,
+    place: &Place,
+    reach: &dyn Reach,
+    observer: &Arc<dyn Observer>,
+    signals: &mut Signals,
+) -> Result<Begun, Failure> {
+    let (canceller, cancel) = canceller();
+    let beginning = orders.beginning(place);
+    let making = async {
+        let agent = reach.agent().await?;
+        beginning.make(&agent, observer, cancel).await
+    };
+    tokio::pin!(making);
+    let mut signalled = None;
+    let made = loop {
+        tokio::select! {
+            made = &mut making => break made,
+            signal = signals.next(), if signalled.is_none() => {
+                signalled = Some(signal);
+                canceller.cancel();
+            }
+        }
+    };
+    made.map_err(|mut failure| {
+        if let Some(signal) = signalled {
+            failure.exit_code = Some(128 + signal);
+            return failure;
+        }
+        not_started(failure)
+    })
+}
+
+/// A failure before the job was started: 125, but for want of hosts, which another machine or another hour
+/// may not have.
+pub fn not_started(mut failure: Failure) -> Failure {
+    if failure.status != ExitStatus::TooFewHosts {
+        failure.exit_code = Some(NOT_STARTED);
+    }
+    failure
+}
+
+fn place_failure(cause: PlaceError) -> Failure {
+    let is_taken = matches!(cause, PlaceError::Taken { .. });
+    let failure = not_started(Failure::new(ExitStatus::LocalIo, cause.to_string()));
+    if is_taken {
+        return failure.next("wait for its end, or end it with SIGTERM");
+    }
+    failure
+}
+
+fn start_failure(cause: &StartError) -> Failure {
+    let mut failure = Failure::new(
+        ExitStatus::LocalIo,
+        format!("the job was not started: {cause}"),
+    );
+    failure.exit_code = Some(cause.exit_code());
+    failure
+}
+
+/// What is said in the end, after what is to be done after the end was done.
+async fn report(
+    orders: &Orders,
+    began_from: Option<Version>,
+    mut ended: Ended,
+    reach: &dyn Reach,
+) -> RunReport {
+    let exit_code = ended.ending.status(orders.evict_exit);
+    let why = why(ended.ending);
+    let succeeded = ended.ending.ended_by == EndedBy::Job(JobStatus::Exited(0));
+    if succeeded && ended.version.is_some() {
+        let done = orders.after_success.carry_out(&orders.job, reach).await;
+        if let Err(message) = done {
+            ended.log.warn(message);
+        }
+    }
+    let who = ended.ending.who();
+    ended.log.enter(Entry::Ended {
+        exit_code,
+        ended_by: who,
+        why: why.clone(),
+        version: ended.version,
+    });
+    let accounts = &ended.accounts;
+    let seconds = |ms: u64| ms as f64 / 1000.0;
+    RunReport {
+        job: orders.job.clone(),
+        exit_code,
+        ended_by: who,
+        why,
+        began_from: began_from.map(|version| version.0),
+        version: ended.version,
+        work_seconds: seconds(accounts.work_ms),
+        suspended_seconds: seconds(accounts.suspended_ms),
+        checkpoint_seconds: seconds(accounts.checkpoint_ms),
+        lost_seconds: seconds(accounts.lost_ms),
+        suspensions: accounts.suspensions,
+        checkpoints: accounts.committed,
+        failed_saves: accounts.failed,
+        last: accounts.last.map(|last| FinalReport {
+            grace_seconds: seconds(last.grace_ms),
+            expected_seconds: seconds(last.expected_ms),
+            chance: last.chance,
+            took_seconds: last.took_ms.map(seconds),
+        }),
+        journal: ended.log.journal_path().display().to_string(),
+        warnings: ended.log.into_warnings(),
+    }
+}
+
+fn why(ending: Ending) -> String {
+    match ending.ended_by {
+        EndedBy::Job(JobStatus::Exited(code)) => format!("exit status {code}"),
+        EndedBy::Job(JobStatus::Signalled(signal)) => format!("signal {signal}"),
+        EndedBy::LeftSaved { why, .. } | EndedBy::LeftOlder { why, .. } => run_log::reason(why),
+        EndedBy::OtherIncarnation => {
+            "another incarnation of the job has gone on, and saved".to_owned()
+        }
+        EndedBy::Hung => "it showed no sign of life".to_owned(),
+    }
+}

@@ -1,0 +1,114 @@
+//! What a supervisor keeps on this machine for a job: a lock, the journal, and for `--via` the image.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use codec::JobId;
+use rustix::fs::{FlockOperation, flock};
+
+/// A job's directory, locked.
+#[derive(Debug)]
+pub struct Place {
+    dir: PathBuf,
+    /// Locked for as long as it is open.
+    _lock: File,
+}
+
+/// Why there is no place.
+#[derive(Debug, thiserror::Error)]
+pub enum PlaceError {
+    /// Nowhere to keep anything.
+    #[error("no state directory: neither CKPT_STATE_DIR nor XDG_STATE_HOME nor HOME is set")]
+    NoStateDirectory,
+    /// The system says no.
+    #[error("{path:?}: {cause}")]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system says.
+        cause: io::Error,
+    },
+    /// Another supervisor runs this job.
+    #[error("job {job} is run already on this machine, by process {holder} ({path:?} is locked)")]
+    Taken {
+        /// The job.
+        job: JobId,
+        /// Its process id, if it can be read.
+        holder: String,
+        /// The lock.
+        path: PathBuf,
+    },
+}
+
+impl Place {
+    /// The job's directory in `state`, locked until this is dropped.
+    ///
+    /// # Errors
+    /// When another process has it, or it can't be made.
+    pub fn take(state: Option<PathBuf>, job: &JobId) -> Result<Self, PlaceError> {
+        let dir = dir_of(state, job)?;
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |cause| PlaceError::Io { path, cause }
+        };
+        fs::create_dir_all(&dir).map_err(failed(&dir))?;
+        let path = dir.join("lock");
+        let mut lock = File::options()
+            .create(true)
+            .truncate(false)
+            .read(true)
+            .write(true)
+            .open(&path)
+            .map_err(failed(&path))?;
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            let holder = fs::read_to_string(&path).unwrap_or_default();
+            let holder = holder.trim();
+            return Err(PlaceError::Taken {
+                job: job.clone(),
+                holder: if holder.is_empty() { "?" } else { holder }.to_owned(),
+                path,
+            });
+        }
+        lock.set_len(0).map_err(failed(&path))?;
+        writeln!(lock, "{}", std::process::id()).map_err(failed(&path))?;
+        Ok(Self { dir, _lock: lock })
+    }
+
+    /// A file or directory in it.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+}
+
+/// Where a job's directory is or would be.
+///
+/// # Errors
+/// When there is no state directory.
+pub(super) fn dir_of(state: Option<PathBuf>, job: &JobId) -> Result<PathBuf, PlaceError> {
+    let state = state.ok_or(PlaceError::NoStateDirectory)?;
+    Ok(state.join("run").join(job.file_name()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_is_taken_once_and_is_free_afterwards() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = Some(dir.path().to_owned());
+        let job: JobId = "sweep/42".parse().unwrap();
+        let taken = Place::take(state.clone(), &job).unwrap();
+        let refused = Place::take(state.clone(), &job).unwrap_err().to_string();
+        let pid = std::process::id().to_string();
+        assert!(
+            refused.contains("sweep/42") && refused.contains(&pid),
+            "{refused}"
+        );
+        assert!(Place::take(state.clone(), &"sweep/43".parse().unwrap()).is_ok());
+        drop(taken);
+        assert!(Place::take(state, &job).is_ok());
+        assert!(Place::take(None, &job).is_err());
+    }
+}

@@ -1,0 +1,260 @@
+//! Says what happens: in the journal, on standard error, and in the report at the end.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+
+use supervision::{Doing, Millis, Report, Why};
+
+use super::journal::{Entry, Journal, Line, now_ms};
+
+/// Most warnings that are said: a job could cause one after the other.
+const WARNINGS_MAX: usize = 100;
+
+/// How much is said on standard error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Says {
+    /// Each entry of the journal, as a JSON object.
+    Json,
+    /// What the supervisor does with the job and why.
+    All,
+    /// What the user should know.
+    Important,
+    /// Nothing.
+    Nothing,
+}
+
+impl Says {
+    /// What suits where standard error goes.
+    pub fn usual() -> Self {
+        if io::stderr().is_terminal() {
+            Self::All
+        } else {
+            Self::Important
+        }
+    }
+}
+
+/// Says it.
+#[derive(Debug)]
+pub(super) struct RunLog {
+    journal: Journal,
+    says: Says,
+    warnings: Vec<String>,
+    doing: Option<Doing>,
+}
+
+impl RunLog {
+    /// One that says so much.
+    pub(super) const fn new(journal: Journal, says: Says) -> Self {
+        Self {
+            journal,
+            says,
+            warnings: Vec::new(),
+            doing: None,
+        }
+    }
+
+    /// Where the journal is.
+    pub(super) fn journal_path(&self) -> &Path {
+        self.journal.path()
+    }
+
+    /// All warnings.
+    pub(super) fn into_warnings(self) -> Vec<String> {
+        self.warnings
+    }
+
+    /// Says something that the user should know.
+    pub(super) fn warn(&mut self, message: String) {
+        if self.warnings.len() >= WARNINGS_MAX {
+            return;
+        }
+        self.warnings.push(message.clone());
+        self.enter(Entry::Warning { message });
+    }
+
+    /// Says what the supervisor does, when that is something else than before.
+    pub(super) fn doing(&mut self, doing: Doing) {
+        if self
+            .doing
+            .replace(doing)
+            .is_some_and(|before| before != doing)
+        {
+            let state = match doing {
+                Doing::Normal => "normal",
+                Doing::Lowest => "lowest",
+                Doing::Suspended => "suspended",
+                Doing::Leaving => "leaving",
+                Doing::Stopping => "stopping",
+                Doing::Ended => return,
+            };
+            self.enter(Entry::State {
+                state: state.to_owned(),
+            });
+        }
+    }
+
+    /// Says that this happened.
+    pub(super) fn enter(&mut self, entry: Entry) {
+        let line = Line {
+            at_ms: now_ms(),
+            entry,
+        };
+        self.journal.write(&line);
+        let text = match self.says {
+            Says::Nothing => None,
+            Says::Json => serde_json::to_string(&line).ok(),
+            Says::All => sentence(&line.entry).map(|(text, _)| format!("ckpt run: {text}")),
+            Says::Important => sentence(&line.entry)
+                .filter(|(_, is_important)| *is_important)
+                .map(|(text, _)| format!("ckpt run: {text}")),
+        };
+        if let Some(text) = text {
+            // Fails when nobody reads it.
+            let _ = writeln!(io::stderr(), "{text}");
+        }
+    }
+
+    /// Says what the supervisor reports.
+    pub(super) fn report(&mut self, report: &Report, now: Millis) {
+        let seconds = |ms: u64| ms as f64 / 1000.0;
+        let until = |then: &Millis| seconds(then.since(now));
+        let entry = match report {
+            Report::Suspended { load } => Entry::Suspended { load: *load },
+            Report::Resumed { after_ms } => Entry::Resumed {
+                after_s: seconds(*after_ms),
+            },
+            Report::Leaving {
+                why,
+                deadline,
+                expected_ms,
+                chance,
+            } => Entry::Leaving {
+                why: reason(*why),
+                grace_s: until(deadline),
+                expected_s: seconds(*expected_ms),
+                chance: *chance,
+            },
+            Report::Hurry { deadline } => Entry::Hurry {
+                grace_s: until(deadline),
+            },
+            Report::NoAnswer { retry_at } => Entry::NoAnswer {
+                again_s: until(retry_at),
+            },
+            Report::Quiet { quiet_ms } => Entry::Quiet {
+                seconds: seconds(*quiet_ms),
+            },
+            Report::Overdue { elapsed_ms } => Entry::Overdue {
+                seconds: seconds(*elapsed_ms),
+            },
+            Report::NotGone => Entry::NotGone,
+            // The shell says more of these.
+            Report::Committed { .. } | Report::SaveFailed { .. } => return,
+        };
+        self.enter(entry);
+    }
+}
+
+/// A reason to leave, in words.
+pub(super) fn reason(why: Why) -> String {
+    match why {
+        Why::Load => "the owner needs the processors".to_owned(),
+        Why::Memory => "the owner needs the memory".to_owned(),
+        Why::MachineLeaves => "the machine leaves the grid".to_owned(),
+        Why::Signal(15) => "SIGTERM".to_owned(),
+        Why::Signal(10) => "SIGUSR1".to_owned(),
+        Why::Signal(number) => format!("signal {number}"),
+        Why::Spot => "the cloud takes the machine back".to_owned(),
+        Why::Shutdown => "the machine shuts down".to_owned(),
+        Why::TimeLimit => "the time limit of the batch system".to_owned(),
+        Why::Hang => "it showed no sign of life".to_owned(),
+    }
+}
+
+/// An entry in words, and whether everybody should know it. None where another entry says the same.
+fn sentence(entry: &Entry) -> Option<(String, bool)> {
+    let (text, is_important) = match entry {
+        Entry::Started { version, aside, .. } => return Some(start(*version, aside)),
+        Entry::State { state } if state == "lowest" => {
+            ("the owner is at work: lowest priority".to_owned(), false)
+        }
+        Entry::State { state } if state == "normal" => {
+            ("the machine is free: usual priority".to_owned(), false)
+        }
+        // The last line says how it ended.
+        Entry::State { .. } | Entry::Ended { .. } => return None,
+        Entry::Suspended { load } => (
+            format!(
+                "stopped: the owner needs the machine (load {:.0}%)",
+                load * 100.0
+            ),
+            false,
+        ),
+        Entry::Resumed { after_s } => (format!("goes on after {after_s:.0} s"), false),
+        Entry::Hurry { grace_s } => (format!("less time than was said: {grace_s:.0} s"), true),
+        Entry::Quiet { seconds } => (
+            format!(
+                "the job has shown neither progress nor processor time, input or output for {seconds:.0} s"
+            ),
+            true,
+        ),
+        Entry::Overdue { seconds } => (
+            format!("the job has run for {seconds:.0} s, three times as long as was predicted"),
+            true,
+        ),
+        Entry::NotGone => ("processes of the job outlive SIGKILL".to_owned(), true),
+        Entry::Warning { message } => (message.clone(), true),
+        Entry::Asked { .. }
+        | Entry::NoAnswer { .. }
+        | Entry::Saving { .. }
+        | Entry::Saved { .. }
+        | Entry::SaveFailed { .. }
+        | Entry::Leaving { .. } => return checkpoint(entry),
+    };
+    Some((text, is_important))
+}
+
+fn start(version: Option<u64>, aside: &[String]) -> (String, bool) {
+    let from = match version {
+        Some(version) => format!("the job goes on from version {version}"),
+        None => "the job begins: it has no checkpoint".to_owned(),
+    };
+    if aside.is_empty() {
+        return (from, false);
+    }
+    (
+        format!("{from}; what lay here is kept as {}", aside.join(", ")),
+        true,
+    )
+}
+
+/// The same of what has to do with checkpoints.
+fn checkpoint(entry: &Entry) -> Option<(String, bool)> {
+    Some(match entry {
+        Entry::Asked { .. } => ("asked for a checkpoint".to_owned(), false),
+        Entry::NoAnswer { again_s } => (
+            format!("the job wrote no checkpoint when asked; again in {again_s:.0} s"),
+            true,
+        ),
+        Entry::Saving { is_final: true, .. } => ("saving the last checkpoint".to_owned(), false),
+        Entry::Saving { .. } => ("saving a checkpoint".to_owned(), false),
+        Entry::Saved {
+            version, seconds, ..
+        } => (format!("version {version} saved in {seconds:.1} s"), false),
+        Entry::SaveFailed { message, status } => {
+            (format!("not saved (status {status}): {message}"), true)
+        }
+        Entry::Leaving {
+            why,
+            grace_s,
+            expected_s,
+            ..
+        } => (
+            format!(
+                "leaving: {why}; {grace_s:.0} s left, the last checkpoint is expected to take {expected_s:.1} s"
+            ),
+            true,
+        ),
+        _ => return None,
+    })
+}

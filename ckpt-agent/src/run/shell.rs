@@ -1,0 +1,618 @@
+//! Drives one supervisor: what happens becomes its events, and what it wants is done.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use supervision::{
+    Accounts, Action, EndedBy, Ending, Event, JobStatus, JobUse, Millis, Outlook, Parity, Said,
+    Sample, SaveKind, SaveOrder, Supervisor,
+};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::ask::Ask;
+use super::begin::Begun;
+use super::channel::{CKPT_NOTIFY, Channel};
+use super::clock::Clock;
+use super::daemon::Daemon;
+use super::files::{Fingerprint, resolved};
+use super::job::{Job, JobCommand, StartError};
+use super::journal::{Entry, now_ms};
+use super::notice::Notice;
+use super::orders::{Orders, Reach, Way};
+use super::owner::Owner;
+use super::place::Place;
+use super::run_log::RunLog;
+use super::saver::{Follows, NEWS_MAX, News, Release, SaveJob, Saving};
+use super::signals::{Signals, TSTP};
+use super::{tree, usage};
+use crate::agent::MachineOutlook;
+use crate::image::keeper::Keeper;
+use crate::report::{Failure, Observer, SaveReport};
+
+/// How often the machine and the job are looked at.
+const SAMPLE_PERIOD: Duration = Duration::from_secs(1);
+
+/// How often files and processes are looked at while something waits for them.
+const QUICK_PERIOD: Duration = Duration::from_millis(50);
+
+/// Datagrams of the job that are read between two samples: one that sends more waits.
+const NOTICES_MAX: u32 = 200;
+
+/// How often what is to be expected of the machine is asked again.
+const OUTLOOK_PERIOD: Duration = Duration::from_secs(300);
+
+/// Time from one look at the files to the next, for each of them: a look costs some 10 us a file.
+const LOOK_PERIOD_OF_FILE: Duration = Duration::from_millis(4);
+
+/// Longest time from one look at the files to the next, however many there are.
+const LOOK_PERIOD_MAX: Duration = Duration::from_secs(60);
+
+/// How long what is left of a job may take to end after its first process has ended.
+const REST_GRACE_MS: u64 = 2_000;
+
+/// How long notices are waited for that a job sent before its end.
+const LAST_NOTICES_MS: u64 = 100;
+
+/// Longest wait for a save that was cancelled at the end.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Directory of the image of processes, as the commands that write and read it find it.
+const CKPT_DIR: &str = "CKPT_DIR";
+
+/// How it ended.
+#[derive(Debug)]
+pub(super) struct Ended {
+    /// What the supervisor says.
+    pub ending: Ending,
+    /// Where the time went.
+    pub accounts: Accounts,
+    /// The newest version that was committed or restored.
+    pub version: Option<u64>,
+    /// Who says more.
+    pub log: RunLog,
+}
+
+/// A running job and its supervisor.
+pub(super) struct Shell<'a> {
+    orders: &'a Orders,
+    reach: Arc<dyn Reach>,
+    observer: Arc<dyn Observer>,
+    log: RunLog,
+    supervisor: Supervisor,
+    job: Job,
+    owner: Option<Owner>,
+    daemon: Daemon,
+    usage: usage::Usage,
+    channel: Channel,
+    clock: Clock,
+    paths: Vec<PathBuf>,
+    roots: Vec<PathBuf>,
+    watch: super::watch::Watch,
+    /// The files as they were when they were saved last.
+    saved: Fingerprint,
+    saving: Option<(Saving, Fingerprint)>,
+    /// The file was replaced while it was read: the next save holds the job.
+    holds_next: bool,
+    version: Option<u64>,
+    follows: Follows,
+    sender: mpsc::Sender<News>,
+    news: mpsc::Receiver<News>,
+    /// Datagrams that are read until the next sample.
+    notices_left: u32,
+    is_asked: bool,
+    /// [`Event::Still`] is wanted.
+    awaits_standstill: bool,
+    first_ended: Option<(ExitStatus, Millis)>,
+    ended_is_reported: bool,
+    next_sample: Instant,
+    next_look: Instant,
+    next_outlook: Instant,
+    ending: Option<Ending>,
+}
+
+impl<'a> Shell<'a> {
+    /// Starts the job.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub(super) fn start(
+        orders: &'a Orders,
+        place: &Place,
+        begun: Begun,
+        outlook: MachineOutlook,
+        reach: Arc<dyn Reach>,
+        observer: Arc<dyn Observer>,
+        mut log: RunLog,
+    ) -> Result<Self, StartError> {
+        let channel = Channel::open().map_err(StartError::Channel)?;
+        let paths = orders.paths(place);
+        let print = Fingerprint::of(&paths, &orders.save.exclude);
+        let version = begun.version.map(|version| version.0);
+        let mark = mark().map_err(StartError::Keeper)?;
+        let command = command(orders, &channel, &paths, version);
+        let job = Job::start(&command, Keeper::of_this_program(), &mark, orders.control())?;
+        let pid = job.pid().as_raw_nonzero().get();
+        let clock = Clock::new();
+        let now = clock.now();
+        // Only what was restored is known to be a version.
+        let restored = version.filter(|_| begun.report.is_some());
+        let settings = orders.settings(restored, print.bytes(), now, now_ms() / 1000);
+        let known = restored.map(|_| print).unwrap_or_default();
+        let (sender, news) = mpsc::channel(NEWS_MAX);
+        log.enter(started(&begun, pid, &outlook));
+        let mut shell = Self {
+            orders,
+            reach,
+            observer,
+            log,
+            supervisor: Supervisor::new(settings, now),
+            job,
+            owner: orders
+                .batch
+                .is_none()
+                .then(|| Owner::new(orders.owner, pid)),
+            daemon: Daemon::default(),
+            usage: usage::Usage::default(),
+            channel,
+            clock,
+            roots: resolved(&paths),
+            paths,
+            watch: super::watch::Watch::new(known.clone()),
+            saved: known,
+            saving: None,
+            holds_next: false,
+            version,
+            follows: Follows::restored(begun.version),
+            sender,
+            news,
+            notices_left: NOTICES_MAX,
+            is_asked: false,
+            awaits_standstill: false,
+            first_ended: None,
+            ended_is_reported: false,
+            next_sample: Instant::now(),
+            next_look: Instant::now(),
+            next_outlook: Instant::now() + OUTLOOK_PERIOD,
+            ending: None,
+        };
+        shell.hear_outlook(outlook);
+        Ok(shell)
+    }
+
+    /// Runs until the supervisor says that it is over.
+    pub(super) async fn run(&mut self, signals: &mut Signals) -> Ending {
+        loop {
+            self.act();
+            if let Some(ending) = self.ending {
+                return ending;
+            }
+            let wake = self.next_wake();
+            tokio::select! {
+                biased;
+                signal = signals.any() => match signal {
+                    Some(TSTP) => self.pause(),
+                    Some(number) => {
+                        // It may be time to leave: with what is there now.
+                        self.look_at_files();
+                        self.event(Event::Signal(number));
+                    }
+                    None => self.look_for_end(),
+                },
+                Some(news) = self.news.recv() => self.hear(news),
+                () = tokio::time::sleep_until(wake) => self.wake(),
+                notices = self.channel.receive(), if self.notices_left > 0 => {
+                    self.notices_left -= 1;
+                    self.noticed(notices);
+                }
+            }
+        }
+    }
+
+    /// Says goodbye, and hands out what is to be reported.
+    pub(super) async fn end(mut self, ending: Ending) -> Ended {
+        self.job.kill();
+        if let Some((saving, _)) = self.saving.take() {
+            saving.cancel();
+            let _ = tokio::time::timeout(CANCEL_TIMEOUT, saving.wait()).await;
+        }
+        let newest = match ending.ended_by {
+            EndedBy::LeftSaved { version, .. } => Some(version),
+            _ => self.version,
+        };
+        Ended {
+            ending,
+            accounts: *self.supervisor.accounts(),
+            version: newest,
+            log: self.log,
+        }
+    }
+
+    fn event(&mut self, event: Event) {
+        let now = self.clock.now();
+        self.supervisor.handle(now, event);
+        self.log.doing(self.supervisor.doing());
+    }
+
+    /// Does what the supervisor wants, until it wants nothing more.
+    fn act(&mut self) {
+        while let Some(action) = self.supervisor.poll_action() {
+            match action {
+                Action::AskForCheckpoint { last } => self.ask(last.is_some()),
+                Action::StartSave(order) => self.start_save(order),
+                Action::CancelSave(number) => {
+                    if let Some((saving, _)) = &self.saving
+                        && saving.number == number
+                    {
+                        saving.cancel();
+                    }
+                }
+                Action::Stop => {
+                    self.job.stop();
+                    self.awaits_standstill = true;
+                }
+                Action::GoOn => {
+                    self.awaits_standstill = false;
+                    self.job.resume();
+                }
+                Action::Lower => self.prioritise(Job::lower),
+                Action::Normal => self.prioritise(Job::raise),
+                Action::SignalJob(number) => self.pass_on(number),
+                Action::Kill => self.job.kill(),
+                Action::Report(report) => {
+                    let now = self.clock.now();
+                    self.log.report(&report, now);
+                }
+                Action::End(ending) => self.ending = Some(ending),
+            }
+        }
+    }
+
+    fn prioritise(&mut self, done: impl FnOnce(&mut Job) -> Option<std::io::Error>) {
+        if let Some(cause) = done(&mut self.job) {
+            self.log.warn(format!("the job's priority: {cause}"));
+        }
+    }
+
+    fn next_wake(&self) -> Instant {
+        let now = self.clock.now();
+        let deadline = self.supervisor.next_deadline();
+        let deadline = deadline.map(|at| Instant::now() + Duration::from_millis(at.since(now)));
+        let is_waiting = self.awaits_standstill || self.is_asked || self.first_ended.is_some();
+        let quick = is_waiting.then(|| Instant::now() + QUICK_PERIOD);
+        let first = deadline.into_iter().chain(quick).min();
+        first.map_or(self.next_sample, |first| first.min(self.next_sample))
+    }
+
+    /// Time has passed.
+    fn wake(&mut self) {
+        if self.awaits_standstill && self.job.is_at_a_standstill() {
+            self.awaits_standstill = false;
+            self.stands_still();
+        }
+        if self.is_asked || self.next_look <= Instant::now() {
+            self.look_at_files();
+        }
+        if self.first_ended.is_some() {
+            self.look_for_end();
+        }
+        if self.next_sample <= Instant::now() {
+            self.next_sample = Instant::now() + SAMPLE_PERIOD;
+            self.notices_left = NOTICES_MAX;
+            self.look_for_end();
+            self.sample();
+        } else {
+            self.event(Event::Tick);
+        }
+        if self.next_outlook <= Instant::now() && self.orders.mtbf.is_none() {
+            self.next_outlook = Instant::now() + OUTLOOK_PERIOD;
+            self.ask_for_outlook();
+        }
+    }
+
+    fn sample(&mut self) {
+        let is_running = !self.job.is_stopped();
+        let cores = self.owner.as_ref().map_or(0.0, Owner::cores);
+        let says = self.daemon.look(cores);
+        let owner = self
+            .owner
+            .as_mut()
+            .map(|owner| owner.look(is_running, says));
+        let job: JobUse = self.usage.look(&self.job.processes());
+        let owner = owner.unwrap_or_default();
+        self.event(Event::Sample(Sample { owner, job }));
+    }
+
+    fn print(&self) -> Fingerprint {
+        Fingerprint::of(&self.paths, &self.orders.save.exclude)
+    }
+
+    fn look_at_files(&mut self) {
+        if self.orders.is_image() {
+            return;
+        }
+        let print = self.print();
+        let period = LOOK_PERIOD_OF_FILE.saturating_mul(print.count());
+        self.next_look = Instant::now() + period.clamp(SAMPLE_PERIOD, LOOK_PERIOD_MAX);
+        let now = self.clock.now();
+        let (job, roots) = (&self.job, &self.roots);
+        let is_open = || tree::written_to(&job.processes(), roots).is_some();
+        let seen = self.watch.look(now, print, is_open);
+        if let Some(event) = seen {
+            self.is_asked &= event != Event::FilesAtRest;
+            self.event(event);
+        }
+    }
+
+    fn stands_still(&mut self) {
+        let print = self.print();
+        let processes = self.job.processes();
+        let roots = &self.roots;
+        let is_open = || tree::written_to(&processes, roots).is_some();
+        let files_at_rest = self.watch.is_whole(&print, is_open);
+        if files_at_rest && let Some(event) = self.watch.accept(print) {
+            self.event(event);
+        }
+        self.event(Event::Still { files_at_rest });
+    }
+
+    fn ask(&mut self, is_final: bool) {
+        self.log.enter(Entry::Asked { is_final });
+        self.is_asked = true;
+        let command = match &self.orders.way {
+            Way::Files { ask: Ask::None, .. } => return,
+            Way::Files {
+                ask: Ask::Signal(signal),
+                ..
+            } => return self.job.signal_first(*signal),
+            Way::Files {
+                ask: Ask::Command(command),
+                ..
+            } => command,
+            Way::Command { checkpoint, .. } => checkpoint,
+        };
+        let dir = self.orders.is_image().then(|| self.paths.first()).flatten();
+        let asking = usage::Asking {
+            command: command.clone(),
+            pid: self.job.pid().as_raw_nonzero().get(),
+            dir: dir.cloned(),
+            notify: self.channel.path().to_owned(),
+        };
+        match asking.start(self.sender.clone()) {
+            Ok(helper) => self.job.add_helper(helper),
+            Err(cause) => self.asked(0, Err(cause.to_string())),
+        }
+    }
+
+    fn asked(&mut self, helper: i32, ended: Result<(), String>) {
+        self.job.remove_helper(helper);
+        match ended {
+            Ok(()) => {
+                self.is_asked = false;
+                let print = self.print();
+                let event = self.watch.said(print, false);
+                self.event(event);
+            }
+            Err(message) => {
+                self.log.warn(format!("asking for a checkpoint: {message}"));
+            }
+        }
+    }
+
+    fn start_save(&mut self, order: SaveOrder) {
+        let now = self.clock.now();
+        let print = self.print();
+        let plan = &self.orders.save;
+        let (is_final, deadline, allow_degraded) = match order.kind {
+            SaveKind::Regular => (false, plan.deadline, plan.allow_degraded),
+            SaveKind::Final { deadline, parity } => {
+                let left = Duration::from_millis(deadline.since(now).max(1));
+                let least = match parity {
+                    Parity::Full => None,
+                    Parity::AtLeast(least) => Some(least),
+                };
+                (true, left, least)
+            }
+        };
+        self.log.enter(Entry::Saving {
+            is_final,
+            deadline_s: deadline.as_secs_f64(),
+        });
+        let is_replaced = print.is_one_file() && print.was_replaced_since(&self.saved);
+        let release = match (is_final, self.holds_next, is_replaced) {
+            (true, ..) | (_, true, _) => Release::AtTheEnd,
+            (_, _, true) => Release::AtOnce,
+            _ => Release::WhenRead,
+        };
+        let save = SaveJob {
+            number: order.number,
+            paths: self.paths.clone(),
+            deadline,
+            allow_degraded,
+            after: self.follows.after(),
+            release,
+        };
+        let observer = Arc::clone(&self.observer);
+        let reach = Arc::clone(&self.reach);
+        let saving = plan.start(reach, save, observer, self.sender.clone());
+        self.saving = Some((saving, print));
+    }
+
+    fn saved(&mut self, ended: &Result<SaveReport, Failure>) {
+        let saving = self.saving.take();
+        match ended {
+            Ok(report) => {
+                self.version = Some(report.version.0);
+                self.holds_next = false;
+                self.saved = saving.map(|(_, print)| print).unwrap_or_default();
+                self.log.enter(Entry::Saved {
+                    version: report.version.0,
+                    seconds: report.seconds,
+                    image_bytes: report.image_bytes,
+                    stored_bytes: report.stored_bytes,
+                    can_lose: report.can_lose,
+                });
+                for warning in &report.warnings {
+                    self.log.warn(warning.clone());
+                }
+            }
+            Err(failure) => {
+                self.holds_next = true;
+                self.log.enter(Entry::SaveFailed {
+                    message: failure.message.clone(),
+                    status: failure.status as u8,
+                });
+            }
+        }
+    }
+
+    fn hear(&mut self, news: News) {
+        match news {
+            News::Taken(number) => self.event(Event::ImageTaken(number)),
+            News::Saved(number, ended) => {
+                self.saved(&ended);
+                let outcome = self.follows.outcome(&ended);
+                self.event(Event::SaveEnded { number, outcome });
+            }
+            News::Asked(helper, ended) => self.asked(helper, ended),
+            News::Outlook(outlook) => self.hear_outlook(*outlook),
+        }
+    }
+
+    fn hear_outlook(&mut self, outlook: MachineOutlook) {
+        self.event(Event::Outlook(Outlook {
+            presence: outlook.presence,
+            guest: outlook.guest,
+            taken_at: None,
+        }));
+    }
+
+    fn ask_for_outlook(&self) {
+        let (orders, reach) = (self.orders.clone(), Arc::clone(&self.reach));
+        let sender = self.sender.clone();
+        tokio::spawn(async move {
+            let outlook = orders.outlook(reach.as_ref()).await;
+            // Fails when nobody wants to know any more.
+            let _ = sender.send(News::Outlook(Box::new(outlook))).await;
+        });
+    }
+
+    fn noticed(&mut self, received: std::io::Result<Result<Vec<Notice>, String>>) {
+        let notices = match received {
+            Ok(Ok(notices)) => notices,
+            Ok(Err(message)) => return self.log.warn(format!("from the job: {message}")),
+            Err(cause) => return self.log.warn(format!("notices of the job: {cause}")),
+        };
+        for notice in notices {
+            let event = match notice {
+                Notice::Saved => {
+                    self.is_asked = false;
+                    let print = self.print();
+                    self.watch.said(print, true)
+                }
+                Notice::Progress(share) => Event::Said(Said::Progress(share)),
+                Notice::Busy(busy) => Event::Said(Said::Busy(busy)),
+                Notice::Step(step) => Event::Said(Said::Step(step)),
+            };
+            self.event(event);
+        }
+    }
+
+    fn pass_on(&self, number: u8) {
+        if let Some(signal) = Signal::from_named_raw(i32::from(number)) {
+            self.job.signal(signal);
+        }
+    }
+
+    /// Somebody at the terminal stops this process: the job stands still, too, until it goes on.
+    fn pause(&mut self) {
+        let was_stopped = self.job.is_stopped();
+        self.job.stop();
+        let own = rustix::process::getpid();
+        // Returns when this process goes on.
+        let _ = rustix::process::kill_process(own, Signal::STOP);
+        if !was_stopped {
+            self.job.resume();
+        }
+    }
+
+    /// Looks whether the job has ended: its first process, and then all of it.
+    fn look_for_end(&mut self) {
+        let Some(status) = self.job.reap() else {
+            return;
+        };
+        let now = self.clock.now();
+        let (status, since) = *self.first_ended.get_or_insert((status, now));
+        if self.ended_is_reported {
+            return;
+        }
+        let left: BTreeSet<i32> = self.job.processes();
+        if !left.is_empty() {
+            if since == now {
+                self.job.ask_to_end();
+            } else if now.since(since) > REST_GRACE_MS {
+                self.job.kill();
+            }
+            return;
+        }
+        // What it said last may be on its way still.
+        if now.since(since) < LAST_NOTICES_MS {
+            return;
+        }
+        self.ended_is_reported = true;
+        self.is_asked = false;
+        let status = job_status(status);
+        let files = self.watch.at_end(self.print(), status);
+        self.event(Event::JobEnded { status, files });
+    }
+}
+
+fn started(begun: &Begun, pid: i32, outlook: &MachineOutlook) -> Entry {
+    let aside = begun.aside.iter();
+    Entry::Started {
+        pid,
+        version: begun.version.map(|version| version.0),
+        aside: aside.map(|path| path.display().to_string()).collect(),
+        outlook: outlook.source.clone(),
+    }
+}
+
+fn job_status(status: ExitStatus) -> JobStatus {
+    use std::os::unix::process::ExitStatusExt;
+    let small = |number: i32| u8::try_from(number).unwrap_or(u8::MAX);
+    match status.signal() {
+        Some(signal) => JobStatus::Signalled(small(signal)),
+        None => JobStatus::Exited(small(status.code().unwrap_or_default())),
+    }
+}
+
+/// What the job is started with: the command, or the one that starts it from its image.
+fn command(
+    orders: &Orders,
+    channel: &Channel,
+    paths: &[PathBuf],
+    version: Option<u64>,
+) -> JobCommand {
+    let mut variables = vec![(CKPT_NOTIFY, channel.path().into())];
+    let words = match (&orders.way, version) {
+        (Way::Command { restart, .. }, Some(_)) => {
+            vec!["sh".into(), "-c".into(), restart.into()]
+        }
+        _ => orders.command.clone(),
+    };
+    if let (true, Some(dir)) = (orders.is_image(), paths.first()) {
+        variables.push((CKPT_DIR, dir.into()));
+    }
+    JobCommand { words, variables }
+}
+
+/// A mark that nobody else has.
+fn mark() -> std::io::Result<String> {
+    let mut bytes = [0; 16];
+    aws_lc_rs::rand::fill(&mut bytes).map_err(|_| std::io::Error::other("no random numbers"))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}

@@ -1,0 +1,98 @@
+//! A job whose state can be checked: each step hashes the one before, and the state is full of bytes that
+//! follow from the last hash. A state that is torn, old or mixed does not fit to its own number of steps.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// Where the job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Steps {
+    /// Steps done.
+    pub number: u64,
+    hash: u64,
+}
+
+impl Steps {
+    /// The beginning.
+    pub const START: Self = Self {
+        number: 0,
+        hash: 0x9E37_79B9_7F4A_7C15,
+    };
+
+    /// One step further.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        let mut hash = self.hash ^ self.number;
+        hash = (hash ^ (hash >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        hash = (hash ^ (hash >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        Self {
+            number: self.number + 1,
+            hash: hash ^ (hash >> 31),
+        }
+    }
+
+    /// The state that holds it, in so many bytes that do not compress.
+    pub fn state(self, bytes: usize) -> Vec<u8> {
+        let mut text = String::new();
+        let _ = writeln!(text, "{} {:016x} {bytes}", self.number, self.hash);
+        let mut state = text.into_bytes();
+        let mut filler = self.hash | 1;
+        while state.len() < bytes {
+            filler ^= filler << 13;
+            filler ^= filler >> 7;
+            filler ^= filler << 17;
+            state.extend(filler.to_le_bytes());
+        }
+        state
+    }
+
+    /// Reads a state.
+    ///
+    /// # Errors
+    /// When it is not one that the job has ever had as a whole.
+    pub fn of_state(state: &[u8]) -> Result<Self> {
+        let line = state.split(|&byte| byte == b'\n').next().context("empty")?;
+        let line = std::str::from_utf8(line)?;
+        let mut words = line.split(' ');
+        let number: u64 = words.next().context("no number")?.parse()?;
+        let hash = u64::from_str_radix(words.next().context("no hash")?, 16)?;
+        let bytes: usize = words.next().context("no length")?.parse()?;
+        let mut steps = Self::START;
+        while steps.number < number {
+            steps = steps.next();
+        }
+        ensure!(steps.hash == hash, "step {number} has another hash");
+        if state != steps.state(bytes) {
+            bail!("step {number}: {} bytes that do not fit", state.len());
+        }
+        Ok(steps)
+    }
+
+    /// Reads the state in a file.
+    ///
+    /// # Errors
+    /// As [`Self::of_state`], and when it can't be read.
+    pub fn read(path: &Path) -> Result<Self> {
+        let state = std::fs::read(path).with_context(|| path.display().to_string())?;
+        Self::of_state(&state).with_context(|| path.display().to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_comes_back_and_a_torn_one_does_not() {
+        let steps = Steps::START.next().next();
+        let state = steps.state(1000);
+        assert_eq!(Steps::of_state(&state).unwrap(), steps);
+        assert!(Steps::of_state(&state[..990]).is_err());
+        let mut mixed = steps.next().state(1000);
+        mixed.truncate(500);
+        mixed.extend(&state[500..]);
+        assert!(Steps::of_state(&mixed).is_err());
+    }
+}
