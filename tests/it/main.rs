@@ -18,6 +18,7 @@ mod fence_model;
 mod fencing;
 mod format_page;
 mod health;
+mod heard;
 mod job_script;
 mod jobkeys;
 mod junk;

@@ -29,6 +29,19 @@ pub struct Roster {
     pub hosts: Vec<GridHost>,
     /// Addresses that are tried beside it.
     pub elsewhere: Elsewhere,
+    /// What registries heard of hosts, of each the last.
+    pub heard: BTreeMap<HostId, HeardOf>,
+}
+
+/// What a registry heard of a host: the host's own words, and the registry's on when that was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeardOf {
+    /// Bytes that it lends.
+    pub capacity_bytes: u64,
+    /// Bytes that can still be stored there.
+    pub free_bytes: u64,
+    /// How long ago that was, milliseconds.
+    pub silent_ms: u64,
 }
 
 /// The hosts of the grid file, in its order, and then those that are only known to registries.
@@ -48,6 +61,7 @@ pub fn merge(
     let mut roster = Roster {
         hosts: listed.to_vec(),
         elsewhere: Elsewhere::new(),
+        heard: heard(told),
     };
     for host in listed {
         let mut addresses = said
@@ -88,6 +102,23 @@ pub fn merge(
         roster.hosts.push(host);
     }
     roster
+}
+
+/// What a registry heard last of each host, also of those that are silent since.
+fn heard(told: &[Told]) -> BTreeMap<HostId, HeardOf> {
+    let mut heard: BTreeMap<HostId, HeardOf> = BTreeMap::new();
+    for record in told.iter().flat_map(|told| &told.members) {
+        let one = HeardOf {
+            capacity_bytes: record.presence.capacity_bytes,
+            free_bytes: record.presence.free_bytes,
+            silent_ms: record.silent_ms,
+        };
+        let known = heard.entry(HostId(record.id)).or_insert(one);
+        if one.silent_ms < known.silent_ms {
+            *known = one;
+        }
+    }
+    heard
 }
 
 /// What registries say of each host that one of them has heard of lately.
@@ -216,6 +247,8 @@ mod tests {
             "the address of the grid file stays the first one"
         );
         assert_eq!(also(&merged, 1), [9999, 7011]);
+        let heard = |number| merged.heard[&HostId(OwnerId([number; 32]))].silent_ms;
+        assert_eq!((heard(1), heard(4)), (0, 900_000), "the last word of each");
         assert_eq!(also(&merged, 2), [9999]);
         assert!(also(&merged, 3).is_empty());
     }

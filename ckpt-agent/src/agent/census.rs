@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 
 use protocol::grid::Grid;
-use protocol::identity::{Identity, Peer, Role};
+use protocol::identity::{HostId, Identity, Peer, Role};
 use protocol::wire::Withheld;
 use protocol::wire::limits::REQUEST_TIMEOUT;
 use protocol::wire::message::{HostCensus, HostStatus, Request, Response};
 use tokio::task::JoinSet;
-use transfer::roster::Roster;
+use transfer::roster::{HeardOf, Roster};
 
 use super::{chain, unix_seconds};
 use crate::core::health::{
     GridHealth, Health, HostHealth, HostState, HostsHealth, KeyHealth, Limits, OwnerHealth,
-    Silence, ahead, judged, middle_offset,
+    Silence, ahead, judged, middle_offset, span,
 };
 use crate::core::{Fault, HostIndex};
 use crate::report::{ExitStatus, Failure};
@@ -54,6 +54,7 @@ pub async fn grid_health(
         hosts: roster.hosts,
         ..grid.clone()
     };
+    let announced = roster.heard;
     let hosts = Hosts::with_addresses(&grid, roster.elsewhere, identity, WINDOW);
     let hosts = hosts
         .map_err(|cause| Failure::new(ExitStatus::Failed, format!("network: {}", chain(&cause))))?;
@@ -66,7 +67,7 @@ pub async fn grid_health(
     let health = Health {
         at: unix_seconds(),
         keys,
-        hosts: hosts_health(&hosts, &heard),
+        hosts: hosts_health(&hosts, &heard, &announced),
         grid: Some(summed_up(&hosts, &heard)),
         ..Health::default()
     };
@@ -104,7 +105,12 @@ async fn ask(hosts: &Hosts, host: HostIndex) -> Heard {
     }
 }
 
-fn hosts_health(hosts: &Hosts, heard: &BTreeMap<HostIndex, Heard>) -> HostsHealth {
+/// Of a host that does not answer here, what registries heard of it is shown; it counts as down.
+fn hosts_health(
+    hosts: &Hosts,
+    heard: &BTreeMap<HostIndex, Heard>,
+    announced: &BTreeMap<HostId, HeardOf>,
+) -> HostsHealth {
     let clock = |heard: &Heard| Some((heard.census.as_ref().ok()?.clock, heard.at));
     let clocks: Vec<(u64, u64)> = heard.values().filter_map(clock).collect();
     let middle = middle_offset(&clocks);
@@ -131,13 +137,29 @@ fn hosts_health(hosts: &Hosts, heard: &BTreeMap<HostIndex, Heard>) -> HostsHealt
                 software: Some(status.software.escape_debug().to_string()),
                 ..known
             },
-            (Err(fault), None) => HostHealth {
-                why: Some(fault.to_string()),
-                ..known
-            },
+            (Err(fault), None) => {
+                let id = hosts.entry(*host).map(|entry| entry.id);
+                not_reached(known, fault, id.and_then(|id| announced.get(&id)))
+            }
         }
     });
     HostsHealth::of(each.collect(), middle.map(|offset| -offset))
+}
+
+fn not_reached(known: HostHealth, fault: &Fault, announced: Option<&HeardOf>) -> HostHealth {
+    let Some(said) = announced else {
+        return HostHealth {
+            why: Some(fault.to_string()),
+            ..known
+        };
+    };
+    let ago = span(said.silent_ms / 1000);
+    HostHealth {
+        why: Some(format!("{fault}; a registry heard of it {ago} ago")),
+        capacity_bytes: Some(said.capacity_bytes),
+        free_bytes: Some(said.free_bytes),
+        ..known
+    }
 }
 
 fn counted(known: HostHealth, census: &HostCensus) -> HostHealth {

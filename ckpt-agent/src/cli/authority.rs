@@ -580,7 +580,11 @@ pub(super) fn renew(
     let change = |authority: &mut AuthorityDir| {
         before = last_certificates(authority.issued(), began);
         let revoked = &authority.grid().revoked;
-        before.retain(|one| one.expires <= until && !revoked.contains(&one.key));
+        let ends = began.saturating_add(ttl.as_secs());
+        // A certificate that ends no later than the one that is there would be taken by nobody.
+        before.retain(|one| {
+            one.expires <= until && one.expires < ends && !revoked.contains(&one.key)
+        });
         let wishes: Vec<Certify> = before
             .iter()
             .map(|one| Certify {

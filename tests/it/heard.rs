@@ -1,0 +1,55 @@
+//! What an admin sees of hosts that only a registry can reach.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use tests::machines::Machines;
+use tests::port::free_address;
+use tests::program::wait_until;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn hosts(machines: &Machines) -> Result<Value> {
+    let health = machines.ckpt("root", &["--json", "health", "--admin"])?;
+    Ok(health.json()?["hosts"].take())
+}
+
+#[test]
+fn an_admin_sees_what_a_registry_heard_of_a_host_that_does_not_answer() -> Result<()> {
+    let mut machines = Machines::new()?;
+    machines.found(&free_address()?.to_string())?;
+    let tokens = machines.invite(2, 0)?;
+    machines.join("h1", &tokens[0])?;
+    machines.join("h2", &tokens[1])?;
+
+    machines
+        .ckpt("root", &["init", "--name", "root"])?
+        .expect(0)?;
+    let config = machines.path("root", "config/ckpt");
+    let public = config.join("owner.key.pub").display().to_string();
+    let sign = ["grid", "sign", "--role", "admin", "--pubkey", &public];
+    machines.ckpt("admin", &sign)?.expect(0)?;
+    machines.carry(
+        &machines.path("admin", "root.crt"),
+        &config.join("owner.crt"),
+    )?;
+    let grid_file = machines.usual("admin", "authority").join("grid.toml");
+    machines.carry(&grid_file, &config.join("grid.toml"))?;
+    wait_until("both are announced", LIMIT, || {
+        Ok(hosts(&machines)?["up"]["value"] == 2)
+    })?;
+
+    machines.stop("h2")?;
+    let seen = hosts(&machines)?;
+    let each = seen["each"].as_array().context("no hosts")?;
+    let h2 = each.iter().find(|host| host["name"] == "h2");
+    let h2 = h2.context("h2 is not known")?;
+    let why = h2["why"].as_str().unwrap_or_default();
+    ensure!(
+        h2["state"] == "down" && why.contains("a registry heard of it"),
+        "{seen}"
+    );
+    ensure!(h2["capacity_bytes"].as_u64() > Some(0), "{seen}");
+    Ok(())
+}
