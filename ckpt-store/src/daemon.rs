@@ -300,9 +300,7 @@ impl Daemon {
             config.list_period,
         ));
         tasks.spawn(accept(reception, host));
-        if let Some(socket) = guest_socket(config) {
-            tasks.spawn(socket.serve(Arc::clone(&opened.monitor)));
-        }
+        hear_guests(&mut tasks, config, &opened.monitor);
         tasks.spawn(sweep(Arc::clone(&opened.store), clock));
         let (monitor, auditing) = (Arc::clone(&opened.monitor), Arc::clone(&opened.auditing));
         let checking = Arc::clone(&opened.checking);
@@ -389,14 +387,15 @@ fn log_start(config: &DaemonConfig, usage: &Usage, addr: SocketAddr) {
     );
 }
 
-/// The socket for guests. A machine without guests serves as well, so a failure is said and no more.
-fn guest_socket(config: &DaemonConfig) -> Option<GuestSocket> {
-    let path = config.guest_socket.as_ref()?;
+/// Opens the socket for guests. A machine without guests serves as well, so a failure is said and no more.
+fn hear_guests(tasks: &mut Tasks, config: &DaemonConfig, monitor: &Arc<Monitor>) {
+    let Some(path) = &config.guest_socket else {
+        return;
+    };
     match GuestSocket::bind(path) {
-        Ok(socket) => Some(socket),
+        Ok(socket) => tasks.spawn(socket.serve(Arc::clone(monitor))),
         Err(cause) => {
             warn!(path = %path.display(), %cause, "guests are not heard: their load counts as the owner's");
-            None
         }
     }
 }

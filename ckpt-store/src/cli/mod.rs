@@ -571,15 +571,20 @@ fn write_ready(path: &Path, addr: SocketAddr) -> Result<()> {
         .with_context(|| format!("ready file {}", path.display()))
 }
 
-async fn stop_signal() -> Result<()> {
+/// Ends at the first signal to stop that comes from now on, not only from when it is waited for: before
+/// that, one would end the process at once.
+fn stop_signal() -> impl Future<Output = Result<()>> {
     use tokio::signal::unix::{SignalKind, signal};
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+    let terminate = signal(SignalKind::terminate());
+    let interrupt = signal(SignalKind::interrupt());
+    async move {
+        let (mut terminate, mut interrupt) = (terminate?, interrupt?);
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 fn log_to_stderr(format: LogFormat) {

@@ -253,7 +253,8 @@ fn a_job_outlives_a_daemon_that_is_killed_and_the_next_one_hears_guests() {
         matches!(said, LinkError::Closed | LinkError::Io(_)),
         "{said}"
     );
-    wait_for("the daemon ends", || process.child.try_wait().unwrap());
+    let ended = wait_for("the daemon ends", || process.child.try_wait().unwrap());
+    assert!(ended.success(), "{ended}");
     assert!(!socket_in(&data).exists());
 }
 

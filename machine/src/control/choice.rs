@@ -48,37 +48,18 @@ pub fn choose(machine: &Machine, wishes: &Wishes<'_>) -> Control {
         keep(&mut groups, made_v1),
     );
     let lowering = groups.iter().position(|group| {
-        let what = match group.version() {
-            Version::V2 => "least share of the CPU, version 2",
-            Version::V1 => "least share of the CPU, version 1",
-        };
         let done = group
             .set_lowest(true)
             .and_then(|()| group.set_lowest(false));
-        note(&mut tried, what, done)
+        note(&mut tried, share_of(group.version()), done)
     });
     let freezing = groups.iter().position(|group| {
-        let what = match group.version() {
-            Version::V2 => "freezer, version 2",
-            Version::V1 => "freezer, version 1",
-        };
-        note(&mut tried, what, freezes(machine, group.as_ref()))
+        let done = freezes(machine, group.as_ref());
+        note(&mut tried, freezer_of(group.version()), done)
     });
     let grouped = lowering.and_then(|index| groups.get(index));
     let (lowers_by, reach, comes_back) = match grouped {
-        Some(group) => {
-            let lowers = match group.version() {
-                Version::V2 => Lowers::CgroupV2,
-                Version::V1 => Lowers::CgroupV1,
-            };
-            let is_at_the_root = group.is_at_the_root();
-            let reach = if is_at_the_root {
-                Reach::Machine
-            } else {
-                Reach::Group
-            };
-            (lowers, reach, true)
-        }
+        Some(group) => within(group.as_ref()),
         None => without_groups(machine, wishes, &mut tried),
     };
     let nice = getpriority_process(None).unwrap_or(0);
@@ -102,6 +83,34 @@ pub fn choose(machine: &Machine, wishes: &Wishes<'_>) -> Control {
         is_lowest: false,
         is_stopped: false,
     }
+}
+
+const fn share_of(version: Version) -> &'static str {
+    match version {
+        Version::V2 => "least share of the CPU, version 2",
+        Version::V1 => "least share of the CPU, version 1",
+    }
+}
+
+const fn freezer_of(version: Version) -> &'static str {
+    match version {
+        Version::V2 => "freezer, version 2",
+        Version::V1 => "freezer, version 1",
+    }
+}
+
+/// What gives way where a control group does, and beside whom.
+fn within(group: &dyn Groups) -> (Lowers, Reach, bool) {
+    let lowers = match group.version() {
+        Version::V2 => Lowers::CgroupV2,
+        Version::V1 => Lowers::CgroupV1,
+    };
+    let reach = if group.is_at_the_root() {
+        Reach::Machine
+    } else {
+        Reach::Group
+    };
+    (lowers, reach, true)
 }
 
 /// What gives way where no control group does.
