@@ -120,6 +120,7 @@ impl Client {
         let sample = self.samples[at].clone();
         let told = self.told.entry(sample.id()).or_default();
         let (owner, checkpoint) = (owner(1), sample.id());
+        let who = Who::itself(owner.id());
         match op {
             Op::Put(_) => {
                 told.forgotten = false;
@@ -144,13 +145,11 @@ impl Client {
                 };
             }
             Op::Promise(_, round) => {
-                let (who, tag) = (Who::itself(owner.id()), sample.claim().job_tag);
-                store.promise(who, checkpoint, tag, ballot(round))?;
+                store.promise(who, checkpoint, sample.claim().job_tag, ballot(round))?;
                 told.promised = round;
             }
             Op::Accept(_, round) => {
-                let proposal = proposal(&self.samples[0], checkpoint, round)?;
-                store.accept(Who::itself(owner.id()), proposal)?;
+                store.accept(who, proposal(&self.samples[0], checkpoint, round)?)?;
                 told.accepted = true;
             }
             Op::Forget(_) | Op::Delete(_) | Op::Release(_) => {
