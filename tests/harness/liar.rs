@@ -273,15 +273,7 @@ impl Serving {
                 let refusal = Refusal::new(Code::BadRequest, "");
                 self.say(&Response::Refused(refusal)).await
             }
-            Request::Prepare { .. } | Request::Propose { .. } => {
-                let lies = self.lie == Lie::ForgetsPromises;
-                let answer = {
-                    let witness = &self.state.witness;
-                    let mut witness = witness.lock().unwrap_or_else(PoisonError::into_inner);
-                    witness.answer(asked, lies)?
-                };
-                self.say(&answer.context("no question to a witness")?).await
-            }
+            Request::Prepare { .. } | Request::Propose { .. } => self.witness(asked).await,
             Request::Notice { notice } => self.hear(notice).await,
             Request::Notices { .. }
                 if matches!(self.lie, Lie::ClockAhead | Lie::ReplaysDeleted) =>
@@ -304,6 +296,16 @@ impl Serving {
                 self.say(&Response::Refused(refusal)).await
             }
         }
+    }
+
+    async fn witness(&mut self, asked: Request) -> Result<()> {
+        let lies = self.lie == Lie::ForgetsPromises;
+        let answer = {
+            let witness = &self.state.witness;
+            let mut witness = witness.lock().unwrap_or_else(PoisonError::into_inner);
+            witness.answer(asked, lies)?
+        };
+        self.say(&answer.context("no question to a witness")?).await
     }
 
     async fn claim(&mut self, claim: &Claim) -> Result<()> {

@@ -14,7 +14,7 @@ const MESSAGES: &str = include_str!("../../protocol/src/wire/message.rs");
 const ANNOUNCEMENT: &str = include_str!("../../protocol/src/wire/announcement.rs");
 const CODES: &str = include_str!("../../protocol/src/wire/code.rs");
 const PROOF: &str = include_str!("../../codec/src/proof.rs");
-const PROPOSAL: &str = include_str!("../../codec/src/proposal.rs");
+const PROPOSAL: &str = include_str!("../../codec/src/proposal/mod.rs");
 const LIMITS: &str = include_str!("../../protocol/src/wire/limits.rs");
 
 /// What stands before and after the tables in the page.

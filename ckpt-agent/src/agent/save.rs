@@ -72,13 +72,7 @@ impl Agent {
                 checkpoint.0,
             )
             .await?;
-        let redundancy = match (&placed, request.placement.target) {
-            (Some(placed), Some(_)) => {
-                let (data, parity) = (placed.width.data(), placed.width.parity());
-                Redundancy::new(data as u8, parity as u8).unwrap_or(request.redundancy)
-            }
-            _ => request.redundancy,
-        };
+        let redundancy = redundancy_of(&request, placed.as_ref());
         let created = created_after(&gathered);
         let mut plan = CheckpointPlan {
             base: None,
@@ -266,6 +260,17 @@ impl Agent {
         }
         // Claims and shards that can't be removed now expire by themselves.
         let _ = tokio::time::timeout(RETRACT_TIMEOUT, asking.join_all()).await;
+    }
+}
+
+/// How many shards: as many as reach the target, where there is one.
+fn redundancy_of(request: &SaveRequest, placed: Option<&Placed>) -> Redundancy {
+    match (placed, request.placement.target) {
+        (Some(placed), Some(_)) => {
+            let (data, parity) = (placed.width.data(), placed.width.parity());
+            Redundancy::new(data as u8, parity as u8).unwrap_or(request.redundancy)
+        }
+        _ => request.redundancy,
     }
 }
 

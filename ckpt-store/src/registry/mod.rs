@@ -376,10 +376,8 @@ impl Office {
         let allowed = Rule::of(&asked).check(Server::Registry, peer);
         allowed.map_err(Answer::Refused)?;
         let now = self.clock.now();
-        let asker = || {
-            let id = peer.map(|peer| peer.id);
-            id.ok_or_else(|| Answer::refuse(Code::Forbidden, NO_CERTIFICATE))
-        };
+        let id = peer.map(|peer| peer.id);
+        let asker = || id.ok_or_else(|| Answer::refuse(Code::Forbidden, NO_CERTIFICATE));
         match asked {
             Request::Announce(presence) => {
                 let wanted = self.announce(asker()?, from, *presence)?;

@@ -83,6 +83,17 @@ fn ballot(round: u64) -> Ballot {
     }
 }
 
+fn proposal(next: &Sample, after: CheckpointId, round: u64) -> Result<Proposal, StoreError> {
+    let job = "42".parse().expect("a job id");
+    let named = (after, ballot(round));
+    Ok(Proposal::sign(
+        &Keys::from(owner(1)),
+        &job,
+        named,
+        &next.manifest,
+    )?)
+}
+
 struct Client {
     samples: Vec<Sample>,
     told: BTreeMap<CheckpointId, Told>,
@@ -109,6 +120,7 @@ impl Client {
         let sample = self.samples[at].clone();
         let told = self.told.entry(sample.id()).or_default();
         let (owner, checkpoint) = (owner(1), sample.id());
+        let who = Who::itself(owner.id());
         match op {
             Op::Put(_) => {
                 told.forgotten = false;
@@ -133,17 +145,11 @@ impl Client {
                 };
             }
             Op::Promise(_, round) => {
-                let (who, tag) = (Who::itself(owner.id()), sample.claim().job_tag);
-                store.promise(who, checkpoint, tag, ballot(round))?;
+                store.promise(who, checkpoint, sample.claim().job_tag, ballot(round))?;
                 told.promised = round;
             }
             Op::Accept(_, round) => {
-                let keys = Keys::from(owner.clone());
-                let next = &self.samples[0].manifest;
-                let job = "42".parse().expect("a job id");
-                let named = (checkpoint, ballot(round));
-                let proposal = Proposal::sign(&keys, &job, named, next)?;
-                store.accept(Who::itself(owner.id()), proposal)?;
+                store.accept(who, proposal(&self.samples[0], checkpoint, round)?)?;
                 told.accepted = true;
             }
             Op::Forget(_) | Op::Delete(_) | Op::Release(_) => {
@@ -202,7 +208,14 @@ impl Client {
             if !told.forgetting {
                 let acceptor = fence.map(|fence| fence.acceptor).unwrap_or_default();
                 let promised = acceptor.promised().round;
-                assert!(promised >= told.promised, "{context}: a promise is lost");
+                let is_damaged = store
+                    .catalog()
+                    .fences()
+                    .is_damaged(Key { owner, checkpoint });
+                assert!(
+                    promised >= told.promised,
+                    "{context}: a promise is lost: {told:?}, {fence:?}, damaged {is_damaged}"
+                );
                 let accepted = acceptor.accepted().is_some();
                 assert!(
                     accepted || !told.accepted,

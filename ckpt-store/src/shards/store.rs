@@ -653,8 +653,12 @@ impl Store {
     ) -> Result<(), StoreError> {
         let temp = self.write_unnamed(bytes)?;
         self.make_owner_dir(kind, owner)?;
-        temp.publish(to)
-            .map_err(|failed| self.changed("naming a small file", failed))
+        // A manifest makes a checkpoint visible: one that is not synced must not be.
+        let named = match kind {
+            MANIFESTS => temp.publish(to),
+            _ => temp.replace(to),
+        };
+        named.map_err(|failed| self.changed("naming a small file", failed))
     }
 
     /// The manifest of a checkpoint. Reads the disk.

@@ -49,6 +49,15 @@ impl TempFile {
             }
         }
     }
+
+    /// Gives the file the name of one that it replaces, if there is one. When that can't be synced, the new
+    /// one stays: to remove it would be to remove what the old one said, too, and after a restart one of
+    /// them is there.
+    pub(crate) fn replace(mut self, to: &Path) -> Result<(), ChangeError> {
+        let replaced = self.disk.publish(&self.path, to);
+        self.is_named = !matches!(replaced, Err(ChangeError::NotDone(_)));
+        replaced
+    }
 }
 
 impl Drop for TempFile {

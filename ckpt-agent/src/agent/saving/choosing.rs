@@ -1,18 +1,82 @@
 //! A save session whose checkpoint has to be chosen before it is committed.
 
-use codec::Version;
+use codec::manifest::Manifest;
+use codec::{CheckpointId, Version};
+use tokio::sync::mpsc;
 
-use super::{Lost, SaveEvent, SaveFailure, Shell};
+use super::{Event, SaveEvent, SaveFailure, Shell};
 use crate::agent::after;
-use crate::agent::fencing::Fenced;
+use crate::agent::fencing::{Fenced, Fencing, FencingTask, Lost};
 use crate::core::fence::Quorum;
-use crate::report::{Failure, SuccessorNote};
+use crate::core::save::SaveSession;
+use crate::report::{Failure, FenceReport, SuccessorNote};
+
+/// What a save is to follow, and whether it was chosen for that.
+#[derive(Debug, Default)]
+pub(super) struct Choosing {
+    followed: Option<Chosen>,
+    /// How it was chosen.
+    report: Option<FenceReport>,
+    /// Why it was not.
+    lost: Option<Lost>,
+}
+
+#[derive(Debug)]
+struct Chosen {
+    after: CheckpointId,
+    version: Version,
+    quorum: Quorum,
+    task: FencingTask,
+}
+
+impl Choosing {
+    /// Begins to ask witnesses, if the save follows something. `tell` hears how that ends.
+    pub(super) fn start(fencing: Option<Fencing>, tell: &mpsc::UnboundedSender<Event>) -> Self {
+        let followed = fencing.map(|fencing| Chosen {
+            after: fencing.after(),
+            version: fencing.version(),
+            quorum: fencing.quorum(),
+            task: FencingTask::start(fencing, tell.clone(), Event::Fenced),
+        });
+        Self {
+            followed,
+            ..Self::default()
+        }
+    }
+
+    /// The session, which waits for the choice if there is one.
+    pub(super) const fn session(&self, session: SaveSession) -> SaveSession {
+        match self.followed {
+            Some(_) => session.to_be_chosen(),
+            None => session,
+        }
+    }
+
+    /// The checkpoint that is followed.
+    pub(super) fn after(&self) -> Option<CheckpointId> {
+        self.followed.as_ref().map(|followed| followed.after)
+    }
+
+    pub(super) const fn report(&self) -> Option<FenceReport> {
+        self.report
+    }
+
+    pub(super) const fn lost(&self) -> Option<&Lost> {
+        self.lost.as_ref()
+    }
+
+    fn propose(&mut self, manifest: Manifest) {
+        if let Some(followed) = &mut self.followed {
+            followed.task.propose(manifest);
+        }
+    }
+}
 
 impl Shell<'_> {
     pub(super) fn end_fencing(&mut self, fenced: Fenced) {
         match fenced {
             Ok(report) => {
-                self.fence = Some(report);
+                self.choosing.report = Some(report);
                 self.tell(SaveEvent::Decided);
             }
             Err(lost) => {
@@ -22,7 +86,7 @@ impl Shell<'_> {
                     Lost::Another(_) => SaveFailure::AnotherSuccessor,
                     Lost::Outbid => SaveFailure::Outbid,
                 };
-                self.lost = Some(lost);
+                self.choosing.lost = Some(lost);
                 self.tell(SaveEvent::Undecided(why));
             }
         }
@@ -30,11 +94,10 @@ impl Shell<'_> {
 
     /// Has the save chosen as what follows a checkpoint.
     pub(super) fn decide(&mut self) {
-        let manifest = self.manifest();
-        match (manifest, &self.signed, &mut self.fencing) {
-            (Ok(_), Some(signed), Some(fencing)) => fencing.propose(signed.clone()),
-            (Err(cause), ..) => self.end_fencing(Err(Lost::Unsigned(cause))),
-            (Ok(_), ..) => {}
+        match (self.manifest(), self.signed.clone()) {
+            (Ok(_), Some(signed)) => self.choosing.propose(signed),
+            (Err(cause), _) => self.end_fencing(Err(Lost::Unsigned(cause))),
+            (Ok(_), None) => {}
         }
     }
 
@@ -52,15 +115,16 @@ impl Shell<'_> {
 
     /// The failure of a save that is not what follows the version that it was to follow.
     pub(super) fn not_followed(&self, doing: &str) -> Failure {
-        let predecessor = self
-            .predecessor
-            .unwrap_or((Version::FIRST, Quorum::majority(1)));
-        match &self.lost {
+        let followed = self.choosing.followed.as_ref();
+        let (version, quorum) = followed.map_or((Version::FIRST, Quorum::majority(1)), |it| {
+            (it.version, it.quorum)
+        });
+        match &self.choosing.lost {
             Some(Lost::TooFew { answer, why }) => {
-                after::too_few(doing, predecessor, *answer, why.clone())
+                after::too_few(doing, (version, quorum), *answer, why.clone())
             }
-            Some(Lost::Another(other)) => after::another(doing, predecessor.0, *other),
-            _ => after::outbid(doing, predecessor.0),
+            Some(Lost::Another(other)) => after::another(doing, version, *other),
+            _ => after::outbid(doing, version),
         }
     }
 }

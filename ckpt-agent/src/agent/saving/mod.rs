@@ -6,7 +6,7 @@ use std::sync::Arc;
 use codec::base::Base;
 use codec::encode::{CheckpointPlan, row_bytes_max};
 use codec::manifest::{Format, Manifest, ManifestError, Public};
-use codec::{CheckpointId, PublicKey, Redundancy, ShardIndex, Version};
+use codec::{CheckpointId, PublicKey, Redundancy, ShardIndex};
 use protocol::wire::WireVersion;
 use protocol::wire::message::{Claim, PutEnd, PutShard, Request};
 use tokio::sync::{mpsc, watch};
@@ -14,12 +14,11 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Duration, Instant};
 
 use super::base::remembered;
-use super::fencing::{Fenced, Fencing, FencingTask, Lost};
+use super::fencing::{Fenced, Fencing, Lost};
 use super::save::source_failure;
 use super::shortage::Shortage;
 use super::{Agent, Resources, SaveRequest};
 use crate::cancel::Cancel;
-use crate::core::fence::Quorum;
 use crate::core::save::{
     AttemptId, RowSize, SaveAction, SaveEvent, SaveFailure, SaveLimits, SaveOutcome, SavePlan,
     SaveSession, Setback,
@@ -30,9 +29,7 @@ use crate::pipeline::budget::Budget;
 use crate::pipeline::encode::{
     self, EncodeFailure, EncodeSettings, Encoded, EncodedImage, ReadyRow,
 };
-use crate::report::{
-    ExitStatus, Failure, FenceReport, HostNote, Observer, Progress, ProgressEvent, SaveReport,
-};
+use crate::report::{ExitStatus, Failure, HostNote, Observer, Progress, ProgressEvent, SaveReport};
 use crate::transfer::put::{Meter, OPEN_TIMEOUT, PutCommand, PutProgress, put_shard};
 use transfer::hosts::AGAIN;
 use transfer::rebuild::Rebuild;
@@ -93,6 +90,8 @@ struct Ended {
 mod choosing;
 mod notes;
 
+use choosing::Choosing;
+
 /// Runs one save session.
 pub(super) struct Shell<'a> {
     agent: &'a Agent,
@@ -114,15 +113,8 @@ pub(super) struct Shell<'a> {
     stored: BTreeSet<HostIndex>,
     /// The manifest, once a shard is to be committed.
     signed: Option<Manifest>,
-    /// What asks the witnesses of the checkpoint that it is to follow.
-    fencing: Option<FencingTask>,
-    /// The checkpoint that it is to follow, its version, and how many of its witnesses have to agree.
-    after: Option<CheckpointId>,
-    predecessor: Option<(Version, Quorum)>,
-    /// How it was chosen.
-    fence: Option<FenceReport>,
-    /// Why it was not.
-    lost: Option<Lost>,
+    /// What it follows, and whether it was chosen for that.
+    choosing: Choosing,
     failure: Option<EncodeFailure<SourceError>>,
     /// Why the manifest can't be signed.
     unsigned: Option<ManifestError>,
@@ -156,12 +148,9 @@ impl<'a> Shell<'a> {
         observer: Arc<dyn Observer>,
         started: Instant,
     ) -> Self {
-        let Input {
-            source,
-            base,
-            fencing,
-        } = input;
+        let (source, base) = (input.source, input.base);
         let (sender, events) = mpsc::unbounded_channel();
+        let choosing = Choosing::start(input.fencing, &sender);
         let cpus = agent.resources.cpus.max(1);
         let rows_bytes = rows_bytes(&agent.resources, plan.redundancy);
         let budget = Budget::new(rows_bytes);
@@ -177,14 +166,6 @@ impl<'a> Shell<'a> {
             },
             Millis(millis(started.elapsed())),
         );
-        let session = match fencing {
-            Some(_) => session.to_be_chosen(),
-            None => session,
-        };
-        let after = fencing.as_ref().map(Fencing::after);
-        let predecessor = fencing.as_ref().map(|it| (it.version(), it.quorum()));
-        let fencing =
-            fencing.map(|fencing| FencingTask::start(fencing, sender.clone(), Event::Fenced));
         let tally = Tally {
             total_bytes: source.planned_bytes(),
             ..Tally::default()
@@ -202,14 +183,13 @@ impl<'a> Shell<'a> {
         };
         let tell = sender.clone();
         encode::start(source, settings, Arc::clone(&budget), move |encoded| {
-            // Fails only when the save is over.
-            let _ = tell.send(Event::Encoded(encoded));
+            let _fails_when_it_is_over = tell.send(Event::Encoded(encoded));
         });
         Self {
             agent,
             request,
             plan,
-            session,
+            session: choosing.session(session),
             started,
             events,
             sender,
@@ -222,11 +202,7 @@ impl<'a> Shell<'a> {
             old: BTreeSet::new(),
             stored: BTreeSet::new(),
             signed: None,
-            fencing,
-            after,
-            predecessor,
-            fence: None,
-            lost: None,
+            choosing,
             failure: None,
             unsigned: None,
             observer,
@@ -334,7 +310,7 @@ impl<'a> Shell<'a> {
 
     fn end_input(&mut self, mut image: EncodedImage<Warning>) {
         self.tally.read_at = Some(Instant::now());
-        image.draft = image.draft.following(self.after);
+        image.draft = image.draft.following(self.choosing.after());
         match image.draft.check(&self.agent.keys, self.format()) {
             Ok(public) => {
                 self.ended = Some(Ended { image, public });
@@ -680,7 +656,7 @@ impl<'a> Shell<'a> {
             replaced: self.troubles(),
             removed: Vec::new(),
             kept_until: None,
-            fence: self.fence,
+            fence: self.choosing.report(),
             notes: self.format_notes(),
             placement: None,
             warnings: self.warnings(image),
@@ -719,7 +695,7 @@ impl<'a> Shell<'a> {
             SaveFailure::InputFailed => match &self.failure {
                 Some(EncodeFailure::Source(cause)) => source_failure(&doing, cause),
                 Some(other) => Failure::new(ExitStatus::Failed, format!("{doing}: {other}")),
-                None => match (&self.unsigned, &self.lost) {
+                None => match (&self.unsigned, self.choosing.lost()) {
                     (Some(cause), _) => {
                         Failure::new(ExitStatus::Failed, format!("{doing}: {cause}"))
                     }
