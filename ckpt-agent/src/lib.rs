@@ -28,6 +28,7 @@ pub mod cli;
 pub mod client;
 mod connection;
 pub mod core;
+pub mod events;
 pub mod image;
 pub mod inventory;
 pub mod knowledge;

@@ -7,6 +7,7 @@ use anyhow::Result;
 const REPORT: &str = concat!(
     include_str!("../../ckpt-agent/src/report.rs"),
     include_str!("../../ckpt-agent/src/core/health/mod.rs"),
+    include_str!("../../ckpt-agent/src/events.rs"),
     include_str!("../../ckpt-agent/src/run/report.rs"),
 );
 const JSON: &str = include_str!("../../docs/json.md");
