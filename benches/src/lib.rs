@@ -1,10 +1,11 @@
-//! What the benchmarks and evaluations share: availability traces and the evaluations of predictors and
-//! of placement.
+//! What the benchmarks and evaluations share: availability traces and the evaluations of predictors,
+//! of placement and of supervision.
 
 pub mod meter;
 pub mod placement_sim;
 pub mod predict_eval;
 pub mod quic;
+pub mod supervision_sim;
 pub mod svg;
 pub mod traces;
 pub mod usage;

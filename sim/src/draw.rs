@@ -19,6 +19,7 @@ pub(crate) enum Purpose {
     Tie,
     Server,
     Begin,
+    Save,
 }
 
 /// A generator for one purpose and up to three numbers that say which draw it is.

@@ -12,6 +12,7 @@ use placement::joint::Member;
 use placement::objective::readable_within;
 use placement::state::{AvailabilityState, ModelState};
 use placement::{AvailabilityBitmap, Probability, SurvivalCurve};
+use supervision::patience::Past;
 
 use crate::draw::{Purpose, draws, lognormal};
 use crate::network::{Network, Place};
@@ -180,6 +181,23 @@ impl<'a> Knowledge<'a> {
         (self.curve(&self.guests[&host]), bitmap)
     }
 
+    /// Survival of a host that is there, and of a guest on it, from `now` on.
+    pub(crate) fn outlook(&mut self, host: usize, now: u64) -> (SurvivalCurve, SurvivalCurve) {
+        let of = self.host(host).disk_observed(self.world);
+        self.disks[host].advance(of, now);
+        let presence = self.curve(&self.disks[host]);
+        (presence, self.guest(host, now).0)
+    }
+
+    /// How long owners have needed their hosts for themselves (S3) in the 28 days before `now`: that of
+    /// `host`, and, before the jobs began, those of the others in the grid.
+    pub(crate) fn owner_needs(&self, host: usize, now: u64) -> Past {
+        let pool = (0..self.grid.hosts.len()).filter(|other| *other != host);
+        let pool = pool.flat_map(|other| self.host(other).taken(self.grid.start));
+        let own: Vec<f64> = self.host(host).taken(now).collect();
+        Past::new(&own, &pool.collect::<Vec<f64>>())
+    }
+
     /// Mean time for which guests stayed on a host in the last 28 days, with one stay of the mean of
     /// all hosts added.
     pub(crate) fn mean_stay(&self, host: usize, now: u64) -> f64 {
@@ -195,6 +213,15 @@ impl<'a> Knowledge<'a> {
 }
 
 impl Host {
+    /// Lengths of the times in S3 that were over by `now`, seconds.
+    fn taken(&self, now: u64) -> impl Iterator<Item = f64> + '_ {
+        let window = now.saturating_sub(HISTORY_SECONDS)..now;
+        let over = self.guest.runs(window).filter(move |run| {
+            run.state == Some(AvailabilityState::CpuTaken) && run.span.end < now
+        });
+        over.map(|run| (run.span.end - run.span.start) as f64)
+    }
+
     fn disk_observed<'a>(&'a self, world: &World) -> Observed<'a> {
         Observed {
             states: &self.disk,

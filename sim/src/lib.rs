@@ -22,6 +22,7 @@
 mod draw;
 mod flow;
 pub mod grid5000;
+mod guarded;
 mod job;
 mod knowledge;
 mod network;
@@ -34,6 +35,7 @@ mod settings;
 mod wipes;
 mod world;
 
+pub use guarded::{Guard, GuardedJobs, Waiting, run_guarded};
 pub use knowledge::Knowledge;
 pub use network::Network;
 pub use outcome::JobOutcome;

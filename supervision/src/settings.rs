@@ -80,7 +80,8 @@ pub enum OwnerRule {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Patience {
     /// As long as it is expected to pay, from how long owners needed their machines before
-    /// ([`crate::patience`]).
+    /// ([`crate::patience`]): lengths of S3, which begins when the load has been high for a minute.
+    /// So that minute is waited in any case.
     Auto(crate::patience::Past),
     /// So many milliseconds.
     After(u64),

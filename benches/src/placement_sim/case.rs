@@ -83,6 +83,14 @@ impl Case {
         cases
     }
 
+    /// A trace for jobs alone: what its hosts do as guests see them, and when they are gone.
+    #[must_use]
+    pub fn of_guests(trace: &Trace, model: &HazardModel) -> Self {
+        let world = world(trace, Reading::Gone);
+        let description = trace.description.clone();
+        Self::new(trace.name.clone(), description, world, model.clone())
+    }
+
     /// The model of Grid'5000.
     #[must_use]
     pub fn of_grid5000() -> Self {

@@ -1,5 +1,7 @@
 //! The job and the owner of its machine.
 
+use placement::state::TRANSIENT_SECONDS;
+
 use super::{Machine, Supervisor};
 use crate::action::{Action, Report};
 use crate::clock::{Millis, millis, seconds};
@@ -112,8 +114,10 @@ impl Supervisor {
                 let last = self.final_save();
                 let moving =
                     last.seconds(self.unsaved_seconds()) + seconds(self.settings.moving_ms);
-                let age = seconds(self.now.since(suspended.since));
-                millis(past.patience(moving, age))
+                // What is over within a minute is no S3, and not in the past that is known.
+                let age = seconds(self.now.since(suspended.since)) - TRANSIENT_SECONDS as f64;
+                let patience = past.patience(moving, age.max(0.0));
+                millis(patience + TRANSIENT_SECONDS as f64)
             }
         };
         Some(suspended.since.plus(ms))

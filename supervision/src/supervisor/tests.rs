@@ -178,10 +178,26 @@ fn patience_can_be_endless_and_can_be_learnt() {
     });
     desk.samples(1200, 0.9);
     assert_eq!(desk.supervisor.doing(), Doing::Suspended);
-    // Nothing is known of longer ones: as long again as moving would take.
-    desk.samples(1790, 0.9);
+    // Nothing is known of longer ones: as long again as moving would take, after the first minute.
+    desk.samples(1850, 0.9);
     assert_eq!(desk.supervisor.doing(), Doing::Suspended);
     desk.samples(30, 0.9);
+    assert_eq!(desk.supervisor.doing(), Doing::Leaving);
+}
+
+#[test]
+fn a_job_is_not_driven_away_by_a_peak_however_little_patience_pays() {
+    // Owners always stayed for hours, so that waiting never pays.
+    let past = crate::patience::Past::new(&[9000.0; 9], &[]);
+    let mut desk = Desk::new(Settings {
+        patience: Patience::Auto(past),
+        ..asked()
+    });
+    desk.samples(59, 0.9);
+    assert_eq!(desk.supervisor.doing(), Doing::Suspended);
+    desk.samples(6, 0.1);
+    assert_eq!(desk.supervisor.doing(), Doing::Lowest);
+    desk.samples(62, 0.9);
     assert_eq!(desk.supervisor.doing(), Doing::Leaving);
 }
 

@@ -1,0 +1,63 @@
+//! What a supervisor is told to do, at random.
+
+use placement::state::Thresholds;
+use rand::Rng;
+use rand::rngs::SmallRng;
+use supervision::patience::Past;
+use supervision::{Asking, Costs, Millis, OnHang, OwnerRule, Parity, Patience, Settings, Standing};
+
+pub(super) fn draw(rng: &mut SmallRng) -> Settings {
+    let owner = if rng.random_bool(0.15) {
+        OwnerRule::BatchSystem
+    } else {
+        OwnerRule::Watched {
+            thresholds: Thresholds::LINUX,
+            run_if_user_active: rng.random_bool(0.5),
+        }
+    };
+    let patience = match rng.random_range(0..4) {
+        0 => Patience::Never,
+        1 => Patience::After(rng.random_range(0..90_000)),
+        2 => Patience::MINUTE,
+        _ => Patience::Auto(Past::new(&[10.0, 30.0, 70.0], &[5.0, 300.0])),
+    };
+    let asking = match rng.random_range(0..3) {
+        0 => Asking::Never,
+        1 => Asking::Possible,
+        _ => Asking::Dump,
+    };
+    let standing = if asking != Asking::Dump && rng.random_bool(0.5) {
+        Standing::Stopped
+    } else {
+        Standing::Runs
+    };
+    Settings {
+        owner,
+        patience,
+        grace_ms: rng.random_range(0..90_000),
+        kill_ms: rng.random_range(1000..10_000),
+        asking,
+        standing,
+        final_parity: if rng.random_bool(0.5) {
+            Parity::Full
+        } else {
+            Parity::AtLeast(1)
+        },
+        on_hang: if rng.random_bool(0.5) {
+            OnHang::Leave
+        } else {
+            OnHang::Report
+        },
+        time_limit: rng
+            .random_bool(0.2)
+            .then(|| Millis(rng.random_range(10_000..2_000_000))),
+        costs: Costs {
+            standstill_seconds: rng.random_range(0.1..5.0),
+            ..Costs::default()
+        },
+        moving_ms: rng.random_range(0..600_000),
+        restored: rng.random_bool(0.5).then_some(3),
+        longest_quiet_ms: 0,
+        predicted_ms: rng.random_bool(0.2).then_some(100_000),
+    }
+}
