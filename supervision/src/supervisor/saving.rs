@@ -370,10 +370,13 @@ impl Supervisor {
                 let work = saving.work;
                 let costs = &mut self.costs;
                 costs.saved(took_ms, stored_bytes, image_bytes, work, meanwhile);
+                // Of a dump that was never reported as taken nobody knows what it holds.
+                let dumps = self.settings.asking == Asking::Dump;
+                let is_known = !dumps || saving.image_taken.is_some();
                 self.job.committed = Some(Committed {
                     version,
-                    work_ms: saving.image.work_ms,
-                    answers_last: saving.image.answers_last,
+                    work_ms: if is_known { saving.image.work_ms } else { 0 },
+                    answers_last: is_known && saving.image.answers_last,
                 });
                 self.dues.unsaved = since_saving.unwrap_or_default();
                 self.accounts.committed += 1;
