@@ -90,6 +90,10 @@ impl<'a> Machine<'a> {
 }
 
 fn newest(grid: &Grid) -> Result<u64> {
+    // While a host is away nobody can say that there is no checkpoint yet.
+    if grid.run(["list", "--job", "count.1"])?.code == Some(5) {
+        return Ok(0);
+    }
     Ok(grid.versions("count.1")?.last().copied().unwrap_or(0))
 }
 
