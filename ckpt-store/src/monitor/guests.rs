@@ -21,10 +21,10 @@ const GUESTS_PER_PROCESS_MAX: usize = 4;
 /// No more guests are let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Full {
-    /// There are [`GUESTS_MAX`].
+    /// There are as many as may be.
     #[error("{GUESTS_MAX} guests are here already")]
     Machine,
-    /// There are [`GUESTS_PER_PROCESS_MAX`] of this process.
+    /// There are as many of this process as may be.
     #[error("this process has {GUESTS_PER_PROCESS_MAX} connections already")]
     Process,
 }
