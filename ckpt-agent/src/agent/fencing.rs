@@ -95,7 +95,8 @@ impl fmt::Display for AfterWhich {
 }
 
 /// How many of the witnesses have to agree.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum Strength {
     /// Most of them: none may lie.
     #[default]
