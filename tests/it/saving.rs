@@ -281,7 +281,8 @@ fn the_ratio_that_progress_shows_is_that_of_what_is_done() -> Result<()> {
     let mut bytes = vec![0; 24 << 20];
     SmallRng::seed_from_u64(3).fill(&mut bytes[..]);
     fs::write(grid.path("img"), &bytes)?;
-    let slowly = ["--progress", "json", "--bandwidth", "16MiB"];
+    // Three seconds and more, so that there are a dozen reports.
+    let slowly = ["--progress", "json", "--bandwidth", "8MiB"];
     for command in [
         ["save", "--job", "42", "img"],
         ["restore", "--job", "42", "-oout"],
