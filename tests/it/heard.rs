@@ -1,4 +1,4 @@
-//! What an admin sees of hosts that only a registry can reach.
+//! What an admin sees of registries, and of hosts that only a registry can reach.
 
 use std::time::Duration;
 
@@ -10,13 +10,25 @@ use tests::program::wait_until;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
+fn health(machines: &Machines) -> Result<Value> {
+    machines
+        .ckpt("root", &["--json", "health", "--admin"])?
+        .json()
+}
+
 fn hosts(machines: &Machines) -> Result<Value> {
-    let health = machines.ckpt("root", &["--json", "health", "--admin"])?;
-    Ok(health.json()?["hosts"].take())
+    Ok(health(machines)?["hosts"].take())
+}
+
+/// Whether silent registries need attention.
+fn speaks_of_registries(health: &Value) -> bool {
+    let attention = health["attention"].as_array().into_iter().flatten();
+    let mut kinds = attention.map(|one| &one["kind"]);
+    kinds.any(|kind| kind == "registry_silent")
 }
 
 #[test]
-fn an_admin_sees_what_a_registry_heard_of_a_host_that_does_not_answer() -> Result<()> {
+fn an_admin_sees_silent_registries_and_what_they_heard_of_silent_hosts() -> Result<()> {
     let mut machines = Machines::new()?;
     machines.found(&free_address()?.to_string())?;
     let tokens = machines.invite(2, 0)?;
@@ -51,5 +63,20 @@ fn an_admin_sees_what_a_registry_heard_of_a_host_that_does_not_answer() -> Resul
         "{seen}"
     );
     ensure!(h2["capacity_bytes"].as_u64() > Some(0), "{seen}");
+
+    let well = health(&machines)?;
+    let heard = &well["registries"][0]["hosts_heard"]["value"];
+    ensure!(
+        heard.as_u64() >= Some(1) && !speaks_of_registries(&well),
+        "{well}"
+    );
+    machines.stop("admin")?;
+    let silent = health(&machines)?;
+    let registry = &silent["registries"][0];
+    ensure!(
+        registry["hosts_heard"].is_null() && registry["why"].is_string(),
+        "{silent}"
+    );
+    ensure!(speaks_of_registries(&silent), "{silent}");
     Ok(())
 }

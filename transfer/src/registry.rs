@@ -1,6 +1,6 @@
 //! Asks registries which hosts there are.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -115,6 +115,56 @@ impl Registries {
     /// `grid` says that answers.
     pub async fn ask(&self, grid: &Grid, checkpoints: Vec<CheckpointId>) -> Vec<Told> {
         let checkpoints: Arc<[CheckpointId]> = checkpoints.into();
+        let asking = self.asking(grid, &checkpoints);
+        let until = Instant::now() + self.patience;
+        let (etcd, mut all) = tokio::join!(
+            tokio::time::timeout_at(until, self.ask_etcd(&checkpoints)),
+            collect(asking, until)
+        );
+        all.extend(etcd.ok().flatten());
+        all
+    }
+
+    /// How each registry of `grid` answers, in the order of the grid file: how many donors it has heard
+    /// of lately, or why nothing came from it. Nobody is in a hurry here.
+    pub async fn look(&self, grid: &Grid) -> Vec<(String, Result<usize, String>)> {
+        let (etcd, asked) = tokio::join!(
+            self.look_at_etcd(),
+            self.asking(grid, &[].into()).join_all()
+        );
+        let mut found: BTreeMap<String, Result<usize, String>> = asked
+            .into_iter()
+            .map(|(name, told)| {
+                (
+                    name,
+                    told.map(|told| alive(&told)).map_err(|why| why.to_string()),
+                )
+            })
+            .collect();
+        let listed = grid.registries.iter();
+        let mut all: Vec<_> = listed
+            .filter_map(|registry| found.remove_entry(&registry.name))
+            .collect();
+        all.extend(etcd.map(|found| ("etcd".to_owned(), found)));
+        all
+    }
+
+    async fn look_at_etcd(&self) -> Option<Result<usize, String>> {
+        let members = self.etcd.as_ref()?.members();
+        let late = |_| Err(Silent::Late.to_string());
+        let asked = tokio::time::timeout(PATIENCE, members).await;
+        Some(asked.map_or_else(late, |members| match members {
+            Ok(members) => Ok(members.iter().filter(|record| record.alive).count()),
+            Err(cause) => Err(cause.to_string()),
+        }))
+    }
+
+    /// The same question to each registry; none takes longer than `PATIENCE`.
+    fn asking(
+        &self,
+        grid: &Grid,
+        checkpoints: &Arc<[CheckpointId]>,
+    ) -> JoinSet<(String, Result<Told, Silent>)> {
         let known = self.compares_lists.then(|| {
             let nobody = Grid::new(grid.name.clone(), grid.authority.clone());
             Arc::new(Grid {
@@ -126,7 +176,7 @@ impl Registries {
         for registry in &grid.registries {
             let known = known.clone();
             let sockets = self.sockets.clone();
-            let (registry, checkpoints) = (registry.clone(), Arc::clone(&checkpoints));
+            let (registry, checkpoints) = (registry.clone(), Arc::clone(checkpoints));
             let keeps_announcements = self.keeps_announcements;
             asking.spawn(async move {
                 let asked = async {
@@ -147,13 +197,7 @@ impl Registries {
                 (registry.name, asked.unwrap_or(Err(Silent::Late)))
             });
         }
-        let until = Instant::now() + self.patience;
-        let (etcd, mut all) = tokio::join!(
-            tokio::time::timeout_at(until, self.ask_etcd(&checkpoints)),
-            collect(asking, until)
-        );
-        all.extend(etcd.ok().flatten());
-        all
+        asking
     }
 
     async fn ask_etcd(&self, checkpoints: &[CheckpointId]) -> Option<Told> {
@@ -170,6 +214,12 @@ impl Registries {
             .inspect_err(|cause| tracing::warn!(%cause, "registry left out"))
             .ok()
     }
+}
+
+/// How many of the donors that a registry knows it has heard of lately.
+fn alive(told: &Told) -> usize {
+    let members = told.members.iter();
+    members.filter(|record| record.alive).count()
 }
 
 /// What registries answer until then.

@@ -10,6 +10,7 @@ use protocol::wire::message::{HostCensus, HostStatus, Request, Response};
 use tokio::task::JoinSet;
 use transfer::roster::{HeardOf, Roster};
 
+use super::health::registries_health;
 use super::{chain, unix_seconds};
 use crate::core::health::{
     GridHealth, Health, HostHealth, HostState, HostsHealth, KeyHealth, Limits, OwnerHealth,
@@ -63,11 +64,13 @@ pub async fn grid_health(
         let hosts = hosts.clone();
         asking.spawn(async move { (host, ask(&hosts, host).await) });
     }
-    let heard: BTreeMap<HostIndex, Heard> = asking.join_all().await.into_iter().collect();
+    let (heard, registries) = tokio::join!(asking.join_all(), registries_health(&grid, identity));
+    let heard: BTreeMap<HostIndex, Heard> = heard.into_iter().collect();
     let health = Health {
         at: unix_seconds(),
         keys,
         hosts: hosts_health(&hosts, &heard, &announced),
+        registries,
         grid: Some(summed_up(&hosts, &heard)),
         ..Health::default()
     };

@@ -4,17 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use codec::proof::Spot;
 use codec::{CheckpointId, ShardIndex};
-use protocol::identity::Peer;
+use protocol::grid::Grid;
+use protocol::identity::{Identity, Peer};
 use protocol::wire::announcement::Announced;
 use tokio::task::JoinSet;
+use transfer::registry::Registries;
 
 use super::gather::{Gathered, Patience};
 use super::look::weakest;
 use super::{Agent, random, unix_seconds};
 use crate::core::HostIndex;
 use crate::core::health::{
-    Health, HostHealth, HostState, HostsHealth, JobHealth, KeyHealth, Known, Limits, ahead, judged,
-    middle_offset,
+    Health, HostHealth, HostState, HostsHealth, JobHealth, KeyHealth, Known, Limits,
+    RegistryHealth, ahead, judged, middle_offset,
 };
 use crate::inventory::{KnownCheckpoint, OpenedCheckpoint};
 use crate::report::{ExitStatus, Failure};
@@ -38,7 +40,8 @@ struct Word {
 }
 
 impl Agent {
-    /// How things are: the newest versions of all jobs, the hosts, and `keys`.
+    /// How things are: the newest versions of all jobs, the hosts, and with them `keys` and
+    /// `registries`.
     ///
     /// # Errors
     /// When the key is not let in. That no host answers is in the report.
@@ -46,9 +49,13 @@ impl Agent {
         &self,
         request: &HealthRequest,
         keys: Vec<KeyHealth>,
+        registries: impl Future<Output = Vec<RegistryHealth>>,
     ) -> Result<Health, Failure> {
-        let (mut gathered, words) =
-            tokio::join!(self.gather(None, Patience::All), self.words_of_hosts());
+        let (mut gathered, words, registries) = tokio::join!(
+            self.gather(None, Patience::All),
+            self.words_of_hosts(),
+            registries
+        );
         match self.somebody(&gathered, "cannot look how things are") {
             Err(failure) if failure.status != ExitStatus::TooFewHosts => return Err(failure),
             _ => {}
@@ -73,6 +80,7 @@ impl Agent {
             jobs,
             keys,
             hosts: self.hosts_health(&gathered, &words),
+            registries,
             grid: None,
         };
         Ok(judged(health, &limits))
@@ -238,4 +246,16 @@ pub fn health_status(health: &Health) -> ExitStatus {
     } else {
         ExitStatus::Degraded
     }
+}
+
+/// How the registries of `grid` are, as far as somebody with this identity sees.
+pub async fn registries_health(grid: &Grid, identity: &Identity) -> Vec<RegistryHealth> {
+    let registries = Registries::new(identity, grid).without_announcements();
+    let found = registries.look(grid).await.into_iter();
+    let health = |(name, heard): (String, Result<usize, String>)| RegistryHealth {
+        name,
+        hosts_heard: heard.as_ref().ok().map(|heard| Known::announced(*heard)),
+        why: heard.err(),
+    };
+    found.map(health).collect()
 }

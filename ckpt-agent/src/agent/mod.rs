@@ -60,7 +60,7 @@ pub use cat::{ByteRange, CatRequest};
 pub use census::grid_health;
 pub use doctor::{MTU_USUAL, Reached, Unreached, Way};
 pub use fencing::{After, AfterError, AfterWhich, Strength};
-pub use health::{HealthRequest, health_status};
+pub use health::{HealthRequest, health_status, registries_health};
 pub use jobkeys::Voided;
 pub use look::Depth;
 pub use notices::Tenure;

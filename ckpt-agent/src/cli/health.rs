@@ -6,14 +6,16 @@ use protocol::identity::{Identity, Peer};
 
 use super::args::{Global, HealthArgs};
 use super::{Connected, Said, identity, list_files, named_grid, notebook, roster};
-use crate::agent::{grid_health, health_status};
+use crate::agent::{grid_health, health_status, registries_health};
 use crate::core::health::{KeyHealth, Known};
 use crate::report::Failure;
 
 /// Looks how things are for a submitter.
 pub(super) async fn run(connected: &Connected, args: &HealthArgs) -> Result<Said, Failure> {
     let keys = keys(&connected.identity, &connected.grid, now());
-    let health = connected.agent.health(&args.request(), keys).await?;
+    let registries = registries_health(&connected.grid, &connected.identity);
+    let request = args.request();
+    let health = connected.agent.health(&request, keys, registries).await?;
     let status = health_status(&health);
     Ok((Box::new(health), status))
 }

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::{Report, Table, bytes, count, json_of_self, one_line, shortened, state, time};
 use crate::core::health::{
-    Basis, GridHealth, Health, HostHealth, HostState, HostsHealth, Known, span,
+    Basis, GridHealth, Health, HostHealth, HostState, HostsHealth, Known, RegistryHealth, span,
 };
 
 /// Submitters that are listed for people; `--json` has all.
@@ -48,6 +48,9 @@ impl Report for Health {
             write_grid(out, grid)?;
         }
         write_hosts(out, &self.hosts)?;
+        for registry in &self.registries {
+            writeln!(out, "{}", registry_line(registry))?;
+        }
         for key in &self.keys {
             let left = match key.left_s {
                 0 => "has ended".to_owned(),
@@ -172,6 +175,18 @@ fn write_hosts(out: &mut dyn Write, hosts: &HostsHealth) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+fn registry_line(registry: &RegistryHealth) -> String {
+    let name = one_line(&registry.name);
+    match (registry.hosts_heard, &registry.why) {
+        (Some(heard), _) => {
+            let hosts = count(heard.value, "host");
+            format!("registry {name}: up, has heard of {hosts} lately (announced)")
+        }
+        (None, Some(why)) => format!("registry {name}: down: {}", shortened(why, WHY_WIDTH)),
+        (None, None) => format!("registry {name}: down"),
+    }
 }
 
 /// Clocks that differ by less than this many seconds are not spoken of.

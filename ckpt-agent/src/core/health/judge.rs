@@ -2,7 +2,7 @@
 
 use super::{
     Attention, GridHealth, Health, HostHealth, HostState, HostsHealth, JobHealth, KeyHealth, Kind,
-    span,
+    RegistryHealth, span,
 };
 
 /// From when on something needs attention.
@@ -42,6 +42,7 @@ pub fn judged(mut health: Health, limits: &Limits) -> Health {
     }
     found.extend(health.keys.iter().filter_map(|key| of_key(key, limits)));
     found.extend(of_hosts(&health.hosts, now, limits));
+    found.extend(of_registries(&health.registries));
     found.extend(health.grid.iter().flat_map(of_grid));
     if health.grid.is_some() {
         found.extend(of_members(&health.hosts.each, limits));
@@ -100,6 +101,24 @@ fn of_job(job: &JobHealth, now: u64, limits: &Limits) -> Vec<Attention> {
         found.push(attention(Kind::NotSaved, what, "look after the job"));
     }
     found
+}
+
+fn of_registries(registries: &[RegistryHealth]) -> Option<Attention> {
+    let silent = registries
+        .iter()
+        .filter(|registry| registry.hosts_heard.is_none());
+    let silent: Vec<&str> = silent.map(|registry| registry.name.as_str()).collect();
+    (!silent.is_empty()).then(|| Attention {
+        kind: Kind::RegistrySilent,
+        about: "registries".to_owned(),
+        what: format!(
+            "{} of {} do not answer: {}",
+            silent.len(),
+            registries.len(),
+            silent.join(", ")
+        ),
+        remedy: Some("ckpt doctor; start them again: ckpt-store registry".to_owned()),
+    })
 }
 
 fn of_key(key: &KeyHealth, limits: &Limits) -> Option<Attention> {

@@ -66,6 +66,8 @@ pub struct Health {
     pub keys: Vec<KeyHealth>,
     /// The hosts.
     pub hosts: HostsHealth,
+    /// The registries, in the order of the grid file.
+    pub registries: Vec<RegistryHealth>,
     /// What the hosts count, for an admin.
     pub grid: Option<GridHealth>,
 }
@@ -99,6 +101,8 @@ pub enum Kind {
     LeaseEnds,
     /// A job was not saved for longer than it should be.
     NotSaved,
+    /// Registries that do not answer.
+    RegistrySilent,
     /// Hosts lost or damaged what they took.
     FailedChecks,
     /// A clock differs from most others.
@@ -188,6 +192,17 @@ pub struct HostHealth {
     pub protocol: Option<String>,
     /// When its certificate ends, Unix seconds.
     pub certificate_ends: Option<u64>,
+}
+
+/// How one registry is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RegistryHealth {
+    /// Its name; `etcd` for etcd.
+    pub name: String,
+    /// How many hosts it has heard of lately; none when it does not answer.
+    pub hosts_heard: Option<Known<usize>>,
+    /// Why it does not answer.
+    pub why: Option<String>,
 }
 
 /// Whether a host can be used.
