@@ -5,6 +5,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use anyhow::{Result, ensure};
+use tests::machines::Machines;
+use tests::port::free_address;
 use tests::program::{command, run};
 use tests::{Grid, Outcome, ckpt};
 
@@ -36,6 +38,21 @@ fn what_a_silent_host_may_have_is_not_called_missing() -> Result<()> {
     check(4)?;
     grid.kill("h03")?;
     check(5)
+}
+
+#[test]
+fn a_grid_without_hosts_is_called_that() -> Result<()> {
+    let mut machines = Machines::new()?;
+    machines.found(&free_address()?.to_string())?;
+    let tokens = machines.invite(0, 1)?;
+    machines.ckpt("ada", &["join", &tokens[0]])?.expect(0)?;
+    fs::write(machines.path("ada", "img"), b"image")?;
+    let image = machines.path("ada", "img").display().to_string();
+    for args in [&["save", "--job", "42", &*image][..], &["list"]] {
+        let failed = machines.ckpt("ada", args)?.expect(5)?;
+        ensure!(failed.stderr.contains("no host is known"), "{failed}");
+    }
+    Ok(())
 }
 
 #[test]

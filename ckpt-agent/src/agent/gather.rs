@@ -378,11 +378,21 @@ impl Agent {
         let mut failure = if let Some((_, fault)) = forbidden.next() {
             Failure::new(ExitStatus::Denied, format!("{doing}: {fault}"))
         } else {
-            let message = format!("{doing}: none of {} hosts answers", self.hosts.count());
-            Failure::new(ExitStatus::TooFewHosts, message).next("ckpt hosts")
+            self.nobody(doing)
         };
         failure.hosts = self.silent_notes(gathered);
         Err(failure)
+    }
+
+    fn nobody(&self, doing: &str) -> Failure {
+        let (message, next) = match self.hosts.count() {
+            0 => (
+                "no host is known: the grid file lists none, and no registry names one".to_owned(),
+                "ckpt doctor; a machine becomes a host by: ckpt-store join TOKEN",
+            ),
+            known => (format!("none of {known} hosts answers"), "ckpt hosts"),
+        };
+        Failure::new(ExitStatus::TooFewHosts, format!("{doing}: {message}")).next(next)
     }
 
     /// What the owner should know when some of the hosts that matter run an older program; `None`
