@@ -61,7 +61,7 @@ impl Stopping {
 impl Supervisor {
     /// The job has to be gone in `grace_ms`.
     pub(super) fn leave(&mut self, now: Millis, why: Why, grace_ms: u64) {
-        let deadline = now.plus(grace_ms);
+        let deadline = self.within_limit(now.plus(grace_ms));
         match &mut self.machine {
             Machine::Leaving(leaving) => {
                 if deadline < leaving.deadline {
@@ -106,6 +106,13 @@ impl Supervisor {
         self.machine = Machine::Leaving(Leaving { why, deadline });
         // What failed before is tried again at once.
         self.retry = Retry::default();
+    }
+
+    /// The deadline, or what the batch system's limit leaves of it: whatever else drives the job away,
+    /// its end has to fit before the limit.
+    fn within_limit(&self, deadline: Millis) -> Millis {
+        self.limit_deadline()
+            .map_or(deadline, |limit| limit.min(deadline))
     }
 
     /// The deadline, while the job leaves.
@@ -192,7 +199,7 @@ impl Supervisor {
 
     /// Ends the job: at once when it is stopped or late, else with time to tidy up.
     fn stop(&mut self, now: Millis, outcome: Outcome) {
-        let deadline = self.leaving_deadline();
+        let deadline = self.leaving_deadline().or(self.limit_deadline());
         self.finish_accounts_of_last(now);
         if !matches!(self.checkpoints, Checkpoints::Saving(_)) {
             self.checkpoints = Checkpoints::Idle;
@@ -354,6 +361,9 @@ impl Supervisor {
         };
         let until = now.plus(limit);
         let until = self.leaving_deadline().map_or(until, |end| end.min(until));
+        // No processes are left that would need time to be killed.
+        let limit = self.settings.time_limit;
+        let until = limit.map_or(until, |limit| limit.min(until));
         self.machine = Machine::Stopping(Stopping {
             outcome: Outcome::Job(status),
             kill_at: until,

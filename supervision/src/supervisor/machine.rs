@@ -139,13 +139,18 @@ impl Supervisor {
             self.machine,
             Machine::Normal | Machine::Lowest(_) | Machine::Suspended(_)
         );
-        let Some(limit) = self.settings.time_limit.filter(|_| is_there) else {
+        let Some(deadline) = self.limit_deadline().filter(|_| is_there) else {
             return;
         };
         if self.time_limit_lead().is_some_and(|lead| lead <= now) {
-            let end = limit.minus(self.settings.kill_ms);
-            self.leave(now, Why::TimeLimit, end.since(now));
+            self.leave(now, Why::TimeLimit, deadline.since(now));
         }
+    }
+
+    /// The latest moment to kill the job, so that it is gone by the batch system's limit.
+    pub(super) fn limit_deadline(&self) -> Option<Millis> {
+        let limit = self.settings.time_limit?;
+        Some(limit.minus(self.settings.kill_ms))
     }
 }
 

@@ -273,6 +273,11 @@ impl Supervisor {
     }
 
     pub(super) fn start_save(&mut self, now: Millis, last: bool) {
+        if self.leaving_deadline().is_some_and(|end| end <= now) {
+            // It could only be cancelled.
+            self.checkpoints = Checkpoints::Idle;
+            return;
+        }
         let worked = self.accounts.work_ms;
         let image = match self.settings.asking {
             Asking::Dump => None,

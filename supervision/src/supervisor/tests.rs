@@ -400,6 +400,87 @@ fn under_a_batch_system_only_signals_and_the_limit_count() {
 }
 
 #[test]
+fn a_notice_that_gives_longer_than_the_time_limit_does_not_outlast_it() {
+    // Found by schedule 2310: the job was there after the limit.
+    let settings = || Settings {
+        time_limit: Some(Millis(100_000)),
+        grace_ms: 1000,
+        ..asked()
+    };
+    let notice = Event::Notice {
+        why: Why::MachineLeaves,
+        grace_ms: 40_000,
+    };
+    let asks = |deadline| Action::AskForCheckpoint {
+        last: Some(Millis(deadline)),
+    };
+    let mut desk = Desk::new(settings());
+    desk.samples(80, 0.1);
+    // The time to kill is kept before the limit.
+    assert_eq!(desk.tell(notice.clone()), [asks(95_000)]);
+    assert_eq!(desk.supervisor.next_deadline(), Some(Millis(95_000)));
+    assert_eq!(desk.after(15_000, Event::Tick), [Action::Kill]);
+    let ended = desk.after(5000, Event::Tick);
+    assert!(matches!(ended[..], [Action::End(_)]), "{ended:?}");
+    // One that ends in time stays as it is.
+    let mut desk = Desk::new(settings());
+    desk.samples(40, 0.1);
+    assert_eq!(desk.tell(notice), [asks(80_000)]);
+}
+
+#[test]
+fn a_job_that_is_ended_for_another_reason_is_gone_by_the_time_limit() {
+    let mut desk = Desk::new(Settings {
+        time_limit: Some(Millis(100_000)),
+        grace_ms: 1000,
+        kill_ms: 20_000,
+        ..Settings::default()
+    });
+    desk.threaten(100.0);
+    desk.samples(60, 0.1);
+    assert_eq!(desk.tell(Event::FilesAtRest), [regular(1)]);
+    let other = ended(1, SaveOutcome::OtherSuccessor);
+    assert_eq!(desk.after(5000, other), [Action::SignalJob(15)]);
+    // It would have twenty seconds without the limit.
+    assert_eq!(desk.after(15_000, Event::Tick), [Action::Kill]);
+    let ending = Ending {
+        ended_by: EndedBy::OtherIncarnation,
+        job_gone: false,
+    };
+    assert_eq!(desk.after(20_000, Event::Tick), [Action::End(ending)]);
+}
+
+#[test]
+fn the_save_under_way_when_a_job_ends_by_itself_is_not_waited_for_beyond_the_time_limit() {
+    let mut desk = Desk::new(Settings {
+        time_limit: Some(Millis(100_000)),
+        grace_ms: 1000,
+        ..Settings::default()
+    });
+    desk.threaten(100.0);
+    desk.samples(80, 0.1);
+    assert_eq!(desk.tell(Event::FilesAtRest), [regular(1)]);
+    let status = JobStatus::Exited(0);
+    let files = FilesAtEnd::Unchanged;
+    assert_eq!(desk.after(1000, Event::JobEnded { status, files }), []);
+    assert_eq!(desk.supervisor.next_deadline(), Some(Millis(100_000)));
+    assert_eq!(
+        desk.after(19_000, Event::Tick),
+        [Action::CancelSave(SaveNumber(1)), end(EndedBy::Job(status))]
+    );
+}
+
+#[test]
+fn no_save_begins_when_the_time_to_leave_is_over() {
+    let mut desk = Desk::new(asked());
+    desk.samples(10, 0.1);
+    desk.tell(Event::Signal(15));
+    // The answer comes with the deadline.
+    let actions = desk.after(60_000, Event::FilesAtRest);
+    assert_eq!(actions, [Action::Stop, Action::Kill]);
+}
+
+#[test]
 fn a_signal_that_is_not_ours_is_passed_on() {
     let mut desk = Desk::new(asked());
     assert_eq!(desk.tell(Event::Signal(12)), [Action::SignalJob(12)]);

@@ -69,6 +69,8 @@ struct World {
     /// A last checkpoint was asked for and has not come.
     request_open: bool,
     asked: bool,
+    /// It was stopped in the middle of a checkpoint.
+    finishes: bool,
     busy: bool,
     /// When all has to be over, without the time to kill.
     gone_by: Option<u64>,
@@ -110,7 +112,7 @@ impl World {
         let mut rng = SmallRng::seed_from_u64(seed);
         let settings = settings::draw(&mut rng);
         let job = Job::draw(&mut rng, &settings);
-        let mut supervisor = Supervisor::new(settings.clone(), Millis(0));
+        let supervisor = Supervisor::new(settings.clone(), Millis(0));
         let mut curve = |longest: f64| {
             let mean = rng.random_range(100.0..longest);
             SurvivalCurve::exponential(CURVE_STEP, 100, 1.0 / mean)
@@ -122,11 +124,10 @@ impl World {
                 .random_bool(0.2)
                 .then(|| Millis(rng.random_range(0..600_000))),
         };
-        supervisor.handle(Millis(0), Event::Outlook(outlook));
         let plan = Self::draw_plan(&mut rng);
         let version = settings.restored.unwrap_or(0);
         let store = settings.restored.map(|version| (version, 0));
-        Self {
+        let mut world = Self {
             seed,
             rng,
             settings,
@@ -142,6 +143,7 @@ impl World {
             owner_needs: false,
             request_open: false,
             asked: false,
+            finishes: false,
             busy: false,
             gone_by: None,
             hurried: false,
@@ -152,7 +154,9 @@ impl World {
             ended: None,
             job_status: None,
             plan,
-        }
+        };
+        world.tell(Event::Outlook(outlook));
+        world
     }
 
     fn draw_plan(rng: &mut SmallRng) -> Vec<(u64, Blow)> {
@@ -273,6 +277,7 @@ impl World {
             };
             if !self.job.is_writing() {
                 self.asked = false;
+                self.finishes = false;
                 self.request_open = false;
                 self.tell(said);
             }
@@ -281,8 +286,8 @@ impl World {
             self.still_at = None;
             let files_at_rest = !self.job.is_writing();
             if !files_at_rest {
-                // It has to finish what it writes.
-                self.asked = true;
+                // It may have to finish what it writes. Stopped for the owner, it was not asked.
+                self.finishes = true;
                 self.request_open |= self.supervisor.doing() == Doing::Leaving;
             }
             self.tell(Event::Still { files_at_rest });
@@ -307,6 +312,7 @@ impl World {
         };
         self.request_open = false;
         self.asked = false;
+        self.finishes = false;
         self.tell(Event::JobEnded { status, files });
     }
 
@@ -505,7 +511,7 @@ impl World {
         let doing = self.supervisor.doing();
         let runs = self.job.alive && !self.job.stopped && !self.is_dumped();
         if runs && self.owner_needs {
-            let last = self.request_open || self.busy || self.asked;
+            let last = self.request_open || self.busy || self.asked || self.finishes;
             let leaves = doing == Doing::Leaving && last;
             let ends = doing == Doing::Stopping;
             self.check(
