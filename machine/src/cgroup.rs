@@ -146,6 +146,26 @@ pub fn processes(directory: &Path) -> io::Result<Vec<i32>> {
     Ok(found)
 }
 
+/// Removes a group and all below it, if none of them has a process.
+///
+/// # Errors
+/// When one has, or there is no such group.
+pub fn remove(directory: &Path) -> io::Result<()> {
+    let mut groups = vec![directory.to_owned()];
+    let mut looked_into = 0;
+    while let Some(group) = groups.get(looked_into).cloned() {
+        looked_into += 1;
+        if looked_into > GROUPS_MAX {
+            return Err(io::Error::other("too many groups below it"));
+        }
+        let entries = fs::read_dir(&group)?.flatten();
+        let below = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        groups.extend(below.map(|entry| entry.path()));
+    }
+    // The deepest first.
+    groups.iter().rev().try_for_each(fs::remove_dir)
+}
+
 fn pids(directory: &Path) -> io::Result<Vec<i32>> {
     let text = fs::read_to_string(directory.join("cgroup.procs"))?;
     Ok(text

@@ -326,10 +326,10 @@ fn check_says_what_would_be_done_and_starts_nothing() -> Result<()> {
 }
 
 /// A daemon of the machine that says what it is asked to.
-struct Owner(std::os::unix::net::UnixStream);
+pub(crate) struct Owner(pub(crate) std::os::unix::net::UnixStream);
 
 impl Owner {
-    fn says(&mut self, withheld: &str, leaving: &str) -> Result<()> {
+    pub(crate) fn says(&mut self, withheld: &str, leaving: &str) -> Result<()> {
         use std::io::Write;
         let report = format!(
             r#"{{"report":{{"at":1,"state":"idle","load":0,"contended_load":0,"thresholds":[0.2,0.6],"free_memory_bytes":1,"withheld":{withheld},"leaving":{leaving}}}}}"#
@@ -387,7 +387,7 @@ fn running_pid(report: &serde_json::Value) -> Result<u32> {
 }
 
 /// Control groups that are called by this process id.
-fn groups(dir: &std::path::Path, pid: &str, depth: u32) -> Vec<std::path::PathBuf> {
+pub(crate) fn groups(dir: &std::path::Path, pid: &str, depth: u32) -> Vec<std::path::PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let path = entry.path();

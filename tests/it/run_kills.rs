@@ -11,9 +11,10 @@ use rustix::process::{Signal, kill_process};
 use tests::Grid;
 use tests::hash_job::Steps;
 use tests::program::wait_until;
-use tests::supervised::{PATIENCE, RunMachine, is_run_by_somebody, lives};
+use tests::skip::not_checked;
+use tests::supervised::{PATIENCE, RunMachine, Running, is_run_by_somebody, lives};
 
-use crate::run::HASH_JOB;
+use crate::run::{HASH_JOB, Owner, groups};
 
 /// Evictions in the gate; `CKPT_EVICTIONS=300` for more, `CKPT_SEED` for others, and
 /// `CKPT_EVICTION_BYTES` for larger states than 2 MiB.
@@ -157,6 +158,142 @@ fn nothing_of_a_job_survives_its_supervisor_and_a_killed_keeper_is_replaced() ->
     supervisor.wait()?;
     wait_until("all of the family are gone", PATIENCE, || {
         Ok(!family.iter().any(|pid| lives(*pid)))
+    })
+}
+
+/// Control groups of the job of this supervisor.
+fn groups_of(supervisor: rustix::process::Pid) -> Vec<std::path::PathBuf> {
+    let pid = supervisor.as_raw_nonzero().to_string();
+    groups("/sys/fs/cgroup".as_ref(), &pid, 4)
+}
+
+/// Whether any of these control groups is frozen.
+fn is_one_frozen(groups: &[std::path::PathBuf]) -> bool {
+    let read = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap_or_default();
+    groups.iter().any(|group| {
+        read(group.join("freezer.state")).trim() == "FROZEN"
+            || read(group.join("cgroup.events")).contains("frozen 1")
+    })
+}
+
+/// A job that its owner has stopped, on a machine whose daemon is played by the test.
+fn frozen(here: &RunMachine<'_>) -> Result<(Running, Owner)> {
+    let path = here.dir.join("guests.sock");
+    let _ = std::fs::remove_file(&path);
+    let socket = std::os::unix::net::UnixListener::bind(path)?;
+    let began = here.began().len();
+    let suspended = here.entries("suspended").len();
+    let options = ["--suspend", "never", "--suspend-cpu-usage", "99"];
+    let running = Running::of(here.watched(&options, &["every=10"])?)?;
+    let mut owner = Owner(socket.accept()?.0);
+    here.wait_for_start(began + 1)?;
+    owner.says(r#"{"why":"paused","for_s":60}"#, "null")?;
+    here.wait_for_entries("suspended", suspended + 1)?;
+    Ok((running, owner))
+}
+
+#[test]
+fn a_frozen_job_does_not_survive_its_supervisor_nor_do_its_control_groups() -> Result<()> {
+    let grid = Grid::up(5)?;
+    let here = RunMachine::new(&grid, "here", "frozen.1", HASH_JOB)?;
+    let (running, _owner) = frozen(&here)?;
+    let supervisor = running.pid;
+    if groups_of(supervisor).is_empty() {
+        running.signal(Signal::KILL)?;
+        return not_checked(
+            "a job that a freezer holds when its supervisor is killed",
+            "this machine lets nobody make control groups here",
+        );
+    }
+    wait_until("it is frozen", PATIENCE, || {
+        Ok(is_one_frozen(&groups_of(supervisor)))
+    })?;
+    let job = here.job_pid()?;
+    running.signal(Signal::KILL)?;
+    wait_until("the job is gone", PATIENCE, || {
+        Ok(!lives(job) && !is_run_by_somebody(&here.state()))
+    })?;
+    wait_until("its groups are gone", PATIENCE, || {
+        Ok(groups_of(supervisor).is_empty())
+    })?;
+    // Killed together with its keeper, before it can start another one.
+    let (running, _owner) = frozen(&here)?;
+    let (supervisor, job) = (running.pid, here.job_pid()?);
+    wait_until("it is frozen", PATIENCE, || {
+        Ok(is_one_frozen(&groups_of(supervisor)))
+    })?;
+    running.signal(Signal::STOP)?;
+    for keeper in children(supervisor).into_iter().filter(|pid| *pid != job) {
+        kill_process(keeper, Signal::KILL)?;
+    }
+    running.signal(Signal::KILL)?;
+    ensure!(lives(job), "nobody was there to end it");
+    let running = here.start(&["--local"], &["end=1"])?;
+    running.end()?.0.expect(0)?;
+    ensure!(!lives(job), "the next start left it");
+    ensure!(groups_of(supervisor).is_empty());
+    Ok(())
+}
+
+/// Processes that keep all CPUs busy until this is dropped.
+struct Burning(Vec<std::process::Child>);
+
+impl Burning {
+    fn all() -> Result<Self> {
+        let mut burning = Self(Vec::new());
+        for _ in 0..std::thread::available_parallelism()?.get() {
+            let mut command = std::process::Command::new("sh");
+            burning
+                .0
+                .push(command.args(["-c", "while :; do :; done"]).spawn()?);
+        }
+        Ok(burning)
+    }
+}
+
+impl Drop for Burning {
+    fn drop(&mut self) {
+        for one in &mut self.0 {
+            let _ = one.kill();
+            let _ = one.wait();
+        }
+    }
+}
+
+#[test]
+fn a_job_that_leaves_has_its_priority_back_for_its_last_checkpoint() -> Result<()> {
+    let grid = Grid::up(5)?;
+    let here = RunMachine::new(&grid, "here", "lowest.1", HASH_JOB)?;
+    let socket = std::os::unix::net::UnixListener::bind(here.dir.join("guests.sock"))?;
+    // No load is above 100%: it is lowered, and never stopped. It never answers, so that there is time to look.
+    let options = ["--suspend-cpu-usage", "100", "--ask", "signal:USR2"];
+    let running = Running::of(here.watched(&options, &["every=0"])?)?;
+    let mut owner = Owner(socket.accept()?.0);
+    here.wait_for_start(1)?;
+    let is_idle = |wanted: &str| {
+        let groups = groups_of(running.pid);
+        let read = |group: &std::path::PathBuf| std::fs::read_to_string(group.join("cpu.idle"));
+        groups
+            .iter()
+            .any(|group| read(group).is_ok_and(|text| text.trim() == wanted))
+    };
+    if !is_idle("0") {
+        running.signal(Signal::KILL)?;
+        return not_checked(
+            "the priority of a job that leaves",
+            "this machine has no control groups with cpu.idle here",
+        );
+    }
+    let burning = Burning::all()?;
+    wait_until("it gives way", PATIENCE, || Ok(is_idle("1")))?;
+    owner.says("null", r#"{"how":"drain","within_s":20}"#)?;
+    here.wait_for_entries("leaving", 1)?;
+    wait_until("it has its priority back", PATIENCE, || Ok(is_idle("0")))?;
+    ensure!(here.entries("ended").is_empty(), "it has left already");
+    drop(burning);
+    running.signal(Signal::KILL)?;
+    wait_until("the job is gone", PATIENCE, || {
+        Ok(!is_run_by_somebody(&here.state()))
     })
 }
 

@@ -5,10 +5,10 @@
 //! `exec`, and follows a thread, not the process. So a second process waits on a pipe that nobody ever
 //! writes to again: it ends when we do, however that happens.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
@@ -55,22 +55,13 @@ impl Keeper {
         self.start(&group_line(group))
     }
 
-    /// Has all processes ended that have `mark` in the variable [`MARK`] of their environment, and the
-    /// group of [`Kept::add`]. Before that each of `thaw` is written to its file: what is frozen does not
-    /// end. It can be started before the first of these processes, so that there is no moment without it.
+    /// Has all of `family` ended, and the process group of [`Kept::add`]. It can be started before the
+    /// first of these processes, so that there is no moment without it.
     ///
     /// # Errors
     /// When no process can be started.
-    pub(crate) fn keep_marked(
-        &self,
-        mark: &str,
-        thaw: &[(PathBuf, &'static str)],
-    ) -> io::Result<Kept> {
-        let mut order = format!("mark {mark}\n");
-        for (path, text) in thaw {
-            order.push_str(&format!("thaw {text} {}\n", path.display()));
-        }
-        self.start(&order)
+    pub(crate) fn keep_marked(&self, family: &Marked) -> io::Result<Kept> {
+        self.start(&family.order())
     }
 
     fn start(&self, order: &str) -> io::Result<Kept> {
@@ -86,6 +77,32 @@ impl Keeper {
             .process_group(0)
             .spawn()?;
         Ok(Kept { child, pipe })
+    }
+}
+
+/// All processes of a job, and how they are reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Marked {
+    /// What the variable [`MARK`] is in their environment.
+    pub(crate) mark: String,
+    /// Files that thaw their control groups, and what is written there: what version 1 has frozen does
+    /// not end.
+    pub(crate) thaw: Vec<(PathBuf, &'static str)>,
+    /// Control groups that are theirs alone: emptied, and removed.
+    pub(crate) groups: Vec<PathBuf>,
+}
+
+impl Marked {
+    /// What is to be done when they have to end: for a keeper, or for [`carry_out`].
+    pub(crate) fn order(&self) -> String {
+        let mut order = format!("mark {}\n", self.mark);
+        for (path, text) in &self.thaw {
+            order.push_str(&format!("thaw {text} {}\n", path.display()));
+        }
+        for path in &self.groups {
+            order.push_str(&format!("empty {}\n", path.display()));
+        }
+        order
     }
 }
 
@@ -136,6 +153,12 @@ pub fn main() -> ExitCode {
     if pipe.read_to_string(&mut text).is_err() {
         return ExitCode::FAILURE;
     }
+    carry_out(&text);
+    ExitCode::SUCCESS
+}
+
+/// Does what a keeper would do that has these orders.
+pub(crate) fn carry_out(text: &str) {
     let orders = |name: &'static str| {
         let lines = text.lines().filter_map(|line| line.split_once(' '));
         lines
@@ -144,7 +167,7 @@ pub fn main() -> ExitCode {
     };
     for (text, path) in orders("thaw").filter_map(|what| what.split_once(' ')) {
         // Fails when the group is gone.
-        let _ = fs::write(path, text);
+        let _ = write_to(Path::new(path), text);
     }
     let groups = orders("group").filter_map(|number| number.parse().ok());
     let groups = groups.filter(|group: &i32| *group > 1);
@@ -154,7 +177,20 @@ pub fn main() -> ExitCode {
     for mark in orders("mark").filter(|mark| mark.len() >= MARK_BYTES_MIN) {
         end_marked(mark);
     }
-    ExitCode::SUCCESS
+    // Only jobs that are supervised have control groups.
+    #[cfg(feature = "cli")]
+    orders("empty")
+        .map(Path::new)
+        .for_each(super::emptied::empty);
+}
+
+/// Writes to a file that is there; none is made.
+///
+/// # Errors
+/// When it is not there, or can't be written.
+pub(super) fn write_to(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = File::options().write(true).open(path)?;
+    file.write_all(text.as_bytes())
 }
 
 /// Kills the processes with this mark.

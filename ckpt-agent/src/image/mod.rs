@@ -11,6 +11,8 @@
 
 mod beneath;
 pub mod command;
+#[cfg(feature = "cli")]
+mod emptied;
 pub mod keeper;
 pub mod sink;
 pub mod source;

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use rustix::process::{
 };
 
 use super::tree;
-use crate::image::keeper::{Keeper, Kept, MARK};
+use crate::image::keeper::{Keeper, Kept, MARK, Marked, carry_out};
 
 /// Times that the processes of a job are looked for again while more of them are found.
 const ROUNDS_MAX: usize = 8;
@@ -24,6 +24,27 @@ const ROUNDS_MAX: usize = 8;
 /// Times that it is looked whether all of a job has ended, and the time between two.
 const LAST_ROUNDS: u32 = 200;
 const LAST_PERIOD: Duration = Duration::from_millis(5);
+
+/// Longest record of how a job is ended that is believed.
+const RECORD_BYTES_MAX: u64 = 64 << 10;
+
+/// Ends what a supervisor of the same job has left that was killed together with its keeper: `record` is
+/// what it wrote down. To be called by whoever has the job's lock, so that no other supervisor is there.
+pub(super) fn end_what_was_left(record: &Path) {
+    let Ok(file) = fs::File::open(record) else {
+        return;
+    };
+    let mut text = String::new();
+    if file
+        .take(RECORD_BYTES_MAX)
+        .read_to_string(&mut text)
+        .is_ok()
+    {
+        carry_out(&text);
+    }
+    // A record that stays does no harm: nobody gets the same mark again.
+    let _ = fs::remove_file(record);
+}
 
 /// What is started.
 #[derive(Clone, Debug)]
@@ -56,6 +77,9 @@ pub(super) enum StartError {
     /// Nobody could end the job should this process be killed.
     #[error("starting the process that ends the job should this one be killed: {0}")]
     Keeper(io::Error),
+    /// It can't be written down how the job is ended should this process be killed.
+    #[error("writing down how the job is ended should this process be killed: {0}")]
+    Record(io::Error),
     /// There is no socket for its notices.
     #[error("a socket for the job's notices: {0}")]
     Channel(io::Error),
@@ -70,7 +94,7 @@ impl StartError {
         match self {
             Self::NotFound { .. } => 127,
             Self::NotExecutable { .. } => 126,
-            Self::Keeper(_) | Self::Subreaper(_) | Self::Channel(_) => 125,
+            Self::Keeper(_) | Self::Record(_) | Self::Subreaper(_) | Self::Channel(_) => 125,
         }
     }
 }
@@ -80,7 +104,10 @@ impl StartError {
 pub(super) struct Job {
     child: Child,
     group: Pid,
-    mark: String,
+    family: Marked,
+    /// The file that says how all of it is ended, for the next start should this process and the keeper
+    /// be killed together.
+    record: PathBuf,
     keeper: Keeper,
     kept: Kept,
     /// Children of this process that are not the job's.
@@ -93,7 +120,8 @@ pub(super) struct Job {
 
 impl Job {
     /// Starts a job in a process group of its own with our standard streams, and a keeper that ends it
-    /// should this process be killed. `mark` tells its processes from others'.
+    /// should this process be killed. `mark` tells its processes from others', and `record` is written
+    /// for [`end_what_was_left`].
     ///
     /// # Errors
     /// When it does not run; then nothing of it does.
@@ -101,12 +129,21 @@ impl Job {
         command: &JobCommand,
         keeper: Keeper,
         mark: &str,
+        record: PathBuf,
         mut control: Option<Control>,
     ) -> Result<Self, StartError> {
         set_child_subreaper(Some(rustix::process::getpid()))
             .map_err(|cause| StartError::Subreaper(cause.into()))?;
-        let thaw = control.as_ref().map(Control::thaw).unwrap_or_default();
-        let kept = keeper.keep_marked(mark, &thaw);
+        let family = Marked {
+            mark: mark.to_owned(),
+            thaw: control.as_ref().map(Control::thaw).unwrap_or_default(),
+            groups: control
+                .as_ref()
+                .map(Control::group_directories)
+                .unwrap_or_default(),
+        };
+        fs::write(&record, family.order()).map_err(StartError::Record)?;
+        let kept = keeper.keep_marked(&family);
         let mut kept = kept.map_err(StartError::Keeper)?;
         let (program, args) = match command.words.split_first() {
             Some((program, args)) => (PathBuf::from(program), args),
@@ -140,7 +177,8 @@ impl Job {
         Ok(Self {
             child,
             group,
-            mark: mark.to_owned(),
+            family,
+            record,
             keeper,
             kept,
             helpers,
@@ -220,6 +258,8 @@ impl Job {
     /// Kills all its processes, whatever they are at.
     pub(super) fn kill(&mut self) {
         self.send_to_all(Signal::KILL);
+        // To end takes time on a CPU, too; without it a process only stays a little longer.
+        let _ = self.raise();
         if self.is_stopped {
             // What is frozen ends only once it goes on.
             self.resume();
@@ -295,8 +335,7 @@ impl Job {
         self.reap_orphans();
         if self.kept.has_ended() {
             self.helpers.remove(&self.kept.pid());
-            let thaw = self.control.as_ref().map(Control::thaw).unwrap_or_default();
-            let kept = self.keeper.keep_marked(&self.mark, &thaw);
+            let kept = self.keeper.keep_marked(&self.family);
             let added = kept.and_then(|mut kept| kept.add(self.group).map(|()| kept));
             match added {
                 Ok(kept) => {
@@ -336,6 +375,8 @@ impl Drop for Job {
         // A process that the kernel can't end is not waited for: the keeper goes with us.
         for _ in 0..LAST_ROUNDS {
             if self.is_gone() {
+                // The next start finds nobody by it.
+                let _ = fs::remove_file(&self.record);
                 return;
             }
             self.kill();

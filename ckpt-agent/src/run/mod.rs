@@ -60,6 +60,9 @@ const NOT_STARTED: u8 = 125;
 /// Name of the journal in the job's directory.
 const JOURNAL: &str = "journal.jsonl";
 
+/// Name of the file there that says how all of the job is ended.
+const RECORD: &str = "running";
+
 /// Runs a job under supervision to its end on this machine.
 ///
 /// # Errors
@@ -70,6 +73,7 @@ pub async fn run(
     observer: Arc<dyn Observer>,
 ) -> Result<RunReport, Failure> {
     let place = Place::take(orders.state_dir.clone(), &orders.job).map_err(place_failure)?;
+    job::end_what_was_left(&place.path(RECORD));
     let mut signals = Signals::new().map_err(|cause| {
         not_started(Failure::new(
             ExitStatus::Failed,

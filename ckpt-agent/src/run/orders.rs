@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use codec::JobId;
 use machine::Machine;
-use machine::control::{Control, Wishes, choose};
+use machine::control::{Control, Wishes, choose, own_name};
 use supervision::patience::Past;
 use supervision::{Asking, Costs, Millis, OnHang, OwnerRule, Parity, Patience, Settings, Standing};
 
@@ -138,7 +138,7 @@ impl Orders {
 
     /// What holds the job back here; nothing where the owner is the batch system's affair.
     pub(super) fn control(&self) -> Option<Control> {
-        let name = std::process::id().to_string();
+        let name = own_name();
         let wishes = Wishes {
             name: &name,
             own_session: false,

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use supervision::{
-    Accounts, Action, EndedBy, Ending, Event, JobStatus, JobUse, Millis, Outlook, Parity, Said,
-    Sample, SaveKind, SaveOrder, Supervisor,
+    Accounts, Action, EndedBy, Ending, Event, JobStatus, JobUse, Millis, Outlook, Parity, Report,
+    Said, Sample, SaveKind, SaveOrder, Supervisor,
 };
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -29,7 +29,7 @@ use super::place::Place;
 use super::run_log::RunLog;
 use super::saver::{Follows, NEWS_MAX, News, Release, SaveJob, Saving};
 use super::signals::{Signals, TSTP};
-use super::{tree, usage};
+use super::{RECORD, tree, usage};
 use crate::agent::MachineOutlook;
 use crate::image::keeper::Keeper;
 use crate::report::{Failure, Observer, SaveReport};
@@ -135,7 +135,8 @@ impl<'a> Shell<'a> {
         let version = begun.version.map(|version| version.0);
         let mark = mark().map_err(StartError::Keeper)?;
         let command = command(orders, &channel, &paths, version);
-        let job = Job::start(&command, Keeper::of_this_program(), &mark, orders.control())?;
+        let (keeper, record) = (Keeper::of_this_program(), place.path(RECORD));
+        let job = Job::start(&command, keeper, &mark, record, orders.control())?;
         let pid = job.pid().as_raw_nonzero().get();
         let clock = Clock::new();
         let now = clock.now();
@@ -264,6 +265,11 @@ impl<'a> Shell<'a> {
                 Action::SignalJob(number) => self.pass_on(number),
                 Action::Kill => self.job.kill(),
                 Action::Report(report) => {
+                    if matches!(report, Report::Leaving { .. }) {
+                        // At the lowest priority it would not get to its last checkpoint beside an owner
+                        // who takes all cores, and all its work would be lost.
+                        self.prioritise(Job::raise);
+                    }
                     let now = self.clock.now();
                     self.log.report(&report, now);
                 }

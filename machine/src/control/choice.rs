@@ -200,13 +200,26 @@ fn is_in_the_group_of_all(machine: &Machine) -> bool {
     })
 }
 
-fn autogroup_holds(machine: &Machine) -> io::Result<()> {
+/// Whether the kernel shares the CPU out among the sessions of this process's control group.
+///
+/// # Errors
+/// When it does not: the error says why.
+pub fn session_counts(machine: &Machine) -> io::Result<()> {
     if !autogroup::is_on(machine) {
-        return Err(io::Error::other("the kernel has them switched off"));
+        return Err(io::Error::other(
+            "the kernel has no autogroups, or has them switched off",
+        ));
     }
     if !is_in_the_group_of_all(machine) {
-        return Err(io::Error::other("control groups share the CPU out here"));
+        return Err(io::Error::other(
+            "control groups share the CPU out here, not sessions",
+        ));
     }
+    Ok(())
+}
+
+fn autogroup_holds(machine: &Machine) -> io::Result<()> {
+    session_counts(machine)?;
     let probe = Probe::start_in_session()?;
     let own = autogroup::of(machine, std::process::id().cast_signed()).map(|one| one.number);
     let of_probe = || autogroup::of(machine, probe.pid());

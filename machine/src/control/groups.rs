@@ -6,12 +6,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::Machine;
 use crate::cgroup::{self, Hierarchy, Version};
+use crate::{Machine, ProcessId};
 
 /// How long the kernel may take to freeze a group.
 const FREEZE_PATIENCE: Duration = Duration::from_secs(2);
 const FREEZE_POLL: Duration = Duration::from_millis(2);
+
+/// File that makes a group give way to all others, since Linux 5.15.
+const IDLE: &str = "cpu.idle";
 
 /// Beginning of the names of the groups.
 pub(super) const PREFIX: &str = "ckpt-guest-";
@@ -37,6 +40,9 @@ pub(super) trait Groups: Debug + Send {
     /// The least share of the CPU, or the usual one; read back.
     fn set_lowest(&self, is_lowest: bool) -> io::Result<()>;
 
+    /// The file that gives them the usual share of the CPU, and what has to be written to it.
+    fn usual_share(&self) -> (PathBuf, &'static str);
+
     /// Freezes them or lets them go on; returns when it is so.
     fn set_frozen(&self, is_frozen: bool) -> io::Result<()>;
 
@@ -47,7 +53,7 @@ pub(super) trait Groups: Debug + Send {
     fn remove(&self) {
         for directory in self.directories() {
             // Fails while there are processes; the next guest removes what is empty then.
-            let _ = fs::remove_dir(directory);
+            let _ = cgroup::remove(&directory);
         }
     }
 }
@@ -108,13 +114,17 @@ impl Groups for V1 {
     }
 
     fn set_lowest(&self, is_lowest: bool) -> io::Result<()> {
-        // Since Linux 5.15.
-        let idle = self.cpu.join("cpu.idle");
+        let (file, usual) = self.usual_share();
+        let least = if file.ends_with(IDLE) { "1" } else { "2" };
+        write_back(&file, if is_lowest { least } else { usual })
+    }
+
+    fn usual_share(&self) -> (PathBuf, &'static str) {
+        let idle = self.cpu.join(IDLE);
         if idle.exists() {
-            return write_back(&idle, if is_lowest { "1" } else { "0" });
+            return (idle, "0");
         }
-        let shares = self.cpu.join("cpu.shares");
-        write_back(&shares, if is_lowest { "2" } else { "1024" })
+        (self.cpu.join("cpu.shares"), "1024")
     }
 
     fn set_frozen(&self, is_frozen: bool) -> io::Result<()> {
@@ -172,18 +182,20 @@ impl Groups for V2 {
     }
 
     fn set_lowest(&self, is_lowest: bool) -> io::Result<()> {
-        let (idle, weight) = (
-            self.directory.join("cpu.idle"),
-            self.directory.join("cpu.weight"),
-        );
-        // Since Linux 5.15.
-        if idle.exists() {
-            write_back(&idle, if is_lowest { "1" } else { "0" })
-        } else if weight.exists() {
-            write_back(&weight, if is_lowest { "1" } else { "100" })
-        } else {
-            Err(missing("it has no controller for the CPU"))
+        let (file, usual) = self.usual_share();
+        if !file.exists() {
+            return Err(missing("it has no controller for the CPU"));
         }
+        // The least weight, or idle.
+        write_back(&file, if is_lowest { "1" } else { usual })
+    }
+
+    fn usual_share(&self) -> (PathBuf, &'static str) {
+        let idle = self.directory.join(IDLE);
+        if idle.exists() {
+            return (idle, "0");
+        }
+        (self.directory.join("cpu.weight"), "100")
     }
 
     fn set_frozen(&self, is_frozen: bool) -> io::Result<()> {
@@ -221,7 +233,7 @@ fn make_in(machine: &Machine, hierarchy: &Hierarchy, name: &str) -> io::Result<(
     above.reverse();
     let mut failure = missing("there is no group");
     for parent in above {
-        remove_empty(parent);
+        remove_empty(machine, parent);
         let directory = parent.join(format!("{PREFIX}{name}"));
         match fs::create_dir(&directory) {
             Ok(()) => return Ok((directory, parent == mount && hierarchy.mounted == "/")),
@@ -231,14 +243,36 @@ fn make_in(machine: &Machine, hierarchy: &Hierarchy, name: &str) -> io::Result<(
     Err(failure)
 }
 
-/// Removes what guests of before have left. A group with processes can't be removed.
-fn remove_empty(parent: &Path) {
+/// The name of the groups of a guest that this process holds back: its start time and its process id.
+pub(super) fn name_of(holder: Option<ProcessId>) -> String {
+    match holder {
+        Some(holder) => format!("{}-{}", holder.started, holder.pid),
+        None => std::process::id().to_string(),
+    }
+}
+
+/// Who holds the guest of these groups back, as their name says.
+fn holder_of(name: &str) -> Option<ProcessId> {
+    let (started, pid) = name.strip_prefix(PREFIX)?.split_once('-')?;
+    Some(ProcessId {
+        pid: pid.parse().ok()?,
+        started: started.parse().ok()?,
+    })
+}
+
+/// Removes what guests of before have left: those whose holder is gone. A group with processes can't be
+/// removed.
+fn remove_empty(machine: &Machine, parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-        if entry.file_name().to_string_lossy().starts_with(PREFIX)
-            && cgroup::processes(&entry.path()).is_ok_and(|pids| pids.is_empty())
-            && is_old(&entry.path())
-        {
-            let _ = fs::remove_dir(entry.path());
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let is_left = match holder_of(&name) {
+            Some(holder) => !holder.is_there(machine),
+            None => name.starts_with(PREFIX) && is_old(&entry.path()),
+        };
+        if is_left && cgroup::processes(&entry.path()).is_ok_and(|pids| pids.is_empty()) {
+            // Another guest may remove it, too.
+            let _ = cgroup::remove(&entry.path());
         }
     }
 }

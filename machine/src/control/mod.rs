@@ -4,6 +4,7 @@
 //! session of its own, the lowest priority of its processes, stopping alone. Each is tried on a process
 //! made for that, and what was written is read back; what came out is a [`Check`] that can be shown.
 
+mod apart;
 mod choice;
 mod groups;
 mod scheduler;
@@ -17,10 +18,11 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 
-pub use choice::{Wishes, choose};
+pub use apart::Apart;
+pub use choice::{Wishes, choose, session_counts};
 use groups::Groups;
 
-use crate::{Machine, autogroup};
+use crate::{Machine, ProcessId, autogroup};
 
 /// Times that processes are looked for again while new ones are found.
 const ROUNDS_MAX: usize = 8;
@@ -31,6 +33,23 @@ const KILL_POLL: Duration = Duration::from_millis(5);
 
 /// Times that control groups are removed before they are left to the next guest.
 const REMOVALS_MAX: usize = 40;
+
+/// A name for the control groups of a guest that this process holds back, by which others see whether it is
+/// still there.
+#[must_use]
+pub fn own_name() -> String {
+    groups::name_of(ProcessId::of(
+        &Machine::here(),
+        std::process::id().cast_signed(),
+    ))
+}
+
+/// Whether this is the directory of a control group that was made for a guest.
+#[must_use]
+pub fn is_a_guest_s(directory: &std::path::Path) -> bool {
+    let name = directory.file_name().unwrap_or_default();
+    name.to_string_lossy().starts_with(groups::PREFIX)
+}
 
 /// The processes of a guest now, zombies among them: found anew whenever they are asked for.
 pub type Family<'a> = &'a dyn Fn() -> BTreeSet<i32>;
@@ -263,13 +282,13 @@ impl Control {
     }
 
     /// Files, and what has to be written to them so that nothing of the guest stays stopped should this
-    /// process be killed: for whoever ends the guest then.
+    /// process be killed, or gets no time to end: for whoever ends the guest then.
     #[must_use]
     pub fn thaw(&self) -> Vec<(PathBuf, &'static str)> {
-        self.freezer()
-            .map(|group| group.thaw())
-            .into_iter()
-            .collect()
+        let share = self.lowering.and_then(|index| self.groups.get(index));
+        let share = share.map(|group| group.usual_share());
+        let thawed = self.freezer().map(|group| group.thaw());
+        thawed.into_iter().chain(share).collect()
     }
 
     /// Directories of the guest's control groups.
@@ -315,16 +334,21 @@ impl Drop for Control {
         if let Some(group) = self.freezer() {
             let _ = group.set_frozen(false);
         }
-        // A process that was just killed may be in its group for a moment more.
-        for _ in 0..REMOVALS_MAX {
-            for group in &self.groups {
-                group.remove();
-            }
-            if !self.group_directories().iter().any(|one| one.exists()) {
-                return;
-            }
-            std::thread::sleep(KILL_POLL);
+        remove_when_empty(&self.groups);
+    }
+}
+
+/// Removes control groups. A process that was just killed may be in its group for a moment more.
+fn remove_when_empty(groups: &[Box<dyn Groups>]) {
+    for _ in 0..REMOVALS_MAX {
+        for group in groups {
+            group.remove();
         }
+        let mut directories = groups.iter().flat_map(|group| group.directories());
+        if !directories.any(|one| one.exists()) {
+            return;
+        }
+        std::thread::sleep(KILL_POLL);
     }
 }
 
