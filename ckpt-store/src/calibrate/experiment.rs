@@ -1,11 +1,16 @@
 //! Runs the synthetic owner alone and beside guests, as processes on one CPU.
 
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use machine::Machine;
+use machine::control::{Apart, own_name};
+use machine::processes::Process;
+
+use super::guest::{GuestKind, GuestPlace, Priority};
 use super::load::{self, Resource};
 use super::{Point, Thresholds, ThresholdsError, thresholds};
 
@@ -14,6 +19,12 @@ pub const LOADS: [f64; 10] = [0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
 
 /// How much longer than the owner a guest runs, so that the owner is never alone.
 const GUEST_MARGIN: Duration = Duration::from_secs(30);
+
+/// How long a guest may take to begin.
+const START_PATIENCE: Duration = Duration::from_secs(20);
+
+/// In a shorter time a guest may not have had its turn, which says nothing of it.
+const TELLING_TIME: Duration = Duration::from_millis(500);
 
 /// Name under which this program knows the commands of a daemon.
 const DAEMON: &str = "ckpt-store";
@@ -27,6 +38,9 @@ pub enum ExperimentError {
     /// The guest ended while it was to hold the owner up: what was measured is no loss beside a guest.
     #[error("the guest ended early: {0}")]
     GuestEnded(ExitStatus),
+    /// The guest was there and got no time: what was measured is no loss beside a guest.
+    #[error("the guest got nothing done: another program keeps the CPU or the disk busy")]
+    GuestIdle,
     /// The owner got nothing done alone.
     #[error("no work was done at load {0}: the measurement is too short for this machine")]
     Idle(f64),
@@ -38,12 +52,24 @@ pub enum ExperimentError {
 /// What was measured of one resource.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
-    /// Losses beside a guest of equal priority.
+    /// Losses beside a guest of equal priority in the owner's session.
     pub equal: Vec<Point>,
-    /// Losses beside a guest of the lowest priority.
+    /// Losses beside a guest of the lowest priority in the owner's session.
     pub lowest: Vec<Point>,
-    /// What follows.
+    /// Losses beside guests of the lowest priority elsewhere; empty where that makes no difference.
+    pub elsewhere: Vec<Elsewhere>,
+    /// What follows from the guests in the owner's session.
     pub thresholds: Thresholds,
+}
+
+/// Beside a guest of the lowest priority that is not in the owner's session or control group: its
+/// priority does not reach the owner there.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Elsewhere {
+    /// Where the guest was.
+    pub place: GuestPlace,
+    /// Losses, or why nothing was measured: this machine lacks what it takes.
+    pub losses: Result<Vec<Point>, String>,
 }
 
 /// How to measure.
@@ -59,53 +85,89 @@ pub struct Experiment {
     pub rounds: usize,
 }
 
-/// Priority of a guest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Priority {
-    Equal,
-    Lowest,
+/// The losses at one load: beside an equal guest, and beside one of the lowest priority in each place;
+/// `None` where it was not measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// Share of the resource that the owner uses when alone.
+    pub load: f64,
+    /// One for each guest.
+    pub losses: Vec<Option<f64>>,
 }
 
 impl Experiment {
-    /// Measures; `tell` hears of every point.
+    /// The guests that the owner is measured beside, in the order of [`Row::losses`].
+    #[must_use]
+    pub fn guests(&self) -> Vec<GuestKind> {
+        let lowest = |place| GuestKind {
+            priority: Priority::Lowest,
+            place,
+        };
+        let mut guests = vec![
+            GuestKind {
+                priority: Priority::Equal,
+                place: GuestPlace::Same,
+            },
+            lowest(GuestPlace::Same),
+        ];
+        // Disks are shared out by process.
+        if self.resource == Resource::Cpu {
+            guests.extend([GuestPlace::OtherSession, GuestPlace::OtherGroup].map(lowest));
+        }
+        guests
+    }
+
+    /// Measures; `tell` hears of every load.
     ///
     /// # Errors
-    /// When a process can't be started or ends early, a file can't be written, or the owner gets nothing
-    /// done.
-    pub fn run(&self, mut tell: impl FnMut(f64, [f64; 2])) -> Result<Measured, ExperimentError> {
+    /// When a process can't be started, ends early or gets nothing done, a file can't be written, or the
+    /// owner gets nothing done.
+    pub fn run(&self, mut tell: impl FnMut(&Row)) -> Result<Measured, ExperimentError> {
+        let machine = Machine::here();
+        let guests = self.guests();
+        let lacking: Vec<Option<String>> = guests
+            .iter()
+            .map(|guest| guest.place.lacks(&machine))
+            .collect();
         let scratch = self.scratch("owner");
         let units = load::units_at_once(self.resource, &scratch.0)?;
-        let (mut equal, mut lowest) = (Vec::new(), Vec::new());
+        let mut points = vec![Vec::new(); guests.len()];
         for load in LOADS {
-            let mut losses = [Vec::new(), Vec::new()];
+            let mut losses = vec![Vec::new(); guests.len()];
             for _ in 0..self.rounds.max(1) {
                 let alone = self.owner(load, units, &scratch.0)? as f64;
                 if alone < 1.0 {
                     return Err(ExperimentError::Idle(load));
                 }
-                for (i, priority) in [Priority::Equal, Priority::Lowest].into_iter().enumerate() {
-                    let guest = self.guest(priority)?;
+                let measurable = guests.iter().zip(&lacking).zip(&mut losses);
+                for ((guest, _), losses) in measurable.filter(|((_, lacks), _)| lacks.is_none()) {
+                    let guest = self.guest(*guest)?;
                     let beside = self.owner(load, units, &scratch.0)? as f64;
-                    guest.end()?;
-                    losses[i].push(1.0 - beside / alone);
+                    guest.end(&machine, self.lasting)?;
+                    losses.push(1.0 - beside / alone);
                 }
             }
-            let losses = losses.map(median);
-            tell(load, losses);
-            equal.push(Point {
-                load,
-                loss: losses[0],
-            });
-            lowest.push(Point {
-                load,
-                loss: losses[1],
-            });
+            let losses: Vec<Option<f64>> = losses.into_iter().map(median).collect();
+            for (points, loss) in points.iter_mut().zip(&losses) {
+                points.extend(loss.map(|loss| Point { load, loss }));
+            }
+            tell(&Row { load, losses });
         }
-        let thresholds = thresholds(&equal, &lowest)?;
+        let mut points = points.into_iter();
+        let (equal, lowest) = (
+            points.next().unwrap_or_default(),
+            points.next().unwrap_or_default(),
+        );
+        let elsewhere = guests.iter().zip(lacking).skip(2).zip(points);
+        let elsewhere = elsewhere.map(|((guest, lacks), points)| Elsewhere {
+            place: guest.place,
+            losses: lacks.map_or(Ok(points), Err),
+        });
         Ok(Measured {
+            elsewhere: elsewhere.collect(),
+            thresholds: thresholds(&equal, &lowest)?,
             equal,
             lowest,
-            thresholds,
         })
     }
 
@@ -113,7 +175,8 @@ impl Experiment {
         load::owner(self.resource, load, units, self.lasting, scratch)
     }
 
-    fn guest(&self, priority: Priority) -> io::Result<Guest> {
+    /// Starts a guest, and waits until it works.
+    fn guest(&self, kind: GuestKind) -> Result<Guest, ExperimentError> {
         let scratch = self.scratch("guest");
         let resource = match self.resource {
             Resource::Cpu => "cpu",
@@ -128,14 +191,28 @@ impl Experiment {
             .args(["--seconds", &seconds, "--scratch"])
             .arg(&scratch.0)
             .stdin(Stdio::null())
-            .stdout(Stdio::null());
-        if priority == Priority::Lowest {
+            .stdout(Stdio::piped());
+        if kind.priority == Priority::Lowest {
             command.arg("--lowest");
         }
-        Ok(Guest {
-            child: command.spawn()?,
+        if kind.place == GuestPlace::OtherSession {
+            command.arg("--own-session");
+        }
+        let mut child = command.spawn()?;
+        let ready = child.stdout.take();
+        let mut guest = Guest {
+            child,
+            group: None,
+            worked_ticks: 0,
             _scratch: scratch,
-        })
+        };
+        if kind.place == GuestPlace::OtherGroup {
+            let group = Apart::make(&Machine::here(), &own_name())?;
+            group.add(guest.child.id().cast_signed())?;
+            guest.group = Some(group);
+        }
+        guest.wait_until_it_works(ready)?;
+        Ok(guest)
     }
 
     fn scratch(&self, name: &str) -> Scratch {
@@ -147,15 +224,49 @@ impl Experiment {
 /// A guest that ends when it is dropped.
 struct Guest {
     child: Child,
+    /// Removed once the child was waited for.
+    group: Option<Apart>,
+    worked_ticks: u64,
     _scratch: Scratch,
 }
 
 impl Guest {
-    /// Ends it; fails when it was not there any more.
-    fn end(mut self) -> Result<(), ExperimentError> {
-        match self.child.try_wait()? {
-            None => Ok(()),
-            Some(status) => Err(ExperimentError::GuestEnded(status)),
+    /// It says so by a byte.
+    fn wait_until_it_works(&mut self, ready: Option<ChildStdout>) -> Result<(), ExperimentError> {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let mut byte = [0];
+            let read = ready.map(|mut ready| ready.read_exact(&mut byte));
+            // Fails when nobody waits any more.
+            let _ = sender.send(matches!(read, Some(Ok(()))));
+        });
+        match receiver.recv_timeout(START_PATIENCE) {
+            Ok(true) => {
+                self.worked_ticks = self.ticks(&Machine::here()).unwrap_or(0);
+                Ok(())
+            }
+            Ok(false) => Err(ExperimentError::GuestEnded(self.child.wait()?)),
+            Err(_) => Err(ExperimentError::GuestIdle),
+        }
+    }
+
+    fn ticks(&self, machine: &Machine) -> Option<u64> {
+        Some(Process::read(machine, self.child.id().cast_signed())?.own_ticks)
+    }
+
+    /// Ends it; fails when it was not there any more, or got nothing done in `lasting`: then the owner was
+    /// alone.
+    fn end(mut self, machine: &Machine, lasting: Duration) -> Result<(), ExperimentError> {
+        if let Some(status) = self.child.try_wait()? {
+            return Err(ExperimentError::GuestEnded(status));
+        }
+        let has_worked = self
+            .ticks(machine)
+            .is_some_and(|now| now > self.worked_ticks);
+        if has_worked || lasting < TELLING_TIME {
+            Ok(())
+        } else {
+            Err(ExperimentError::GuestIdle)
         }
     }
 }
@@ -165,6 +276,8 @@ impl Drop for Guest {
         // Fails when it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        // Its group goes now that it is empty.
+        self.group = None;
     }
 }
 
@@ -178,7 +291,7 @@ impl Drop for Scratch {
     }
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(0.0)
+    values.get(values.len() / 2).copied()
 }

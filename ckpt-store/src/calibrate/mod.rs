@@ -2,9 +2,12 @@
 //! the papers found Th1 and Th2: a synthetic owner alternates work and rest, alone and beside a guest,
 //! and the thresholds are the loads at which it loses five per cent of its work.
 //!
-//! Th1 is measured beside a guest of equal priority, Th2 beside one at the lowest.
+//! Th1 is measured beside a guest of equal priority, Th2 beside one at the lowest. Nice 19 reaches only as
+//! far as its autogroup or control group, so what the owner loses beside a guest in another session, and
+//! in another control group, is measured, too.
 
 pub mod experiment;
+pub mod guest;
 pub mod load;
 
 use placement::state::{Thresholds, ThresholdsError};

@@ -14,7 +14,9 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::joining;
 use crate::calibrate::experiment::{Experiment, Measured};
+use crate::calibrate::guest::GuestPlace;
 use crate::calibrate::load::{self, Resource};
+use crate::calibrate::{Point, threshold};
 use crate::monitor::preferences::{Calibration, calibration_path};
 use crate::priority;
 
@@ -23,7 +25,7 @@ pub(super) struct Calibrate {
     /// Data directory [default: that of `ckpt-store join`].
     #[arg(long)]
     data: Option<PathBuf>,
-    /// Seconds for each of 30 measurements of each resource, per round.
+    /// Seconds for each of 50 measurements of the CPU and 30 of the disk, per round.
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
     /// How often each measurement is made; the median counts.
@@ -44,6 +46,8 @@ pub(super) struct Guest {
     scratch: PathBuf,
     #[arg(long)]
     lowest: bool,
+    #[arg(long)]
+    own_session: bool,
 }
 
 /// Measures both resources and writes the thresholds to the data directory.
@@ -55,41 +59,69 @@ pub(super) fn calibrate(args: &Calibrate) -> Result<ExitCode> {
     let mut cpu = CpuSet::new();
     cpu.set(0);
     sched_setaffinity(None::<Pid>, &cpu).context("staying on one CPU")?;
-    let measure = |resource| -> Result<Measured> {
-        let experiment = Experiment {
-            resource,
-            dir: data.clone(),
-            lasting,
-            rounds: args.rounds,
-        };
-        let mut err = std::io::stderr().lock();
-        writeln!(
-            err,
-            "{resource:?}: owner's load, work lost beside an equal guest, beside one of lowest priority"
-        )?;
-        Ok(experiment.run(|load, [equal, lowest]| {
-            // Fails only when nobody reads it.
-            let _ = writeln!(
-                err,
-                "{:>6.0}% {:>7.1}% {:>7.1}%",
-                load * 100.0,
-                equal * 100.0,
-                lowest * 100.0
-            );
-        })?)
-    };
+    let measure = |resource| measure(resource, &data, lasting, args.rounds);
+    let (cpu, disk) = (measure(Resource::Cpu)?, measure(Resource::Disk)?);
     let pair =
         |thresholds: Thresholds| Some([rounded(thresholds.first()), rounded(thresholds.second())]);
     let calibration = Calibration {
-        cpu_thresholds: pair(measure(Resource::Cpu)?.thresholds),
-        disk_thresholds: pair(measure(Resource::Disk)?.thresholds),
+        cpu_thresholds: pair(cpu.thresholds),
+        disk_thresholds: pair(disk.thresholds),
     };
-    let text = toml::to_string(&calibration)?;
+    let text = format!("{}{}", reach(&cpu), toml::to_string(&calibration)?);
     std::io::stdout().write_all(text.as_bytes())?;
     if !args.dry_run {
         write(&calibration_path(&data), &text)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Measures one resource, with a table on standard error.
+fn measure(resource: Resource, data: &Path, lasting: Duration, rounds: usize) -> Result<Measured> {
+    let experiment = Experiment {
+        resource,
+        dir: data.to_owned(),
+        lasting,
+        rounds,
+    };
+    let mut err = std::io::stderr().lock();
+    let guests: Vec<String> = experiment
+        .guests()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    writeln!(
+        err,
+        "{resource:?}: owner's load; work lost beside {}",
+        guests.join(", ")
+    )?;
+    Ok(experiment.run(|row| {
+        let losses = row.losses.iter().map(|loss| match loss {
+            Some(loss) => format!(" {:>7.1}%", loss * 100.0),
+            None => format!(" {:>8}", "-"),
+        });
+        let losses: String = losses.collect();
+        // Fails only when nobody reads it.
+        let _ = writeln!(err, "{:>6.0}%{losses}", row.load * 100.0);
+    })?)
+}
+
+/// Lines of comment that say from which load on the owner suffers beside a guest at nice 19, wherever it
+/// is.
+fn reach(measured: &Measured) -> String {
+    let mut text = String::from(
+        "# Load of the owner from which on a guest at nice 19 costs 5% of the owner's work, by where the\n\
+         # guest is. Nice 19 reaches only as far as its autogroup or control group; Th2 is the first one.\n",
+    );
+    let mut line = |place: GuestPlace, what: &str| text.push_str(&format!("#   {place}: {what}\n"));
+    let from = |points: &[Point]| format!("{:.3}", rounded(threshold(points)));
+    line(GuestPlace::Same, &from(&measured.lowest));
+    for elsewhere in &measured.elsewhere {
+        match &elsewhere.losses {
+            Ok(points) => line(elsewhere.place, &from(points)),
+            Err(why) => line(elsewhere.place, &format!("not measured: {why}")),
+        }
+    }
+    text
 }
 
 /// A daemon that runs takes it over at its next reading: it must not see half of it.
@@ -107,9 +139,15 @@ fn rounded(share: f64) -> f64 {
 
 /// What `calibrate` runs beside the owner.
 pub(super) fn guest(args: &Guest) -> Result<ExitCode> {
+    if args.own_session {
+        rustix::process::setsid().context("a session of its own")?;
+    }
     if args.lowest {
         priority::stand_back()?;
     }
+    // Whoever measures waits for it.
+    std::io::stdout().write_all(b"\n")?;
+    std::io::stdout().flush()?;
     load::guest(
         args.resource,
         Duration::from_secs(args.seconds),
