@@ -27,8 +27,9 @@ pub struct DaemonConfig {
     pub data_dir: PathBuf,
     /// Where it listens.
     pub listen: SocketAddr,
-    /// Where guests of this machine make themselves known; nowhere when not given.
-    pub guest_socket: Option<PathBuf>,
+    /// Where guests of this machine make themselves known; nowhere when there are none. Those after the
+    /// first are not missed where another daemon listens.
+    pub guest_sockets: Vec<PathBuf>,
     /// Where registries say that it listens; `listen` when not given.
     pub announce: Option<SocketAddr>,
     /// What fails together with it: building, campus, cloud zone.

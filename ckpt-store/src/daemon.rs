@@ -29,7 +29,7 @@ use crate::disk::RealDisk;
 use crate::gossip;
 use crate::guest_socket::GuestSocket;
 use crate::monitor::preferences::DiskUse;
-use crate::monitor::{Monitor, MonitorError, SAMPLE_PERIOD};
+use crate::monitor::{LOOK_PERIOD, Monitor, MonitorError, SAMPLE_PERIOD};
 use crate::registry::announcer::{Announcer, Card};
 use crate::repair::{Drained, Links, RepairSettings, Repairer};
 use crate::scrub;
@@ -300,7 +300,7 @@ impl Daemon {
             config.list_period,
         ));
         tasks.spawn(accept(reception, host));
-        hear_guests(&mut tasks, config, &opened.monitor);
+        hear_guests(&mut tasks, config, opened.clock, &opened.monitor);
         tasks.spawn(sweep(Arc::clone(&opened.store), clock));
         let (monitor, auditing) = (Arc::clone(&opened.monitor), Arc::clone(&opened.auditing));
         let checking = Arc::clone(&opened.checking);
@@ -387,15 +387,40 @@ fn log_start(config: &DaemonConfig, usage: &Usage, addr: SocketAddr) {
     );
 }
 
-/// Opens the socket for guests. A machine without guests serves as well, so a failure is said and no more.
-fn hear_guests(tasks: &mut Tasks, config: &DaemonConfig, monitor: &Arc<Monitor>) {
-    let Some(path) = &config.guest_socket else {
-        return;
-    };
-    match GuestSocket::bind(path) {
-        Ok(socket) => tasks.spawn(socket.serve(Arc::clone(monitor))),
-        Err(cause) => {
-            warn!(path = %path.display(), %cause, "guests are not heard: their load counts as the owner's");
+/// Opens the sockets for guests. A machine without guests serves as well, so a failure is said and no more.
+fn hear_guests(tasks: &mut Tasks, config: &DaemonConfig, clock: Clock, monitor: &Arc<Monitor>) {
+    let mut are_heard = false;
+    for path in &config.guest_sockets {
+        match GuestSocket::bind(path) {
+            Ok(socket) => {
+                tasks.spawn(socket.serve(Arc::clone(monitor)));
+                are_heard = true;
+            }
+            // Such as at a place that daemons of one user share.
+            Err(cause) if are_heard => {
+                info!(path = %path.display(), %cause, "guests are not heard here, too");
+            }
+            Err(cause) => {
+                warn!(path = %path.display(), %cause, "guests are not heard: their load counts as the owner's");
+            }
+        }
+    }
+    if are_heard {
+        tasks.spawn(look_for_guests(clock, Arc::clone(monitor)));
+    }
+}
+
+/// Looks at the CPU every second while guests are here.
+async fn look_for_guests(clock: Clock, monitor: Arc<Monitor>) {
+    let mut count = monitor.guest_count();
+    let mut period = tokio::time::interval(LOOK_PERIOD);
+    period.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    while count.wait_for(|count| *count > 0).await.is_ok() {
+        period.tick().await;
+        let monitor = Arc::clone(&monitor);
+        let looked = tokio::task::spawn_blocking(move || monitor.look(clock.unix_seconds()));
+        if let Err(panicked) = looked.await {
+            error!(cause = %panicked, "a thread ended");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The socket over which guests of this machine make themselves known: who connects is one, with all
-//! that it starts, for as long as the connection lasts. Anybody may connect, and nothing is decided by
-//! user; nobody can say anything for another process.
+//! that it starts, for as long as the connection lasts. Anybody may connect, and users differ only in that
+//! none of them can take all places; nobody can say anything for another process.
 
 use std::fs;
 use std::io;
@@ -43,11 +43,16 @@ pub struct GuestSocket {
 }
 
 impl GuestSocket {
-    /// Listens at `path`. A file that a daemon which was killed has left there is replaced.
+    /// Listens at `path`, whose directory is made if only that is missing. A file that a daemon which was
+    /// killed has left there is replaced.
     ///
     /// # Errors
     /// When another daemon listens there, or the file can't be made.
     pub fn bind(path: &Path) -> io::Result<Self> {
+        if let Some(directory) = path.parent() {
+            // Usually it is there.
+            let _ = fs::create_dir(directory);
+        }
         let short = Shortened::of(path)?;
         if let Ok(found) = fs::symlink_metadata(short.path()) {
             let taken = |why| Err(io::Error::new(io::ErrorKind::AddrInUse, why));
@@ -106,9 +111,12 @@ impl Drop for GuestSocket {
 
 /// Finds out who connected, and talks for as long as the connection lasts.
 async fn receive(stream: UnixStream, monitor: &Arc<Monitor>) {
-    let pid = stream.peer_cred().ok().and_then(|peer| peer.pid());
-    let process = pid.and_then(|pid| ProcessId::of(monitor.machine(), pid));
-    let Some(process) = process else {
+    let peer = stream.peer_cred().ok();
+    let process = peer.and_then(|peer| {
+        let process = ProcessId::of(monitor.machine(), peer.pid()?)?;
+        Some((process, peer.uid()))
+    });
+    let Some((process, user)) = process else {
         refuse(
             &stream,
             "the daemon can't see the process that has connected",
@@ -118,7 +126,7 @@ async fn receive(stream: UnixStream, monitor: &Arc<Monitor>) {
     let monitor = Arc::clone(monitor);
     let conditions = monitor.conditions();
     // Reads the process and its descendants.
-    let admitted = tokio::task::spawn_blocking(move || monitor.admit(process)).await;
+    let admitted = tokio::task::spawn_blocking(move || monitor.admit(process, user)).await;
     let seat = match admitted {
         Ok(Ok(seat)) => seat,
         Ok(Err(full)) => {

@@ -293,7 +293,7 @@ fn no_repair() -> RepairSettings {
 
 fn daemon_config(grid: Grid, identity: Identity, name: &str, data_dir: PathBuf) -> DaemonConfig {
     DaemonConfig {
-        guest_socket: None,
+        guest_sockets: Vec::new(),
         grid,
         grid_file: None,
         identity,

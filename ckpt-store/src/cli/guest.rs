@@ -35,8 +35,8 @@ pub(super) struct Guest {
     /// Data directory of the daemon.
     #[arg(long)]
     data: Option<PathBuf>,
-    /// The daemon's socket [default: CKPT_GUEST_SOCKET, then /run/ckpt-store/guests.sock, then the one in
-    /// the data directory of `ckpt-store join`].
+    /// The daemon's socket [default: CKPT_GUEST_SOCKET, then /run/ckpt-store/guests.sock, then
+    /// $XDG_RUNTIME_DIR/ckpt-store/guests.sock, then the one in the data directory of `ckpt-store join`].
     #[arg(long, value_name = "PATH", conflicts_with = "data")]
     socket: Option<PathBuf>,
     /// Cores that the command keeps busy when it can [default: all].

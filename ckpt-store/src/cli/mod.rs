@@ -22,7 +22,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use command_line::{man, size, time};
-use machine::local::{SOCKET_NAME, socket_in};
+use machine::local::{SOCKET_NAME, socket_in, user_socket};
 use protocol::address::Address;
 use protocol::grid::Grid;
 use protocol::identity::{Identity, Role, is_label, keep_out_of_dumps, read_key, replace_public};
@@ -222,8 +222,8 @@ struct Serve {
     /// Run at normal priority instead of nice 19 and idle I/O.
     #[arg(long)]
     normal_priority: bool,
-    /// Where guests of this machine make themselves known [default: guests.sock in $RUNTIME_DIRECTORY,
-    /// or in the data directory].
+    /// Where guests of this machine make themselves known [default: guests.sock in $RUNTIME_DIRECTORY;
+    /// without it in the data directory and, as an ordinary user, in $XDG_RUNTIME_DIR/ckpt-store, too].
     #[arg(long, value_name = "PATH")]
     guest_socket: Option<PathBuf>,
     /// Rebuild no shards that others lost.
@@ -500,11 +500,11 @@ fn config(args: Serve, data_dir: PathBuf) -> Result<DaemonConfig> {
         proof_valid: args.scrub_pass,
         proof_bytes_per_day: args.check_budget,
     };
-    let guest_socket = args
+    let named = args
         .guest_socket
         .or_else(|| runtime_socket(std::env::var_os("RUNTIME_DIRECTORY")));
     Ok(DaemonConfig {
-        guest_socket: Some(guest_socket.unwrap_or_else(|| socket_in(&data_dir))),
+        guest_sockets: named.map_or_else(|| guest_sockets(&data_dir), |one| vec![one]),
         repair,
         scrub: (!args.no_scrub).then_some(ScrubSettings {
             pass: args.scrub_pass,
@@ -542,6 +542,16 @@ fn own_address(listen: &Address) -> Result<SocketAddr> {
         let found = found.join(", ");
         format!("listening on {listen}: {found} is no address of this machine: --listen 0.0.0.0:PORT listens on all")
     })
+}
+
+/// Where guests are heard unless somebody says otherwise: in the data directory, and for an ordinary user
+/// also where all of this user's programs look.
+fn guest_sockets(data_dir: &Path) -> Vec<PathBuf> {
+    let mut sockets = vec![socket_in(data_dir)];
+    if !rustix::process::geteuid().is_root() {
+        sockets.extend(user_socket(|name| std::env::var_os(name)));
+    }
+    sockets
 }
 
 /// The socket in the first of the directories that systemd has made for this service.

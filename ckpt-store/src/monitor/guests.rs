@@ -9,6 +9,7 @@ use machine::{Guests, ProcessId};
 use placement::contention::contended_load;
 use placement::state::{HostClassifier, HostReading, Thresholds};
 use protocol::wire;
+use tokio::sync::watch as watched;
 
 use super::stance::Reason;
 
@@ -18,12 +19,21 @@ const GUESTS_MAX: usize = 128;
 /// Connections of one process at once.
 const GUESTS_PER_PROCESS_MAX: usize = 4;
 
+/// Connections of one user at once: others find a place. Within the user namespace of the shipped unit all
+/// users but root and the daemon's own look like one.
+const GUESTS_PER_USER_MAX: usize = GUESTS_MAX / 2;
+
 /// No more guests are let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Full {
     /// There are as many as may be.
     #[error("{GUESTS_MAX} guests are here already")]
     Machine,
+    /// There are as many of this user as may be.
+    #[error(
+        "this user has {GUESTS_PER_USER_MAX} connections already: the other half is for other users"
+    )]
+    User,
     /// There are as many of this process as may be.
     #[error("this process has {GUESTS_PER_PROCESS_MAX} connections already")]
     Process,
@@ -31,12 +41,24 @@ pub enum Full {
 
 /// Who is here.
 #[derive(Clone, Debug, Default)]
-pub struct Register(Arc<Mutex<Seats>>);
+pub struct Register {
+    seats: Arc<Mutex<Seats>>,
+    /// How many are here.
+    count: watched::Sender<usize>,
+}
 
 #[derive(Debug, Default)]
 struct Seats {
     last: u64,
-    taken: BTreeMap<u64, (ProcessId, Uses)>,
+    taken: BTreeMap<u64, Guest>,
+}
+
+#[derive(Debug)]
+struct Guest {
+    process: ProcessId,
+    /// User id, as the kernel says it to the daemon.
+    user: u32,
+    uses: Uses,
 }
 
 /// A guest's place in the register, until it is dropped.
@@ -49,25 +71,41 @@ pub struct Seat {
 impl Register {
     fn seats(&self) -> std::sync::MutexGuard<'_, Seats> {
         // What is inside is whole between any two statements.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters a process.
+    /// How many are here: anew whenever one comes or goes.
+    #[must_use]
+    pub fn count(&self) -> watched::Receiver<usize> {
+        self.count.subscribe()
+    }
+
+    /// Enters a process of a user.
     ///
     /// # Errors
     /// When there are too many.
-    pub fn enter(&self, process: ProcessId) -> Result<Seat, Full> {
+    pub fn enter(&self, process: ProcessId, user: u32) -> Result<Seat, Full> {
         let mut seats = self.seats();
         if seats.taken.len() >= GUESTS_MAX {
             return Err(Full::Machine);
         }
-        let same = seats.taken.values().filter(|(one, _)| *one == process);
+        let same = seats.taken.values().filter(|one| one.process == process);
         if same.count() >= GUESTS_PER_PROCESS_MAX {
             return Err(Full::Process);
         }
+        let same = seats.taken.values().filter(|one| one.user == user);
+        if same.count() >= GUESTS_PER_USER_MAX {
+            return Err(Full::User);
+        }
         seats.last += 1;
         let number = seats.last;
-        seats.taken.insert(number, (process, Uses::default()));
+        let guest = Guest {
+            process,
+            user,
+            uses: Uses::default(),
+        };
+        seats.taken.insert(number, guest);
+        self.count.send_replace(seats.taken.len());
         drop(seats);
         Ok(Seat {
             register: self.clone(),
@@ -79,8 +117,8 @@ impl Register {
     #[must_use]
     pub fn guests(&self, commands: &[String]) -> Guests {
         let mut guests = Guests::default().and_commands(commands);
-        for (process, uses) in self.seats().taken.values() {
-            guests.add(*process, uses.disk_bytes);
+        for guest in self.seats().taken.values() {
+            guests.add(guest.process, guest.uses.disk_bytes);
         }
         guests
     }
@@ -89,15 +127,17 @@ impl Register {
 impl Seat {
     /// Takes down what the guest says that it uses.
     pub fn says(&self, uses: Uses) {
-        if let Some((_, said)) = self.register.seats().taken.get_mut(&self.number) {
-            *said = uses;
+        if let Some(guest) = self.register.seats().taken.get_mut(&self.number) {
+            guest.uses = uses;
         }
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.register.seats().taken.remove(&self.number);
+        let mut seats = self.register.seats();
+        seats.taken.remove(&self.number);
+        self.register.count.send_replace(seats.taken.len());
     }
 }
 
@@ -201,27 +241,34 @@ mod tests {
     #[test]
     fn a_guest_is_one_until_its_seat_is_given_up() {
         let register = Register::default();
-        let seat = register.enter(process(7)).unwrap();
+        let count = register.count();
+        let seat = register.enter(process(7), 0).unwrap();
         assert_eq!(register.guests(&[]), Guests::of([process(7)]));
-        let again = register.enter(process(7)).unwrap();
+        let again = register.enter(process(7), 0).unwrap();
+        assert_eq!(*count.borrow(), 2);
         drop(seat);
         assert!(!register.guests(&[]).is_empty());
         drop(again);
         assert!(register.guests(&[]).is_empty());
+        assert_eq!(*count.borrow(), 0);
     }
 
     #[test]
-    fn neither_one_process_nor_all_can_take_more_than_their_share() {
+    fn neither_a_process_nor_a_user_nor_all_can_take_more_than_their_share() {
         let register = Register::default();
         let mut seats: Vec<Seat> = (0..GUESTS_PER_PROCESS_MAX)
-            .map(|_| register.enter(process(1)).unwrap())
+            .map(|_| register.enter(process(1), 1000).unwrap())
             .collect();
-        assert_eq!(register.enter(process(1)).unwrap_err(), Full::Process);
-        seats.extend((100..).map_while(|pid| register.enter(process(pid)).ok()));
+        let refused = |pid, user| register.enter(process(pid), user).unwrap_err();
+        assert_eq!(refused(1, 1000), Full::Process);
+        seats.extend((100..).map_while(|pid| register.enter(process(pid), 1000).ok()));
+        assert_eq!(seats.len(), GUESTS_PER_USER_MAX);
+        assert_eq!(refused(2, 1000), Full::User);
+        seats.extend((500..).map_while(|pid| register.enter(process(pid), 1001).ok()));
         assert_eq!(seats.len(), GUESTS_MAX);
-        assert_eq!(register.enter(process(2)).unwrap_err(), Full::Machine);
+        assert_eq!(refused(2, 1002), Full::Machine);
         seats.clear();
-        assert!(register.enter(process(2)).is_ok());
+        assert!(register.enter(process(2), 1000).is_ok());
     }
 
     fn conditions(at: u64, load: f64) -> Conditions {

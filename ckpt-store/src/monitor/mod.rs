@@ -1,7 +1,8 @@
 //! Watches the machine for its owner's sake and for the grid's: when does the owner need it, and when
 //! will it be there.
 //!
-//! Every six seconds a [`Sampler`] reads counters, which make the owner's load, [`watch`]
+//! Every six seconds a [`Sampler`] reads counters (the CPU's every second while guests are here, for whom
+//! that is soon enough to make room), which make the owner's load, [`watch`]
 //! into runs of states, [`history`] keeps these on disk, [`outlook`] learns from them, and [`stance`]
 //! says what may be asked of the host now, within its owner's [`preferences`].
 
@@ -39,6 +40,9 @@ use watch::{Watch, Write};
 
 /// Time between two readings, as in the papers.
 pub const SAMPLE_PERIOD: Duration = Duration::from_secs(6);
+
+/// Time between two looks at the CPU while guests are here.
+pub const LOOK_PERIOD: Duration = Duration::from_secs(1);
 
 /// Transfers that the announced rate is taken from.
 const TRANSFERS: usize = 16;
@@ -86,6 +90,8 @@ struct Inner {
     earlier: Option<Reading>,
     /// What the last two readings said.
     last: Option<HostReading>,
+    /// The last look or reading while guests are here, and what they were told after it.
+    looked: Option<(Reading, HostReading)>,
     stance: Stance,
     /// Since when, and when the last decision was made, Unix seconds.
     stands_since: u64,
@@ -136,6 +142,7 @@ impl Monitor {
             changed: changed(data_dir),
             earlier: None,
             last: None,
+            looked: None,
             stance: Stance::Open,
             stands_since: unix_seconds,
             decided: unix_seconds,
@@ -219,14 +226,50 @@ impl Monitor {
             let stance = stance::said(said).unwrap_or(Stance::Open);
             inner.take(stance, unix_seconds);
         }
-        let cpus = counters.cpus;
+        let are_here = guests.processes().next().is_some();
+        let seen = inner.seen_by_guests(reading, are_here);
+        self.announce(&inner, counters.cpus, seen);
+    }
+
+    /// Guests are told what a reading said.
+    fn announce(&self, inner: &Inner, cpus: usize, seen: Option<HostReading>) {
         self.conditions.send_modify(|conditions| {
             conditions.cpus = cpus;
-            conditions.reading.clone_from(&inner.last);
+            conditions.reading = seen;
             conditions.thresholds = inner.settings.cpu;
             conditions.guest_memory_bytes = inner.settings.guest_memory_bytes;
             conditions.withheld = inner.stance.reason();
         });
+    }
+
+    /// Takes a look at the CPU for guests, who hear of it; memory, disk and the owner's wishes are as they
+    /// were at the last reading. To be called every [`LOOK_PERIOD`] while guests are here.
+    pub fn look(&self, unix_seconds: u64) {
+        let (commands, before) = {
+            let inner = self.inner();
+            let Some(earlier) = inner.earlier else {
+                return;
+            };
+            (inner.settings.guest_commands.clone(), earlier.counters)
+        };
+        let guests = self.guests(&commands);
+        let Ok(counters) = lock(&self.sampler).look(&guests, &before) else {
+            // The next reading says so.
+            return;
+        };
+        let reading = Reading {
+            counters,
+            unix_seconds,
+            at: Instant::now(),
+        };
+        let seen = self.inner().seen_by_guests(reading, true);
+        self.conditions
+            .send_modify(|conditions| conditions.reading = seen);
+    }
+
+    /// How many guests are here: anew whenever one comes or goes.
+    pub fn guest_count(&self) -> watched::Receiver<usize> {
+        self.guests.count()
     }
 
     /// The machine that it watches.
@@ -234,12 +277,12 @@ impl Monitor {
         &self.machine
     }
 
-    /// A process and all that it starts are guests until the seat is given up.
+    /// A process of a user and all that it starts are guests until the seat is given up.
     ///
     /// # Errors
     /// When there are too many.
-    pub fn admit(&self, process: ProcessId) -> Result<Seat, Full> {
-        let seat = self.guests.enter(process)?;
+    pub fn admit(&self, process: ProcessId, user: u32) -> Result<Seat, Full> {
+        let seat = self.guests.enter(process, user)?;
         lock(&self.sampler).admit(process);
         Ok(seat)
     }
@@ -398,6 +441,39 @@ impl Inner {
         let writes = self.watch.observe(&host, &disk);
         self.last = Some(host);
         self.write(writes)
+    }
+
+    /// What guests are told after this look or reading: the CPU since the look before, the memory as the
+    /// last two readings have it.
+    fn seen_by_guests(&mut self, reading: Reading, are_here: bool) -> Option<HostReading> {
+        let last = self.last.clone()?;
+        let looked = self.looked.take().filter(|_| are_here);
+        let now = reading.unix_seconds;
+        let (reading, seen) = match looked {
+            // Twice within a second: the CPU's counters are too coarse.
+            Some((before, told)) if before.unix_seconds == now => {
+                let seen = HostReading {
+                    interval: told.interval,
+                    owner_cpu: told.owner_cpu,
+                    ..last
+                };
+                (before, seen)
+            }
+            Some((before, _)) if before.unix_seconds < now => {
+                let seen = HostReading {
+                    interval: before.unix_seconds..now,
+                    owner_cpu: reading.counters.load_since(&before.counters).owner,
+                    ..last
+                };
+                (reading, seen)
+            }
+            // The first, or the clock was set back.
+            _ => (reading, last),
+        };
+        if are_here {
+            self.looked = Some((reading, seen.clone()));
+        }
+        Some(seen)
     }
 
     fn write(&mut self, writes: impl IntoIterator<Item = Write>) -> Result<(), HistoryError> {

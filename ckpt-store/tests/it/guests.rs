@@ -191,6 +191,77 @@ fn who_talks_nonsense_or_too_much_is_sent_away_and_nobody_else() {
 }
 
 #[test]
+fn guests_hear_each_second_of_load_that_just_began() {
+    let place = Place::new();
+    let mut link = Link::connect(&place.socket()).unwrap();
+    place.wait_until_guests_are(&[this_process()]);
+    let began = now();
+    place.monitor.sample(began, 1 << 40, &Days::default());
+    place.monitor.sample(began + 6, 1 << 40, &Days::default());
+    let report = place.report(&mut link);
+    assert_eq!(report.at, began + 6);
+    place.monitor.look(began + 7);
+    // The owner, who is no descendant of a guest: this process is one, so somebody else starts him.
+    let mut owner = Owner::start();
+    std::thread::sleep(Duration::from_millis(500));
+    place.monitor.look(began + 8);
+    let report = wait_for("the second that was busy", || {
+        link.poll().unwrap().filter(|report| report.at == began + 8)
+    });
+    let cpus = std::thread::available_parallelism().unwrap().get() as f64;
+    // Less than all of one CPU: others may share it.
+    assert!(report.load > 0.2 / cpus, "{report:?}");
+    // Looked at twice in one second: nothing new, and nothing that was not measured.
+    place.monitor.look(began + 8);
+    let again = place.report(&mut link);
+    assert_eq!((again.at, again.load), (began + 8, report.load));
+    owner.end();
+    // A clock that was set back holds nobody up.
+    place.monitor.look(began);
+    place.monitor.look(began + 1);
+    wait_for("reports after that", || {
+        link.poll().unwrap().filter(|report| report.at == began + 1)
+    });
+}
+
+/// A process that works without rest and belongs to nobody here.
+struct Owner(Pid);
+
+impl Owner {
+    fn start() -> Self {
+        // The shell between ends at once: the kernel gives its child to the first process.
+        let script = "setsid sh -c 'while :; do :; done' >/dev/null 2>&1 & echo $!";
+        let out = Command::new("sh").args(["-c", script]).output().unwrap();
+        let pid = String::from_utf8(out.stdout).unwrap();
+        Self(Pid::from_raw(pid.trim().parse().unwrap()).unwrap())
+    }
+
+    fn end(&mut self) {
+        let _ = kill_process(self.0, Signal::KILL);
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+#[test]
+fn the_daemon_looks_each_second_while_a_guest_is_here() {
+    let lab = Lab::new();
+    let data = lab.data();
+    let _process = lab.spawn(&data, &[]);
+    let mut link = Link::connect(&socket_in(&data)).unwrap();
+    let mut heard = std::collections::BTreeSet::new();
+    wait_for("four seconds of which it hears one after the other", || {
+        heard.extend(link.poll().unwrap().map(|report| report.at));
+        let last: Vec<u64> = heard.iter().rev().take(4).copied().collect();
+        (last.len() == 4 && last[0] - last[3] <= 5).then_some(())
+    });
+}
+
+#[test]
 fn one_process_has_only_so_many_connections() {
     let place = Place::new();
     let links: Vec<Link> = (0..4)

@@ -92,7 +92,7 @@ impl Lab {
 
     pub(crate) fn config(&self) -> DaemonConfig {
         DaemonConfig {
-            guest_socket: None,
+            guest_sockets: Vec::new(),
             grid: self.grid.clone(),
             grid_file: None,
             gives_way_after: Duration::from_secs(30),

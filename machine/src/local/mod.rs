@@ -11,7 +11,9 @@ use placement::state::{AvailabilityState, Thresholds};
 use serde::{Deserialize, Serialize};
 
 pub use client::{Link, LinkError};
-pub use place::{SOCKET_NAME, SOCKET_VARIABLE, SYSTEM_SOCKET, Shortened, socket_in, usual_sockets};
+pub use place::{
+    SOCKET_NAME, SOCKET_VARIABLE, SYSTEM_SOCKET, Shortened, socket_in, user_socket, usual_sockets,
+};
 
 /// Longest line in either direction, bytes, its end included.
 pub const LINE_BYTES_MAX: usize = 2048;

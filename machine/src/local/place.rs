@@ -26,8 +26,17 @@ pub fn socket_in(directory: &Path) -> PathBuf {
     directory.join(SOCKET_NAME)
 }
 
+/// The socket of a daemon that an ordinary user runs, where all programs of this user look; `None` where the
+/// system gives users no such directory.
+#[must_use]
+pub fn user_socket(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let directory = PathBuf::from(variable("XDG_RUNTIME_DIR")?);
+    let is_usable = directory.is_absolute();
+    is_usable.then(|| directory.join("ckpt-store").join(SOCKET_NAME))
+}
+
 /// Where to look for a daemon, in this order: what [`SOCKET_VARIABLE`] says, and if it says nothing the
-/// system's daemon and the one whose data are in `data`. `variable` reads the environment.
+/// system's daemon, this user's, and the one whose data are in `data`. `variable` reads the environment.
 #[must_use]
 pub fn usual_sockets(
     variable: impl Fn(&str) -> Option<OsString>,
@@ -37,6 +46,7 @@ pub fn usual_sockets(
         return vec![named.into()];
     }
     let mut usual = vec![PathBuf::from(SYSTEM_SOCKET)];
+    usual.extend(user_socket(variable));
     usual.extend(data.map(socket_in));
     usual
 }

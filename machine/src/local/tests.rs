@@ -172,6 +172,17 @@ fn the_variable_outranks_the_usual_places() {
         Some(data),
     );
     assert_eq!(named, [Path::new("/x")]);
+    let of_user = |directory: &'static str| {
+        move |name: &str| (name == "XDG_RUNTIME_DIR").then(|| directory.into())
+    };
+    assert_eq!(
+        usual_sockets(of_user("/run/user/7"), None),
+        [
+            Path::new(SYSTEM_SOCKET),
+            Path::new("/run/user/7/ckpt-store/guests.sock")
+        ]
+    );
+    assert_eq!(user_socket(of_user("not/absolute")), None);
 }
 
 proptest! {

@@ -28,6 +28,8 @@ pub struct Sampler {
     hierarchies: Vec<Hierarchy>,
     /// Ticks since the machine started, at the last reading.
     read_at: u64,
+    /// The same, when guests were last looked for among all processes.
+    searched_at: u64,
     families: BTreeMap<Root, Family>,
     own_ticks: u64,
     guest_ticks: u64,
@@ -44,6 +46,15 @@ enum Root {
     Commands,
     /// This process.
     Own,
+}
+
+/// Where guests are looked for that are known by the names of their commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Search {
+    /// Among all processes.
+    All,
+    /// Among those that were found before, and what these have started.
+    Known,
 }
 
 /// A family, as it was last seen.
@@ -73,6 +84,7 @@ impl Sampler {
             device: None,
             hierarchies,
             read_at: u64::MAX,
+            searched_at: u64::MAX,
             families: BTreeMap::new(),
             own_ticks: 0,
             guest_ticks: 0,
@@ -111,7 +123,7 @@ impl Sampler {
         let stats = KernelStats::from_file(root.join("stat"), system)?;
         let cpu = cpu_ticks(&stats);
         let memory = Meminfo::from_file(root.join("meminfo"))?;
-        let guest_memory_bytes = self.follow(guests);
+        let guest_memory_bytes = self.follow(guests, Search::All);
         let available = memory.mem_available.unwrap_or(memory.mem_free);
         Ok(Counters {
             cpus: stats.cpu_time.len(),
@@ -124,6 +136,26 @@ impl Sampler {
             // No more than is in use can come back.
             guest_memory_bytes: guest_memory_bytes.min(memory.mem_total.saturating_sub(available)),
             disk: self.disk(),
+        })
+    }
+
+    /// The counters of the CPU now; the others are those of `before`. Nothing is read but the machine's CPU
+    /// time and what is known to be a guest's, with all that it has started.
+    ///
+    /// # Errors
+    /// When `/proc` can't be read or says something unknown.
+    pub fn look(&mut self, guests: &Guests, before: &Counters) -> Result<Counters, ReadError> {
+        let system = procfs::current_system_info();
+        let stats = KernelStats::from_file(self.machine.proc().join("stat"), system)?;
+        let cpu = cpu_ticks(&stats);
+        self.follow(guests, Search::Known);
+        Ok(Counters {
+            cpus: stats.cpu_time.len(),
+            busy_ticks: cpu.busy,
+            all_ticks: cpu.all,
+            own_ticks: self.own_ticks,
+            guest_ticks: self.guest_ticks,
+            ..*before
         })
     }
 
@@ -143,15 +175,20 @@ impl Sampler {
     }
 
     /// Takes account of what this process and the guests have done, and returns the memory of guests.
-    fn follow(&mut self, guests: &Guests) -> u64 {
+    fn follow(&mut self, guests: &Guests, search: Search) -> u64 {
         let own = self.own_process();
-        let processes = self.processes(guests, own);
+        let processes = self.processes(guests, own, search);
         let mut roots: BTreeSet<Root> = guests.processes().map(Root::Guest).collect();
         if guests.are_named_by_command() {
             roots.insert(Root::Commands);
         }
         roots.extend(own.map(|_| Root::Own));
-        let earlier = std::mem::replace(&mut self.read_at, uptime_ticks(&self.machine));
+        let now = uptime_ticks(&self.machine);
+        let earlier = std::mem::replace(&mut self.read_at, now);
+        let searched = self.searched_at;
+        if search == Search::All {
+            self.searched_at = now;
+        }
         let mut families = std::mem::take(&mut self.families);
         families.retain(|root, _| roots.contains(root));
         let mut memory = 0_u64;
@@ -164,7 +201,12 @@ impl Sampler {
                 Root::Commands => guests.contains(process),
                 Root::Own => own == Some(process.id),
             };
-            let (done, members) = self.look(family, &left, earlier, is_one, root);
+            // A process of a known command may be found only when all are looked at.
+            let earlier = match root {
+                Root::Commands => searched,
+                Root::Guest(_) | Root::Own => earlier,
+            };
+            let (done, members) = self.account(family, &left, earlier, is_one, root);
             left = left.without(&members);
             match root {
                 Root::Own => {
@@ -193,8 +235,8 @@ impl Sampler {
     }
 
     /// The processes that have to be looked at: all only when guests can be found in no other way.
-    fn processes(&self, guests: &Guests, own: Option<ProcessId>) -> Processes {
-        if guests.are_named_by_command() {
+    fn processes(&self, guests: &Guests, own: Option<ProcessId>, search: Search) -> Processes {
+        if search == Search::All && guests.are_named_by_command() {
             return Processes::all(&self.machine);
         }
         let seen = self
@@ -205,7 +247,7 @@ impl Sampler {
         Processes::below(&self.machine, from)
     }
 
-    fn look(
+    fn account(
         &self,
         family: &mut Family,
         processes: &Processes,
