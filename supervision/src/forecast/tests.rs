@@ -1,0 +1,125 @@
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use super::*;
+
+fn runs(all: &[(&[f64], f64)]) -> Vec<PastRun> {
+    let run = |(numbers, cost): &(&[f64], f64)| PastRun {
+        numbers: numbers.to_vec(),
+        cost: *cost,
+    };
+    all.iter().map(run).collect()
+}
+
+fn four() -> Vec<PastRun> {
+    runs(&[
+        (&[100.0], 12.0),
+        (&[200.0], 22.0),
+        (&[400.0], 41.0),
+        (&[800.0], 83.0),
+    ])
+}
+
+#[test]
+fn the_nearest_three_count_by_their_distance() {
+    let model = Model::new(&four()).unwrap();
+    // One weight of 1 over the spread.
+    assert!((1.0 / model.scale[0] - 268.095_13).abs() < 1e-5);
+    let cost = |number: f64| model.forecast(&[number]).unwrap().cost;
+    assert!((cost(300.0) - 24.998_78).abs() < 1e-5, "{}", cost(300.0));
+    assert!((cost(200.0) - 22.0).abs() < 1e-5, "{}", cost(200.0));
+    assert!(model.forecast(&[1.0, 2.0]).is_none());
+    assert_eq!(cost_of_nearest(&four(), &[310.0]), Some(41.0));
+}
+
+#[test]
+fn few_runs_make_an_interval_that_promises_less() {
+    let of = |count: usize| {
+        let model = Model::new(&four()[..count]).unwrap();
+        model.forecast(&[250.0]).unwrap()
+    };
+    assert_eq!(of(1).interval, None);
+    let share = |count| of(count).interval.unwrap().share;
+    assert!((share(2) - 1.0 / 3.0).abs() < 1e-12);
+    assert!((share(4) - 0.6).abs() < 1e-12);
+    let interval = of(4).interval.unwrap();
+    assert!(interval.low < of(4).cost && of(4).cost < interval.high);
+    assert_eq!(Model::new(&[]).map(|_| ()), None);
+}
+
+#[test]
+fn the_same_command_each_time_is_forecast_from_its_last_three_runs() {
+    let past = runs(&[(&[], 1000.0), (&[], 8.0), (&[], 10.0), (&[], 12.5)]);
+    let forecast = Model::new(&past).unwrap().forecast(&[]).unwrap();
+    assert!((forecast.cost - 10.0).abs() < 1e-9, "{forecast:?}");
+    assert_eq!(cost_of_nearest(&past, &[]), Some(12.5));
+}
+
+#[test]
+fn what_lies_outside_of_all_earlier_runs_is_named_and_odd_runs_are_passed_over() {
+    let mut past = runs(&[(&[1.0, 5.0], 1.0), (&[2.0, 5.0], 2.0), (&[3.0, 5.0], 3.0)]);
+    past.insert(0, runs(&[(&[1.0], 7.0)]).remove(0));
+    past.insert(1, runs(&[(&[1.0, f64::NAN], 7.0)]).remove(0));
+    past.insert(2, runs(&[(&[1.0, 5.0], 0.0)]).remove(0));
+    let model = Model::new(&past).unwrap();
+    let forecast = model.forecast(&[2.5, 6.0]).unwrap();
+    assert_eq!((forecast.runs, forecast.outside), (3, vec![1]));
+    // A number that never differed says nothing.
+    assert_eq!(
+        model.forecast(&[2.0, 5.0]).map(|one| one.cost),
+        model.forecast(&[2.0, 6.0]).map(|one| one.cost)
+    );
+}
+
+#[test]
+fn only_so_many_of_the_newest_runs_count() {
+    let mut past = runs(&[(&[1.0], 1e9)]);
+    past.extend((0..RUNS_MAX).map(|_| runs(&[(&[1.0], 5.0)]).remove(0)));
+    assert_eq!(Model::new(&past).unwrap().runs.len(), RUNS_MAX);
+}
+
+/// The mean errors of our rule and of the papers', and how often a cost was in its interval: over 60 times
+/// 10 runs, with 100 earlier ones each.
+fn eval(cost: fn(&[f64]) -> f64) -> (f64, f64, f64) {
+    let mut rng = SmallRng::seed_from_u64(18);
+    let (mut ours, mut raw, mut inside, mut count) = (0.0, 0.0, 0.0, 0.0);
+    let mut draw = || {
+        let numbers = vec![
+            rng.random_range(0.0..10.0),
+            rng.random_range(0.0..1000.0),
+            rng.random_range(0.0..1e6_f64),
+        ];
+        let cost = cost(&numbers);
+        PastRun { numbers, cost }
+    };
+    for _ in 0..60 {
+        let past: Vec<PastRun> = (0..100).map(|_| draw()).collect();
+        let model = Model::new(&past).unwrap();
+        for _ in 0..10 {
+            let run = draw();
+            let forecast = model.forecast(&run.numbers).unwrap();
+            let interval = forecast.interval.unwrap();
+            let error = |cost: f64| (cost / run.cost - 1.0).abs();
+            ours += error(forecast.cost);
+            raw += error(cost_of_nearest(&past, &run.numbers).unwrap());
+            inside += f64::from((interval.low..=interval.high).contains(&run.cost));
+            count += 1.0;
+        }
+    }
+    (ours / count, raw / count, inside / count)
+}
+
+#[test]
+fn after_a_hundred_runs_the_mean_error_is_below_that_of_the_paper_whatever_the_units() {
+    let by_steps: fn(&[f64]) -> f64 = |numbers| 1.0 + 2e-4 * numbers[2];
+    let by_first: fn(&[f64]) -> f64 = |numbers| 5.0 + 20.0 * numbers[0];
+    let (ours, raw, inside) = eval(by_steps);
+    assert!(
+        ours < 0.10 && raw < 0.06,
+        "steps: {ours} {raw} {inside}"
+    );
+    assert!((inside - 0.9).abs() < 0.04, "steps: {inside}");
+    let (ours, raw, inside) = eval(by_first);
+    assert!(ours < 0.10 && raw > 1.0, "first: {ours} {raw}");
+    assert!((inside - 0.9).abs() < 0.04, "first: {inside}");
+}
