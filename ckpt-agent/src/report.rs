@@ -418,6 +418,9 @@ pub struct ListedCheckpoint {
     pub note: Option<String>,
     /// What `save --label` said, by key.
     pub labels: BTreeMap<String, String>,
+    /// What the program itself wrote on it, by key: not printed.
+    #[serde(skip)]
+    pub(crate) own_labels: BTreeMap<String, String>,
 }
 
 /// Answer of `ckpt show`.

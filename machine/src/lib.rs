@@ -21,6 +21,7 @@ pub mod pressure;
 pub mod processes;
 pub mod programs;
 mod sampler;
+pub mod speed;
 
 pub use counters::{Counters, Load};
 pub use guests::Guests;

@@ -94,7 +94,10 @@ impl CpuShare {
         let now = ((cpu_seconds - cpu) / passed).max(0.0);
         // The first looks have no past to be mixed with: the mean so far, then the last ten minutes.
         let weight = passed / elapsed_seconds.min(Self::MEMORY_SECONDS).max(passed);
-        self.share = Some(self.share.map_or(now, |share| share + weight * (now - share)));
+        self.share = Some(
+            self.share
+                .map_or(now, |share| share + weight * (now - share)),
+        );
     }
 
     /// The share, 1 being one processor; none before two looks.

@@ -9,6 +9,7 @@ const REPORT: &str = concat!(
     include_str!("../../ckpt-agent/src/core/health/mod.rs"),
     include_str!("../../ckpt-agent/src/events.rs"),
     include_str!("../../ckpt-agent/src/run/report.rs"),
+    include_str!("../../ckpt-agent/src/run/past_report.rs"),
 );
 const JSON: &str = include_str!("../../docs/json.md");
 const README: &str = include_str!("../../README.md");
@@ -86,8 +87,8 @@ fn the_readme_has_the_exit_statuses_of_the_help() -> Result<()> {
 fn completions_and_man_pages_name_every_command() -> Result<()> {
     let shells = ["bash", "zsh", "fish"];
     let commands = [
-        "save", "restore", "cat", "run", "notify", "list", "show", "verify", "forget", "hosts",
-        "advise", "grid", "demo",
+        "save", "restore", "cat", "run", "notify", "runs", "list", "show", "verify", "forget",
+        "hosts", "advise", "grid", "demo",
     ];
     for shell in shells {
         let script = tests::program::run(&mut tests::program::command(["completions", shell])?)?;

@@ -41,6 +41,7 @@ mod repair;
 mod restoring;
 mod run;
 mod run_kills;
+mod runs;
 mod saving;
 mod signals;
 mod slips;

@@ -467,6 +467,11 @@ fn listed(gathered: &Gathered, known: &KnownCheckpoint, summary: &Summary) -> Li
             .filter(|(key, _)| !key.starts_with(RESERVED))
             .map(owned)
             .collect(),
+        own_labels: labels
+            .iter()
+            .filter(|(key, _)| key.starts_with(RESERVED))
+            .map(owned)
+            .collect(),
     }
 }
 

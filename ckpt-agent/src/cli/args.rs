@@ -16,6 +16,7 @@ use placement::Probability;
 use super::grid_args::GridCommand;
 use super::limits::{parse_bandwidth, parse_memory, parse_range, parse_target};
 use super::run_args::{NotifyArgs, RunArgs};
+use super::runs::RunsArgs;
 use crate::agent::{
     AfterWhich, ByteRange, DATA_USUAL, HealthRequest, PARITY_USUAL, PlacementWish, Strength, Tenure,
 };
@@ -130,6 +131,12 @@ pub enum Command {
         after_help = "Example:\n  ckpt notify SAVED=1\n  ckpt notify PROGRESS=0.31 STEP=12000\n  ckpt notify BUSY=1; ./critical; ckpt notify BUSY=0"
     )]
     Notify(NotifyArgs),
+    /// Show what runs under `ckpt run` took that ended with 0, and how well that was foreseen; or foresee what
+    /// another one will take.
+    #[command(
+        after_help = "Example:\n  ckpt runs\n  ckpt runs -- ./sim --steps 1               only runs that differ from this one in numbers\n  ckpt runs --predict -- ./sim --steps 1000000\n\nExit status: see ckpt --help; 4 when there is no run to predict from."
+    )]
+    Runs(RunsArgs),
     /// List checkpoints.
     #[command(
         after_help = "Example:\n  ckpt list --job 42\n  ckpt list --prefix sweep/\n  ckpt list --label kind=test --older-than 7d\n\nExit status: see ckpt --help"

@@ -23,6 +23,7 @@ mod progress;
 mod render;
 mod run;
 pub mod run_args;
+pub mod runs;
 mod usage;
 
 use std::ffi::OsString;
@@ -214,6 +215,7 @@ fn carry_out(mut cli: Cli, daemon: &DaemonProgram) -> Result<Said, Failure> {
             cert.as_deref(),
         )?),
         Command::Notify(args) => run::notify(&args),
+        Command::Runs(args) => runs::run(args),
         Command::Run(args) => {
             be_nice(&cli.global)?;
             runtime()?.block_on(run::run(cli.global, *args))
@@ -465,6 +467,7 @@ async fn with_agent(
         | Command::Doctor
         | Command::Run(_)
         | Command::Notify(_)
+        | Command::Runs(_)
         | Command::Demo { .. }
         | Command::Completions { .. }
         | Command::Man { .. } => Err(Failure::new(ExitStatus::Usage, "not a grid command")),

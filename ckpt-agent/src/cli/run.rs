@@ -11,6 +11,7 @@ use tokio::sync::Mutex;
 use super::args::{Global, ProgressMode};
 use super::render::{self, Report, json_of_self, one_line};
 use super::run_args::{NotifyArgs, RunArgs, RunSave};
+use super::runs::history_file;
 use super::{Connected, Said, agent_for, connect, done, grid_file, load_grid};
 use crate::agent::Agent;
 use crate::core::sought::labels_with_note;
@@ -19,8 +20,8 @@ use crate::knowledge;
 use crate::report::{ExitStatus, Failure, Silent};
 use crate::run::report::{RunCheckReport, RunReport};
 use crate::run::{
-    self, AgentFuture, Batch, CKPT_NOTIFY, Orders, OwnerWish, Reach, SavePlan, Says, Way,
-    end_of_time_limit,
+    self, AgentFuture, Batch, CKPT_NOTIFY, Orders, OwnerWish, Reach, RecordOrders, SavePlan, Says,
+    Way, end_of_time_limit,
 };
 
 /// How long an agent is used before hosts are looked for anew.
@@ -99,6 +100,14 @@ fn orders(global: &Global, args: RunArgs) -> Result<Orders, Failure> {
         },
         mtbf: args.mtbf,
         state_dir: knowledge::default_dir(variable),
+        record: RecordOrders {
+            history: match args.history {
+                Some(path) if path.as_os_str() == "none" => None,
+                named => history_file(named),
+            },
+            parameters: args.param,
+            finish_within: args.finish_within,
+        },
         says: match global.progress {
             ProgressMode::Json => Says::Json,
             ProgressMode::None => Says::Nothing,

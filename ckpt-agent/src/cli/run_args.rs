@@ -13,6 +13,7 @@ use supervision::OnHang;
 use super::args::{Placing, parse_exclude, parse_label, parse_level, parse_tenure};
 use crate::agent::{DATA_USUAL, PARITY_USUAL, Tenure};
 use crate::core::effort::Effort;
+use crate::run::kind::Parameter;
 use crate::run::notice::Notice;
 use crate::run::{AfterSuccess, Ask, Suspend};
 
@@ -95,6 +96,17 @@ pub struct RunArgs {
     /// average machine].
     #[arg(long, value_parser = time::parse, value_name = "TIME")]
     pub mtbf: Option<Duration>,
+    /// Note what the job took in this file when it ends with 0, and foresee its end from what others took
+    /// [default: runs.jsonl in the state directory]; none for neither.
+    #[arg(long, value_name = "FILE")]
+    pub history: Option<PathBuf>,
+    /// What counts of this run when it is compared with others, instead of the words and numbers of its
+    /// command line; can be given more than once.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = Parameter::parse)]
+    pub param: Vec<Parameter>,
+    /// Time after the job's first start in which it should end: it is reported when it won't.
+    #[arg(long, value_parser = time::parse, value_name = "TIME")]
+    pub finish_within: Option<Duration>,
     /// Only say what would be done here: what holds the job back, which version would be restored,
     /// how often it would be saved.
     #[arg(long)]

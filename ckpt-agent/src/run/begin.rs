@@ -11,6 +11,7 @@ use codec::{JobId, Version};
 
 use super::files::{are_same, remove};
 use super::host::HostKind;
+use super::record::RECORD;
 use super::stage::PREFIX;
 use crate::agent::{Agent, RestoreRequest, RestoreTarget, Which};
 use crate::cancel::Cancel;
@@ -48,6 +49,8 @@ pub struct Beginning {
 pub struct Begun {
     /// The version that its state is of; none when it begins anew.
     pub version: Option<Version>,
+    /// The record of the job in that version, as its label says it.
+    pub record: Option<String>,
     /// How the restore went, if there was one.
     pub report: Option<RestoreReport>,
     /// Where what lay there is now.
@@ -72,10 +75,11 @@ impl Beginning {
             .iter()
             .all(|path| path.symlink_metadata().is_ok());
         if self.local && lies_here {
-            let newest = self.newest(agent).await?.map(|listed| listed.version);
+            let newest = self.newest(agent).await?;
             let note = "begins from what lies here (--local)".to_owned();
             return Ok(Begun {
-                version: newest,
+                version: newest.as_ref().map(|listed| listed.version),
+                record: newest.and_then(|listed| listed.own_labels.get(RECORD).cloned()),
                 notes: vec![note],
                 ..Begun::default()
             });
@@ -142,7 +146,7 @@ impl Beginning {
         let Some(newest) = self.newest(agent).await? else {
             return Ok(());
         };
-        let labels = Labels::new(newest.labels.into_iter().collect()).unwrap_or_default();
+        let labels = Labels::new(newest.own_labels.into_iter().collect()).unwrap_or_default();
         let Some(lacks) = HostKind::of_this().lacks(&labels) else {
             return Ok(());
         };
@@ -170,9 +174,12 @@ impl Beginning {
         let listed = agent.list(Some(&self.job), &Sought::default(), None).await;
         let labels = listed.ok().and_then(|listed| {
             let mut all = listed.checkpoints.into_iter();
-            all.find(|one| one.version == version).map(|one| one.labels)
+            all.find(|one| one.version == version)
+                .map(|one| one.own_labels)
         });
-        let saved_paths = labels.and_then(|labels| labels.get(PATHS)?.parse().ok());
+        let labels = labels.unwrap_or_default();
+        begun.record = labels.get(RECORD).cloned();
+        let saved_paths = labels.get(PATHS).and_then(|count| count.parse().ok());
         let paths = self.paths.clone();
         let (job, stage) = (self.job.clone(), stage.dir.clone());
         let moving = tokio::task::spawn_blocking(move || {

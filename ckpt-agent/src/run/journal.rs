@@ -116,6 +116,39 @@ pub(super) enum Entry {
         /// Seconds for which it has run.
         seconds: f64,
     },
+    /// What earlier runs say of this one.
+    Forecast {
+        /// Processor time at reference speed, seconds.
+        cpu_s: f64,
+        /// Lower end of the interval.
+        low_s: Option<f64>,
+        /// Upper end.
+        high_s: Option<f64>,
+        /// Share of runs that lie in it.
+        share: Option<f64>,
+        /// Earlier runs.
+        runs: usize,
+        /// What earlier incarnations have used of it.
+        used_s: f64,
+        /// Speed of this machine, 1 being the reference.
+        speed: f64,
+    },
+    /// When the job should end.
+    Expected {
+        /// Seconds from now on.
+        remaining_s: f64,
+        /// By `progress` that the job reports, or by its `cpu` time.
+        by: &'static str,
+    },
+    /// The job is expected to end after its deadline.
+    Late {
+        /// Seconds from now until its end.
+        remaining_s: f64,
+        /// Seconds from now until the deadline.
+        left_s: f64,
+        /// As above.
+        by: &'static str,
+    },
     /// Processes of the job outlive their end.
     NotGone,
     /// Something that the user should know.

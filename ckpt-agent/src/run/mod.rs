@@ -11,13 +11,17 @@ mod check;
 mod clock;
 mod daemon;
 mod files;
+pub mod history;
 mod host;
 mod job;
 mod journal;
+pub mod kind;
 pub mod notice;
 mod orders;
 mod owner;
+pub mod past_report;
 mod place;
+mod record;
 pub mod report;
 mod run_log;
 mod saver;
@@ -42,6 +46,7 @@ pub use channel::CKPT_NOTIFY;
 pub use check::check;
 pub use orders::{AfterSuccess, AgentFuture, Orders, Reach, Suspend, Way};
 pub use owner::OwnerWish;
+pub use record::RecordOrders;
 pub use report::{FinalReport, RunCheckReport, RunReport};
 pub use run_log::Says;
 pub use saver::SavePlan;
@@ -184,6 +189,10 @@ async fn report(
             ended.log.warn(message);
         }
     }
+    if succeeded && let Err(cause) = ended.recorder.keep() {
+        ended.log.warn(format!("the run is not noted: {cause}"));
+    }
+    let summary = ended.recorder.summary();
     let who = ended.ending.who();
     ended.log.enter(Entry::Ended {
         exit_code,
@@ -213,6 +222,11 @@ async fn report(
             chance: last.chance,
             took_seconds: last.took_ms.map(seconds),
         }),
+        cpu_seconds: summary.cpu_seconds,
+        speed: summary.speed,
+        starts: summary.starts,
+        forecast_cpu_seconds: summary.forecast.map(|forecast| forecast.cpu_s),
+        in_time: summary.is_in_time,
         journal: ended.log.journal_path().display().to_string(),
         warnings: ended.log.into_warnings(),
     }

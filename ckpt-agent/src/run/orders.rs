@@ -17,6 +17,7 @@ use super::batch::Batch;
 use super::begin::Beginning;
 use super::owner::OwnerWish;
 use super::place::Place;
+use super::record::RecordOrders;
 use super::run_log::Says;
 use super::saver::SavePlan;
 use crate::agent::{Agent, ForgetWhich, MachineOutlook, Tenure};
@@ -118,6 +119,8 @@ pub struct Orders {
     pub mtbf: Option<Duration>,
     /// Where this program keeps what it knows.
     pub state_dir: Option<PathBuf>,
+    /// What is noted of the job, and when it should end.
+    pub record: RecordOrders,
     /// How much is said.
     pub says: Says,
 }

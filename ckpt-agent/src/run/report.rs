@@ -34,6 +34,16 @@ pub struct RunReport {
     pub failed_saves: u64,
     /// The final checkpoint; none when the job did not have to leave.
     pub last: Option<FinalReport>,
+    /// Processor time of the job in all its incarnations, at reference speed.
+    pub cpu_seconds: f64,
+    /// Speed of a processor of this machine, 1 being the reference.
+    pub speed: f64,
+    /// How often the job was started, this time included.
+    pub starts: u32,
+    /// Processor time that was forecast when it was started first; none when nothing was known.
+    pub forecast_cpu_seconds: Option<f64>,
+    /// Whether `--finish-within` is not over; none without it.
+    pub in_time: Option<bool>,
     /// Where the journal is.
     pub journal: String,
     /// What the user should know.

@@ -202,6 +202,9 @@ fn sentence(entry: &Entry) -> Option<(String, bool)> {
             format!("the job has run for {seconds:.0} s, three times as long as was predicted"),
             true,
         ),
+        Entry::Forecast { .. } | Entry::Expected { .. } | Entry::Late { .. } => {
+            return foreseen(entry);
+        }
         Entry::NotGone => ("processes of the job outlive SIGKILL".to_owned(), true),
         Entry::Warning { message } => (message.clone(), true),
         Entry::Asked { .. }
@@ -212,6 +215,49 @@ fn sentence(entry: &Entry) -> Option<(String, bool)> {
         | Entry::Leaving { .. } => return checkpoint(entry),
     };
     Some((text, is_important))
+}
+
+/// The same of what has to do with the end of the job.
+fn foreseen(entry: &Entry) -> Option<(String, bool)> {
+    Some(match entry {
+        Entry::Forecast {
+            cpu_s,
+            low_s,
+            high_s,
+            runs,
+            used_s,
+            ..
+        } => {
+            let interval = low_s.zip(*high_s);
+            let interval = interval.map_or(String::new(), |(low, high)| {
+                format!(" ({low:.1} to {high:.1})")
+            });
+            let text = format!(
+                "{runs} earlier runs: {cpu_s:.1} s{interval} of processor time at reference speed, {used_s:.1} s are used"
+            );
+            (text, false)
+        }
+        Entry::Expected { remaining_s, .. } => {
+            (format!("the job should end in {remaining_s:.0} s"), false)
+        }
+        Entry::Late {
+            remaining_s,
+            left_s,
+            ..
+        } => {
+            let text = if *left_s > 0.0 {
+                format!(
+                    "the job will be late: it needs {remaining_s:.0} s more, and {left_s:.0} s of --finish-within are left"
+                )
+            } else {
+                format!(
+                    "the job is late: --finish-within is over, and it needs {remaining_s:.0} s more"
+                )
+            };
+            (text, true)
+        }
+        _ => return None,
+    })
 }
 
 fn start(version: Option<u64>, aside: &[String]) -> (String, bool) {

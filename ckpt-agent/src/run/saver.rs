@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 use super::begin::PATHS;
 use super::host::HostKind;
 use super::orders::Reach;
+use super::record::RECORD;
 use super::stage::Stage;
 use crate::agent::{After, AfterWhich, PlacementWish, SaveInput, SaveRequest, Strength, Tenure};
 use crate::cancel::{Canceller, canceller};
@@ -66,6 +67,8 @@ pub struct SaveJob {
     pub after: Option<After>,
     /// When the job may write again.
     pub release: Release,
+    /// The record of the job up to now.
+    pub record: String,
 }
 
 /// When the job may write again.
@@ -167,12 +170,13 @@ impl SavePlan {
             skip_unreadable: false,
             accept_changed: false,
             placement: self.placement.clone(),
-            labels: self.labels(save.paths.len())?,
+            labels: self.labels(save)?,
             after: save.after,
         })
     }
 
-    fn labels(&self, paths: usize) -> Result<Labels, Failure> {
+    fn labels(&self, save: &SaveJob) -> Result<Labels, Failure> {
+        let paths = save.paths.len();
         let mut pairs = self.labels.clone();
         if paths > 1 {
             pairs.push((PATHS.to_owned(), paths.to_string()));
@@ -180,7 +184,12 @@ impl SavePlan {
         if self.is_bound_to_host {
             pairs.extend(HostKind::of_this().labels());
         }
-        Labels::new(pairs).map_err(|cause| Failure::new(ExitStatus::Usage, cause.to_string()))
+        let mut with_record = pairs.clone();
+        with_record.push((RECORD.to_owned(), save.record.clone()));
+        // A record that has no room beside the user's labels is no reason to lose the checkpoint.
+        Labels::new(with_record)
+            .or_else(|_| Labels::new(pairs))
+            .map_err(|cause| Failure::new(ExitStatus::Usage, cause.to_string()))
     }
 }
 

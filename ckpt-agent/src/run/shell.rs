@@ -22,10 +22,12 @@ use super::daemon::Daemon;
 use super::files::{Fingerprint, resolved};
 use super::job::{Job, JobCommand, StartError};
 use super::journal::{Entry, now_ms};
+use super::kind::Kind;
 use super::notice::Notice;
 use super::orders::{Orders, Reach, Way};
 use super::owner::Owner;
 use super::place::Place;
+use super::record::Recorder;
 use super::run_log::RunLog;
 use super::saver::{Follows, NEWS_MAX, News, Release, SaveJob, Saving};
 use super::signals::{Signals, TSTP};
@@ -73,6 +75,8 @@ pub(super) struct Ended {
     pub accounts: Accounts,
     /// The newest version that was committed or restored.
     pub version: Option<u64>,
+    /// What the job took.
+    pub recorder: Recorder,
     /// Who says more.
     pub log: RunLog,
 }
@@ -88,6 +92,7 @@ pub(super) struct Shell<'a> {
     owner: Option<Owner>,
     daemon: Daemon,
     usage: usage::Usage,
+    recorder: Recorder,
     channel: Channel,
     clock: Clock,
     paths: Vec<PathBuf>,
@@ -135,6 +140,7 @@ impl<'a> Shell<'a> {
         let version = begun.version.map(|version| version.0);
         let mark = mark().map_err(StartError::Keeper)?;
         let command = command(orders, &channel, &paths, version);
+        let recorder = recorder(orders, &begun, &mut log);
         let (keeper, record) = (Keeper::of_this_program(), place.path(RECORD));
         let job = Job::start(&command, keeper, &mark, record, orders.control())?;
         let pid = job.pid().as_raw_nonzero().get();
@@ -142,7 +148,8 @@ impl<'a> Shell<'a> {
         let now = clock.now();
         // Only what was restored is known to be a version.
         let restored = version.filter(|_| begun.report.is_some());
-        let settings = orders.settings(restored, print.bytes(), now, now_ms() / 1000);
+        let mut settings = orders.settings(restored, print.bytes(), now, now_ms() / 1000);
+        recorder.advise(&mut settings);
         let known = restored.map(|_| print).unwrap_or_default();
         let (sender, news) = mpsc::channel(NEWS_MAX);
         log.enter(started(&begun, pid, &outlook));
@@ -159,6 +166,7 @@ impl<'a> Shell<'a> {
                 .then(|| Owner::new(orders.owner, pid)),
             daemon: Daemon::default(),
             usage: usage::Usage::default(),
+            recorder,
             channel,
             clock,
             roots: resolved(&paths),
@@ -225,9 +233,14 @@ impl<'a> Shell<'a> {
             EndedBy::LeftSaved { version, .. } => Some(version),
             _ => self.version,
         };
+        let accounts = *self.supervisor.accounts();
+        let quiet_ms = self.supervisor.longest_quiet_ms();
+        let processes = self.job.processes();
+        self.recorder.end(accounts.work_ms, quiet_ms, &processes);
         Ended {
             ending,
-            accounts: *self.supervisor.accounts(),
+            accounts,
+            recorder: self.recorder,
             version: newest,
             log: self.log,
         }
@@ -328,7 +341,13 @@ impl<'a> Shell<'a> {
             .owner
             .as_mut()
             .map(|owner| owner.look(is_running, says));
-        let job: JobUse = self.usage.look(&self.job.processes());
+        let processes = self.job.processes();
+        let job: JobUse = self.usage.look(&processes);
+        let worked = self.supervisor.accounts().work_ms;
+        let foreseen = self.recorder.look(self.clock.now(), worked, &processes);
+        if let Some(entry) = foreseen {
+            self.log.enter(entry);
+        }
         let owner = owner.unwrap_or_default();
         self.event(Event::Sample(Sample { owner, job }));
     }
@@ -441,6 +460,7 @@ impl<'a> Shell<'a> {
             allow_degraded,
             after: self.follows.after(),
             release,
+            record: self.recorder.label(),
         };
         let observer = Arc::clone(&self.observer);
         let reach = Arc::clone(&self.reach);
@@ -520,7 +540,10 @@ impl<'a> Shell<'a> {
                     let print = self.print();
                     self.watch.said(print, true)
                 }
-                Notice::Progress(share) => Event::Said(Said::Progress(share)),
+                Notice::Progress(share) => {
+                    self.recorder.said(share, self.clock.now());
+                    Event::Said(Said::Progress(share))
+                }
                 Notice::Busy(busy) => Event::Said(Said::Busy(busy)),
                 Notice::Step(step) => Event::Said(Said::Step(step)),
             };
@@ -575,6 +598,19 @@ impl<'a> Shell<'a> {
         let files = self.watch.at_end(self.print(), status);
         self.event(Event::JobEnded { status, files });
     }
+}
+
+/// The record of the job, and what earlier runs say of it.
+fn recorder(orders: &Orders, begun: &Begun, log: &mut RunLog) -> Recorder {
+    let kind = Kind::of(&orders.command, &orders.record.parameters);
+    let (job, label) = (orders.job.to_string(), begun.record.as_deref());
+    let now = Clock::new().now();
+    let (recorder, said) = Recorder::new(job, &orders.record, kind, label, now);
+    match said {
+        Ok(entry) => entry.into_iter().for_each(|entry| log.enter(entry)),
+        Err(cause) => log.warn(format!("nothing is known of earlier runs: {cause}")),
+    }
+    recorder
 }
 
 fn started(begun: &Begun, pid: i32, outlook: &MachineOutlook) -> Entry {

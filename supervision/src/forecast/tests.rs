@@ -114,10 +114,7 @@ fn after_a_hundred_runs_the_mean_error_is_below_that_of_the_paper_whatever_the_u
     let by_steps: fn(&[f64]) -> f64 = |numbers| 1.0 + 2e-4 * numbers[2];
     let by_first: fn(&[f64]) -> f64 = |numbers| 5.0 + 20.0 * numbers[0];
     let (ours, raw, inside) = eval(by_steps);
-    assert!(
-        ours < 0.10 && raw < 0.06,
-        "steps: {ours} {raw} {inside}"
-    );
+    assert!(ours < 0.10 && raw < 0.06, "steps: {ours} {raw} {inside}");
     assert!((inside - 0.9).abs() < 0.04, "steps: {inside}");
     let (ours, raw, inside) = eval(by_first);
     assert!(ours < 0.10 && raw > 1.0, "first: {ours} {raw}");

@@ -1,0 +1,419 @@
+//! The history of runs that have ended with 0: one JSON object a line, in a file that many write.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use supervision::forecast::{Model, PastRun, RUNS_MAX, cost_of_nearest};
+
+use super::kind::Kind;
+
+/// Name of the file in the state directory.
+pub const HISTORY: &str = "runs.jsonl";
+
+/// Size from which on the older half is left out.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// Longest line.
+const LINE_BYTES_MAX: usize = 64 << 10;
+
+/// How long other writers are waited for.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Time between two tries to lock.
+const LOCK_PERIOD: Duration = Duration::from_millis(10);
+
+/// A run that has ended with 0, of all its incarnations together.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PastLine {
+    /// When it ended, Unix seconds.
+    pub ended_at: u64,
+    /// The job.
+    pub job: String,
+    /// Program and words, with `#` for each number.
+    pub words: Vec<String>,
+    /// The numbers.
+    pub numbers: Vec<f64>,
+    /// Processor time at reference speed, seconds.
+    pub cpu_s: f64,
+    /// Time in which it could run, in seconds of a machine of reference speed.
+    pub work_s: f64,
+    /// From its first start to its end, seconds.
+    pub elapsed_s: f64,
+    /// The longest time without a sign of life, seconds.
+    pub quiet_s: f64,
+    /// How often it was started.
+    pub starts: u32,
+    /// Speed of the machine on which it ended.
+    pub speed: f64,
+    /// What was forecast when it was started first; none when nothing was known.
+    pub forecast: Option<CpuForecast>,
+}
+
+/// A forecast of processor time at reference speed.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CpuForecast {
+    /// Seconds.
+    pub cpu_s: f64,
+    /// Lower end of the interval, seconds; none from a single run.
+    pub low_s: Option<f64>,
+    /// Upper end.
+    pub high_s: Option<f64>,
+    /// Share of runs that lie in it, 0 to 1.
+    pub share: Option<f64>,
+    /// What the nearest run took, by the numbers as they are.
+    pub nearest_s: f64,
+    /// Runs that it is made of.
+    pub runs: usize,
+}
+
+/// All that comparable runs say of one.
+#[derive(Clone, Debug)]
+pub struct Outlook {
+    /// Its processor time.
+    pub cpu: CpuForecast,
+    /// Time in which it has to run, in seconds of a machine of reference speed.
+    pub work_s: f64,
+    /// The longest time without a sign of life of any of them, seconds.
+    pub quiet_s: f64,
+    /// Places of the numbers that lie outside of all earlier ones.
+    pub outside: Vec<usize>,
+}
+
+/// What is in a history.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    /// Its runs, in the order in which they ended.
+    pub runs: Vec<PastLine>,
+    /// Lines that are none.
+    pub unreadable: usize,
+}
+
+/// Why a history can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum HistoryError {
+    /// Reading or writing failed.
+    #[error("history {path}: {cause}", path = path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        cause: io::Error,
+    },
+    /// Another process writes it and does not end.
+    #[error("history {path}: locked by another process for more than {LOCK_TIMEOUT:?}", path = .0.display())]
+    Busy(PathBuf),
+    /// The run can't be noted.
+    #[error("history {path}: a line of {bytes} bytes, at most {LINE_BYTES_MAX} are allowed: name what counts with --param", path = path.display())]
+    TooLong {
+        /// The file.
+        path: PathBuf,
+        /// Length of the line.
+        bytes: usize,
+    },
+}
+
+impl History {
+    /// Reads the history in a file; an empty one where there is no file.
+    ///
+    /// # Errors
+    /// When there is one that can't be read.
+    pub fn read(path: &Path) -> Result<Self, HistoryError> {
+        let mut text = Vec::new();
+        let read = File::open(path).and_then(|file| {
+            // Twice the usual: one that others have filled is not read without end.
+            file.take(2 * FILE_BYTES_MAX).read_to_end(&mut text)
+        });
+        match read {
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(cause) => return Err(io_error(path)(cause)),
+            Ok(_) => {}
+        }
+        let mut history = Self::default();
+        for line in text.split_inclusive(|byte| *byte == b'\n') {
+            // The last one may be on its way.
+            let Some(line) = line.strip_suffix(b"\n") else {
+                continue;
+            };
+            match serde_json::from_slice::<PastLine>(line) {
+                Ok(run) if run.is_sound() => history.runs.push(run),
+                _ if line.is_empty() => {}
+                _ => history.unreadable += 1,
+            }
+        }
+        Ok(history)
+    }
+
+    /// The newest runs of this kind, in the order in which they ended.
+    pub fn comparable(&self, kind: &Kind) -> Vec<&PastLine> {
+        let same =
+            |run: &&&PastLine| run.words == kind.words && run.numbers.len() == kind.numbers.len();
+        let mut newest: Vec<&PastLine> = self.runs.iter().rev().filter(|run| same(&run)).collect();
+        newest.truncate(RUNS_MAX);
+        newest.reverse();
+        newest
+    }
+
+    /// What comparable runs say of one; nothing when there is none.
+    pub fn outlook(&self, kind: &Kind) -> Option<Outlook> {
+        let runs = self.comparable(kind);
+        let of = |cost: fn(&PastLine) -> f64| -> Vec<PastRun> {
+            let past = runs.iter().map(|run| PastRun {
+                numbers: run.numbers.clone(),
+                cost: cost(run).max(SHORTEST_S),
+            });
+            past.collect()
+        };
+        let cpu = of(|run| run.cpu_s);
+        let forecast = Model::new(&cpu)?.forecast(&kind.numbers)?;
+        let work = Model::new(&of(|run| run.work_s))?.forecast(&kind.numbers)?;
+        Some(Outlook {
+            cpu: CpuForecast {
+                cpu_s: forecast.cost,
+                low_s: forecast.interval.map(|one| one.low),
+                high_s: forecast.interval.map(|one| one.high),
+                share: forecast.interval.map(|one| one.share),
+                nearest_s: cost_of_nearest(&cpu, &kind.numbers)?,
+                runs: forecast.runs,
+            },
+            work_s: work.cost,
+            quiet_s: runs.iter().map(|run| run.quiet_s).fold(0.0, f64::max),
+            outside: forecast.outside,
+        })
+    }
+}
+
+/// The shortest time that is told from none, seconds: that of the kernel's clock ticks.
+const SHORTEST_S: f64 = 0.01;
+
+impl PastLine {
+    /// Whether its figures can be true.
+    fn is_sound(&self) -> bool {
+        let times = [
+            self.cpu_s,
+            self.work_s,
+            self.elapsed_s,
+            self.quiet_s,
+            self.speed,
+        ];
+        times.iter().all(|time| time.is_finite() && *time >= 0.0)
+    }
+
+    /// Adds it to the history in a file. Others may do so at the same time.
+    ///
+    /// # Errors
+    /// When it is not in the history now.
+    pub fn append(&self, path: &Path) -> Result<(), HistoryError> {
+        let mut line = serde_json::to_vec(self).map_err(|cause| io_error(path)(cause.into()))?;
+        line.push(b'\n');
+        if line.len() > LINE_BYTES_MAX {
+            return Err(HistoryError::TooLong {
+                path: path.to_owned(),
+                bytes: line.len(),
+            });
+        }
+        if let Some(above) = path.parent().filter(|above| !above.as_os_str().is_empty()) {
+            fs::create_dir_all(above).map_err(io_error(above))?;
+        }
+        let _lock = lock(path)?;
+        let mut file = open(path).map_err(io_error(path))?;
+        let added = add(&mut file, &line);
+        let bytes = added.map_err(io_error(path))?;
+        if bytes > FILE_BYTES_MAX {
+            halve(path).map_err(io_error(path))?;
+        }
+        Ok(())
+    }
+}
+
+fn io_error(path: &Path) -> impl FnOnce(io::Error) -> HistoryError {
+    let path = path.to_owned();
+    move |cause| HistoryError::Io { path, cause }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    // Command lines are nobody else's affair.
+    options.read(true).append(true).create(true).mode(0o600);
+    options.open(path)
+}
+
+/// Writes a line behind the others; the size of the file then.
+fn add(file: &mut File, line: &[u8]) -> io::Result<u64> {
+    let bytes = file.seek(SeekFrom::End(0))?;
+    let mut whole = Vec::with_capacity(line.len() + 1);
+    if bytes > 0 {
+        let mut last = [0];
+        file.seek(SeekFrom::End(-1))?;
+        file.read_exact(&mut last)?;
+        if last != *b"\n" {
+            // Somebody died over the line before.
+            whole.push(b'\n');
+        }
+    }
+    whole.extend_from_slice(line);
+    file.write_all(&whole)?;
+    file.sync_data()?;
+    Ok(bytes + whole.len() as u64)
+}
+
+/// Leaves the older half of the lines out.
+fn halve(path: &Path) -> io::Result<()> {
+    let text = fs::read(path)?;
+    let half = text.get(text.len() / 2..).unwrap_or_default();
+    let next = half
+        .iter()
+        .position(|byte| *byte == b'\n')
+        .map_or(half.len(), |end| end + 1);
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+    let dir = dir.unwrap_or_else(|| Path::new("."));
+    let mut kept = tempfile::NamedTempFile::new_in(dir)?;
+    kept.write_all(half.get(next..).unwrap_or_default())?;
+    kept.as_file().sync_all()?;
+    kept.persist(path)?;
+    Ok(())
+}
+
+/// Locks a history: the file beside it, as the history itself may be replaced.
+fn lock(path: &Path) -> Result<File, HistoryError> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".lock");
+    let beside = path.with_file_name(name);
+    let file = open(&beside).map_err(io_error(&beside))?;
+    let began = Instant::now();
+    while let Err(cause) = flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        if cause != rustix::io::Errno::WOULDBLOCK {
+            return Err(io_error(&beside)(cause.into()));
+        }
+        if began.elapsed() > LOCK_TIMEOUT {
+            return Err(HistoryError::Busy(beside));
+        }
+        std::thread::sleep(LOCK_PERIOD);
+    }
+    Ok(file)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(crate) fn run(steps: f64, cpu_s: f64) -> PastLine {
+        PastLine {
+            ended_at: 1,
+            job: "42".into(),
+            words: vec!["sim".into(), "#".into()],
+            numbers: vec![steps],
+            cpu_s,
+            work_s: 2.0 * cpu_s,
+            elapsed_s: 3.0 * cpu_s,
+            quiet_s: steps,
+            starts: 1,
+            speed: 1.0,
+            forecast: None,
+        }
+    }
+
+    fn kind(steps: f64) -> Kind {
+        Kind {
+            words: vec!["sim".into(), "#".into()],
+            numbers: vec![steps],
+        }
+    }
+
+    #[test]
+    fn many_writers_lose_no_line_and_tear_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("below/runs.jsonl");
+        std::thread::scope(|scope| {
+            for writer in 0..8_u32 {
+                let path = &path;
+                scope.spawn(move || {
+                    for line in 0..20_u32 {
+                        let one = run(f64::from(writer * 100 + line), 1.0);
+                        one.append(path).unwrap();
+                    }
+                });
+            }
+        });
+        let history = History::read(&path).unwrap();
+        assert_eq!((history.runs.len(), history.unreadable), (160, 0));
+        let mut seen: Vec<f64> = history.runs.iter().map(|run| run.numbers[0]).collect();
+        seen.sort_by(f64::total_cmp);
+        seen.dedup();
+        assert_eq!(seen.len(), 160);
+    }
+
+    #[test]
+    fn what_somebody_died_over_costs_one_line_and_no_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(HISTORY);
+        assert!(History::read(&path).unwrap().runs.is_empty());
+        run(1.0, 1.0).append(&path).unwrap();
+        let mut text = fs::read(&path).unwrap();
+        let half = text.len() / 2;
+        text.extend_from_within(..half);
+        fs::write(&path, &text).unwrap();
+        let history = History::read(&path).unwrap();
+        assert_eq!((history.runs.len(), history.unreadable), (1, 0));
+        run(2.0, 1.0).append(&path).unwrap();
+        let mut odd = run(3.0, 1.0);
+        odd.cpu_s = -1.0;
+        odd.append(&path).unwrap();
+        let history = History::read(&path).unwrap();
+        assert_eq!((history.runs.len(), history.unreadable), (2, 2));
+    }
+
+    #[test]
+    fn a_history_that_grows_too_large_keeps_its_newer_half() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(HISTORY);
+        let line = serde_json::to_string(&run(1.0, 1.0)).unwrap();
+        let count = FILE_BYTES_MAX as usize / (line.len() + 1) + 1;
+        fs::write(&path, format!("{line}\n").repeat(count)).unwrap();
+        run(2.0, 1.0).append(&path).unwrap();
+        let history = History::read(&path).unwrap();
+        assert_eq!(history.unreadable, 0);
+        assert!(history.runs.len() >= count / 2 - 1 && history.runs.len() <= count / 2 + 2);
+        assert_eq!(history.runs.last(), Some(&run(2.0, 1.0)));
+        let mut long = run(1.0, 1.0);
+        long.words.push("x".repeat(LINE_BYTES_MAX));
+        let refused = long.append(&path).unwrap_err().to_string();
+        assert!(refused.contains("--param"), "{refused}");
+    }
+
+    #[test]
+    fn a_writer_that_holds_the_lock_for_too_long_is_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(HISTORY);
+        let held = lock(&path).unwrap();
+        let refused = run(1.0, 1.0).append(&path).unwrap_err();
+        assert!(matches!(refused, HistoryError::Busy(_)), "{refused}");
+        drop(held);
+        run(1.0, 1.0).append(&path).unwrap();
+    }
+
+    #[test]
+    fn only_runs_with_the_same_words_are_compared() {
+        let mut history = History::default();
+        for (steps, cpu) in [(100.0, 12.0), (200.0, 22.0), (400.0, 41.0), (800.0, 83.0)] {
+            history.runs.push(run(steps, cpu));
+        }
+        let mut other = run(300.0, 9999.0);
+        other.words[0] = "another".into();
+        history.runs.push(other);
+        let outlook = history.outlook(&kind(300.0)).unwrap();
+        assert!((outlook.cpu.cpu_s - 24.998_78).abs() < 1e-5, "{outlook:?}");
+        assert!((outlook.work_s - 2.0 * 24.998_78).abs() < 1e-4);
+        assert_eq!((outlook.cpu.runs, outlook.quiet_s), (4, 800.0));
+        assert_eq!(history.outlook(&kind(900.0)).unwrap().outside, [0]);
+        let unknown = Kind {
+            words: vec!["unknown".into()],
+            numbers: vec![],
+        };
+        assert!(history.outlook(&unknown).is_none());
+    }
+}

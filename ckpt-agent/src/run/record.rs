@@ -1,0 +1,541 @@
+//! The record of a job over all its incarnations: what it has used, what was forecast, when it should end.
+//!
+//! It travels with the job as a sealed label of its checkpoints, so it says what the state in that
+//! checkpoint took. When the job ends with 0 it becomes a line of the history.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use supervision::hang::{Progress, remaining};
+use supervision::moving::CpuShare;
+use supervision::{Millis, Settings};
+
+use super::history::{CpuForecast, History, HistoryError, Outlook, PastLine};
+use super::journal::{Entry, now_ms};
+use super::kind::{Kind, Parameter};
+
+/// Label of a checkpoint with the record of its job.
+pub(super) const RECORD: &str = "ckpt.record";
+
+/// First word of that label, by which a later program tells what follows.
+const VERSION: &str = "v1";
+
+/// Milliseconds from one word about the expected end to the next.
+const EXPECTED_PERIOD_MS: u64 = 60_000;
+
+/// Milliseconds for which a job has to be watched before its end is foreseen.
+const WATCHED_MS: u64 = 5_000;
+
+/// What a user wants of records.
+#[derive(Clone, Debug, Default)]
+pub struct RecordOrders {
+    /// File of the history; none when nothing is to be noted.
+    pub history: Option<PathBuf>,
+    /// What counts instead of the command line.
+    pub parameters: Vec<Parameter>,
+    /// Time after the job's first start in which it should end.
+    pub finish_within: Option<Duration>,
+}
+
+/// What the incarnations before used, as the label says it.
+#[derive(Clone, Debug, PartialEq)]
+struct Carried {
+    /// Processor time at reference speed, seconds.
+    cpu_s: f64,
+    /// Time in which it could run, in seconds of a machine of reference speed.
+    work_s: f64,
+    /// Longest time without a sign of life, seconds.
+    quiet_s: f64,
+    starts: u32,
+    /// First start, Unix milliseconds.
+    began_ms: u64,
+    forecast: Option<CpuForecast>,
+}
+
+impl Carried {
+    fn new(now_ms: u64) -> Self {
+        Self {
+            cpu_s: 0.0,
+            work_s: 0.0,
+            quiet_s: 0.0,
+            starts: 0,
+            began_ms: now_ms,
+            forecast: None,
+        }
+    }
+
+    /// Reads a label; nothing when another program wrote it.
+    fn parse(label: &str, now_ms: u64) -> Option<Self> {
+        let mut words = label.split(' ');
+        if words.next() != Some(VERSION) {
+            return None;
+        }
+        let fields: BTreeMap<&str, &str> = words.filter_map(|word| word.split_once('=')).collect();
+        let number = |key: &str| -> Option<f64> {
+            let number: f64 = fields.get(key)?.parse().ok()?;
+            (number.is_finite() && number >= 0.0).then_some(number)
+        };
+        let forecast = number("forecast").zip(number("nearest"));
+        Some(Self {
+            cpu_s: number("cpu")?,
+            work_s: number("work")?,
+            quiet_s: number("quiet")?,
+            starts: fields.get("starts")?.parse().ok()?,
+            // The clock of another machine may be ahead.
+            began_ms: fields.get("began")?.parse::<u64>().ok()?.min(now_ms),
+            forecast: forecast.map(|(cpu_s, nearest_s)| CpuForecast {
+                cpu_s,
+                low_s: number("low"),
+                high_s: number("high"),
+                share: number("share"),
+                nearest_s,
+                runs: number("runs").unwrap_or_default() as usize,
+            }),
+        })
+    }
+
+    fn label(&self) -> String {
+        let mut label = format!(
+            "{VERSION} cpu={:.3} work={:.3} quiet={:.3} starts={} began={}",
+            self.cpu_s, self.work_s, self.quiet_s, self.starts, self.began_ms
+        );
+        if let Some(forecast) = &self.forecast {
+            let CpuForecast {
+                cpu_s,
+                nearest_s,
+                runs,
+                ..
+            } = forecast;
+            label.push_str(&format!(
+                " forecast={cpu_s:.3} nearest={nearest_s:.3} runs={runs}"
+            ));
+            let ends = [
+                ("low", forecast.low_s),
+                ("high", forecast.high_s),
+                ("share", forecast.share),
+            ];
+            for (key, value) in ends {
+                if let Some(value) = value {
+                    label.push_str(&format!(" {key}={value:.3}"));
+                }
+            }
+        }
+        label
+    }
+}
+
+/// Processor time of all that a job ever started, in clock ticks.
+#[derive(Debug)]
+struct CpuTime {
+    /// That of children of this process that had ended before the job was started.
+    before: u64,
+    newest: u64,
+}
+
+impl CpuTime {
+    fn new() -> Self {
+        Self {
+            before: ended_children_ticks(),
+            newest: 0,
+        }
+    }
+
+    /// Looks at the job's processes: what they use, what their children used that have ended, and what those
+    /// used that ended as children of this process.
+    fn look(&mut self, processes: &BTreeSet<i32>) -> f64 {
+        let alive: u64 = processes.iter().filter_map(|pid| ticks(*pid)).sum();
+        let ended = ended_children_ticks().saturating_sub(self.before);
+        // One that ends between two looks is counted once later.
+        self.newest = self.newest.max(alive + ended);
+        self.newest as f64 / procfs::ticks_per_second().max(1) as f64
+    }
+}
+
+/// The times of a process in `/proc`: user, system, and both of its children that have ended.
+fn times(pid: &str) -> Option<[u64; 4]> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace().skip(11);
+    let mut next = || -> Option<u64> {
+        // A signed field of the kernel; it is never negative.
+        fields.next()?.parse().ok()
+    };
+    Some([next()?, next()?, next()?, next()?])
+}
+
+fn ticks(pid: i32) -> Option<u64> {
+    times(&pid.to_string()).map(|times| times.iter().sum())
+}
+
+fn ended_children_ticks() -> u64 {
+    times("self").map_or(0, |[_, _, user, system]| user + system)
+}
+
+/// How far a job is with its deadline.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Expected {
+    /// Milliseconds from now until its end.
+    pub remaining_s: f64,
+    /// By what: `progress` as the job reports it, or `cpu` by its processor time.
+    pub by: &'static str,
+}
+
+/// Keeps the record of a running job.
+#[derive(Debug)]
+pub(super) struct Recorder {
+    job: String,
+    orders: RecordOrders,
+    kind: Kind,
+    carried: Carried,
+    outlook: Option<Outlook>,
+    speed: f64,
+    /// When the job was started here, on the supervisor's clock.
+    started: Millis,
+    cpu: CpuTime,
+    cpu_s: f64,
+    work_ms: u64,
+    quiet_ms: u64,
+    share: CpuShare,
+    progress: Progress,
+    expected_at: Option<Millis>,
+    is_late: bool,
+}
+
+impl Recorder {
+    /// For a job that is about to be started, from a checkpoint with this label if it has one. What the
+    /// history says is returned, or why it says nothing.
+    pub(super) fn new(
+        job: String,
+        orders: &RecordOrders,
+        kind: Kind,
+        label: Option<&str>,
+        now: Millis,
+    ) -> (Self, Result<Option<Entry>, HistoryError>) {
+        let unix_ms = now_ms();
+        let carried = label.and_then(|label| Carried::parse(label, unix_ms));
+        let mut carried = carried.unwrap_or_else(|| Carried::new(unix_ms));
+        carried.starts = carried.starts.saturating_add(1);
+        let (outlook, failed) = match orders.history.as_deref().map(History::read) {
+            Some(Ok(history)) => (history.outlook(&kind), None),
+            Some(Err(cause)) => (None, Some(cause)),
+            None => (None, None),
+        };
+        // What was forecast first is what is compared with the truth in the end.
+        carried.forecast = carried
+            .forecast
+            .or_else(|| outlook.as_ref().map(|outlook| outlook.cpu));
+        let speed = if orders.history.is_some() {
+            machine::speed::measure()
+        } else {
+            1.0
+        };
+        let entry = outlook.as_ref().map(|outlook| Entry::Forecast {
+            cpu_s: outlook.cpu.cpu_s,
+            low_s: outlook.cpu.low_s,
+            high_s: outlook.cpu.high_s,
+            share: outlook.cpu.share,
+            runs: outlook.cpu.runs,
+            used_s: carried.cpu_s,
+            speed,
+        });
+        let recorder = Self {
+            job,
+            orders: orders.clone(),
+            kind,
+            carried,
+            outlook,
+            speed,
+            started: now,
+            cpu: CpuTime::new(),
+            cpu_s: 0.0,
+            work_ms: 0,
+            quiet_ms: 0,
+            share: CpuShare::default(),
+            progress: Progress::default(),
+            expected_at: None,
+            is_late: false,
+        };
+        (recorder, failed.map_or(Ok(entry), Err))
+    }
+
+    /// What earlier runs and incarnations say to the supervisor: how long the job may be quiet, and run.
+    pub(super) fn advise(&self, settings: &mut Settings) {
+        let quiet = self.outlook.as_ref().map_or(0.0, |outlook| outlook.quiet_s);
+        settings.longest_quiet_ms = milliseconds(quiet.max(self.carried.quiet_s));
+        if let Some(outlook) = &self.outlook {
+            // Overdue is what has run three times as long as forecast, in all incarnations together.
+            let own = outlook.work_s - self.carried.work_s / 3.0;
+            settings.predicted_ms = Some(milliseconds(own / self.speed).max(1));
+        }
+    }
+
+    /// Looks at the job after it has worked so long here. What is worth writing down.
+    pub(super) fn look(
+        &mut self,
+        now: Millis,
+        work_ms: u64,
+        processes: &BTreeSet<i32>,
+    ) -> Option<Entry> {
+        self.cpu_s = self.cpu.look(processes);
+        self.work_ms = work_ms;
+        let elapsed_ms = now.since(self.started);
+        self.share.looked(self.cpu_s, elapsed_ms as f64 / 1000.0);
+        if elapsed_ms < WATCHED_MS || self.expected_at.is_some_and(|at| now < at) {
+            return None;
+        }
+        let expected = self.expected(now)?;
+        self.expected_at = Some(now.plus(EXPECTED_PERIOD_MS));
+        let left_s = self.left_s();
+        let was_late = self.is_late;
+        self.is_late = left_s.is_some_and(|left| expected.remaining_s > left);
+        let Expected { remaining_s, by } = expected;
+        if let Some(left_s) = left_s
+            && self.is_late
+            && !was_late
+        {
+            return Some(Entry::Late {
+                remaining_s,
+                left_s,
+                by,
+            });
+        }
+        Some(Entry::Expected { remaining_s, by })
+    }
+
+    /// The job reports that so much of its work is done.
+    pub(super) fn said(&mut self, share: f64, now: Millis) {
+        // By time that passes, so that what it stands still for its owner is in the rate.
+        self.progress.said(share, now.since(self.started));
+    }
+
+    /// When the job should end, by what it reports or else by its processor time.
+    fn expected(&self, now: Millis) -> Option<Expected> {
+        if let Some(remaining_s) = self.progress.remaining_seconds() {
+            return Some(Expected {
+                remaining_s,
+                by: "progress",
+            });
+        }
+        let share = self.share.share().filter(|share| *share > 0.0)?;
+        let forecast = self.outlook.as_ref().map(|outlook| outlook.cpu)?;
+        let used = self.used_cpu_s();
+        // Beyond what was expected, the upper end of the interval is what is left to go by.
+        let whole = if used < forecast.cpu_s {
+            forecast.cpu_s
+        } else {
+            forecast.high_s.filter(|high| used < *high)?
+        };
+        let elapsed = now.since(self.started) as f64 / 1000.0;
+        let left = remaining(whole, used, elapsed, share * self.speed);
+        Some(Expected {
+            remaining_s: left.elapsed_seconds,
+            by: "cpu",
+        })
+    }
+
+    /// Seconds until the deadline, below zero when it is over.
+    fn left_s(&self) -> Option<f64> {
+        let within = self.orders.finish_within?;
+        Some(within.as_secs_f64() - self.elapsed_s())
+    }
+
+    /// Since the job's first start, seconds.
+    fn elapsed_s(&self) -> f64 {
+        now_ms().saturating_sub(self.carried.began_ms) as f64 / 1000.0
+    }
+
+    /// Processor time of all incarnations at reference speed, seconds.
+    fn used_cpu_s(&self) -> f64 {
+        self.carried.cpu_s + self.cpu_s * self.speed
+    }
+
+    /// All of it as it is now.
+    fn whole(&self) -> Carried {
+        Carried {
+            cpu_s: self.used_cpu_s(),
+            work_s: self.carried.work_s + self.work_ms as f64 / 1000.0 * self.speed,
+            quiet_s: self.carried.quiet_s.max(self.quiet_ms as f64 / 1000.0),
+            ..self.carried.clone()
+        }
+    }
+
+    /// The label of a checkpoint that is saved now.
+    pub(super) fn label(&self) -> String {
+        self.whole().label()
+    }
+
+    /// The job is over on this machine.
+    pub(super) fn end(&mut self, work_ms: u64, quiet_ms: u64, processes: &BTreeSet<i32>) {
+        self.cpu_s = self.cpu.look(processes);
+        self.work_ms = work_ms;
+        self.quiet_ms = quiet_ms;
+    }
+
+    /// What the report says of it.
+    pub(super) fn summary(&self) -> Summary {
+        let whole = self.whole();
+        Summary {
+            cpu_seconds: whole.cpu_s,
+            speed: self.speed,
+            forecast: whole.forecast,
+            starts: whole.starts,
+            is_in_time: self.left_s().map(|left| left >= 0.0),
+        }
+    }
+
+    /// Adds the job to the history: it has ended with 0.
+    pub(super) fn keep(&self) -> Result<(), HistoryError> {
+        let Some(history) = &self.orders.history else {
+            return Ok(());
+        };
+        let whole = self.whole();
+        let line = PastLine {
+            ended_at: now_ms() / 1000,
+            job: self.job.clone(),
+            words: self.kind.words.clone(),
+            numbers: self.kind.numbers.clone(),
+            cpu_s: whole.cpu_s,
+            work_s: whole.work_s,
+            elapsed_s: self.elapsed_s(),
+            quiet_s: whole.quiet_s,
+            starts: whole.starts,
+            speed: self.speed,
+            forecast: whole.forecast,
+        };
+        line.append(history)
+    }
+}
+
+/// What a job took, in all incarnations.
+#[derive(Clone, Debug)]
+pub(super) struct Summary {
+    /// Processor time at reference speed.
+    pub cpu_seconds: f64,
+    /// Speed of a processor of this machine.
+    pub speed: f64,
+    /// What was forecast at the first start.
+    pub forecast: Option<CpuForecast>,
+    /// How often it was started.
+    pub starts: u32,
+    /// Whether the deadline was met; none without one.
+    pub is_in_time: Option<bool>,
+}
+
+fn milliseconds(seconds: f64) -> u64 {
+    // A cast of a float ends at the ends of the type.
+    (seconds.max(0.0) * 1000.0) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::history::tests::run;
+    use super::*;
+
+    fn kind(steps: f64) -> Kind {
+        Kind {
+            words: vec!["sim".into(), "#".into()],
+            numbers: vec![steps],
+        }
+    }
+
+    fn recorder(label: Option<&str>, finish_within: Option<Duration>) -> Recorder {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("runs.jsonl");
+        for _ in 0..3 {
+            run(100.0, 50.0).append(&path).unwrap();
+        }
+        let orders = RecordOrders {
+            history: Some(path),
+            parameters: Vec::new(),
+            finish_within,
+        };
+        let (mut recorder, said) =
+            Recorder::new("42".into(), &orders, kind(100.0), label, Millis(0));
+        assert!(matches!(said, Ok(Some(Entry::Forecast { runs: 3, .. }))));
+        recorder.speed = 2.0;
+        recorder
+    }
+
+    #[test]
+    fn a_record_travels_as_a_label_and_goes_on() {
+        let mut first = recorder(None, None);
+        first.cpu_s = 10.0;
+        first.work_ms = 20_000;
+        first.quiet_ms = 3_000;
+        let label = first.label();
+        let second = recorder(Some(&label), None);
+        let whole = second.whole();
+        assert_eq!(
+            (whole.cpu_s, whole.work_s, whole.quiet_s),
+            (20.0, 40.0, 3.0)
+        );
+        assert_eq!(
+            (whole.starts, whole.forecast.map(|one| one.runs)),
+            (2, Some(3))
+        );
+        assert_eq!(whole.began_ms, first.carried.began_ms);
+        for odd in [
+            "",
+            "v2 cpu=1",
+            "v1 cpu=1",
+            "v1 cpu=-1 work=0 quiet=0 starts=1 began=0",
+        ] {
+            assert_eq!(Carried::parse(odd, 1), None, "{odd}");
+        }
+    }
+
+    #[test]
+    fn the_end_is_expected_by_processor_time_and_by_progress_once_it_is_reported() {
+        let mut job = recorder(None, None);
+        // A quarter of a processor that is twice as fast: 10 of 50 s are done after 20 s.
+        job.cpu_s = 5.0;
+        job.share.looked(0.0, 0.0);
+        job.share.looked(5.0, 20.0);
+        let expected = job.expected(Millis(20_000)).unwrap();
+        assert_eq!((expected.remaining_s, expected.by), (80.0, "cpu"));
+        job.cpu_s = 26.0;
+        assert_eq!(job.expected(Millis(20_000)), None);
+        job.said(0.1, Millis(10_000));
+        job.said(0.2, Millis(20_000));
+        let expected = job.expected(Millis(20_000)).unwrap();
+        assert_eq!(expected.by, "progress");
+        assert!((expected.remaining_s - 80.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_job_that_will_be_late_is_reported_once() {
+        let mut job = recorder(None, Some(Duration::from_secs(60)));
+        job.said(0.1, Millis(0));
+        job.said(0.2, Millis(10_000));
+        let none = BTreeSet::new();
+        let late = job.look(Millis(10_000), 10_000, &none);
+        assert!(matches!(late, Some(Entry::Late { .. })), "{late:?}");
+        assert_eq!(job.look(Millis(11_000), 11_000, &none), None);
+        let again = job.look(Millis(70_001), 70_000, &none);
+        assert!(matches!(again, Some(Entry::Expected { .. })), "{again:?}");
+        assert_eq!(job.summary().is_in_time, Some(true));
+    }
+
+    #[test]
+    fn overdue_is_three_times_the_forecast_of_all_incarnations_together() {
+        let label = recorder(None, None).label();
+        let label = label.replace("work=0.000", "work=30.000");
+        let mut settings = Settings::default();
+        recorder(Some(&label), None).advise(&mut settings);
+        // 100 s were forecast, of which three times are 300; 30 are over: 270 are left, on a machine of
+        // speed 2 half of that.
+        assert_eq!(settings.predicted_ms, Some(45_000));
+        assert_eq!(settings.longest_quiet_ms, 100_000);
+    }
+
+    #[test]
+    fn processor_time_of_processes_that_ended_is_counted() {
+        let mut cpu = CpuTime::new();
+        let burn = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done";
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", burn]).status().unwrap();
+        assert!(cpu.look(&BTreeSet::new()) > 0.0);
+    }
+}
