@@ -130,7 +130,9 @@ impl Kind {
         let before = at.checked_sub(1).and_then(|before| self.words.get(before));
         match (own, before) {
             (Some((name, _)), _) => name.to_owned(),
-            (None, Some(option)) if option.starts_with('-') => option.clone(),
+            (None, Some(option)) if option.starts_with('-') && !option.ends_with(NUMBER) => {
+                option.clone()
+            }
             _ => format!("number {}", place + 1),
         }
     }
