@@ -124,7 +124,7 @@ impl Model {
         let count = self.errors.len();
         // A new error falls into each of the count + 1 gaps between the old ones equally often.
         let gaps = count as f64 + 1.0;
-        let cut = (((1.0 - INTERVAL_SHARE) / 2.0 * gaps) as usize).max(1);
+        let cut = below((1.0 - INTERVAL_SHARE) / 2.0 * gaps).max(1);
         let low = self.errors.get(cut - 1)?;
         let high = self.errors.get(count.checked_sub(cut)?)?;
         (low <= high && count > 1).then(|| Interval {
@@ -133,6 +133,15 @@ impl Model {
             share: (gaps - 2.0 * cut as f64) / gaps,
         })
     }
+}
+
+/// The whole number below one of a few hundreds.
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "cutting the fraction off is what is wanted"
+)]
+const fn below(number: f64) -> usize {
+    number as usize
 }
 
 /// What the run with the nearest numbers cost, by the distance between the numbers as they are: the papers'
