@@ -246,6 +246,18 @@ fn a_save_that_fails_is_tried_again_later_and_the_job_runs_on() {
 }
 
 #[test]
+fn files_that_moved_during_a_save_that_failed_are_not_saved_again() {
+    let mut desk = Desk::new(Settings::default());
+    desk.threaten(1000.0);
+    desk.samples(100, 0.1);
+    assert_eq!(desk.tell(Event::FilesAtRest), [regular(1)]);
+    desk.tell(Event::FilesMoving);
+    assert_eq!(desk.tell(ended(1, SaveOutcome::Failed)), []);
+    assert_eq!(desk.samples(200, 0.1), []);
+    assert_eq!(desk.tell(Event::FilesAtRest), [regular(2)]);
+}
+
+#[test]
 fn files_that_are_not_replaced_are_read_while_the_job_stands_still() {
     let mut desk = Desk::new(Settings {
         standing: Standing::Stopped,
