@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use codec::OwnerId;
 use codec::seal::OwnerSecret;
 use protocol::grid::{Grid, GridError};
-use protocol::identity::{AnyKey, Identity, read_any_key};
+use protocol::identity::{AnyKey, Identity, certificate_to_pem, read_any_key, replace_public};
 use protocol::list::ListFiles;
 use transfer::roster::Roster;
 
@@ -134,6 +134,24 @@ pub(crate) fn key_of_file(files: &Files) -> Result<AnyKey, Failure> {
             failure.next("ckpt init, and have its .pub file signed by the grid's admin")
         }
     })
+}
+
+/// Takes over a certificate that the grid's authority signed anew, which came with the list of the grid.
+/// Says also until when it is good, if it could be written to the file; where it could not, it is taken
+/// from the list each time.
+pub(crate) fn renewed(identity: Identity, grid: &Grid, files: &Files) -> (Identity, Option<u64>) {
+    let end = identity.peer().map_or(u64::MAX, |peer| peer.not_after);
+    let newer = grid.renewed_for(&identity.secret.id(), end);
+    let Some(certificate) = newer.filter(|_| identity.job.is_none()) else {
+        return (identity, None);
+    };
+    let pem = certificate_to_pem(certificate);
+    let Ok(renewed) = Identity::from_pem(identity.secret.clone(), &pem) else {
+        return (identity, None);
+    };
+    let is_written = replace_public(&files.certificate, pem.as_bytes()).is_ok();
+    let until = renewed.peer().map_or(0, |peer| peer.not_after);
+    (renewed, is_written.then_some(until))
 }
 
 /// A member: its key with the certificate in this file.

@@ -2,9 +2,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
+use ckpt_agent::client::Settings;
+use ckpt_agent::client::blocking::Client;
 use protocol::grid::Grid as GridFile;
 use protocol::identity::Revocations;
 use tests::machines::Machines;
@@ -498,6 +500,8 @@ fn what_ends_soon_is_said_and_signed_anew_in_one_command() -> Result<()> {
     let public = machines.path("ada", "config/ckpt/owner.key.pub");
     let certificate = machines.path("ada", "config/ckpt/owner.crt");
     sign_for(&machines, "submitter", &public, "5d", &certificate)?;
+    let old = fs::read(&certificate)?;
+    let ends_soon = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs() + 6 * 86_400;
     let host = machines.usual("h1", "store");
     let (of_host, at_host) = (host.join("identity.pub"), host.join("identity.crt"));
     sign_for(&machines, "donor", &of_host, "5d", &at_host)?;
@@ -548,6 +552,15 @@ fn what_ends_soon_is_said_and_signed_anew_in_one_command() -> Result<()> {
     ensure!(back.stdout == b"1\n", "{back}");
     let again = machines.json("admin", &["grid", "renew"])?;
     ensure!(again["renewed"] == serde_json::json!([]), "{again}");
+
+    // A program that uses the library takes it over as well.
+    fs::write(&certificate, old)?;
+    let settings = Settings::of_grid(machines.path("ada", "config/ckpt/grid.toml"))
+        .key(machines.path("ada", "config/ckpt/owner.key"));
+    let client = Client::connect(&settings)?;
+    ensure!(client.identity_ends() > ends_soon);
+    client.close();
+    ensure!(fs::read(&certificate)? == signed, "another certificate");
     Ok(())
 }
 

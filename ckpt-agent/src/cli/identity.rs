@@ -17,8 +17,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use protocol::grid::Grid;
 use protocol::identity::{
-    AnyKey, Identity, JOB_KEY_FILE_BYTES_MAX, PublicPart, any_key_from_text, certificate_to_pem,
-    is_name, key_to_text, new_key, read_key, replace_public, write_key, write_private,
+    AnyKey, Identity, JOB_KEY_FILE_BYTES_MAX, PublicPart, any_key_from_text, is_name, key_to_text,
+    new_key, read_key, replace_public, write_key, write_private,
 };
 use serde::Serialize;
 use zeroize::Zeroizing;
@@ -51,20 +51,10 @@ pub(super) fn load(global: &Global, files: &Files) -> Result<Identity, Failure> 
     connection::identity(key, files)
 }
 
-/// Takes over a certificate that the grid's authority signed anew, which came with the list of the grid.
+/// Takes over a certificate that the grid's authority signed anew, and says so once.
 pub(super) fn renewed(identity: Identity, grid: &Grid, files: &Files) -> Identity {
-    let end = identity.peer().map_or(u64::MAX, |peer| peer.not_after);
-    let newer = grid.renewed_for(&identity.secret.id(), end);
-    let Some(certificate) = newer.filter(|_| identity.job.is_none()) else {
-        return identity;
-    };
-    let pem = certificate_to_pem(certificate);
-    let Ok(renewed) = Identity::from_pem(identity.secret.clone(), &pem) else {
-        return identity;
-    };
-    // Where it can't be written it is taken from the list each time.
-    if replace_public(&files.certificate, pem.as_bytes()).is_ok() {
-        let until = renewed.peer().map_or(0, |peer| peer.not_after);
+    let (identity, written_until) = connection::renewed(identity, grid, files);
+    if let Some(until) = written_until {
         // Fails only when nobody reads it.
         let _ = writeln!(
             io::stderr(),
@@ -73,7 +63,7 @@ pub(super) fn renewed(identity: Identity, grid: &Grid, files: &Files) -> Identit
             render::time(until)
         );
     }
-    renewed
+    identity
 }
 
 /// Fails when the certificate has ended, which hosts would say only after they were asked; warns when it

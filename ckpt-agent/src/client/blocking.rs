@@ -41,6 +41,12 @@ impl Client {
         })
     }
 
+    /// See [`super::Client::identity_ends`].
+    #[must_use]
+    pub const fn identity_ends(&self) -> u64 {
+        self.inner.identity_ends()
+    }
+
     /// See [`super::Client::save`].
     ///
     /// # Errors

@@ -337,6 +337,8 @@ impl Bytes {
 #[derive(Clone, Debug)]
 pub struct Client {
     agent: Agent,
+    /// When key or certificate end, Unix seconds.
+    ends: u64,
 }
 
 impl Client {
@@ -351,12 +353,23 @@ impl Client {
         let lists = connection::list_files(&settings.grid, &grid);
         let files = connection::files(settings.key, settings.certificate, Some(&grid))?;
         let identity = connection::identity(connection::key_of_file(&files)?, &files)?;
+        let (identity, _) = connection::renewed(identity, &grid, &files);
+        let ends = identity.peer().map_or(0, |peer| peer.not_after);
         let notebook = connection::notebook(&grid);
         let roster = connection::roster(&mut grid, &lists, &identity, &notebook).await;
         let agent = Agent::new(&grid, roster, &identity, settings.resources, notebook)?;
         Ok(Self {
             agent: agent.with_lists(&grid, lists),
+            ends,
         })
+    }
+
+    /// When the certificate or job key ends with which this client acts, Unix seconds: hosts let nobody in
+    /// afterwards. A certificate that the grid's admin renewed is taken over by the next client that
+    /// connects.
+    #[must_use]
+    pub const fn identity_ends(&self) -> u64 {
+        self.ends
     }
 
     /// Saves an image as the next version of a job.
