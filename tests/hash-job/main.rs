@@ -10,6 +10,7 @@
 //!   write=HOW    replace (renamed into place), place (written in place, with a pause in between)
 //!   usr2         writes its state at SIGUSR2, too
 //!   term         writes its state at SIGTERM and ends with 0
+//!   count        writes the number of steps done to STATE.count after each, 8 bytes
 //!   notify       reports SAVED=1 after each state, PROGRESS and STEP
 //! ```
 //!
@@ -17,6 +18,7 @@
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -36,6 +38,7 @@ struct Job {
     usr2: bool,
     term: bool,
     notify: bool,
+    count: bool,
 }
 
 impl Job {
@@ -51,6 +54,7 @@ impl Job {
             usr2: false,
             term: false,
             notify: false,
+            count: false,
         };
         for word in args {
             match word.split_once('=').unwrap_or((&word, "")) {
@@ -63,6 +67,7 @@ impl Job {
                 ("write", "replace") => job.in_place = false,
                 ("usr2", "") => job.usr2 = true,
                 ("term", "") => job.term = true,
+                ("count", "") => job.count = true,
                 ("notify", "") => job.notify = true,
                 _ => bail!("{word:?}?"),
             }
@@ -83,6 +88,10 @@ impl Job {
             true => Some(signal(SignalKind::terminate())?),
             false => None,
         };
+        let count = match self.count {
+            true => Some(File::create(format!("{}.count", self.state.display()))?),
+            false => None,
+        };
         while steps.number < self.end {
             tokio::select! {
                 biased;
@@ -93,6 +102,9 @@ impl Job {
                 }
                 () = tokio::time::sleep(self.step) => {
                     steps = steps.next();
+                    if let Some(count) = &count {
+                        count.write_all_at(&steps.number.to_le_bytes(), 0)?;
+                    }
                     if self.every > 0 && steps.number % self.every == 0 {
                         self.write(steps)?;
                     }
