@@ -8,7 +8,7 @@
 //!
 //! [`client`], what it names of [`agent`] and [`report`], and the exit statuses: within 0.x, what is there
 //! stays, and structs of reports get more fields (match them with `..`). Everything else (`core`,
-//! `pipeline`, `image`, `inventory`, `knowledge`, `transfer`, `cli`) is how it is done, is public for tests
+//! `pipeline`, `image`, `inventory`, `knowledge`, `transfer`, `cli`, `condor`) is how it is done, is public for tests
 //! and the program, and changes without notice.
 
 // The commands write with `writeln!`, where they mean to.
@@ -26,6 +26,8 @@ pub mod cancel;
 )]
 pub mod cli;
 pub mod client;
+#[cfg(feature = "cli")]
+pub mod condor;
 mod connection;
 pub mod core;
 pub mod events;

@@ -1,11 +1,12 @@
-//! The client, and the daemon when started under the name `ckpt-store`: one file to copy, and one
-//! to build for the demonstration.
+//! The client, and under other names the daemon (`ckpt-store`) and HTCondor's plug-ins (`ckpt_plugin`,
+//! `ckpt_cleanup`): one file to copy, and one to build for the demonstration.
 
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
 
 use ckpt_agent::cli::DaemonProgram;
+use ckpt_agent::condor;
 use ckpt_agent::image::keeper::{self, KEEPER};
 
 /// Name under which this program is the daemon.
@@ -13,8 +14,11 @@ const DAEMON: &str = "ckpt-store";
 
 fn main() -> ExitCode {
     let name = std::env::args_os().next().unwrap_or_default();
-    if Path::new(&name).file_name() == Some(OsStr::new(DAEMON)) {
-        return ckpt_store::cli::main(std::env::args_os());
+    match Path::new(&name).file_name().and_then(OsStr::to_str) {
+        Some(DAEMON) => return ckpt_store::cli::main(std::env::args_os()),
+        Some(condor::PLUGIN) => return condor::plugin(std::env::args_os()),
+        Some(condor::CLEANUP) => return condor::cleanup(std::env::args_os()),
+        _ => {}
     }
     if name == KEEPER {
         return keeper::main();

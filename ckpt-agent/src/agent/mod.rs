@@ -340,6 +340,12 @@ impl Agent {
             .next("with the owner's key, or a job key of more --rights"))
     }
 
+    /// Whether it acts with the owner's own key.
+    #[cfg(feature = "cli")]
+    pub(crate) fn is_owner(&self) -> bool {
+        self.keys.grant().is_none()
+    }
+
     /// Fails with a job key.
     fn needs_owner(&self, doing: &str) -> Result<(), Failure> {
         match self.keys.grant() {

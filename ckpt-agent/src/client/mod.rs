@@ -27,7 +27,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use codec::labels::Labels;
+use codec::labels::{LabelError, Labels};
 use codec::seal::Cipher;
 
 pub use crate::agent::{
@@ -48,7 +48,7 @@ use crate::agent::{
 };
 use crate::connection;
 use crate::core::effort::Effort;
-use crate::core::sought::Sought;
+use crate::core::sought::{Sought, SoughtLabel};
 use crate::image::{Exclude, OnceReader};
 
 /// Which grid, who acts, and what may be used of this machine.
@@ -192,6 +192,18 @@ impl Save {
         self
     }
 
+    /// Adds a label, which hosts can't read.
+    ///
+    /// # Errors
+    /// When it can't be a label, or the key has one.
+    pub fn label(mut self, key: &str, value: impl Into<String>) -> Result<Self, LabelError> {
+        let labels = std::mem::take(&mut self.request.labels);
+        let mut pairs: Vec<(String, String)> = labels.into();
+        pairs.push((key.to_owned(), value.into()));
+        self.request.labels = Labels::of_user(pairs)?;
+        Ok(self)
+    }
+
     /// So many shards.
     #[must_use]
     pub const fn redundancy(mut self, redundancy: Redundancy) -> Self {
@@ -259,6 +271,14 @@ impl Restore {
         };
         let watch = Watch::default();
         Self { request, watch }
+    }
+
+    /// Considers only checkpoints with this label.
+    #[must_use]
+    pub fn label(mut self, key: &str, value: impl Into<String>) -> Self {
+        let label = SoughtLabel::is(key, value);
+        self.request.sought.labels.push(label);
+        self
     }
 
     /// Replaces a file by a file and a directory by a tree of its name.
@@ -426,6 +446,23 @@ impl Client {
     /// When there is nothing to remove, or no host heard of it.
     pub async fn forget(&self, job: &JobId, which: ForgetWhich) -> Result<ForgetReport, Failure> {
         self.agent.forget(job, which, &Sought::default()).await
+    }
+
+    /// The same, of checkpoints that are sought.
+    #[cfg(feature = "cli")]
+    pub(crate) async fn forget_sought(
+        &self,
+        job: &JobId,
+        which: ForgetWhich,
+        sought: &Sought,
+    ) -> Result<ForgetReport, Failure> {
+        self.agent.forget(job, which, sought).await
+    }
+
+    /// Whether it acts with the owner's own key.
+    #[cfg(feature = "cli")]
+    pub(crate) fn is_owner(&self) -> bool {
+        self.agent.is_owner()
     }
 
     /// Says goodbye to all hosts, and writes down what was learnt of them.

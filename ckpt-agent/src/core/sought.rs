@@ -25,28 +25,55 @@ pub fn labels_with_note(
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SoughtLabel {
     key: String,
-    /// `None`: any value.
-    value: Option<String>,
+    value: SoughtValue,
+}
+
+/// What the value of a label has to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum SoughtValue {
+    Any,
+    Is(String),
+    /// A number that is no larger.
+    AtMost(u64),
 }
 
 impl SoughtLabel {
     /// Reads `KEY=VALUE`, or `KEY` for any value.
     pub fn parse(text: &str) -> Self {
         match text.split_once('=') {
-            Some((key, value)) => Self {
-                key: key.to_owned(),
-                value: Some(value.to_owned()),
-            },
+            Some((key, value)) => Self::is(key, value),
             None => Self {
                 key: text.to_owned(),
-                value: None,
+                value: SoughtValue::Any,
             },
         }
     }
 
+    /// A label with this value.
+    pub fn is(key: &str, value: impl Into<String>) -> Self {
+        Self {
+            key: key.to_owned(),
+            value: SoughtValue::Is(value.into()),
+        }
+    }
+
+    /// A label whose value is a number that is no larger than this.
+    pub fn at_most(key: &str, number: u64) -> Self {
+        Self {
+            key: key.to_owned(),
+            value: SoughtValue::AtMost(number),
+        }
+    }
+
     fn is_among(&self, labels: &Labels) -> bool {
-        let found = labels.get(&self.key);
-        found.is_some_and(|found| self.value.as_ref().is_none_or(|value| value == found))
+        let Some(found) = labels.get(&self.key) else {
+            return false;
+        };
+        match &self.value {
+            SoughtValue::Any => true,
+            SoughtValue::Is(value) => value == found,
+            SoughtValue::AtMost(most) => found.parse().is_ok_and(|number: u64| number <= *most),
+        }
     }
 }
 
@@ -79,8 +106,10 @@ impl fmt::Display for Sought {
         for (number, SoughtLabel { key, value }) in self.labels.iter().enumerate() {
             let before = if number == 0 { " with label " } else { ", " };
             write!(f, "{before}{key}")?;
-            if let Some(value) = value {
-                write!(f, "={value}")?;
+            match value {
+                SoughtValue::Any => {}
+                SoughtValue::Is(value) => write!(f, "={value}")?,
+                SoughtValue::AtMost(most) => write!(f, " of at most {most}")?,
             }
         }
         if let Some(age) = self.older_than {
@@ -125,6 +154,20 @@ mod tests {
         assert!(!means(&["kind=test", "step=8"], None) && !means(&["loss"], None));
         assert!(means(&["step"], Some(999)) && !means(&["step"], Some(1000)));
         assert!(!means(&["kind="], None), "an empty value is a value");
+    }
+
+    #[test]
+    fn a_number_may_be_at_most_so_large() {
+        let means = |value: &str| {
+            let labels = Labels::new(pairs(&[("n", value)])).unwrap();
+            let sought = Sought {
+                labels: vec![SoughtLabel::at_most("n", 10)],
+                older_than: None,
+            };
+            sought.means(&labels, 0, 0)
+        };
+        assert!(means("0") && means("9") && means("10"));
+        assert!(!means("11") && !means("") && !means("-1") && !means("x"));
     }
 
     #[test]

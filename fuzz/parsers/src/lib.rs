@@ -22,6 +22,7 @@ pub struct Target {
 /// All targets.
 pub const TARGETS: &[Target] = &[
     target("certificate", messages::certificate),
+    target("class_ad", state::class_ad),
     target("daemon_line", local::daemon_line),
     target("decompress", image::decompress),
     target("fence", state::fence),

@@ -1,5 +1,8 @@
 //! What the programs keep for themselves, or their users write, between two runs.
 
+use ckpt_agent::condor::address::Address;
+use ckpt_agent::condor::classad::{ClassAd, Value, parse_ads, parse_lines};
+use ckpt_agent::condor::environment::variables;
 use ckpt_agent::knowledge::Knowledge;
 use ckpt_agent::run::notice::{NOTICE_BYTES_MAX, NOTICE_LINES_MAX, Notice};
 use ckpt_store::monitor::history::{Run, parse};
@@ -94,4 +97,27 @@ pub(crate) fn job_notice(input: &[u8]) -> bool {
     let written: String = notices.iter().map(|notice| format!("{notice}\n")).collect();
     assert_eq!(Notice::parse(written.as_bytes()), Ok(notices));
     true
+}
+
+/// The input is ads between brackets, then one ad line by line, then an address.
+pub(crate) fn class_ad(input: &[u8]) -> bool {
+    let check = |ad: &ClassAd| {
+        for (name, value) in ad.iter() {
+            assert_eq!(ad.get(&name.to_ascii_uppercase()), Some(value));
+            if let Value::Text(text) = value {
+                assert!(text.len() < input.len() && !text.contains(&0));
+            }
+        }
+        let _ = variables(ad);
+    };
+    let ads = parse_ads(input);
+    let lines = parse_lines(input);
+    ads.iter().flatten().for_each(check);
+    lines.iter().for_each(check);
+    let address = Address::parse(input);
+    if let Ok(address) = &address {
+        let mut parts = address.file.split(|&byte| byte == b'/');
+        assert!(parts.all(|part| !matches!(part, b"" | b"." | b"..")));
+    }
+    ads.is_ok() || lines.is_ok() || address.is_ok()
 }

@@ -159,6 +159,7 @@ macro_rules! smoke_tests {
 }
 smoke_tests!(
     certificate,
+    class_ad,
     daemon_line,
     decompress,
     fence,

@@ -1,5 +1,6 @@
 //! Names under which files are stored that are called otherwise.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -100,19 +101,45 @@ impl NamedPath {
     }
 }
 
-/// Whether one of two paths is the other one, or lies below it.
-pub(super) fn overlap(one: &[u8], other: &[u8]) -> bool {
-    let (short, long) = if one.len() <= other.len() {
-        (one, other)
-    } else {
-        (other, one)
+/// The path of those `taken` that is this one, lies above it or lies below it.
+pub(super) fn overlapping<'a>(taken: &'a BTreeSet<Vec<u8>>, path: &[u8]) -> Option<&'a [u8]> {
+    let mut itself_and_above = std::iter::once(path).chain(above(path));
+    let found = itself_and_above.find_map(|path| taken.get(path));
+    let first_below = [path, b"/"].concat();
+    let below = || {
+        let next = taken.range(first_below.clone()..).next();
+        next.filter(|next| next.starts_with(&first_below))
     };
-    long.strip_prefix(short)
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+    found.or_else(below).map(Vec::as_slice)
 }
 
 /// The paths of the directories above a name, the outermost first.
 pub(super) fn above(name: &[u8]) -> impl Iterator<Item = &[u8]> {
     let slashes = name.iter().enumerate().filter(|(_, byte)| **byte == b'/');
     slashes.filter_map(|(at, _)| name.get(..at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_overlaps_with_itself_and_with_those_above_and_below_it() {
+        let taken: BTreeSet<Vec<u8>> = [&b"a/b"[..], b"a-b", b"c", b"d/e/f"]
+            .map(<[u8]>::to_vec)
+            .into();
+        let found = |path: &[u8]| overlapping(&taken, path).map(<[u8]>::to_vec);
+        for (path, other) in [
+            (&b"a/b"[..], &b"a/b"[..]),
+            (b"a", b"a/b"),
+            (b"a/b/c/d", b"a/b"),
+            (b"c/x", b"c"),
+            (b"d", b"d/e/f"),
+        ] {
+            assert_eq!(found(path).as_deref(), Some(other), "{path:?}");
+        }
+        for path in [&b"a/bc"[..], b"a/c", b"b", b"cc", b"d/e/g", b"a-"] {
+            assert_eq!(found(path), None, "{path:?}");
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! The list of files of an image, made before the first byte is read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::extents::data_extents;
-use super::named::{NamedPath, overlap};
+use super::named::{NamedPath, overlapping};
 use super::{Exclude, SourceError, SourceOptions, Warnings, changed};
 use crate::image::beneath::{Beneath, join};
 use crate::image::path_from_bytes;
@@ -87,6 +87,8 @@ pub(super) struct Roots {
     paths: Vec<PathBuf>,
     /// Under which name each of them is stored.
     names: Vec<Vec<u8>>,
+    /// The same names.
+    taken: BTreeSet<Vec<u8>>,
     /// The directory that is open: one at a time, however many are named.
     open: Option<(usize, Beneath)>,
 }
@@ -207,7 +209,7 @@ impl Plan {
         if named.name().is_some() && path.symlink_metadata().is_ok_and(|of| of.is_symlink()) {
             return Err(SourceError::NamedLink(path.to_owned()));
         }
-        if let Some(other) = self.roots.names.iter().find(|name| overlap(name, stored)) {
+        if let Some(other) = overlapping(&self.roots.taken, stored) {
             if other == own {
                 return Err(SourceError::SameName(name));
             }
@@ -219,6 +221,7 @@ impl Plan {
         let root = self.roots.paths.len();
         self.roots.paths.push(path.to_owned());
         self.roots.names.push(stored.to_vec());
+        self.roots.taken.insert(stored.to_vec());
         let name = own.to_vec();
         let stat = self.roots.stat(root, &name).map_err(failed)?;
         match FileType::from_raw_mode(stat.st_mode) {

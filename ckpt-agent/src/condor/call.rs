@@ -1,0 +1,168 @@
+//! How HTCondor calls the two programs.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+/// A call of the transfer plug-in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum PluginCall {
+    /// Say what it can do.
+    Capabilities,
+    /// Say how to use it.
+    Help,
+    /// Move files.
+    Transfer {
+        infile: PathBuf,
+        outfile: PathBuf,
+        upload: bool,
+    },
+}
+
+/// A call of the clean-up plug-in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum CleanupCall {
+    /// Say how to use it.
+    Help,
+    /// Remove a file of a checkpoint.
+    Delete {
+        /// Address of the checkpoint.
+        from: Vec<u8>,
+        /// The file's path in it.
+        file: Vec<u8>,
+        job_ad: Option<PathBuf>,
+        /// The checkpoint's upload failed, so nothing may be there.
+        may_be_missing: bool,
+    },
+}
+
+impl PluginCall {
+    /// Reads arguments, without the program's name. `Err` says what is wrong.
+    pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, String> {
+        let mut args = args.into_iter();
+        let (mut infile, mut outfile, mut upload) = (None, None, false);
+        while let Some(arg) = args.next() {
+            match arg.as_bytes() {
+                b"-classad" => return Ok(Self::Capabilities),
+                b"-help" | b"--help" | b"-h" => return Ok(Self::Help),
+                b"-infile" => infile = Some(value(&arg, args.next())?),
+                b"-outfile" => outfile = Some(value(&arg, args.next())?),
+                b"-upload" => upload = true,
+                _ => return Err(unknown(&arg)),
+            }
+        }
+        match (infile, outfile) {
+            (Some(infile), Some(outfile)) => Ok(Self::Transfer {
+                infile: infile.into(),
+                outfile: outfile.into(),
+                upload,
+            }),
+            _ => Err("-infile FILE and -outfile FILE are needed, or -classad".into()),
+        }
+    }
+}
+
+impl CleanupCall {
+    /// Reads arguments, without the program's name. `Err` says what is wrong.
+    pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, String> {
+        let mut args = args.into_iter();
+        let (mut from, mut file, mut job_ad, mut may_be_missing) = (None, None, None, false);
+        while let Some(arg) = args.next() {
+            match arg.as_bytes() {
+                b"-help" | b"--help" | b"-h" => return Ok(Self::Help),
+                b"-from" => from = Some(value(&arg, args.next())?),
+                b"-delete" | b"-file" => file = Some(value(&arg, args.next())?),
+                b"-jobad" => job_ad = Some(PathBuf::from(value(&arg, args.next())?)),
+                b"-ignore-missing-files" => may_be_missing = true,
+                _ => return Err(unknown(&arg)),
+            }
+        }
+        match (from, file) {
+            (Some(from), Some(file)) => Ok(Self::Delete {
+                from: from.as_bytes().to_vec(),
+                file: file.as_bytes().to_vec(),
+                job_ad,
+                may_be_missing,
+            }),
+            _ => Err("-from URL and -delete FILE are needed".into()),
+        }
+    }
+}
+
+fn value(arg: &OsString, value: Option<OsString>) -> Result<OsString, String> {
+    value.ok_or_else(|| format!("{} needs a value", arg.display()))
+}
+
+fn unknown(arg: &OsString) -> String {
+    format!(
+        "{:?} is no argument of this program",
+        arg.display().to_string()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(line: &str) -> Vec<OsString> {
+        line.split_whitespace().map(OsString::from).collect()
+    }
+
+    #[test]
+    fn calls_of_htcondor_are_understood() {
+        let plugin = |line| PluginCall::parse(args(line));
+        let transfer = |upload| {
+            Ok(PluginCall::Transfer {
+                infile: "/s/.in".into(),
+                outfile: "/s/.out".into(),
+                upload,
+            })
+        };
+        assert_eq!(plugin("-classad"), Ok(PluginCall::Capabilities));
+        assert_eq!(
+            plugin("-infile /s/.in -outfile /s/.out -upload"),
+            transfer(true)
+        );
+        assert_eq!(plugin("-outfile /s/.out -infile /s/.in"), transfer(false));
+        let cleanup = |line| CleanupCall::parse(args(line));
+        let delete = |job_ad: Option<&str>, may_be_missing| {
+            Ok(CleanupCall::Delete {
+                from: b"ckpt://lab/a/m_1.0_7/0001".to_vec(),
+                file: b"out".to_vec(),
+                job_ad: job_ad.map(PathBuf::from),
+                may_be_missing,
+            })
+        };
+        assert_eq!(
+            cleanup("-from ckpt://lab/a/m_1.0_7/0001 -delete out -jobad /x/.job.ad"),
+            delete(Some("/x/.job.ad"), false)
+        );
+        assert_eq!(
+            cleanup("-from ckpt://lab/a/m_1.0_7/0001 -file out -ignore-missing-files"),
+            delete(None, true)
+        );
+    }
+
+    #[test]
+    fn other_calls_are_refused() {
+        for line in [
+            "",
+            "-infile x",
+            "-infile",
+            "-outfile x",
+            "save",
+            "ckpt://lab/x y",
+        ] {
+            assert!(PluginCall::parse(args(line)).is_err(), "{line}");
+        }
+        for line in [
+            "",
+            "-from x",
+            "-delete x",
+            "-from x -delete",
+            "-from x -delete y z",
+        ] {
+            assert!(CleanupCall::parse(args(line)).is_err(), "{line}");
+        }
+    }
+}
