@@ -46,13 +46,15 @@ pub(super) enum Patience {
     /// Until what is wanted can be restored; for the newest also until those who are silent are too
     /// few to be all the holders of a newer one.
     ToRestore(Which),
+    /// For nobody who is silent when others have answered.
+    NotForSilent,
 }
 
 impl Patience {
     /// Whether enough is known when so many hosts have `answered`, and `silent` ones have not (yet).
     fn is_enough(self, inventory: &Inventory, answered: usize, silent: usize) -> bool {
         match self {
-            Self::All => false,
+            Self::All | Self::NotForSilent => false,
             Self::ToSave { shards } => answered >= shards && silent < shards,
             Self::ToRestore(Which::Version(version)) => {
                 let all = inventory.newest_first();
@@ -76,6 +78,7 @@ impl Patience {
     const fn is_hurried(self, answered: usize, silent: usize) -> bool {
         match self {
             Self::ToSave { shards } => answered > 0 && silent < shards,
+            Self::NotForSilent => answered > 0,
             Self::All | Self::ToRestore(_) => false,
         }
     }

@@ -23,6 +23,7 @@ use super::notices::Removal;
 use super::restore::lost_status;
 use super::rows::Stop;
 use super::verdict::{away, count_bases, gaps, may_come_back};
+use super::waiting::Wait;
 use super::{Agent, ForgetWhich, Which, random, unix_seconds};
 use crate::cancel::Cancel;
 use crate::core::health::{HostHealth, HostState, HostsHealth};
@@ -257,10 +258,37 @@ impl Agent {
         which: ForgetWhich,
         sought: &Sought,
     ) -> Result<ForgetReport, Failure> {
+        let (patience, wait) = (Patience::All, Wait::ForAll);
+        self.forget_within(job, which, sought, patience, wait).await
+    }
+
+    /// The same, without waiting for hosts that are silent when others have answered.
+    ///
+    /// # Errors
+    /// As [`Self::forget`].
+    #[cfg(feature = "cli")]
+    pub(crate) async fn forget_hurriedly(
+        &self,
+        job: &JobId,
+        which: ForgetWhich,
+        sought: &Sought,
+    ) -> Result<ForgetReport, Failure> {
+        let (patience, wait) = (Patience::NotForSilent, Wait::NotForSilent);
+        self.forget_within(job, which, sought, patience, wait).await
+    }
+
+    async fn forget_within(
+        &self,
+        job: &JobId,
+        which: ForgetWhich,
+        sought: &Sought,
+        patience: Patience,
+        wait: Wait,
+    ) -> Result<ForgetReport, Failure> {
         let doing = format!("cannot forget job {job}");
         let whose = self.whose(job)?;
         self.needs(Rights::REMOVE, &doing)?;
-        let mut gathered = self.gather(Some(whose.tag), Patience::All).await;
+        let mut gathered = self.gather(Some(whose.tag), patience).await;
         self.somebody(&gathered, &doing)?;
         let mut newest = gathered.inventory.newest_first();
         let is_keeping = matches!(which, ForgetWhich::Keep(_) | ForgetWhich::KeepWithin(_));
@@ -305,7 +333,10 @@ impl Agent {
         if !removal.is_empty() {
             let last = gathered.said.as_ref();
             let lease = last.and_then(|last| last.lease);
-            let deaf = self.announce(hosts, &whose, last, lease, &removal).await;
+            let hosts = hosts.into_iter().collect();
+            let deaf = self
+                .announce_to(hosts, &whose, last, lease, &removal, wait)
+                .await;
             self.somebody_heard(&gathered, &deaf, &doing)?;
             unheard = self.unheard(&gathered, &deaf, &chosen);
             gathered.silent.extend(deaf);

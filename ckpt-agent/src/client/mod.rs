@@ -448,15 +448,15 @@ impl Client {
         self.agent.forget(job, which, &Sought::default()).await
     }
 
-    /// The same, of checkpoints that are sought.
+    /// The same of checkpoints that are sought, without waiting for hosts that are silent.
     #[cfg(feature = "cli")]
-    pub(crate) async fn forget_sought(
+    pub(crate) async fn forget_hurriedly(
         &self,
         job: &JobId,
         which: ForgetWhich,
         sought: &Sought,
     ) -> Result<ForgetReport, Failure> {
-        self.agent.forget(job, which, sought).await
+        self.agent.forget_hurriedly(job, which, sought).await
     }
 
     /// Whether it acts with the owner's own key.

@@ -94,7 +94,7 @@ async fn forget(
     let client = Client::connect(&surroundings.settings(grid)?).await?;
     let forgotten = tokio::select! {
         () = cancel.cancelled() => Err(Failure::new(ExitStatus::Interrupted, "interrupted")),
-        forgotten = client.forget_sought(job, ForgetWhich::All, sought) => forgotten,
+        forgotten = client.forget_hurriedly(job, ForgetWhich::All, sought) => forgotten,
     };
     // Hosts pass on the word of an owner, and not that of a job key.
     let is_passed_on = client.is_owner();

@@ -22,11 +22,11 @@ const SITE: &str = "/etc/ckpt";
 
 /// For how long hosts are tried again that are too few or too busy. HTCondor puts a job on hold as soon
 /// as a transfer fails, and ends a plug-in after 20 hours.
-const RETRY_USUAL: Duration = Duration::from_mins(10);
+const RETRY_USUAL: Duration = Duration::from_secs(10 * 60);
 
 /// For how long a job's checkpoints are kept after the last one: nobody cleans up after plug-ins that
 /// users bring along.
-const LEASE_USUAL: Duration = Duration::from_hours(30 * 24);
+const LEASE_USUAL: Duration = Duration::from_secs(30 * 86_400);
 
 /// Versions to keep. HTCondor asks for the last one that it knows of; one upload of which it never heard
 /// may come after that.
