@@ -96,6 +96,21 @@ impl Host {
             .sum()
     }
 
+    /// Share of the known time in `window` for which its owner needs it (S3); `None` if nothing is known.
+    #[must_use]
+    pub fn share_taken(&self, window: Range<u64>) -> Option<f64> {
+        let (mut taken, mut known) = (0, 0);
+        for run in self.guest.runs(window.clone()) {
+            let seconds = run.span.end.min(window.end) - run.span.start.max(window.start);
+            let Some(state) = run.state else { continue };
+            known += seconds;
+            if state == AvailabilityState::CpuTaken {
+                taken += seconds;
+            }
+        }
+        (known > 0).then(|| taken as f64 / known as f64)
+    }
+
     /// Whether its disk cannot be read at some time.
     #[must_use]
     pub fn away_at_some_time(&self) -> bool {

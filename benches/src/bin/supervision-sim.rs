@@ -43,7 +43,9 @@ fn main() -> Result<()> {
     let examples: Vec<_> = examples.collect();
     let mut cases = vec![Case::of_grid5000()];
     for (index, trace) in traces.iter().enumerate() {
-        cases.push(Case::of_guests(trace, &model_from_others(&examples, index)));
+        let model = model_from_others(&examples, index);
+        cases.push(Case::of_guests(trace, &model));
+        cases.extend(Case::of_shared_hosts(trace, &model));
     }
     let wanted = |case: &&Case| {
         args.only

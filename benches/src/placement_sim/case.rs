@@ -1,6 +1,7 @@
 //! Worlds with the jobs that run in them.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use placement::hazard::HazardModel;
 use placement::history::DAY_SECONDS;
@@ -30,6 +31,9 @@ const KNOWN: f64 = 0.8;
 const PAST_SECONDS: u64 = DAY_SECONDS;
 /// Tries to find a start with enough hosts.
 const TRIES: usize = 200;
+
+/// Share of the time for which the owner takes a host that is shared with guests.
+const TAKEN: RangeInclusive<f64> = 0.02..=0.98;
 
 /// Days that the Grid'5000 model goes on, and the seed of its world.
 const MODEL_DAYS: u64 = 120;
@@ -89,6 +93,25 @@ impl Case {
         let world = world(trace, Reading::Gone);
         let description = trace.description.clone();
         Self::new(trace.name.clone(), description, world, model.clone())
+    }
+
+    /// The same with those hosts alone that their owners take (S3) for a share of the known time between
+    /// 2% and 98%; none where that is all hosts or none.
+    #[must_use]
+    pub fn of_shared_hosts(trace: &Trace, model: &HazardModel) -> Option<Self> {
+        let world = world(trace, Reading::Gone);
+        let is_shared = |host: &&Host| {
+            let taken = host.share_taken(world.span()).unwrap_or(0.0);
+            TAKEN.contains(&taken)
+        };
+        let hosts: Vec<Host> = world.hosts().iter().filter(is_shared).cloned().collect();
+        if hosts.is_empty() || hosts.len() == world.hosts().len() {
+            return None;
+        }
+        let description = format!("{}: shared hosts", trace.description);
+        let name = format!("{}, {} shared hosts", trace.name, hosts.len());
+        let shared = World::new(hosts, u64::from(trace.sample_seconds));
+        Some(Self::new(name, description, shared, model.clone()))
     }
 
     /// The model of Grid'5000.
