@@ -308,11 +308,7 @@ impl Agent {
             .filter(|known| !bases.contains_key(&known.manifest.public().checkpoint))
             .collect();
         if chosen.is_empty() && !is_keeping {
-            let wanted = match which {
-                ForgetWhich::Version(version) => Which::Version(version),
-                _ => Which::Newest,
-            };
-            return Err(self.not_found(&doing, wanted, sought, &gathered));
+            return Err(self.not_found(&doing, which.wanted(), sought, &gathered));
         }
         let hosts: Vec<HostIndex> = gathered.hosts().collect();
         let gone: Vec<Stamp> = chosen.iter().map(|known| known.stamp()).collect();

@@ -214,6 +214,16 @@ pub enum ForgetWhich {
     KeepWithin(Duration),
 }
 
+impl ForgetWhich {
+    /// What is missed when there is nothing of it.
+    const fn wanted(self) -> Which {
+        match self {
+            Self::Version(version) => Which::Version(version),
+            Self::All | Self::Keep(_) | Self::KeepWithin(_) => Which::Newest,
+        }
+    }
+}
+
 /// Whether this program was built with etcd as a registry.
 pub const KNOWS_ETCD: bool = cfg!(feature = "etcd");
 
