@@ -36,6 +36,7 @@ mod likelihood;
 mod linear;
 pub mod objective;
 pub mod probability;
+pub mod rank;
 pub mod redundancy;
 pub mod reference;
 pub mod schemes;

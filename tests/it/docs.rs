@@ -10,6 +10,7 @@ const REPORT: &str = concat!(
     include_str!("../../ckpt-agent/src/events.rs"),
     include_str!("../../ckpt-agent/src/run/report.rs"),
     include_str!("../../ckpt-agent/src/run/past_report.rs"),
+    include_str!("../../ckpt-agent/src/cli/rank/report.rs"),
 );
 const JSON: &str = include_str!("../../docs/json.md");
 const README: &str = include_str!("../../README.md");
@@ -88,7 +89,7 @@ fn completions_and_man_pages_name_every_command() -> Result<()> {
     let shells = ["bash", "zsh", "fish"];
     let commands = [
         "save", "restore", "cat", "run", "notify", "runs", "list", "show", "verify", "forget",
-        "hosts", "advise", "grid", "demo",
+        "hosts", "rank", "advise", "grid", "demo",
     ];
     for shell in shells {
         let script = tests::program::run(&mut tests::program::command(["completions", shell])?)?;

@@ -35,6 +35,7 @@ mod page_machines;
 mod pages;
 mod peers;
 mod placement;
+mod rank;
 mod ratio;
 mod reading;
 mod readme_grid;

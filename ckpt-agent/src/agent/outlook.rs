@@ -4,6 +4,8 @@ use std::num::NonZeroU32;
 
 use codec::grant::Grant;
 use placement::SurvivalCurve;
+use protocol::wire::announcement::Announced;
+use tokio::task::JoinSet;
 
 use super::Agent;
 use crate::core::HostIndex;
@@ -50,7 +52,32 @@ impl MachineOutlook {
     }
 }
 
+/// What a host says of its machine.
+#[derive(Clone, Debug)]
+pub struct HostSays {
+    /// The host.
+    pub host: String,
+    /// What it says of itself; none when it says nothing, as earlier programs do.
+    pub said: Result<Option<Announced>, String>,
+}
+
 impl Agent {
+    /// What every host says of its own availability, in the order of the grid.
+    pub async fn announcements(&self) -> Vec<HostSays> {
+        let mut asking = JoinSet::new();
+        for host in self.hosts.all() {
+            let agent = self.clone();
+            asking.spawn(async move { (host, agent.hosts.announcement(host).await) });
+        }
+        let mut answers = asking.join_all().await;
+        answers.sort_by_key(|(host, _)| *host);
+        let says = answers.into_iter().map(|(host, said)| HostSays {
+            host: self.hosts.name(host).to_owned(),
+            said: said.map_err(|fault| fault.to_string()),
+        });
+        says.collect()
+    }
+
     /// What this key may, if it is a job key.
     pub fn grant(&self) -> Option<&Grant> {
         self.keys.grant()

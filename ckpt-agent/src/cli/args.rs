@@ -15,6 +15,7 @@ use placement::Probability;
 
 use super::grid_args::GridCommand;
 use super::limits::{parse_bandwidth, parse_memory, parse_range, parse_target};
+use super::rank::RankArgs;
 use super::run_args::{NotifyArgs, RunArgs};
 use super::runs::RunsArgs;
 use crate::agent::{
@@ -215,6 +216,11 @@ pub enum Command {
     /// Ask all hosts how they are.
     #[command(after_help = "Example:\n  ckpt hosts\n  ckpt hosts --for-job 42")]
     Hosts(HostsArgs),
+    /// Say on which hosts a job should run: how fast they are, how long they stay, when it would end there.
+    #[command(
+        after_help = "Example:\n  ckpt rank --work 6h --cores 2 --memory 2GiB\n  ckpt rank --work 6h --no-checkpoints\n  ckpt rank --work 6h --format slurm | sh     as an operator of Slurm\n\nExit status: see ckpt --help; 5 when no host that answers is large enough."
+    )]
+    Rank(RankArgs),
     /// Say how things are: your newest checkpoints, leases and keys that end, hosts, space, clocks.
     ///
     /// Ends with 0 when all is well, with 3 when something needs attention, with 5 when too few hosts

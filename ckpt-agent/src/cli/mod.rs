@@ -20,6 +20,7 @@ mod local;
 mod members;
 mod pages;
 mod progress;
+pub mod rank;
 mod render;
 mod run;
 pub mod run_args;
@@ -451,6 +452,7 @@ async fn with_agent(
             };
             done(agent.hosts_for_job(&job, redundancy, &wish).await?)
         }
+        Command::Rank(args) => done(rank::run(agent, &args).await?),
         Command::Advise(advise) => done(agent.advise(&advise_request(advise)).await?),
         Command::Restore(_)
         | Command::Cat(_)

@@ -23,6 +23,7 @@ use std::time::{Duration, Instant, SystemTime};
 use placement::state::HostReading;
 use protocol::wire::Withheld;
 use protocol::wire::announcement::Announced;
+use protocol::wire::machine::MachineClaim;
 use tokio::sync::watch as watched;
 use tracing::{info, warn};
 
@@ -32,7 +33,7 @@ use crate::standing::Posture;
 use guests::{Conditions, Full, Register, Seat};
 use history::{HistoryError, HistoryFile, States};
 use machine::local::Leaving;
-use machine::{Counters, Guests, Machine, ProcessId, Sampler, power, programs};
+use machine::{Counters, Guests, Machine, ProcessId, Sampler, power, programs, speed};
 use pause::Pause;
 use preferences::{PreferencesError, Settings};
 use stance::{Circumstances, Reason, Said, Stance};
@@ -74,6 +75,8 @@ pub struct Monitor {
     machine: Machine,
     sampler: Mutex<Sampler>,
     guests: Register,
+    /// Speed of one processor, 1 being the reference.
+    speed: f64,
     conditions: watched::Sender<Conditions>,
     stand_back: bool,
     leaving: AtomicBool,
@@ -156,6 +159,7 @@ impl Monitor {
             sampler: Mutex::new(Sampler::new(machine.clone()).with_disk_of(data_dir)),
             machine,
             guests: Register::default(),
+            speed: speed::measure(),
             conditions: watched::Sender::default(),
             stand_back,
             leaving: AtomicBool::new(false),
@@ -393,12 +397,43 @@ impl Monitor {
             guest_state: states.guest,
             refuses_for_s: inner.stance.refuses_for_s(),
             withheld: inner.stance.what(),
+            machine: self.claim(&inner),
             receives_bytes_per_s: rate.map(|rate| rate as u64),
             presence,
             guest,
             presence_bitmap,
             guest_bitmap,
         }
+    }
+
+    /// What a guest can have of this machine; nothing before the first reading.
+    fn claim(&self, inner: &Inner) -> Option<MachineClaim> {
+        let (reading, earlier) = (inner.last.as_ref()?, inner.earlier?);
+        let cores = u16::try_from(earlier.counters.cpus).unwrap_or(u16::MAX);
+        let guests = u16::try_from(self.guests.count()).unwrap_or(u16::MAX);
+        // An owner who is at work is in the forecasts; one who lends nothing is not.
+        let is_lent = !matches!(
+            inner.stance.what(),
+            Some(
+                Withheld::Hours
+                    | Withheld::Battery
+                    | Withheld::Leaving
+                    | Withheld::Paused
+                    | Withheld::Program
+            )
+        );
+        let is_lent = is_lent && !self.leaving.load(Ordering::Relaxed);
+        Some(MachineClaim {
+            cores: cores.max(1),
+            speed: self.speed,
+            memory_bytes: reading.free_memory_bytes,
+            places: if is_lent {
+                cores.saturating_sub(guests)
+            } else {
+                0
+            },
+            load: inner.watch.outlook().load().unwrap_or_default(),
+        })
     }
 
     /// Writes down what is not yet on disk.

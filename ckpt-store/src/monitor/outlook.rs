@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use placement::bitmap::{Availability, SLOT_SECONDS, SLOTS, Slot};
 use placement::hazard::{HazardModel, HostSummary};
+use placement::rank::{LoadForecast, LoadProfile};
 use placement::state::{AvailabilityState, ModelState, Presence};
 use placement::{AvailabilityBitmap, SurvivalCurve};
 
@@ -23,6 +24,7 @@ pub struct Outlook {
     model: HazardModel,
     guest: Track<AvailabilityState>,
     presence: Track<Presence>,
+    load: LoadProfile,
 }
 
 /// What is known of one kind of state.
@@ -40,6 +42,7 @@ impl Outlook {
             model: HazardModel::pretrained(),
             guest: Track::new(start),
             presence: Track::new(start),
+            load: LoadProfile::new(start),
         }
     }
 
@@ -53,6 +56,10 @@ impl Outlook {
         let presence = run.states.map(|states| Presence::from(states.storage));
         self.guest.observe(run.span.clone(), guest, run.cpu);
         self.presence.observe(run.span.clone(), presence, run.disk);
+        // Time in which no guest can run is in the curves: in the load it would count twice.
+        if guest.is_some_and(|guest| !guest.is_failure()) {
+            self.load.observe(run.span.clone(), run.cpu);
+        }
     }
 
     /// Probability that a guest job stays alive, and that the host stays reachable.
@@ -62,6 +69,12 @@ impl Outlook {
             self.guest.curve(&self.model),
             self.presence.curve(&self.model),
         )
+    }
+
+    /// The owner's mean load over the next hours while a guest can run; none before one could.
+    #[must_use]
+    pub fn load(&self) -> Option<LoadForecast> {
+        self.load.forecast()
     }
 
     /// The last 28 days in which a guest could run, and in which the host was reachable.
@@ -221,6 +234,24 @@ mod tests {
         let (guest, presence) = busy.curves();
         assert_eq!(guest.at(300.0).value(), 0.0);
         assert!(presence.at(300.0).value() > 0.9);
+    }
+
+    #[test]
+    fn the_load_is_that_of_the_time_in_which_a_guest_can_run() {
+        let mut runs = Vec::new();
+        for hour in 0..48 {
+            let at = NOW - 2 * DAY + hour * 3600;
+            let mut taken = run(at..at + 1800, true);
+            taken.states = taken.states.map(|states| States {
+                guest: AvailabilityState::CpuTaken,
+                ..states
+            });
+            taken.cpu = 0.9;
+            runs.extend([taken, run(at + 1800..at + 3600, true)]);
+        }
+        let load = outlook(&runs).load().unwrap();
+        assert!((load.over(3600.0) - 0.1).abs() < 1e-9, "{load:?}");
+        assert_eq!(Outlook::new(NOW).load(), None);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use placement::{AvailabilityBitmap, SurvivalCurve};
 use serde::{Deserialize, Serialize};
 
 use super::Withheld;
+use super::machine::MachineClaim;
 use super::parts::{Extensible, Parts};
 
 /// Most steps of an announced survival curve.
@@ -65,6 +66,8 @@ pub struct Announced {
     pub refuses_for_s: u32,
     /// Why they are not, when it says so.
     pub withheld: Option<Withheld>,
+    /// Its machine, when it says so.
+    pub machine: Option<MachineClaim>,
     /// Bytes per second that it says it can take.
     pub receives_bytes_per_s: Option<u64>,
     /// Probability that it stays reachable.
@@ -113,7 +116,7 @@ impl Announced {
             guest,
             presence_bitmap: self.presence_bitmap.to_bytes(),
             guest_bitmap: self.guest_bitmap.to_bytes(),
-            parts: Withheld::to_parts(self.withheld),
+            parts: MachineClaim::add_to(self.machine.as_ref(), Withheld::to_parts(self.withheld)),
         }
     }
 }
@@ -130,6 +133,7 @@ impl Announcement {
             guest_state: state(self.guest_state)?,
             refuses_for_s: self.refuses_for_s,
             withheld: Withheld::in_parts(&self.parts),
+            machine: MachineClaim::in_parts(&self.parts),
             receives_bytes_per_s: Some(self.receives_bytes_per_s).filter(|rate| *rate > 0),
             presence: curve(self.curve_step_s, &self.presence)?,
             guest: curve(self.curve_step_s, &self.guest)?,
@@ -173,6 +177,7 @@ fn curve(step_s: u32, values: &[u16]) -> Result<SurvivalCurve, AnnouncementError
 #[cfg(test)]
 mod tests {
     use placement::bitmap::Slot;
+    use placement::rank::LoadForecast;
     use proptest::prelude::*;
 
     use super::*;
@@ -188,6 +193,7 @@ mod tests {
             guest_state: AvailabilityState::Thrashing,
             refuses_for_s: 60,
             withheld: None,
+            machine: None,
             receives_bytes_per_s: Some(12_500_000),
             presence: SurvivalCurve::exponential(step, 120, 1e-5),
             guest: SurvivalCurve::exponential(step, 120, 1e-4),
@@ -216,9 +222,17 @@ mod tests {
     }
 
     #[test]
-    fn why_shards_are_refused_arrives_in_the_second_version_only() {
+    fn why_shards_are_refused_and_the_machine_arrive_in_the_second_version_only() {
+        let machine = MachineClaim {
+            cores: 4,
+            speed: 1.5,
+            memory_bytes: 1 << 33,
+            places: 3,
+            load: LoadForecast::constant(1.0),
+        };
         let sent = Announced {
             withheld: Some(Withheld::Paused),
+            machine: Some(machine),
             ..announced()
         };
         let received = |version| {
@@ -228,10 +242,12 @@ mod tests {
             let Response::Announcement(wire) = response else {
                 panic!("another response");
             };
-            wire.check().unwrap().withheld
+            let said = wire.check().unwrap();
+            (said.withheld, said.machine)
         };
-        assert_eq!(received(WireVersion::Two), Some(Withheld::Paused));
-        assert_eq!(received(WireVersion::One), None);
+        let all = (Some(Withheld::Paused), Some(machine));
+        assert_eq!(received(WireVersion::Two), all);
+        assert_eq!(received(WireVersion::One), (None, None));
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod frame;
     reason = "constants that follow from the geometry, far below 2^32"
 )]
 pub mod limits;
+pub mod machine;
 pub mod message;
 pub mod parts;
 pub mod status;

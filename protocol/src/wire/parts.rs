@@ -54,6 +54,14 @@ impl Parts {
         Ok(Self(parts))
     }
 
+    /// These and one more, if that may be sent: its number is larger than all of these, and there is room.
+    #[must_use]
+    pub fn with(self, number: u16, bytes: Vec<u8>) -> Self {
+        let mut more = self.0.clone();
+        more.push((number, bytes.into()));
+        Self::check(more).unwrap_or(self)
+    }
+
     /// The bytes of the part with this number.
     pub fn get(&self, number: u16) -> Option<&[u8]> {
         let part = self.0.iter().find(|part| part.0 == number);

@@ -1,0 +1,147 @@
+//! What a host says of its machine: how much of a job it could do. A claim, as all that a host says.
+
+use placement::rank::{LOAD_HOURS, LoadForecast};
+
+use super::parts::Parts;
+
+/// Number of the part of an announcement that describes the machine.
+pub const MACHINE_PART: u16 = 2;
+
+/// First byte of that part. A later program that says more adds it behind; one that says something else uses
+/// another first byte, and the part is then passed over here.
+const FORM: u8 = 1;
+
+/// Bytes of the part.
+const BYTES: usize = 1 + 2 + 4 + 8 + 2 + 2 * LOAD_HOURS.len();
+
+/// Value of a load that means all of the machine.
+const ONE: f64 = u16::MAX as f64;
+
+/// Highest speed that is believed: a machine that claims more would draw all jobs.
+pub const SPEED_MAX: f64 = 100.0;
+
+/// A machine as far as a job's time on it depends on it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MachineClaim {
+    /// Its processors.
+    pub cores: u16,
+    /// Speed of one of them, 1 being the reference of this program.
+    pub speed: f64,
+    /// Memory that a guest could have now, bytes.
+    pub memory_bytes: u64,
+    /// Guests that it would take now beside those that it has.
+    pub places: u16,
+    /// Mean load of its owner, all of its processors being 1, while a guest can run.
+    pub load: LoadForecast,
+}
+
+impl MachineClaim {
+    /// The bytes of the part.
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "speeds and loads are brought into the range of the field before"
+    )]
+    fn to_bytes(self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(BYTES);
+        bytes.push(FORM);
+        bytes.extend(self.cores.to_le_bytes());
+        let thousandths = (self.speed.clamp(0.0, SPEED_MAX) * 1000.0).round() as u32;
+        bytes.extend(thousandths.to_le_bytes());
+        bytes.extend(self.memory_bytes.to_le_bytes());
+        bytes.extend(self.places.to_le_bytes());
+        for mean in self.load.means() {
+            bytes.extend(((mean * ONE).round() as u16).to_le_bytes());
+        }
+        bytes
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let mut rest = bytes;
+        let [form] = take(&mut rest)?;
+        let cores = u16::from_le_bytes(take(&mut rest)?);
+        let thousandths = u32::from_le_bytes(take(&mut rest)?);
+        let memory_bytes = u64::from_le_bytes(take(&mut rest)?);
+        let places = u16::from_le_bytes(take(&mut rest)?);
+        let mut means = [0.0; LOAD_HOURS.len()];
+        for mean in &mut means {
+            *mean = f64::from(u16::from_le_bytes(take(&mut rest)?)) / ONE;
+        }
+        let speed = f64::from(thousandths) / 1000.0;
+        let is_sound = form == FORM && cores > 0 && speed > 0.0;
+        is_sound.then(|| Self {
+            cores,
+            speed: speed.min(SPEED_MAX),
+            memory_bytes,
+            places,
+            load: LoadForecast::new(means),
+        })
+    }
+
+    /// The parts of an announcement with this claim behind the others.
+    pub(super) fn add_to(this: Option<&Self>, parts: Parts) -> Parts {
+        match this {
+            Some(claim) => parts.with(MACHINE_PART, claim.to_bytes()),
+            None => parts,
+        }
+    }
+
+    /// The claim in the parts of an announcement, if there is one that this program understands.
+    pub(super) fn in_parts(parts: &Parts) -> Option<Self> {
+        Self::from_bytes(parts.get(MACHINE_PART)?)
+    }
+}
+
+fn take<const COUNT: usize>(rest: &mut &[u8]) -> Option<[u8; COUNT]> {
+    let (taken, left) = rest.split_first_chunk::<COUNT>()?;
+    *rest = left;
+    Some(*taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim() -> MachineClaim {
+        MachineClaim {
+            cores: 8,
+            speed: 1.25,
+            memory_bytes: 5 << 30,
+            places: 7,
+            load: LoadForecast::new([0.0, 1.0, 0.0, 1.0, 0.0]),
+        }
+    }
+
+    #[test]
+    fn a_machine_arrives_and_what_a_later_program_adds_is_passed_over() {
+        let bytes = claim().to_bytes();
+        assert_eq!(bytes.len(), BYTES);
+        assert_eq!(MachineClaim::from_bytes(&bytes), Some(claim()));
+        let longer = [bytes.as_slice(), &[1, 2, 3]].concat();
+        assert_eq!(MachineClaim::from_bytes(&longer), Some(claim()));
+    }
+
+    #[test]
+    fn what_is_no_machine_is_none_and_wild_claims_are_cut() {
+        let bytes = claim().to_bytes();
+        for length in 0..BYTES {
+            assert_eq!(MachineClaim::from_bytes(&bytes[..length]), None);
+        }
+        let mut other = bytes.clone();
+        other[0] = 2;
+        assert_eq!(MachineClaim::from_bytes(&other), None);
+        for no_cores_or_speed in [1..3, 3..7] {
+            let mut bad = bytes.clone();
+            bad[no_cores_or_speed].fill(0);
+            assert_eq!(MachineClaim::from_bytes(&bad), None);
+        }
+        let mut fast = bytes;
+        fast[3..7].fill(255);
+        assert_eq!(MachineClaim::from_bytes(&fast).unwrap().speed, SPEED_MAX);
+        let wild = MachineClaim {
+            speed: f64::NAN,
+            ..claim()
+        };
+        assert_eq!(MachineClaim::from_bytes(&wild.to_bytes()), None);
+    }
+}
