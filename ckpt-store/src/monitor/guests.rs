@@ -113,12 +113,6 @@ impl Register {
         })
     }
 
-    /// Guests that have made themselves known.
-    #[must_use]
-    pub fn count(&self) -> usize {
-        self.seats().taken.len()
-    }
-
     /// All that are here, and all processes that run one of `commands`.
     #[must_use]
     pub fn guests(&self, commands: &[String]) -> Guests {

@@ -410,7 +410,7 @@ impl Monitor {
     fn claim(&self, inner: &Inner) -> Option<MachineClaim> {
         let (reading, earlier) = (inner.last.as_ref()?, inner.earlier?);
         let cores = u16::try_from(earlier.counters.cpus).unwrap_or(u16::MAX);
-        let guests = u16::try_from(self.guests.count()).unwrap_or(u16::MAX);
+        let guests = u16::try_from(*self.guests.count().borrow()).unwrap_or(u16::MAX);
         // An owner who is at work is in the forecasts; one who lends nothing is not.
         let is_lent = !matches!(
             inner.stance.what(),
