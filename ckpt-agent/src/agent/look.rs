@@ -266,8 +266,7 @@ impl Agent {
     ///
     /// # Errors
     /// As [`Self::forget`].
-    #[cfg(feature = "cli")]
-    pub(crate) async fn forget_hurriedly(
+    pub async fn forget_hurriedly(
         &self,
         job: &JobId,
         which: ForgetWhich,

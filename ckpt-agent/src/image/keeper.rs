@@ -60,6 +60,7 @@ impl Keeper {
     ///
     /// # Errors
     /// When no process can be started.
+    #[cfg(feature = "cli")]
     pub(crate) fn keep_marked(&self, family: &Marked) -> io::Result<Kept> {
         self.start(&family.order())
     }
@@ -81,6 +82,7 @@ impl Keeper {
 }
 
 /// All processes of a job, and how they are reached.
+#[cfg(feature = "cli")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Marked {
     /// What the variable [`MARK`] is in their environment.
@@ -92,6 +94,7 @@ pub(crate) struct Marked {
     pub(crate) groups: Vec<PathBuf>,
 }
 
+#[cfg(feature = "cli")]
 impl Marked {
     /// What is to be done when they have to end: for a keeper, or for [`carry_out`].
     pub(crate) fn order(&self) -> String {
@@ -114,9 +117,14 @@ fn group_line(group: Pid) -> String {
 #[derive(Debug)]
 pub(crate) struct Kept {
     child: Child,
+    #[cfg_attr(
+        not(feature = "cli"),
+        expect(dead_code, reason = "the keeper acts when it is closed")
+    )]
     pipe: io::PipeWriter,
 }
 
+#[cfg(feature = "cli")]
 impl Kept {
     /// Process id of the keeper.
     pub(crate) fn pid(&self) -> i32 {
