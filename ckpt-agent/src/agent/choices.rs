@@ -6,7 +6,7 @@ use codec::manifest::Summary;
 
 use super::gather::{Gathered, Patience};
 use super::restore::{lost_status, passed_over};
-use super::rows::Stop;
+use super::rows::{Shortfall, Stop};
 use super::{Agent, Which, unix_seconds};
 use crate::core::sought::Sought;
 use crate::inventory::KnownCheckpoint;
@@ -31,6 +31,8 @@ pub(super) struct Choices {
     /// Newer versions that are not read, and why.
     pub(super) skipped: Vec<SkippedVersion>,
     hosts: Vec<HostNote>,
+    /// Whether hosts that broke off, or had no time, may have what was missing of one of them.
+    may_come_back: bool,
 }
 
 impl Choices {
@@ -76,6 +78,7 @@ impl Agent {
             next: 0,
             skipped: skipped.into_iter().collect(),
             hosts: Vec::new(),
+            may_come_back: false,
         })
     }
 
@@ -85,20 +88,24 @@ impl Agent {
         &self,
         choices: &mut Choices,
         wish: &Wish<'_>,
-        reason: String,
-        notes: Vec<HostNote>,
+        short: Shortfall,
     ) -> Result<Option<SkippedVersion>, Failure> {
         if choices.gathered.is_cut_short {
             choices.gathered = self.gather(Some(wish.job_tag), Patience::All).await;
             self.somebody(&choices.gathered, wish.doing)?;
             choices.known = self.choose(&choices.gathered, wish);
             choices.next = 0;
+            choices.may_come_back = false;
             return Ok(None);
         }
-        choices.hosts.extend(notes);
+        choices.hosts.extend(short.notes);
+        choices.may_come_back |= short.may_come_back;
         let version = choices.next().map(KnownCheckpoint::version);
         choices.next += 1;
-        let skip = version.map(|version| SkippedVersion { version, reason });
+        let skip = version.map(|version| SkippedVersion {
+            version,
+            reason: short.reason,
+        });
         choices.skipped.extend(skip.clone());
         Ok(skip)
     }
@@ -120,7 +127,10 @@ impl Agent {
         let skipped = choices.skipped.iter();
         let reasons: Vec<String> = skipped.map(SkippedVersion::to_string).collect();
         let message = format!("{doing}: {}", reasons.join("; "));
-        let status = lost_status(&choices.gathered);
+        let status = match choices.may_come_back {
+            true => ExitStatus::TooFewHosts,
+            false => lost_status(&choices.gathered),
+        };
         let next = match status {
             ExitStatus::Damaged => "ckpt verify --read-data",
             _ => "again when more hosts are up: ckpt hosts",

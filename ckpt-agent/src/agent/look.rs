@@ -20,7 +20,6 @@ use tokio::task::JoinSet;
 
 use super::gather::{Gathered, Patience};
 use super::notices::Removal;
-use super::restore::lost_status;
 use super::rows::Stop;
 use super::verdict::{away, count_bases, gaps, may_come_back};
 use super::waiting::Wait;
@@ -153,10 +152,10 @@ impl Agent {
             .await
             .map_err(|stop| match stop {
                 Stop::Fatal(failure) => failure,
-                Stop::Unrestorable { reason, notes } => {
-                    let message = format!("{doing}: {reason}");
-                    let mut failure = Failure::new(lost_status(&gathered), message);
-                    failure.hosts = notes;
+                Stop::Unrestorable(short) => {
+                    let message = format!("{doing}: {}", short.reason);
+                    let mut failure = Failure::new(short.status(&gathered), message);
+                    failure.hosts = short.notes;
                     failure
                 }
             })?;

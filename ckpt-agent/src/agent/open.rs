@@ -143,8 +143,8 @@ impl Agent {
                     return Ok(self.image(job, choices, found, warnings));
                 }
                 Err(Stop::Fatal(failure)) => return Err(failure),
-                Err(Stop::Unrestorable { reason, notes }) => {
-                    self.pass_over(&mut choices, &wish, reason, notes).await?;
+                Err(Stop::Unrestorable(short)) => {
+                    self.pass_over(&mut choices, &wish, short).await?;
                 }
             }
         }
@@ -481,9 +481,13 @@ impl Image {
         }
         Err(match stop {
             Stop::Fatal(failure) => failure,
-            Stop::Unrestorable { reason, notes } => {
-                let mut failure = self.failed(status, &reason);
-                failure.hosts = notes;
+            Stop::Unrestorable(short) => {
+                let status = match short.may_come_back {
+                    true => ExitStatus::TooFewHosts,
+                    false => status,
+                };
+                let mut failure = self.failed(status, &short.reason);
+                failure.hosts = short.notes;
                 failure
             }
         })

@@ -82,8 +82,8 @@ impl Agent {
                     return Ok(report);
                 }
                 Err(Stop::Fatal(failure)) => return Err(failure),
-                Err(Stop::Unrestorable { reason, notes }) => {
-                    if let Some(skip) = self.pass_over(&mut choices, &wish, reason, notes).await? {
+                Err(Stop::Unrestorable(short)) => {
+                    if let Some(skip) = self.pass_over(&mut choices, &wish, short).await? {
                         observer.event(ProgressEvent::VersionSkipped(skip));
                     }
                 }
@@ -348,15 +348,16 @@ impl Attempt<'_> {
             return stop;
         }
         let mut failure = match stop {
-            Stop::Unrestorable { .. } if progress.done_bytes == 0 => return stop,
-            Stop::Unrestorable { reason, notes } => {
+            Stop::Unrestorable(_) if progress.done_bytes == 0 => return stop,
+            Stop::Unrestorable(short) => {
+                let reason = &short.reason;
                 let (job, version) = (&self.request.job, self.known.version());
                 let message = format!(
                     "cannot restore job {job}: version {version}: {reason}; standard output has a part of it"
                 );
-                let status = lost_status(self.gathered);
+                let status = short.status(self.gathered);
                 let mut failure = Failure::new(status, message).next("again with -o FILE");
-                failure.hosts = notes;
+                failure.hosts = short.notes;
                 failure
             }
             Stop::Fatal(failure) => failure,

@@ -15,6 +15,9 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Duration, Instant};
 
 use super::Agent;
+use super::gather::Gathered;
+use super::restore::lost_status;
+use super::verdict::may_come_back;
 use crate::core::restore::{
     FetchId, RestoreAction, RestoreEvent, RestoreLimits, RestoreOutcome, RestorePlan,
     RestoreSession,
@@ -22,7 +25,7 @@ use crate::core::restore::{
 use crate::core::{Fault, HostIndex, Millis};
 use crate::inventory::KnownCheckpoint;
 use crate::pipeline::decode::{self, RowBlocks};
-use crate::report::{Failure, HostNote, SourceBytes};
+use crate::report::{ExitStatus, Failure, HostNote, SourceBytes};
 use crate::transfer::get::BlockReader;
 use crate::transfer::sources::SourceMeter;
 
@@ -42,22 +45,40 @@ const LOOK_PERIOD: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(super) enum Stop {
     /// An older one may still be.
-    Unrestorable {
-        /// Why.
-        reason: String,
-        /// What hosts had to do with it.
-        notes: Vec<HostNote>,
-    },
+    Unrestorable(Shortfall),
     /// No other would be, either.
     Fatal(Failure),
 }
 
+/// Too little of a checkpoint was found.
+#[derive(Debug)]
+pub(super) struct Shortfall {
+    /// Why.
+    pub(super) reason: String,
+    /// What hosts had to do with it.
+    pub(super) notes: Vec<HostNote>,
+    /// Whether hosts that broke off, or had no time, may have what is missing.
+    pub(super) may_come_back: bool,
+}
+
+impl Shortfall {
+    /// How a command ends that needs the checkpoint: who is silent may have the rest.
+    pub(super) fn status(&self, gathered: &Gathered) -> ExitStatus {
+        if self.may_come_back {
+            ExitStatus::TooFewHosts
+        } else {
+            lost_status(gathered)
+        }
+    }
+}
+
 impl Stop {
     pub(super) fn unrestorable(reason: impl Into<String>) -> Self {
-        Self::Unrestorable {
+        Self::Unrestorable(Shortfall {
             reason: reason.into(),
             notes: Vec::new(),
-        }
+            may_come_back: false,
+        })
     }
 }
 
@@ -461,13 +482,15 @@ impl<'a> Driver<'a> {
                 seen.push(fault);
             }
         }
-        Stop::Unrestorable {
+        let away = seen.iter().filter(|(_, fault)| may_come_back(fault));
+        Stop::Unrestorable(Shortfall {
             reason: format!("row {row}: {good} good blocks found, {needed} needed"),
+            may_come_back: good + away.count() >= needed,
             notes: seen
                 .into_iter()
                 .map(|(host, fault)| self.agent.note(*host, fault))
                 .collect(),
-        }
+        })
     }
 }
 

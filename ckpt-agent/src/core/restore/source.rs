@@ -11,6 +11,10 @@ pub(super) struct SourceIndex(pub(super) usize);
 /// How long a source that failed once is left alone; doubles each time.
 const REST_MS: u64 = 500;
 
+/// A host that has too many readers and wants to be asked again soon is asked for so long: readers end,
+/// and jobs that are evicted together begin again together.
+const CROWDED_MS: u64 = 60_000;
+
 #[derive(Debug)]
 pub(super) struct Source {
     pub(super) shard: ShardIndex,
@@ -18,6 +22,8 @@ pub(super) struct Source {
     /// Microseconds for each row, averaged over recent requests.
     us_per_row: Option<u64>,
     strikes: u32,
+    /// Since when it has had too many readers, while it has said nothing else.
+    crowded_since: Option<Millis>,
     not_before: Millis,
     given_up: bool,
 }
@@ -31,6 +37,7 @@ impl Source {
                 host: *host,
                 us_per_row: None,
                 strikes: 0,
+                crowded_since: None,
                 not_before: Millis(0),
                 given_up: false,
             })
@@ -66,6 +73,7 @@ impl Source {
             return;
         };
         self.strikes = 0;
+        self.crowded_since = None;
         // A quarter of the new value: quick enough to leave a host that became slow.
         self.us_per_row = Some(match self.us_per_row {
             Some(average) => (3 * average + us_per_row) / 4,
@@ -80,9 +88,50 @@ impl Source {
     }
 
     pub(super) fn failed(&mut self, fault: &Fault, now: Millis, strikes_max: u32) {
+        if fault.is_crowded() {
+            let since = *self.crowded_since.get_or_insert(now);
+            if now.since(since) < CROWDED_MS {
+                self.not_before = now.plus(fault.retry_after_ms().unwrap_or(REST_MS));
+                return;
+            }
+        }
         self.strikes += 1;
         self.given_up = fault.is_final() || self.strikes >= strikes_max;
         let rest = REST_MS << self.strikes.min(6);
         self.not_before = now.plus(fault.retry_after_ms().unwrap_or(rest));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use codec::Redundancy;
+    use protocol::wire::Code;
+
+    use super::*;
+
+    #[test]
+    fn a_host_with_too_many_readers_is_asked_again_for_a_minute() {
+        let shard = Redundancy::new(1, 0).unwrap().shard(0).unwrap();
+        let mut sources = Source::list(&[(shard, HostIndex(0))]);
+        let source = sources.first_mut().unwrap();
+        let crowded = Fault::Refused {
+            code: Code::Busy,
+            detail: String::new(),
+            retry_after_ms: 1000,
+        };
+        let mut now = Millis(0);
+        while now.0 < CROWDED_MS {
+            source.failed(&crowded, now, 3);
+            assert!(
+                !source.is_given_up() && !source.can_be_asked(now),
+                "{now:?}"
+            );
+            now = now.plus(1000);
+            assert!(source.can_be_asked(now), "{now:?}");
+        }
+        for _ in 0..3 {
+            source.failed(&crowded, now, 3);
+        }
+        assert!(source.is_given_up());
     }
 }
