@@ -420,6 +420,10 @@ pub struct ListedCheckpoint {
     pub labels: BTreeMap<String, String>,
     /// What the program itself wrote on it, by key: not printed.
     #[serde(skip)]
+    #[cfg_attr(
+        not(feature = "cli"),
+        expect(dead_code, reason = "only jobs under `ckpt run` have such labels")
+    )]
     pub(crate) own_labels: BTreeMap<String, String>,
 }
 
