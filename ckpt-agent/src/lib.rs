@@ -31,6 +31,7 @@ pub mod condor;
 mod connection;
 pub mod core;
 pub mod events;
+mod file_lock;
 pub mod image;
 pub mod inventory;
 pub mod knowledge;
@@ -39,3 +40,4 @@ pub mod report;
 #[cfg(feature = "cli")]
 pub mod run;
 pub mod transfer;
+mod unix_time;

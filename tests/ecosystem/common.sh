@@ -61,7 +61,8 @@ root() {
 }
 
 # inside ROOT SCRIPT [ARGUMENT...]: runs the script in a copy of the root that goes when it ends, with
-# processes, network and names of its own; /ckpt has the program, $top/docs and $top/tests/ecosystem.
+# processes, network and names of its own; /ckpt has the program, $top/docs and $top/tests/ecosystem, and
+# /packages the Debian packages of CKPT_PACKAGES, if it is set.
 inside() {
     local root=$1 script=$2 program
     shift 2
@@ -85,6 +86,7 @@ inside() {
         # Control groups of version 2 alone, whatever the machine has: crun refuses a mixture.
         mount -t cgroup2 cgroup2 sys/fs/cgroup
         mkdir -p ckpt/tests && cp "$program" ckpt/ckpt && cp -r "$here" ckpt/tests/ && cp -r "$top/docs" ckpt/
+        if [ -n "${CKPT_PACKAGES:-}" ]; then mkdir packages && cp "$CKPT_PACKAGES"/*.deb packages; fi
         if [ -n "${CKPT_RECORD:-}" ]; then mkdir record && mount --bind "$CKPT_RECORD" record; fi
         # Addresses of the loopback net alone do not count to some resolvers.
         ip link set lo up

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The recipe of docs/recipes/criu.md with CRIU 4 (Debian sid): a process is saved and ends, two of five hosts
 # are killed, and it goes on in a namespace of its own; the hash that it prints at its end is that of an
-# undisturbed run. Then 256 MiB of memory: how long out, and how long back and running.
+# undisturbed run. The same under `ckpt run --via criu`, which is told to leave. Then 256 MiB of memory: how long out, and how long back and running.
 #
 # Needs root, mmdebstrap, a Debian mirror; 400 MB in CKPT_ROOTS. First 4 min to make the root; then 1 min.
 set -euo pipefail
@@ -66,6 +66,20 @@ say "it went on, to the sum of an undisturbed run"
 
 ckpt grid up --dir grid >/dev/null
 rm -rf images
+# An image has open files with their sizes, so the job prints nowhere; the journal says what happened.
+journal() { find / -xdev -name journal.jsonl -exec cat {} +; }
+block criu.md run >run.sh
+sh run.sh python3 job.py supervised.out </dev/null >/dev/null 2>&1 &
+supervisor=$!
+wait_for 30 "the process under ckpt run is at step 10" at_step supervised.out 10
+kill -TERM "$supervisor"
+status=0; wait "$supervisor" || status=$?
+[ "$status" = 75 ] || { journal; die "ckpt run left with $status, not with 75"; }
+status=0; sh run.sh python3 job.py supervised.out </dev/null >/dev/null 2>&1 || status=$?
+[ "$status" = 0 ] || { journal; die "its next start ended with $status"; }
+has_sum supervised.out || { cat supervised.out; die "another sum under ckpt run"; }
+[ "$(grep -c '^step ' supervised.out)" = 40 ] || die "steps were lost or done twice under ckpt run"
+say "ckpt run left with its state saved, and went on to the same sum"
 start large.out 256
 wait_for 30 "a process with 256 MiB is at step 3" at_step large.out 3
 now() { date +%s.%N; }

@@ -93,9 +93,7 @@ def command(here, args):
     """The options of `ckpt run`, and the job."""
     if not args.criu:
         return ["--files", str(here.state)], ["sh", here.dir / "job.sh"]
-    script = f"CRIU={args.criu.resolve()} {Path(__file__).resolve().parents[2]}/packaging/ckpt-criu.sh"
-    dump, restore = f"{script} dump", f"exec env {script} restore"
-    options = ["--via", "cmd", "--checkpoint-cmd", dump, "--restart-cmd", restore]
+    options = ["--via", "criu"]
     # An image names the files that are open with their sizes: standard error is none of these.
     return options, ["sh", "-c", "exec lmp -in whole.in -log none -screen none 2>/dev/null"]
 
@@ -118,6 +116,8 @@ def main():
     alone = {"OMP_NUM_THREADS": "1", "OMPI_MCA_ess_singleton_isolated": "1", "OMPI_MCA_btl": "self"}
     with Lab(args.programs / "ckpt") as lab:
         lab.env |= alone | {"CKPT": lab.ckpt}
+        if args.criu:
+            lab.env["CRIU"] = str(args.criu.resolve())
         plain = lab.dir / "plain"
         plain.mkdir()
         prepare(plain, args)

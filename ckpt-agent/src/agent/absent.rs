@@ -6,8 +6,9 @@ use tokio::time::Instant;
 use super::choices::Wish;
 use super::gather::Gathered;
 use super::restore::passed_over;
-use super::{Agent, DATA_USUAL, PARITY_USUAL, RestoreRequest, Which, unix_seconds};
+use super::{Agent, DATA_USUAL, PARITY_USUAL, RestoreRequest, Which};
 use crate::report::{ExitStatus, Failure, RestoreReport};
+use crate::unix_time::unix_seconds;
 
 impl Agent {
     /// The answer of a restore when no host that answers shows what is wanted.

@@ -5,11 +5,12 @@ use placement::SurvivalCurve;
 use placement::interval::{self, Costs};
 use placement::state::AvailabilityState;
 
-use super::{Agent, unix_seconds};
+use super::Agent;
 use crate::core::HostIndex;
 use crate::core::place::presence_of_unknown;
 use crate::knowledge::{Knowledge, SaveTimes};
 use crate::report::{AdviseReport, Failure};
+use crate::unix_time::unix_seconds;
 
 /// Cost of a checkpoint that is assumed when none was ever saved, seconds.
 const FIRST_COST_SECONDS: f64 = 10.0;

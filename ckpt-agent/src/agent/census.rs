@@ -10,8 +10,8 @@ use protocol::wire::message::{HostCensus, HostStatus, Request, Response};
 use tokio::task::JoinSet;
 use transfer::roster::{HeardOf, Roster};
 
+use super::chain;
 use super::health::registries_health;
-use super::{chain, unix_seconds};
 use crate::core::health::{
     GridHealth, Health, HostHealth, HostState, HostsHealth, KeyHealth, Limits, OwnerHealth,
     Silence, ahead, judged, middle_offset, span,
@@ -19,6 +19,7 @@ use crate::core::health::{
 use crate::core::{Fault, HostIndex};
 use crate::report::{ExitStatus, Failure};
 use crate::transfer::Hosts;
+use crate::unix_time::unix_seconds;
 
 /// Bytes in flight to or from each host: an admin moves little.
 const WINDOW: u32 = 256 << 10;

@@ -7,12 +7,13 @@ use codec::manifest::Summary;
 use super::gather::{Gathered, Patience};
 use super::restore::{lost_status, passed_over};
 use super::rows::{Shortfall, Stop};
-use super::{Agent, Which, unix_seconds};
+use super::{Agent, Which};
 use crate::core::sought::Sought;
 use crate::inventory::KnownCheckpoint;
 use crate::knowledge::Observation;
 use crate::report::{ExitStatus, Failure, HostNote, SkippedVersion};
 use crate::transfer::get::BlockReader;
+use crate::unix_time::unix_seconds;
 
 /// What somebody wants of a job.
 pub(super) struct Wish<'a> {

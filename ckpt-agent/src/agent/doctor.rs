@@ -10,8 +10,9 @@ use protocol::wire::WireVersion;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::{Agent, unix_seconds};
+use super::Agent;
 use crate::core::{Fault, HostIndex};
+use crate::unix_time::unix_seconds;
 
 /// How long the search for the largest datagram may take. It halves the range from 1,200 to 6,500 bytes
 /// and tries each size three times; on an Ethernet the first four are too large.

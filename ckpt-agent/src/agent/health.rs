@@ -12,7 +12,7 @@ use transfer::registry::Registries;
 
 use super::gather::{Gathered, Patience};
 use super::look::weakest;
-use super::{Agent, random, unix_seconds};
+use super::{Agent, random};
 use crate::core::HostIndex;
 use crate::core::health::{
     Health, HostHealth, HostState, HostsHealth, JobHealth, KeyHealth, Known, Limits,
@@ -20,6 +20,7 @@ use crate::core::health::{
 };
 use crate::inventory::{KnownCheckpoint, OpenedCheckpoint};
 use crate::report::{ExitStatus, Failure};
+use crate::unix_time::unix_seconds;
 
 /// What is asked of a look at how things are.
 #[derive(Clone, Copy, Debug, Default)]

@@ -23,7 +23,7 @@ use super::notices::Removal;
 use super::rows::Stop;
 use super::verdict::{away, count_bases, gaps, may_come_back};
 use super::waiting::Wait;
-use super::{Agent, ForgetWhich, Which, random, unix_seconds};
+use super::{Agent, ForgetWhich, Which, random};
 use crate::cancel::Cancel;
 use crate::core::health::{HostHealth, HostState, HostsHealth};
 use crate::core::sought::{NOTE, Sought};
@@ -36,6 +36,7 @@ use crate::report::{
     VerifiedCheckpoint, VerifyReport,
 };
 use crate::transfer::get::BlockReader;
+use crate::unix_time::unix_seconds;
 
 /// Rows that are read at once when all data are verified.
 const VERIFY_ROWS: u64 = 16;

@@ -31,7 +31,7 @@ mod verdict;
 mod waiting;
 
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use codec::grant::{Grant, GrantScope, Rights};
 use codec::keys::Keys;
@@ -53,6 +53,7 @@ use crate::image::{Exclude, NamedPath, OnceReader};
 use crate::knowledge::{Notebook, Observation};
 use crate::report::{ExitStatus, Failure, Holder, HostNote};
 use crate::transfer::Hosts;
+use crate::unix_time::unix_seconds;
 
 pub use absent::unless_hidden;
 pub use advise::{AdviseRequest, YEAR_SECONDS, advise};
@@ -401,17 +402,6 @@ fn random<const N: usize>() -> Result<[u8; N], Failure> {
     aws_lc_rs::rand::fill(&mut bytes)
         .map_err(|_| Failure::new(ExitStatus::Failed, "the system has no random numbers"))?;
     Ok(bytes)
-}
-
-fn unix_seconds() -> u64 {
-    unix_millis() / 1000
-}
-
-fn unix_millis() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.map_or(0, |since| {
-        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-    })
 }
 
 /// An error and its causes, in one line.

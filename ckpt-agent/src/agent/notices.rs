@@ -12,14 +12,15 @@ use codec::{CheckpointId, JobId, JobTag};
 use protocol::wire::{Code, WireVersion};
 use tokio::task::JoinSet;
 
+use super::Agent;
 use super::absent::unless_hidden;
 use super::gather::{Gathered, Patience};
 use super::waiting::Wait;
-use super::{Agent, unix_millis, unix_seconds};
 use crate::core::{Fault, HostIndex};
 use crate::inventory::OpenedCheckpoint;
 use crate::report::{ExitStatus, Failure, GarbageItem, GcReport, TouchReport};
 use crate::transfer::Hosts;
+use crate::unix_time::{unix_millis, unix_seconds};
 
 /// At most this part of the memory is for what was said of all jobs.
 const MEMORY_SHARE: u64 = 8;

@@ -482,11 +482,7 @@ impl Image {
         Err(match stop {
             Stop::Fatal(failure) => failure,
             Stop::Unrestorable(short) => {
-                let status = match short.may_come_back {
-                    true => ExitStatus::TooFewHosts,
-                    false => status,
-                };
-                let mut failure = self.failed(status, &short.reason);
+                let mut failure = self.failed(short.status_or(status), &short.reason);
                 failure.hosts = short.notes;
                 failure
             }

@@ -8,14 +8,15 @@ use placement::objective::{Score, Width};
 use protocol::wire::WireVersion;
 use tokio::task::JoinSet;
 
+use super::Agent;
 use super::gather::{Gathered, Patience};
-use super::{Agent, unix_seconds};
 use crate::core::HostIndex;
 use crate::core::place::{DomainNames, HostView, Placed, Question, Reserve, Row, Wanted, place};
 use crate::inventory::KnownCheckpoint;
 use crate::knowledge::{Knowledge, KnownHost, Observation};
 use crate::report::{ExitStatus, Failure, PlacedHost, PlacementReport};
 use crate::transfer::put::MeasuredRate;
+use crate::unix_time::unix_seconds;
 
 /// Bytes of a probe: enough to tell a link that is a tenth as fast as the others.
 const PROBE_BYTES: u32 = 128 << 10;

@@ -6,14 +6,15 @@ use codec::index::{Index, StoredSegment};
 use codec::manifest::Summary;
 use placement::bandwidth::RateForecast;
 
+use super::Agent;
 use super::restore::{Attempt, Image};
 use super::rows::Stop;
-use super::{Agent, unix_seconds};
 use crate::core::HostIndex;
 use crate::core::place::FIRST_RATE;
 use crate::image::{Sink, Target};
 use crate::inventory::KnownCheckpoint;
 use crate::report::{RestoreReport, SourceBytes};
+use crate::unix_time::unix_seconds;
 
 impl Attempt<'_> {
     /// Says what would be done; fails where the restore would because of its target.

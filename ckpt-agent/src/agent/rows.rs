@@ -62,12 +62,17 @@ pub(super) struct Shortfall {
 }
 
 impl Shortfall {
-    /// How a command ends that needs the checkpoint: who is silent may have the rest.
+    /// How a command ends that needs the checkpoint: hosts that did not answer may have the rest.
     pub(super) fn status(&self, gathered: &Gathered) -> ExitStatus {
+        self.status_or(lost_status(gathered))
+    }
+
+    /// The same, where `lost` is how it ends when no host comes back with what is missing.
+    pub(super) fn status_or(&self, lost: ExitStatus) -> ExitStatus {
         if self.may_come_back {
             ExitStatus::TooFewHosts
         } else {
-            lost_status(gathered)
+            lost
         }
     }
 }

@@ -15,7 +15,7 @@ use super::gather::Gathered;
 use super::saving::{Candidates, Input, RETRACT_TIMEOUT, Shell, least_parity};
 use super::shortage::too_small;
 use super::superseded::created_after;
-use super::{Agent, SaveInput, SaveRequest, chain, random, unix_seconds};
+use super::{Agent, SaveInput, SaveRequest, chain, random};
 use crate::cancel::Cancel;
 use crate::core::HostIndex;
 use crate::core::claims::ClaimDoubts;
@@ -24,6 +24,7 @@ use crate::image::{Source, SourceError, SourceOptions};
 use crate::knowledge::{Observation, SaveTimes};
 use crate::report::{ExitStatus, Failure, Observer, SaveReport};
 use crate::transfer::hosts::Claimed;
+use crate::unix_time::unix_seconds;
 
 /// Versions that are tried when others save the same job at the same time.
 const CLAIMS_MAX: u32 = 16;

@@ -8,10 +8,11 @@ use codec::{CheckpointId, Version};
 use super::gather::Gathered;
 use super::notices::Removal;
 use super::waiting::Wait;
-use super::{Agent, SaveRequest, notices, unix_seconds};
+use super::{Agent, SaveRequest, notices};
 use crate::core::{Fault, HostIndex};
 use crate::inventory::KnownCheckpoint;
 use crate::report::SaveReport;
+use crate::unix_time::unix_seconds;
 
 impl Agent {
     /// Removes what `--keep` does not keep, and renews the lease. Who can't be told now is told by

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use codec::OwnerId;
 use protocol::address::Address;
@@ -24,6 +24,7 @@ use super::members::{self, Sent, sent};
 use super::render::{Report, Table, json_of_self, time};
 use super::{chain, runtime};
 use crate::report::{ExitStatus, Failure};
+use crate::unix_time::unix_seconds;
 
 /// Answer of `grid init`.
 #[derive(Debug, Serialize)]
@@ -335,7 +336,7 @@ fn make_registry(authority: &mut AuthorityDir, addr: Address, data: &Path) -> Re
     let key = data.join("identity.key");
     let secret = new_key().map_err(|cause| io_failed(&key, &cause))?;
     write_key(&key, &secret).map_err(|cause| io_failed(&key, &cause))?;
-    let left = Duration::from_secs(authority.expires().saturating_sub(now()));
+    let left = Duration::from_secs(authority.expires().saturating_sub(unix_seconds()));
     let validity = validity(left.saturating_sub(DAY));
     let wish = Certify {
         roles: vec![Role::Registry],
@@ -512,7 +513,7 @@ pub(super) fn invite(dir: &Path, wanted: Invitation<'_>) -> Result<InviteReport,
             return Err(Failure::new(ExitStatus::Usage, message).next("--registry NAME"));
         }
     };
-    let expires = now().saturating_add(wanted.ttl.as_secs());
+    let expires = unix_seconds().saturating_add(wanted.ttl.as_secs());
     let of = |role, count: u16| std::iter::repeat_n(role, usize::from(count));
     let roles =
         of(TokenRole::Donor, wanted.donors).chain(of(TokenRole::Submitter, wanted.submitters));
@@ -539,7 +540,8 @@ fn write_public(path: &Path, certificate: &CertificateDer<'_>) -> Result<(), Fai
 /// Takes back all certificates of a member, also of one that joined with a token.
 pub(super) fn revoke(dir: &Path, who: &str, offline: bool) -> Result<RevokeReport, Failure> {
     let joined = members::joined(dir, offline)?;
-    let change = |authority: &mut AuthorityDir| authority.revoke(who, &joined.joiners(), now());
+    let change =
+        |authority: &mut AuthorityDir| authority.revoke(who, &joined.joiners(), unix_seconds());
     let (revoked, grid, sent) = members::change(dir, offline, change)?;
     Ok(RevokeReport {
         key: revoked.key.hex(),
@@ -574,7 +576,7 @@ pub(super) fn renew(
         let message = format!("{}: {cause}", output.display());
         Failure::new(ExitStatus::LocalIo, message)
     })?;
-    let began = now();
+    let began = unix_seconds();
     let until = began.saturating_add(within.as_secs());
     let mut before = Vec::new();
     let change = |authority: &mut AuthorityDir| {
@@ -622,7 +624,7 @@ pub(super) fn renew(
 pub(super) fn show(dir: &Path, offline: bool) -> Result<RollReport, Failure> {
     let roll = Roll::load(dir).map_err(|e| failure(&e))?;
     let joined = members::joined(dir, offline)?;
-    let now = now();
+    let now = unix_seconds();
     let addresses = addresses(&roll.grid, offline)?;
     let issued = last_certificates(&roll.issued, now);
     let issued = issued.into_iter().map(|issued| Member {
@@ -728,15 +730,9 @@ fn addresses(grid: &Grid, offline: bool) -> Result<BTreeMap<OwnerId, String>, Fa
 /// From now on for this long.
 pub(super) fn validity(lasting: Duration) -> Validity {
     Validity {
-        from: now(),
+        from: unix_seconds(),
         lasting,
     }
-}
-
-pub(super) fn now() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs())
 }
 
 pub(super) fn failure(cause: &AuthorityDirError) -> Failure {

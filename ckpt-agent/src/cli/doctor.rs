@@ -16,6 +16,7 @@ use crate::agent::{MTU_USUAL, Reached, Way};
 use crate::core::health::{ahead, middle_offset, span};
 use crate::knowledge;
 use crate::report::{Check, DoctorReport, ExitStatus, Failure, Finding, Verdict};
+use crate::unix_time::unix_seconds;
 
 /// Certificates that end within this time are spoken of, seconds.
 const ENDS_SOON_S: u64 = 30 * 86_400;
@@ -143,7 +144,7 @@ fn check_identity(global: &Global, grid: &Grid, report: &mut DoctorReport) -> Op
         return None;
     }
     let mut is_good = true;
-    for key in health::keys(&identity, grid, health::now()) {
+    for key in health::keys(&identity, grid, unix_seconds()) {
         let remedy = "have it made again: ckpt grid sign, or ckpt key for-job";
         match key.left_s {
             0 => {

@@ -9,10 +9,11 @@ use super::{Connected, Said, identity, list_files, named_grid, notebook, roster}
 use crate::agent::{grid_health, health_status, registries_health};
 use crate::core::health::{KeyHealth, Known};
 use crate::report::Failure;
+use crate::unix_time::unix_seconds;
 
 /// Looks how things are for a submitter.
 pub(super) async fn run(connected: &Connected, args: &HealthArgs) -> Result<Said, Failure> {
-    let keys = keys(&connected.identity, &connected.grid, now());
+    let keys = keys(&connected.identity, &connected.grid, unix_seconds());
     let registries = registries_health(&connected.grid, &connected.identity);
     let request = args.request();
     let health = connected.agent.health(&request, keys, registries).await?;
@@ -29,15 +30,10 @@ pub(super) async fn of_grid(global: &Global, args: &HealthArgs) -> Result<Said, 
     let notebook = notebook(&grid);
     let roster = roster(&mut grid, &lists, &identity, &notebook).await;
     let limits = args.request().limits;
-    let keys = keys(&identity, &grid, now());
+    let keys = keys(&identity, &grid, unix_seconds());
     let health = grid_health(&grid, roster, &identity, &limits, keys).await?;
     let status = health_status(&health);
     Ok((Box::new(health), status))
-}
-
-pub(super) fn now() -> u64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    now.map_or(0, |since| since.as_secs())
 }
 
 /// Keys and certificates with which this machine acts, those that end first at the front.

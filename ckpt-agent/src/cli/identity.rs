@@ -13,7 +13,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use protocol::grid::Grid;
 use protocol::identity::{
@@ -30,6 +30,7 @@ use crate::agent::chain;
 pub(super) use crate::connection::Files;
 use crate::connection::{self, denied, with_certificate};
 use crate::report::{ExitStatus, Failure};
+use crate::unix_time::unix_seconds;
 
 /// How long a key command may take: somebody may have to type a passphrase.
 const KEY_COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
@@ -69,8 +70,7 @@ pub(super) fn renewed(identity: Identity, grid: &Grid, files: &Files) -> Identit
 /// Fails when the certificate has ended, which hosts would say only after they were asked; warns when it
 /// ends soon.
 pub(super) fn check_end(identity: &Identity, files: &Files) -> Result<(), Failure> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now = now.map_or(0, |since| since.as_secs());
+    let now = unix_seconds();
     let peer = identity.peer().map_err(|cause| denied(cause.to_string()))?;
     let what = match &identity.job {
         None => format!("your certificate ({})", files.certificate.display()),

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use codec::JobScope;
 use codec::grant::Rights;
@@ -16,6 +16,7 @@ use super::render::{Report, json_of_self};
 use super::{Said, chain, done};
 use crate::agent::{Agent, Voided};
 use crate::report::{ExitStatus, Failure, HostNote};
+use crate::unix_time::unix_millis;
 
 /// Answer of `key for-job`.
 #[derive(Debug, Serialize)]
@@ -215,12 +216,5 @@ async fn issue(
         earlier: count,
         silent,
         notes,
-    })
-}
-
-fn unix_millis() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.map_or(0, |since| {
-        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     })
 }

@@ -14,6 +14,7 @@ use transfer::roster;
 
 use super::{authority, chain, runtime};
 use crate::report::{Failure, HostNote};
+use crate::unix_time::unix_seconds;
 
 /// Who heard of a list that was signed.
 #[derive(Debug, Serialize)]
@@ -117,7 +118,7 @@ async fn reach(authority: &AuthorityDir) -> Result<Herald, Failure> {
 }
 
 fn herald_identity(authority: &AuthorityDir) -> Result<Identity, Failure> {
-    let identity = authority.herald(authority::now());
+    let identity = authority.herald(unix_seconds());
     identity.map_err(|e| authority::failure(&e))
 }
 

@@ -285,7 +285,8 @@ mod libc_signal {
     pub(super) const TERM: i32 = 15;
 }
 
-async fn next_signal() -> Option<i32> {
+/// The number of the next SIGINT or SIGTERM; `None` where they can't be caught.
+pub(crate) async fn next_signal() -> Option<i32> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut interrupt = signal(SignalKind::interrupt()).ok()?;
     let mut terminate = signal(SignalKind::terminate()).ok()?;

@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 
 use super::args::{Global, ProgressMode};
 use super::render::{self, Report, json_of_self, one_line};
-use super::run_args::{NotifyArgs, RunArgs, RunSave};
+use super::run_args::{NotifyArgs, RunArgs, RunSave, Via};
 use super::runs::history_file;
 use super::{Connected, Said, agent_for, connect, done, grid_file, load_grid};
 use crate::agent::Agent;
@@ -67,9 +67,15 @@ fn orders(global: &Global, args: RunArgs) -> Result<Orders, Failure> {
     let variable = |name: &str| std::env::var_os(name);
     let batch = Batch::of(variable).or(args.batch.then_some(Batch::Other));
     let way = match (args.via, args.checkpoint_cmd, args.restart_cmd) {
-        (Some(_), Some(checkpoint), Some(restart)) => Way::Command {
-            checkpoint,
-            restart,
+        (Some(Via::Criu), None, None) => run::criu::way()?,
+        (Some(Via::Criu), ..) => {
+            let message =
+                "--via criu has commands of its own: leave out --checkpoint-cmd and --restart-cmd";
+            return Err(Failure::new(ExitStatus::Usage, message));
+        }
+        (Some(Via::Cmd), Some(checkpoint), Some(restart)) => Way::Command {
+            checkpoint: checkpoint.into(),
+            restart: restart.into(),
         },
         _ => Way::Files {
             paths: paths(args.files)?,

@@ -46,15 +46,19 @@ pub struct RunArgs {
     #[arg(
         long,
         value_enum,
-        requires = "checkpoint_cmd",
-        requires = "restart_cmd"
+        requires_ifs([("cmd", "checkpoint_cmd"), ("cmd", "restart_cmd")])
     )]
     pub via: Option<Via>,
     /// Command that writes an image of process CKPT_PID into the empty directory CKPT_DIR.
-    #[arg(long, value_name = "CMD", requires = "via")]
+    #[arg(long, value_name = "CMD", requires = "via", requires = "restart_cmd")]
     pub checkpoint_cmd: Option<String>,
     /// Command that goes on from the image in CKPT_DIR: it is the job from then on.
-    #[arg(long, value_name = "CMD", requires = "via")]
+    #[arg(
+        long,
+        value_name = "CMD",
+        requires = "via",
+        requires = "checkpoint_cmd"
+    )]
     pub restart_cmd: Option<String>,
     /// Begin from what lies here, if it does; else from the newest version as without.
     #[arg(long)]
@@ -162,7 +166,9 @@ pub struct RunSave {
 /// What takes an image of a job's processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Via {
-    /// The commands --checkpoint-cmd and --restart-cmd.
+    /// By CRIU 4, as root; the program that CRIU=PATH names, or criu in the path.
+    Criu,
+    /// By the commands --checkpoint-cmd and --restart-cmd.
     Cmd,
 }
 
@@ -247,6 +253,9 @@ mod tests {
         assert!(parse(&["--files", "a"]).is_none());
         assert!(parse(&["--files", "a", "--check"]).is_some());
         assert!(parse(&["--via", "cmd", "--", "./job"]).is_none());
+        assert!(parse(&["--via", "criu", "--", "./job"]).is_some());
+        let both = ["--via", "criu", "--checkpoint-cmd", "c", "--", "./job"];
+        assert!(parse(&both).is_none());
         let via = [
             "--via",
             "cmd",

@@ -1,6 +1,7 @@
 //! Where HTCondor keeps a file of a checkpoint: `ckpt://GRID/PREFIX/GLOBAL-JOB-ID/NUMBER/FILE`.
 
 use codec::{JobId, JobIdError};
+use protocol::identity::is_name;
 
 /// Label of a version that has the number by which HTCondor knows it.
 pub const NUMBER_LABEL: &str = "checkpoint-number";
@@ -60,7 +61,7 @@ impl Address {
         let rest = rest.ok_or_else(|| AddressError::Scheme(shown()))?;
         let mut parts = rest.split(|&byte| byte == b'/');
         let grid = String::from_utf8_lossy(parts.next().unwrap_or_default()).into_owned();
-        if !is_name_of_grid(&grid) {
+        if !is_name(&grid) {
             return Err(AddressError::Grid(grid));
         }
         let parts: Vec<&[u8]> = parts.filter(|part| !matches!(*part, b"" | b".")).collect();
@@ -87,11 +88,6 @@ impl Address {
 }
 
 /// Whether files can be named after the grid.
-fn is_name_of_grid(name: &str) -> bool {
-    let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    !name.is_empty() && !name.starts_with('.') && name.chars().all(allowed)
-}
-
 /// Whether this is what HTCondor names a job: `HOST#CLUSTER.PROC#TIME`, in addresses with `_` for `#`.
 fn is_global_job_id(part: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(part) else {

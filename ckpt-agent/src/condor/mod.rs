@@ -17,18 +17,18 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write};
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use protocol::identity::keep_out_of_dumps;
-use tokio::signal::unix::{SignalKind, signal};
 
 use self::call::{CleanupCall, PluginCall};
 use self::classad::{CLASSADS_BYTES_MAX, parse_ads};
 use self::log::Log;
 use self::settings::{Surroundings, usage};
 use self::transfer::{Item, Outcome, Transfer, answer, items, said};
+use crate::cli::next_signal;
 use crate::client::{Cancel, canceller};
 use crate::report::{ExitStatus, Failure};
+use crate::unix_time::unix_seconds;
 
 /// Name under which the program is the transfer plug-in.
 pub const PLUGIN: &str = "ckpt_plugin";
@@ -193,26 +193,12 @@ fn with_runtime<R>(act: impl AsyncFnOnce(Cancel) -> Result<R, Failure>) -> Resul
     runtime.block_on(async {
         let (canceller, cancel) = canceller();
         tokio::spawn(async move {
-            let (Ok(mut end), Ok(mut interrupt)) = (
-                signal(SignalKind::terminate()),
-                signal(SignalKind::interrupt()),
-            ) else {
-                return;
-            };
-            tokio::select! {
-                _ = end.recv() => {}
-                _ = interrupt.recv() => {}
+            if next_signal().await.is_some() {
+                canceller.cancel();
             }
-            canceller.cancel();
         });
         act(cancel).await
     })
-}
-
-fn unix_seconds() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs())
 }
 
 fn print(text: &str) -> ExitCode {

@@ -4,17 +4,17 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use codec::{JobTag, Version};
 use placement::bandwidth::{Measurement, RateHistory};
 use protocol::address::Address;
 use protocol::grid::GridHost;
 use protocol::identity::HostId;
-use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use super::{Knowledge, KnownHost, SaveTimes};
+use crate::file_lock;
 
 /// Largest file that is read.
 const FILE_BYTES_MAX: u64 = 32 << 20;
@@ -305,13 +305,10 @@ pub(super) fn update(
         .write(true)
         .open(path.with_extension("lock"))
         .map_err(failed)?;
-    let started = Instant::now();
-    while flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-        if started.elapsed() > LOCK_TIMEOUT {
-            return Err(KnowledgeError::Busy(path.to_owned()));
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    file_lock::lock(&lock, LOCK_TIMEOUT).map_err(|cause| match cause.kind() {
+        io::ErrorKind::ResourceBusy => KnowledgeError::Busy(path.to_owned()),
+        _ => failed(cause),
+    })?;
     // A file that is damaged is begun again.
     let mut known = Knowledge::load(path).unwrap_or_default();
     change(&mut known);

@@ -4,7 +4,6 @@ use codec::grant::{Grant, GrantScope};
 use supervision::leaving::{FinalSave, Hazards, best_interval};
 use supervision::{Millis, Supervisor};
 
-use super::journal::now_ms;
 use super::orders::{AfterSuccess, Orders, Reach};
 use super::place::dir_of;
 use super::report::{ControlFound, RunCheckReport};
@@ -13,6 +12,7 @@ use crate::agent::{MachineOutlook, RestoreRequest, RestoreTarget, Which};
 use crate::cancel::canceller;
 use crate::core::sought::Sought;
 use crate::report::{ExitStatus, Failure, Silent};
+use crate::unix_time::unix_seconds;
 
 /// Interval from which on no checkpoint pays, seconds: a month.
 const LONGEST_INTERVAL: f64 = 30.0 * 86_400.0;
@@ -52,7 +52,7 @@ pub async fn check(orders: &Orders, reach: &dyn Reach) -> Result<RunCheckReport,
         Err(failure) => return Err(not_started(failure)),
     };
     let outlook = orders.outlook(reach).await;
-    let settings = orders.settings(None, 0, Millis(0), now_ms() / 1000);
+    let settings = orders.settings(None, 0, Millis(0), unix_seconds());
     let supervisor = Supervisor::new(settings, Millis(0));
     let cost = supervisor.standstill_seconds();
     let interval = interval(&outlook, cost, &supervisor.final_save());

@@ -4,13 +4,13 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use supervision::forecast::{Model, PastRun, RUNS_MAX, cost_of_nearest};
 
 use super::kind::Kind;
+use crate::file_lock;
 
 /// Name of the file in the state directory.
 pub const HISTORY: &str = "runs.jsonl";
@@ -23,9 +23,6 @@ const LINE_BYTES_MAX: usize = 64 << 10;
 
 /// How long other writers are waited for.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Time between two tries to lock.
-const LOCK_PERIOD: Duration = Duration::from_millis(10);
 
 /// A run that has ended with 0, of all its incarnations together.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -284,16 +281,10 @@ fn lock(path: &Path) -> Result<File, HistoryError> {
     name.push(".lock");
     let beside = path.with_file_name(name);
     let file = open(&beside).map_err(io_error(&beside))?;
-    let began = Instant::now();
-    while let Err(cause) = flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        if cause != rustix::io::Errno::WOULDBLOCK {
-            return Err(io_error(&beside)(cause.into()));
-        }
-        if began.elapsed() > LOCK_TIMEOUT {
-            return Err(HistoryError::Busy(beside));
-        }
-        std::thread::sleep(LOCK_PERIOD);
-    }
+    file_lock::lock(&file, LOCK_TIMEOUT).map_err(|cause| match cause.kind() {
+        io::ErrorKind::ResourceBusy => HistoryError::Busy(beside.clone()),
+        _ => io_error(&beside)(cause),
+    })?;
     Ok(file)
 }
 

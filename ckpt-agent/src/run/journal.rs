@@ -3,7 +3,6 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
@@ -214,14 +213,6 @@ fn rotate(path: &Path) -> io::Result<()> {
         Ok(found) if found.len() > JOURNAL_BYTES_MAX => fs::rename(path, path.with_extension(OLD)),
         _ => Ok(()),
     }
-}
-
-/// Now, Unix milliseconds.
-pub(super) fn now_ms() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.map_or(0, |since| {
-        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-    })
 }
 
 #[cfg(test)]

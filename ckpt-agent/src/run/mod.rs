@@ -9,6 +9,7 @@ mod begin;
 pub mod channel;
 mod check;
 mod clock;
+pub mod criu;
 mod daemon;
 mod files;
 pub mod history;
@@ -44,7 +45,7 @@ pub use ask::Ask;
 pub use batch::{Batch, end_of_time_limit};
 pub use channel::CKPT_NOTIFY;
 pub use check::check;
-pub use orders::{AfterSuccess, AgentFuture, Orders, Reach, Suspend, Way};
+pub use orders::{AfterSuccess, AgentFuture, Orders, Reach, Script, Suspend, Way};
 pub use owner::OwnerWish;
 pub use record::RecordOrders;
 pub use report::{FinalReport, RunCheckReport, RunReport};
@@ -66,7 +67,7 @@ const NOT_STARTED: u8 = 125;
 const JOURNAL: &str = "journal.jsonl";
 
 /// Name of the file there that says how all of the job is ended.
-const RECORD: &str = "running";
+const END_ORDERS: &str = "running";
 
 /// Runs a job under supervision to its end on this machine.
 ///
@@ -78,7 +79,7 @@ pub async fn run(
     observer: Arc<dyn Observer>,
 ) -> Result<RunReport, Failure> {
     let place = Place::take(orders.state_dir.clone(), &orders.job).map_err(place_failure)?;
-    job::end_what_was_left(&place.path(RECORD));
+    job::end_what_was_left(&place.path(END_ORDERS));
     let mut signals = Signals::new().map_err(|cause| {
         not_started(Failure::new(
             ExitStatus::Failed,

@@ -55,11 +55,29 @@ pub enum Way {
     /// A command writes an image of the job's processes into a directory, and another one starts the job
     /// from it.
     Command {
-        /// The first, for `sh -c`.
-        checkpoint: String,
+        /// The first.
+        checkpoint: Script,
         /// The second.
-        restart: String,
+        restart: Script,
     },
+}
+
+/// A command for `sh -c`.
+#[derive(Clone, Debug)]
+pub struct Script {
+    /// What messages call it.
+    pub name: String,
+    /// What is run.
+    pub text: String,
+}
+
+impl From<String> for Script {
+    fn from(text: String) -> Self {
+        Self {
+            name: text.clone(),
+            text,
+        }
+    }
 }
 
 /// How long a job stands still before it leaves.

@@ -3,8 +3,7 @@
 //! It travels with the job as a sealed label of its checkpoints, so it says what the state in that
 //! checkpoint took. When the job ends with 0 it becomes a line of the history.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -13,8 +12,9 @@ use supervision::moving::CpuShare;
 use supervision::{Millis, Settings};
 
 use super::history::{CpuForecast, History, HistoryError, Outlook, PastLine};
-use super::journal::{Entry, now_ms};
+use super::journal::Entry;
 use super::kind::{Kind, Parameter};
+use crate::unix_time::{unix_millis, unix_seconds};
 
 /// Label of a checkpoint with the record of its job.
 pub(super) const RECORD: &str = "ckpt.record";
@@ -126,53 +126,6 @@ impl Carried {
     }
 }
 
-/// Processor time of all that a job ever started, in clock ticks.
-#[derive(Debug)]
-struct CpuTime {
-    /// That of children of this process that had ended before the job was started.
-    before: u64,
-    newest: u64,
-}
-
-impl CpuTime {
-    fn new() -> Self {
-        Self {
-            before: ended_children_ticks(),
-            newest: 0,
-        }
-    }
-
-    /// Looks at the job's processes: what they use, what their children used that have ended, and what those
-    /// used that ended as children of this process.
-    fn look(&mut self, processes: &BTreeSet<i32>) -> f64 {
-        let alive: u64 = processes.iter().filter_map(|pid| ticks(*pid)).sum();
-        let ended = ended_children_ticks().saturating_sub(self.before);
-        // One that ends between two looks is counted once later.
-        self.newest = self.newest.max(alive + ended);
-        self.newest as f64 / procfs::ticks_per_second().max(1) as f64
-    }
-}
-
-/// The times of a process in `/proc`: user, system, and both of its children that have ended.
-fn times(pid: &str) -> Option<[u64; 4]> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, rest) = stat.rsplit_once(')')?;
-    let mut fields = rest.split_whitespace().skip(11);
-    let mut next = || -> Option<u64> {
-        // A signed field of the kernel; it is never negative.
-        fields.next()?.parse().ok()
-    };
-    Some([next()?, next()?, next()?, next()?])
-}
-
-fn ticks(pid: i32) -> Option<u64> {
-    times(&pid.to_string()).map(|times| times.iter().sum())
-}
-
-fn ended_children_ticks() -> u64 {
-    times("self").map_or(0, |[_, _, user, system]| user + system)
-}
-
 /// When a job should end.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Expected {
@@ -193,7 +146,7 @@ pub(super) struct Recorder {
     speed: f64,
     /// When the job was started here, on the supervisor's clock.
     started: Millis,
-    cpu: CpuTime,
+    /// Processor time of this incarnation, seconds of this machine.
     cpu_s: f64,
     work_ms: u64,
     quiet_ms: u64,
@@ -213,7 +166,7 @@ impl Recorder {
         label: Option<&str>,
         now: Millis,
     ) -> (Self, Result<Option<Entry>, HistoryError>) {
-        let unix_ms = now_ms();
+        let unix_ms = unix_millis();
         let carried = label.and_then(|label| Carried::parse(label, unix_ms));
         let mut carried = carried.unwrap_or_else(|| Carried::new(unix_ms));
         carried.starts = carried.starts.saturating_add(1);
@@ -248,7 +201,6 @@ impl Recorder {
             outlook,
             speed,
             started: now,
-            cpu: CpuTime::new(),
             cpu_s: 0.0,
             work_ms: 0,
             quiet_ms: 0,
@@ -271,14 +223,9 @@ impl Recorder {
         }
     }
 
-    /// Looks at the job after it has worked so long here. What is worth writing down.
-    pub(super) fn look(
-        &mut self,
-        now: Millis,
-        work_ms: u64,
-        processes: &BTreeSet<i32>,
-    ) -> Option<Entry> {
-        self.cpu_s = self.cpu.look(processes);
+    /// Looks at the job after it has worked and computed for so long here. What is worth writing down.
+    pub(super) fn look(&mut self, now: Millis, work_ms: u64, cpu_ms: u64) -> Option<Entry> {
+        self.cpu_s = cpu_ms as f64 / 1000.0;
         self.work_ms = work_ms;
         let elapsed_ms = now.since(self.started);
         self.share.looked(self.cpu_s, elapsed_ms as f64 / 1000.0);
@@ -343,7 +290,7 @@ impl Recorder {
 
     /// Since the job's first start, seconds.
     fn elapsed_s(&self) -> f64 {
-        now_ms().saturating_sub(self.carried.began_ms) as f64 / 1000.0
+        unix_millis().saturating_sub(self.carried.began_ms) as f64 / 1000.0
     }
 
     /// Processor time of all incarnations at reference speed, seconds.
@@ -367,8 +314,8 @@ impl Recorder {
     }
 
     /// The job is over on this machine.
-    pub(super) fn end(&mut self, work_ms: u64, quiet_ms: u64, processes: &BTreeSet<i32>) {
-        self.cpu_s = self.cpu.look(processes);
+    pub(super) fn end(&mut self, work_ms: u64, quiet_ms: u64, cpu_ms: u64) {
+        self.cpu_s = cpu_ms as f64 / 1000.0;
         self.work_ms = work_ms;
         self.quiet_ms = quiet_ms;
     }
@@ -392,7 +339,7 @@ impl Recorder {
         };
         let whole = self.whole();
         let line = PastLine {
-            ended_at: now_ms() / 1000,
+            ended_at: unix_seconds(),
             job: self.job.clone(),
             words: self.kind.words.clone(),
             numbers: self.kind.numbers.clone(),
@@ -510,11 +457,10 @@ mod tests {
         let mut job = recorder(None, Some(Duration::from_secs(60)));
         job.said(0.1, Millis(0));
         job.said(0.2, Millis(10_000));
-        let none = BTreeSet::new();
-        let late = job.look(Millis(10_000), 10_000, &none);
+        let late = job.look(Millis(10_000), 10_000, 0);
         assert!(matches!(late, Some(Entry::Late { .. })), "{late:?}");
-        assert_eq!(job.look(Millis(11_000), 11_000, &none), None);
-        let again = job.look(Millis(70_001), 70_000, &none);
+        assert_eq!(job.look(Millis(11_000), 11_000, 0), None);
+        let again = job.look(Millis(70_001), 70_000, 0);
         assert!(matches!(again, Some(Entry::Expected { .. })), "{again:?}");
         assert_eq!(job.summary().is_in_time, Some(true));
     }
@@ -529,14 +475,5 @@ mod tests {
         // speed 2 half of that.
         assert_eq!(settings.predicted_ms, Some(45_000));
         assert_eq!(settings.longest_quiet_ms, 100_000);
-    }
-
-    #[test]
-    fn processor_time_of_processes_that_ended_is_counted() {
-        let mut cpu = CpuTime::new();
-        let burn = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done";
-        let mut command = std::process::Command::new("sh");
-        command.args(["-c", burn]).status().unwrap();
-        assert!(cpu.look(&BTreeSet::new()) > 0.0);
     }
 }

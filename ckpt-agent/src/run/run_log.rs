@@ -5,7 +5,8 @@ use std::path::Path;
 
 use supervision::{Doing, Millis, Report, Why};
 
-use super::journal::{Entry, Journal, Line, now_ms};
+use super::journal::{Entry, Journal, Line};
+use crate::unix_time::unix_millis;
 
 /// Most warnings that are said: a job could cause one after the other.
 const WARNINGS_MAX: usize = 100;
@@ -97,7 +98,7 @@ impl RunLog {
     /// Says that this happened.
     pub(super) fn enter(&mut self, entry: Entry) {
         let line = Line {
-            at_ms: now_ms(),
+            at_ms: unix_millis(),
             entry,
         };
         self.journal.write(&line);

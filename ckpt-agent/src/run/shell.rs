@@ -21,7 +21,7 @@ use super::clock::Clock;
 use super::daemon::Daemon;
 use super::files::{Fingerprint, resolved};
 use super::job::{Job, JobCommand, StartError};
-use super::journal::{Entry, now_ms};
+use super::journal::Entry;
 use super::kind::Kind;
 use super::notice::Notice;
 use super::orders::{Orders, Reach, Way};
@@ -31,10 +31,12 @@ use super::record::Recorder;
 use super::run_log::RunLog;
 use super::saver::{Follows, NEWS_MAX, News, Release, SaveJob, Saving};
 use super::signals::{Signals, TSTP};
-use super::{RECORD, tree, usage};
+use super::usage::{Asking, Usage};
+use super::{END_ORDERS, tree};
 use crate::agent::MachineOutlook;
 use crate::image::keeper::Keeper;
 use crate::report::{Failure, Observer, SaveReport};
+use crate::unix_time::{unix_millis, unix_seconds};
 
 /// How often the machine and the job are looked at.
 const SAMPLE_PERIOD: Duration = Duration::from_secs(1);
@@ -91,7 +93,7 @@ pub(super) struct Shell<'a> {
     job: Job,
     owner: Option<Owner>,
     daemon: Daemon,
-    usage: usage::Usage,
+    usage: Usage,
     recorder: Recorder,
     channel: Channel,
     clock: Clock,
@@ -140,15 +142,16 @@ impl<'a> Shell<'a> {
         let version = begun.version.map(|version| version.0);
         let mark = mark().map_err(StartError::Keeper)?;
         let command = command(orders, &channel, &paths, version);
-        let recorder = recorder(orders, &begun, &mut log);
-        let (keeper, record) = (Keeper::of_this_program(), place.path(RECORD));
+        let clock = Clock::new();
+        let recorder = recorder(orders, &begun, clock.now(), &mut log);
+        let (keeper, record) = (Keeper::of_this_program(), place.path(END_ORDERS));
+        let usage = Usage::new();
         let job = Job::start(&command, keeper, &mark, record, orders.control())?;
         let pid = job.pid().as_raw_nonzero().get();
-        let clock = Clock::new();
         let now = clock.now();
         // Only what was restored is known to be a version.
         let restored = version.filter(|_| begun.report.is_some());
-        let mut settings = orders.settings(restored, print.bytes(), now, now_ms() / 1000);
+        let mut settings = orders.settings(restored, print.bytes(), now, unix_seconds());
         recorder.advise(&mut settings);
         let known = restored.map(|_| print).unwrap_or_default();
         let (sender, news) = mpsc::channel(NEWS_MAX);
@@ -165,7 +168,7 @@ impl<'a> Shell<'a> {
                 .is_none()
                 .then(|| Owner::new(orders.owner, pid)),
             daemon: Daemon::default(),
-            usage: usage::Usage::default(),
+            usage,
             recorder,
             channel,
             clock,
@@ -235,8 +238,8 @@ impl<'a> Shell<'a> {
         };
         let accounts = *self.supervisor.accounts();
         let quiet_ms = self.supervisor.longest_quiet_ms();
-        let processes = self.job.processes();
-        self.recorder.end(accounts.work_ms, quiet_ms, &processes);
+        let used = self.usage.look(&self.job.processes());
+        self.recorder.end(accounts.work_ms, quiet_ms, used.cpu_ms);
         Ended {
             ending,
             accounts,
@@ -344,7 +347,7 @@ impl<'a> Shell<'a> {
         let processes = self.job.processes();
         let job: JobUse = self.usage.look(&processes);
         let worked = self.supervisor.accounts().work_ms;
-        let foreseen = self.recorder.look(self.clock.now(), worked, &processes);
+        let foreseen = self.recorder.look(self.clock.now(), worked, job.cpu_ms);
         if let Some(entry) = foreseen {
             self.log.enter(entry);
         }
@@ -397,12 +400,12 @@ impl<'a> Shell<'a> {
             Way::Files {
                 ask: Ask::Command(command),
                 ..
-            } => command,
-            Way::Command { checkpoint, .. } => checkpoint,
+            } => command.clone().into(),
+            Way::Command { checkpoint, .. } => checkpoint.clone(),
         };
         let dir = self.orders.is_image().then(|| self.paths.first()).flatten();
-        let asking = usage::Asking {
-            command: command.clone(),
+        let asking = Asking {
+            command,
             pid: self.job.pid().as_raw_nonzero().get(),
             dir: dir.cloned(),
             notify: self.channel.path().to_owned(),
@@ -601,10 +604,9 @@ impl<'a> Shell<'a> {
 }
 
 /// The record of the job, and what earlier runs say of it.
-fn recorder(orders: &Orders, begun: &Begun, log: &mut RunLog) -> Recorder {
+fn recorder(orders: &Orders, begun: &Begun, now: Millis, log: &mut RunLog) -> Recorder {
     let kind = Kind::of(&orders.command, &orders.record.parameters);
     let (job, label) = (orders.job.to_string(), begun.record.as_deref());
-    let now = Clock::new().now();
     let (recorder, said) = Recorder::new(job, &orders.record, kind, label, now);
     match said {
         Ok(entry) => entry.into_iter().for_each(|entry| log.enter(entry)),
@@ -642,7 +644,7 @@ fn command(
     let mut variables = vec![(CKPT_NOTIFY, channel.path().into())];
     let words = match (&orders.way, version) {
         (Way::Command { restart, .. }, Some(_)) => {
-            vec!["sh".into(), "-c".into(), restart.into()]
+            vec!["sh".into(), "-c".into(), restart.text.clone().into()]
         }
         _ => orders.command.clone(),
     };

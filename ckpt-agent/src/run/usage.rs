@@ -7,10 +7,13 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Stdio;
 
+use machine::Machine;
+use machine::processes::Process;
 use supervision::JobUse;
 use tokio::sync::mpsc;
 
 use super::channel::CKPT_NOTIFY;
+use super::orders::Script;
 use super::saver::News;
 
 /// Process id of the job, as the command that asks it finds it.
@@ -19,59 +22,76 @@ const CKPT_PID: &str = "CKPT_PID";
 /// Directory of the image, as that command finds it.
 const CKPT_DIR: &str = "CKPT_DIR";
 
-/// CPU time and bytes of all processes that a job ever had; it never becomes less.
-#[derive(Debug, Default)]
+/// CPU time and bytes of all processes that a job ever had; they never become less.
+#[derive(Debug)]
 pub(super) struct Usage {
-    /// What each process that is there has used: clock ticks, bytes.
-    there: BTreeMap<i32, (u64, u64)>,
-    /// What those used that are gone.
-    gone: (u64, u64),
+    machine: Machine,
+    /// CPU time of children of this process that had ended before the job was started, clock ticks.
+    before: u64,
+    /// CPU time, clock ticks.
+    ticks: u64,
+    /// Bytes that each process has moved that is there.
+    moved: BTreeMap<i32, u64>,
+    /// Bytes that those moved that are gone.
+    gone: u64,
 }
 
 impl Usage {
-    /// Looks at the processes that there are now.
+    /// Of a job that is about to be started by this process.
+    pub(super) fn new() -> Self {
+        let machine = Machine::here();
+        Self {
+            before: ended_children_ticks(&machine),
+            machine,
+            ticks: 0,
+            moved: BTreeMap::new(),
+            gone: 0,
+        }
+    }
+
+    /// Looks at the job's processes: what they use, what their children used that have ended, and what
+    /// those used that ended as children of this process.
     pub(super) fn look(&mut self, processes: &BTreeSet<i32>) -> JobUse {
-        let mut there = BTreeMap::new();
+        let ended = ended_children_ticks(&self.machine).saturating_sub(self.before);
+        let (mut alive, mut moved) = (0, BTreeMap::new());
         for pid in processes {
-            let before = self.there.remove(pid).unwrap_or_default();
-            let (ticks, bytes) = used(*pid).unwrap_or_default();
-            there.insert(*pid, (ticks.max(before.0), bytes.max(before.1)));
+            if let Some(process) = Process::read(&self.machine, *pid) {
+                alive += process.own_ticks + process.waited_ticks;
+            }
+            let before = self.moved.remove(pid).unwrap_or_default();
+            moved.insert(*pid, bytes_moved(*pid).max(before));
         }
-        for (ticks, bytes) in self.there.values() {
-            self.gone.0 += ticks;
-            self.gone.1 += bytes;
-        }
-        self.there = there;
-        let sum = |of: fn(&(u64, u64)) -> u64| self.there.values().map(of).sum::<u64>();
-        let ticks = self.gone.0 + sum(|one| one.0);
-        let per_second = procfs::ticks_per_second().max(1);
+        self.gone += self.moved.values().sum::<u64>();
+        self.moved = moved;
+        // CPU time of a process that ends between these two looks is counted at the next.
+        self.ticks = self.ticks.max(alive + ended);
         JobUse {
-            cpu_ms: ticks * 1000 / per_second,
-            io_bytes: self.gone.1 + sum(|one| one.1),
+            cpu_ms: self.ticks * 1000 / procfs::ticks_per_second().max(1),
+            io_bytes: self.gone + self.moved.values().sum::<u64>(),
         }
     }
 }
 
-/// Clock ticks and bytes moved of a process.
-fn used(pid: i32) -> Option<(u64, u64)> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, rest) = stat.rsplit_once(')')?;
-    let mut fields = rest.split_whitespace();
-    let user: u64 = fields.nth(11)?.parse().ok()?;
-    let system: u64 = fields.next()?.parse().ok()?;
+fn ended_children_ticks(machine: &Machine) -> u64 {
+    let own = Process::read(machine, std::process::id().cast_signed());
+    own.map_or(0, |own| own.waited_ticks)
+}
+
+/// Bytes that a process has read and written, wherever they went.
+fn bytes_moved(pid: i32) -> u64 {
     let io = fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
     let moved = io.lines().filter_map(|line| {
         let (key, value) = line.split_once(':')?;
         matches!(key, "rchar" | "wchar").then(|| value.trim().parse::<u64>().ok())?
     });
-    Some((user + system, moved.sum()))
+    moved.sum()
 }
 
 /// The command that asks a job for a checkpoint, or takes one of it.
 #[derive(Clone, Debug)]
 pub(super) struct Asking {
-    /// For `sh -c`.
-    pub command: String,
+    /// The command.
+    pub command: Script,
     /// Process id of the job.
     pub pid: i32,
     /// Directory that the image goes to: empty when the command starts.
@@ -88,7 +108,7 @@ impl Asking {
     pub(super) fn start(&self, news: mpsc::Sender<News>) -> io::Result<i32> {
         let mut command = std::process::Command::new("sh");
         command
-            .args(["-c", &self.command])
+            .args(["-c", &self.command.text])
             .env(CKPT_PID, self.pid.to_string())
             .env(CKPT_NOTIFY, &self.notify)
             .stdin(Stdio::null())
@@ -101,7 +121,7 @@ impl Asking {
         }
         let mut child = command.spawn()?;
         let pid = child.id().cast_signed();
-        let name = self.command.clone();
+        let name = self.command.name.clone();
         tokio::task::spawn_blocking(move || {
             let ended = match child.wait() {
                 Ok(status) if status.success() => Ok(()),
@@ -122,11 +142,20 @@ mod tests {
     #[test]
     fn what_ended_processes_used_is_not_forgotten() {
         let own = BTreeSet::from([std::process::id().cast_signed()]);
-        let mut usage = Usage::default();
+        let mut usage = Usage::new();
         let first = usage.look(&own);
         assert!(first.io_bytes > 0);
         let then = usage.look(&BTreeSet::new());
         assert_eq!(then.io_bytes, first.io_bytes);
         assert!(usage.look(&own).io_bytes >= 2 * first.io_bytes);
+    }
+
+    #[test]
+    fn processor_time_of_processes_that_ended_is_counted() {
+        let mut usage = Usage::new();
+        let burn = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done";
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", burn]).status().unwrap();
+        assert!(usage.look(&BTreeSet::new()).cpu_ms > 0);
     }
 }

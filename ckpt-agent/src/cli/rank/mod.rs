@@ -9,6 +9,7 @@ use clap::{Args, ValueEnum};
 use command_line::{size, time};
 use placement::SurvivalCurve;
 use placement::rank::{Failure as Cost, LoadForecast, Place, Rated, Rule, mean_seconds, rank};
+use protocol::identity::is_name;
 use protocol::wire::machine::MachineClaim;
 use supervision::load::contended;
 
@@ -233,17 +234,11 @@ fn span(seconds: Option<f64>) -> String {
     }
 }
 
-/// Whether a name can stand in a command line as it is.
-fn is_plain(name: &str) -> bool {
-    let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    !name.is_empty() && !name.starts_with('-') && name.chars().all(allowed)
-}
-
 impl RankReport {
     fn as_slurm(&self, out: &mut dyn Write) -> io::Result<()> {
         for (rank, host) in self.hosts.iter().enumerate() {
             // What a host calls itself is not run by a shell.
-            if !is_plain(&host.host) {
+            if !is_name(&host.host) {
                 writeln!(out, "# {}: no name of a node", one_line(&host.host))?;
                 continue;
             }

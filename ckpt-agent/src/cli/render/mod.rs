@@ -6,7 +6,6 @@ mod placement;
 use std::borrow::Cow;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use codec::Version;
 pub(super) use command_line::size::format as bytes;
@@ -14,6 +13,7 @@ pub(super) use command_line::time::utc as time;
 use protocol::identity::ends_within_days;
 
 use crate::core::health::span;
+use crate::unix_time::unix_seconds;
 use protocol::wire::WireVersion;
 use serde::Serialize;
 
@@ -606,8 +606,7 @@ fn host_state(host: &HostReport) -> String {
 
 /// The state of a host that is up: with a mark when its certificate ends soon.
 fn up_until(host: &HostReport) -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now = now.map_or(0, |since| since.as_secs());
+    let now = unix_seconds();
     let days = host
         .certificate_until
         .and_then(|until| ends_within_days(until, now));

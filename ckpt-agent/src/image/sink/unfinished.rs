@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags, Stat, flock};
 use rustix::io::Errno;
@@ -20,6 +20,7 @@ use rustix::process::{Pid, geteuid, test_kill_process};
 
 use super::files::is_there;
 use crate::image::beneath::remove_all;
+use crate::unix_time::unix_seconds;
 
 /// Between the name of the target and the rest.
 const MARK: &str = ".ckpt-";
@@ -177,9 +178,7 @@ fn is_own(stat: &Stat, around: &Stat) -> bool {
 
 fn is_young(stat: &Stat) -> bool {
     let changed = u64::try_from(stat.st_ctime).unwrap_or(0);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let age = now.map_or(0, |now| now.as_secs().saturating_sub(changed));
-    age < YOUNG.as_secs()
+    unix_seconds().saturating_sub(changed) < YOUNG.as_secs()
 }
 
 fn is_empty(directory: &OwnedFd) -> bool {

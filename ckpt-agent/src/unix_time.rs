@@ -1,0 +1,16 @@
+//! The time of day of this machine; a clock that is set before 1970 reads 0.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Unix seconds.
+pub(crate) fn unix_seconds() -> u64 {
+    unix_millis() / 1000
+}
+
+/// Unix milliseconds.
+pub(crate) fn unix_millis() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |since| {
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    })
+}

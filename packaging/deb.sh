@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Builds the Debian package for this machine's architecture, and prints its path.
+#
+#   packaging/deb.sh [OPTION OF CARGO-DEB...]
+#
+# The program under all its names, the unit, man pages, completions for three shells, and the copyright of
+# all crates that are linked in. The program names its dependencies in a section of its own, which
+# `cargo audit bin` and other scanners read. With CKPT_PROGRAM that program is packed, and nothing is built.
+# Needs Rust, a C compiler, dpkg-dev; first 15 min on two cores.
+set -euo pipefail
+top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$top"
+. packaging/tools.sh
+{
+    if [ -z "${CKPT_PROGRAM:-}" ]; then
+        auditable
+        cargo auditable build --release --locked -p ckpt
+        CKPT_PROGRAM=target/release/ckpt
+    fi
+    about
+    deb
+    stage=target/deb
+    rm -rf "$stage"
+    mkdir -p "$stage"/{bin,man,bash,zsh,fish}
+    cp "$CKPT_PROGRAM" "$stage/bin/ckpt"
+    objcopy --strip-all "$stage/bin/ckpt"
+    ln -s ckpt "$stage/bin/ckpt-store"
+    for name in ckpt_plugin ckpt_cleanup; do
+        ln -s ../../bin/ckpt "$stage/$name"
+    done
+    for name in ckpt ckpt-store; do
+        "$stage/bin/$name" man --dir "$stage/man"
+        "$stage/bin/$name" completions bash >"$stage/bash/$name"
+        "$stage/bin/$name" completions zsh >"$stage/zsh/_$name"
+        "$stage/bin/$name" completions fish >"$stage/fish/$name.fish"
+    done
+    cargo about generate --locked --manifest-path ckpt/Cargo.toml --config packaging/about.toml \
+        packaging/copyright.hbs --output-file "$stage/copyright"
+    cargo deb --no-build --no-strip --locked -p ckpt --output target/debian/ "$@"
+} >&2
+ls -t target/debian/ckpt_*.deb | head -n 1

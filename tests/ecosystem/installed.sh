@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# The Debian package in bookworm and trixie: installed in its previous version, used, upgraded, used, purged.
+# A checkpoint that the previous version saved is restored by this one; a changed configuration is kept; what
+# is left after the purge is the data of the daemon alone. Then lintian, and `systemd-analyze verify`.
+#
+# Needs root, mmdebstrap, a Debian mirror, crates.io for what packages are built with; 500 MB in CKPT_ROOTS.
+# First 25 min on two cores, most of it for the optimised build; then 1 min. CKPT_PROGRAM packs a program that
+# is built already.
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+suites=(bookworm trixie)
+
+if [ "${1:-}" != --inside ]; then
+    CKPT_PACKAGES=$(mktemp -d)
+    export CKPT_PACKAGES
+    trap 'rm -rf "$CKPT_PACKAGES"' EXIT
+    older=$("$top/.ci/older-program") || missing "the previous version: it can't be built from this clone's history"
+    older=$(CKPT_PROGRAM=$(realpath "$top/$older") "$top/packaging/deb.sh" --deb-version 0.1.0-1)
+    mv "$top/$older" "$CKPT_PACKAGES/1-older.deb"
+    newer=$("$top/packaging/deb.sh")
+    cp "$top/$newer" "$CKPT_PACKAGES/2-newer.deb"
+    say "$newer has $(stat -c %s "$top/$newer") bytes"
+    for suite in "${suites[@]}"; do
+        made=$(root "installed-$suite" "$suite" systemd,lintian,procps)
+        inside "$made" installed.sh "$suite"
+    done
+    say "all of it passed"
+    exit
+fi
+
+suite=$2
+export DEBIAN_FRONTEND=noninteractive CKPT_GRID=/work/grid/grid.toml CKPT_STATE_DIR=/work/state
+# /ckpt comes first in the path, and has the program as it was built.
+PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+mkdir /work
+files() { find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /tmp -o -path /work -o -path /packages -o -path /ckpt -o -path '/var/lib/dpkg' -o -path '/var/cache' -o -path '/var/log' \) -prune -o -print | sort; }
+install() { dpkg --install --force-confold "$1" >/work/dpkg.log 2>&1 || { cat /work/dpkg.log; die "$1 can't be installed in $suite"; }; }
+
+files >/work/before
+install /packages/1-older.deb
+older=$(ckpt --version)
+head -c 20000000 /dev/urandom >/work/image
+ckpt grid up --dir /work/grid --hosts 5 >/work/up
+ckpt save --job 42 /work/image >/work/saved
+ckpt grid down --dir /work/grid >/work/down
+echo 'CKPT_OPTIONS=--capacity 5GiB' >>/etc/ckpt/ckpt-store.env
+mkdir -p /var/lib/private/ckpt-store && echo data >/var/lib/private/ckpt-store/shard
+say "$suite: $older saved"
+
+install /packages/2-newer.deb
+newer=$(ckpt --version)
+[ "$older" != "$newer" ] || die "both packages have $newer"
+[ "$(ckpt-store --version | cut -d' ' -f2-)" = "$(cut -d' ' -f2- <<<"$newer")" ] || die "ckpt-store is another version"
+grep -q 5GiB /etc/ckpt/ckpt-store.env || die "the upgrade took the changed configuration"
+[ "$(cat /var/lib/private/ckpt-store/shard)" = data ] || die "the upgrade changed data"
+ckpt grid up --dir /work/grid --hosts 5 >/work/up
+ckpt restore --job 42 -o /work/back >/work/restored
+cmp /work/image /work/back || die "another image came back"
+ckpt save --job 42 /work/image >/work/saved
+ckpt grid down --dir /work/grid >/work/down
+say "$suite: $newer restored what $older had saved"
+
+/usr/libexec/ckpt/ckpt_plugin -classad | grep -q '^SupportedMethods = "ckpt"' || die "the plug-in does not say what it is for"
+[ -s /usr/share/man/man1/ckpt-save.1.gz ] || die "a man page is missing"
+bash -c '. /usr/share/bash-completion/completions/ckpt && complete -p ckpt' >/work/completion
+systemd-analyze verify /usr/lib/systemd/system/ckpt-store.service
+say "$suite: names, man pages, completions, unit"
+if lintian --fail-on error,warning /packages/2-newer.deb; then say "$suite: lintian found nothing"; else die "lintian"; fi
+
+dpkg --purge ckpt >/work/purged 2>&1 || { cat /work/purged; die "it can't be purged"; }
+grep -q "stays" /work/purged || die "nobody says that the data stay"
+files >/work/after
+left=$(comm -13 /work/before /work/after | grep -v '^/var/lib/private' || true)
+[ -z "$left" ] || die "left behind: $left"
+[ "$(cat /var/lib/private/ckpt-store/shard)" = data ] || die "the purge took the data"
+say "$suite: purged, the data stay"
