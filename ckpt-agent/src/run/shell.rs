@@ -36,7 +36,7 @@ use super::{END_ORDERS, tree};
 use crate::agent::MachineOutlook;
 use crate::image::keeper::Keeper;
 use crate::report::{Failure, Observer, SaveReport};
-use crate::unix_time::{unix_millis, unix_seconds};
+use crate::unix_time::unix_seconds;
 
 /// How often the machine and the job are looked at.
 const SAMPLE_PERIOD: Duration = Duration::from_secs(1);
