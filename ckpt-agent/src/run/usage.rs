@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::time::Duration;
 
 use machine::Machine;
 use machine::processes::Process;
@@ -21,6 +22,15 @@ const CKPT_PID: &str = "CKPT_PID";
 
 /// Directory of the image, as that command finds it.
 const CKPT_DIR: &str = "CKPT_DIR";
+
+/// What is kept of a command's standard error, bytes.
+const COMPLAINT_BYTES_MAX: usize = 1024;
+
+/// Lines of it that are shown: the last one alone often says only that something failed.
+const COMPLAINT_LINES_MAX: usize = 3;
+
+/// How long the last of it is waited for once the command has ended.
+const COMPLAINT_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// CPU time and bytes of all processes that a job ever had; they never become less.
 #[derive(Debug)]
@@ -113,6 +123,7 @@ impl Asking {
             .env(CKPT_NOTIFY, &self.notify)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
+            .stderr(Stdio::piped())
             .process_group(0);
         if let Some(dir) = &self.dir {
             super::files::remove(dir)?;
@@ -122,10 +133,19 @@ impl Asking {
         let mut child = command.spawn()?;
         let pid = child.id().cast_signed();
         let name = self.command.name.clone();
+        let (sender, complaint) = std::sync::mpsc::channel();
+        if let Some(errors) = child.stderr.take() {
+            // What the command leaves in the background may keep it open.
+            std::thread::spawn(move || sender.send(last_lines(errors)));
+        }
         tokio::task::spawn_blocking(move || {
             let ended = match child.wait() {
                 Ok(status) if status.success() => Ok(()),
-                Ok(status) => Err(format!("{name:?} ended with {status}")),
+                Ok(status) => {
+                    let complaint = complaint.recv_timeout(COMPLAINT_TIMEOUT);
+                    let complaint = complaint.unwrap_or_default();
+                    Err(format!("{name:?} ended with {status}{complaint}"))
+                }
                 Err(cause) => Err(format!("{name:?}: {cause}")),
             };
             // Fails when nobody wants to know any more.
@@ -135,9 +155,40 @@ impl Asking {
     }
 }
 
+/// The last lines that a command writes before it closes its standard error, to stand behind a message.
+fn last_lines(mut errors: impl Read) -> String {
+    let (mut last, mut buffer) = (Vec::new(), [0; COMPLAINT_BYTES_MAX]);
+    while let Ok(read @ 1..) = errors.read(&mut buffer) {
+        last.extend_from_slice(buffer.get(..read).unwrap_or_default());
+        let beyond = last.len().saturating_sub(COMPLAINT_BYTES_MAX);
+        last.drain(..beyond);
+    }
+    let text = String::from_utf8_lossy(&last);
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let mut kept: Vec<&str> = lines.rev().take(COMPLAINT_LINES_MAX).collect();
+    kept.reverse();
+    match kept.as_slice() {
+        [] => String::new(),
+        lines => format!(": {}", lines.join("; ")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_what_a_command_complains_about_the_last_lines_is_kept() {
+        assert_eq!(last_lines("0\n1\n 2\n\n3\n\n".as_bytes()), ": 1; 2; 3");
+        assert_eq!(last_lines("".as_bytes()), "");
+        let long = format!("{}\nend", "x".repeat(5000));
+        assert!(last_lines(long.as_bytes()).ends_with("xx; end"));
+        let endless = "y".repeat(5000);
+        assert_eq!(
+            last_lines(endless.as_bytes()).len(),
+            COMPLAINT_BYTES_MAX + 2
+        );
+    }
 
     #[test]
     fn what_ended_processes_used_is_not_forgotten() {
