@@ -98,6 +98,35 @@ fn steady_hosts_are_chosen_before_flaky_ones() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn hosts_can_be_named_or_drawn_at_random() -> Result<()> {
+    let grid = Grid::up(9)?;
+    std::fs::write(grid.path("image"), image::memory(1 << 20, 2))?;
+    let save = |choose: &str| -> Result<BTreeSet<String>> {
+        let words = [
+            "--json", "save", "--full", "--job", "42", "--choose", choose, "image",
+        ];
+        let saved = grid.run(words)?.expect(0)?.json()?;
+        let holders = saved["holders"].as_array().context("no holders")?;
+        let names = holders.iter().filter_map(|holder| holder["host"].as_str());
+        Ok(names.map(str::to_owned).collect())
+    };
+    let named = ["h02", "h04", "h05", "h07", "h09"];
+    let holders = save(&named.join(","))?;
+    assert_eq!(holders, named.map(str::to_owned).into());
+    // Of 126 sets, six draws of the same one are no accident.
+    let drawn: BTreeSet<_> = (0..6).map(|_| save("random")).collect::<Result<_>>()?;
+    assert!(drawn.len() > 1, "{drawn:?}");
+    let too_few = ["save", "--job", "42", "--choose", "h01,h02", "image"];
+    grid.run(too_few)?.expect(5)?;
+    let unknown = ["save", "--job", "42", "--choose", "h01,h99", "image"];
+    let said = grid.run(unknown)?.expect(2)?;
+    assert!(said.stderr.contains("h99"), "{said}");
+    grid.run(["save", "--job", "42", "--choose", "h01,,h02", "image"])?
+        .expect(2)?;
+    Ok(())
+}
+
 /// Saves `image` and returns the steady hosts that were not used for no other reason than that they
 /// were not chosen. On a busy machine a host may be late to answer, or look slow, as may one
 /// of those that were not probed.

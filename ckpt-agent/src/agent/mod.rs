@@ -67,7 +67,7 @@ pub use look::Depth;
 pub use notices::Tenure;
 pub use open::{Image, ImageFile, ReadCost};
 pub use outlook::{HostSays, MachineOutlook};
-pub use place::PlacementWish;
+pub use place::{Choose, PlacementWish};
 
 /// Data shards of a checkpoint, unless it is said otherwise.
 pub const DATA_USUAL: u8 = 3;

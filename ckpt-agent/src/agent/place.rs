@@ -11,7 +11,9 @@ use tokio::task::JoinSet;
 use super::Agent;
 use super::gather::{Gathered, Patience};
 use crate::core::HostIndex;
-use crate::core::place::{DomainNames, HostView, Placed, Question, Reserve, Row, Wanted, place};
+use crate::core::place::{
+    Among, DomainNames, HostView, Placed, Question, Reserve, Row, Wanted, place,
+};
 use crate::inventory::KnownCheckpoint;
 use crate::knowledge::{Knowledge, KnownHost, Observation};
 use crate::report::{ExitStatus, Failure, PlacedHost, PlacementReport};
@@ -36,9 +38,23 @@ const INTERVAL_SECONDS: std::ops::RangeInclusive<f64> = 60.0..=86_400.0;
 /// Stored bytes for each byte of an image of which nothing is known.
 const FIRST_RATIO: f64 = 0.6;
 
+/// By what hosts are chosen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Choose {
+    /// By what is forecast of them.
+    #[default]
+    Forecast,
+    /// At random.
+    Random,
+    /// These alone, by name.
+    Hosts(Vec<String>),
+}
+
 /// How hosts are to be chosen.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PlacementWish {
+    /// By what.
+    pub choose: Choose,
     /// Probability of being able to restart that decides how many shards there are; `None` when
     /// that is said otherwise.
     pub target: Option<placement::Probability>,
@@ -93,6 +109,7 @@ impl Agent {
     ) -> Result<Option<Placed>, Failure> {
         let now = unix_seconds();
         let compute = self.compute_host(wish.compute_host.as_deref())?;
+        let among = self.among(&wish.choose)?;
         let stored_bytes = self.expected_bytes(newest, planned);
         let width = Width::new(redundancy.data(), redundancy.parity()).unwrap_or(Width::FALCON);
         let since = newest.map_or(FIRST_INTERVAL_SECONDS, |newest| {
@@ -117,6 +134,7 @@ impl Agent {
         let knowledge = self.notebook.read(now);
         let shard_bytes = stored_bytes / width.data() as u64;
         let views = self.views(gathered, &knowledge, shard_bytes, now);
+        let views = among.leave(views, &question, width.total());
         Ok(place(&views, &question, wish.explain))
     }
 
@@ -239,17 +257,37 @@ impl Agent {
         }
     }
 
+    /// The hosts that a choice is made among.
+    ///
+    /// # Errors
+    /// When no host has one of the names.
+    fn among(&self, choose: &Choose) -> Result<Among, Failure> {
+        match choose {
+            Choose::Forecast => Ok(Among::All),
+            Choose::Random => Ok(Among::Random),
+            Choose::Hosts(names) => {
+                let hosts = names.iter().map(|name| self.host_named(name));
+                hosts.collect::<Result<_, _>>().map(Among::These)
+            }
+        }
+    }
+
+    fn host_named(&self, name: &str) -> Result<HostIndex, Failure> {
+        let mut hosts = self.hosts.all();
+        let found = hosts.find(|host| self.hosts.name(*host) == name);
+        found.ok_or_else(|| {
+            Failure::new(ExitStatus::Usage, format!("no host {name:?} in the grid"))
+                .next("ckpt hosts")
+        })
+    }
+
     /// The host of the grid that this machine is.
     ///
     /// # Errors
     /// When `name` is given and no host has it.
     pub(super) fn compute_host(&self, name: Option<&str>) -> Result<Option<HostIndex>, Failure> {
         if let Some(name) = name {
-            let found = self.hosts.all().find(|host| self.hosts.name(*host) == name);
-            return found.map(Some).ok_or_else(|| {
-                Failure::new(ExitStatus::Usage, format!("no host {name:?} in the grid"))
-                    .next("ckpt hosts")
-            });
+            return self.host_named(name).map(Some);
         }
         let mut here = self.hosts.all().filter(|host| {
             let addr = self.hosts.address(*host).map(|addr| addr.ip());

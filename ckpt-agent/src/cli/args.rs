@@ -19,7 +19,8 @@ use super::rank::RankArgs;
 use super::run_args::{NotifyArgs, RunArgs};
 use super::runs::RunsArgs;
 use crate::agent::{
-    AfterWhich, ByteRange, DATA_USUAL, HealthRequest, PARITY_USUAL, PlacementWish, Strength, Tenure,
+    AfterWhich, ByteRange, Choose, DATA_USUAL, HealthRequest, PARITY_USUAL, PlacementWish,
+    Strength, Tenure,
 };
 use crate::core::effort::Effort;
 use crate::core::glob::Glob;
@@ -400,6 +401,10 @@ pub struct Placing {
     /// Probability of being able to restart, for --redundancy auto.
     #[arg(long, default_value = "0.999", value_parser = parse_target, requires = "redundancy", value_name = "P")]
     pub target: Probability,
+    /// By what hosts are chosen: forecast, random (any that take a shard, none in reserve; to compare
+    /// with), or these hosts alone.
+    #[arg(long, default_value = "forecast", value_parser = parse_choose, value_name = "forecast|random|HOST,...")]
+    pub choose: Choose,
     /// Host of the grid on which the job runs [default: the one with an address of this machine].
     #[arg(long, env = "CKPT_COMPUTE_HOST", value_name = "HOST")]
     pub compute_host: Option<String>,
@@ -409,9 +414,27 @@ impl Placing {
     /// The wish.
     pub fn wish(&self, explain: bool) -> PlacementWish {
         PlacementWish {
+            choose: self.choose.clone(),
             target: self.redundancy.as_ref().map(|_| self.target),
             compute_host: self.compute_host.clone().filter(|name| !name.is_empty()),
             explain,
+        }
+    }
+}
+
+fn parse_choose(text: &str) -> Result<Choose, String> {
+    match text {
+        "forecast" => Ok(Choose::Forecast),
+        "random" => Ok(Choose::Random),
+        names => {
+            let names: Vec<String> = names
+                .split(',')
+                .map(|name| name.trim().to_owned())
+                .collect();
+            if names.iter().any(String::is_empty) {
+                return Err("a name of a host is missing".to_owned());
+            }
+            Ok(Choose::Hosts(names))
         }
     }
 }

@@ -100,6 +100,44 @@ pub struct Question {
     pub now: u64,
 }
 
+/// Which hosts a choice is made among.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Among {
+    /// All.
+    #[default]
+    All,
+    /// As many as there are shards, drawn at random, whatever is known of them: what choices are compared
+    /// with (FALCON's `Random`).
+    Random,
+    /// These.
+    These(Vec<HostIndex>),
+}
+
+impl Among {
+    /// Leaves those hosts. `shards` is how many a random draw leaves: of those that take a shard, as long
+    /// as there are enough.
+    pub fn leave(
+        &self,
+        mut views: Vec<HostView>,
+        question: &Question,
+        shards: usize,
+    ) -> Vec<HostView> {
+        match self {
+            Self::All => {}
+            Self::These(hosts) => views.retain(|view| hosts.contains(&view.host)),
+            Self::Random => {
+                views.sort_by_cached_key(|view| {
+                    let drawn = [&question.seed[..], &view.host.0.to_le_bytes()].concat();
+                    let drawn = *blake3::hash(&drawn).as_bytes();
+                    (reserve(view, question).map(|reserve| reserve as u8), drawn)
+                });
+                views.truncate(shards);
+            }
+        }
+        views
+    }
+}
+
 /// Why a host comes after all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reserve {

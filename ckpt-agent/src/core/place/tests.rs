@@ -96,6 +96,35 @@ fn steady_hosts_are_chosen_over_flaky_ones() {
 }
 
 #[test]
+fn a_random_draw_leaves_hosts_that_take_a_shard_and_other_ones_each_time() {
+    let views = |full: usize| -> Vec<HostView> {
+        let view = |i| HostView {
+            has_room: i >= full,
+            ..view(i, None)
+        };
+        (0..10).map(view).collect()
+    };
+    let drawn = |full: usize, seed: u8| {
+        let question = Question {
+            seed: [seed; 16],
+            ..question(Width::FALCON)
+        };
+        let left = Among::Random.leave(views(full), &question, 5);
+        let mut hosts: Vec<usize> = left.iter().map(|view| view.host.0).collect();
+        hosts.sort_unstable();
+        hosts
+    };
+    assert_eq!(drawn(0, 1), drawn(0, 1));
+    assert!((2..10).any(|seed| drawn(0, seed) != drawn(0, 1)));
+    assert_eq!(drawn(5, 1), [5, 6, 7, 8, 9]);
+    // A host without room is better than none: it may find some.
+    assert_eq!(drawn(6, 1).len(), 5);
+    let these = Among::These(vec![HostIndex(3), HostIndex(7)]);
+    let left = these.leave(views(0), &question(Width::FALCON), 5);
+    assert_eq!(left.len(), 2);
+}
+
+#[test]
 fn a_host_that_was_seen_to_be_unsteady_loses_its_place_whatever_it_says() {
     let mut known = Knowledge::default();
     let liar = HostId(codec::OwnerId([9; 32]));
