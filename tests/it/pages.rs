@@ -21,7 +21,8 @@ const PAGES: [(&str, &str, usize); 2] = [
     (
         "docs/operations.md",
         include_str!("../../docs/operations.md"),
-        0,
+        // A unit of systemd.
+        1,
     ),
 ];
 
