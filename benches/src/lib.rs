@@ -1,11 +1,11 @@
 //! What the benchmarks and evaluations share: availability traces and the evaluations of predictors,
-//! of placement and of supervision.
+//! of placement, of supervision and of batch schedulers.
 
 pub mod meter;
 pub mod placement_sim;
+pub mod pool_sim;
 pub mod predict_eval;
 pub mod quic;
 pub mod supervision_sim;
-pub mod svg;
 pub mod traces;
 pub mod usage;

@@ -19,6 +19,7 @@
 //! assert_eq!(jobs.len(), settings.jobs);
 //! ```
 
+pub mod batch;
 mod draw;
 mod flow;
 pub mod grid5000;

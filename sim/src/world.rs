@@ -78,6 +78,12 @@ impl Host {
         }
     }
 
+    /// Its states, as a guest sees them.
+    #[must_use]
+    pub const fn timeline(&self) -> &Timeline<AvailabilityState> {
+        &self.guest
+    }
+
     /// Number of its site.
     #[must_use]
     pub fn site(&self) -> Option<u32> {

@@ -11,6 +11,7 @@ const REPORT: &str = concat!(
     include_str!("../../ckpt-agent/src/run/report.rs"),
     include_str!("../../ckpt-agent/src/run/past_report.rs"),
     include_str!("../../ckpt-agent/src/cli/rank/report.rs"),
+    include_str!("../../study/src/description.rs"),
 );
 const JSON: &str = include_str!("../../docs/json.md");
 const README: &str = include_str!("../../README.md");
@@ -89,7 +90,7 @@ fn completions_and_man_pages_name_every_command() -> Result<()> {
     let shells = ["bash", "zsh", "fish"];
     let commands = [
         "save", "restore", "cat", "run", "notify", "runs", "list", "show", "verify", "forget",
-        "hosts", "rank", "advise", "grid", "demo",
+        "hosts", "rank", "trace", "advise", "grid", "demo",
     ];
     for shell in shells {
         let script = tests::program::run(&mut tests::program::command(["completions", shell])?)?;
@@ -118,7 +119,7 @@ fn the_daemon_has_completions_and_man_pages_too() -> Result<()> {
         tests::program::run(&mut command)?.expect(0)
     };
     let commands = [
-        "serve", "registry", "join", "status", "pause", "resume", "drain",
+        "serve", "registry", "join", "status", "history", "pause", "resume", "drain",
     ];
     for shell in ["bash", "zsh", "fish"] {
         let script = daemon(&["completions", shell])?;

@@ -20,11 +20,6 @@ type Exception = (&'static str, usize, &'static str);
 
 const LONG_FUNCTIONS: &[Exception] = &[
     (
-        "benches/src/svg.rs to_svg",
-        71,
-        "one figure, from top to bottom",
-    ),
-    (
         "ckpt-agent/src/agent/save.rs save",
         120,
         "goes when a save is prepared, run and finished in three functions",

@@ -13,7 +13,7 @@ use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
 use benches::meter::{Cost, Meter, median};
-use benches::svg::{Line, Plot};
+use study::plot::{Line, Plot};
 use tests::Grid;
 
 const MIB: u64 = 1 << 20;

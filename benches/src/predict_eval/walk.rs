@@ -228,6 +228,7 @@ mod tests {
         };
         let trace = Trace::new(RawTrace {
             sample_seconds: 300,
+            interval_seconds: 0,
             hosts: [("h".to_owned(), raw)].into(),
             ..RawTrace::default()
         });

@@ -52,6 +52,7 @@ pub(super) fn import(source: &Path) -> Result<RawTrace> {
         name: "bitbrains".into(),
         description: "load and off times of 125 virtual machines; biased to busy ones".into(),
         sample_seconds: STEP_SECONDS as u32,
+        interval_seconds: 0,
         hosts: hosts.collect(),
     })
 }

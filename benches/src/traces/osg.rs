@@ -54,6 +54,7 @@ pub(super) fn import(source: &Path) -> Result<RawTrace> {
         description: "declared outages of grid resources; up between records is an assumption"
             .into(),
         sample_seconds: 3600,
+        interval_seconds: 0,
         hosts,
     })
 }

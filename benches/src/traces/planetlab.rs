@@ -53,6 +53,7 @@ pub(super) fn import(source: &Path) -> Result<RawTrace> {
         name: "planetlab".into(),
         description: "CPU load of hosts summed over their slices; ten separate days".into(),
         sample_seconds: STEP_SECONDS as u32,
+        interval_seconds: 0,
         hosts: hosts.collect(),
     })
 }

@@ -65,6 +65,7 @@ pub(super) fn import(source: &Path) -> Result<RawTrace> {
         name: "tor".into(),
         description: "presence of Tor relays (IPv4) in hourly lists, 240 days".into(),
         sample_seconds: 3600,
+        interval_seconds: 0,
         hosts: hosts.collect(),
     })
 }

@@ -18,6 +18,7 @@ use super::limits::{parse_bandwidth, parse_memory, parse_range, parse_target};
 use super::rank::RankArgs;
 use super::run_args::{NotifyArgs, RunArgs};
 use super::runs::RunsArgs;
+use super::trace::TraceCommand;
 use crate::agent::{
     AfterWhich, ByteRange, Choose, DATA_USUAL, HealthRequest, PARITY_USUAL, PlacementWish,
     Strength, Tenure,
@@ -240,6 +241,9 @@ pub enum Command {
         after_help = "Example:\n  ckpt advise --job-length 12h --job 42\n  ckpt advise --job-length 12h --cost 30s --mtbf 6h\n\nWithout --mtbf the failure rate is what the machine predicts of itself, if it is a host of the grid."
     )]
     Advise(Advise),
+    /// Say what a pool of machines is like, from traces of its availability.
+    #[command(subcommand)]
+    Trace(TraceCommand),
     /// Make your key, and the file of which the grid's admin makes your certificate.
     Init {
         /// Name to be certified [default: your login name].

@@ -25,6 +25,7 @@ mod render;
 mod run;
 pub mod run_args;
 pub mod runs;
+pub mod trace;
 mod usage;
 
 use std::ffi::OsString;
@@ -217,6 +218,7 @@ fn carry_out(mut cli: Cli, daemon: &DaemonProgram) -> Result<Said, Failure> {
         )?),
         Command::Notify(args) => run::notify(&args),
         Command::Runs(args) => runs::run(args),
+        Command::Trace(command) => trace::run(command),
         Command::Run(args) => {
             be_nice(&cli.global)?;
             runtime()?.block_on(run::run(cli.global, *args))
@@ -471,6 +473,7 @@ async fn with_agent(
         | Command::Run(_)
         | Command::Notify(_)
         | Command::Runs(_)
+        | Command::Trace(_)
         | Command::Demo { .. }
         | Command::Completions { .. }
         | Command::Man { .. } => Err(Failure::new(ExitStatus::Usage, "not a grid command")),

@@ -2,6 +2,7 @@
 
 mod calibrate;
 mod guest;
+mod history;
 mod inspect;
 mod joining;
 mod leaving;
@@ -101,6 +102,12 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Write down when this machine was idle, busy, taken by its owner or gone, as a trace that
+    /// `ckpt trace describe` reads (the daemon may run).
+    #[command(
+        after_help = "Example:\n  ckpt-store history -o lab/$(hostname)\n  ckpt trace describe lab"
+    )]
+    History(history::History),
     /// Have the daemon stand back: no new shards, slow reads, no repair; as when its owner needs the
     /// machine.
     #[command(after_help = "Example:\n  ckpt-store pause 2h\n  ckpt-store resume")]
@@ -314,6 +321,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Drain { store, within } => store.with(|data| leaving::drain(data, within)),
         Command::Pause { store, time } => store.with(|data| owner::pause(data, time)),
         Command::Resume { store } => store.with(owner::resume),
+        Command::History(args) => history::history(&args),
         Command::Status { store, json } => store.with(|data| inspect::status(data, json)),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -10,7 +10,7 @@ use super::robustness::{INJECTIONS, Robustness, Table, WINDOW_HOURS};
 use super::score::{Measures, Scores};
 use super::speed::Speed;
 use super::{Evaluation, HORIZON_HOURS, HORIZONS};
-use crate::svg::{Line, Plot};
+use study::plot::{Line, Plot};
 
 /// The paper's average relative error of TR.
 const RELATIVE_ERROR_TARGET: f64 = 0.135;

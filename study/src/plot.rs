@@ -8,11 +8,14 @@ const LEFT: f64 = 60.0;
 const RIGHT: f64 = 190.0;
 const TOP: f64 = 36.0;
 const BOTTOM: f64 = 48.0;
+/// A line with more points than this has no marks.
+const MARKED_MAX: usize = 40;
 const COLOURS: [&str; 8] = [
     "#0b62a4", "#d1495b", "#edae49", "#30804a", "#7a5195", "#6b6b6b", "#00a6a6", "#8c564b",
 ];
 
-/// A line with a mark at each point.
+/// A line with a mark at each point; without marks if there are many points.
+#[derive(Clone, Debug)]
 pub struct Line {
     /// What the legend says.
     pub name: String,
@@ -21,6 +24,7 @@ pub struct Line {
 }
 
 /// A plot of lines over a common pair of axes that begin at zero.
+#[derive(Clone, Debug)]
 pub struct Plot {
     /// What it shows.
     pub title: String,
@@ -36,6 +40,7 @@ pub struct Plot {
 
 impl Plot {
     /// The plot as a file.
+    #[must_use]
     pub fn to_svg(&self) -> String {
         let points = || self.lines.iter().flat_map(|line| &line.points);
         let x_max = points().map(|p| p.0).fold(1e-9, f64::max);
@@ -52,65 +57,71 @@ impl Plot {
                 HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * y / y_max,
             )
         };
-        let mut svg = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
-             font-family=\"sans-serif\" font-size=\"12\">\n\
-             <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"white\"/>\n"
-        );
-        text(&mut svg, (LEFT + 10.0, 20.0), "start", &self.title);
-        let middle = (LEFT + WIDTH - RIGHT) / 2.0;
-        text(&mut svg, (middle, HEIGHT - 10.0), "middle", &self.x);
-        text(&mut svg, (LEFT - 54.0, 20.0), "start", &self.y);
+        let mut svg = self.frame();
         for i in 0..=5 {
             let share = f64::from(i) / 5.0;
             let (x, y) = place((share * x_max, share * y_max));
             let bottom = HEIGHT - BOTTOM;
             line(&mut svg, &[(LEFT, y), (WIDTH - RIGHT, y)], "#dddddd");
-            text(
-                &mut svg,
-                (LEFT - 6.0, y + 4.0),
-                "end",
-                &label(share * y_max),
-            );
-            text(
-                &mut svg,
-                (x, bottom + 18.0),
-                "middle",
-                &label(share * x_max),
-            );
+            let value = label(share * y_max, y_max);
+            text(&mut svg, (LEFT - 6.0, y + 4.0), "end", &value);
+            let value = label(share * x_max, x_max);
+            text(&mut svg, (x, bottom + 18.0), "middle", &value);
         }
         if self.diagonal {
             line(&mut svg, &[place((0.0, 0.0)), place((1.0, 1.0))], "#999999");
         }
         for (i, plotted) in self.lines.iter().enumerate() {
-            let colour = COLOURS[i % COLOURS.len()];
+            let colour = COLOURS.get(i % COLOURS.len()).unwrap_or(&"black");
             let placed: Vec<(f64, f64)> = plotted.points.iter().map(|&p| place(p)).collect();
-            line(&mut svg, &placed, colour);
-            for (x, y) in placed {
-                let _ = writeln!(
-                    svg,
-                    "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{colour}\"/>"
-                );
-            }
-            let y = TOP + 10.0 + 20.0 * i as f64;
-            line(
-                &mut svg,
-                &[(WIDTH - RIGHT + 8.0, y), (WIDTH - RIGHT + 24.0, y)],
-                colour,
-            );
-            text(
-                &mut svg,
-                (WIDTH - RIGHT + 28.0, y + 4.0),
-                "start",
-                &plotted.name,
-            );
+            draw(&mut svg, &placed, colour);
+            name(&mut svg, i, &plotted.name, colour);
         }
         svg + "</svg>\n"
     }
+
+    /// The beginning of the file: title and names of the axes.
+    fn frame(&self) -> String {
+        let mut svg = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
+             font-family=\"sans-serif\" font-size=\"12\">\n\
+             <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"white\"/>\n"
+        );
+        // The name of the vertical axis stands above it, to the left of the title.
+        text(&mut svg, (LEFT - 54.0, 20.0), "start", &self.y);
+        let right = WIDTH - 8.0;
+        text(&mut svg, (right, 20.0), "end", &self.title);
+        let middle = (LEFT + WIDTH - RIGHT) / 2.0;
+        text(&mut svg, (middle, HEIGHT - 10.0), "middle", &self.x);
+        svg
+    }
 }
 
-fn label(value: f64) -> String {
-    if value >= 1.0 {
+/// A line, with marks where there are few points.
+fn draw(svg: &mut String, placed: &[(f64, f64)], colour: &str) {
+    line(svg, placed, colour);
+    if placed.len() > MARKED_MAX {
+        return;
+    }
+    for (x, y) in placed {
+        let _ = writeln!(
+            svg,
+            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{colour}\"/>"
+        );
+    }
+}
+
+/// The name of a line beside the plot.
+fn name(svg: &mut String, number: usize, name: &str, colour: &str) {
+    let y = TOP + 10.0 + 20.0 * number as f64;
+    let sample = [(WIDTH - RIGHT + 8.0, y), (WIDTH - RIGHT + 24.0, y)];
+    line(svg, &sample, colour);
+    text(svg, (WIDTH - RIGHT + 28.0, y + 4.0), "start", name);
+}
+
+/// A number on an axis that ends at `largest`.
+fn label(value: f64, largest: f64) -> String {
+    if largest >= 5.0 {
         format!("{value:.0}")
     } else {
         format!("{value:.2}")

@@ -7,8 +7,19 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use placement::state::AvailabilityState;
+
 use super::{RawHost, RawTrace, Sample};
 
+/// Names of the states that intervals can have beside `up` and `down`.
+const STATES: [(&str, AvailabilityState); 4] = [
+    ("S1", AvailabilityState::Idle),
+    ("S2", AvailabilityState::Busy),
+    ("S3", AvailabilityState::CpuTaken),
+    ("S4", AvailabilityState::Thrashing),
+];
+/// No trace lasts longer than this: some 35,000 years.
+const UNIX_SECONDS_MAX: u64 = 1 << 40;
 /// Level at which imported files are compressed.
 const COMPRESSION_LEVEL: i32 = 9;
 
@@ -40,7 +51,7 @@ pub fn traces_in(folder: &Path) -> Result<Vec<PathBuf>> {
     if traces.is_empty() {
         bail!(
             "no trace in {}: a trace is a folder with trace.csv, see docs/traces.md; \
-             predict-eval --import makes one",
+             ckpt-store history writes one",
             folder.display()
         );
     }
@@ -60,6 +71,9 @@ pub fn read(folder: &Path) -> Result<RawTrace> {
             "name" => trace.name = value.to_owned(),
             "description" => trace.description = value.to_owned(),
             "sample_seconds" => trace.sample_seconds = value.parse().context("sample_seconds")?,
+            "interval_seconds" => {
+                trace.interval_seconds = value.parse().context("interval_seconds")?;
+            }
             other => bail!("unknown key {other:?}"),
         }
         Ok(())
@@ -112,6 +126,7 @@ fn read_sample(trace: &mut RawTrace, line: &str) -> Result<()> {
         "not a share"
     );
     let unix_seconds = time.parse().context("unix_seconds")?;
+    ensure!(unix_seconds < UNIX_SECONDS_MAX, "unix_seconds is too large");
     host_of(trace, host)?.samples.push(Sample {
         unix_seconds,
         cpu,
@@ -124,11 +139,15 @@ fn read_interval(trace: &mut RawTrace, line: &str) -> Result<()> {
     let [host, from, to, state] = fields(line)?;
     let span: Range<u64> = from.parse().context("from")?..to.parse().context("to")?;
     ensure!(span.start < span.end, "interval ends before it begins");
+    ensure!(span.end < UNIX_SECONDS_MAX, "to is too large");
     let host = host_of(trace, host)?;
     match state {
         "up" => host.up.push(span),
         "down" => host.down.push(span),
-        other => bail!("state {other:?}: expected up or down"),
+        other => match STATES.iter().find(|(name, _)| *name == other) {
+            Some((_, state)) => host.states.push((span, *state)),
+            None => bail!("state {other:?}: expected up, down or S1 to S4"),
+        },
     }
     Ok(())
 }
@@ -210,9 +229,12 @@ pub fn write(trace: &RawTrace, folder: &Path) -> Result<()> {
         sample_seconds,
         ..
     } = trace;
-    let about = format!(
+    let mut about = format!(
         "key,value\nname,{name}\ndescription,{description}\nsample_seconds,{sample_seconds}\n"
     );
+    if trace.interval_seconds > 0 {
+        about += &format!("interval_seconds,{}\n", trace.interval_seconds);
+    }
     std::fs::write(folder.join("trace.csv"), about).context("writing trace.csv")?;
     let mut hosts = String::from("host,site,owner\n");
     for (name, host) in &trace.hosts {
@@ -250,7 +272,12 @@ fn write_intervals(trace: &RawTrace, folder: &Path) -> Result<()> {
     writeln!(file, "host,from,to,state")?;
     for (name, host) in &trace.hosts {
         let up = host.up.iter().map(|span| (span, "up"));
-        for (span, state) in up.chain(host.down.iter().map(|span| (span, "down"))) {
+        let down = host.down.iter().map(|span| (span, "down"));
+        let states = host.states.iter().filter_map(|(span, state)| {
+            let (name, _) = STATES.iter().find(|(_, one)| one == state)?;
+            Some((span, *name))
+        });
+        for (span, state) in up.chain(down).chain(states) {
             writeln!(file, "{name},{},{},{state}", span.start, span.end)?;
         }
     }
@@ -295,11 +322,13 @@ mod tests {
             ],
             up: std::iter::once(1000..2000).collect(),
             down: std::iter::once(2000..2100).collect(),
+            states: vec![(3000..3010, AvailabilityState::Thrashing)],
         };
         RawTrace {
             name: "small".into(),
             description: "two samples, two intervals".into(),
             sample_seconds: 300,
+            interval_seconds: 6,
             hosts: [("h".to_owned(), host)].into(),
         }
     }
@@ -324,6 +353,17 @@ mod tests {
             error.contains("intervals.csv:3: interval ends before it begins"),
             "{error}"
         );
+        for (line, wrong) in [
+            ("h,0,10,S5", "S1 to S4"),
+            ("h,0,99999999999999,up", "too large"),
+        ] {
+            std::fs::write(&path, format!("host,from,to,state\n{line}\n")).unwrap();
+            let error = format!("{:#}", read(folder.path()).unwrap_err());
+            assert!(
+                error.contains("intervals.csv:2:") && error.contains(wrong),
+                "{error}"
+            );
+        }
         std::fs::write(&path, "host,from,to,state\nx,0,10,up\n").unwrap();
         let error = format!("{:#}", read(folder.path()).unwrap_err());
         assert!(error.contains("\"x\" is not in hosts.csv"), "{error}");

@@ -6,6 +6,10 @@
 //! the paper are of base-2 logarithms, so a burst comes after `2^(12.24 W(9.67))` seconds, hits
 //! `2^(2.61 W(1.59))` nodes and lasts `2^exp(N(2.34, 0.26))` seconds, with `W(k)` a Weibull number
 //! of shape k and scale one.
+//!
+//! [`detailed`] has the published parameters of each cluster, a week, and absences of whole clusters.
+
+pub mod detailed;
 
 use placement::history::{DAY_SECONDS, Timeline};
 use placement::state::AvailabilityState;

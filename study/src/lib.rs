@@ -1,0 +1,21 @@
+//! What a pool of machines is like: availability, time between failures, patterns, groups of failures,
+//! and fits of distributions, after Iosup et al., *On the Dynamic Resources Availability in Grids* (2007).
+//!
+//! Pure: a pool comes in as timelines, a [`PoolDescription`] goes out. Times are Unix seconds, lengths
+//! seconds.
+
+mod describe;
+pub mod description;
+pub mod distribution;
+mod figures;
+mod groups;
+mod past;
+pub mod plot;
+mod sample;
+mod special;
+
+pub use describe::{Options, Pool};
+pub use description::PoolDescription;
+pub use groups::{Failure, Group, groups};
+pub use past::{Counts, HostPast};
+pub use sample::Sample;
