@@ -43,6 +43,7 @@
 
 mod accounts;
 mod action;
+pub mod away;
 mod clock;
 mod due;
 mod event;

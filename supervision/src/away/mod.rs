@@ -1,0 +1,711 @@
+//! A job that runs on other machines: on which one, when it is given up there, and when it goes on
+//! elsewhere. The decisions of `ckpt run --on`.
+//!
+//! A [`Mover`] is driven like a [`crate::Supervisor`]: [`Event`]s with their time go in, [`Action`]s come
+//! out, and [`Event::Tick`] is due at [`Mover::next_deadline`]. What the shell owes it:
+//!
+//! - After [`Action::Rank`] just one of [`Event::Ranked`], [`Event::RankFailed`] and [`Event::Finished`].
+//! - After [`Action::Launch`] what the host says, and [`Event::LinkEnded`] once when the launcher has ended
+//!   by itself; nothing more of it after [`Action::Close`].
+
+mod hosts;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+
+use crate::Ending;
+use crate::clock::{Millis, millis};
+use crate::moving::{Elsewhere, Silence, has_settled};
+use hosts::Hosts;
+
+/// What a mover keeps to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    /// Time from one report of a host to the next, milliseconds.
+    pub report_ms: u64,
+    /// Time until hosts are asked again when none is free, and the longest back-off, milliseconds.
+    pub retry_ms: u64,
+    /// Time from leaving one machine to running on another until one was seen, milliseconds.
+    pub moving_ms: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            report_ms: 5_000,
+            retry_ms: 300_000,
+            moving_ms: 30_000,
+        }
+    }
+}
+
+/// Part of [`Settings::retry_ms`] for which a host is left alone that failed once; twice that after the
+/// second time, and so on.
+const FIRST_BACK_OFF_PART: u64 = 10;
+
+/// Part of [`Settings::report_ms`] after which a host whose launcher broke off is called again.
+const RECONNECT_PART: u64 = 5;
+
+/// A host on which the job could go on, from here to its end.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Candidate {
+    /// Its name.
+    pub host: String,
+    /// Processor time that the rest of the job needs there, seconds.
+    pub cpu_seconds: f64,
+    /// Load of the owner there, in processes for each processor.
+    pub load: f64,
+    /// Time to the job's end, wherever that is, with what may go wrong on the way, seconds.
+    pub expected_seconds: f64,
+}
+
+/// What a running job has before it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rest {
+    /// Seconds until its end where it is.
+    pub seconds: f64,
+    /// Seconds until its deadline; none without one.
+    pub left_seconds: Option<f64>,
+}
+
+/// What a host says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Heard {
+    /// It is there, and restores the job's state.
+    Starting,
+    /// The job runs there.
+    Runs(Option<Rest>),
+}
+
+/// How `ckpt run` ended on a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum There {
+    /// The job ended by itself, and its result is saved.
+    Job {
+        /// Its exit status.
+        status: u8,
+    },
+    /// The supervisor ended with this status, one of those of `ckpt run`.
+    Supervisor {
+        /// The status.
+        status: u8,
+    },
+    /// There is no supervisor, and nothing that says how it ended.
+    Vanished,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// Hosts that could take the job now, the best first.
+    Ranked(Vec<Candidate>),
+    /// Nobody can say which.
+    RankFailed,
+    /// The job's newest version says that it has ended, with this status.
+    Finished {
+        /// The status.
+        status: u8,
+    },
+    /// The host says this.
+    Heard(Heard),
+    /// `ckpt run` has ended on the host.
+    Ended(There),
+    /// The launcher has ended.
+    LinkEnded,
+    /// The user wants the job to be saved and ended.
+    Leave,
+    /// Time has passed.
+    Tick,
+}
+
+/// Something to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Look for the result, and rank the hosts.
+    Rank,
+    /// Start the launcher.
+    Launch {
+        /// For this host.
+        host: String,
+        /// Number of the incarnation of the job, from 1.
+        number: u32,
+        /// Only to find the incarnation that runs there.
+        attach: bool,
+    },
+    /// End the launcher; nobody listens to it any more.
+    Close,
+    /// Ask `ckpt run` on the host to leave with a last checkpoint.
+    AskToLeave,
+    /// Say this.
+    Report(Report),
+    /// It is over.
+    End(End),
+}
+
+/// What the user may want to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// The job runs on this host now.
+    Runs {
+        /// The host.
+        host: String,
+        /// Time since it ran last, milliseconds; none the first time.
+        after_ms: Option<u64>,
+    },
+    /// The host did not take the job, or does not have it any more.
+    Failed {
+        /// The host.
+        host: String,
+        /// Time for which it is left alone, milliseconds.
+        back_off_ms: u64,
+    },
+    /// Reports of this host are missing: the job goes on elsewhere.
+    Lost {
+        /// The host.
+        host: String,
+        /// Time for which it is left alone, milliseconds.
+        back_off_ms: u64,
+    },
+    /// The job is expected to end earlier on another host.
+    Better {
+        /// Where it runs.
+        host: String,
+        /// Where it is to go.
+        there: String,
+    },
+    /// No host is free.
+    Waits {
+        /// Time until they are asked again, milliseconds.
+        ms: u64,
+    },
+}
+
+/// How it ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The job ended by itself, with this status.
+    Job {
+        /// The status.
+        status: u8,
+        /// Where, if that is known.
+        host: Option<String>,
+    },
+    /// The user wanted it to leave: 75 or 76, as `ckpt run` has them.
+    Left {
+        /// The status.
+        status: u8,
+    },
+    /// It was given up where it ran: `ckpt run` ended there with this status.
+    GivenUp {
+        /// The status.
+        status: u8,
+        /// Where.
+        host: String,
+    },
+    /// It was started nowhere: every host refused it, the last one with this status.
+    NotStarted {
+        /// The status.
+        status: u8,
+    },
+}
+
+/// Why a job was asked to leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leaving {
+    ForUser,
+    ForBetter,
+}
+
+/// A job at a host.
+#[derive(Clone, Debug, PartialEq)]
+struct Stay {
+    host: String,
+    number: u32,
+    /// The launcher is to be started again then; none while it runs.
+    reconnect_at: Option<Millis>,
+    /// Whether the host has ever said something.
+    was_heard: bool,
+    /// Since when the job runs there, as far as was heard.
+    running_since: Option<Millis>,
+    silence: Silence,
+    /// When the next report should have come.
+    due: Millis,
+    rest: Option<Rest>,
+    leaving: Option<Leaving>,
+    /// When it is looked again whether the job should go elsewhere.
+    next_look: Millis,
+    /// Whether a ranking is under way.
+    is_ranking: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum State {
+    Ranking,
+    Waiting { until: Millis },
+    There(Stay),
+    Ended,
+}
+
+/// Decides where a job runs.
+#[derive(Clone, Debug)]
+pub struct Mover {
+    settings: Settings,
+    state: State,
+    actions: VecDeque<Action>,
+    hosts: Hosts,
+    /// Incarnations so far.
+    number: u32,
+    /// Hosts that were given up without a word of their end, the newest last.
+    abandoned: Vec<(String, u32)>,
+    /// When the job was last known to run, and since when it doesn't.
+    ran_until: Option<Millis>,
+    has_run: bool,
+    moving_ms: u64,
+    /// Status at the user's wish to leave while the job runs nowhere.
+    left_status: u8,
+    wants_to_leave: bool,
+}
+
+impl Mover {
+    /// For a job that runs nowhere.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        let mut mover = Self {
+            settings,
+            state: State::Ranking,
+            actions: VecDeque::new(),
+            hosts: Hosts::default(),
+            number: 0,
+            abandoned: Vec::new(),
+            ran_until: None,
+            has_run: false,
+            moving_ms: settings.moving_ms,
+            left_status: Ending::SAVED,
+            wants_to_leave: false,
+        };
+        mover.actions.push_back(Action::Rank);
+        mover
+    }
+
+    /// For a job that runs nowhere after `number` incarnations, of which some were given up.
+    #[must_use]
+    pub fn again(settings: Settings, number: u32, abandoned: Vec<(String, u32)>) -> Self {
+        Self {
+            number,
+            abandoned,
+            has_run: number > 0,
+            ..Self::new(settings)
+        }
+    }
+
+    /// For a job whose incarnation `number` was started on `host`, and may still run there; `abandoned` are
+    /// those that were given up before.
+    #[must_use]
+    pub fn resume(
+        settings: Settings,
+        host: String,
+        number: u32,
+        abandoned: Vec<(String, u32)>,
+        now: Millis,
+    ) -> Self {
+        let mut mover = Self::again(settings, number, abandoned);
+        mover.actions.clear();
+        mover.has_run = true;
+        // What was not heard of its end may have been lost.
+        mover.left_status = Ending::OLDER;
+        mover.launch(now, host, number, true);
+        mover
+    }
+
+    /// Something has happened.
+    pub fn handle(&mut self, now: Millis, event: Event) {
+        match event {
+            Event::Ranked(candidates) => self.ranked(now, &candidates),
+            Event::RankFailed => match &mut self.state {
+                State::Ranking => self.wait(now, None),
+                State::There(stay) => stay.is_ranking = false,
+                State::Waiting { .. } | State::Ended => {}
+            },
+            Event::Finished { status } => match &mut self.state {
+                State::Ranking => self.end(End::Job { status, host: None }),
+                // Its own word is on its way.
+                State::There(stay) => stay.is_ranking = false,
+                State::Waiting { .. } | State::Ended => {}
+            },
+            Event::Heard(heard) => self.heard(now, heard),
+            Event::Ended(there) => self.ended(now, there),
+            Event::LinkEnded => self.link_ended(now),
+            Event::Leave => self.leave(),
+            Event::Tick => {}
+        }
+        self.time_passes(now);
+    }
+
+    /// The next thing to do.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// When [`Event::Tick`] is due if nothing else comes before; none when only the shell's answer is
+    /// waited for.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Millis> {
+        match &self.state {
+            State::Ranking | State::Ended => None,
+            State::Waiting { until } => Some(*until),
+            State::There(stay) => Some(
+                stay.reconnect_at
+                    .map_or(stay.due, |again| again.min(stay.due)),
+            ),
+        }
+    }
+
+    /// The host on which the job is, or is being started, and the number of the incarnation.
+    #[must_use]
+    pub fn host(&self) -> Option<(&str, u32)> {
+        match &self.state {
+            State::There(stay) => Some((&stay.host, stay.number)),
+            _ => None,
+        }
+    }
+
+    /// Hosts that were given up without a word of their end.
+    #[must_use]
+    pub fn abandoned(&self) -> &[(String, u32)] {
+        &self.abandoned
+    }
+
+    fn ranked(&mut self, now: Millis, candidates: &[Candidate]) {
+        match &mut self.state {
+            State::Ranking => {
+                let free = candidates
+                    .iter()
+                    .find(|one| self.hosts.is_free(&one.host, now));
+                match free {
+                    Some(best) => {
+                        self.number = self.number.saturating_add(1);
+                        let (host, number) = (best.host.clone(), self.number);
+                        self.launch(now, host, number, false);
+                    }
+                    None => {
+                        let names = candidates.iter().map(|one| one.host.as_str());
+                        let first = self.hosts.first_free(names);
+                        self.refused_or_wait(now, candidates, first);
+                    }
+                }
+            }
+            State::There(stay) => {
+                stay.is_ranking = false;
+                self.compare(now, candidates);
+            }
+            State::Waiting { .. } | State::Ended => {}
+        }
+    }
+
+    /// No host is free. Where the job has never run and every host refuses it, waiting does not help.
+    fn refused_or_wait(&mut self, now: Millis, candidates: &[Candidate], first: Option<Millis>) {
+        let refusals = candidates
+            .iter()
+            .map(|one| self.hosts.refusal(&one.host))
+            .collect::<Option<Vec<u8>>>();
+        match refusals.as_deref() {
+            Some([.., status]) if !self.has_run => {
+                let status = *status;
+                self.end(End::NotStarted { status });
+            }
+            _ => self.wait(now, first),
+        }
+    }
+
+    /// Whether the job should go on elsewhere: conditions 1 and 2 of AVAM, and the expected end.
+    fn compare(&mut self, now: Millis, candidates: &[Candidate]) {
+        let State::There(stay) = &mut self.state else {
+            return;
+        };
+        let (Some(rest), Some(since), None) = (stay.rest, stay.running_since, stay.leaving) else {
+            return;
+        };
+        let overhead_seconds = self.moving_ms as f64 / 1000.0;
+        if !has_settled(now.since(since) as f64 / 1000.0, overhead_seconds) {
+            return;
+        }
+        let others = candidates.iter().filter(|one| one.host != stay.host);
+        let better = others.filter(|one| self.hosts.is_free(&one.host, now));
+        let is_better = |one: &&Candidate| {
+            let there = Elsewhere {
+                cpu_seconds: one.cpu_seconds,
+                load: one.load,
+                overhead_seconds,
+            };
+            // Whatever may go wrong there is in the expected end.
+            let expected = Elsewhere {
+                cpu_seconds: one.expected_seconds,
+                load: 0.0,
+                overhead_seconds,
+            };
+            let is_faster =
+                there.is_worthwhile(rest.seconds) && expected.is_worthwhile(rest.seconds);
+            let saves_deadline = rest.left_seconds.is_some_and(|left| {
+                rest.seconds > left && there.is_in_time(left) && expected.is_in_time(left)
+            });
+            is_faster || saves_deadline
+        };
+        let Some(better) = better.into_iter().find(is_better) else {
+            return;
+        };
+        stay.leaving = Some(Leaving::ForBetter);
+        self.actions.push_back(Action::Report(Report::Better {
+            host: stay.host.clone(),
+            there: better.host.clone(),
+        }));
+        self.actions.push_back(Action::AskToLeave);
+    }
+
+    fn launch(&mut self, now: Millis, host: String, number: u32, attach: bool) {
+        self.actions.push_back(Action::Launch {
+            host: host.clone(),
+            number,
+            attach,
+        });
+        self.state = State::There(Stay {
+            host,
+            number,
+            reconnect_at: None,
+            was_heard: attach,
+            running_since: None,
+            silence: Silence::default(),
+            due: now.plus(self.settings.report_ms),
+            rest: None,
+            leaving: None,
+            next_look: now.plus(self.settings.retry_ms),
+            is_ranking: false,
+        });
+    }
+
+    fn heard(&mut self, now: Millis, heard: Heard) {
+        let State::There(stay) = &mut self.state else {
+            return;
+        };
+        stay.was_heard = true;
+        stay.silence.heard();
+        stay.due = now.plus(self.settings.report_ms);
+        let Heard::Runs(rest) = heard else {
+            return;
+        };
+        stay.rest = rest;
+        if let Some(since) = stay.running_since {
+            if has_settled(now.since(since) as f64 / 1000.0, 0.0) {
+                self.hosts.forgive(&stay.host);
+            }
+        } else {
+            stay.running_since = Some(now);
+            let after_ms = self.ran_until.map(|until| now.since(until));
+            self.moving_ms = after_ms.unwrap_or(self.moving_ms).max(1);
+            self.has_run = true;
+            let host = stay.host.clone();
+            self.actions
+                .push_back(Action::Report(Report::Runs { host, after_ms }));
+        }
+        self.ran_until = Some(now);
+        if rest.is_some() && !stay.is_ranking && stay.leaving.is_none() && stay.next_look <= now {
+            stay.next_look = now.plus(self.settings.retry_ms);
+            stay.is_ranking = true;
+            self.actions.push_back(Action::Rank);
+        }
+    }
+
+    fn ended(&mut self, now: Millis, there: There) {
+        let State::There(stay) = &self.state else {
+            return;
+        };
+        let (host, leaving) = (stay.host.clone(), stay.leaving);
+        if stay.reconnect_at.is_none() {
+            self.actions.push_back(Action::Close);
+        }
+        match there {
+            There::Job { status } => self.end(End::Job {
+                status,
+                host: Some(host),
+            }),
+            There::Supervisor {
+                status: status @ (Ending::SAVED | Ending::OLDER),
+            } => {
+                self.left_status = status;
+                match leaving {
+                    Some(Leaving::ForUser) => self.end(End::Left { status }),
+                    // Or it could be the best one again, before the job has settled on another.
+                    Some(Leaving::ForBetter) | None => self.failed(now, host, None),
+                }
+            }
+            There::Supervisor {
+                status: Ending::OTHER,
+            } => self.find_the_other(now, host),
+            There::Supervisor {
+                status: status @ Ending::HUNG,
+            } => self.end(End::GivenUp { status, host }),
+            There::Supervisor { status } => self.failed(now, host, Some(status)),
+            There::Vanished => {
+                self.left_status = Ending::OLDER;
+                self.failed(now, host, None);
+            }
+        }
+    }
+
+    /// Another incarnation has gone on: one on a host that was given up, if there is such a host.
+    fn find_the_other(&mut self, now: Millis, host: String) {
+        self.left_status = Ending::OLDER;
+        match self.abandoned.pop() {
+            Some((other, number)) => self.launch(now, other, number, true),
+            None => self.failed(now, host, None),
+        }
+    }
+
+    fn link_ended(&mut self, now: Millis) {
+        let again = now.plus(self.settings.report_ms / RECONNECT_PART);
+        let State::There(stay) = &mut self.state else {
+            return;
+        };
+        if stay.was_heard {
+            // The job may well be there still.
+            stay.reconnect_at = Some(again);
+            return;
+        }
+        let host = stay.host.clone();
+        self.failed(now, host, Some(crate::StartFailure::BeforeStart.status()));
+    }
+
+    fn leave(&mut self) {
+        self.wants_to_leave = true;
+        match &mut self.state {
+            State::Ranking | State::Waiting { .. } => self.end(End::Left {
+                status: self.left_status,
+            }),
+            State::There(stay) => {
+                let was_asked = stay.leaving.replace(Leaving::ForUser).is_some();
+                if stay.reconnect_at.is_none() && !was_asked {
+                    self.actions.push_back(Action::AskToLeave);
+                }
+            }
+            State::Ended => {}
+        }
+    }
+
+    fn time_passes(&mut self, now: Millis) {
+        if matches!(self.state, State::Waiting { until } if until <= now) {
+            self.rank();
+        }
+        let State::There(stay) = &mut self.state else {
+            return;
+        };
+        if stay.due <= now {
+            // At most one at a time: who slept for an hour has missed nothing that he could have heard.
+            stay.due = now.plus(self.settings.report_ms.max(1));
+            if stay.silence.missed() {
+                return self.lost(now);
+            }
+        }
+        if stay.reconnect_at.is_some_and(|again| again <= now) {
+            stay.reconnect_at = None;
+            let (host, number) = (stay.host.clone(), stay.number);
+            let asks_again = stay.leaving.is_some();
+            self.actions.push_back(Action::Launch {
+                host,
+                number,
+                attach: true,
+            });
+            if asks_again {
+                self.actions.push_back(Action::AskToLeave);
+            }
+        }
+    }
+
+    /// Six reports are missing: whatever runs there, the job goes on elsewhere.
+    fn lost(&mut self, now: Millis) {
+        let State::There(stay) = &self.state else {
+            return;
+        };
+        let (host, number) = (stay.host.clone(), stay.number);
+        if stay.reconnect_at.is_none() {
+            self.actions.push_back(Action::Close);
+        }
+        self.left_status = Ending::OLDER;
+        let back_off_ms = self.back_off(now, &host, None);
+        self.abandoned.push((host.clone(), number));
+        self.actions
+            .push_back(Action::Report(Report::Lost { host, back_off_ms }));
+        self.rank_or_leave();
+    }
+
+    /// The job is not on this host, and goes on elsewhere.
+    fn failed(&mut self, now: Millis, host: String, refusal: Option<u8>) {
+        let back_off_ms = self.back_off(now, &host, refusal);
+        self.actions
+            .push_back(Action::Report(Report::Failed { host, back_off_ms }));
+        self.rank_or_leave();
+    }
+
+    fn back_off(&mut self, now: Millis, host: &str, refusal: Option<u8>) -> u64 {
+        let first = (self.settings.retry_ms / FIRST_BACK_OFF_PART).max(1);
+        self.hosts
+            .fail(host, now, first, self.settings.retry_ms.max(1), refusal)
+    }
+
+    fn rank_or_leave(&mut self) {
+        if self.wants_to_leave {
+            let status = self.left_status;
+            return self.end(End::Left { status });
+        }
+        self.rank();
+    }
+
+    fn rank(&mut self) {
+        self.state = State::Ranking;
+        self.actions.push_back(Action::Rank);
+    }
+
+    /// Waits for a free host: until the first of them ends its back-off, or for the whole time.
+    fn wait(&mut self, now: Millis, first: Option<Millis>) {
+        let latest = now.plus(self.settings.retry_ms.max(1));
+        let until = first.map_or(latest, |first| first.clamp(now.plus(1), latest));
+        self.state = State::Waiting { until };
+        let ms = until.since(now);
+        self.actions.push_back(Action::Report(Report::Waits { ms }));
+    }
+
+    fn end(&mut self, end: End) {
+        self.state = State::Ended;
+        self.actions.push_back(Action::End(end));
+    }
+}
+
+impl Candidate {
+    /// A host on which `work_seconds` of work at speed 1 are left: `speed` and the owner's `load`, 0 to 1, on
+    /// the processors that the job takes.
+    #[must_use]
+    pub fn new(
+        host: String,
+        work_seconds: f64,
+        speed: f64,
+        load: f64,
+        expected_seconds: f64,
+    ) -> Self {
+        let load = load.clamp(0.0, MOST_LOAD);
+        Self {
+            host,
+            cpu_seconds: work_seconds / speed.max(f64::MIN_POSITIVE),
+            // Beside so many processes a job gets 1 / (1 + load) of a processor.
+            load: load / (1.0 - load),
+            expected_seconds,
+        }
+    }
+}
+
+/// A processor that is taken for longer counts as taken for this share of the time: division by zero.
+const MOST_LOAD: f64 = 0.999;
+
+/// Milliseconds of seconds that a user or a host named; at least one.
+#[must_use]
+pub fn period_ms(seconds: f64) -> u64 {
+    millis(seconds).max(1)
+}
