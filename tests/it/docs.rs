@@ -9,6 +9,7 @@ const REPORT: &str = concat!(
     include_str!("../../ckpt-agent/src/core/health/mod.rs"),
     include_str!("../../ckpt-agent/src/events.rs"),
     include_str!("../../ckpt-agent/src/run/report.rs"),
+    include_str!("../../ckpt-agent/src/run/away/report.rs"),
     include_str!("../../ckpt-agent/src/run/past_report.rs"),
     include_str!("../../ckpt-agent/src/cli/rank/report.rs"),
     include_str!("../../study/src/description.rs"),

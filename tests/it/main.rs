@@ -2,6 +2,7 @@
 //! text itself ([`architecture`], [`tidy`]).
 
 mod architecture;
+mod away;
 mod bad_input;
 mod chaos;
 mod clocks;

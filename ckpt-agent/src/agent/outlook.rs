@@ -24,6 +24,8 @@ const STEPS: usize = 600;
 pub struct MachineOutlook {
     /// Who says so.
     pub source: String,
+    /// The host that this machine is in the grid, if it is one.
+    pub host: Option<String>,
     /// Probability that the machine is there all the time.
     pub presence: SurvivalCurve,
     /// Probability that its owner leaves it to guests all the time.
@@ -36,6 +38,7 @@ impl MachineOutlook {
         let curve = SurvivalCurve::exponential(STEP, STEPS, 1.0 / mtbf.max(1.0));
         Self {
             source: "the mean time between failures that was given".to_owned(),
+            host: None,
             presence: curve.clone(),
             guest: curve,
         }
@@ -46,6 +49,7 @@ impl MachineOutlook {
         let curve = presence_of_unknown();
         Self {
             source: "an average machine: nothing is known of this one".to_owned(),
+            host: None,
             presence: curve.clone(),
             guest: curve,
         }
@@ -95,6 +99,7 @@ impl Agent {
             if let Ok(Some(announced)) = self.hosts.announcement(host).await {
                 return Ok(MachineOutlook {
                     source: format!("host {} on this machine", self.hosts.name(host)),
+                    host: Some(self.hosts.name(host).to_owned()),
                     presence: announced.presence,
                     guest: announced.guest,
                 });

@@ -126,9 +126,12 @@ pub enum Command {
     /// Ends with the job's own exit status, or with 75 when the job left with its state saved and is to
     /// be started again; docs/run.md has the others.
     #[command(
-        after_help = "Example:\n  ckpt run --job 42 --files state/ -- ./sim --steps 1000000\n  ckpt run --job 42 --files state.img --ask signal:USR2 --grace 60s -- ./sim\n  ckpt run --job 42 --files state/ --check\n\nExit status: the job's own, or 128 and the number of the signal that ended it; 75 left with its state saved, start it again; 76 left, and the last checkpoint is older than its state; 77 another incarnation of the job has gone on; 78 hung, given up; 125 not started; 5 not started for want of hosts, or of what this machine lacks; 126, 127 the command can't be executed, or is not there."
+        after_help = "Example:\n  ckpt run --job 42 --files state/ -- ./sim --steps 1000000\n  ckpt run --job 42 --files state.img --ask signal:USR2 --grace 60s -- ./sim\n  ckpt run --job 42 --files state/ --check\n  ckpt run --on 'ssh {host} --' --job 42 -- ./sim --steps 1000000\n\nExit status: the job's own, or 128 and the number of the signal that ended it; 75 left with its state saved, start it again; 76 left, and the last checkpoint is older than its state; 77 another incarnation of the job has gone on; 78 hung, given up; 125 not started; 5 not started for want of hosts, or of what this machine lacks; 126, 127 the command can't be executed, or is not there."
     )]
     Run(Box<RunArgs>),
+    /// What `ckpt run --on` starts on a host: orders come on standard input.
+    #[command(hide = true)]
+    There,
     /// Report to `ckpt run` from within a job; nothing where the job runs without.
     #[command(
         after_help = "Example:\n  ckpt notify SAVED=1\n  ckpt notify PROGRESS=0.31 STEP=12000\n  ckpt notify BUSY=1; ./critical; ckpt notify BUSY=0"

@@ -4,6 +4,7 @@ mod age;
 mod anykey;
 pub mod args;
 mod authority;
+pub mod away;
 mod backup;
 mod bounds;
 mod cat;
@@ -89,7 +90,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>, daemon: &DaemonProgram) ->
         tracing::warn!(%cause, "a core dump of this program could have keys in it");
     }
     let form = Form::of(&cli);
-    let ended = carry_out(cli, daemon);
+    let ended = carry_out(cli, &args, daemon);
     let status = match &ended {
         Ok((report, status)) => {
             let code = report.exit_code().unwrap_or(*status as u8);
@@ -190,7 +191,7 @@ fn write_failure(failure: &Failure, form: Form) -> io::Result<()> {
     Ok(())
 }
 
-fn carry_out(mut cli: Cli, daemon: &DaemonProgram) -> Result<Said, Failure> {
+fn carry_out(mut cli: Cli, typed: &[OsString], daemon: &DaemonProgram) -> Result<Said, Failure> {
     cli.global.memory = Some(bounds::memory(cli.global.memory)?);
     match cli.command {
         Command::Completions { shell } => {
@@ -219,10 +220,14 @@ fn carry_out(mut cli: Cli, daemon: &DaemonProgram) -> Result<Said, Failure> {
         Command::Notify(args) => run::notify(&args),
         Command::Runs(args) => runs::run(args),
         Command::Trace(command) => trace::run(command),
+        Command::Run(args) if args.on.on.is_some() => {
+            runtime()?.block_on(away::run(cli.global, *args, typed))
+        }
         Command::Run(args) => {
             be_nice(&cli.global)?;
             runtime()?.block_on(run::run(cli.global, *args))
         }
+        Command::There => Ok(away::there()),
         command => {
             be_nice(&cli.global)?;
             runtime()?.block_on(with_signals(cli.global, command, daemon))
@@ -471,6 +476,7 @@ async fn with_agent(
         | Command::Health(_)
         | Command::Doctor
         | Command::Run(_)
+        | Command::There
         | Command::Notify(_)
         | Command::Runs(_)
         | Command::Trace(_)

@@ -30,6 +30,11 @@ const AGENT_AGE_MAX: Duration = Duration::from_secs(600);
 /// Runs a job under supervision.
 pub(super) async fn run(global: Global, args: RunArgs) -> Result<Said, Failure> {
     let check = args.check;
+    let staged = args.staged;
+    if staged {
+        // Whoever has started it may be gone before it ends. Fails where it leads a session already.
+        let _ = rustix::process::setsid();
+    }
     let orders = orders(&global, args).map_err(run::not_started)?;
     let connected = connect(&global).await.map_err(run::not_started)?;
     let reach = Arc::new(Connection::new(global, connected));
@@ -39,7 +44,12 @@ pub(super) async fn run(global: Global, args: RunArgs) -> Result<Said, Failure> 
     } else {
         let shared: Arc<dyn Reach> = reach.clone();
         let report = run::run(orders, shared, Arc::new(Silent)).await?;
-        (Box::new(report), ExitStatus::Done)
+        if staged {
+            // Whoever has started it reads it elsewhere.
+            (Box::new(Quiet(report.exit_code)), ExitStatus::Done)
+        } else {
+            (Box::new(report), ExitStatus::Done)
+        }
     };
     reach.close().await;
     Ok(said)
@@ -63,7 +73,7 @@ pub(super) fn notify(args: &NotifyArgs) -> Result<Said, Failure> {
     done(render::Text(Vec::new()))
 }
 
-fn orders(global: &Global, args: RunArgs) -> Result<Orders, Failure> {
+pub(super) fn orders(global: &Global, args: RunArgs) -> Result<Orders, Failure> {
     let variable = |name: &str| std::env::var_os(name);
     let batch = Batch::of(variable).or(args.batch.then_some(Batch::Other));
     let way = match (args.via, args.checkpoint_cmd, args.restart_cmd) {
@@ -90,6 +100,7 @@ fn orders(global: &Global, args: RunArgs) -> Result<Orders, Failure> {
         command: args.command,
         way,
         save,
+        staged: args.staged,
         local: args.local,
         wait: args.wait.unwrap_or_default(),
         grace: args.grace,
@@ -189,14 +200,14 @@ fn save_plan(
 }
 
 /// The way to the hosts, looked for anew now and then.
-struct Connection {
-    global: Global,
-    connected: Connected,
+pub(super) struct Connection {
+    pub(super) global: Global,
+    pub(super) connected: Connected,
     agent: Mutex<Option<(Instant, Agent)>>,
 }
 
 impl Connection {
-    fn new(global: Global, connected: Connected) -> Self {
+    pub(super) fn new(global: Global, connected: Connected) -> Self {
         let agent = connected.agent.clone();
         Self {
             global,
@@ -218,7 +229,7 @@ impl Connection {
         agent_for(&self.global, &mut grid, lists, identity).await
     }
 
-    async fn close(&self) {
+    pub(super) async fn close(&self) {
         if let Some((_, agent)) = self.agent.lock().await.take() {
             agent.close().await;
         }
@@ -246,6 +257,27 @@ impl Reach for Connection {
             }
             Ok(fresh)
         })
+    }
+}
+
+/// An exit status alone.
+struct Quiet(u8);
+
+impl Report for Quiet {
+    fn human(&self, _: &mut dyn Write) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn json(&self) -> String {
+        String::new()
+    }
+
+    fn is_for_stderr(&self) -> bool {
+        true
+    }
+
+    fn exit_code(&self) -> Option<u8> {
+        Some(self.0)
     }
 }
 

@@ -11,6 +11,7 @@ use globset::Glob;
 use supervision::OnHang;
 
 use super::args::{Placing, parse_exclude, parse_label, parse_level, parse_tenure};
+use super::away::OnArgs;
 use crate::agent::{DATA_USUAL, PARITY_USUAL, Tenure};
 use crate::core::effort::Effort;
 use crate::run::kind::Parameter;
@@ -28,8 +29,8 @@ pub struct RunArgs {
         long,
         value_name = "PATH",
         num_args = 1..,
-        required_unless_present = "via",
-        conflicts_with = "via"
+        required_unless_present_any = ["via", "on", "staged"],
+        conflicts_with_all = ["via", "on", "staged"]
     )]
     pub files: Vec<PathBuf>,
     /// How the job is asked to write its state: none (it does so when it wants to), signal:USR2, or
@@ -46,6 +47,7 @@ pub struct RunArgs {
     #[arg(
         long,
         value_enum,
+        conflicts_with_all = ["on", "staged"],
         requires_ifs([("cmd", "checkpoint_cmd"), ("cmd", "restart_cmd")])
     )]
     pub via: Option<Via>,
@@ -115,6 +117,12 @@ pub struct RunArgs {
     /// how often it would be saved.
     #[arg(long)]
     pub check: bool,
+    /// The state is a working directory that comes from the store and goes back there: what --on starts.
+    #[arg(long, hide = true, conflicts_with_all = ["on", "local", "check"])]
+    pub staged: bool,
+    /// On other machines.
+    #[command(flatten)]
+    pub on: OnArgs,
     /// How it is saved.
     #[command(flatten)]
     pub save: RunSave,

@@ -1,5 +1,6 @@
 //! The history of runs that have ended with 0: one JSON object a line, in a file that many write.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -20,6 +21,9 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// Longest line.
 const LINE_BYTES_MAX: usize = 64 << 10;
+
+/// Newest runs on a host that say how fast it is.
+const SPEEDS_MAX: usize = 5;
 
 /// How long other writers are waited for.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
@@ -47,6 +51,9 @@ pub struct PastLine {
     pub starts: u32,
     /// Speed of the machine on which it ended.
     pub speed: f64,
+    /// The host that this machine is in the grid; none when it is none, or an earlier program noted the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// What was forecast when it was started first; none when nothing was known.
     pub forecast: Option<CpuForecast>,
 }
@@ -153,6 +160,25 @@ impl History {
         newest.truncate(RUNS_MAX);
         newest.reverse();
         newest
+    }
+
+    /// How fast hosts were when runs ended there: of each the median of its newest runs.
+    pub fn speeds(&self) -> BTreeMap<String, f64> {
+        let mut newest: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+        for run in self.runs.iter().rev() {
+            let Some(host) = run.host.as_deref().filter(|_| run.speed > 0.0) else {
+                continue;
+            };
+            let speeds = newest.entry(host).or_default();
+            if speeds.len() < SPEEDS_MAX {
+                speeds.push(run.speed);
+            }
+        }
+        let medians = newest.into_iter().filter_map(|(host, mut speeds)| {
+            speeds.sort_by(f64::total_cmp);
+            Some((host.to_owned(), *speeds.get(speeds.len() / 2)?))
+        });
+        medians.collect()
     }
 
     /// What comparable runs say of one; nothing when there is none.
@@ -304,6 +330,7 @@ pub(super) mod tests {
             quiet_s: steps,
             starts: 1,
             speed: 1.0,
+            host: None,
             forecast: None,
         }
     }
@@ -385,6 +412,29 @@ pub(super) mod tests {
         assert!(matches!(refused, HistoryError::Busy(_)), "{refused}");
         drop(held);
         run(1.0, 1.0).append(&path).unwrap();
+    }
+
+    #[test]
+    fn a_host_is_as_fast_as_the_median_of_its_newest_runs() {
+        let mut history = History::default();
+        let on = |host: Option<&str>, speed: f64| PastLine {
+            host: host.map(str::to_owned),
+            speed,
+            ..run(1.0, 1.0)
+        };
+        // The oldest ones count no more: it has another processor now.
+        for speed in [9.0, 9.0, 9.0, 1.1, 1.2, 1.0, 0.2, 1.3] {
+            history.runs.push(on(Some("a"), speed));
+        }
+        history.runs.push(on(Some("b"), 0.0));
+        history.runs.push(on(None, 5.0));
+        let speeds = history.speeds();
+        assert_eq!(
+            speeds.into_iter().collect::<Vec<_>>(),
+            [("a".to_owned(), 1.1)]
+        );
+        let old = serde_json::to_string(&on(None, 1.0)).unwrap();
+        assert!(!old.contains("host"), "{old}");
     }
 
     #[test]

@@ -53,6 +53,8 @@ pub(super) struct JobCommand {
     pub words: Vec<OsString>,
     /// Variables that it gets beside those of this process.
     pub variables: Vec<(&'static str, OsString)>,
+    /// Where it begins; where this process is unless it is said.
+    pub dir: Option<PathBuf>,
 }
 
 /// Why a job does not run.
@@ -149,7 +151,11 @@ impl Job {
             Some((program, args)) => (PathBuf::from(program), args),
             None => (PathBuf::new(), [].as_slice()),
         };
-        let started = Command::new(&program)
+        let mut starting = Command::new(&program);
+        if let Some(dir) = &command.dir {
+            starting.current_dir(dir);
+        }
+        let started = starting
             .args(args)
             .envs(command.variables.iter().map(|(name, value)| (*name, value)))
             .env(MARK, mark)

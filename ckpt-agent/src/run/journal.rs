@@ -155,6 +155,70 @@ pub(super) enum Entry {
         /// What.
         message: String,
     },
+    /// The working directory was saved, for hosts to begin from.
+    Staged {
+        /// As this version.
+        version: u64,
+        /// Files in it.
+        files: usize,
+        /// Seconds until then.
+        seconds: f64,
+        /// Sum of the file sizes.
+        image_bytes: u64,
+    },
+    /// The job runs on a host.
+    RunsThere {
+        /// The host.
+        host: String,
+        /// Seconds since it ran last; none the first time.
+        after_s: Option<f64>,
+    },
+    /// `ckpt run` has ended on a host.
+    EndedThere {
+        /// The host.
+        host: String,
+        /// Its exit status.
+        exit_code: u8,
+        /// Why.
+        why: String,
+        /// The newest version.
+        version: Option<u64>,
+    },
+    /// The job is not on the host, which is left alone for a while.
+    LeftAlone {
+        /// The host.
+        host: String,
+        /// Seconds.
+        seconds: f64,
+    },
+    /// Six reports of the host did not come: the job goes on elsewhere, and the host is left alone.
+    Lost {
+        /// The host.
+        host: String,
+        /// Seconds.
+        seconds: f64,
+    },
+    /// The job is asked to leave its host for one on which it is expected to end much earlier.
+    Better {
+        /// Where it runs.
+        host: String,
+        /// Where it would end earlier.
+        there: String,
+    },
+    /// No host is free.
+    Waits {
+        /// Seconds until they are asked again.
+        seconds: f64,
+    },
+    /// The result was restored here.
+    BroughtBack {
+        /// Of this version.
+        version: Option<u64>,
+        /// Files that are new or different.
+        files: usize,
+        /// Seconds that it took.
+        seconds: f64,
+    },
     /// It is over.
     Ended {
         /// Exit status of `ckpt run`.

@@ -4,6 +4,7 @@
 //! files and at the machine, reports both as events, and carries the actions out that come back.
 
 mod ask;
+pub mod away;
 mod batch;
 mod begin;
 pub mod channel;
@@ -29,6 +30,7 @@ mod saver;
 mod shell;
 mod signals;
 mod stage;
+mod staged;
 mod tree;
 mod usage;
 mod watch;
@@ -52,6 +54,7 @@ pub use report::{FinalReport, RunCheckReport, RunReport};
 pub use run_log::Says;
 pub use saver::SavePlan;
 
+use away::words::EndSaid;
 use begin::Begun;
 use job::StartError;
 use journal::{Entry, Journal};
@@ -59,6 +62,7 @@ use place::{Place, PlaceError};
 use run_log::RunLog;
 use shell::{Ended, Shell};
 use signals::Signals;
+use staged::Beat;
 
 /// Exit status when the job was not started.
 const NOT_STARTED: u8 = 125;
@@ -80,13 +84,36 @@ pub async fn run(
 ) -> Result<RunReport, Failure> {
     let place = Place::take(orders.state_dir.clone(), &orders.job).map_err(place_failure)?;
     job::end_what_was_left(&place.path(END_ORDERS));
+    if !orders.staged {
+        return supervise(&orders, &place, reach, observer, None).await;
+    }
+    let beat = Beat::begin(&place);
+    staged::clear(&place).map_err(|cause| {
+        let message = format!("what an earlier run has left: {cause}");
+        not_started(Failure::new(ExitStatus::LocalIo, message))
+    })?;
+    let done = supervise(&orders, &place, reach, observer, Some(beat)).await;
+    staged::end(&place, &end_said(&done)).map_err(|cause| {
+        Failure::new(ExitStatus::LocalIo, format!("the end of the job: {cause}"))
+    })?;
+    done
+}
+
+/// Runs a job to its end, in the place that is its.
+async fn supervise(
+    orders: &Orders,
+    place: &Place,
+    reach: Arc<dyn Reach>,
+    observer: Arc<dyn Observer>,
+    beat: Option<Beat>,
+) -> Result<RunReport, Failure> {
     let mut signals = Signals::new().map_err(|cause| {
         not_started(Failure::new(
             ExitStatus::Failed,
             format!("signals: {cause}"),
         ))
     })?;
-    let begun = begin(&orders, &place, reach.as_ref(), &observer, &mut signals).await?;
+    let begun = begin(orders, place, reach.as_ref(), &observer, &mut signals).await?;
     let (journal, refused) = Journal::open(place.path(JOURNAL));
     let mut log = RunLog::new(journal, orders.says);
     if let Some(cause) = refused {
@@ -98,19 +125,35 @@ pub async fn run(
     }
     let outlook = orders.outlook(reach.as_ref()).await;
     let version = begun.version;
-    let shell = Shell::start(
-        &orders,
-        &place,
-        begun,
-        outlook,
-        reach.clone(),
-        observer,
-        log,
-    );
+    let shell = Shell::start(orders, place, begun, outlook, reach.clone(), observer, log);
     let mut shell = shell.map_err(|cause| start_failure(&cause))?;
+    shell.beat_with(beat);
     let ending = shell.run(&mut signals).await;
-    let ended = shell.end(ending).await;
-    Ok(report(&orders, version, ended, reach.as_ref()).await)
+    let mut ended = shell.end(ending).await;
+    if orders.staged {
+        staged::save_result(orders, place, &mut ended, reach.as_ref(), &mut signals).await;
+    }
+    // The machine counted as alive until its result was saved.
+    drop(ended.beat.take());
+    Ok(report(orders, version, ended, reach.as_ref()).await)
+}
+
+/// What is said of an end to whoever is far away.
+fn end_said(done: &Result<RunReport, Failure>) -> EndSaid {
+    match done {
+        Ok(report) => EndSaid {
+            exit_code: report.exit_code,
+            by_job: report.ended_by == "job",
+            why: report.why.clone(),
+            version: report.version,
+        },
+        Err(failure) => EndSaid {
+            exit_code: failure.exit_code(),
+            by_job: false,
+            why: failure.message.clone(),
+            version: None,
+        },
+    }
 }
 
 /// Brings the state to its place; a signal ends that.
@@ -138,6 +181,13 @@ async fn begin(
             }
         }
     };
+    let made = made.and_then(|begun| match begun.version {
+        None if orders.staged => {
+            let message = format!("job {}: no version with its working directory", orders.job);
+            Err(Failure::new(ExitStatus::TooFewHosts, message))
+        }
+        _ => Ok(begun),
+    });
     made.map_err(|mut failure| {
         if let Some(signal) = signalled {
             failure.exit_code = Some(128 + signal);

@@ -20,6 +20,7 @@ use super::place::Place;
 use super::record::RecordOrders;
 use super::run_log::Says;
 use super::saver::SavePlan;
+use super::staged::WORK;
 use crate::agent::{Agent, ForgetWhich, MachineOutlook, Tenure};
 use crate::core::sought::Sought;
 use crate::report::Failure;
@@ -113,6 +114,8 @@ pub struct Orders {
     pub way: Way,
     /// How it is saved.
     pub save: SavePlan,
+    /// The state is the job's working directory, in its place: it comes from the store and goes back there.
+    pub staged: bool,
     /// Begin from what lies there.
     pub local: bool,
     /// How long a version is waited for that can't be had.
@@ -147,6 +150,7 @@ impl Orders {
     /// Where the state is.
     pub fn paths(&self, place: &Place) -> Vec<PathBuf> {
         match &self.way {
+            _ if self.staged => vec![place.path(WORK)],
             Way::Files { paths, .. } => paths.clone(),
             Way::Command { .. } => vec![place.path(IMAGE)],
         }

@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 use codec::JobId;
 use rustix::fs::{FlockOperation, flock};
 
+/// Name of the file in a job's directory that its supervisor has locked, with its process id.
+pub(super) const LOCK: &str = "lock";
+
 /// A job's directory, locked.
 #[derive(Debug)]
 pub struct Place {
@@ -53,7 +56,7 @@ impl Place {
             move |cause| PlaceError::Io { path, cause }
         };
         fs::create_dir_all(&dir).map_err(failed(&dir))?;
-        let path = dir.join("lock");
+        let path = dir.join(LOCK);
         let mut lock = File::options()
             .create(true)
             .truncate(false)

@@ -11,6 +11,7 @@ use supervision::hang::{Progress, remaining};
 use supervision::moving::CpuShare;
 use supervision::{Millis, Settings};
 
+use super::away::words::RestSaid;
 use super::history::{CpuForecast, History, HistoryError, Outlook, PastLine};
 use super::journal::Entry;
 use super::kind::{Kind, Parameter};
@@ -144,6 +145,8 @@ pub(super) struct Recorder {
     carried: Carried,
     outlook: Option<Outlook>,
     speed: f64,
+    /// The host that this machine is in the grid, if it is one.
+    host: Option<String>,
     /// When the job was started here, on the supervisor's clock.
     started: Millis,
     /// Processor time of this incarnation, seconds of this machine.
@@ -200,6 +203,7 @@ impl Recorder {
             carried,
             outlook,
             speed,
+            host: None,
             started: now,
             cpu_s: 0.0,
             work_ms: 0,
@@ -210,6 +214,11 @@ impl Recorder {
             is_late: false,
         };
         (recorder, failed.map_or(Ok(entry), Err))
+    }
+
+    /// This machine is this host of the grid.
+    pub(super) fn runs_on(&mut self, host: Option<String>) {
+        self.host = host;
     }
 
     /// What earlier runs and incarnations say to the supervisor: how long the job may be quiet, and run.
@@ -282,6 +291,20 @@ impl Recorder {
         })
     }
 
+    /// What is left of the job, when that can be foreseen.
+    pub(super) fn rest(&self, now: Millis) -> Option<RestSaid> {
+        if now.since(self.started) < WATCHED_MS {
+            return None;
+        }
+        let seconds = self.expected(now)?.remaining_s;
+        let share = self.share.share()?;
+        Some(RestSaid {
+            seconds,
+            work_seconds: seconds * share * self.speed,
+            left_seconds: self.left_s(),
+        })
+    }
+
     /// Seconds until the deadline, below zero when it is over.
     fn left_s(&self) -> Option<f64> {
         let within = self.orders.finish_within?;
@@ -349,6 +372,7 @@ impl Recorder {
             quiet_s: whole.quiet_s,
             starts: whole.starts,
             speed: self.speed,
+            host: self.host.clone(),
             forecast: whole.forecast,
         };
         line.append(history)

@@ -214,6 +214,14 @@ fn sentence(entry: &Entry) -> Option<(String, bool)> {
         | Entry::Saved { .. }
         | Entry::SaveFailed { .. }
         | Entry::Leaving { .. } => return checkpoint(entry),
+        Entry::Staged { .. }
+        | Entry::RunsThere { .. }
+        | Entry::EndedThere { .. }
+        | Entry::LeftAlone { .. }
+        | Entry::Lost { .. }
+        | Entry::Better { .. }
+        | Entry::Waits { .. }
+        | Entry::BroughtBack { .. } => return elsewhere(entry),
     };
     Some((text, is_important))
 }
@@ -273,6 +281,53 @@ fn start(version: Option<u64>, aside: &[String]) -> (String, bool) {
         format!("{from}; what lay here is kept as {}", aside.join(", ")),
         true,
     )
+}
+
+/// The same of what has to do with other machines.
+fn elsewhere(entry: &Entry) -> Option<(String, bool)> {
+    Some(match entry {
+        Entry::Staged {
+            version,
+            files,
+            seconds,
+            ..
+        } => (
+            format!("{files} files saved as version {version} in {seconds:.1} s"),
+            false,
+        ),
+        Entry::RunsThere { host, after_s } => {
+            let after = after_s.map_or(String::new(), |after| format!(", after {after:.1} s"));
+            (format!("the job runs on {host}{after}"), true)
+        }
+        Entry::EndedThere {
+            host,
+            exit_code,
+            why,
+            ..
+        } => (format!("ended on {host} with {exit_code}: {why}"), false),
+        Entry::LeftAlone { host, seconds } => (
+            format!("the job is not on {host}, which is left alone for {seconds:.0} s"),
+            true,
+        ),
+        Entry::Lost { host, seconds } => (
+            format!(
+                "nothing is heard of {host}: the job goes on elsewhere; {host} is left alone for {seconds:.0} s"
+            ),
+            true,
+        ),
+        Entry::Better { host, there } => (
+            format!("the job would end much earlier on {there}: it leaves {host}"),
+            true,
+        ),
+        Entry::Waits { seconds } => (
+            format!("no host is free: they are asked again in {seconds:.0} s"),
+            true,
+        ),
+        Entry::BroughtBack { files, seconds, .. } => {
+            (format!("{files} files came back in {seconds:.1} s"), false)
+        }
+        _ => return None,
+    })
 }
 
 /// The same of what has to do with checkpoints.

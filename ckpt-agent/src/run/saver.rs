@@ -16,8 +16,9 @@ use super::host::HostKind;
 use super::orders::Reach;
 use super::record::RECORD;
 use super::stage::Stage;
+use super::staged::RESULT;
 use crate::agent::{After, AfterWhich, PlacementWish, SaveInput, SaveRequest, Strength, Tenure};
-use crate::cancel::{Canceller, canceller};
+use crate::cancel::{Cancel, Canceller, canceller};
 use crate::core::effort::Effort;
 use crate::image::Exclude;
 use crate::report::{ExitStatus, Failure, Observer, ProgressEvent, SaveReport};
@@ -67,8 +68,10 @@ pub struct SaveJob {
     pub after: Option<After>,
     /// When the job may write again.
     pub release: Release,
-    /// The record of the job up to now.
-    pub record: String,
+    /// The record of the job up to now; none before its first start.
+    pub record: Option<String>,
+    /// The exit status of the job, when this is what it has left.
+    pub result: Option<u8>,
 }
 
 /// When the job may write again.
@@ -154,6 +157,21 @@ impl SavePlan {
         }
     }
 
+    /// Saves, and waits for it.
+    ///
+    /// # Errors
+    /// When nothing was committed.
+    pub async fn save(
+        &self,
+        reach: &dyn Reach,
+        save: &SaveJob,
+        observer: Arc<dyn Observer>,
+        cancel: Cancel,
+    ) -> Result<SaveReport, Failure> {
+        let request = self.request(save, save.paths.clone())?;
+        reach.agent().await?.save(request, observer, cancel).await
+    }
+
     fn request(&self, save: &SaveJob, paths: Vec<PathBuf>) -> Result<SaveRequest, Failure> {
         Ok(SaveRequest {
             job: self.job.clone(),
@@ -184,8 +202,15 @@ impl SavePlan {
         if self.is_bound_to_host {
             pairs.extend(HostKind::of_this().labels());
         }
+        if let Some(status) = save.result {
+            pairs.push((RESULT.to_owned(), status.to_string()));
+        }
         let mut with_record = pairs.clone();
-        with_record.push((RECORD.to_owned(), save.record.clone()));
+        with_record.extend(
+            save.record
+                .iter()
+                .map(|record| (RECORD.to_owned(), record.clone())),
+        );
         // A record that has no room beside the user's labels is no reason to lose the checkpoint.
         Labels::new(with_record)
             .or_else(|_| Labels::new(pairs))

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use supervision::{
-    Accounts, Action, EndedBy, Ending, Event, JobStatus, JobUse, Millis, Outlook, Parity, Report,
-    Said, Sample, SaveKind, SaveOrder, Supervisor,
+    Accounts, Action, Doing, EndedBy, Ending, Event, JobStatus, JobUse, Millis, Outlook, Parity,
+    Report, Said, Sample, SaveKind, SaveOrder, Supervisor,
 };
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -31,6 +31,7 @@ use super::record::Recorder;
 use super::run_log::RunLog;
 use super::saver::{Follows, NEWS_MAX, News, Release, SaveJob, Saving};
 use super::signals::{Signals, TSTP};
+use super::staged::Beat;
 use super::usage::{Asking, Usage};
 use super::{END_ORDERS, tree};
 use crate::agent::MachineOutlook;
@@ -79,8 +80,12 @@ pub(super) struct Ended {
     pub version: Option<u64>,
     /// What the job took.
     pub recorder: Recorder,
+    /// What another save would follow.
+    pub follows: Follows,
     /// Who says more.
     pub log: RunLog,
+    /// Goes on while there is something to be done after the end.
+    pub beat: Option<Beat>,
 }
 
 /// A running job and its supervisor.
@@ -95,6 +100,8 @@ pub(super) struct Shell<'a> {
     daemon: Daemon,
     usage: Usage,
     recorder: Recorder,
+    /// Whoever is far away hears by it that this process lives.
+    beat: Option<Beat>,
     channel: Channel,
     clock: Clock,
     paths: Vec<PathBuf>,
@@ -143,7 +150,7 @@ impl<'a> Shell<'a> {
         let mark = mark().map_err(StartError::Keeper)?;
         let command = command(orders, &channel, &paths, version);
         let clock = Clock::new();
-        let recorder = recorder(orders, &begun, clock.now(), &mut log);
+        let recorder = recorder(orders, &begun, &outlook, clock.now(), &mut log);
         let (keeper, record) = (Keeper::of_this_program(), place.path(END_ORDERS));
         let usage = Usage::new();
         let job = Job::start(&command, keeper, &mark, record, orders.control())?;
@@ -170,6 +177,7 @@ impl<'a> Shell<'a> {
             daemon: Daemon::default(),
             usage,
             recorder,
+            beat: None,
             channel,
             clock,
             roots: resolved(&paths),
@@ -194,6 +202,14 @@ impl<'a> Shell<'a> {
         };
         shell.hear_outlook(outlook);
         Ok(shell)
+    }
+
+    /// Says from now on that the job runs.
+    pub(super) fn beat_with(&mut self, beat: Option<Beat>) {
+        if let Some(beat) = &beat {
+            beat.says(true, None);
+        }
+        self.beat = beat;
     }
 
     /// Runs until the supervisor says that it is over.
@@ -244,8 +260,10 @@ impl<'a> Shell<'a> {
             ending,
             accounts,
             recorder: self.recorder,
+            follows: self.follows,
             version: newest,
             log: self.log,
+            beat: self.beat,
         }
     }
 
@@ -285,6 +303,9 @@ impl<'a> Shell<'a> {
                         // At the lowest priority it would not get to its last checkpoint beside an owner
                         // who takes all cores, and all its work would be lost.
                         self.prioritise(Job::raise);
+                    }
+                    if let (Report::Leaving { .. }, Some(beat)) = (&report, &self.beat) {
+                        beat.says(false, None);
                     }
                     let now = self.clock.now();
                     self.log.report(&report, now);
@@ -350,6 +371,11 @@ impl<'a> Shell<'a> {
         let foreseen = self.recorder.look(self.clock.now(), worked, job.cpu_ms);
         if let Some(entry) = foreseen {
             self.log.enter(entry);
+        }
+        if let Some(beat) = &self.beat {
+            let doing = self.supervisor.doing();
+            let stays = !matches!(doing, Doing::Leaving | Doing::Stopping | Doing::Ended);
+            beat.says(stays, self.recorder.rest(self.clock.now()));
         }
         let owner = owner.unwrap_or_default();
         self.event(Event::Sample(Sample { owner, job }));
@@ -463,7 +489,8 @@ impl<'a> Shell<'a> {
             allow_degraded,
             after: self.follows.after(),
             release,
-            record: self.recorder.label(),
+            record: Some(self.recorder.label()),
+            result: None,
         };
         let observer = Arc::clone(&self.observer);
         let reach = Arc::clone(&self.reach);
@@ -604,10 +631,18 @@ impl<'a> Shell<'a> {
 }
 
 /// The record of the job, and what earlier runs say of it.
-fn recorder(orders: &Orders, begun: &Begun, now: Millis, log: &mut RunLog) -> Recorder {
+fn recorder(
+    orders: &Orders,
+    begun: &Begun,
+    outlook: &MachineOutlook,
+    now: Millis,
+    log: &mut RunLog,
+) -> Recorder {
     let kind = Kind::of(&orders.command, &orders.record.parameters);
     let (job, label) = (orders.job.to_string(), begun.record.as_deref());
-    let (recorder, said) = Recorder::new(job, &orders.record, kind, label, now);
+    let (mut recorder, said) = Recorder::new(job, &orders.record, kind, label, now);
+    let named = orders.save.placement.compute_host.clone();
+    recorder.runs_on(named.or_else(|| outlook.host.clone()));
     match said {
         Ok(entry) => entry.into_iter().for_each(|entry| log.enter(entry)),
         Err(cause) => log.warn(format!("nothing is known of earlier runs: {cause}")),
@@ -651,11 +686,16 @@ fn command(
     if let (true, Some(dir)) = (orders.is_image(), paths.first()) {
         variables.push((CKPT_DIR, dir.into()));
     }
-    JobCommand { words, variables }
+    let dir = orders.staged.then(|| paths.first().cloned()).flatten();
+    JobCommand {
+        words,
+        variables,
+        dir,
+    }
 }
 
 /// A mark that nobody else has.
-fn mark() -> std::io::Result<String> {
+pub(super) fn mark() -> std::io::Result<String> {
     let mut bytes = [0; 16];
     aws_lc_rs::rand::fill(&mut bytes).map_err(|_| std::io::Error::other("no random numbers"))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())

@@ -2,7 +2,9 @@
 
 pub mod report;
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -15,12 +17,14 @@ use supervision::load::contended;
 
 use self::report::{RankReport, RankedHost};
 use super::render::{Report, Table, bytes, json_of_self, one_line, shortened};
+use super::runs::history_file;
 use crate::agent::{Agent, HostSays};
 use crate::core::place::presence_of_unknown;
 use crate::report::{ExitStatus, Failure, HostNote};
+use crate::run::history::History;
 
 /// Options of `rank`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct RankArgs {
     /// The job's work: the time that it takes on processors of speed 1 that it has for itself, such as 6h
     /// (ckpt runs --predict says it).
@@ -44,6 +48,10 @@ pub struct RankArgs {
     /// Time from being driven off one machine to running on another.
     #[arg(long, default_value = "5m", value_parser = time::parse, value_name = "TIME")]
     pub delay: Duration,
+    /// History of runs: speeds that were seen in it outrank what hosts say of themselves [default: runs.jsonl in
+    /// the state directory]; none for none.
+    #[arg(long, value_name = "FILE")]
+    pub history: Option<PathBuf>,
     /// How it is printed.
     #[arg(long, value_enum, default_value = "table")]
     pub format: Format,
@@ -73,11 +81,21 @@ pub enum Format {
 struct Candidate {
     host: String,
     claim: Option<MachineClaim>,
+    /// Speed that was seen in runs of one's own.
+    seen: Option<f64>,
     stays: SurvivalCurve,
+}
+
+impl Candidate {
+    /// Its speed: what was seen outranks what it says.
+    fn speed(&self) -> Option<f64> {
+        self.seen.or_else(|| Some(self.claim.as_ref()?.speed))
+    }
 }
 
 /// Ranks the hosts of the grid.
 pub(super) async fn run(agent: &Agent, args: &RankArgs) -> Result<RankReport, Failure> {
+    let speeds = speeds(args)?;
     let (mut fit, mut unfit, mut silent) = (Vec::new(), Vec::new(), Vec::new());
     for HostSays { host, said } in agent.announcements().await {
         let said = match said {
@@ -94,6 +112,7 @@ pub(super) async fn run(agent: &Agent, args: &RankArgs) -> Result<RankReport, Fa
             continue;
         }
         fit.push(Candidate {
+            seen: speeds.get(&host).copied(),
             host,
             claim,
             stays: said.map_or_else(presence_of_unknown, |said| said.guest),
@@ -110,6 +129,20 @@ pub(super) async fn run(agent: &Agent, args: &RankArgs) -> Result<RankReport, Fa
         return Err(failure.next("ckpt hosts, or with less of --cores and --memory"));
     }
     Ok(report(&fit, args, unfit, silent))
+}
+
+/// Speeds of hosts in runs of one's own.
+fn speeds(args: &RankArgs) -> Result<BTreeMap<String, f64>, Failure> {
+    let path = match &args.history {
+        Some(path) if path.as_os_str() == "none" => None,
+        named => history_file(named.clone()),
+    };
+    let Some(path) = path else {
+        return Ok(BTreeMap::new());
+    };
+    let history = History::read(&path)
+        .map_err(|cause| Failure::new(ExitStatus::LocalIo, cause.to_string()))?;
+    Ok(history.speeds())
 }
 
 /// Why a machine can't run the job now.
@@ -165,6 +198,7 @@ fn ranked_host(candidate: &Candidate, place: &Place, rated: &Rated) -> RankedHos
     RankedHost {
         host: candidate.host.clone(),
         assumed: candidate.claim.is_none(),
+        speed_seen: candidate.seen.is_some(),
         cores: candidate.claim.map(|claim| claim.cores),
         speed: place.speed,
         memory_bytes: candidate.claim.map(|claim| claim.memory_bytes),
@@ -187,12 +221,16 @@ fn contended_load(claim: &MachineClaim, cores: u16) -> LoadForecast {
 
 /// Speed and load of the mean machine that says them; those of the reference where none does.
 fn average(fit: &[Candidate], args: &RankArgs) -> (f64, LoadForecast) {
+    let speeds: Vec<f64> = fit.iter().filter_map(Candidate::speed).collect();
+    let speed = match speeds.as_slice() {
+        [] => 1.0,
+        speeds => speeds.iter().sum::<f64>() / speeds.len() as f64,
+    };
     let claims: Vec<&MachineClaim> = fit.iter().filter_map(|one| one.claim.as_ref()).collect();
     if claims.is_empty() {
-        return (1.0, LoadForecast::default());
+        return (speed, LoadForecast::default());
     }
     let count = claims.len() as f64;
-    let speed = claims.iter().map(|claim| claim.speed).sum::<f64>() / count;
     let mut means = *LoadForecast::default().means();
     for claim in &claims {
         let load = contended_load(claim, args.cores);
@@ -204,9 +242,10 @@ fn average(fit: &[Candidate], args: &RankArgs) -> (f64, LoadForecast) {
 }
 
 fn place(candidate: &Candidate, args: &RankArgs, average: &(f64, LoadForecast)) -> Place {
-    let (speed, load) = match &candidate.claim {
-        Some(claim) => (claim.speed, contended_load(claim, args.cores)),
-        None => *average,
+    let speed = candidate.speed().unwrap_or(average.0);
+    let load = match &candidate.claim {
+        Some(claim) => contended_load(claim, args.cores),
+        None => average.1,
     };
     let delay_seconds = args.delay.as_secs_f64();
     let rate = speed * (1.0 - load.over(args.work.as_secs_f64()));
@@ -268,10 +307,11 @@ impl Report for RankReport {
         ]);
         for host in &self.hosts {
             let mark = if host.assumed { "?" } else { "" };
+            let speed_mark = if host.speed_seen { "*" } else { mark };
             table.row(vec![
                 shortened(&host.host, 24),
                 host.cores.map_or("-".to_owned(), |cores| cores.to_string()),
-                format!("{:.2}{mark}", host.speed),
+                format!("{:.2}{speed_mark}", host.speed),
                 format!("{:.0}%{mark}", host.load * 100.0),
                 host.memory_bytes.map_or("-".to_owned(), bytes),
                 format!("{:.3}", host.reliability),
@@ -297,6 +337,12 @@ impl Report for RankReport {
                 ", without checkpoints"
             },
         )?;
+        if self.hosts.iter().any(|host| host.speed_seen) {
+            writeln!(
+                out,
+                "* seen in earlier runs (ckpt runs), whatever the host says"
+            )?;
+        }
         for note in self.unfit.iter().chain(&self.silent) {
             writeln!(out, "  {}  {}", one_line(&note.host), one_line(&note.what))?;
         }
@@ -332,6 +378,7 @@ mod tests {
                 places: 4,
                 load: LoadForecast::constant(0.5),
             }),
+            seen: None,
             stays: MachineOutlook::given(mtbf_hours * 3600.0).guest,
         }
     }
@@ -369,6 +416,31 @@ mod tests {
         assert_eq!(
             super::report(&fit, &args(&[]), vec![], vec![]).hosts[0].load,
             0.0
+        );
+    }
+
+    #[test]
+    fn a_speed_that_was_seen_outranks_what_the_host_says() {
+        let mut fit = [
+            candidate("braggart", 3.0, 100.0),
+            candidate("modest", 1.0, 100.0),
+        ];
+        assert_eq!(order(&fit, &args(&[])), ["braggart", "modest"]);
+        fit[0].seen = Some(0.5);
+        assert_eq!(order(&fit, &args(&[])), ["modest", "braggart"]);
+        let report = report(&fit, &args(&[]), Vec::new(), Vec::new());
+        let seen: Vec<(f64, bool)> = report
+            .hosts
+            .iter()
+            .map(|host| (host.speed, host.speed_seen))
+            .collect();
+        assert_eq!(seen, [(1.0, false), (0.5, true)]);
+        let mut text = Vec::new();
+        report.human(&mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert!(
+            text.contains("0.50*") && text.contains("ckpt runs"),
+            "{text}"
         );
     }
 

@@ -39,6 +39,8 @@ pub struct RankedHost {
     pub cores: Option<u16>,
     /// Speed of one of them, 1 being the reference.
     pub speed: f64,
+    /// Whether that was seen in runs of one's own, which outrank what the host says.
+    pub speed_seen: bool,
     /// Memory that a guest could have now.
     pub memory_bytes: Option<u64>,
     /// The owner's mean load on the processors that the job takes, over its time, 0 to 1.

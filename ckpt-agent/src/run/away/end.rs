@@ -1,0 +1,196 @@
+//! The end: what the job has left comes back to the working directory.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use supervision::Ending;
+use supervision::away::End;
+
+use super::directory::{Listing, Merged, merge};
+use super::front::Ended;
+use super::kept::{KEPT, Kept, LISTING};
+use super::report::AwayReport;
+use super::words::EndSaid;
+use super::{Away, AwayOrders};
+use crate::agent::{RestoreRequest, RestoreTarget, Which};
+use crate::cancel::canceller;
+use crate::core::sought::Sought;
+use crate::report::{ExitStatus, Failure, RestoreReport, Silent};
+use crate::run::files::remove;
+use crate::run::history::PastLine;
+use crate::run::journal::Entry;
+use crate::run::place::Place;
+use crate::run::stage::PREFIX;
+
+/// Does what is to be done at the end, and says how it ended.
+pub(super) async fn end(
+    orders: &AwayOrders,
+    place: &Place,
+    away: &dyn Away,
+    mut ended: Ended,
+) -> Result<AwayReport, Failure> {
+    let job = &orders.job;
+    let (status, by_job, host) = match ended.end.clone() {
+        End::Job { status, host } => (status, true, host),
+        End::Left { status } => (status, false, None),
+        End::GivenUp { status, host } => (status, false, Some(host)),
+        End::NotStarted { status } => {
+            // The next start is a new one.
+            forget(place);
+            let message = format!("job {job}: no host has started it");
+            let mut failure = Failure::new(ExitStatus::Failed, message);
+            failure.exit_code = Some(status);
+            let next = "what the hosts said stands above; is ckpt there? (--program)";
+            return Err(failure.next(next));
+        }
+    };
+    let mut restored = None;
+    if by_job {
+        let (report, merged) = bring_back(orders, place, away).await?;
+        for path in &merged.kept {
+            let path = path.display();
+            ended.log.warn(format!(
+                "changed here and by the job: {path} is as it was here"
+            ));
+        }
+        ended.log.enter(Entry::BroughtBack {
+            version: report.version.map(|version| version.0),
+            files: merged.files,
+            seconds: report.seconds,
+        });
+        note(orders, &mut ended);
+        if status == 0 {
+            let done = orders.after_success.carry_out(job, away).await;
+            if let Err(message) = done {
+                ended.log.warn(message);
+            }
+        }
+        forget(place);
+        restored = Some((report, merged));
+    }
+    let exit_code = match (by_job, status, orders.evict_exit) {
+        (false, Ending::SAVED, Some(other)) => other,
+        _ => status,
+    };
+    Ok(report(orders, ended, exit_code, by_job, host, restored))
+}
+
+/// There is nothing to go on with.
+fn forget(place: &Place) {
+    // Where it stays, the next start finds the result and ends with it.
+    let _ = Kept::remove(&place.path(KEPT));
+    let _ = remove(&place.path(LISTING));
+}
+
+fn report(
+    orders: &AwayOrders,
+    mut ended: Ended,
+    exit_code: u8,
+    by_job: bool,
+    host: Option<String>,
+    restored: Option<(RestoreReport, Merged)>,
+) -> AwayReport {
+    let said = ended.said.take();
+    let version = match &restored {
+        Some((report, _)) => report.version.map(|version| version.0),
+        None => said.as_ref().and_then(|said: &EndSaid| said.version),
+    };
+    let why = match said {
+        Some(said) => said.why,
+        None if by_job => format!("exit status {exit_code}, as its newest version says"),
+        None => "it runs nowhere".to_owned(),
+    };
+    let ended_by = if by_job { "job" } else { "supervisor" };
+    ended.log.enter(Entry::Ended {
+        exit_code,
+        ended_by,
+        why: why.clone(),
+        version,
+    });
+    let merged = restored.map(|(_, merged)| merged);
+    let aside = merged.iter().flat_map(|merged| &merged.kept);
+    AwayReport {
+        job: orders.job.clone(),
+        exit_code,
+        ended_by,
+        why,
+        host,
+        version,
+        hosts: ended.hosts,
+        starts: ended.starts,
+        moves_seconds: ended.moves_seconds,
+        aside: aside.map(|path| path.display().to_string()).collect(),
+        changed_files: merged.map(|merged| merged.files),
+        journal: ended.log.journal_path().display().to_string(),
+        warnings: ended.log.into_warnings(),
+    }
+}
+
+/// Adds the run to the history here: the host's own goes with the job.
+fn note(orders: &AwayOrders, ended: &mut Ended) {
+    let (Some(history), Some(line)) = (&orders.record.history, &ended.noted) else {
+        return;
+    };
+    let read = serde_json::from_str::<PastLine>(line);
+    // A host that noted nothing passes on a line that it was given.
+    let Some(line) = read
+        .ok()
+        .filter(|line| line.job == orders.job.to_string() && line.ended_at >= ended.began_at)
+    else {
+        return;
+    };
+    if let Err(cause) = line.append(history) {
+        ended.log.warn(format!("the run is not noted: {cause}"));
+    }
+}
+
+/// Restores the newest version beside the working directory's files, and moves what is new into place.
+async fn bring_back(
+    orders: &AwayOrders,
+    place: &Place,
+    away: &dyn Away,
+) -> Result<(RestoreReport, Merged), Failure> {
+    let local_io = |message: String| {
+        Failure::new(ExitStatus::LocalIo, message).next("the same command again brings it back")
+    };
+    let stage = orders
+        .dir
+        .join(format!("{PREFIX}{}", orders.job.file_name()));
+    let made = remove(&stage).and_then(|()| fs::create_dir(&stage));
+    made.map_err(|cause| local_io(format!("{}: {cause}", stage.display())))?;
+    let (_canceller, cancel) = canceller();
+    let request = RestoreRequest {
+        job: orders.job.clone(),
+        which: Which::Newest,
+        sought: Sought::default(),
+        target: RestoreTarget::Path(stage.join("")),
+        if_exists: false,
+        least_data: u8::try_from(orders.save.redundancy.data()).ok(),
+        force: true,
+        set_id_bits: false,
+        globs: Vec::new(),
+        dry_run: false,
+    };
+    let agent = away.agent().await?;
+    let restored = agent.restore(request, Arc::new(Silent), cancel).await;
+    let report = restored.map_err(|mut failure| {
+        failure.next = Some("the same command again brings the result back".to_owned());
+        failure
+    })?;
+    let (dir, list) = (orders.dir.clone(), place.path(LISTING));
+    let moving = tokio::task::spawn_blocking(move || {
+        let staged = Listing::read(&list)?;
+        let mut found = fs::read_dir(&stage)?;
+        let result: PathBuf = match found.next() {
+            Some(only) => only?.path(),
+            None => return Ok(Merged::default()),
+        };
+        let merged = merge(&result, &dir, &staged)?;
+        remove(&stage)?;
+        Ok::<_, std::io::Error>(merged)
+    });
+    let merged = moving.await.map_err(|cause| local_io(cause.to_string()))?;
+    let merged = merged.map_err(|cause| local_io(format!("the result: {cause}")))?;
+    Ok((report, merged))
+}

@@ -1,0 +1,306 @@
+//! A launcher that runs, and what comes through it.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::sync::mpsc;
+
+use super::words::{FromHost, LINE_BYTES_MAX, OUTPUT_BYTES_MAX, Order, ToHost};
+
+/// News of launchers that wait to be heard: the sender then waits, too.
+pub(super) const NEWS_MAX: usize = 64;
+
+/// Lines that wait to be sent.
+const LINES_MAX: usize = 64;
+
+/// How long a launcher may take to end when nobody listens to it any more.
+const END_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What takes the place of the host's name in a launcher.
+const HOST: &str = "{host}";
+
+/// How processes are started on hosts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launcher {
+    words: Vec<OsString>,
+    program: String,
+}
+
+/// Why a text is no launcher.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LauncherError {
+    /// No words.
+    #[error("it is empty")]
+    Empty,
+    /// A quote without its end.
+    #[error("a quote is not closed")]
+    Quote,
+    /// Every host would be the same one.
+    #[error("it does not say where the name of the host goes: {{host}}")]
+    NoHost,
+    /// A shell would obey it.
+    #[error("{0:?}: a name of a program without spaces and signs that a shell obeys")]
+    Program(String),
+}
+
+impl Launcher {
+    /// Reads a launcher as it is typed, such as `ssh {host} --`; `program` is `ckpt` there. Words are
+    /// separated by spaces; quotes and backslashes are those of a shell.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn parse(text: &str, program: &str) -> Result<Self, LauncherError> {
+        let words = split(text)?;
+        if words.is_empty() {
+            return Err(LauncherError::Empty);
+        }
+        if !words.iter().any(|word| word.contains(HOST)) {
+            return Err(LauncherError::NoHost);
+        }
+        // It may go through a shell, or not: it has to mean the same both times.
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._+-~".contains(c);
+        if program.is_empty() || program.starts_with('-') || !program.chars().all(is_plain) {
+            return Err(LauncherError::Program(program.to_owned()));
+        }
+        Ok(Self {
+            words: words.into_iter().map(OsString::from).collect(),
+            program: program.to_owned(),
+        })
+    }
+
+    /// The command line for a host.
+    fn command(&self, host: &str) -> Vec<OsString> {
+        let words = self.words.iter().map(|word| replaced(word, host));
+        words
+            .chain([self.program.clone().into(), "there".into()])
+            .collect()
+    }
+}
+
+fn replaced(word: &OsString, host: &str) -> OsString {
+    let text = word.to_string_lossy().replace(HOST, host);
+    OsString::from_vec(text.as_bytes().to_vec())
+}
+
+/// Words of a command line, as a shell without variables and wildcards splits them.
+fn split(text: &str) -> Result<Vec<String>, LauncherError> {
+    let (mut words, mut word) = (Vec::new(), None::<String>);
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            ' ' | '\t' | '\n' => words.extend(word.take()),
+            '\'' => {
+                let word = word.get_or_insert_default();
+                loop {
+                    match chars.next().ok_or(LauncherError::Quote)? {
+                        '\'' => break,
+                        c => word.push(c),
+                    }
+                }
+            }
+            '"' => {
+                let word = word.get_or_insert_default();
+                loop {
+                    match chars.next().ok_or(LauncherError::Quote)? {
+                        '"' => break,
+                        '\\' => word.push(chars.next().ok_or(LauncherError::Quote)?),
+                        c => word.push(c),
+                    }
+                }
+            }
+            '\\' => {
+                let next = chars.next().ok_or(LauncherError::Quote)?;
+                word.get_or_insert_default().push(next);
+            }
+            c => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    Ok(words)
+}
+
+/// Something that came through a launcher.
+#[derive(Debug)]
+pub(super) enum News {
+    /// A message.
+    Said(FromHost),
+    /// Bytes of the job's standard output.
+    Out(Vec<u8>),
+    /// The same of its standard error.
+    Err(Vec<u8>),
+    /// A line that is no message.
+    Noise(String),
+    /// The launcher has ended, or has closed its output.
+    Ended,
+}
+
+/// A launcher that runs.
+#[derive(Debug)]
+pub(super) struct Link {
+    /// Its number: news of another one are out of date.
+    pub number: u64,
+    child: Child,
+    lines: Option<mpsc::Sender<Vec<u8>>>,
+}
+
+impl Link {
+    /// Starts the launcher for a host and gives it the order.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub(super) fn start(
+        launcher: &Launcher,
+        order: &Order,
+        number: u64,
+        news: mpsc::Sender<(u64, News)>,
+    ) -> io::Result<Self> {
+        let mut words = launcher.command(&order.host).into_iter();
+        let program = words.next().unwrap_or_default();
+        let mut child = Command::new(program)
+            .args(words)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            // What is typed at the terminal is not for it.
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()?;
+        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(io::Error::other("a launcher without standard streams"));
+        };
+        let (lines, waiting) = mpsc::channel(LINES_MAX);
+        let first = line(order)?;
+        tokio::spawn(write(input, first, waiting));
+        tokio::spawn(async move {
+            // Whatever is wrong with it: it is of no use any more.
+            let _ = read(output, number, &news).await;
+            let _ = news.send((number, News::Ended)).await;
+        });
+        Ok(Self {
+            number,
+            child,
+            lines: Some(lines),
+        })
+    }
+
+    /// Says something to the host. It does not arrive where the launcher is stuck.
+    pub(super) fn say(&self, said: ToHost) {
+        if let (Some(lines), Ok(text)) = (&self.lines, line(&said)) {
+            let _ = lines.try_send(text);
+        }
+    }
+
+    /// Ends the launcher: the end of its standard input lets what runs there end, and a signal what
+    /// does not hear of it.
+    pub(super) async fn close(mut self) {
+        self.lines = None;
+        let pid = self
+            .child
+            .id()
+            .and_then(|pid| Pid::from_raw(pid.cast_signed()));
+        if tokio::time::timeout(END_TIMEOUT, self.child.wait())
+            .await
+            .is_ok()
+        {
+            return;
+        }
+        if let Some(group) = pid {
+            // Fails when it has just ended.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        let _ = self.child.wait().await;
+    }
+}
+
+fn line(said: &impl serde::Serialize) -> io::Result<Vec<u8>> {
+    let mut text = serde_json::to_vec(said)?;
+    text.push(b'\n');
+    Ok(text)
+}
+
+async fn write(mut input: ChildStdin, first: Vec<u8>, mut waiting: mpsc::Receiver<Vec<u8>>) {
+    let mut next = Some(first);
+    while let Some(text) = next {
+        if input.write_all(&text).await.is_err() {
+            return;
+        }
+        next = waiting.recv().await;
+    }
+}
+
+async fn read(
+    output: ChildStdout,
+    number: u64,
+    news: &mpsc::Sender<(u64, News)>,
+) -> io::Result<()> {
+    let mut output = BufReader::new(output);
+    let mut text = Vec::new();
+    loop {
+        text.clear();
+        let mut part = (&mut output).take(LINE_BYTES_MAX);
+        if part.read_until(b'\n', &mut text).await? == 0 {
+            return Ok(());
+        }
+        let said = match serde_json::from_slice(&text) {
+            Ok(FromHost::Out { bytes }) => News::Out(bytes_of(&mut output, bytes).await?),
+            Ok(FromHost::Err { bytes }) => News::Err(bytes_of(&mut output, bytes).await?),
+            Ok(said) => News::Said(said),
+            Err(_) => News::Noise(String::from_utf8_lossy(&text).trim_end().to_owned()),
+        };
+        if news.send((number, said)).await.is_err() {
+            return Ok(());
+        }
+    }
+}
+
+async fn bytes_of(output: &mut BufReader<ChildStdout>, bytes: u64) -> io::Result<Vec<u8>> {
+    let length = usize::try_from(bytes.min(OUTPUT_BYTES_MAX)).unwrap_or_default();
+    if length as u64 != bytes {
+        return Err(io::Error::other("more output than was agreed"));
+    }
+    let mut part = vec![0; length];
+    output.read_exact(&mut part).await?;
+    Ok(part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line_for(text: &str, host: &str) -> Result<Vec<String>, LauncherError> {
+        let launcher = Launcher::parse(text, "ckpt")?;
+        let words = launcher.command(host).into_iter();
+        Ok(words.map(|word| word.into_string().unwrap()).collect())
+    }
+
+    #[test]
+    fn a_launcher_is_split_once_and_a_host_is_no_more_than_a_part_of_a_word() {
+        assert_eq!(
+            line_for("ssh {host} --", "h 1;reboot").unwrap(),
+            ["ssh", "h 1;reboot", "--", "ckpt", "there"]
+        );
+        assert_eq!(
+            line_for(r#"  a' b'"c d\"" \  x{host}y'{host}' "" "#, "h").unwrap(),
+            ["a bc d\"", " ", "xhyh", "", "ckpt", "there"]
+        );
+    }
+
+    #[test]
+    fn what_is_no_launcher_is_refused() {
+        assert_eq!(line_for(" ", "h"), Err(LauncherError::Empty));
+        assert_eq!(line_for("ssh host", "h"), Err(LauncherError::NoHost));
+        for text in ["ssh '{host}", "ssh \"{host}", "ssh {host} \\"] {
+            assert_eq!(line_for(text, "h"), Err(LauncherError::Quote), "{text}");
+        }
+        for program in ["", "-x", "a b", "a;b", "$HOME/ckpt", "a'b"] {
+            let parsed = Launcher::parse("ssh {host}", program);
+            assert_eq!(parsed, Err(LauncherError::Program(program.into())));
+        }
+        assert!(Launcher::parse("ssh {host}", "~/bin/ckpt").is_ok());
+    }
+}

@@ -1,0 +1,448 @@
+//! `ckpt run --on`: jobs that a launcher starts on other machines, which here are directories.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tests::Grid;
+use tests::hash_job::Steps;
+use tests::program::{Outcome, ckpt, run, wait, wait_until};
+use tests::supervised::{PATIENCE, lives, report_of};
+
+use crate::run::HASH_JOB;
+
+/// As `ssh` does it: arguments are joined, and a shell splits them again.
+const LIKE_SSH: &str = r#"host=$1; shift; [ "$1" = -- ] && shift; exec sh -c "$*""#;
+
+/// As `ip netns exec` does it: arguments are passed on.
+const LIKE_NETNS: &str = r#"host=$1; shift; exec "$@""#;
+
+/// A working directory whose jobs run on the hosts of a grid.
+struct Lab<'a> {
+    grid: &'a Grid,
+    /// The working directory.
+    dir: PathBuf,
+    launcher: PathBuf,
+}
+
+/// `ckpt run --on` that runs.
+struct Front {
+    child: Option<Child>,
+    pid: Pid,
+}
+
+impl<'a> Lab<'a> {
+    fn new(grid: &'a Grid, launches: &str) -> Result<Self> {
+        let lab = Self {
+            grid,
+            dir: grid.path("working directory"),
+            launcher: grid.path("launch"),
+        };
+        fs::create_dir_all(&lab.dir)?;
+        // Each host has a home of its own, and nothing of this one's settings; one may refuse.
+        let head = format!(
+            "#!/bin/sh\n[ -e \"{0}/down-$1\" ] && exit 255\nexport CKPT_STATE_DIR=\"{0}/home-$1\" CKPT_GUEST_SOCKET=\"{0}/none\"\nunset CKPT_GRID CKPT_KEY_FILE\ncd /\n",
+            lab.dir.parent().context("no directory")?.display()
+        );
+        fs::write(&lab.launcher, format!("{head}{launches}\n"))?;
+        fs::set_permissions(&lab.launcher, fs::Permissions::from_mode(0o755))?;
+        Ok(lab)
+    }
+
+    fn command(&self, job: &str, options: &[&str], words: &[&str]) -> Result<Command> {
+        let on = format!("'{}' {{host}} --", self.launcher.display());
+        let on = if fs::read_to_string(&self.launcher)?.contains("$*") {
+            on
+        } else {
+            on.replace(" --", "")
+        };
+        let program = ckpt()?.display().to_string();
+        let args = [
+            "--json",
+            "run",
+            "--on",
+            &on,
+            "--program",
+            &program,
+            "--batch",
+            "--job",
+            job,
+            "--report-every",
+            "1500ms",
+            "--retry",
+            "20s",
+        ];
+        let mut command = self
+            .grid
+            .command([&args[..], options, &["--"], words].concat())?;
+        command
+            .current_dir(&self.dir)
+            .env_remove("SLURM_JOB_ID")
+            .env_remove("_CONDOR_SLOT")
+            .env_remove("_CONDOR_SCRATCH_DIR")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        Ok(command)
+    }
+
+    /// Starts the job that hashes its way, in the file `state` of the working directory.
+    fn start(&self, job: &str, options: &[&str], words: &[&str]) -> Result<Front> {
+        let words = [&[HASH_JOB, "state"][..], words].concat();
+        let child = self.command(job, options, &words)?.spawn()?;
+        let pid = Pid::from_child(&child);
+        Ok(Front {
+            child: Some(child),
+            pid,
+        })
+    }
+
+    /// Entries of this kind in the journal of `ckpt run --on`.
+    fn entries(&self, job: &str, event: &str) -> Vec<Value> {
+        let path = self.grid.path("state/away/run").join(job);
+        entries(&path.join("journal.jsonl"), event)
+    }
+
+    /// Waits until the job runs for the so manieth time; the host.
+    fn wait_for_host(&self, job: &str, times: usize) -> Result<String> {
+        let runs = || self.entries(job, "runs_there");
+        wait_until("the job runs", PATIENCE, || Ok(runs().len() >= times))?;
+        let host = runs()[times - 1]["host"].as_str().map(str::to_owned);
+        host.context("no host")
+    }
+
+    /// A file of the job on a host.
+    fn there(&self, host: &str, job: &str, name: &str) -> PathBuf {
+        let home = self.grid.path(&format!("home-{host}"));
+        home.join("there")
+            .join(host)
+            .join("run")
+            .join(job)
+            .join(name)
+    }
+
+    /// The process of `ckpt run` on a host.
+    fn supervisor(&self, host: &str, job: &str) -> Result<Pid> {
+        let text = fs::read_to_string(self.there(host, job, "lock"))?;
+        Pid::from_raw(text.trim().parse()?).context("no process id")
+    }
+
+    /// All processes on a host.
+    fn processes(&self, host: &str) -> Vec<Pid> {
+        let home = format!(
+            "CKPT_STATE_DIR={}",
+            self.grid.path(&format!("home-{host}")).display()
+        );
+        let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        let is_there = |pid: &i32| {
+            let variables = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            let mut variables = variables.split(|&byte| byte == 0);
+            variables.any(|one| one.starts_with(home.as_bytes()))
+        };
+        pids.filter(is_there).filter_map(Pid::from_raw).collect()
+    }
+
+    /// Waits until the state of the job on a host is at this step.
+    fn wait_for_step(&self, host: &str, job: &str, number: u64) -> Result<()> {
+        let state = self.there(host, job, "work/state");
+        wait_until("the job gets on", PATIENCE, || {
+            Ok(Steps::read(&state).is_ok_and(|steps| steps.number >= number))
+        })
+    }
+
+    /// Steps at which the job that came back began.
+    fn began(&self) -> Result<Vec<u64>> {
+        let text = fs::read_to_string(self.dir.join("state.began"))?;
+        text.lines().map(|line| Ok(line.parse()?)).collect()
+    }
+}
+
+impl Drop for Lab<'_> {
+    fn drop(&mut self) {
+        // What a test that failed has left would go on for ever.
+        for host in ["h01", "h02", "h03", "h04", "h05"] {
+            signal_all(&self.processes(host), Signal::KILL);
+        }
+    }
+}
+
+impl Drop for Front {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // Fails when it has ended.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Front {
+    /// Waits for its end.
+    fn wait(mut self) -> Result<Outcome> {
+        wait(self.child.take().context("it was waited for")?)
+    }
+
+    /// Waits for its end with this status; its outcome, and its report.
+    fn end(self, status: i32) -> Result<(Outcome, Value)> {
+        let ended = self.wait()?.expect(status)?;
+        let report = report_of(&ended).with_context(|| ended.to_string())?;
+        Ok((ended, report))
+    }
+}
+
+fn entries(path: &Path, event: &str) -> Vec<Value> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let lines = text
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok());
+    lines
+        .filter(|entry: &Value| entry["event"] == event)
+        .collect()
+}
+
+fn signal_all(processes: &[Pid], signal: Signal) {
+    for pid in processes {
+        // Fails when it has just ended.
+        let _ = kill_process(*pid, signal);
+    }
+}
+
+#[test]
+fn words_and_files_arrive_as_they_are_and_the_result_comes_back() -> Result<()> {
+    let grid = Grid::up(5)?;
+    for (job, launches) in [("ssh", LIKE_SSH), ("netns", LIKE_NETNS)] {
+        let lab = Lab::new(&grid, launches)?;
+        let name = "a 'file' of \"mine\" $HOME;\n`x` *";
+        fs::write(lab.dir.join(name), b"in\0put")?;
+        let words = ["a b", "c'd", "e\"f", "$HOME `x` \\ * ; # \n", "", "--json"];
+        let script = "for a; do printf '[%s]' \"$a\"; done; cat a*; echo err >&2; printf %s \"$1\" > 'new one'; mkdir sub; cp a* sub; exit 7";
+        let words = [&["sh", "-c", script, "sh"][..], &words].concat();
+        let ended = run(&mut lab.command(job, &[], &words)?)?.expect(7)?;
+        let shown = "[a b][c'd][e\"f][$HOME `x` \\ * ; # \n][][--json]in\0put";
+        ensure!(ended.stdout == shown.as_bytes(), "{ended}");
+        ensure!(ended.stderr.lines().any(|line| line == "err"), "{ended}");
+        let report = report_of(&ended)?;
+        ensure!(
+            report["ended_by"] == "job" && report["changed_files"] == 2,
+            "{report}"
+        );
+        ensure!(fs::read_to_string(lab.dir.join("new one"))? == "a b");
+        ensure!(fs::read(lab.dir.join("sub").join(name))? == b"in\0put");
+        let host = report["host"].as_str().context("no host")?;
+        for left in ["work", "job.key", "grid.toml", "out"] {
+            let path = lab.there(host, job, left);
+            wait_until("nothing is left there", PATIENCE, || Ok(!path.exists()))?;
+        }
+        fs::remove_dir_all(&lab.dir)?;
+    }
+    // A run that ends with 0 is noted here, with the host.
+    let lab = Lab::new(&grid, LIKE_SSH)?;
+    let ended = run(&mut lab.command("noted", &[], &["true"])?)?.expect(0)?;
+    let host = report_of(&ended)?["host"].clone();
+    let history = fs::read_to_string(grid.path("state/runs.jsonl"))?;
+    let line: Value = serde_json::from_str(history.lines().last().context("no line")?)?;
+    ensure!(line["job"] == "noted" && line["host"] == host, "{line}");
+    let rank = grid
+        .run(["--json", "rank", "--work", "1h"])?
+        .expect(0)?
+        .json()?;
+    let hosts = rank["hosts"].as_array().context("no hosts")?;
+    let seen = hosts.iter().filter(|one| one["speed_seen"] == true);
+    let seen: Vec<&Value> = seen.map(|one| &one["host"]).collect();
+    ensure!(seen == [&host], "{rank}");
+    Ok(())
+}
+
+#[test]
+fn a_job_that_leaves_its_host_goes_on_on_the_next_one() -> Result<()> {
+    let grid = Grid::up(5)?;
+    let lab = Lab::new(&grid, LIKE_SSH)?;
+    fs::write(lab.dir.join("ballast"), Steps::START.state(64 << 20))?;
+    let words = ["term", "end=300", "every=5"];
+    let front = lab.start("moved", &["--grace", "60s"], &words)?;
+    let first = lab.wait_for_host("moved", 1)?;
+    lab.wait_for_step(&first, "moved", 100)?;
+    kill_process(lab.supervisor(&first, "moved")?, Signal::TERM)?;
+    let second = lab.wait_for_host("moved", 2)?;
+    ensure!(first != second);
+    let (_, report) = front.end(0)?;
+    let began = lab.began()?;
+    ensure!(began.len() == 2 && began[1] >= 100, "{began:?}");
+    ensure!(Steps::read(&lab.dir.join("state"))?.number == 300);
+    ensure!(
+        report["starts"] == 2 && report["hosts"] == serde_json::json!([first, second]),
+        "{report}"
+    );
+    let journal = lab.there(&first, "moved", "journal.jsonl");
+    let at = |journal: &Path, event| entries(journal, event)[0]["at_ms"].as_u64();
+    let left = at(&journal, "leaving").context("it did not leave")?;
+    let journal = lab.there(&second, "moved", "journal.jsonl");
+    let ran = at(&journal, "started").context("it did not start")?;
+    eprintln!(
+        "64 MiB: from eviction to running elsewhere {} ms",
+        ran - left
+    );
+    Ok(())
+}
+
+#[test]
+fn a_killed_launcher_is_started_again_and_a_host_that_takes_none_loses_the_job() -> Result<()> {
+    let grid = Grid::up(5)?;
+    let lab = Lab::new(&grid, LIKE_SSH)?;
+    let front = lab.start("cut", &["--mtbf", "2s"], &["end=600", "every=5", "notify"])?;
+    let first = lab.wait_for_host("cut", 1)?;
+    let is_launcher = |pid: &Pid| {
+        let line = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero()));
+        line.is_ok_and(|line| line.ends_with(b"\0there\0"))
+    };
+    let launchers = || -> Vec<Pid> {
+        let all = lab.processes(&first).into_iter();
+        all.filter(is_launcher).collect()
+    };
+    let killed = launchers();
+    ensure!(!killed.is_empty());
+    signal_all(&killed, Signal::KILL);
+    wait_until("another launcher runs", PATIENCE, || {
+        let now = launchers();
+        Ok(!now.is_empty() && now.iter().all(|pid| !killed.contains(pid)))
+    })?;
+    ensure!(lab.entries("cut", "runs_there").len() == 1);
+    // The machine goes, with all that is on it.
+    let journal = lab.there(&first, "cut", "journal.jsonl");
+    wait_until("a checkpoint is there", PATIENCE, || {
+        Ok(!entries(&journal, "saved").is_empty())
+    })?;
+    fs::write(grid.path(&format!("down-{first}")), "")?;
+    signal_all(&lab.processes(&first), Signal::KILL);
+    let second = lab.wait_for_host("cut", 2)?;
+    ensure!(first != second && lab.entries("cut", "lost").len() == 1);
+    let (_, report) = front.end(0)?;
+    let began = lab.began()?;
+    ensure!(began.last().is_some_and(|step| *step > 0), "{began:?}");
+    ensure!(report["starts"] == 2, "{report}");
+    ensure!(Steps::read(&lab.dir.join("state"))?.number == 600);
+    Ok(())
+}
+
+#[test]
+fn a_host_that_stands_still_loses_the_job_and_its_incarnation_when_it_wakes_up() -> Result<()> {
+    let grid = Grid::up(5)?;
+    let lab = Lab::new(&grid, LIKE_SSH)?;
+    let front = lab.start("still", &["--mtbf", "2s"], &["every=5", "notify"])?;
+    let first = lab.wait_for_host("still", 1)?;
+    lab.wait_for_step(&first, "still", 20)?;
+    let asleep = lab.processes(&first);
+    let old = lab.supervisor(&first, "still")?;
+    signal_all(&asleep, Signal::STOP);
+    let second = lab.wait_for_host("still", 2)?;
+    ensure!(first != second && lab.entries("still", "lost").len() == 1);
+    let journal = lab.there(&second, "still", "journal.jsonl");
+    wait_until("the second one has saved", PATIENCE, || {
+        Ok(!entries(&journal, "saved").is_empty())
+    })?;
+    signal_all(&asleep, Signal::CONT);
+    wait_until("the first one is gone", PATIENCE, || Ok(!lives(old)))?;
+    let journal = lab.there(&first, "still", "journal.jsonl");
+    let ended = entries(&journal, "ended");
+    ensure!(
+        ended.last().is_some_and(|end| end["exit_code"] == 77),
+        "{ended:?}"
+    );
+    ensure!(!lab.there(&first, "still", "work").exists());
+    kill_process(front.pid, Signal::TERM)?;
+    // A job that is ended by SIGTERM while it writes may have an older checkpoint.
+    let ended = front.wait()?;
+    ensure!(matches!(ended.code, Some(75 | 76)), "{ended}");
+    Ok(())
+}
+
+#[test]
+fn a_start_after_a_kill_finds_the_job_or_its_result() -> Result<()> {
+    let grid = Grid::up(5)?;
+    let lab = Lab::new(&grid, LIKE_SSH)?;
+    let words = ["end=400", "every=5"];
+    let front = lab.start("found", &[], &words)?;
+    let host = lab.wait_for_host("found", 1)?;
+    kill_process(front.pid, Signal::KILL)?;
+    front.wait()?;
+    let supervisor = lab.supervisor(&host, "found")?;
+    ensure!(lives(supervisor));
+    // Another command, another directory, a second one beside it: refused.
+    let other = [HASH_JOB, "state", "end=401"];
+    run(&mut lab.command("found", &[], &other)?)?.expect(125)?;
+    run(&mut lab.command("found", &["--local"], &other)?)?.expect(125)?;
+    let front = lab.start("found", &[], &words)?;
+    lab.wait_for_host("found", 2)?;
+    let again = [&[HASH_JOB, "state"][..], &words].concat();
+    let refused = run(&mut lab.command("found", &[], &again)?)?.expect(125)?;
+    ensure!(refused.stderr.contains("is run already"), "{refused}");
+    ensure!(lab.supervisor(&host, "found")? == supervisor);
+    // The second process is killed, too, and the job ends while nobody looks.
+    kill_process(front.pid, Signal::KILL)?;
+    front.wait()?;
+    wait_until("the job has ended", PATIENCE, || Ok(!lives(supervisor)))?;
+    ensure!(!lab.dir.join("state").exists());
+    let (_, report) = lab.start("found", &[], &words)?.end(0)?;
+    ensure!(report["host"] == *host && report["starts"] == 1, "{report}");
+    ensure!(Steps::read(&lab.dir.join("state"))?.number == 400);
+    ensure!(lab.began()? == [0]);
+    // What was done is not gone on with: the next start is a new one.
+    let (_, report) = lab.start("found", &[], &words)?.end(0)?;
+    ensure!(
+        report["starts"] == 1 && lab.began()? == [0, 400],
+        "{report}"
+    );
+    Ok(())
+}
+
+#[test]
+fn signals_reach_the_job_and_what_can_t_be_started_ends_with_its_status() -> Result<()> {
+    let grid = Grid::up(3)?;
+    let lab = Lab::new(&grid, LIKE_SSH)?;
+    let two = ["--data", "2", "--parity", "1"];
+    let front = lab.start("told", &two, &["term", "every=5"])?;
+    let host = lab.wait_for_host("told", 1)?;
+    lab.wait_for_step(&host, "told", 10)?;
+    kill_process(front.pid, Signal::TERM)?;
+    let (_, report) = front.end(75)?;
+    ensure!(report["ended_by"] == "supervisor", "{report}");
+    ensure!(!lab.dir.join("state").exists());
+    // It goes on from there; INT is passed on to the job, which it ends.
+    let front = lab.start("told", &two, &["term", "every=5"])?;
+    let host = lab.wait_for_host("told", 2)?;
+    lab.wait_for_step(&host, "told", 20)?;
+    kill_process(front.pid, Signal::INT)?;
+    let (ended, report) = front.end(130)?;
+    ensure!(
+        report["ended_by"] == "job" && report["starts"] == 2,
+        "{ended}"
+    );
+    ensure!(lab.began()?.len() == 2 && Steps::read(&lab.dir.join("state"))?.number >= 20);
+    let not_there = run(&mut lab.command("none", &two, &["/no/such/program"])?)?.expect(127)?;
+    ensure!(not_there.stderr.contains("was not started"), "{not_there}");
+    for host in ["h01", "h02", "h03"] {
+        fs::write(grid.path(&format!("down-{host}")), "")?;
+    }
+    run(&mut lab.command("down", &two, &["true"])?)?.expect(125)?;
+    let wrong = ["run", "--on", "ssh host", "--job", "x", "--", "true"];
+    let wrong = grid.run(wrong)?.expect(125)?;
+    ensure!(wrong.stderr.contains("{host}"), "{wrong}");
+    grid.run([
+        "run",
+        "--on",
+        "ssh {host}",
+        "--job",
+        "x",
+        "--files",
+        "a",
+        "--",
+        "true",
+    ])?
+    .expect(2)?;
+    Ok(())
+}
