@@ -188,4 +188,53 @@ wait_for 90 "a second job has checkpoint 0 on the grid" has_number 0
 condor_rm "$job" >/dev/null
 wait_for 30 "it is removed" is_gone "$job"
 wait_for 60 "no host holds anything of it, either" is_empty
+# Two slots: what the daemon of h01 says is in the ad of both, in one of them as of a machine that is a
+# hundred times slower. A job with the rank of the recipe takes the other one, then the other way round.
+ln -s /home/alice/grid/hosts/h01 /var/lib/ckpt-store
+chmod a+x /home/alice /home/alice/grid /home/alice/grid/hosts
+run_block htcondor.md rank-execute
+[ -x /usr/bin/ckpt-store ] || die "no ckpt-store"
+cat >/usr/local/bin/slow <<'END'
+#!/bin/sh
+"$@" | sed 's/^CkptSpeed = .*/CkptSpeed = 0.01/'
+END
+chmod 755 /usr/local/bin/slow
+cat >/etc/condor/config.d/23-test <<'END'
+SLOT_TYPE_1 = 50%
+SLOT_TYPE_1_PARTITIONABLE = FALSE
+NUM_SLOTS_TYPE_1 = 2
+STARTD_CRON_JOBLIST = FAST SLOW
+STARTD_CRON_FAST_EXECUTABLE = $(STARTD_CRON_CKPT_EXECUTABLE)
+STARTD_CRON_FAST_ARGS = $(STARTD_CRON_CKPT_ARGS)
+STARTD_CRON_FAST_PERIOD = 5s
+STARTD_CRON_SLOW_EXECUTABLE = /usr/local/bin/slow
+STARTD_CRON_SLOW_ARGS = $(STARTD_CRON_CKPT_ARGS)
+STARTD_CRON_SLOW_PERIOD = 5s
+END
+rank=$(block htcondor.md rank)
+cat >/home/alice/ranked.submit <<END
+executable = /bin/sleep
+transfer_executable = false
+arguments = 4
+log = ranked.log
+$rank
+queue
+END
+chown alice: /home/alice/ranked.submit
+speeds() { condor_status -af:r SlotID CkptSpeed CkptMttfSeconds 2>/dev/null | sort; }
+is_slower() { speeds | awk -v slow="$1" '$2 + 0 == 0 { bad = 1 } $1 == slow { bad = bad || $2 != 0.01 } $1 != slow { bad = bad || $2 <= 0.01 } END { exit bad || NR != 2 }'; }
+for slow in 1 2; do
+    fast=$((3 - slow))
+    printf 'STARTD_CRON_FAST_SLOTS = %s\nSTARTD_CRON_SLOW_SLOTS = %s\n' $fast $slow >/etc/condor/config.d/24-test
+    condor_restart -startd >/dev/null
+    wait_for 60 "slot $slow is the slow one" is_slower $slow
+    ranked=$(as_alice condor_submit -terse ranked.submit | sed 's/ .*//')
+    wait_for 60 "the job with a rank runs" sh -c "condor_q $ranked -af RemoteHost | grep -q slot"
+    on=$(condor_q "$ranked" -af RemoteHost)
+    case $on in
+    slot$fast@*) say "it took slot $fast: $(speeds | tr '\n' ';')" ;;
+    *) speeds; die "the job is on $on and not on slot $fast" ;;
+    esac
+    wait_for 60 "it is done" is_gone "$ranked"
+done
 say "done; the pool's part took $((SECONDS - begun)) s"

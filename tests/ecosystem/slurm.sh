@@ -46,6 +46,7 @@ ReturnToService=2
 KillWait=20
 MinJobAge=600
 NodeName=pool CPUs=2 RealMemory=500 State=UNKNOWN
+NodeName=h0[1-7] NodeAddr=127.0.0.1 CPUs=1 State=DOWN
 PartitionName=low Nodes=pool Default=YES PriorityTier=1 GraceTime=20
 PartitionName=high Nodes=pool PriorityTier=10 PreemptMode=OFF
 END
@@ -87,6 +88,18 @@ ends_well() {
     [ "$later" -ge "$3" ] || { cat "$1"; die "it did not go on from a checkpoint"; }
     say "$1: the right sum; $(grep '^begins at' "$1" | tr '\n' ',')"
 }
+
+# Weights of the nodes that are called as the hosts are, by the line of the recipe.
+weights() { scontrol -o show nodes h0[1-7] | sed 's/^NodeName=\([^ ]*\) .* Weight=\([0-9]*\).*/\1 \2/' | sort; }
+[ "$(weights | cut -d' ' -f2 | sort -u)" = 1 ] || { weights; die "nodes have weights already"; }
+install -m 600 -t /root /home/alice/grid/owner.key /home/alice/grid/owner.crt
+CKPT_GRID=/home/alice/grid/grid.toml CKPT_KEY_FILE=/root/owner.key CKPT_CERT_FILE=/root/owner.crt \
+    run_block slurm.md weights >/dev/null
+want=$(as_alice ckpt rank --work 6h --format slurm | sed -n 's/.*nodename=\([^ ]*\) weight=\(.*\)/\1 \2/p' | sort)
+[ "$(wc -l <<<"$want")" = 5 ] || die "not five hosts: $want"
+[ "$(weights | grep -v ' 1$' | cut -d' ' -f2 | sort -n | tr '\n' ' ')" = "10 20 30 40 50 " ] || { weights; die "want $want"; }
+[ "$(weights | grep -c ' 1$')" = 2 ] || { weights; die "hosts that are dead have no weight"; }
+say "slurmctld has weights of ckpt rank: $(weights | tr '\n' ';')"
 
 # Time limit: 2 min for 2 min of work. It is requeued, and waits for the end of its credential.
 settings=(STEPS=240 PAUSE=0.5)

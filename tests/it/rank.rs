@@ -1,9 +1,12 @@
 //! Where a job should run, by what hosts say of their machines.
 
-use anyhow::{Result, ensure};
+use std::os::unix::process::CommandExt;
+
+use anyhow::{Context, Result, ensure};
+use ckpt_agent::condor::classad::{Value as Attribute, parse_lines};
 use serde_json::Value;
 use tests::Grid;
-use tests::program::wait_until;
+use tests::program::{command, run, wait_until};
 use tests::supervised::PATIENCE;
 
 fn ranked(grid: &Grid, args: &[&str], status: i32) -> Result<Value> {
@@ -42,5 +45,42 @@ fn hosts_announce_their_machines_and_are_ranked_by_them() -> Result<()> {
     let large = ranked(&grid, &["--memory", "1000TiB"], 5)?;
     let notes = large["error"]["hosts"].as_array().map_or(0, Vec::len);
     ensure!(notes == 3, "{large}");
+    Ok(())
+}
+
+#[test]
+fn a_machine_s_ad_for_htcondor_is_one_that_our_reader_takes() -> Result<()> {
+    let grid = Grid::up(1)?;
+    let data = grid.data_dir("h01").display().to_string();
+    let ad = || -> Result<String> {
+        let mut status = command(["status", "--classad", "--data", &data])?;
+        let said = run(status.arg0("ckpt-store"))?.expect(0)?;
+        Ok(String::from_utf8(said.stdout)?)
+    };
+    wait_until("the machine was looked at", PATIENCE, || {
+        Ok(ad()?.contains("CkptLoad24h"))
+    })?;
+    let text = ad()?;
+    // The dash ends what HTCondor takes for one machine.
+    let read = parse_lines(text.strip_suffix("-\n").context("no dash")?.as_bytes())?;
+    ensure!(
+        read.get("CkptRuns") == Some(&Attribute::Boolean(true)),
+        "{text}"
+    );
+    for name in ["CkptMttfSeconds", "CkptSeenUntil"] {
+        let is_number = matches!(read.get(name), Some(Attribute::Integer(1..)));
+        ensure!(is_number, "{name}: {text}");
+    }
+    let names: Vec<&str> = read.iter().map(|(name, _)| name).collect();
+    let page = include_str!("../../docs/recipes/htcondor.md").to_ascii_lowercase();
+    for name in &names {
+        ensure!(
+            page.contains(&format!("`{name}`")),
+            "{name} is not documented"
+        );
+    }
+    ensure!(names.len() == 14, "{names:?}");
+    let mut both = command(["status", "--classad", "--json", "--data", &data])?;
+    run(both.arg0("ckpt-store"))?.expect(2)?;
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Command line of the daemon.
 
 mod calibrate;
+mod classad;
 mod guest;
 mod history;
 mod inspect;
@@ -101,6 +102,9 @@ enum Command {
         /// One JSON object.
         #[arg(long)]
         json: bool,
+        /// What a job may expect of this machine, as attributes for HTCondor's STARTD_CRON.
+        #[arg(long, conflicts_with = "json")]
+        classad: bool,
     },
     /// Write down when this machine was idle, busy, taken by its owner or gone, as a trace that
     /// `ckpt trace describe` reads (the daemon may run).
@@ -321,8 +325,15 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Drain { store, within } => store.with(|data| leaving::drain(data, within)),
         Command::Pause { store, time } => store.with(|data| owner::pause(data, time)),
         Command::Resume { store } => store.with(owner::resume),
+        Command::Status {
+            store,
+            json,
+            classad,
+        } => store.with(|data| match classad {
+            true => classad::status(data),
+            false => inspect::status(data, json),
+        }),
         Command::History(args) => history::history(&args),
-        Command::Status { store, json } => store.with(|data| inspect::status(data, json)),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Args::command(), "ckpt-store", &mut script);
