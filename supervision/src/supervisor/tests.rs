@@ -246,6 +246,20 @@ fn a_save_that_fails_is_tried_again_later_and_the_job_runs_on() {
 }
 
 #[test]
+fn a_job_that_leaves_does_not_wait_because_a_save_has_failed_before() {
+    let mut desk = Desk::new(asked());
+    desk.threaten(1000.0);
+    let asks = desk.samples(100, 0.1);
+    assert_eq!(asks.len(), 1, "{asks:?}");
+    assert_eq!(desk.tell(Event::FilesAtRest), [regular(1)]);
+    assert_eq!(desk.tell(ended(1, SaveOutcome::Failed)), []);
+    desk.samples(1, 0.1);
+    // It would be tried again in 29 s: all that SIGTERM leaves.
+    let leaves = desk.tell(Event::Signal(15));
+    assert_ne!(leaves, [], "the last checkpoint is begun at once");
+}
+
+#[test]
 fn files_that_moved_during_a_save_that_failed_are_not_saved_again() {
     let mut desk = Desk::new(Settings::default());
     desk.threaten(1000.0);
