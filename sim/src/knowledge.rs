@@ -6,20 +6,20 @@ use std::num::NonZeroU32;
 
 use placement::bandwidth::{Measurement, RateForecast, RateHistory};
 use placement::bitmap::Slot;
-use placement::hazard::{HazardModel, HostSummary};
+use placement::hazard::{Forecaster, HazardModel};
 use placement::history::{DAY_SECONDS, Timeline};
 use placement::joint::Member;
 use placement::objective::readable_within;
 use placement::state::{AvailabilityState, ModelState};
 use placement::{AvailabilityBitmap, Probability, SurvivalCurve};
-use supervision::patience::Past;
+use supervision::patience::{Needs, Past};
 
 use crate::draw::{Purpose, draws, lognormal};
 use crate::network::{Network, Place};
 use crate::world::{Grid, Host, World};
 
 /// History that hosts keep.
-const HISTORY_SECONDS: u64 = 28 * DAY_SECONDS;
+pub(crate) const HISTORY_SECONDS: u64 = 28 * DAY_SECONDS;
 
 /// Steps of announced curves: ten hours.
 const CURVE_STEP: NonZeroU32 = NonZeroU32::new(300).unwrap();
@@ -39,7 +39,7 @@ struct Observed<'a> {
 /// What it makes of that.
 #[derive(Clone, Debug)]
 struct View {
-    summary: HostSummary<AvailabilityState>,
+    forecaster: Forecaster<AvailabilityState>,
     bitmap: AvailabilityBitmap,
 }
 
@@ -63,7 +63,7 @@ impl<'a> Knowledge<'a> {
         let hosts = grid.hosts.iter().map(|host| &world.hosts[*host]);
         let disks = hosts
             .clone()
-            .map(|host| View::new(host.disk_observed(world), grid.start));
+            .map(|host| View::new(model, host.disk_observed(world), grid.start));
         let window = grid.start.saturating_sub(HISTORY_SECONDS)..grid.start;
         let sums = hosts.map(|host| host.usable_seconds_and_failures(window.clone()));
         let (seconds, failures) = sums.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
@@ -99,7 +99,11 @@ impl<'a> Knowledge<'a> {
     /// Learns what the storage hosts have seen of themselves until `now`, Unix seconds.
     pub(crate) fn advance(&mut self, now: u64) {
         for (view, host) in self.disks.iter_mut().zip(&self.grid.hosts) {
-            view.advance(self.world.hosts[*host].disk_observed(self.world), now);
+            view.advance(
+                self.model,
+                self.world.hosts[*host].disk_observed(self.world),
+                now,
+            );
         }
     }
 
@@ -167,6 +171,7 @@ impl<'a> Knowledge<'a> {
 
     /// Survival of a guest on a host, and when guests had to leave it in the past.
     pub(crate) fn guest(&mut self, host: usize, now: u64) -> (SurvivalCurve, AvailabilityBitmap) {
+        let model = self.model;
         let of = Observed {
             states: &self.host(host).guest,
             loads: &self.host(host).loads,
@@ -175,8 +180,8 @@ impl<'a> Knowledge<'a> {
         let view = self
             .guests
             .entry(host)
-            .or_insert_with(|| View::new(of, now));
-        view.advance(of, now);
+            .or_insert_with(|| View::new(model, of, now));
+        view.advance(model, of, now);
         let bitmap = view.bitmap.clone();
         (self.curve(&self.guests[&host]), bitmap)
     }
@@ -184,7 +189,7 @@ impl<'a> Knowledge<'a> {
     /// Survival of a host that is there, and of a guest on it, from `now` on.
     pub(crate) fn outlook(&mut self, host: usize, now: u64) -> (SurvivalCurve, SurvivalCurve) {
         let of = self.host(host).disk_observed(self.world);
-        self.disks[host].advance(of, now);
+        self.disks[host].advance(self.model, of, now);
         let presence = self.curve(&self.disks[host]);
         (presence, self.guest(host, now).0)
     }
@@ -192,10 +197,11 @@ impl<'a> Knowledge<'a> {
     /// How long owners have needed their hosts for themselves (S3) in the 28 days before `now`: that of
     /// `host`, and, before the jobs began, those of the others in the grid.
     pub(crate) fn owner_needs(&self, host: usize, now: u64) -> Past {
-        let pool = (0..self.grid.hosts.len()).filter(|other| *other != host);
-        let pool = pool.flat_map(|other| self.host(other).taken(self.grid.start));
-        let own: Vec<f64> = self.host(host).taken(now).collect();
-        Past::new(&own, &pool.collect::<Vec<f64>>())
+        let mut pool = Needs::default();
+        for other in (0..self.grid.hosts.len()).filter(|other| *other != host) {
+            pool.extend(self.host(other).needs(self.grid.start));
+        }
+        Past::new(&self.host(host).needs(now), &pool)
     }
 
     /// Mean time for which guests stayed on a host in the last 28 days, with one stay of the mean of
@@ -207,19 +213,34 @@ impl<'a> Knowledge<'a> {
     }
 
     fn curve(&self, view: &View) -> SurvivalCurve {
-        let covariates = view.summary.covariates(self.model.pool());
-        self.model.curve(&covariates, CURVE_STEP, CURVE_STEPS)
+        view.forecaster.curve(self.model, CURVE_STEP, CURVE_STEPS)
     }
 }
 
 impl Host {
-    /// Lengths of the times in S3 that were over by `now`, seconds.
-    fn taken(&self, now: u64) -> impl Iterator<Item = f64> + '_ {
+    /// Times in S3 that were over by `now`, in the 28 days before it.
+    fn needs(&self, now: u64) -> Needs {
         let window = now.saturating_sub(HISTORY_SECONDS)..now;
-        let over = self.guest.runs(window).filter(move |run| {
-            run.state == Some(AvailabilityState::CpuTaken) && run.span.end < now
-        });
-        over.map(|run| (run.span.end - run.span.start) as f64)
+        let mut needs = Needs::default();
+        let mut usable = None;
+        for run in self.guest.runs(window.clone()) {
+            let seconds = (run.span.end.min(window.end) - run.span.start.max(window.start)) as f64;
+            let is_usable = run.state.is_some_and(|state| !state.is_failure());
+            if is_usable {
+                usable = Some(usable.unwrap_or(0.0) + seconds);
+                continue;
+            }
+            if let Some(seconds) = usable.take() {
+                needs.uses.add(seconds, run.state.is_some());
+            }
+            if run.state == Some(AvailabilityState::CpuTaken) && run.span.end < now {
+                needs.lengths.push((run.span.end - run.span.start) as f64);
+            }
+        }
+        if let Some(seconds) = usable {
+            needs.uses.add(seconds, false);
+        }
+        needs
     }
 
     fn disk_observed<'a>(&'a self, world: &World) -> Observed<'a> {
@@ -232,20 +253,20 @@ impl Host {
 }
 
 impl View {
-    fn new(of: Observed<'_>, now: u64) -> Self {
+    fn new(model: &HazardModel, of: Observed<'_>, now: u64) -> Self {
         let begin = now
             .saturating_sub(HISTORY_SECONDS)
             .max(of.states.start().min(now));
         let mut view = Self {
-            summary: HostSummary::new(begin),
+            forecaster: Forecaster::new(begin),
             bitmap: of.states.bitmap(now, |state| !state.is_failure()),
         };
-        view.feed(of, now);
+        view.feed(model, of, now);
         view
     }
 
-    fn advance(&mut self, of: Observed<'_>, now: u64) {
-        self.feed(of, now);
+    fn advance(&mut self, model: &HazardModel, of: Observed<'_>, now: u64) {
+        self.feed(model, of, now);
         for slot in self.bitmap.newest().0 + 1..Slot::containing(now).0 {
             let slot = Slot(slot);
             let availability = of.states.slot(slot, |state| !state.is_failure());
@@ -254,28 +275,28 @@ impl View {
     }
 
     /// Shows the summary what happened until `now`, and nothing of what comes after.
-    fn feed(&mut self, of: Observed<'_>, now: u64) {
-        let (from, length) = (self.summary.now(), of.load_seconds);
+    fn feed(&mut self, model: &HazardModel, of: Observed<'_>, now: u64) {
+        let (from, length) = (self.forecaster.summary().now(), of.load_seconds);
         let first = of.loads.partition_point(|(at, _)| at + length <= from);
         let loads = of.loads.iter().skip(first);
         for (at, load) in loads.take_while(|(at, _)| at + length <= now) {
-            self.feed_states(of, *at);
+            self.feed_states(model, of, *at);
             let state = of.states.state_at(*at);
-            self.summary
-                .observe(*at..at + length, state, Some(f64::from(*load)));
+            self.forecaster
+                .observe(model, *at..at + length, state, Some(f64::from(*load)));
         }
-        self.feed_states(of, now);
+        self.feed_states(model, of, now);
     }
 
     /// The same without loads: for times that no whole sample covers.
-    fn feed_states(&mut self, of: Observed<'_>, until: u64) {
-        let from = self.summary.now();
+    fn feed_states(&mut self, model: &HazardModel, of: Observed<'_>, until: u64) {
+        let from = self.forecaster.summary().now();
         if from >= until {
             return;
         }
         for run in of.states.runs(from..until) {
             let span = run.span.start.max(from)..run.span.end.min(until);
-            self.summary.observe(span, run.state, None);
+            self.forecaster.observe(model, span, run.state, None);
         }
     }
 }

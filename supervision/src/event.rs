@@ -3,6 +3,7 @@
 use placement::SurvivalCurve;
 
 use crate::clock::Millis;
+use crate::patience::Past;
 use crate::status::{JobStatus, Why};
 
 /// Number of a save of one supervisor, counted from 1.
@@ -16,6 +17,10 @@ pub enum Event {
     Sample(Sample),
     /// New forecasts for the machine; before the first one nothing is known to threaten it.
     Outlook(Outlook),
+    /// More was heard of how owners needed their machines; it counts where patience follows from that.
+    OwnersPast(Past),
+    /// What a save will have to do, as far as that can be seen before it.
+    SaveAhead(SaveAhead),
     /// The machine will be taken in so many milliseconds, for good.
     Notice {
         /// Why.
@@ -98,6 +103,16 @@ pub struct Outlook {
     pub guest: SurvivalCurve,
     /// When its owner's hours, or something else that is known, take it; none is known otherwise.
     pub taken_at: Option<Millis>,
+}
+
+/// What a save will have to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SaveAhead {
+    /// Bytes of the files as they are now; zero when there are none yet.
+    pub image_bytes: u64,
+    /// Bytes of the image that hosts are expected to take in a second; none when nothing is known of them.
+    /// It counts until a save was measured.
+    pub bytes_per_second: Option<f64>,
 }
 
 /// What the job left on disk.

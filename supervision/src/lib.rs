@@ -62,7 +62,8 @@ pub use action::{Action, Report, SaveKind, SaveOrder};
 pub use clock::Millis;
 pub use due::Due;
 pub use event::{
-    Event, FilesAtEnd, JobUse, Outlook, OwnerSample, Said, Sample, SaveNumber, SaveOutcome,
+    Event, FilesAtEnd, JobUse, Outlook, OwnerSample, Said, Sample, SaveAhead, SaveNumber,
+    SaveOutcome,
 };
 pub use settings::{Asking, Costs, OnHang, OwnerRule, Parity, Patience, Settings, Standing};
 pub use status::{EndedBy, Ending, JobStatus, StartFailure, Why};

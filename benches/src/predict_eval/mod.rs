@@ -133,7 +133,7 @@ pub fn model_from_others(examples: &[Vec<Example>], index: usize) -> HazardModel
 fn records(trace: &Trace, fitted: &Fitted, days: &[u64], thinning: Thinning) -> Vec<Record<Raw>> {
     let mut records = Vec::new();
     for (index, host) in trace.hosts.iter().enumerate() {
-        walk::walk(trace, host, |walk| {
+        walk::walk(trace, host, Some(fitted.foreign()), |walk| {
             let time = walk.now();
             let chosen =
                 thinning.keeps(index, time) && days.binary_search(&(time / DAY_SECONDS)).is_ok();

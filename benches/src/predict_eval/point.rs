@@ -89,7 +89,7 @@ fn for_each_landmark(
     mut visit: impl FnMut(usize, &mut Walk<'_>, AvailabilityState),
 ) {
     for (index, host) in trace.hosts.iter().enumerate() {
-        walk(trace, host, |walk| {
+        walk(trace, host, None, |walk| {
             let time = walk.now();
             let day = days.binary_search(&(time / DAY_SECONDS)).is_ok();
             if let Some(state) = walk.state()

@@ -52,10 +52,11 @@ const RAW: usize = FIRST_LOAD_MODEL + LOAD_MODELS.len();
 const COMPETING_RISKS: usize = 3;
 const HAZARD: usize = 4;
 const FOREIGN_HAZARD: usize = 5;
-const WINDOW_FREQUENCY: usize = 6;
-const HOST_FREQUENCY: usize = 7;
-const HISTORY: usize = 8;
-const FIRST_LOAD_MODEL: usize = 9;
+const LEVELED_HAZARD: usize = 6;
+const WINDOW_FREQUENCY: usize = 7;
+const HOST_FREQUENCY: usize = 8;
+const HISTORY: usize = 9;
+const FIRST_LOAD_MODEL: usize = 10;
 
 /// Predictions of TR by predictor at one horizon.
 pub type Raw = Vec<f32>;
@@ -70,6 +71,7 @@ pub fn names() -> Vec<String> {
         "SMP, competing risks, uncalibrated".to_owned(),
         "hazard regression, uncalibrated".to_owned(),
         FOREIGN.to_owned(),
+        LEVELED.to_owned(),
         "same window of earlier days, Jeffreys".to_owned(),
         "host's frequency, Jeffreys".to_owned(),
         "History-8".to_owned(),
@@ -94,6 +96,8 @@ pub fn names() -> Vec<String> {
 pub const BEST: &str = "hazard regression";
 /// The name of the same with weights from other traces only.
 pub const FOREIGN: &str = "hazard regression, weights from elsewhere";
+/// The name of that one with the level of the host's own past: what hosts announce.
+pub const LEVELED: &str = "hazard regression, weights from elsewhere, level of the host";
 /// The name of the forecast that is the same for all: the reference of the skill.
 pub const CLIMATOLOGY: &str = "climatology";
 
@@ -207,6 +211,12 @@ impl Fitted {
         }
     }
 
+    /// The one that was fitted elsewhere.
+    #[must_use]
+    pub const fn foreign(&self) -> &HazardModel {
+        &self.foreign
+    }
+
     /// The hazard regression as it was fitted.
     #[must_use]
     pub const fn hazard(&self) -> &HazardModel {
@@ -220,7 +230,7 @@ impl Fitted {
 pub fn examples(trace: &Trace, model: &HazardModel, end: u64, stride: u64) -> Vec<Example> {
     let mut examples = Vec::new();
     for (index, host) in trace.hosts.iter().enumerate() {
-        walk(trace, host, |walk| {
+        walk(trace, host, None, |walk| {
             let now = walk.now();
             let chosen = (now / HOUR + index as u64).is_multiple_of(stride);
             if chosen && now < end && walk.usable() {
@@ -265,6 +275,7 @@ impl Walk<'_> {
         let smp = self.competing_risks_curve(fitted, init);
         let hazard = self.hazard_curve(&fitted.hazard);
         let foreign = self.hazard_curve(&fitted.foreign);
+        let leveled = self.leveled_curve();
         let loads = self.load_forecasts();
         for (horizon, window) in windows.into_iter().enumerate() {
             let seconds = (window.end - window.start) as f64;
@@ -283,6 +294,12 @@ impl Walk<'_> {
             put(COMPETING_RISKS, smp.at(seconds));
             put(HAZARD, hazard.at(seconds));
             put(FOREIGN_HAZARD, foreign.at(seconds));
+            put(
+                LEVELED_HAZARD,
+                leveled
+                    .as_ref()
+                    .map_or(Probability::ZERO, |curve| curve.at(seconds)),
+            );
             put(
                 WINDOW_FREQUENCY,
                 window_frequency(&self.host.timeline, window, WINDOW_DAYS),
@@ -307,6 +324,12 @@ impl Walk<'_> {
             }
         }
         Predicted(predicted)
+    }
+
+    /// TR with the level of the host's own past.
+    fn leveled_curve(&self) -> Option<SurvivalCurve> {
+        let (model, forecaster) = self.leveled.as_ref()?;
+        Some(forecaster.curve(model, self.step, self.longest_steps() as usize))
     }
 
     /// TR by a hazard regression.

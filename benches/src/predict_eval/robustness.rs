@@ -133,7 +133,7 @@ fn predictions(trace: &Trace, host: &Host, start: u64, fitted: &Fitted) -> Optio
             .value()
     });
     let mut hazard = None;
-    walk(trace, host, |walk| {
+    walk(trace, host, None, |walk| {
         if walk.now() == start {
             let curve = walk.hazard_curve(fitted.hazard());
             hazard = Some(WINDOW_HOURS.map(|hours| curve.at((hours * HOUR) as f64).value()));

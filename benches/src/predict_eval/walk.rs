@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
 
-use placement::hazard::HostSummary;
+use placement::hazard::{Forecaster, HazardModel, HostSummary};
 use placement::history::{DAY_SECONDS, WindowOutcome};
 use placement::reference::HistoryCounters;
 use placement::reference::history_counters::Pattern;
@@ -28,6 +28,8 @@ pub struct Walk<'a> {
     pub step: NonZeroU32,
     /// What the hazard regression knows.
     pub summary: HostSummary<AvailabilityState>,
+    /// The same with the level of the forecasts of a model, where one is given.
+    pub leveled: Option<(&'a HazardModel, Forecaster<AvailabilityState>)>,
     /// The host's stays up to the beginning of the day.
     pub risks: CompetingRisks<AvailabilityState>,
     /// Kernel from `risks`, made when first needed on a day.
@@ -46,12 +48,18 @@ pub struct Walk<'a> {
     now: u64,
 }
 
-/// Calls `visit` at every full hour of the host's timeline.
-pub fn walk(trace: &Trace, host: &Host, mut visit: impl FnMut(&mut Walk<'_>)) {
+/// Calls `visit` at every full hour of the host's timeline. The forecasts of `model` are held against
+/// what became of the host.
+pub fn walk(
+    trace: &Trace,
+    host: &Host,
+    model: Option<&HazardModel>,
+    mut visit: impl FnMut(&mut Walk<'_>),
+) {
     let Some(step) = NonZeroU32::new(trace.sample_seconds) else {
         return;
     };
-    let mut walk = Walk::new(host, step);
+    let mut walk = Walk::new(host, step, model);
     let first = host.timeline.start() / HOUR + 1;
     for hour in first..=host.timeline.end() / HOUR {
         walk.advance(hour * HOUR);
@@ -60,12 +68,13 @@ pub fn walk(trace: &Trace, host: &Host, mut visit: impl FnMut(&mut Walk<'_>)) {
 }
 
 impl<'a> Walk<'a> {
-    fn new(host: &'a Host, step: NonZeroU32) -> Self {
+    fn new(host: &'a Host, step: NonZeroU32, model: Option<&'a HazardModel>) -> Self {
         let start = host.timeline.start();
         Self {
             host,
             step,
             summary: HostSummary::new(start),
+            leveled: model.map(|model| (model, Forecaster::new(start))),
             risks: CompetingRisks::new(),
             kernel: None,
             counters: std::array::from_fn(|_| HistoryCounters::new(HISTORY_BITS)),
@@ -161,7 +170,11 @@ impl<'a> Walk<'a> {
                 .filter(|load| load.is_finite());
             for run in self.host.timeline.runs(from..to) {
                 let span = run.span.start.max(from)..run.span.end.min(to);
-                self.summary.observe(span, run.state, load.map(f64::from));
+                let load = load.map(f64::from);
+                if let Some((model, forecaster)) = &mut self.leveled {
+                    forecaster.observe(model, span.clone(), run.state, load);
+                }
+                self.summary.observe(span, run.state, load);
             }
             from = to;
         }
@@ -233,7 +246,7 @@ mod tests {
             ..RawTrace::default()
         });
         let mut hours = Vec::new();
-        walk(&trace, &trace.hosts[0], |walk| {
+        walk(&trace, &trace.hosts[0], None, |walk| {
             hours.push((
                 walk.now() / HOUR,
                 walk.usable(),

@@ -21,11 +21,11 @@ pub const GUARDS: [Guard; 4] = [
 ];
 
 /// Jobs of a grid.
-const JOBS: usize = 5;
+pub const JOBS: usize = 5;
 /// Time for which a checkpoint holds a job up, seconds.
-const CHECKPOINT_SECONDS: f64 = 20.0;
+pub const CHECKPOINT_SECONDS: f64 = 20.0;
 /// A save of an image of 4 GiB, and the grace of an eviction.
-const SAVE: FinalSave = FinalSave {
+pub const SAVE: FinalSave = FinalSave {
     ask_seconds: 2.0,
     image_bytes: 4_294_967_296.0,
     change_seconds: 1800.0,

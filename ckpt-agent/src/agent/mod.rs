@@ -66,7 +66,7 @@ pub use jobkeys::Voided;
 pub use look::Depth;
 pub use notices::Tenure;
 pub use open::{Image, ImageFile, ReadCost};
-pub use outlook::{HostSays, MachineOutlook};
+pub use outlook::{HostSays, MachineOutlook, Neighbours};
 pub use place::{Choose, PlacementWish};
 
 /// Data shards of a checkpoint, unless it is said otherwise.

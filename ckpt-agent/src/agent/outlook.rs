@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU32;
 
+use codec::Redundancy;
 use codec::grant::Grant;
 use placement::SurvivalCurve;
 use protocol::wire::announcement::Announced;
@@ -9,11 +10,15 @@ use tokio::task::JoinSet;
 
 use super::Agent;
 use crate::core::HostIndex;
-use crate::core::place::presence_of_unknown;
+use crate::core::place::{FIRST_RATE, presence_of_unknown};
 use crate::report::Failure;
+use crate::unix_time::unix_seconds;
 
 /// Hosts on this machine that are asked, one after the other.
 const ASKED_MAX: usize = 3;
+
+/// Other hosts that are asked, at most: every n-th of a large grid.
+const NEIGHBOURS_MAX: usize = 40;
 
 /// Step and number of steps of a curve that is made of a mean time between failures.
 const STEP: NonZeroU32 = NonZeroU32::new(60).unwrap();
@@ -30,6 +35,8 @@ pub struct MachineOutlook {
     pub presence: SurvivalCurve,
     /// Probability that its owner leaves it to guests all the time.
     pub guest: SurvivalCurve,
+    /// Bytes of an image that its hosts are expected to take in a second; none where no host was measured.
+    pub stores_bytes_per_second: Option<f64>,
 }
 
 impl MachineOutlook {
@@ -41,6 +48,7 @@ impl MachineOutlook {
             host: None,
             presence: curve.clone(),
             guest: curve,
+            stores_bytes_per_second: None,
         }
     }
 
@@ -52,6 +60,7 @@ impl MachineOutlook {
             host: None,
             presence: curve.clone(),
             guest: curve,
+            stores_bytes_per_second: None,
         }
     }
 }
@@ -102,9 +111,107 @@ impl Agent {
                     host: Some(self.hosts.name(host).to_owned()),
                     presence: announced.presence,
                     guest: announced.guest,
+                    stores_bytes_per_second: None,
                 });
             }
         }
         Ok(MachineOutlook::of_unknown())
+    }
+
+    /// Bytes of an image that hosts are expected to take in a second from here, with `redundancy`: that of
+    /// the slowest of the fastest hosts which suffice, for each data shard, and no more than this machine
+    /// can send. A host that was never measured counts as one of 100 Mbit/s; where none was, so does the link
+    /// of this machine. None where there is no host.
+    pub fn stores_bytes_per_second(&self, redundancy: Redundancy) -> Option<f64> {
+        let known = self.notebook.read(unix_seconds());
+        let hosts = self.hosts.all();
+        let measured: Vec<Option<f64>> = hosts
+            .map(|host| self.measured(&known, host).map(|rate| rate.median()))
+            .collect();
+        let uplink = known.uplink(unix_seconds());
+        image_rate(&measured, uplink, redundancy.data(), redundancy.total())
+    }
+
+    /// What the daemon on this machine, or the host that is named, announces, and what up to 40 other hosts
+    /// of the grid do; hosts that do not answer or announce nothing are left out.
+    ///
+    /// # Errors
+    /// When the host that is named is not one of the grid.
+    pub async fn neighbours(&self, compute_host: Option<&str>) -> Result<Neighbours, Failure> {
+        let named = self.compute_host(compute_host)?;
+        let here: Vec<HostIndex> = named.map_or_else(|| self.hosts_here(), |named| vec![named]);
+        let others: Vec<HostIndex> = self.hosts.all().filter(|one| !here.contains(one)).collect();
+        let step = others.len().div_ceil(NEIGHBOURS_MAX).max(1);
+        let mut asking = JoinSet::new();
+        let first_here = here.iter().take(ASKED_MAX);
+        for host in first_here.chain(others.iter().step_by(step)).copied() {
+            let agent = self.clone();
+            asking.spawn(async move { (host, agent.hosts.announcement(host).await) });
+        }
+        let mut said = Neighbours::default();
+        for (host, announced) in asking.join_all().await {
+            let Ok(Some(announced)) = announced else {
+                continue;
+            };
+            if here.contains(&host) {
+                // Several daemons on this machine have all seen the same owner.
+                said.here = Some(announced);
+            } else {
+                said.others.push(announced);
+            }
+        }
+        Ok(said)
+    }
+}
+
+/// What hosts announce, from where a job runs.
+#[derive(Clone, Debug, Default)]
+pub struct Neighbours {
+    /// The machine itself, if it is one of the grid.
+    pub here: Option<Announced>,
+    /// Others.
+    pub others: Vec<Announced>,
+}
+
+/// The rate at which `data + parity` hosts take an image, from what was measured of all hosts.
+fn image_rate(
+    measured: &[Option<f64>],
+    uplink: Option<f64>,
+    data: usize,
+    total: usize,
+) -> Option<f64> {
+    // A first checkpoint had better be foreseen too long than too short.
+    let is_known = measured.iter().any(Option::is_some);
+    let uplink = uplink.or((!is_known).then_some(FIRST_RATE));
+    let mut rates: Vec<f64> = measured
+        .iter()
+        .map(|rate| rate.unwrap_or(FIRST_RATE))
+        .collect();
+    rates.sort_by(|a, b| b.total_cmp(a));
+    let slowest = rates.get(total.saturating_sub(1)).or(rates.last())?;
+    let of_hosts = slowest * data as f64;
+    let of_uplink = uplink.map_or(f64::INFINITY, |all| all * data as f64 / total.max(1) as f64);
+    Some(of_hosts.min(of_uplink)).filter(|rate| *rate > 0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_is_stored_as_fast_as_the_slowest_host_that_is_needed() {
+        let rate = |measured: &[Option<f64>], uplink| image_rate(measured, uplink, 3, 5);
+        let five = [10e6, 40e6, 30e6, 50e6, 20e6, 5e6].map(Some);
+        assert_eq!(rate(&five, None), Some(30e6));
+        assert_eq!(rate(&five, Some(25e6)), Some(15e6));
+        // The others are not measured, or are not there.
+        assert_eq!(
+            rate(&[Some(50e6), None, None, None, None], None),
+            Some(3.0 * FIRST_RATE)
+        );
+        assert_eq!(rate(&[Some(2e6)], None), Some(6e6));
+        // Nothing is: as if this machine had a link of 100 Mbit/s.
+        assert_eq!(rate(&[None; 5], None), Some(FIRST_RATE * 3.0 / 5.0));
+        assert_eq!(rate(&[], None), None);
     }
 }

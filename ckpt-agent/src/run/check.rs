@@ -2,9 +2,10 @@
 
 use codec::grant::{Grant, GrantScope};
 use supervision::leaving::{FinalSave, Hazards, best_interval};
-use supervision::{Millis, Supervisor};
+use supervision::{Event, Millis, SaveAhead, Supervisor};
 
-use super::orders::{AfterSuccess, Orders, Reach};
+use super::files::Fingerprint;
+use super::orders::{AfterSuccess, Orders, Reach, Way};
 use super::place::dir_of;
 use super::report::{ControlFound, RunCheckReport};
 use super::{JOURNAL, not_started};
@@ -53,7 +54,13 @@ pub async fn check(orders: &Orders, reach: &dyn Reach) -> Result<RunCheckReport,
     };
     let outlook = orders.outlook(reach).await;
     let settings = orders.settings(None, 0, Millis(0), unix_seconds());
-    let supervisor = Supervisor::new(settings, Millis(0));
+    let mut supervisor = Supervisor::new(settings, Millis(0));
+    let files = Fingerprint::of(&files_of(orders), &orders.save.exclude);
+    let ahead = SaveAhead {
+        image_bytes: files.bytes(),
+        bytes_per_second: outlook.stores_bytes_per_second,
+    };
+    supervisor.handle(Millis(0), Event::SaveAhead(ahead));
     let cost = supervisor.standstill_seconds();
     let interval = interval(&outlook, cost, &supervisor.final_save());
     let is_leased = matches!(orders.after_success, AfterSuccess::Lease(_));
@@ -76,6 +83,14 @@ pub async fn check(orders: &Orders, reach: &dyn Reach) -> Result<RunCheckReport,
         journal: place.join(JOURNAL).display().to_string(),
         notes,
     })
+}
+
+/// The files that the job writes; none for an image, which there is only when it is saved.
+fn files_of(orders: &Orders) -> Vec<std::path::PathBuf> {
+    match &orders.way {
+        Way::Files { paths, .. } => paths.clone(),
+        Way::Command { .. } => Vec::new(),
+    }
 }
 
 fn interval(outlook: &MachineOutlook, cost: f64, last: &FinalSave) -> f64 {

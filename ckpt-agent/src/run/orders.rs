@@ -9,7 +9,8 @@ use std::time::Duration;
 use codec::JobId;
 use machine::Machine;
 use machine::control::{Control, Wishes, choose, own_name};
-use supervision::patience::Past;
+use protocol::wire::announcement::Announced;
+use supervision::patience::{Needs, Past};
 use supervision::{Asking, Costs, Millis, OnHang, OwnerRule, Parity, Patience, Settings, Standing};
 
 use super::ask::Ask;
@@ -190,17 +191,48 @@ impl Orders {
         self.grace.or(of_batch).unwrap_or(GRACE_USUAL)
     }
 
-    /// What is to be expected of the machine; that of an unknown one where nobody says it.
+    /// What is to be expected of the machine, that of an unknown one where nobody says it; and of the hosts
+    /// that take what is saved.
     pub async fn outlook(&self, reach: &dyn Reach) -> MachineOutlook {
-        if let Some(mtbf) = self.mtbf {
-            return MachineOutlook::given(mtbf.as_secs_f64());
-        }
         let host = self.save.placement.compute_host.as_deref();
-        let asked = match reach.agent().await {
-            Ok(agent) => agent.outlook(host).await,
-            Err(failure) => Err(failure),
+        let given = self
+            .mtbf
+            .map(|mtbf| MachineOutlook::given(mtbf.as_secs_f64()));
+        let Ok(agent) = reach.agent().await else {
+            return given.unwrap_or_else(MachineOutlook::of_unknown);
         };
-        asked.unwrap_or_else(|_| MachineOutlook::of_unknown())
+        let outlook = match given {
+            Some(given) => given,
+            None => agent
+                .outlook(host)
+                .await
+                .unwrap_or_else(|_| MachineOutlook::of_unknown()),
+        };
+        MachineOutlook {
+            stores_bytes_per_second: agent.stores_bytes_per_second(self.save.redundancy),
+            ..outlook
+        }
+    }
+
+    /// Whether the time for which the job stands still follows from how owners needed their machines.
+    pub(super) fn asks_owners(&self) -> bool {
+        self.suspend == Suspend::Auto && self.batch.is_none()
+    }
+
+    /// How owners needed their machines; nothing where nobody says it.
+    pub(super) async fn owners_past(&self, reach: &dyn Reach) -> Past {
+        let host = self.save.placement.compute_host.as_deref();
+        let Ok(agent) = reach.agent().await else {
+            return Past::default();
+        };
+        let said = agent.neighbours(host).await.unwrap_or_default();
+        let needs = |one: &Announced| Needs::of_bitmaps(&one.guest_bitmap, &one.presence_bitmap);
+        let own = said.here.as_ref().map(needs).unwrap_or_default();
+        let mut pool = Needs::default();
+        for other in &said.others {
+            pool.extend(needs(other));
+        }
+        Past::new(&own, &pool)
     }
 
     /// Settings of the supervisor. `now_unix_s` and `now` are the same moment.
@@ -223,6 +255,7 @@ impl Orders {
                 },
             },
             patience: match self.suspend {
+                // It is heard of soon, without the job's waiting for it.
                 Suspend::Auto => Patience::Auto(Past::default()),
                 Suspend::After(time) => Patience::After(milliseconds(time)),
                 Suspend::Never => Patience::Never,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use codec::labels::Labels;
 use codec::seal::Cipher;
 use codec::{CheckpointId, JobId, Redundancy, Version};
+use supervision::patience::Past;
 use supervision::{SaveNumber, SaveOutcome};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -97,6 +98,8 @@ pub enum News {
     Asked(i32, Result<(), String>),
     /// What is to be expected of the machine.
     Outlook(Box<crate::agent::MachineOutlook>),
+    /// How owners needed their machines.
+    OwnersPast(Past),
 }
 
 /// A save that is under way.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use supervision::{
     Accounts, Action, Doing, EndedBy, Ending, Event, JobStatus, JobUse, Millis, Outlook, Parity,
-    Report, Said, Sample, SaveKind, SaveOrder, Supervisor,
+    Report, Said, Sample, SaveAhead, SaveKind, SaveOrder, Supervisor,
 };
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -50,6 +50,9 @@ const NOTICES_MAX: u32 = 200;
 
 /// How often what is to be expected of the machine is asked again.
 const OUTLOOK_PERIOD: Duration = Duration::from_secs(300);
+
+/// How often hosts are asked how their owners needed them: what is known of weeks changes slowly.
+const PAST_PERIOD: Duration = Duration::from_secs(6 * 3600);
 
 /// Time from one look at the files to the next, for each of them: a look costs some 10 us a file.
 const LOOK_PERIOD_OF_FILE: Duration = Duration::from_millis(4);
@@ -126,6 +129,9 @@ pub(super) struct Shell<'a> {
     next_sample: Instant,
     next_look: Instant,
     next_outlook: Instant,
+    next_past: Instant,
+    /// What the supervisor knows of the next save.
+    ahead: SaveAhead,
     ending: Option<Ending>,
 }
 
@@ -198,6 +204,8 @@ impl<'a> Shell<'a> {
             next_sample: Instant::now(),
             next_look: Instant::now(),
             next_outlook: Instant::now() + OUTLOOK_PERIOD,
+            next_past: Instant::now(),
+            ahead: SaveAhead::default(),
             ending: None,
         };
         shell.hear_outlook(outlook);
@@ -355,6 +363,10 @@ impl<'a> Shell<'a> {
             self.next_outlook = Instant::now() + OUTLOOK_PERIOD;
             self.ask_for_outlook();
         }
+        if self.next_past <= Instant::now() && self.orders.asks_owners() {
+            self.next_past = Instant::now() + PAST_PERIOD;
+            self.ask_for_past();
+        }
     }
 
     fn sample(&mut self) {
@@ -390,6 +402,10 @@ impl<'a> Shell<'a> {
             return;
         }
         let print = self.print();
+        self.foresee(SaveAhead {
+            image_bytes: print.bytes(),
+            ..self.ahead
+        });
         let period = LOOK_PERIOD_OF_FILE.saturating_mul(print.count());
         self.next_look = Instant::now() + period.clamp(SAMPLE_PERIOD, LOOK_PERIOD_MAX);
         let now = self.clock.now();
@@ -536,6 +552,7 @@ impl<'a> Shell<'a> {
             }
             News::Asked(helper, ended) => self.asked(helper, ended),
             News::Outlook(outlook) => self.hear_outlook(*outlook),
+            News::OwnersPast(past) => self.event(Event::OwnersPast(past)),
         }
     }
 
@@ -545,6 +562,27 @@ impl<'a> Shell<'a> {
             guest: outlook.guest,
             taken_at: None,
         }));
+        self.foresee(SaveAhead {
+            bytes_per_second: outlook.stores_bytes_per_second,
+            ..self.ahead
+        });
+    }
+
+    fn foresee(&mut self, ahead: SaveAhead) {
+        if ahead != self.ahead {
+            self.ahead = ahead;
+            self.event(Event::SaveAhead(ahead));
+        }
+    }
+
+    fn ask_for_past(&self) {
+        let (orders, reach) = (self.orders.clone(), Arc::clone(&self.reach));
+        let sender = self.sender.clone();
+        tokio::spawn(async move {
+            let past = orders.owners_past(reach.as_ref()).await;
+            // Fails when nobody wants to know any more.
+            let _ = sender.send(News::OwnersPast(past)).await;
+        });
     }
 
     fn ask_for_outlook(&self) {

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 
 use placement::bitmap::{Availability, SLOT_SECONDS, SLOTS, Slot};
-use placement::hazard::{HazardModel, HostSummary};
+use placement::hazard::{Forecaster, HazardModel};
 use placement::rank::{LoadForecast, LoadProfile};
 use placement::state::{AvailabilityState, ModelState, Presence};
 use placement::{AvailabilityBitmap, SurvivalCurve};
@@ -30,7 +30,7 @@ pub struct Outlook {
 /// What is known of one kind of state.
 #[derive(Clone, Debug)]
 struct Track<S> {
-    summary: HostSummary<S>,
+    forecaster: Forecaster<S>,
     slots: SlotRecorder,
 }
 
@@ -48,14 +48,16 @@ impl Outlook {
 
     /// Adds a run; runs come in order of time.
     pub fn observe(&mut self, run: &Run) {
-        let known_until = self.guest.summary.now();
+        let known_until = self.guest.forecaster.summary().now();
         if run.span.end.saturating_sub(known_until) > FORGOTTEN_AFTER_SECONDS {
             *self = Self::new(run.span.end - FORGOTTEN_AFTER_SECONDS);
         }
         let guest = run.states.map(|states| states.guest);
         let presence = run.states.map(|states| Presence::from(states.storage));
-        self.guest.observe(run.span.clone(), guest, run.cpu);
-        self.presence.observe(run.span.clone(), presence, run.disk);
+        let model = &self.model;
+        self.guest.observe(model, run.span.clone(), guest, run.cpu);
+        self.presence
+            .observe(model, run.span.clone(), presence, run.disk);
         // Time in which no guest can run is in the curves: in the load it would count twice.
         if guest.is_some_and(|guest| !guest.is_failure()) {
             self.load.observe(run.span.clone(), run.cpu);
@@ -90,21 +92,21 @@ impl Outlook {
 impl<S: ModelState> Track<S> {
     fn new(start: u64) -> Self {
         Self {
-            summary: HostSummary::new(start),
+            forecaster: Forecaster::new(start),
             slots: SlotRecorder::new(start),
         }
     }
 
-    fn observe(&mut self, span: Range<u64>, state: Option<S>, load: f64) {
+    fn observe(&mut self, model: &HazardModel, span: Range<u64>, state: Option<S>, load: f64) {
         let load = state.filter(|state| !state.is_failure()).map(|_| load);
-        self.summary.observe(span.clone(), state, load);
+        self.forecaster.observe(model, span.clone(), state, load);
         self.slots
             .observe(span, state.map(|state| !state.is_failure()));
     }
 
     fn curve(&self, model: &HazardModel) -> SurvivalCurve {
-        let covariates = self.summary.covariates(model.pool());
-        model.curve(&covariates, CURVE_STEP_SECONDS, CURVE_STEPS)
+        self.forecaster
+            .curve(model, CURVE_STEP_SECONDS, CURVE_STEPS)
     }
 }
 

@@ -11,11 +11,15 @@
 //!
 //! [`HostSummary`] follows a host and keeps what the covariates need in constant memory.
 //! [`HazardModel`] holds the weights; [`HazardModel::fit`] learns them from [`Example`]s.
+//! [`Forecaster`] is a summary that holds the model's forecasts against what the host then did, and
+//! raises or lowers the next ones by that.
 
+pub mod level;
 pub mod model;
 mod pretrained;
 pub mod summary;
 
+pub use level::{Forecaster, Level};
 pub use model::{Example, HazardModel};
 pub use summary::{Covariates, HostSummary};
 

@@ -2,8 +2,9 @@
 
 use std::num::NonZeroU32;
 
+use super::level::Level;
 use super::pretrained::PARAMETERS_FROM_TRACES;
-use super::summary::{Covariates, INTERVAL_COVARIATES, LANDMARK_COVARIATES};
+use super::summary::{Covariates, HOUR_SECONDS, INTERVAL_COVARIATES, LANDMARK_COVARIATES};
 use super::{INTERVAL_ENDS, INTERVALS, interval_start};
 use crate::calibration::Calibration;
 use crate::history::FollowUp;
@@ -223,8 +224,9 @@ impl HazardModel {
         })
     }
 
-    /// The same after calibration, which acts on their running sum.
-    fn calibrated_hazards(&self, covariates: &Covariates) -> [f64; INTERVALS] {
+    /// Failures that are expected in each interval, given survival to its beginning, after calibration,
+    /// which acts on their running sum.
+    pub(super) fn expected_failures(&self, covariates: &Covariates) -> [f64; INTERVALS] {
         let (mut sum, mut corrected) = (0.0, 0.0);
         self.cumulative_hazards(covariates).map(|hazard| {
             sum += hazard;
@@ -243,10 +245,27 @@ impl HazardModel {
         step_seconds: NonZeroU32,
         steps: usize,
     ) -> SurvivalCurve {
+        self.curve_at(covariates, Level::default(), step_seconds, steps)
+    }
+
+    /// The same for a host whose failures have this level, which counts for the hour ahead.
+    #[must_use]
+    pub fn curve_at(
+        &self,
+        covariates: &Covariates,
+        level: Level,
+        step_seconds: NonZeroU32,
+        steps: usize,
+    ) -> SurvivalCurve {
         if covariates.failed {
             return SurvivalCurve::from_estimates(step_seconds, std::iter::repeat_n(0.0, steps));
         }
-        let hazards = self.calibrated_hazards(covariates);
+        let mut hazards = self.expected_failures(covariates);
+        // What was held against the truth is the hour after each forecast.
+        let first_hour = hazards.iter_mut().zip(INTERVAL_ENDS);
+        for (hazard, _) in first_hour.filter(|(_, end)| *end <= HOUR_SECONDS) {
+            *hazard *= level.factor();
+        }
         let step = f64::from(step_seconds.get());
         let mut values = vec![1.0; steps + 1];
         let (mut before, mut done) = (0.0, 0);

@@ -7,7 +7,7 @@ use super::{INTERVAL_ENDS, INTERVALS};
 use crate::history::{DAY_SECONDS, DayKind};
 use crate::state::ModelState;
 
-const HOUR_SECONDS: u64 = 3600;
+pub(super) const HOUR_SECONDS: u64 = 3600;
 const HOURS: usize = 24;
 /// Covariates that are the same for every interval.
 pub(super) const LANDMARK_COVARIATES: usize = 17;
@@ -15,7 +15,7 @@ pub(super) const LANDMARK_COVARIATES: usize = 17;
 pub(super) const INTERVAL_COVARIATES: usize = 4;
 
 /// Weight of the reference in a shrunk frequency, as a number of events.
-const PRIOR_EVENTS: f64 = 0.5;
+pub(super) const PRIOR_EVENTS: f64 = 0.5;
 /// Hours after which what happened counts half in the recent frequencies.
 const RECENT_HALF_LIFE_HOURS: f64 = 72.0;
 /// Hours after which a failure counts half in the count of recent failures.

@@ -105,6 +105,8 @@ fn settings(jobs: &GuardedJobs, patience: Patience) -> Settings {
             bytes_per_second: jobs.save.bytes_per_second,
             spread: jobs.save.spread,
         },
+        // Checkpoints are as large as what has changed, the first one of a job, too.
+        restored: Some(0),
         moving_ms: ms(jobs.restart_seconds + jobs.restore_seconds()),
         ..Settings::default()
     }

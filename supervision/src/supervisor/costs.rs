@@ -1,6 +1,7 @@
 //! What checkpoints cost, learnt from those taken.
 
 use crate::clock::seconds;
+use crate::event::SaveAhead;
 use crate::leaving::FinalSave;
 use crate::settings::Costs;
 
@@ -21,12 +22,19 @@ pub(super) struct Learned {
     costs: Costs,
     /// Sum of the squares of the logarithms of time taken over forecast, and their number.
     errors: (f64, f64),
+    /// A version of the job is stored: the next one stores what has changed since.
+    has_version: bool,
+    /// A save was measured here.
+    is_measured: bool,
 }
 
 impl Learned {
-    pub(super) fn new(costs: Costs) -> Self {
+    /// `has_version` when the job was restored from one.
+    pub(super) fn new(costs: Costs, has_version: bool) -> Self {
         Self {
             costs,
+            has_version,
+            is_measured: false,
             errors: (costs.spread * costs.spread * SPREAD_WEIGHT, SPREAD_WEIGHT),
         }
     }
@@ -40,10 +48,27 @@ impl Learned {
         FinalSave {
             ask_seconds: costs.ask_seconds,
             image_bytes: costs.image_bytes,
-            change_seconds: costs.change_seconds,
+            // The first version stores all, as if all of it changed at once.
+            change_seconds: if self.has_version {
+                costs.change_seconds
+            } else {
+                CHANGE_SECONDS.0
+            },
             bytes_per_second: costs.bytes_per_second,
             spread: costs.spread,
             grace_seconds: seconds(grace_ms),
+        }
+    }
+
+    /// What can be seen of the next save before it: the files, and how fast hosts took what was sent to
+    /// them before.
+    pub(super) fn foresee(&mut self, ahead: SaveAhead) {
+        if ahead.image_bytes > 0 {
+            self.costs.image_bytes = ahead.image_bytes as f64;
+        }
+        let rate = ahead.bytes_per_second.filter(|_| !self.is_measured);
+        if let Some(rate) = rate.filter(|rate| rate.is_finite() && *rate > 0.0) {
+            self.costs.bytes_per_second = rate;
         }
     }
 
@@ -62,6 +87,7 @@ impl Learned {
     /// before. The first save of an incarnation stores all, and says nothing of changes. One that was
     /// over as soon as its image was read (`meanwhile`) says only that sending is no slower.
     pub(super) fn saved(&mut self, ms: u64, stored: u64, image: u64, work: f64, meanwhile: bool) {
+        let is_whole = !self.has_version;
         let took = seconds(ms).max(1e-3);
         let sends = self.final_save(0);
         let forecast = (sends.seconds(work) - sends.ask_seconds).max(1e-3);
@@ -72,6 +98,8 @@ impl Learned {
         };
         self.errors.0 += error * error;
         self.errors.1 += f64::from(u8::from(!meanwhile));
+        self.has_version = true;
+        self.is_measured |= stored > 0;
         let costs = &mut self.costs;
         let spread = (self.errors.0 / self.errors.1).sqrt();
         costs.spread = spread.clamp(SPREADS.0, SPREADS.1);
@@ -79,7 +107,7 @@ impl Learned {
         if image > 0.0 {
             costs.image_bytes = image;
             let changed = stored / image;
-            if (CHANGED.0..CHANGED.1).contains(&changed) && work > 0.0 {
+            if (CHANGED.0..CHANGED.1).contains(&changed) && work > 0.0 && !is_whole {
                 let found = -work / (-changed).ln_1p();
                 let found = found.clamp(CHANGE_SECONDS.0, CHANGE_SECONDS.1);
                 costs.change_seconds = (costs.change_seconds * found).sqrt();
@@ -100,7 +128,7 @@ mod tests {
 
     #[test]
     fn costs_follow_what_saves_show() {
-        let mut learned = Learned::new(Costs::default());
+        let mut learned = Learned::new(Costs::default(), true);
         let (image, change, rate) = (1e9, 600.0, 40e6);
         for _ in 0..30 {
             let work = 900.0_f64;
@@ -122,8 +150,38 @@ mod tests {
     }
 
     #[test]
+    fn the_first_version_takes_as_long_as_all_that_is_on_disk_at_the_rate_of_the_hosts() {
+        let mut learned = Learned::new(Costs::default(), false);
+        learned.foresee(SaveAhead {
+            image_bytes: 218_000_000,
+            bytes_per_second: Some(20e6),
+        });
+        let expected = learned.final_save(30_000).seconds(60.0);
+        assert!((expected - (2.0 + 10.9)).abs() < 0.01, "{expected}");
+        // Nothing written, no host known: what was assumed before.
+        learned.foresee(SaveAhead::default());
+        learned.foresee(SaveAhead {
+            image_bytes: 0,
+            bytes_per_second: Some(f64::NAN),
+        });
+        assert_eq!(learned.final_save(30_000).seconds(60.0), expected);
+        // From then on what has changed is stored, at the rate that was measured.
+        learned.saved(5450, 218_000_000, 218_000_000, 60.0, false);
+        let next = learned.final_save(30_000);
+        assert_eq!(next.change_seconds, Costs::default().change_seconds);
+        let measured = next.bytes_per_second;
+        assert!((measured / (20e6 * 40e6_f64).sqrt() - 1.0).abs() < 1e-6);
+        learned.foresee(SaveAhead {
+            image_bytes: 300_000_000,
+            bytes_per_second: Some(1e6),
+        });
+        let next = learned.final_save(30_000);
+        assert_eq!((next.bytes_per_second, next.image_bytes), (measured, 3e8));
+    }
+
+    #[test]
     fn a_save_of_nothing_or_all_changes_no_rate_of_change() {
-        let mut learned = Learned::new(Costs::default());
+        let mut learned = Learned::new(Costs::default(), true);
         let before = learned.final_save(0).change_seconds;
         learned.saved(1000, 1000, 1000, 60.0, false);
         learned.saved(0, 0, 0, 0.0, false);
@@ -134,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_save_that_waited_for_the_image_says_only_that_sending_is_no_slower() {
-        let mut learned = Learned::new(Costs::default());
+        let mut learned = Learned::new(Costs::default(), true);
         let before = learned.final_save(0);
         learned.saved(20_000, 1_000_000, 10_000_000, 60.0, true);
         let slow = learned.final_save(0);

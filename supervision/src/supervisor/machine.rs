@@ -116,7 +116,8 @@ impl Supervisor {
                     last.seconds(self.unsaved_seconds()) + seconds(self.settings.moving_ms);
                 // What is over within a minute is no S3, and not in the past that is known.
                 let age = seconds(self.now.since(suspended.since)) - TRANSIENT_SECONDS as f64;
-                let patience = past.patience(moving, age.max(0.0));
+                let worth = past.worth_of_a_wait(moving, self.remaining_seconds());
+                let patience = past.patience(worth, age.max(0.0));
                 millis(patience + TRANSIENT_SECONDS as f64)
             }
         };

@@ -25,7 +25,7 @@ use crate::due::Due;
 use crate::event::{Event, JobUse, Outlook, Said, Sample};
 use crate::hang::{Progress, QuietWatch, is_overdue};
 use crate::leaving::{FinalSave, Hazards};
-use crate::settings::{OnHang, Settings};
+use crate::settings::{OnHang, Patience, Settings};
 use crate::status::Why;
 
 /// Signals that mean: leave.
@@ -106,7 +106,7 @@ impl Supervisor {
             answers_last: false,
         });
         Self {
-            costs: Learned::new(settings.costs),
+            costs: Learned::new(settings.costs, settings.restored.is_some()),
             quiet: QuietWatch::new(settings.longest_quiet_ms),
             settings,
             now,
@@ -134,6 +134,12 @@ impl Supervisor {
         match event {
             Event::Sample(sample) => self.sample(now, sample),
             Event::Outlook(outlook) => self.outlook = Some((now, outlook)),
+            Event::OwnersPast(past) => {
+                if let Patience::Auto(known) = &mut self.settings.patience {
+                    *known = past;
+                }
+            }
+            Event::SaveAhead(ahead) => self.costs.foresee(ahead),
             Event::Notice { why, grace_ms } => self.leave(now, why, grace_ms),
             Event::Signal(signal) => self.signal(now, signal),
             Event::JobEnded { status, files } => self.job_ended(now, status, files),

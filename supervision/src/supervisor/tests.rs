@@ -6,8 +6,9 @@ use placement::SurvivalCurve;
 
 use super::*;
 use crate::action::{SaveKind, SaveOrder};
-use crate::event::{FilesAtEnd, OwnerSample, SaveNumber, SaveOutcome};
-use crate::settings::{Asking, Costs, Parity, Patience, Standing};
+use crate::event::{FilesAtEnd, OwnerSample, SaveAhead, SaveNumber, SaveOutcome};
+use crate::patience::{Needs, Past};
+use crate::settings::{Asking, Costs, Parity, Standing};
 use crate::status::{EndedBy, Ending, JobStatus};
 
 /// A supervisor, and the time.
@@ -71,6 +72,14 @@ fn asked() -> Settings {
     Settings {
         asking: Asking::Possible,
         ..Settings::default()
+    }
+}
+
+/// Of an image that is stored in less than half a second.
+fn small() -> Costs {
+    Costs {
+        image_bytes: 1e7,
+        ..Costs::default()
     }
 }
 
@@ -161,6 +170,39 @@ fn a_job_stopped_for_longer_than_patience_leaves_with_its_state() {
     assert_eq!(accounts.last.unwrap().took_ms, Some(8000));
 }
 
+fn past_of(lengths: &[f64]) -> Past {
+    let own = Needs {
+        lengths: lengths.to_vec(),
+        ..Needs::default()
+    };
+    Past::new(&own, &Needs::default())
+}
+
+#[test]
+fn a_past_that_is_heard_later_counts_from_then_on() {
+    let mut desk = Desk::new(Settings {
+        patience: Patience::Auto(Past::default()),
+        moving_ms: 60_000,
+        ..asked()
+    });
+    desk.tell(Event::OwnersPast(past_of(&[1200.0; 9])));
+    desk.samples(70, 0.9);
+    assert_eq!(desk.supervisor.doing(), Doing::Leaving);
+}
+
+#[test]
+fn a_first_checkpoint_of_all_that_is_on_disk_is_foreseen() {
+    let mut desk = Desk::new(asked());
+    desk.tell(Event::SaveAhead(SaveAhead {
+        image_bytes: 218_000_000,
+        bytes_per_second: Some(20e6),
+    }));
+    desk.samples(5, 0.0);
+    let unsaved = desk.supervisor.unsaved_seconds();
+    let expected = desk.supervisor.final_save().seconds(unsaved);
+    assert!(expected > 10.0, "{expected}");
+}
+
 #[test]
 fn patience_can_be_endless_and_can_be_learnt() {
     let mut desk = Desk::new(Settings {
@@ -170,7 +212,7 @@ fn patience_can_be_endless_and_can_be_learnt() {
     desk.samples(5000, 0.9);
     assert_eq!(desk.supervisor.doing(), Doing::Suspended);
     // Owners were always done within 20 minutes, and moving takes half an hour.
-    let past = crate::patience::Past::new(&[300.0, 600.0, 1200.0], &[]);
+    let past = past_of(&[300.0, 600.0, 1200.0]);
     let mut desk = Desk::new(Settings {
         patience: Patience::Auto(past),
         moving_ms: 1_800_000,
@@ -188,7 +230,7 @@ fn patience_can_be_endless_and_can_be_learnt() {
 #[test]
 fn a_job_is_not_driven_away_by_a_peak_however_little_patience_pays() {
     // Owners always stayed for hours, so that waiting never pays.
-    let past = crate::patience::Past::new(&[9000.0; 9], &[]);
+    let past = past_of(&[9000.0; 9]);
     let mut desk = Desk::new(Settings {
         patience: Patience::Auto(past),
         ..asked()
@@ -431,6 +473,7 @@ fn a_notice_that_gives_longer_than_the_time_limit_does_not_outlast_it() {
     let settings = || Settings {
         time_limit: Some(Millis(100_000)),
         grace_ms: 1000,
+        costs: small(),
         ..asked()
     };
     let notice = Event::Notice {
@@ -460,6 +503,7 @@ fn a_job_that_is_ended_for_another_reason_is_gone_by_the_time_limit() {
         time_limit: Some(Millis(100_000)),
         grace_ms: 1000,
         kill_ms: 20_000,
+        costs: small(),
         ..Settings::default()
     });
     desk.threaten(100.0);
@@ -481,6 +525,7 @@ fn the_save_under_way_when_a_job_ends_by_itself_is_not_waited_for_beyond_the_tim
     let mut desk = Desk::new(Settings {
         time_limit: Some(Millis(100_000)),
         grace_ms: 1000,
+        costs: small(),
         ..Settings::default()
     });
     desk.threaten(100.0);

@@ -3,7 +3,7 @@
 use placement::state::Thresholds;
 use rand::Rng;
 use rand::rngs::SmallRng;
-use supervision::patience::Past;
+use supervision::patience::{Needs, Past};
 use supervision::{Asking, Costs, Millis, OnHang, OwnerRule, Parity, Patience, Settings, Standing};
 
 pub(super) fn draw(rng: &mut SmallRng) -> Settings {
@@ -19,7 +19,10 @@ pub(super) fn draw(rng: &mut SmallRng) -> Settings {
         0 => Patience::Never,
         1 => Patience::After(rng.random_range(0..90_000)),
         2 => Patience::MINUTE,
-        _ => Patience::Auto(Past::new(&[10.0, 30.0, 70.0], &[5.0, 300.0])),
+        _ => Patience::Auto(Past::new(
+            &needs(&[10.0, 30.0, 70.0]),
+            &needs(&[5.0, 300.0]),
+        )),
     };
     let asking = match rng.random_range(0..3) {
         0 => Asking::Never,
@@ -60,4 +63,15 @@ pub(super) fn draw(rng: &mut SmallRng) -> Settings {
         longest_quiet_ms: 0,
         predicted_ms: rng.random_bool(0.2).then_some(100_000),
     }
+}
+
+fn needs(lengths: &[f64]) -> Needs {
+    let mut needs = Needs {
+        lengths: lengths.to_vec(),
+        ..Needs::default()
+    };
+    for seconds in lengths {
+        needs.uses.add(20.0 * seconds, true);
+    }
+    needs
 }
