@@ -6,6 +6,7 @@ pub mod placement_sim;
 pub mod pool_sim;
 pub mod predict_eval;
 pub mod quic;
+pub mod scheduling_sim;
 pub mod supervision_sim;
 pub mod traces;
 pub mod usage;

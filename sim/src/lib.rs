@@ -31,8 +31,10 @@ mod outcome;
 mod policy;
 mod run;
 mod schedule;
+mod scheduling;
 mod server;
 mod settings;
+mod stutter;
 mod wipes;
 mod world;
 
@@ -42,5 +44,7 @@ pub use network::Network;
 pub use outcome::JobOutcome;
 pub use policy::Policy;
 pub use run::run;
+pub use scheduling::{Choice, Keeping, Scheduled, ScheduledJobs, run_scheduled};
 pub use settings::{Rule, Settings};
+pub use stutter::{Background, ShortJobs, Strategy, Stuttered, run_stuttering};
 pub use world::{Grid, Host, Reading, World};

@@ -1,0 +1,235 @@
+//! AVAM's experiments (seed 003): short jobs beside processes that come and go, on simulated machines, with
+//! the conditions of [`supervision::moving`] by which a job is started again elsewhere.
+//!
+//! Background processes come as a Poisson process and stay for exponential times, whatever else runs. A
+//! job gets `1 / (1 + n)` of the processor beside n of them.
+
+use rand::rngs::SmallRng;
+use supervision::hang::remaining;
+use supervision::moving::{CpuShare, Elsewhere};
+
+use crate::draw::{Purpose, draws, exponential};
+
+/// Time between two looks at a job, seconds.
+const LOOK_SECONDS: f64 = 5.0;
+/// Time that a move takes, seconds: the paper's mean.
+const MOVE_SECONDS: f64 = 4.0;
+/// Time for which processes have come and gone when the first job begins, in mean stays of theirs.
+const WARM: f64 = 10.0;
+/// A job that takes longer is given up, in deadlines.
+const LONGEST: f64 = 50.0;
+
+/// Processes beside which jobs run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Background {
+    /// Mean time between arrivals, seconds; infinite for none.
+    pub arrival_seconds: f64,
+    /// Mean time for which one stays, seconds.
+    pub stay_seconds: f64,
+}
+
+/// How the machine of a job is chosen, of two that are loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strategy {
+    /// In turn.
+    RoundRobin,
+    /// The one with the lower load when the job begins.
+    Best,
+    /// The same; a job that is going to be late is started again on an idle machine.
+    Rescheduled,
+}
+
+/// Short jobs, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ShortJobs {
+    /// How many.
+    pub jobs: u32,
+    /// Processor time on one of the loaded machines, seconds.
+    pub cpu_seconds: f64,
+    /// The same on the idle machine.
+    pub cpu_seconds_elsewhere: f64,
+    /// Deadline, seconds after the beginning.
+    pub deadline_seconds: f64,
+}
+
+/// What became of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Stuttered {
+    /// Jobs.
+    pub jobs: u32,
+    /// Those that met their deadline.
+    pub in_time: u32,
+    /// Those that were started again elsewhere.
+    pub moved: u32,
+    /// Sum of the times that they took, seconds.
+    pub seconds: f64,
+    /// Sum of the squares of these.
+    pub squares: f64,
+}
+
+/// A machine with background processes.
+struct Machine {
+    background: Background,
+    rng: SmallRng,
+    next_arrival: f64,
+    /// When each process goes.
+    ends: Vec<f64>,
+}
+
+impl Machine {
+    fn new(background: Background, seed: u64, number: u64) -> Self {
+        let mut rng = draws(seed, Purpose::Noise, [number, 0, 3]);
+        let next_arrival = exponential(&mut rng, background.arrival_seconds);
+        Self {
+            background,
+            rng,
+            next_arrival,
+            ends: Vec::new(),
+        }
+    }
+
+    /// Processes at `now`; times only grow.
+    fn load(&mut self, now: f64) -> f64 {
+        while self.next_arrival <= now {
+            let at = self.next_arrival;
+            let stays = exponential(&mut self.rng, self.background.stay_seconds);
+            self.ends.push(at + stays);
+            self.next_arrival = at + exponential(&mut self.rng, self.background.arrival_seconds);
+        }
+        self.ends.retain(|end| *end > now);
+        self.ends.len() as f64
+    }
+
+    /// When the load changes next.
+    fn changes(&self) -> f64 {
+        self.ends.iter().copied().fold(self.next_arrival, f64::min)
+    }
+}
+
+/// Runs the jobs one after the other.
+#[must_use]
+pub fn run_stuttering(
+    jobs: &ShortJobs,
+    background: Background,
+    strategy: Strategy,
+    seed: u64,
+) -> Stuttered {
+    let mut machines = [0, 1].map(|number| Machine::new(background, seed, number));
+    let mut now = WARM * background.stay_seconds;
+    let mut found = Stuttered::default();
+    for job in 0..jobs.jobs {
+        let [first, second] = &mut machines;
+        let (one, other) = (first.load(now), second.load(now));
+        let in_turn = job % 2 == 0;
+        let takes_first = match strategy {
+            Strategy::RoundRobin => in_turn,
+            Strategy::Best | Strategy::Rescheduled if one == other => in_turn,
+            Strategy::Best | Strategy::Rescheduled => one < other,
+        };
+        let machine = if takes_first { first } else { second };
+        let (took, moved) = one_job(jobs, machine, strategy, now);
+        found.jobs += 1;
+        found.in_time += u32::from(took <= jobs.deadline_seconds);
+        found.moved += u32::from(moved);
+        found.seconds += took;
+        found.squares += took * took;
+        now += took;
+    }
+    found
+}
+
+/// How long a job takes, and whether it was moved.
+fn one_job(jobs: &ShortJobs, machine: &mut Machine, strategy: Strategy, from: f64) -> (f64, bool) {
+    let (mut now, mut done) = (from, 0.0);
+    let mut share = CpuShare::default();
+    share.looked(0.0, 0.0);
+    let mut next_look = from + LOOK_SECONDS;
+    let elsewhere = Elsewhere {
+        cpu_seconds: jobs.cpu_seconds_elsewhere,
+        load: 0.0,
+        overhead_seconds: MOVE_SECONDS,
+    };
+    while now < from + LONGEST * jobs.deadline_seconds {
+        let rate = 1.0 / (1.0 + machine.load(now));
+        let ends = now + (jobs.cpu_seconds - done) / rate;
+        let next = ends.min(machine.changes()).min(next_look);
+        done += rate * (next - now);
+        now = next;
+        if now >= ends {
+            return (now - from, false);
+        }
+        if now < next_look {
+            continue;
+        }
+        next_look += LOOK_SECONDS;
+        let elapsed = now - from;
+        share.looked(done, elapsed);
+        let Some(share) = share.share().filter(|_| strategy == Strategy::Rescheduled) else {
+            continue;
+        };
+        let left = remaining(jobs.cpu_seconds, done, elapsed, share);
+        let is_late = left.whole_seconds > jobs.deadline_seconds;
+        let helps = elsewhere.is_in_time(jobs.deadline_seconds - elapsed)
+            || elsewhere.is_worthwhile(left.elapsed_seconds);
+        if is_late && helps {
+            return (elapsed + elsewhere.seconds(), true);
+        }
+    }
+    (now - from, false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const JOBS: ShortJobs = ShortJobs {
+        jobs: 200,
+        cpu_seconds: 20.0,
+        cpu_seconds_elsewhere: 40.0,
+        deadline_seconds: 100.0,
+    };
+
+    #[test]
+    fn a_machine_without_others_is_the_job_s() {
+        let nobody = Background {
+            arrival_seconds: f64::INFINITY,
+            stay_seconds: 10.0,
+        };
+        for strategy in [Strategy::RoundRobin, Strategy::Best, Strategy::Rescheduled] {
+            let found = run_stuttering(&JOBS, nobody, strategy, 1);
+            assert_eq!((found.in_time, found.moved), (200, 0));
+            assert!((found.seconds / 200.0 - 20.0).abs() < 1e-6);
+        }
+    }
+
+    #[test]
+    fn the_mean_load_is_the_stay_by_the_time_between_arrivals() {
+        let background = Background {
+            arrival_seconds: 9.0,
+            stay_seconds: 60.0,
+        };
+        let mut machine = Machine::new(background, 3, 0);
+        let looks = 20_000;
+        let sum: f64 = (0..looks)
+            .map(|i| machine.load(600.0 + f64::from(i) * 7.0))
+            .sum();
+        let mean = sum / f64::from(looks);
+        assert!((mean - 60.0 / 9.0).abs() < 0.2, "{mean}");
+    }
+
+    #[test]
+    fn the_better_machine_helps_and_moving_helps_more() {
+        let heavy = Background {
+            arrival_seconds: 9.0,
+            stay_seconds: 60.0,
+        };
+        let found = |strategy| run_stuttering(&JOBS, heavy, strategy, 2);
+        let [turns, best, moved] =
+            [Strategy::RoundRobin, Strategy::Best, Strategy::Rescheduled].map(found);
+        assert!(turns.in_time < best.in_time && best.in_time < moved.in_time);
+        assert!(
+            moved.seconds < best.seconds && moved.moved > 20,
+            "{moved:?}"
+        );
+    }
+}
