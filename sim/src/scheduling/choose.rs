@@ -138,16 +138,14 @@ impl<'a> Chooser<'a> {
     }
 
     fn foreseen(&mut self, free: &[usize], ground: &Ground<'_>, stand: &Stand) -> Option<usize> {
-        let mut best: Option<(usize, f64)> = None;
+        let mut best: Option<(usize, (bool, f64))> = None;
         for host in free {
             let mut knowledge = self.knowledge.clone();
             let stay = Stay::new(ground, &mut knowledge, *host, *stand);
             let left = stay.run(&mut JobOutcome::default());
-            // What is left then takes its own time, at best.
-            let rest = ground.jobs.work_seconds - left.saved + ground.jobs.restart_seconds;
-            let ends = left.at + if left.done { 0.0 } else { rest };
-            if best.is_none_or(|(_, before)| ends < before) {
-                best = Some((*host, ends));
+            let value = if left.done { -left.at } else { left.saved };
+            if best.is_none_or(|(_, before)| (left.done, value) > before) {
+                best = Some((*host, (left.done, value)));
             }
         }
         best.map(|(host, _)| host)
