@@ -1,16 +1,18 @@
 # Tools that packages are built with, in these versions; installed with the first use.
 # shellcheck shell=bash
 
-# tool NAME VERSION: a subcommand of cargo.
+# tool NAME VERSION [OPTION...]: a subcommand of cargo.
 tool() {
-    if ! cargo install --list | grep -q "^$1 v$2"; then
+    local name=$1 version=$2
+    shift 2
+    if ! cargo install --list | grep -q "^$name v$version"; then
         # Unoptimised: each runs for seconds, and would take minutes more to build.
-        cargo install "$1" --version "$2" --locked --debug --force
+        cargo install "$name" --version "$version" --locked --debug --force "$@"
     fi
 }
 
 auditable() { tool cargo-auditable 0.7.7; }
-about() { tool cargo-about 0.9.3; }
+about() { tool cargo-about 0.9.3 --features cli; }
 deb() { tool cargo-deb 3.8.0; }
 
 # zig: a C compiler for all targets, and the subcommand that uses it, in target/zig.
