@@ -125,7 +125,7 @@ impl Past {
     /// What a wait may cost where a move costs `moving`. Who moves comes to another machine at any moment of
     /// the time in which it can be used, and has the rest of that before it; after a wait a use begins here
     /// that is as long as they are here. So a move buys other hours than a wait does: where owners come
-    /// in swarms, more. A wait is worth the price at which a move buys the same time. `left` is the work
+    /// close together, more. A wait is worth the price at which a move buys the same time. `left` is the work
     /// that is left of the job, seconds, if that is known: more time than that is worth nothing.
     #[must_use]
     pub fn worth_of_a_wait(&self, moving: f64, left: Option<f64>) -> f64 {
@@ -225,22 +225,22 @@ mod tests {
         let alike = Past::new(&uses(&[100.0; 50]), &uses(&[100.0; 50]));
         assert!((alike.worth_of_a_wait(60.0, None) - 120.0).abs() < 1e-9);
         // Elsewhere most time lies in long uses, whatever their number.
-        let swarms = uses(&[1.0, 1.0, 1.0, 1.0, 996.0]);
-        let past = Past::new(&swarms, &swarms);
+        let restless = uses(&[1.0, 1.0, 1.0, 1.0, 996.0]);
+        let past = Past::new(&restless, &restless);
         let there = (4.0 + 996.0 * 996.0) / 2000.0;
         let worth = past.worth_of_a_wait(60.0, None);
         assert!((worth - 60.0 * 200.0 / there).abs() < 1e-9, "{worth}");
         // What is left of the job fits into either.
         assert!((past.worth_of_a_wait(60.0, Some(100.0)) - 60.0).abs() < 1e-9);
         // A machine that is taken more often than the others is not waited for.
-        let worse = Past::new(&uses(&[10.0; 50]), &swarms);
+        let worse = Past::new(&uses(&[10.0; 50]), &restless);
         assert!(worse.worth_of_a_wait(60.0, None) < 0.1 * worth);
         // Nothing is known of others, or of this one.
         assert_eq!(
-            Past::new(&swarms, &Needs::default()).worth_of_a_wait(60.0, None),
+            Past::new(&restless, &Needs::default()).worth_of_a_wait(60.0, None),
             60.0
         );
-        let unknown = Past::new(&Needs::default(), &swarms).worth_of_a_wait(60.0, None);
+        let unknown = Past::new(&Needs::default(), &restless).worth_of_a_wait(60.0, None);
         assert!((unknown - worth).abs() < 1e-9, "{unknown}");
     }
 

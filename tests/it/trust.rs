@@ -70,6 +70,11 @@ fn a_sample_finds_what_was_damaged_and_the_host_is_told() -> Result<()> {
         ensure!(audits["passed"] == 1, "{audits}");
     }
     // The others passed twice, and keep what they know over a restart.
+    tests::program::wait_until(
+        "the others have written it down",
+        std::time::Duration::from_secs(120),
+        || Ok(host_status(&grid, &holders[2])?["audits"]["passed"] == 2),
+    )?;
     grid.restart()?;
     let fine = host_status(&grid, &holders[2])?;
     ensure!(

@@ -155,10 +155,9 @@ impl<'a> Shell<'a> {
         let version = begun.version.map(|version| version.0);
         let mark = mark().map_err(StartError::Keeper)?;
         let command = command(orders, &channel, &paths, version);
-        let clock = Clock::new();
+        let (clock, usage) = (Clock::new(), Usage::new());
         let recorder = recorder(orders, &begun, &outlook, clock.now(), &mut log);
         let (keeper, record) = (Keeper::of_this_program(), place.path(END_ORDERS));
-        let usage = Usage::new();
         let job = Job::start(&command, keeper, &mark, record, orders.control())?;
         let pid = job.pid().as_raw_nonzero().get();
         let now = clock.now();
