@@ -34,7 +34,9 @@ cd "$top"
         "$stage/bin/$name" completions zsh >"$stage/zsh/_$name"
         "$stage/bin/$name" completions fish >"$stage/fish/$name.fish"
     done
-    cargo about generate --locked --manifest-path ckpt/Cargo.toml --config packaging/about.toml \
+    # Texts come with the crates, of all platforms that the lock file names; nothing is looked up elsewhere.
+    cargo fetch --locked
+    cargo about generate --frozen --manifest-path ckpt/Cargo.toml --config packaging/about.toml \
         packaging/copyright.hbs --output-file "$stage/copyright"
     cargo deb --no-build --no-strip --locked -p ckpt --output target/debian/ "$@"
 } >&2

@@ -16,11 +16,15 @@ if [ "${1:-}" != --inside ]; then
     export CKPT_PACKAGES
     trap 'rm -rf "$CKPT_PACKAGES"' EXIT
     older=$("$top/.ci/older-program") || missing "the previous version: it can't be built from this clone's history"
-    older=$(CKPT_PROGRAM=$(realpath "$top/$older") "$top/packaging/deb.sh" --deb-version 0.1.0-1)
-    mv "$top/$older" "$CKPT_PACKAGES/1-older.deb"
     newer=$("$top/packaging/deb.sh")
     cp "$top/$newer" "$CKPT_PACKAGES/2-newer.deb"
     say "$newer has $(stat -c %s "$top/$newer") bytes"
+    # The previous version was never packed: the same package with its program.
+    dpkg-deb --raw-extract "$CKPT_PACKAGES/2-newer.deb" "$CKPT_PACKAGES/older"
+    cp "$top/$older" "$CKPT_PACKAGES/older/usr/bin/ckpt"
+    sed -i 's/^Version: .*/Version: 0.0.1-1/' "$CKPT_PACKAGES/older/DEBIAN/control"
+    (cd "$CKPT_PACKAGES/older" && find . -type f ! -path './DEBIAN/*' -printf '%P\0' | xargs -0 md5sum >DEBIAN/md5sums)
+    dpkg-deb --root-owner-group --build "$CKPT_PACKAGES/older" "$CKPT_PACKAGES/1-older.deb" >/dev/null
     for suite in "${suites[@]}"; do
         made=$(root "installed-$suite" "$suite" systemd,lintian,procps)
         inside "$made" installed.sh "$suite"
@@ -39,18 +43,18 @@ install() { dpkg --install --force-confold "$1" >/work/dpkg.log 2>&1 || { cat /w
 
 files >/work/before
 install /packages/1-older.deb
-older=$(ckpt --version)
+older=$(sha256sum </usr/bin/ckpt)
 head -c 20000000 /dev/urandom >/work/image
 ckpt grid up --dir /work/grid --hosts 5 >/work/up
 ckpt save --job 42 /work/image >/work/saved
 ckpt grid down --dir /work/grid >/work/down
 echo 'CKPT_OPTIONS=--capacity 5GiB' >>/etc/ckpt/ckpt-store.env
 mkdir -p /var/lib/private/ckpt-store && echo data >/var/lib/private/ckpt-store/shard
-say "$suite: $older saved"
+say "$suite: the previous version saved"
 
 install /packages/2-newer.deb
+[ "$older" != "$(sha256sum </usr/bin/ckpt)" ] || die "both packages have the same program"
 newer=$(ckpt --version)
-[ "$older" != "$newer" ] || die "both packages have $newer"
 [ "$(ckpt-store --version | cut -d' ' -f2-)" = "$(cut -d' ' -f2- <<<"$newer")" ] || die "ckpt-store is another version"
 grep -q 5GiB /etc/ckpt/ckpt-store.env || die "the upgrade took the changed configuration"
 [ "$(cat /var/lib/private/ckpt-store/shard)" = data ] || die "the upgrade changed data"
@@ -59,7 +63,7 @@ ckpt restore --job 42 -o /work/back >/work/restored
 cmp /work/image /work/back || die "another image came back"
 ckpt save --job 42 /work/image >/work/saved
 ckpt grid down --dir /work/grid >/work/down
-say "$suite: $newer restored what $older had saved"
+say "$suite: $newer restored what the previous version had saved"
 
 /usr/libexec/ckpt/ckpt_plugin -classad | grep -q '^SupportedMethods = "ckpt"' || die "the plug-in does not say what it is for"
 [ -s /usr/share/man/man1/ckpt-save.1.gz ] || die "a man page is missing"
