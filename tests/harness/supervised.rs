@@ -139,13 +139,7 @@ impl<'a> RunMachine<'a> {
     /// Entries of this kind in the journal.
     pub fn entries(&self, event: &str) -> Vec<Value> {
         let path = self.dir.join("memory/run").join(&self.job);
-        let text = std::fs::read_to_string(path.join("journal.jsonl")).unwrap_or_default();
-        let lines = text
-            .lines()
-            .filter_map(|line| serde_json::from_str(line).ok());
-        lines
-            .filter(|entry: &Value| entry["event"] == event)
-            .collect()
+        journal_entries(&path.join("journal.jsonl"), event)
     }
 
     /// Process id of the job that was started last.
@@ -207,6 +201,17 @@ impl Running {
         let report = report_of(&ended).with_context(|| ended.to_string())?;
         Ok((ended, report))
     }
+}
+
+/// Entries of this kind in a journal; none where there is no journal yet.
+pub fn journal_entries(journal: &Path, event: &str) -> Vec<Value> {
+    let text = std::fs::read_to_string(journal).unwrap_or_default();
+    let lines = text
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok());
+    lines
+        .filter(|entry: &Value| entry["event"] == event)
+        .collect()
 }
 
 /// The report of a `ckpt --json run`: the last line on standard error.

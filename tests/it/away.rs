@@ -11,7 +11,7 @@ use serde_json::Value;
 use tests::Grid;
 use tests::hash_job::Steps;
 use tests::program::{Outcome, ckpt, run, wait, wait_until};
-use tests::supervised::{PATIENCE, lives, report_of};
+use tests::supervised::{PATIENCE, journal_entries, lives, report_of};
 
 use crate::run::HASH_JOB;
 
@@ -104,7 +104,7 @@ impl<'a> Lab<'a> {
     /// Entries of this kind in the journal of `ckpt run --on`.
     fn entries(&self, job: &str, event: &str) -> Vec<Value> {
         let path = self.grid.path("state/away/run").join(job);
-        entries(&path.join("journal.jsonl"), event)
+        journal_entries(&path.join("journal.jsonl"), event)
     }
 
     /// Waits until the job runs for the so manieth time; the host.
@@ -195,16 +195,6 @@ impl Front {
     }
 }
 
-fn entries(path: &Path, event: &str) -> Vec<Value> {
-    let text = fs::read_to_string(path).unwrap_or_default();
-    let lines = text
-        .lines()
-        .filter_map(|line| serde_json::from_str(line).ok());
-    lines
-        .filter(|entry: &Value| entry["event"] == event)
-        .collect()
-}
-
 fn signal_all(processes: &[Pid], signal: Signal) {
     for pid in processes {
         // Fails when it has just ended.
@@ -279,7 +269,7 @@ fn a_job_that_leaves_its_host_goes_on_on_the_next_one() -> Result<()> {
         "{report}"
     );
     let journal = lab.there(&first, "moved", "journal.jsonl");
-    let at = |journal: &Path, event| entries(journal, event)[0]["at_ms"].as_u64();
+    let at = |journal: &Path, event| journal_entries(journal, event)[0]["at_ms"].as_u64();
     let left = at(&journal, "leaving").context("it did not leave")?;
     let journal = lab.there(&second, "moved", "journal.jsonl");
     let ran = at(&journal, "started").context("it did not start")?;
@@ -315,7 +305,7 @@ fn a_killed_launcher_is_started_again_and_a_host_that_takes_none_loses_the_job()
     // The machine goes, with all that is on it.
     let journal = lab.there(&first, "cut", "journal.jsonl");
     wait_until("a checkpoint is there", PATIENCE, || {
-        Ok(!entries(&journal, "saved").is_empty())
+        Ok(!journal_entries(&journal, "saved").is_empty())
     })?;
     fs::write(grid.path(&format!("down-{first}")), "")?;
     signal_all(&lab.processes(&first), Signal::KILL);
@@ -343,12 +333,12 @@ fn a_host_that_stands_still_loses_the_job_and_its_incarnation_when_it_wakes_up()
     ensure!(first != second && lab.entries("still", "lost").len() == 1);
     let journal = lab.there(&second, "still", "journal.jsonl");
     wait_until("the second one has saved", PATIENCE, || {
-        Ok(!entries(&journal, "saved").is_empty())
+        Ok(!journal_entries(&journal, "saved").is_empty())
     })?;
     signal_all(&asleep, Signal::CONT);
     wait_until("the first one is gone", PATIENCE, || Ok(!lives(old)))?;
     let journal = lab.there(&first, "still", "journal.jsonl");
-    let ended = entries(&journal, "ended");
+    let ended = journal_entries(&journal, "ended");
     ensure!(
         ended.last().is_some_and(|end| end["exit_code"] == 77),
         "{ended:?}"

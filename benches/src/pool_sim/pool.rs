@@ -108,16 +108,7 @@ pub fn of_grid5000(seed: u64, days: u64) -> Pool {
             up: up(host.timeline()),
         });
     }
-    let clusters = clusters.into_values();
-    Pool {
-        window: world.span(),
-        clusters: clusters
-            .map(|nodes| Cluster {
-                nodes,
-                jobs: Vec::new(),
-            })
-            .collect(),
-    }
+    pool(world.span(), clusters)
 }
 
 /// The sites of a trace as clusters, without jobs. Unknown time is time in which a host is not there.
@@ -133,15 +124,18 @@ pub fn of_trace(trace: &Trace, processors: u32) -> Pool {
     }
     let starts = trace.hosts.iter().map(|host| host.timeline.start()).min();
     let ends = trace.hosts.iter().map(|host| host.timeline.end()).max();
-    let clusters = clusters.into_values();
+    pool(starts.unwrap_or(0)..ends.unwrap_or(0), clusters)
+}
+
+/// Nodes by the name of their cluster, as clusters without jobs.
+fn pool<K>(window: Range<u64>, clusters: BTreeMap<K, Vec<Node>>) -> Pool {
+    let clusters = clusters.into_values().map(|nodes| Cluster {
+        nodes,
+        jobs: Vec::new(),
+    });
     Pool {
-        window: starts.unwrap_or(0)..ends.unwrap_or(0),
-        clusters: clusters
-            .map(|nodes| Cluster {
-                nodes,
-                jobs: Vec::new(),
-            })
-            .collect(),
+        window,
+        clusters: clusters.collect(),
     }
 }
 

@@ -18,7 +18,7 @@ use supervision::away::{Candidate, Settings, period_ms};
 use super::args::{Cli, Global};
 use super::rank::{Format, RankArgs, report::RankReport};
 use super::render::{Report, json_of_self, one_line};
-use super::run::{Connection, orders};
+use super::run::{Connection, orders, write_end};
 use super::run_args::RunArgs;
 use super::{Said, chain, connect, grid_file, rank};
 use crate::knowledge;
@@ -315,13 +315,7 @@ impl Report for AwayReport {
             self.job,
             one_line(&self.hosts.join(", "))
         )?;
-        writeln!(
-            out,
-            "ckpt run: ended_by {}: {}; exit status {}",
-            self.ended_by,
-            one_line(&self.why),
-            self.exit_code
-        )
+        write_end(out, self.ended_by, &self.why, self.exit_code)
     }
 
     json_of_self!();

@@ -300,13 +300,7 @@ impl Report for RunReport {
             ),
             self.failed_saves,
         )?;
-        writeln!(
-            out,
-            "ckpt run: ended_by {}: {}; exit status {}",
-            self.ended_by,
-            one_line(&self.why),
-            self.exit_code
-        )
+        write_end(out, self.ended_by, &self.why, self.exit_code)
     }
 
     json_of_self!();
@@ -318,6 +312,20 @@ impl Report for RunReport {
     fn exit_code(&self) -> Option<u8> {
         Some(self.exit_code)
     }
+}
+
+/// The last line of a run: who ended the job, and with what.
+pub(super) fn write_end(
+    out: &mut dyn Write,
+    ended_by: &str,
+    why: &str,
+    exit_code: u8,
+) -> io::Result<()> {
+    let why = one_line(why);
+    writeln!(
+        out,
+        "ckpt run: ended_by {ended_by}: {why}; exit status {exit_code}"
+    )
 }
 
 impl Report for RunCheckReport {

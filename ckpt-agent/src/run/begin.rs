@@ -75,7 +75,7 @@ impl Beginning {
             .iter()
             .all(|path| path.symlink_metadata().is_ok());
         if self.local && lies_here {
-            let newest = self.newest(agent).await?;
+            let newest = newest(agent, &self.job).await?;
             let note = "begins from what lies here (--local)".to_owned();
             return Ok(Begun {
                 version: newest.as_ref().map(|listed| listed.version),
@@ -127,23 +127,9 @@ impl Beginning {
         }
     }
 
-    /// The newest version that hosts show and that can be restored.
-    async fn newest(&self, agent: &Agent) -> Result<Option<ListedCheckpoint>, Failure> {
-        let listed = agent.list(Some(&self.job), &Sought::default(), None).await;
-        let listed = match listed {
-            Ok(listed) => listed.checkpoints,
-            Err(failure) if failure.status == ExitStatus::NotFound => Vec::new(),
-            Err(failure) => return Err(failure),
-        };
-        let usable = listed
-            .into_iter()
-            .filter(|one| one.can_lose.is_some() && !one.void);
-        Ok(usable.max_by_key(|one| one.version))
-    }
-
     /// Fails when the newest version is of a machine that has what this one lacks.
     async fn fits_here(&self, agent: &Agent) -> Result<(), Failure> {
-        let Some(newest) = self.newest(agent).await? else {
+        let Some(newest) = newest(agent, &self.job).await? else {
             return Ok(());
         };
         let labels = Labels::new(newest.own_labels.into_iter().collect()).unwrap_or_default();
@@ -324,6 +310,23 @@ pub(super) fn before(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(BEFORE);
     path.with_file_name(name)
+}
+
+/// The newest version of a job that hosts show and that can be restored.
+pub(super) async fn newest(
+    agent: &Agent,
+    job: &JobId,
+) -> Result<Option<ListedCheckpoint>, Failure> {
+    let listed = agent.list(Some(job), &Sought::default(), None).await;
+    let listed = match listed {
+        Ok(listed) => listed.checkpoints,
+        Err(failure) if failure.status == ExitStatus::NotFound => Vec::new(),
+        Err(failure) => return Err(failure),
+    };
+    let usable = listed
+        .into_iter()
+        .filter(|one| one.can_lose.is_some() && !one.void);
+    Ok(usable.max_by_key(|one| one.version))
 }
 
 #[cfg(test)]

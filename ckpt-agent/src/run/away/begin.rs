@@ -9,10 +9,10 @@ use super::directory::Listing;
 use super::kept::{KEPT, Kept, LISTING};
 use super::words::{Shown, Word};
 use super::{Away, AwayOrders};
-use crate::agent::{After, AfterWhich, Agent, Strength};
+use crate::agent::{After, AfterWhich, Strength};
 use crate::cancel::canceller;
-use crate::core::sought::Sought;
 use crate::report::{ExitStatus, Failure, ListedCheckpoint, SaveReport, Silent};
+use crate::run::begin::newest;
 use crate::run::files::remove;
 use crate::run::journal::Entry;
 use crate::run::not_started;
@@ -23,25 +23,6 @@ use crate::run::shell::mark;
 use crate::run::signals::Signals;
 use crate::run::stage::PREFIX;
 use crate::run::staged::RESULT;
-
-/// The newest version of a job that can be restored.
-pub(super) async fn newest(
-    agent: &Agent,
-    orders: &AwayOrders,
-) -> Result<Option<ListedCheckpoint>, Failure> {
-    let listed = agent
-        .list(Some(&orders.job), &Sought::default(), None)
-        .await;
-    let listed = match listed {
-        Ok(listed) => listed.checkpoints,
-        Err(failure) if failure.status == ExitStatus::NotFound => Vec::new(),
-        Err(failure) => return Err(failure),
-    };
-    let usable = listed
-        .into_iter()
-        .filter(|one| one.can_lose.is_some() && !one.void);
-    Ok(usable.max_by_key(|one| one.version))
-}
 
 /// The exit status of the job, if this version is its result.
 pub(super) fn result_of(version: &ListedCheckpoint) -> Option<u8> {
@@ -66,7 +47,7 @@ pub(super) async fn begin(
         return Ok(kept);
     }
     let agent = away.agent().await.map_err(not_started)?;
-    let newest = newest(&agent, orders).await.map_err(not_started)?;
+    let newest = newest(&agent, &orders.job).await.map_err(not_started)?;
     let (staged, listing) = match newest {
         Some(version) if !orders.local && result_of(&version).is_none() => {
             let version = version.version.0;

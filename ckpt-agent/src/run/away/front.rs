@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::begin::{newest, result_of};
+use super::begin::result_of;
 use super::kept::{KEPT, Kept, OnHost};
 use super::link::{Link, NEWS_MAX, News};
 use super::printer::{Printer, Stream};
@@ -18,6 +18,7 @@ use super::words::{
 };
 use super::{Away, AwayOrders, Ranking};
 use crate::report::Failure;
+use crate::run::begin::newest;
 use crate::run::clock::Clock;
 use crate::run::history::History;
 use crate::run::journal::Entry;
@@ -368,7 +369,7 @@ impl<'a> Front<'a> {
         tokio::spawn(async move {
             let found = async {
                 let agent = away.agent().await?;
-                let newest = newest(&agent, &orders).await?;
+                let newest = newest(&agent, &orders.job).await?;
                 let newer = newest.filter(|version| version.version.0 > staged);
                 match newer.as_ref().and_then(result_of) {
                     Some(status) => Ok(Answer::Finished(status)),
