@@ -93,8 +93,9 @@ fn a_host_that_leaves_does_not_take_claims_for_copies() -> Result<()> {
     grid.lie(Lie::ClaimsToHoldAll);
     save(&grid, "42")?;
     let leaving = first_holder(&grid, "42")?;
-    ensure!(grid.drain(&leaving, LIMIT)? == (1, 0));
+    let drained = grid.drain(&leaving, LIMIT)?;
     let good = good(&grid, "42")?;
+    ensure!(drained == (1, 0), "{drained:?}, {leaving} leaves: {good:?}");
     let elsewhere = |hosts: &Vec<String>| hosts.iter().any(|host| *host != leaving);
     ensure!(good.len() == 5 && good.values().all(elsewhere), "{good:?}");
     Ok(())

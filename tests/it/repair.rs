@@ -220,6 +220,31 @@ fn a_host_that_leaves_hands_its_shards_over() -> Result<()> {
 }
 
 #[test]
+fn a_host_whose_shards_all_have_a_second_holder_can_leave_when_nobody_else_has_room() -> Result<()>
+{
+    let grid = grid(6)?;
+    let jobs = ["a", "b", "c", "d", "e", "f"];
+    for (seed, job) in (0..).zip(jobs) {
+        save(&grid, job, seed)?;
+    }
+    let leaving = good(&grid, "a")?.first().context("no holder")?.1.clone();
+    grid.kill(&leaving)?;
+    let others = ["h01", "h02", "h03", "h04", "h05", "h06"];
+    let others = others.into_iter().filter(|host| *host != leaving);
+    wait_until("its shards are rebuilt", LIMIT, || {
+        let files = others.clone().map(|host| Ok(grid.shard_files(host)?.len()));
+        Ok(files.sum::<Result<usize>>()? == 5 * jobs.len())
+    })?;
+    grid.restart()?;
+    // Each host that answers holds a shard of each checkpoint now.
+    drain(&grid, &leaving, "60s")?.expect(0)?;
+    for job in jobs {
+        ensure!(shards(&good(&grid, job)?).len() == 5, "{job}");
+    }
+    Ok(())
+}
+
+#[test]
 fn who_leaves_says_why_nobody_takes_a_shard_and_tries_until_somebody_does() -> Result<()> {
     let grid = Grid::up(5)?;
     fs::write(grid.path("image"), image::memory(100_000, 1))?;

@@ -412,9 +412,9 @@ impl Sim {
         let Some(situation) = find(&situations) else {
             return;
         };
-        let elders = situation.elders(own, of);
-        let proved = elders.into_iter().filter(|elder| {
-            let other = usize::from(elder.0[0]) - 1;
+        let others = situation.others_with(own, of);
+        let proved = others.into_iter().filter(|other| {
+            let other = usize::from(other.0[0]) - 1;
             self.proves(host, other, (checkpoint, number)) == Some(true)
         });
         let proved: BTreeSet<OwnerId> = proved.collect();

@@ -93,7 +93,7 @@ impl Repairer {
                     shard: *shard,
                     bytes: self.store.shard_bytes(key, *shard),
                     is_superseded: superseded.contains(&key),
-                    is_elsewhere: !situation.elders(own, *shard).is_empty(),
+                    is_elsewhere: !situation.others_with(own, *shard).is_empty(),
                     spare: situation.spare(),
                 });
             }
@@ -132,8 +132,12 @@ impl Repairer {
     }
 
     /// Has another host hold a shard instead of this one: one that holds it already, or one to which it
-    /// is handed over. Nobody may rely on the copy here from now on. Returns the other host; when there
-    /// is none, why, and how many shards could be lost of those that were proved.
+    /// is handed over. Returns the other host; when there is none, why, and how many shards could be lost
+    /// of those that were proved.
+    ///
+    /// The copy here is refused as a proof before another host is asked for one. So of two hosts with the
+    /// same shard, at most one removes its copy because of the other's: the host that begins second finds
+    /// that the first one refuses.
     async fn pass_on(
         &self,
         around: &Around,
@@ -148,16 +152,16 @@ impl Repairer {
         let Some(situation) = situation else {
             return Err((RepairError::NotHeld, None));
         };
+        self.store.begin_leaving(key, shard);
         let mut trusted = BTreeSet::new();
-        for elder in situation.elders(own, shard) {
+        for other in situation.others_with(own, shard) {
             if self
-                .is_surely_held(around, caretaker, key, shard, elder)
+                .is_surely_held(around, caretaker, key, shard, other)
                 .await
             {
-                trusted.insert(elder);
+                trusted.insert(other);
             }
         }
-        self.store.begin_leaving(key, shard);
         let mut now = look.situations(caretaker, self).pop();
         if let Some(host) = now
             .as_ref()
