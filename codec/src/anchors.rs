@@ -19,13 +19,13 @@ const WINDOW: usize = 64;
 const _: () = assert!(ANCHOR_STEP.is_multiple_of(PIECE_BYTES));
 
 /// Windows that the base has more often lead nowhere, and are not looked for.
-const PLACES_MAX: usize = 4;
+const PLACES_PER_ANCHOR_MAX: usize = 4;
 
 /// Windows in one search for which pieces are hashed: bounds what bytes can cost that repeat.
 const CHECKS_MAX: usize = 256;
 
 /// Bits of the filter for each anchor, one of which is set.
-const FILTER_BITS: usize = 64;
+const FILTER_BITS_PER_ANCHOR: usize = 64;
 
 /// Rolling hash of 64 bytes, no secret: it is kept where nobody but the owner reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -90,15 +90,18 @@ pub struct Anchors {
 
 impl Anchors {
     /// Memory for each anchor.
-    pub const MEMORY: u64 = 16 + 2 * FILTER_BITS as u64 / 8;
+    pub const MEMORY: u64 = 16 + 2 * FILTER_BITS_PER_ANCHOR as u64 / 8;
 
     /// With these, but those that are everywhere.
     pub fn new(mut sorted: Vec<(Anchor, Place)>) -> Self {
         sorted.sort_unstable();
         let alike = sorted.chunk_by(|one, other| one.0 == other.0);
-        let telling = alike.filter(|alike| alike.len() <= PLACES_MAX && !is_constant(alike[0].0));
+        let telling =
+            alike.filter(|alike| alike.len() <= PLACES_PER_ANCHOR_MAX && !is_constant(alike[0].0));
         let sorted: Vec<_> = telling.flatten().copied().collect();
-        let bits = (sorted.len() * FILTER_BITS).next_power_of_two().max(64);
+        let bits = (sorted.len() * FILTER_BITS_PER_ANCHOR)
+            .next_power_of_two()
+            .max(64);
         let mut anchors = Self {
             filter: vec![0; bits / 64],
             shift: u64::BITS - bits.trailing_zeros(),
@@ -202,8 +205,11 @@ mod tests {
             let one = anchors(raw).next().unwrap();
             Anchors::new(vec![(one, place(0, 0)); count]).sorted.len()
         };
-        assert_eq!((of(&zeros, 1), of(&text, PLACES_MAX)), (0, PLACES_MAX));
-        assert_eq!(of(&text, PLACES_MAX + 1), 0);
+        assert_eq!(
+            (of(&zeros, 1), of(&text, PLACES_PER_ANCHOR_MAX)),
+            (0, PLACES_PER_ANCHOR_MAX)
+        );
+        assert_eq!(of(&text, PLACES_PER_ANCHOR_MAX + 1), 0);
     }
 
     proptest! {

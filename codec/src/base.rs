@@ -9,11 +9,11 @@ use crate::pieces::{Match, Origin, PIECE_BYTES, PieceHash, PieceHasher, changed_
 use crate::seal::DataKey;
 
 /// Half of the pieces of a segment of the base may have changed.
-const ONE_IN: usize = 2;
+const PIECES_PER_CHANGE_MIN: usize = 2;
 
 /// So many pieces that are where they were, with which a segment begins or ends, are worth a segment of
 /// their own when most others changed.
-const RUN_MIN: usize = 8;
+const UNCHANGED_RUN_PIECES_MIN: usize = 8;
 
 /// If one of the last 4 pieces of a segment is unchanged and in its old place, nothing was inserted or
 /// removed before it.
@@ -21,15 +21,15 @@ const UNMOVED_TAIL_PIECES: usize = 4;
 
 /// After so many segments of which nothing was found, only the first bytes of each are searched: no
 /// more are needed to find where known content goes on, if it went on before them.
-const LOST_MAX: u32 = 8;
+const LOST_SEGMENTS_MAX: u32 = 8;
 
 /// That many bytes.
-const LOST_BYTES: usize = 2 * ANCHOR_STEP;
+const LOST_SEARCH_BYTES: usize = 2 * ANCHOR_STEP;
 
 /// So far behind the expected place known content is looked for at first, and that much farther with
 /// each segment that is lost. Bytes that resemble others far behind must not lead there: there is no
 /// way back.
-const REACH: u64 = 4 << 20;
+const REACH_BYTES: u64 = 4 << 20;
 
 #[derive(Clone, Copy, Debug)]
 struct BaseSegment {
@@ -151,13 +151,13 @@ impl Base {
     /// Bytes from a place to the end of its segment.
     fn rest(&self, place: Place) -> usize {
         let len = self.segment(place).map_or(0, |segment| segment.len);
-        (len as usize).saturating_sub(from(place))
+        (len as usize).saturating_sub(offset_in_segment(place))
     }
 
     /// Where in the base's stream a place is.
     fn offset(&self, place: Place) -> u64 {
         let offset = self.segment(place).map_or(0, |segment| segment.offset);
-        offset + from(place) as u64
+        offset + offset_in_segment(place) as u64
     }
 
     /// Hashes of the pieces from a place to the end of its segment.
@@ -182,9 +182,9 @@ impl Base {
         }
         let origin = Origin::Base {
             row: self.segment(place)?.row,
-            from: from(place) as u32,
+            from: offset_in_segment(place) as u32,
         };
-        Match::of(origin, hashes, old, ONE_IN)
+        Match::of(origin, hashes, old, PIECES_PER_CHANGE_MIN)
     }
 
     /// Whether the rest of a segment of the base is most likely what `raw` begins with, and shorter: most
@@ -206,7 +206,7 @@ impl Base {
             true => (self.changed(next, tail).count_ones() as usize) < tail.len(),
             false => self.is_there(raw, rest, next),
         };
-        same * ONE_IN > whole
+        same * PIECES_PER_CHANGE_MIN > whole
             || (whole == 0 && self.is_there(raw, 0, place))
             || (is_next && goes_on())
     }
@@ -217,7 +217,7 @@ impl Base {
     }
 }
 
-const fn from(place: Place) -> usize {
+const fn offset_in_segment(place: Place) -> usize {
     place.piece as usize * PIECE_BYTES
 }
 
@@ -250,7 +250,7 @@ pub struct Follower {
     /// The byte of the base's stream that is expected next.
     next: u64,
     /// The same for the end of the next segment, if that is known.
-    then: Option<u64>,
+    next_after_cut: Option<u64>,
     /// Segments since one had something of the base, zeros left aside.
     lost: u32,
 }
@@ -262,7 +262,7 @@ impl Follower {
             base,
             floor: 0,
             next: 0,
-            then: None,
+            next_after_cut: None,
             lost: 0,
         }
     }
@@ -291,18 +291,18 @@ impl Follower {
         let found = self.find(raw.len(), hashes);
         // Pieces that are where they were.
         let known = match found {
-            Some(found) => hashes.len() - at_end(found.changed, hashes.len()),
-            None => self.same_begin(hashes),
+            Some(found) => hashes.len() - trailing_run(found.changed, hashes.len()),
+            None => self.unchanged_head(hashes),
         };
         if known == hashes.len() {
             return None;
         }
-        if found.is_none() && known >= RUN_MIN {
+        if found.is_none() && known >= UNCHANGED_RUN_PIECES_MIN {
             return Some(known * PIECE_BYTES);
         }
         if found.is_none() && self.is_in_step(raw.len(), hashes) {
-            let end = self.same_end(hashes);
-            return (end >= RUN_MIN).then_some((hashes.len() - end) * PIECE_BYTES);
+            let end = self.unchanged_tail(hashes);
+            return (end >= UNCHANGED_RUN_PIECES_MIN).then_some((hashes.len() - end) * PIECE_BYTES);
         }
         let at = self.search(raw, known * PIECE_BYTES, found.is_some());
         if at.is_none() && found.is_none() {
@@ -314,10 +314,16 @@ impl Follower {
     /// Looks from `start` on for known content, and cuts where it begins. Content that is known from
     /// the first byte on is cut where its segment of the base ends.
     fn search(&mut self, raw: &[u8], start: usize, is_found: bool) -> Option<usize> {
-        let is_lost = !is_found && self.lost >= LOST_MAX;
-        let bytes = if is_lost { LOST_BYTES } else { raw.len() };
+        let is_lost = !is_found && self.lost >= LOST_SEGMENTS_MAX;
+        let bytes = if is_lost {
+            LOST_SEARCH_BYTES
+        } else {
+            raw.len()
+        };
         let positions = start..raw.len().min(start + bytes);
-        let reach = self.next.saturating_add(REACH * (u64::from(self.lost) + 1));
+        let reach = self
+            .next
+            .saturating_add(REACH_BYTES * (u64::from(self.lost) + 1));
         let there = |at, place| {
             self.base.offset(place) <= reach.saturating_add(at as u64)
                 && self.base.is_there(raw, at, place)
@@ -325,7 +331,7 @@ impl Follower {
         let (at, place) = self.base.anchors.find(raw, positions, self.floor, there)?;
         let goes_on = self.base.offset(place);
         if at > 0 {
-            self.then = Some(goes_on);
+            self.next_after_cut = Some(goes_on);
             return Some(at);
         }
         self.next = goes_on;
@@ -343,21 +349,22 @@ impl Follower {
     /// same, or it was all zero and still is in part.
     fn is_in_step(&self, len: usize, hashes: &[PieceHash]) -> bool {
         let was_zero = || self.base.is_zero(self.next, len);
-        let ends_alike =
-            |place| at_end(self.base.changed(place, hashes), hashes.len()) < UNMOVED_TAIL_PIECES;
+        let ends_alike = |place| {
+            trailing_run(self.base.changed(place, hashes), hashes.len()) < UNMOVED_TAIL_PIECES
+        };
         self.places(hashes).any(ends_alike) || (hashes.contains(&self.base.zeros) && was_zero())
     }
 
     /// Pieces that a segment begins with and the base has.
-    fn same_begin(&self, hashes: &[PieceHash]) -> usize {
+    fn unchanged_head(&self, hashes: &[PieceHash]) -> usize {
         let same = |place| self.base.changed(place, hashes).trailing_zeros() as usize;
         let most = self.places(hashes).map(same).max();
         most.unwrap_or(0).min(hashes.len())
     }
 
     /// Pieces that a segment ends with and the base has.
-    fn same_end(&self, hashes: &[PieceHash]) -> usize {
-        let same = |place| at_end(!self.base.changed(place, hashes), hashes.len());
+    fn unchanged_tail(&self, hashes: &[PieceHash]) -> usize {
+        let same = |place| trailing_run(!self.base.changed(place, hashes), hashes.len());
         self.places(hashes).map(same).max().unwrap_or(0)
     }
 
@@ -385,12 +392,12 @@ impl Follower {
             self.lost = 0;
         }
         let after = self.next.saturating_add(len as u64);
-        self.next = self.then.take().unwrap_or(after);
+        self.next = self.next_after_cut.take().unwrap_or(after);
     }
 }
 
 /// Pieces in a row at the end of a segment of so many that are in the map.
-const fn at_end(map: u64, pieces: usize) -> usize {
+const fn trailing_run(map: u64, pieces: usize) -> usize {
     if pieces == 0 {
         return 0;
     }

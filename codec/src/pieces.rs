@@ -98,15 +98,15 @@ pub struct Match {
 
 impl Match {
     /// What two segments of the same length have in common; `None` when more than one piece in
-    /// `one_in` differs.
+    /// `pieces_per_change_min` differs.
     pub(crate) fn of(
         origin: Origin,
         new: &[PieceHash],
         old: &[PieceHash],
-        one_in: usize,
+        pieces_per_change_min: usize,
     ) -> Option<Self> {
         let changed = changed_pieces(new, old);
-        let is_most = changed.count_ones() as usize * one_in <= new.len();
+        let is_most = changed.count_ones() as usize * pieces_per_change_min <= new.len();
         is_most.then_some(Self { origin, changed })
     }
 }
@@ -120,7 +120,7 @@ pub(crate) fn changed_pieces(new: &[PieceHash], old: &[PieceHash]) -> u64 {
 
 /// Less may differ from a segment of the same image than from one of the base: what is stored as a
 /// patch is no base for the next version, which stores the patch again.
-const SEEN_ONE_IN: usize = 8;
+const SEEN_PIECES_PER_CHANGE_MIN: usize = 8;
 
 /// Most segments that may look like a new one and are compared with it.
 const CANDIDATES_MAX: usize = 4;
@@ -183,7 +183,7 @@ impl Seen {
                 .get(segment.first..segment.first + hashes.len())?;
             let origin = Origin::Image(segment.offset);
             let is_long = segment.len as usize == len;
-            is_long.then(|| Match::of(origin, hashes, old, SEEN_ONE_IN))?
+            is_long.then(|| Match::of(origin, hashes, old, SEEN_PIECES_PER_CHANGE_MIN))?
         });
         compared.min_by_key(|found| found.changed.count_ones())
     }
@@ -268,7 +268,7 @@ mod tests {
         let origin = Origin::Image(0);
         let changed = 1;
         assert_eq!(find(&new), Some(Match { origin, changed }));
-        new[..PIECES_MAX / SEEN_ONE_IN * PIECE_BYTES + 1].fill(7);
+        new[..PIECES_MAX / SEEN_PIECES_PER_CHANGE_MIN * PIECE_BYTES + 1].fill(7);
         assert_eq!(find(&new), None, "too little");
         assert!(find(&all[1]).is_some());
         assert_eq!(find(&all[1][1..]), None, "another length");
