@@ -15,7 +15,7 @@ use super::parts::{Extensible, Parts};
 pub const CURVE_STEPS_MAX: usize = 256;
 
 /// Value on the wire of the probability 1.
-const ONE: f64 = u16::MAX as f64;
+const CERTAIN: f64 = u16::MAX as f64;
 
 /// A host's announcement as it travels, before it is checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -155,11 +155,13 @@ fn state<S: ModelState>(index: u8) -> Result<S, AnnouncementError> {
 
 #[allow(
     clippy::cast_possible_truncation,
-    reason = "a survival curve has values of 0 to 1, and ONE fits"
+    reason = "a survival curve has values of 0 to 1, and CERTAIN fits"
 )]
 fn quantised(curve: &SurvivalCurve) -> Vec<u16> {
     let values = curve.values().iter().skip(1).take(CURVE_STEPS_MAX);
-    values.map(|value| (value * ONE).round() as u16).collect()
+    values
+        .map(|value| (value * CERTAIN).round() as u16)
+        .collect()
 }
 
 fn curve(step_s: u32, values: &[u16]) -> Result<SurvivalCurve, AnnouncementError> {
@@ -169,7 +171,7 @@ fn curve(step_s: u32, values: &[u16]) -> Result<SurvivalCurve, AnnouncementError
         let found = values.len();
         return Err(bad(format!("{found} steps of at most {CURVE_STEPS_MAX}")));
     }
-    let values = values.iter().map(|value| f64::from(*value) / ONE);
+    let values = values.iter().map(|value| f64::from(*value) / CERTAIN);
     SurvivalCurve::new(step, std::iter::once(1.0).chain(values).collect())
         .map_err(|cause| bad(cause.to_string()))
 }

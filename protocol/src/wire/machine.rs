@@ -13,10 +13,10 @@ pub const MACHINE_PART: u16 = 2;
 const FORM: u8 = 1;
 
 /// Bytes of the part: the form, and the fields of [`MachineClaim`] in order.
-const BYTES: usize = 1 + 2 + 4 + 8 + 2 + 2 * LOAD_HOURS.len();
+const PART_BYTES: usize = 1 + 2 + 4 + 8 + 2 + 2 * LOAD_HOURS.len();
 
 /// Value on the wire of the load 1, which takes all processors.
-const ONE: f64 = u16::MAX as f64;
+const WHOLE_MACHINE: f64 = u16::MAX as f64;
 
 /// Highest speed that is believed. A machine that claims more could draw all jobs.
 pub const SPEED_MAX: f64 = 100.0;
@@ -44,7 +44,7 @@ impl MachineClaim {
         reason = "speeds and loads are brought into the range of the field before"
     )]
     fn to_bytes(self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(BYTES);
+        let mut bytes = Vec::with_capacity(PART_BYTES);
         bytes.push(FORM);
         bytes.extend(self.cores.to_le_bytes());
         let thousandths = (self.speed.clamp(0.0, SPEED_MAX) * 1000.0).round() as u32;
@@ -52,7 +52,7 @@ impl MachineClaim {
         bytes.extend(self.memory_bytes.to_le_bytes());
         bytes.extend(self.places.to_le_bytes());
         for mean in self.load.means() {
-            bytes.extend(((mean * ONE).round() as u16).to_le_bytes());
+            bytes.extend(((mean * WHOLE_MACHINE).round() as u16).to_le_bytes());
         }
         bytes
     }
@@ -66,7 +66,7 @@ impl MachineClaim {
         let places = u16::from_le_bytes(take(&mut rest)?);
         let mut means = [0.0; LOAD_HOURS.len()];
         for mean in &mut means {
-            *mean = f64::from(u16::from_le_bytes(take(&mut rest)?)) / ONE;
+            *mean = f64::from(u16::from_le_bytes(take(&mut rest)?)) / WHOLE_MACHINE;
         }
         let speed = f64::from(thousandths) / 1000.0;
         let is_sound = form == FORM && cores > 0 && speed > 0.0;
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn a_machine_arrives_and_what_a_later_program_adds_is_passed_over() {
         let bytes = claim().to_bytes();
-        assert_eq!(bytes.len(), BYTES);
+        assert_eq!(bytes.len(), PART_BYTES);
         assert_eq!(MachineClaim::from_bytes(&bytes), Some(claim()));
         let longer = [bytes.as_slice(), &[1, 2, 3]].concat();
         assert_eq!(MachineClaim::from_bytes(&longer), Some(claim()));
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn what_is_no_machine_is_none_and_wild_claims_are_cut() {
         let bytes = claim().to_bytes();
-        for length in 0..BYTES {
+        for length in 0..PART_BYTES {
             assert_eq!(MachineClaim::from_bytes(&bytes[..length]), None);
         }
         let mut other = bytes.clone();
