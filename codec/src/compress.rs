@@ -102,7 +102,7 @@ pub enum DecompressError {
 const PROBE_BYTES: usize = 4096;
 
 /// Samples of a segment, at equal distances from its beginning to its end.
-const PLACES: usize = 4;
+const SAMPLES: usize = 4;
 
 /// Segments are shuffled if that saves more than one byte in this many of the compressed bytes.
 const SHUFFLE_GAIN_SHARE: usize = 16;
@@ -198,8 +198,8 @@ impl Compressor {
         // the whole segment, with its distances, does not have; and one sample that shrinks would be
         // lost among three that don't.
         let (mut plain, mut shuffled, mut pays) = (0, 0, false);
-        for place in 0..PLACES {
-            let at = (raw.len() - PROBE_BYTES) / (PLACES - 1) * place;
+        for place in 0..SAMPLES {
+            let at = (raw.len() - PROBE_BYTES) / (SAMPLES - 1) * place;
             let sample = &raw[at..at + PROBE_BYTES];
             let as_it_is = self.probe(sample);
             let mut planes = [0; PROBE_BYTES];

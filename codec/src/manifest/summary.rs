@@ -56,7 +56,7 @@ pub struct Tail {
 }
 
 /// Number of the extension with [`Tail::after`].
-const AFTER: u16 = 1;
+const AFTER_EXTENSION: u16 = 1;
 
 /// The tail in format 1; left out if it is empty.
 #[derive(Serialize, Deserialize)]
@@ -139,7 +139,7 @@ impl Summary {
 
     fn encode_2(&self) -> Result<Vec<u8>, ManifestError> {
         let after = self.tail.after.iter();
-        let after = after.map(|id| (AFTER, serde_bytes::ByteBuf::from(id.0)));
+        let after = after.map(|id| (AFTER_EXTENSION, serde_bytes::ByteBuf::from(id.0)));
         let tail = Tail2 {
             base: self.tail.base,
             pieces: self.tail.pieces.clone(),
@@ -153,7 +153,7 @@ impl Summary {
     fn decode_2(bytes: &[u8]) -> Result<Self, SerialError> {
         let (summary, tail): (Self, Tail2) = serial::decode(bytes, MANIFEST_BYTES_MAX)?;
         let mut extensions = tail.extensions.iter();
-        let after = extensions.find(|(number, _)| *number == AFTER);
+        let after = extensions.find(|(number, _)| *number == AFTER_EXTENSION);
         let after = after.and_then(|(_, id)| <[u8; 16]>::try_from(id.as_slice()).ok());
         let tail = Tail {
             base: tail.base,

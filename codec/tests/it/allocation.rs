@@ -57,7 +57,7 @@ unsafe impl GlobalAlloc for Noting {
 }
 
 /// Most bytes that serde reserves for a sequence before it has read the elements.
-const CAUTIOUS: usize = 1 << 20;
+const SEQUENCE_RESERVE_MAX: usize = 1 << 20;
 
 fn largest_request(run: impl FnOnce()) -> usize {
     LARGEST.set(0);
@@ -98,7 +98,7 @@ fn no_length_in_an_index_is_believed() {
     let whole = std::fs::read(path).unwrap();
     for bytes in with_lies(&whole) {
         let size = largest_request(|| drop(Index::decode(&bytes)));
-        assert!(size <= CAUTIOUS, "{size} bytes for {bytes:?}");
+        assert!(size <= SEQUENCE_RESERVE_MAX, "{size} bytes for {bytes:?}");
     }
 }
 
@@ -109,7 +109,7 @@ fn no_length_in_a_manifest_is_believed() {
         let len = (bytes.len() as u32).to_le_bytes();
         bytes = [&b"CKPTMAN1"[..], &len, &bytes, &[0; 64]].concat();
         let size = largest_request(|| drop(Manifest::parse(bytes.clone())));
-        assert!(size <= CAUTIOUS, "{size} bytes for {bytes:?}");
+        assert!(size <= SEQUENCE_RESERVE_MAX, "{size} bytes for {bytes:?}");
     }
 }
 
@@ -124,7 +124,7 @@ fn nested_lengths_are_not_believed() {
             |bytes: &[u8]| drop(serial::decode::<serde_bytes::ByteBuf>(bytes, 1 << 30)),
         ] {
             let size = largest_request(|| decode(&bytes));
-            assert!(size <= CAUTIOUS, "{size} bytes for {lie:?}");
+            assert!(size <= SEQUENCE_RESERVE_MAX, "{size} bytes for {lie:?}");
         }
     }
 }
