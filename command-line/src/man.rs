@@ -9,7 +9,7 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
 /// What `clap_mangen` calls a section of examples.
-const EXTRA: &str = ".SH EXTRA\n";
+const CLAP_EXTRA_SECTION: &str = ".SH EXTRA\n";
 
 /// A file that people write, for section 5.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +61,8 @@ fn write_page(command: &Command, dir: &Path) -> io::Result<()> {
     let page = Man::new(command.clone());
     let mut text = Vec::new();
     page.render(&mut text)?;
-    let text = String::from_utf8_lossy(&text).replace(EXTRA, ".SH \"EXAMPLES AND NOTES\"\n");
+    let text =
+        String::from_utf8_lossy(&text).replace(CLAP_EXTRA_SECTION, ".SH \"EXAMPLES AND NOTES\"\n");
     fs::write(dir.join(page.get_filename()), text)
 }
 

@@ -386,7 +386,7 @@ impl Grid {
             registry: self
                 .etcd
                 .iter()
-                .map(|addr| unplaced(format!("{ETCD}{addr}")))
+                .map(|addr| unplaced(format!("{ETCD_SCHEME}{addr}")))
                 .collect(),
             revoked: RevokedText::write(&self.revoked).map(|text| Spanned::new(0..0, text)),
             registries: self
@@ -491,12 +491,12 @@ impl Grid {
 }
 
 /// What the address of an etcd begins with.
-const ETCD: &str = "etcd://";
+const ETCD_SCHEME: &str = "etcd://";
 
 /// `host:port` of `etcd://host:port`.
 fn read_etcd(url: &str) -> Result<String, String> {
     let addr = url
-        .strip_prefix(ETCD)
+        .strip_prefix(ETCD_SCHEME)
         .map(|addr| addr.trim_end_matches('/'));
     let addr = addr.filter(|addr| is_etcd(addr));
     addr.map(str::to_owned).ok_or_else(|| {

@@ -63,7 +63,7 @@ pub struct Contents {
 }
 
 /// What later programs added: certificates that were signed anew, as a list of their bytes (DER).
-const RENEWED: u16 = 1;
+const RENEWED_PART: u16 = 1;
 
 /// A list that must not be believed, or can't be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -238,7 +238,10 @@ impl Contents {
         let renewed: Vec<ByteBuf> = self.renewed.iter().map(|one| one.to_vec().into()).collect();
         let mut parts = Vec::new();
         if !renewed.is_empty() {
-            parts.push((RENEWED, serial::encode(&renewed, LIST_BYTES_MAX)?.into()));
+            parts.push((
+                RENEWED_PART,
+                serial::encode(&renewed, LIST_BYTES_MAX)?.into(),
+            ));
         }
         Ok(Body {
             hosts: hosts.collect(),
@@ -263,7 +266,7 @@ impl Contents {
                 Revocations::check(authority, number, keys.into_iter().collect(), signature)?
             }
         };
-        let renewed = body.parts.iter().find(|(kind, _)| *kind == RENEWED);
+        let renewed = body.parts.iter().find(|(kind, _)| *kind == RENEWED_PART);
         let renewed = renewed.map_or_else(Vec::new, |(_, bytes)| renewed_of(bytes, &revoked));
         let host = |host: HostBody| {
             let addr: Address = host.addr.parse().ok()?;

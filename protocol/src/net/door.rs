@@ -114,14 +114,14 @@ impl Door {
     }
 
     async fn handshake(&self, incoming: Incoming) -> Result<Connection, NotAdmitted> {
-        let witness = Arc::new(Witness {
+        let recording = Arc::new(RecordingVerifier {
             inner: Arc::clone(&self.verifier),
             members: self.members.clone(),
             grid: self.grid,
             strangers: self.strangers,
             refused: Mutex::new(None),
         });
-        let tls = server_tls(Arc::clone(&witness) as _, Arc::clone(&self.certified))?;
+        let tls = server_tls(Arc::clone(&recording) as _, Arc::clone(&self.certified))?;
         let mut server = self.server.clone();
         server.crypto = Arc::new(
             QuicServerConfig::try_from(tls)
@@ -130,7 +130,7 @@ impl Door {
         let connected = incoming.accept_with(Arc::new(server))?.await;
         match connected {
             Ok(connection) => Ok(connection),
-            Err(cause) => Err(match witness.take() {
+            Err(cause) => Err(match recording.take() {
                 Some((claims, fault)) => NotAdmitted::Refused {
                     claims: Box::new(claims),
                     fault,
@@ -143,7 +143,7 @@ impl Door {
 
 /// The verifier of one handshake, which keeps the certificate that it refused and the reason.
 #[derive(Debug)]
-struct Witness {
+struct RecordingVerifier {
     inner: Arc<dyn ClientCertVerifier>,
     members: Members,
     grid: GridId,
@@ -151,7 +151,7 @@ struct Witness {
     refused: Mutex<Option<(Peer, CertificateFault)>>,
 }
 
-impl Witness {
+impl RecordingVerifier {
     fn take(&self) -> Option<(Peer, CertificateFault)> {
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         refused.take()
@@ -167,7 +167,7 @@ impl Witness {
     }
 }
 
-impl Witness {
+impl RecordingVerifier {
     /// Checks the certificate of a member, which the authority or a registry signed.
     fn verify_member(
         &self,
@@ -237,7 +237,7 @@ fn read(certificate: &CertificateDer<'_>) -> Result<Peer, rustls::Error> {
         .map_err(|_| rustls::Error::InvalidCertificate(CertificateError::BadEncoding))
 }
 
-impl ClientCertVerifier for Witness {
+impl ClientCertVerifier for RecordingVerifier {
     fn client_auth_mandatory(&self) -> bool {
         !self.strangers
     }

@@ -15,7 +15,7 @@ use crate::address::{Address, NamedAddress};
 use crate::identity::{HostId, Role};
 
 /// Longest wait for the system to resolve a name. The C library alone would wait up to half a minute.
-const PATIENCE: Duration = Duration::from_secs(2);
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Most addresses of a name that are tried.
 pub const RESOLVED_MAX: usize = 3;
@@ -38,7 +38,7 @@ pub enum ResolveError {
         why: String,
     },
     /// The system did not answer in time.
-    #[error("host name {0:?} does not resolve: no answer within {seconds} s", seconds = PATIENCE.as_secs())]
+    #[error("host name {0:?} does not resolve: no answer within {seconds} s", seconds = RESOLVE_TIMEOUT.as_secs())]
     Late(String),
 }
 
@@ -64,7 +64,7 @@ pub async fn resolve(address: &Address) -> Result<Vec<SocketAddr>, ResolveError>
         begun.map_err(|cause| unknown(named, &cause))?;
         answered.await.map_err(|_| late())
     };
-    let found = tokio::time::timeout(PATIENCE, asked).await;
+    let found = tokio::time::timeout(RESOLVE_TIMEOUT, asked).await;
     checked(named, found.map_err(|_| late())??)
 }
 
@@ -83,7 +83,7 @@ pub fn resolve_here(address: &Address) -> Result<Vec<SocketAddr>, ResolveError> 
         let _ = answer.send(look_up(&asking));
     });
     begun.map_err(|cause| unknown(named, &cause))?;
-    match answered.recv_timeout(PATIENCE) {
+    match answered.recv_timeout(RESOLVE_TIMEOUT) {
         Ok(found) => checked(named, found),
         Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
             Err(ResolveError::Late(named.name().to_owned()))
