@@ -24,8 +24,8 @@ const WINDOW: usize = 64;
 
 const _: () = assert!(ANCHOR_STEP.is_multiple_of(PIECE_BYTES));
 
-/// Most places of the base that one anchor may name. Windows that the base has more often don't tell its
-/// places apart, and are not looked for.
+/// Most places of the base with the same anchor. A window of bytes that the base has more often leads to no
+/// particular place, and is not looked for.
 const PLACES_PER_ANCHOR_MAX: usize = 4;
 
 /// Most pieces that one search hashes to compare them. Bounds the cost of bytes that repeat.

@@ -178,10 +178,10 @@ pub enum GrantError {
     /// A format that this version does not read.
     #[error("grant format {0} is not known to this version")]
     Format(u16),
-    /// It ends before it begins.
+    /// The grant ends before it begins.
     #[error("grant from {0} to {1}")]
     Times(u64, u64),
-    /// It is given to the owner's own key.
+    /// The grant is for the owner's own key.
     #[error("a grant for the owner's own key")]
     Own,
 }
@@ -339,7 +339,7 @@ impl VoidList {
         grant.owner == self.words.owner && grant.serial < self.words.serials_below
     }
 
-    /// Its bytes.
+    /// The bytes of the list, with its signature.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }

@@ -49,7 +49,7 @@ macro_rules! byte_id {
         }
 
         impl std::fmt::Display for $name {
-            /// The first eight digits, by which people can tell two ids apart.
+            /// The first eight digits, enough for people to distinguish two ids.
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str(&$crate::id::to_hex(&self.0[..4]))
             }

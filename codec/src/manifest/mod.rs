@@ -211,7 +211,7 @@ impl Manifest {
         &self.public
     }
 
-    /// Its format.
+    /// The format of the manifest.
     pub const fn format(&self) -> Format {
         match self.signed {
             None => Format::One,

@@ -180,7 +180,7 @@ pub enum NoticeError {
     /// A format that this version does not read.
     #[error("notice format {0} is not known to this version")]
     Format(u16),
-    /// It names too many checkpoints by their ids.
+    /// The notice names too many checkpoints by their ids.
     #[error("notice of {0} checkpoints, at most {GONE_MAX} are allowed")]
     TooMany(usize),
     /// The path is not that of the job.
@@ -291,7 +291,7 @@ impl Notice {
         self.grant.as_ref()
     }
 
-    /// Its format.
+    /// The format of the notice.
     pub const fn format(&self) -> Format {
         self.format
     }

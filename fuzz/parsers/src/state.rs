@@ -1,4 +1,5 @@
-//! Parsers of files that the programs keep between two runs, and of texts that users and other programs write.
+//! Parsers of files that the programs keep between two runs, and of texts that users and other programs
+//! write.
 
 use ckpt_agent::condor::address::Address;
 use ckpt_agent::condor::classad::{ClassAd, Value, parse_ads, parse_lines};
@@ -75,7 +76,7 @@ pub(crate) fn fence(input: &[u8]) -> bool {
             (None, None) => {}
             (one, other) => panic!("{one:?} is not {other:?}"),
         }
-        // It is the same after it was written and read again.
+        // The file is the same after it was written and read again.
         let again = file.encode().ok().map(|bytes| FenceFile::decode(&bytes));
         assert_eq!(again, Some(Ok(file)));
         accepted = true;

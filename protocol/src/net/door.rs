@@ -38,7 +38,7 @@ pub struct Door {
 /// Why a client was not admitted.
 #[derive(Debug, thiserror::Error)]
 pub enum NotAdmitted {
-    /// Its certificate is not accepted.
+    /// The client's certificate is not accepted.
     #[error("certificate not accepted: {fault}")]
     Refused {
         /// The member that the certificate names. Nothing of it is proved.
@@ -46,7 +46,7 @@ pub enum NotAdmitted {
         /// Why the certificate is not accepted.
         fault: CertificateFault,
     },
-    /// The handshake failed before its certificate was checked, or for another reason.
+    /// The handshake failed before the certificate was checked, or for another reason.
     #[error("handshake failed: {0}")]
     Failed(#[from] ConnectionError),
     /// The handshake can't be begun.

@@ -43,7 +43,7 @@ pub struct Announcement {
     /// When a guest could have run in the last 28 days ([`AvailabilityBitmap::to_bytes`]).
     #[serde(with = "serde_bytes")]
     pub guest_bitmap: Vec<u8>,
-    /// What later programs add; only in `ckpt/2`.
+    /// Fields that were added later; only in `ckpt/2`.
     #[serde(skip)]
     pub parts: Parts,
 }

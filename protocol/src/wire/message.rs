@@ -164,9 +164,9 @@ pub enum Request {
     },
     /// Take a list of the grid, whose bytes follow. Sent to donors and registries.
     PutList {
-        /// Its number.
+        /// Number of the list.
         number: u64,
-        /// Its length, at most [`super::limits::LIST_BYTES_MAX`].
+        /// Bytes of the list, at most [`super::limits::LIST_BYTES_MAX`].
         bytes: u32,
     },
     /// Send your counts. Sent by an admin.
@@ -240,7 +240,7 @@ impl Request {
         }
     }
 
-    /// What [`Self::for_wire`] was made of.
+    /// The request of which [`Self::for_wire`] made this form.
     #[must_use]
     pub fn from_wire(self) -> Self {
         match self {
@@ -428,7 +428,7 @@ impl Response {
         })
     }
 
-    /// What [`Self::for_wire`] was made of.
+    /// The response of which [`Self::for_wire`] made this form.
     #[must_use]
     pub fn from_wire(self) -> Self {
         match self {
@@ -530,7 +530,7 @@ pub struct Presence {
     pub epoch: u64,
     /// What it expects of its availability. Sent without its parts, which are among `parts` below.
     pub announcement: Announcement,
-    /// What later programs say; only in `ckpt/2`.
+    /// Fields that were added later; only in `ckpt/2`.
     #[serde(skip)]
     pub parts: Parts,
 }
@@ -637,7 +637,7 @@ pub struct HostStatus {
     pub checkpoints: u64,
     /// Seconds since it started.
     pub uptime_s: u64,
-    /// What later programs say; only in `ckpt/2`.
+    /// Fields that were added later; only in `ckpt/2`.
     #[serde(skip)]
     pub parts: Parts,
 }
