@@ -14,7 +14,7 @@ const MAGIC_BYTES: usize = 8;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FrameError {
     Serial(SerialError),
-    /// The bytes begin otherwise, are too short, or encode the body in another way than [`write`] does.
+    /// The bytes begin otherwise, are too short, or encode the body in another way than [`write()`] does.
     Frame,
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn write<T: Serialize>(
     Ok(bytes)
 }
 
-/// Takes a record of at most `limit` bytes apart. The body has to be encoded exactly as [`write`] does it,
+/// Takes a record of at most `limit` bytes apart. The body has to be encoded exactly as [`write()`] does it,
 /// so that a record can't be written in two ways.
 pub(crate) fn read<'a, T: Serialize + DeserializeOwned>(
     magic: &[u8; MAGIC_BYTES],
