@@ -337,7 +337,7 @@ pub struct Save {
     /// they name a time.
     #[arg(long, value_parser = time::parse, value_name = "TIME")]
     pub deadline: Option<Duration>,
-    /// zstd level, -7 to 19; auto compresses as hard as the link leaves time for.
+    /// zstd level, -7 to 19; auto compresses as hard as the link leaves time for; none not at all.
     #[arg(long, default_value = "auto", allow_hyphen_values = true, value_parser = parse_level)]
     pub level: Effort,
     /// Commit with fewer hosts if there are not enough, but with at least this many parity shards.
@@ -697,11 +697,13 @@ pub(super) fn parse_label(text: &str) -> Result<(String, String), String> {
 }
 
 pub(super) fn parse_level(text: &str) -> Result<Effort, String> {
-    if text == "auto" {
-        return Ok(Effort::Auto);
+    match text {
+        "auto" => return Ok(Effort::Auto),
+        "none" => return Ok(Effort::Fixed(Level::STORED)),
+        _ => {}
     }
     let level = text.parse();
-    let level = level.map_err(|_| "neither a number nor auto".to_owned())?;
+    let level = level.map_err(|_| "neither a number nor auto nor none".to_owned())?;
     let level = Level::new(level).map_err(|cause| cause.to_string())?;
     Ok(Effort::Fixed(level))
 }
