@@ -197,7 +197,7 @@ impl Past {
 /// Expected time of use after a need here, and after a move to another machine.
 ///
 /// Here: the mean length of this machine's uses, with half a use of the pool's mean length as a prior.
-/// There: the rest of a use at a moment drawn uniformly from all time of use, which is E[U^2] / (2 E[U])
+/// There: the rest of a use at a moment drawn uniformly from all time of use, which is `E[U^2] / (2 E[U])`
 /// (the inspection paradox).
 fn use_ahead(own: &Uses, pool: &Uses) -> Option<(f64, f64)> {
     let is_known = pool.ended > 0.0 && pool.seconds > 0.0 && pool.squares.is_finite();
