@@ -314,7 +314,7 @@ mod tests {
         Keys::from(OwnerSecret::new([9; 32]))
     }
 
-    /// Version `version` with all its shards, as one host reports it.
+    /// The manifest of version `version`, from a host without shards.
     fn shown(version: u8) -> Shown {
         let redundancy = Redundancy::new(3, 2).unwrap();
         let new = NewManifest {
@@ -349,6 +349,7 @@ mod tests {
         }
     }
 
+    /// Enters version `version`, held by `hosts` hosts with one shard each.
     fn enter(inventory: &mut Inventory, version: u8, hosts: usize) {
         let one = shown(version);
         let redundancy = one.manifest.public().redundancy;
