@@ -1,8 +1,8 @@
-//! The end of a launcher that is on the job's machine: starts `ckpt run`, or finds the one that runs, and
-//! passes its output, its reports and its end on.
+//! The end of a launcher on the job's machine. Starts `ckpt run`, or finds the one that runs, and passes
+//! on its output, its reports and its end.
 //!
-//! The supervisor is in a session of its own and writes to files, so that it goes on when the launcher, or
-//! whoever started it, is gone.
+//! The supervisor, `ckpt run`, has a session of its own and writes to files. So it goes on when the
+//! launcher or the process that started the launcher is gone.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, BufRead, Read, Seek, SeekFrom, Write};
@@ -26,15 +26,15 @@ use crate::run::files::remove;
 use crate::run::place::{LOCK, dir_of};
 use crate::run::staged::{BEAT, BeatSaid, END, write_json};
 
-/// Directory of the jobs that run here for others, in the state directory; below it one for each host, as
-/// machines may share their home directories.
+/// Directory of the jobs that run here for other machines, in the state directory. It has a directory for
+/// each host, because machines may share their home directories.
 const THERE: &str = "there";
 
-/// Files in a job's place.
+/// Names of files in a job's directory.
 const OUT: &str = "out";
 const ERR: &str = "err";
 const GRID: &str = "grid.toml";
-/// What an earlier start has heard of the grid: the file that comes with the order is newer.
+/// The list of the grid that an earlier start has received. The grid file in the order is newer.
 const MEMBERS: &str = "grid.members";
 const KEY: &str = "job.key";
 const PAST: &str = "history.jsonl";
@@ -42,16 +42,16 @@ const PAST_LOCK: &str = "history.jsonl.lock";
 const WHICH: &str = "incarnation.json";
 const STARTING: &str = "starting.lock";
 
-/// How often it is looked whether there is something to pass on.
+/// Time from one look for output, reports and an end to the next.
 const LOOK_PERIOD: Duration = Duration::from_millis(50);
 
-/// How long the first line may take to come.
+/// Longest wait for the first line.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long a supervisor may take to lock its job's place.
+/// Longest wait for a supervisor to lock its job's directory.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Largest file of a supervisor that is believed.
+/// Longest file of a supervisor that is read, bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Why an order is not carried out.
@@ -76,7 +76,7 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> ThereError {
     move |cause| ThereError::Io { path, cause }
 }
 
-/// Carries the order on standard input out; whether that could be done.
+/// Carries out the order on standard input. Returns whether that succeeded.
 pub fn serve(state: Option<PathBuf>) -> bool {
     let hello = FromHost::Hello {
         form: FORM,
@@ -87,7 +87,7 @@ pub fn serve(state: Option<PathBuf>) -> bool {
         return false;
     }
     match Relay::begin(state) {
-        // Fails when nobody listens any more.
+        // Fails if nobody reads at the other end any more.
         Ok(mut relay) => relay.pass_on(&mut out).is_ok(),
         Err(cause) => {
             let message = cause.to_string();
@@ -103,13 +103,14 @@ fn send(out: &mut impl Write, message: &FromHost) -> io::Result<()> {
     out.flush()
 }
 
-/// A supervisor that runs, or ran.
+/// A supervisor that runs, or has run.
 #[derive(Debug)]
 struct Supervisor {
     handle: OwnedFd,
-    /// Its state in `/proc`, which can't be read any more when it is gone, whoever gets its number.
+    /// Its file `stat` in `/proc`. An open one can't be read any more when the process is gone, even if
+    /// another process gets its number.
     state: File,
-    /// When this process has started it.
+    /// The child, if this process has started the supervisor.
     child: Option<Child>,
 }
 
@@ -136,12 +137,12 @@ impl Supervisor {
 
     fn signal(&self, number: u8) {
         if let Some(signal) = Signal::from_named_raw(i32::from(number)) {
-            // Fails when it has just ended.
+            // Fails if it has just ended.
             let _ = pidfd_send_signal(&self.handle, signal);
         }
     }
 
-    /// Its exit status, if this process started it.
+    /// Its exit status, if this process has started it.
     fn status(&mut self) -> Option<u8> {
         let status = self.child.as_mut()?.wait().ok()?;
         u8::try_from(status.code()?).ok()
@@ -155,7 +156,7 @@ struct Relay {
     supervisor: Option<Supervisor>,
     sent: Shown,
     shown: Shown,
-    /// Number of the beat that was reported last, and whether the job ran then.
+    /// Number of the last reported beat, and whether the job ran at that time.
     beat: Option<(u64, bool)>,
     report_at: Instant,
     end_sent: bool,
@@ -186,7 +187,7 @@ impl Relay {
         })
     }
 
-    /// Until whoever gave the order is gone.
+    /// Passes messages on until the other end is gone or needs nothing any more.
     fn pass_on(&mut self, out: &mut impl Write) -> io::Result<()> {
         loop {
             match self.lines.recv_timeout(LOOK_PERIOD) {
@@ -203,7 +204,7 @@ impl Relay {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
-            // Looked at first: what it wrote before its end is there then.
+            // Checked before the output is read: if it has ended, its output is complete by then.
             let has_ended = self.supervisor.as_mut().is_none_or(Supervisor::has_ended);
             let more = self.send_output(out)?;
             if !has_ended {
@@ -216,7 +217,7 @@ impl Relay {
         }
     }
 
-    /// Sends what the job wrote; whether there is more.
+    /// Sends output of the job. Returns whether there is more.
     fn send_output(&mut self, out: &mut impl Write) -> io::Result<bool> {
         let (sent, shown) = (self.sent, self.shown);
         let path = |name| self.dir.join(name);
@@ -229,7 +230,7 @@ impl Relay {
         Ok(wrote.is_more || complained.is_more)
     }
 
-    /// Says that the supervisor lives, if it has said so since the last time.
+    /// Reports that the supervisor lives, if it has written its beat since the last report.
     fn report(&mut self, out: &mut impl Write) -> io::Result<()> {
         let said = read_json::<BeatSaid>(&self.dir.join(BEAT));
         let Some(said) = said else {
@@ -256,7 +257,8 @@ impl Relay {
                 end,
                 noted: noted(&self.dir.join(PAST)),
             },
-            // It failed before it had the job's place; standard error says why.
+            // The supervisor failed before it locked the job's directory. The reason is in its standard
+            // error.
             (None, Some(exit_code)) => FromHost::Ended {
                 end: EndSaid {
                     exit_code,
@@ -270,10 +272,10 @@ impl Relay {
         }
     }
 
-    /// Removes what is of no use any more, the key above all.
+    /// Removes the files that are not needed any more, above all the key.
     fn forget(&self) {
         for name in [KEY, GRID, OUT, ERR, PAST, PAST_LOCK, WHICH, END, BEAT] {
-            // What stays is replaced by the next start.
+            // A file that stays is replaced by the next start.
             let _ = remove(&self.dir.join(name));
         }
     }
@@ -284,7 +286,8 @@ fn named(text: &str) -> Result<JobId, ThereError> {
         .map_err(|cause| ThereError::Order(format!("{text:?}: {cause}")))
 }
 
-/// The order, and what is said later. The thread ends with standard input.
+/// Receives the order, and starts a thread that receives later messages. The thread ends with standard
+/// input.
 fn listen() -> Result<(Order, Receiver<ToHost>), ThereError> {
     let (first, order) = channel();
     let (later, lines) = channel();
@@ -322,7 +325,7 @@ struct Tailed {
     is_more: bool,
 }
 
-/// Sends a part of what is in a file from `from` on, as far as there is room after what was shown.
+/// Sends a part of a file from offset `from` on, within the window after what was shown.
 fn tail(
     out: &mut impl Write,
     path: &Path,
@@ -359,7 +362,8 @@ fn tail(
     })
 }
 
-/// The supervisor of this incarnation: the one that runs, or a new one; none when it ran.
+/// The supervisor of this incarnation: the running one, or a new one. `None` if it has ended, or if it
+/// does not run and the order is not to start one.
 fn find_or_start(
     order: &Order,
     dir: &Path,
@@ -367,7 +371,7 @@ fn find_or_start(
 ) -> Result<Option<Supervisor>, ThereError> {
     fs::create_dir_all(dir).map_err(at(dir))?;
     fs::set_permissions(dir, Permissions::from_mode(0o700)).map_err(at(dir))?;
-    // Two launchers for one job: the second one finds what the first one has started.
+    // With two launchers for one job, the second one finds what the first one has started.
     let starting = dir.join(STARTING);
     let lock = open(&starting)?;
     flock(&lock, FlockOperation::LockExclusive).map_err(|cause| at(&starting)(cause.into()))?;
@@ -380,7 +384,7 @@ fn find_or_start(
         return found.map(Some).map_err(at(dir));
     }
     match &order.start {
-        // It has run here, and its end may be read.
+        // It has run here, and its end may be recorded.
         Some(_) if is_it => Ok(None),
         None => Ok(None),
         Some(start) => start_one(order, start, dir, state).map(Some),
@@ -398,7 +402,7 @@ fn open(path: &Path) -> Result<File, ThereError> {
     opened.map_err(at(path))
 }
 
-/// Who holds the lock of a job's place.
+/// The process that holds the lock of a job's directory.
 fn holder(path: &Path) -> Result<Option<Pid>, ThereError> {
     let mut file = open(path)?;
     if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
@@ -423,7 +427,7 @@ fn start_one(
     }
     let private = |name: &str, text: &str| -> Result<PathBuf, ThereError> {
         let path = dir.join(name);
-        // The directory is the owner's alone.
+        // Until the permissions of the file are set, those of the directory protect it.
         fs::write(&path, text).map_err(at(&path))?;
         fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(at(&path))?;
         Ok(path)
@@ -468,7 +472,7 @@ fn start_one(
     Supervisor::of(pid, Some(child)).map_err(at(dir))
 }
 
-/// Waits until the supervisor has locked its job's place, or has ended.
+/// Waits until the supervisor has locked its job's directory or has ended.
 fn wait_for_lock(child: &mut Child, dir: &Path) -> Result<(), ThereError> {
     let began = Instant::now();
     let own = child.id().to_string();
