@@ -1,4 +1,4 @@
-//! The demonstration: a grid, a save, two dead hosts, a restore, a comparison.
+//! `ckpt demo`: starts a grid, saves, kills two hosts, restores, and compares.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -22,10 +22,10 @@ use crate::report::{ExitStatus, Failure, RestoreReport, SaveReport};
 /// Hosts of the demonstration: one more than shards.
 const HOSTS: u16 = 6;
 
-/// Bytes of the made-up image.
+/// Size of the made-up image, bytes.
 const IMAGE_BYTES: usize = 256 << 20;
 
-/// What the demonstration showed.
+/// The results of the demonstration.
 #[derive(Debug, Serialize)]
 pub(super) struct DemoReport {
     save: SaveReport,
@@ -98,12 +98,12 @@ impl Report for DemoReport {
     json_of_self!();
 }
 
-/// Stops the daemons whatever happens.
+/// Stops the daemons at the end, also after an error.
 struct Running<'a>(&'a Path);
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        // What can't be stopped loses its files in a moment and ends by itself.
+        // A daemon that can't be stopped ends by itself when its files are removed, which comes next.
         let _ = local::down(self.0);
     }
 }
@@ -121,7 +121,7 @@ pub(super) async fn run(
         .map_err(|cause| io_failure("temporary directory", &cause))?;
     let say = |text: &str| {
         if !global.json {
-            // Fails only when nobody reads it.
+            // Fails only if standard error is closed.
             let _ = writeln!(io::stderr(), "{text}");
         }
     };
@@ -150,7 +150,7 @@ pub(super) async fn run(
     let observer = progress::observer(global.progress, "saving");
     let save = agent.save(request, observer, cancel.clone()).await?;
 
-    // The first and the last data shard: the restore has to compute both.
+    // The first and the last data shard, so that the restore has to compute both.
     let killed: Vec<String> = [0, 2]
         .iter()
         .filter_map(|shard| save.holders.get(*shard)?.host.clone())
@@ -227,7 +227,8 @@ fn io_failure(what: &str, cause: &io::Error) -> Failure {
     Failure::new(ExitStatus::LocalIo, format!("{what}: {cause}"))
 }
 
-/// An image like a process's memory: smooth fields, random numbers, zero pages, sorted indices.
+/// Makes an image like the memory of a process: smooth fields, random numbers, zero pages, sorted
+/// indices.
 fn make_image(path: &Path) -> io::Result<()> {
     const PIECE: usize = 64 << 10;
     let mut file = io::BufWriter::new(File::create(path)?);
@@ -254,7 +255,7 @@ fn smooth(piece: &mut [u8], number: usize) {
     }
 }
 
-/// Uniform in [1, 2): the mantissa is full, the exponent always the same.
+/// Random numbers, uniform in [1, 2): full mantissas, and always the same exponent.
 fn random_doubles(piece: &mut [u8], noise: &mut blake3::OutputReader) {
     noise.fill(piece);
     for value in piece.as_chunks_mut::<8>().0 {
@@ -273,7 +274,7 @@ fn indices(piece: &mut [u8], number: usize, noise: &mut blake3::OutputReader) {
     }
 }
 
-/// The first path at which two trees differ in names, kinds, modes, links or bytes.
+/// The first path at which two trees differ in names, kinds, modes, links or contents.
 fn compare(a: &Path, b: &Path) -> io::Result<Option<PathBuf>> {
     let (left, right) = (fs::metadata(a)?, b.symlink_metadata()?);
     compare_as(a, &left, b, &right)
