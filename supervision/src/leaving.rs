@@ -111,20 +111,20 @@ pub fn waste(
 }
 
 /// Shortest and longest interval that is considered, seconds.
-const INTERVALS: (f64, f64) = (1.0, 30.0 * 86_400.0);
+const INTERVAL_RANGE: (f64, f64) = (1.0, 30.0 * 86_400.0);
 /// Intervals tried, in a geometric series, and steps that refine the best of them.
-const TRIED: u32 = 300;
+const INTERVALS_TRIED: u32 = 300;
 const REFINEMENTS: u32 = 40;
 
 /// The interval with the least [`waste`].
 #[must_use]
 pub fn best_interval(checkpoint: f64, hazards: Hazards, final_save: Option<&FinalSave>) -> f64 {
     let of = |interval: f64| waste(interval, checkpoint, hazards, final_save);
-    let (shortest, longest) = INTERVALS;
-    let step = (longest / shortest).powf(1.0 / f64::from(TRIED));
+    let (shortest, longest) = INTERVAL_RANGE;
+    let step = (longest / shortest).powf(1.0 / f64::from(INTERVALS_TRIED));
     // The waste has a second minimum where the chance of a final checkpoint falls, so a descent from one
     // side could miss the better one.
-    let tried = (0..=TRIED).map(|i| shortest * step.powf(f64::from(i)));
+    let tried = (0..=INTERVALS_TRIED).map(|i| shortest * step.powf(f64::from(i)));
     let best = tried.min_by(|a, b| of(*a).total_cmp(&of(*b)));
     let mut best = best.unwrap_or(shortest);
     let mut factor = step;

@@ -11,10 +11,10 @@ use zeroize::Zeroizing;
 /// Cost of deriving the key from the passphrase, as a power of two: 128 MiB, and about half a second.
 /// Fixed, because the library would fit it to the speed of this machine, and a backup may be read on a
 /// slower one.
-const WORK: u8 = 17;
+const WORK_LOG2: u8 = 17;
 
 /// Highest accepted cost of a file that someone else may have written, as a power of two: 1 GiB.
-const WORK_MAX: u8 = 20;
+const WORK_LOG2_MAX: u8 = 20;
 
 /// Why a file can't be opened or written.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +42,7 @@ pub(super) enum AgeError {
 /// Encrypts `plain`.
 pub(super) fn seal(passphrase: &str, plain: &[u8]) -> Result<Vec<u8>, AgeError> {
     let mut recipient = scrypt::Recipient::new(SecretString::from(passphrase));
-    recipient.set_work_factor(WORK);
+    recipient.set_work_factor(WORK_LOG2);
     let encryptor = Encryptor::with_recipients(iter::once(&recipient as &dyn age::Recipient))?;
     let mut sealed = encryptor.wrap_output(Vec::new())?;
     sealed.write_all(plain)?;
@@ -52,7 +52,7 @@ pub(super) fn seal(passphrase: &str, plain: &[u8]) -> Result<Vec<u8>, AgeError> 
 /// Decrypts what [`seal`] or `age --passphrase` wrote.
 pub(super) fn open(passphrase: &str, sealed: &[u8]) -> Result<Zeroizing<Vec<u8>>, AgeError> {
     let mut identity = scrypt::Identity::new(SecretString::from(passphrase));
-    identity.set_max_work_factor(WORK_MAX);
+    identity.set_max_work_factor(WORK_LOG2_MAX);
     let sealed_file = Decryptor::new_buffered(sealed).map_err(said)?;
     if !sealed_file.is_scrypt() {
         return Err(AgeError::Form);

@@ -324,7 +324,7 @@ pub(super) fn init(dir: &Path, new: NewGrid<'_>) -> Result<InitReport, Failure> 
 }
 
 /// Name of the registry that `grid init` makes.
-const REGISTRY: &str = "registry";
+const REGISTRY_NAME: &str = "registry";
 
 /// The registry's certificates end a day before the authority's, which was signed a moment earlier.
 const DAY: Duration = Duration::from_secs(86_400);
@@ -342,7 +342,7 @@ fn make_registry(authority: &mut AuthorityDir, addr: Address, data: &Path) -> Re
     let validity = validity(left.saturating_sub(DAY));
     let wish = Certify {
         roles: vec![Role::Registry],
-        name: REGISTRY.to_owned(),
+        name: REGISTRY_NAME.to_owned(),
         key: secret.id(),
         validity,
         host: Some(HostEntry {
@@ -356,7 +356,7 @@ fn make_registry(authority: &mut AuthorityDir, addr: Address, data: &Path) -> Re
     // The authority's key is on the same machine: a thief of the registry's key has that one as well, so
     // signing members gives him nothing more.
     let roles = [Role::Donor, Role::Submitter];
-    let enrol = authority.delegate(REGISTRY, &roles, validity);
+    let enrol = authority.delegate(REGISTRY_NAME, &roles, validity);
     write_public(&data.join("enrol.crt"), &enrol.map_err(|e| failure(&e))?)?;
     let grid = Grid {
         owner: None,

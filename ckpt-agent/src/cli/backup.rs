@@ -17,11 +17,11 @@ use super::{age, authority, members};
 use crate::report::{ExitStatus, Failure};
 
 /// The only secret file. Every member may read the others.
-const KEY: &str = "authority.key";
+const KEY_FILE: &str = "authority.key";
 
 /// The files of an authority.
 const FILES: [&str; 5] = [
-    KEY,
+    KEY_FILE,
     "authority.crt",
     "grid.toml",
     "grid.members",
@@ -96,12 +96,12 @@ pub(super) fn write(
             name => dir.join(name),
         };
         let bytes = match fs::read(&path) {
-            Err(cause) if cause.kind() == io::ErrorKind::NotFound && name != KEY => continue,
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound && name != KEY_FILE => continue,
             read => Zeroizing::new(read.map_err(|cause| local(&path, &cause))?),
         };
         let mut header = tar::Header::new_ustar();
         header.set_size(bytes.len() as u64);
-        header.set_mode(if name == KEY { 0o600 } else { 0o644 });
+        header.set_mode(if name == KEY_FILE { 0o600 } else { 0o644 });
         let added = archive.append_data(&mut header, name, bytes.as_slice());
         added.map_err(|cause| local(&path, &cause))?;
         files.push(name.to_owned());
@@ -191,15 +191,15 @@ fn unpack(plain: &[u8], dir: &Path, file: &Path) -> Result<Vec<String>, Failure>
             .map_err(|cause| local(file, &cause))?;
         found.push((name, bytes));
     }
-    found.sort_by_key(|(name, _)| *name == KEY);
-    if found.last().is_none_or(|(name, _)| *name != KEY) {
+    found.sort_by_key(|(name, _)| *name == KEY_FILE);
+    if found.last().is_none_or(|(name, _)| *name != KEY_FILE) {
         let message = format!("{}: no copy of an authority", file.display());
         return Err(Failure::new(ExitStatus::Usage, message));
     }
     for (name, bytes) in &found {
         let path = dir.join(name);
         let written = match *name {
-            KEY => write_private(&path, bytes),
+            KEY_FILE => write_private(&path, bytes),
             _ => replace_public(&path, bytes),
         };
         written.map_err(|cause| local(&path, &cause))?;

@@ -13,8 +13,8 @@ const MEMORY_LEAST: u64 = 16 << 20;
 /// Address space that is needed beside the data in flight, bytes. The program itself takes 256 MiB with
 /// two processors (measured, with half as much again as a reserve). Each processor needs more for stacks
 /// and heaps of threads, which take much more address space than memory.
-const BESIDE: u64 = 256 << 20;
-const BESIDE_PER_CPU: u64 = 96 << 20;
+const PROGRAM_BYTES: u64 = 256 << 20;
+const PROGRAM_BYTES_PER_CPU: u64 = 96 << 20;
 
 /// Memory to use for data in flight: the wanted amount or, if the address space is limited (`ulimit -v`),
 /// as much as the limit allows.
@@ -23,7 +23,7 @@ const BESIDE_PER_CPU: u64 = 96 << 20;
 /// When the limit leaves too little: an allocation that fails later could only abort the program.
 pub(super) fn memory(wanted: Option<u64>) -> Result<u64, Failure> {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let beside = BESIDE + BESIDE_PER_CPU * cpus as u64;
+    let beside = PROGRAM_BYTES + PROGRAM_BYTES_PER_CPU * cpus as u64;
     memory_within(wanted, getrlimit(Resource::As).current, beside)
 }
 

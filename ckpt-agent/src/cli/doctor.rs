@@ -25,13 +25,13 @@ const ENDS_SOON_S: u64 = 30 * 86_400;
 const CLOCK_SLACK_S: u64 = 60;
 
 /// Free space below which a disk counts as full, bytes.
-const ROOM_LEAST: u64 = 64 << 20;
+const FREE_BYTES_MIN: u64 = 64 << 20;
 
 /// Most files that a command has open at once, apart from one for each host.
 const FILES_NEEDED: u64 = 24;
 
 /// Address space that a command needs apart from the memory for data in flight, bytes.
-const SPACE_NEEDED: u64 = 512 << 20;
+const ADDRESS_SPACE_NEEDED: u64 = 512 << 20;
 
 /// Checks everything that a command needs. Problems are not errors, but findings in the report.
 pub(super) async fn run(global: &Global) -> Result<Said, Failure> {
@@ -194,7 +194,7 @@ fn check_machine(global: &Global, report: &mut DoctorReport) {
         _ => report.good(Check::Limits, "open files (ulimit -n)"),
     }
     let memory = global.memory.unwrap_or(crate::agent::MEMORY_USUAL);
-    let needed = memory.saturating_add(SPACE_NEEDED);
+    let needed = memory.saturating_add(ADDRESS_SPACE_NEEDED);
     match limit(Resource::As) {
         Some(space) if space < needed => report.bad(
             Check::Limits,
@@ -251,7 +251,7 @@ fn check_room(dir: &Path, report: &mut DoctorReport) {
         }
     };
     let what = format!("{} free at {}", bytes(free), dir.display());
-    if free < ROOM_LEAST {
+    if free < FREE_BYTES_MIN {
         report.bad(Check::Disk, what, "make room");
     } else {
         report.good(Check::Disk, what);

@@ -31,7 +31,7 @@ use super::{DaemonProgram, authority, chain};
 use crate::report::{ExitStatus, Failure};
 
 /// How long the certificates of a local grid are valid.
-const VALID: Duration = Duration::from_secs(10 * 365 * 86_400);
+const CERTIFICATE_VALIDITY: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 /// Usual number of hosts of a new grid.
 const HOSTS_USUAL: u16 = 5;
@@ -303,8 +303,13 @@ fn create(dir: &Path, hosts: u16) -> Result<Grid, Failure> {
         name
     };
     let secret = new_key().map_err(|e| failed(dir, &e))?;
-    let mut authority = AuthorityDir::create(dir, &name, secret, authority::validity(VALID))
-        .map_err(|e| authority::failure(&e))?;
+    let mut authority = AuthorityDir::create(
+        dir,
+        &name,
+        secret,
+        authority::validity(CERTIFICATE_VALIDITY),
+    )
+    .map_err(|e| authority::failure(&e))?;
 
     let owner = new_key().map_err(|e| failed(dir, &e))?;
     let owner_files = OwnerFiles {
@@ -356,7 +361,7 @@ fn certify(
     listen: Option<&Address>,
 ) -> Result<CertificateDer<'static>, Failure> {
     // A little shorter than the authority's certificate, which was signed a moment ago.
-    let lasting = VALID - Duration::from_secs(86_400);
+    let lasting = CERTIFICATE_VALIDITY - Duration::from_secs(86_400);
     let wish = Certify {
         roles,
         name: name.to_owned(),

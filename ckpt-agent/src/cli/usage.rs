@@ -47,7 +47,7 @@ fn job_meant(error: &clap::Error, args: &[OsString]) -> Option<String> {
         return None;
     };
     let command = args.iter().skip(1).map(|arg| arg.to_str());
-    let command = command.flatten().find(|arg| OF_JOBS.contains(arg))?;
+    let command = command.flatten().find(|arg| JOB_COMMANDS.contains(arg))?;
     let is_name = error.kind() == ErrorKind::UnknownArgument && !word.starts_with('-');
     let names_none = args
         .iter()
@@ -56,7 +56,7 @@ fn job_meant(error: &clap::Error, args: &[OsString]) -> Option<String> {
 }
 
 /// Commands that take the name of a job, and no argument without an option.
-const OF_JOBS: [&str; 6] = ["restore", "show", "forget", "touch", "verify", "list"];
+const JOB_COMMANDS: [&str; 6] = ["restore", "show", "forget", "touch", "verify", "list"];
 
 /// The parser's error as a failure.
 fn failure(error: &clap::Error) -> Failure {

@@ -18,7 +18,7 @@ use crate::connection::load_grid;
 use crate::report::{ExitStatus, Failure};
 
 /// The directory in which a site keeps grid files and keys for all jobs.
-const SITE: &str = "/etc/ckpt";
+const SITE_DIR: &str = "/etc/ckpt";
 
 /// Usual time for which a call is retried while hosts are too few or too busy. HTCondor puts a job on
 /// hold as soon as a transfer fails, and ends a plug-in after 20 hours.
@@ -91,7 +91,7 @@ impl Surroundings {
             process: variable_of_process,
             base: iwd.filter(|_| is_at_home).unwrap_or_else(|| ".".into()),
             inputs,
-            site: SITE.into(),
+            site: SITE_DIR.into(),
             is_at_home,
         })
     }

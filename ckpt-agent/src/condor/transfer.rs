@@ -19,16 +19,16 @@ use crate::client::{Cancel, Client, NamedPath, Restore, Save, SaveInput, Which};
 use crate::report::{ExitStatus, Failure};
 
 /// Pause before the first retry, and the longest pause. Each pause is twice the one before.
-const REST: Duration = Duration::from_secs(1);
-const REST_MAX: Duration = Duration::from_secs(30);
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// The directory in the image that contains the files of a checkpoint. An image of one directory is
 /// restored as a directory, however many files it has.
-const IMAGE: &str = "checkpoint";
+const IMAGE_DIR: &str = "checkpoint";
 
 /// Prefix of the directory into which a checkpoint is restored, beside its files' places. HTCondor does
 /// not take names with this prefix for output of the job.
-const RESTORING: &str = ".ckpt_plugin.";
+const RESTORE_DIR_PREFIX: &str = ".ckpt_plugin.";
 
 /// A file to move, as HTCondor names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ pub(super) struct Transfer<'a> {
 impl Transfer<'_> {
     /// Saves all files as one version. Returns the number of bytes of each.
     pub(super) async fn upload(&mut self, items: &[Item]) -> Result<Vec<u64>, Failure> {
-        let Some((checkpoint, named)) = together(items)? else {
+        let Some((checkpoint, named)) = one_checkpoint(items)? else {
             return Ok(Vec::new());
         };
         let wishes = self.surroundings.wishes()?;
@@ -144,10 +144,10 @@ impl Transfer<'_> {
             for (at, file) in files {
                 let moved = match (&restored, items.get(at)) {
                     (Ok(dir), Some(item)) => {
-                        let restored = dir.path().join(IMAGE).join(OsStr::from_bytes(&file));
+                        let restored = dir.path().join(IMAGE_DIR).join(OsStr::from_bytes(&file));
                         moved(&restored, &item.local)
                     }
-                    (Err(failure), _) => Err(same(failure)),
+                    (Err(failure), _) => Err(copy_of(failure)),
                     (Ok(_), None) => continue,
                 };
                 ended.insert(at, moved);
@@ -165,11 +165,11 @@ impl Transfer<'_> {
         let CheckpointAddress { job, number, .. } = checkpoint;
         let doing = format!("checkpoint {number} of job {job}");
         let dir = tempfile::Builder::new()
-            .prefix(RESTORING)
+            .prefix(RESTORE_DIR_PREFIX)
             .tempdir_in(beside);
         let dir =
             dir.map_err(|cause| local(&format!("a directory in {}", beside.display()), &cause))?;
-        let restore = Restore::new(job, Which::Newest, dir.path().join(IMAGE))
+        let restore = Restore::new(job, Which::Newest, dir.path().join(IMAGE_DIR))
             .label(NUMBER_LABEL, number.to_string())
             .cancel(self.cancel.clone());
         let report = self
@@ -197,7 +197,7 @@ impl Transfer<'_> {
         act: impl AsyncFn(&Client) -> Result<R, Failure>,
     ) -> Result<R, Failure> {
         let until = Instant::now() + wishes.retry;
-        let mut rest = REST;
+        let mut pause = RETRY_PAUSE;
         loop {
             let begun = Instant::now();
             let settings = self.surroundings.settings(&checkpoint.grid)?;
@@ -221,7 +221,7 @@ impl Transfer<'_> {
             if !is_passing || now >= until {
                 return Err(failure);
             }
-            let wait = rest.min(until - now);
+            let wait = pause.min(until - now);
             self.log.warn(&format!(
                 "{doing}: {}; again in {:.0} s, for {:.0} s more",
                 said(&failure),
@@ -234,13 +234,13 @@ impl Transfer<'_> {
                 }
                 () = tokio::time::sleep(wait) => {}
             }
-            rest = (rest * 2).min(REST_MAX);
+            pause = (pause * 2).min(RETRY_PAUSE_MAX);
         }
     }
 }
 
 /// The one checkpoint to which all files belong, and the files with their names in the image.
-fn together(items: &[Item]) -> Result<Option<(CheckpointAddress, Vec<NamedPath>)>, Failure> {
+fn one_checkpoint(items: &[Item]) -> Result<Option<(CheckpointAddress, Vec<NamedPath>)>, Failure> {
     let mut one: Option<CheckpointAddress> = None;
     let mut named = Vec::new();
     for item in items {
@@ -263,7 +263,7 @@ fn together(items: &[Item]) -> Result<Option<(CheckpointAddress, Vec<NamedPath>)
             Ok(item.local.clone())
         };
         let path = path.map_err(|cause| local(&item.local.display().to_string(), &cause))?;
-        let name = [IMAGE.as_bytes(), b"/", &file].concat();
+        let name = [IMAGE_DIR.as_bytes(), b"/", &file].concat();
         let path = NamedPath::renamed(path, OsStr::from_bytes(&name));
         named.push(path.map_err(|cause| usage(cause.to_string()))?);
     }
@@ -300,7 +300,7 @@ fn local(what: &str, cause: &io::Error) -> Failure {
 }
 
 /// A copy of the failure for another file.
-fn same(failure: &Failure) -> Failure {
+fn copy_of(failure: &Failure) -> Failure {
     Failure::new(failure.status, said(failure))
 }
 
@@ -408,7 +408,7 @@ mod tests {
     fn files_of_one_call_are_of_one_checkpoint() {
         let one = item("/s/a", "ckpt://lab/p/m_1.0_7/0002/a");
         let two = item("/s/d/b", "ckpt://lab/p/m_1.0_7/0002/./d/b");
-        let (checkpoint, named) = together(&[one.clone(), two]).unwrap().unwrap();
+        let (checkpoint, named) = one_checkpoint(&[one.clone(), two]).unwrap().unwrap();
         assert_eq!(
             (checkpoint.job.as_str(), checkpoint.number),
             ("p/m_1.0_7", 2)
@@ -423,10 +423,10 @@ mod tests {
             "lob/p/m_1.0_7/0002/b",
         ] {
             let other = item("/s/b", &format!("ckpt://{other}"));
-            let failure = together(&[one.clone(), other]).unwrap_err();
+            let failure = one_checkpoint(&[one.clone(), other]).unwrap_err();
             assert_eq!(failure.status, ExitStatus::Usage);
         }
-        assert_eq!(together(&[]).unwrap(), None);
+        assert_eq!(one_checkpoint(&[]).unwrap(), None);
     }
 
     #[test]

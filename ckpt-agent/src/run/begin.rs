@@ -25,7 +25,7 @@ pub(super) const PATHS: &str = "ckpt.paths";
 const WAIT_POLL: Duration = Duration::from_secs(5);
 
 /// Suffix of the name to which existing files are moved when restored ones take their place.
-const BEFORE: &str = ".before";
+const BEFORE_SUFFIX: &str = ".before";
 
 /// How a job is to begin.
 #[derive(Clone, Debug)]
@@ -308,7 +308,7 @@ fn put(from: &Path, to: &Path) -> io::Result<Option<PathBuf>> {
 /// The path to which the file at `path` is moved when a restored one takes its place.
 pub(super) fn before(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(BEFORE);
+    name.push(BEFORE_SUFFIX);
     path.with_file_name(name)
 }
 

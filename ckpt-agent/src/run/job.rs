@@ -19,11 +19,11 @@ use super::tree;
 use crate::image::keeper::{Keeper, Kept, MARK, Marked, carry_out};
 
 /// How often the processes of a job are listed again while new ones appear.
-const ROUNDS_MAX: usize = 8;
+const LISTINGS_MAX: usize = 8;
 
 /// How often the end of all processes is checked at the very end, and the time between two checks.
-const LAST_ROUNDS: u32 = 200;
-const LAST_PERIOD: Duration = Duration::from_millis(5);
+const END_CHECKS_MAX: u32 = 200;
+const END_CHECK_PERIOD: Duration = Duration::from_millis(5);
 
 /// Longest accepted record of how a job is ended, bytes.
 const RECORD_BYTES_MAX: u64 = 64 << 10;
@@ -319,7 +319,7 @@ impl Job {
             let _ = kill_process_group(self.group, signal);
         }
         let mut reached = BTreeSet::new();
-        for _ in 0..ROUNDS_MAX {
+        for _ in 0..LISTINGS_MAX {
             let mut new = self.processes();
             new.retain(|pid| reached.insert(*pid));
             if new.is_empty() {
@@ -379,7 +379,7 @@ impl Job {
 impl Drop for Job {
     fn drop(&mut self) {
         // Waits at most a second: the kernel may be unable to end a process.
-        for _ in 0..LAST_ROUNDS {
+        for _ in 0..END_CHECKS_MAX {
             if self.is_gone() {
                 // All processes are gone, so the next start needs no record.
                 let _ = fs::remove_file(&self.record);
@@ -387,7 +387,7 @@ impl Drop for Job {
             }
             self.kill();
             self.reap();
-            std::thread::sleep(LAST_PERIOD);
+            std::thread::sleep(END_CHECK_PERIOD);
         }
     }
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 const JOURNAL_BYTES_MAX: u64 = 16 << 20;
 
 /// Extension of the renamed journal.
-const OLD: &str = "jsonl.1";
+const OLD_EXTENSION: &str = "jsonl.1";
 
 /// A line of the journal.
 #[derive(Clone, Debug, Serialize)]
@@ -274,7 +274,9 @@ impl Journal {
 
 fn rotate(path: &Path) -> io::Result<()> {
     match fs::metadata(path) {
-        Ok(found) if found.len() > JOURNAL_BYTES_MAX => fs::rename(path, path.with_extension(OLD)),
+        Ok(found) if found.len() > JOURNAL_BYTES_MAX => {
+            fs::rename(path, path.with_extension(OLD_EXTENSION))
+        }
         _ => Ok(()),
     }
 }

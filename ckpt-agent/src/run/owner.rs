@@ -20,7 +20,7 @@ const MEMORY_LEAST: f64 = 0.02;
 const MEMORY_LEAST_SWAPPING: f64 = 0.10;
 
 /// Factor by which the largest number of cores that the job took decays with each sample.
-const CORES_KEPT: f64 = 0.98;
+const CORES_DECAY: f64 = 0.98;
 
 /// What the user grants the machine's owner.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -104,7 +104,7 @@ impl Owner {
         let cpus = now.cpus.max(1) as f64;
         if is_running {
             let taken = load.guests * cpus;
-            self.cores = taken.max(self.cores * CORES_KEPT).clamp(1.0, cpus);
+            self.cores = taken.max(self.cores * CORES_DECAY).clamp(1.0, cpus);
         }
         OwnerSample {
             load: contended_load(load.owner, cpus, self.cores.ceil().min(cpus)),

@@ -39,8 +39,8 @@ pub(super) const RESULT: &str = "ckpt.result";
 const BEAT_PERIOD: Duration = Duration::from_millis(500);
 
 /// Shortest and longest pause before a result is saved again after a failure.
-const AGAIN_FIRST: Duration = Duration::from_secs(2);
-const AGAIN_LONGEST: Duration = Duration::from_secs(60);
+const RETRY_FIRST: Duration = Duration::from_secs(2);
+const RETRY_LONGEST: Duration = Duration::from_secs(60);
 
 /// Number of the save of a result. No other save is under way at that time.
 const LAST_SAVE: SaveNumber = SaveNumber(u32::MAX);
@@ -134,7 +134,7 @@ pub(super) async fn save_result(
     let EndedBy::Job(status) = ended.ending.ended_by else {
         return;
     };
-    let mut pause = AGAIN_FIRST;
+    let mut pause = RETRY_FIRST;
     loop {
         let save = SaveJob {
             number: LAST_SAVE,
@@ -175,16 +175,16 @@ pub(super) async fn save_result(
             () = tokio::time::sleep(pause) => {}
             signal = leaving(signals) => return left(place, ended, signal),
         }
-        pause = (pause * 2).min(AGAIN_LONGEST);
+        pause = (pause * 2).min(RETRY_LONGEST);
     }
 }
 
 /// Waits for a signal that asks this process to leave.
 async fn leaving(signals: &mut Signals) -> u8 {
-    const LEAVES: [u8; 2] = [10, 15];
+    const LEAVE_SIGNALS: [u8; 2] = [10, 15];
     loop {
         let signal = signals.next().await;
-        if LEAVES.contains(&signal) {
+        if LEAVE_SIGNALS.contains(&signal) {
             return signal;
         }
     }

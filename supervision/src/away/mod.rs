@@ -699,7 +699,7 @@ impl Candidate {
         load: f64,
         expected_seconds: f64,
     ) -> Self {
-        let load = load.clamp(0.0, MOST_LOAD);
+        let load = load.clamp(0.0, LOAD_MAX);
         Self {
             host,
             cpu_seconds: work_seconds / speed.max(f64::MIN_POSITIVE),
@@ -711,7 +711,7 @@ impl Candidate {
 }
 
 /// The highest load that is counted, so that `load / (1 - load)` stays finite.
-const MOST_LOAD: f64 = 0.999;
+const LOAD_MAX: f64 = 0.999;
 
 /// Seconds, as a user or a host gave them, in milliseconds; at least 1.
 #[must_use]

@@ -127,7 +127,7 @@ impl Model {
         let count = self.errors.len();
         // A new error falls with equal probability into each of the `count + 1` gaps around the old ones.
         let gaps = count as f64 + 1.0;
-        let cut = below((1.0 - INTERVAL_SHARE) / 2.0 * gaps).max(1);
+        let cut = floor((1.0 - INTERVAL_SHARE) / 2.0 * gaps).max(1);
         let low = self.errors.get(cut - 1)?;
         let high = self.errors.get(count.checked_sub(cut)?)?;
         (low <= high && count > 1).then(|| Interval {
@@ -143,7 +143,7 @@ impl Model {
     clippy::cast_possible_truncation,
     reason = "cutting the fraction off is what is wanted"
 )]
-const fn below(number: f64) -> usize {
+const fn floor(number: f64) -> usize {
     number as usize
 }
 

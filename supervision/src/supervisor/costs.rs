@@ -8,13 +8,13 @@ use crate::settings::Costs;
 /// The first estimate of the spread counts as this many saves.
 const SPREAD_WEIGHT: f64 = 4.0;
 /// Smallest and largest spread that is used.
-const SPREADS: (f64, f64) = (0.05, 2.0);
+const SPREAD_RANGE: (f64, f64) = (0.05, 2.0);
 /// Least cost of a checkpoint, seconds: even without a standstill it takes processor time and bandwidth.
 const STANDSTILL_MIN: f64 = 0.1;
 /// Shares of changed bytes from which `change_seconds` can be computed.
-const CHANGED: (f64, f64) = (1e-4, 0.99);
+const CHANGED_SHARE_RANGE: (f64, f64) = (1e-4, 0.99);
 /// Smallest and largest `change_seconds` that is used.
-const CHANGE_SECONDS: (f64, f64) = (1.0, 1e7);
+const CHANGE_SECONDS_RANGE: (f64, f64) = (1.0, 1e7);
 
 /// Costs that follow measurements: each new one counts for half.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +52,7 @@ impl Learned {
             change_seconds: if self.has_version {
                 costs.change_seconds
             } else {
-                CHANGE_SECONDS.0
+                CHANGE_SECONDS_RANGE.0
             },
             bytes_per_second: costs.bytes_per_second,
             spread: costs.spread,
@@ -102,14 +102,17 @@ impl Learned {
         self.is_measured |= stored > 0;
         let costs = &mut self.costs;
         let spread = (self.errors.0 / self.errors.1).sqrt();
-        costs.spread = spread.clamp(SPREADS.0, SPREADS.1);
+        costs.spread = spread.clamp(SPREAD_RANGE.0, SPREAD_RANGE.1);
         let (stored, image) = (stored as f64, image as f64);
         if image > 0.0 {
             costs.image_bytes = image;
             let changed = stored / image;
-            if (CHANGED.0..CHANGED.1).contains(&changed) && work > 0.0 && !is_whole {
+            if (CHANGED_SHARE_RANGE.0..CHANGED_SHARE_RANGE.1).contains(&changed)
+                && work > 0.0
+                && !is_whole
+            {
                 let found = -work / (-changed).ln_1p();
-                let found = found.clamp(CHANGE_SECONDS.0, CHANGE_SECONDS.1);
+                let found = found.clamp(CHANGE_SECONDS_RANGE.0, CHANGE_SECONDS_RANGE.1);
                 costs.change_seconds = (costs.change_seconds * found).sqrt();
             }
         }

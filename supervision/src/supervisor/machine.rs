@@ -17,7 +17,7 @@ const CALM_MS: u64 = 5000;
 const LIMIT_RESERVE_MS: u64 = 5000;
 /// The time kept free before the limit allows for this many standard deviations of the final checkpoint:
 /// 99 of 100 are in time.
-const LATE: f64 = 2.33;
+const LATE_DEVIATIONS: f64 = 2.33;
 
 /// A job that is stopped for the owner.
 #[derive(Clone, Copy, Debug)]
@@ -132,7 +132,7 @@ impl Supervisor {
     pub(super) fn time_limit_lead(&self) -> Option<Millis> {
         let limit = self.settings.time_limit?;
         let last = self.final_save();
-        let takes = last.seconds(self.unsaved_seconds()) * (LATE * last.spread).exp();
+        let takes = last.seconds(self.unsaved_seconds()) * (LATE_DEVIATIONS * last.spread).exp();
         let lead = millis(takes).max(self.settings.grace_ms);
         let kill = self.settings.kill_ms.saturating_add(LIMIT_RESERVE_MS);
         Some(limit.minus(lead.saturating_add(kill)))

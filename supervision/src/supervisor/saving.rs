@@ -25,7 +25,7 @@ const SAVE_TIMES: f64 = 20.0;
 const FRESH_SECONDS: f64 = 10.0;
 /// A checkpoint before a foreseen end begins this many times its expected time before that end, plus
 /// these seconds.
-const FORESEEN: (f64, f64) = (2.0, 30.0);
+const FORESEEN_LEAD: (f64, f64) = (2.0, 30.0);
 
 /// The state of the one checkpoint that is being taken.
 #[derive(Clone, Copy, Debug)]
@@ -179,7 +179,7 @@ impl Supervisor {
     fn foreseen_end(&self, now: Millis) -> Option<Millis> {
         let end = self.outlook.as_ref()?.1.taken_at?;
         let unsaved = self.unsaved_seconds();
-        let lead = FORESEEN.0 * self.final_save().seconds(unsaved) + FORESEEN.1;
+        let lead = FORESEEN_LEAD.0 * self.final_save().seconds(unsaved) + FORESEEN_LEAD.1;
         let is_time = end.minus(millis(lead)) <= now && now < end;
         let pays = unsaved > self.costs.standstill();
         (is_time && pays && self.prepared_for != Some(end)).then_some(end)

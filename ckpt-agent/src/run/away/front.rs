@@ -29,11 +29,11 @@ use crate::run::signals::{Signals, TSTP};
 use crate::unix_time::unix_seconds;
 
 /// Assumed work of a job of which nothing is known, seconds at speed 1.
-const WORK_OF_UNKNOWN: f64 = 3600.0;
+const WORK_SECONDS_UNKNOWN: f64 = 3600.0;
 
 /// Numbers of signals, which POSIX and Linux fix: the terminal is gone; the job has to leave.
 const HUP: u8 = 1;
-const LEAVES: [u8; 2] = [10, 15];
+const LEAVE_SIGNALS: [u8; 2] = [10, 15];
 const TERM: u8 = 15;
 
 /// Exit status if the host does not know this form of orders.
@@ -186,10 +186,10 @@ impl<'a> Front<'a> {
 
     fn wake(&self) -> Instant {
         /// Longest sleep if no deadline is set: an answer is on its way, and wakes this up.
-        const LONG: Duration = Duration::from_secs(60);
+        const SLEEP_MAX: Duration = Duration::from_secs(60);
         let now = self.clock.now();
         let left = self.mover.next_deadline().map(|at| at.since(now));
-        Instant::now() + left.map_or(LONG, Duration::from_millis)
+        Instant::now() + left.map_or(SLEEP_MAX, Duration::from_millis)
     }
 
     fn happens(&mut self, event: Event) {
@@ -358,7 +358,7 @@ impl<'a> Front<'a> {
         let rest = self.rest.map(|rest| rest.work_seconds);
         rest.or(self.orders.work_seconds)
             .or_else(|| Some(self.history()?.outlook(&self.kind())?.work_s))
-            .unwrap_or(WORK_OF_UNKNOWN)
+            .unwrap_or(WORK_SECONDS_UNKNOWN)
             .max(1.0)
     }
 
@@ -400,7 +400,7 @@ impl<'a> Front<'a> {
 
     fn signalled(&mut self, number: u8) {
         match number {
-            number if LEAVES.contains(&number) => self.happens(Event::Leave),
+            number if LEAVE_SIGNALS.contains(&number) => self.happens(Event::Leave),
             TSTP => {
                 // Returns when this process goes on.
                 let _ = kill_process(getpid(), Signal::STOP);

@@ -23,7 +23,7 @@ const LINES_MAX: usize = 64;
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Stands for the host's name in a launcher.
-const HOST: &str = "{host}";
+const HOST_PLACEHOLDER: &str = "{host}";
 
 /// The command that starts a process on a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl Launcher {
         if words.is_empty() {
             return Err(LauncherError::Empty);
         }
-        if !words.iter().any(|word| word.contains(HOST)) {
+        if !words.iter().any(|word| word.contains(HOST_PLACEHOLDER)) {
             return Err(LauncherError::NoHost);
         }
         // The launcher may pass its words through a shell or not; the name has to mean the same in both
@@ -85,7 +85,7 @@ impl Launcher {
 }
 
 fn replaced(word: &OsString, host: &str) -> OsString {
-    let text = word.to_string_lossy().replace(HOST, host);
+    let text = word.to_string_lossy().replace(HOST_PLACEHOLDER, host);
     OsString::from_vec(text.as_bytes().to_vec())
 }
 

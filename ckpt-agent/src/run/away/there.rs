@@ -31,16 +31,16 @@ use crate::run::staged::{BEAT, BeatSaid, END, write_json};
 const THERE: &str = "there";
 
 /// Names of files in a job's directory.
-const OUT: &str = "out";
-const ERR: &str = "err";
-const GRID: &str = "grid.toml";
+const OUT_FILE: &str = "out";
+const ERR_FILE: &str = "err";
+const GRID_FILE: &str = "grid.toml";
 /// The list of the grid that an earlier start has received. The grid file in the order is newer.
-const MEMBERS: &str = "grid.members";
-const KEY: &str = "job.key";
-const PAST: &str = "history.jsonl";
-const PAST_LOCK: &str = "history.jsonl.lock";
-const WHICH: &str = "incarnation.json";
-const STARTING: &str = "starting.lock";
+const MEMBERS_FILE: &str = "grid.members";
+const KEY_FILE: &str = "job.key";
+const HISTORY_FILE: &str = "history.jsonl";
+const HISTORY_LOCK: &str = "history.jsonl.lock";
+const INCARNATION_FILE: &str = "incarnation.json";
+const STARTING_LOCK: &str = "starting.lock";
 
 /// Time from one look for output, reports and an end to the next.
 const LOOK_PERIOD: Duration = Duration::from_millis(50);
@@ -223,8 +223,8 @@ impl Relay {
         let path = |name| self.dir.join(name);
         let of_out = |bytes| FromHost::Out { bytes };
         let of_err = |bytes| FromHost::Err { bytes };
-        let wrote = tail(out, &path(OUT), sent.out, shown.out, of_out)?;
-        let complained = tail(out, &path(ERR), sent.err, shown.err, of_err)?;
+        let wrote = tail(out, &path(OUT_FILE), sent.out, shown.out, of_out)?;
+        let complained = tail(out, &path(ERR_FILE), sent.err, shown.err, of_err)?;
         self.sent.out += wrote.sent;
         self.sent.err += complained.sent;
         Ok(wrote.is_more || complained.is_more)
@@ -249,13 +249,13 @@ impl Relay {
     }
 
     fn end_said(&mut self) -> FromHost {
-        let is_it = which(&self.dir).as_ref() == Some(&self.order.incarnation);
+        let is_it = read_incarnation(&self.dir).as_ref() == Some(&self.order.incarnation);
         let said = read_json::<EndSaid>(&self.dir.join(END)).filter(|_| is_it);
         let status = self.supervisor.as_mut().and_then(Supervisor::status);
         match (said, status) {
             (Some(end), _) => FromHost::Ended {
                 end,
-                noted: noted(&self.dir.join(PAST)),
+                noted: last_line(&self.dir.join(HISTORY_FILE)),
             },
             // The supervisor failed before it locked the job's directory. The reason is in its standard
             // error.
@@ -274,7 +274,17 @@ impl Relay {
 
     /// Removes the files that are not needed any more, above all the key.
     fn forget(&self) {
-        for name in [KEY, GRID, OUT, ERR, PAST, PAST_LOCK, WHICH, END, BEAT] {
+        for name in [
+            KEY_FILE,
+            GRID_FILE,
+            OUT_FILE,
+            ERR_FILE,
+            HISTORY_FILE,
+            HISTORY_LOCK,
+            INCARNATION_FILE,
+            END,
+            BEAT,
+        ] {
             // A file that stays is replaced by the next start.
             let _ = remove(&self.dir.join(name));
         }
@@ -333,12 +343,12 @@ fn tail(
     shown: u64,
     message: impl FnOnce(u64) -> FromHost,
 ) -> io::Result<Tailed> {
-    let nothing = Tailed {
+    let none_sent = Tailed {
         sent: 0,
         is_more: false,
     };
     let Ok(mut file) = File::open(path) else {
-        return Ok(nothing);
+        return Ok(none_sent);
     };
     let there = file.metadata()?.len().saturating_sub(from);
     let room = (shown + WINDOW_BYTES).saturating_sub(from);
@@ -346,7 +356,7 @@ fn tail(
     if bytes == 0 {
         return Ok(Tailed {
             is_more: there > 0,
-            ..nothing
+            ..none_sent
         });
     }
     file.seek(SeekFrom::Start(from))?;
@@ -372,10 +382,10 @@ fn find_or_start(
     fs::create_dir_all(dir).map_err(at(dir))?;
     fs::set_permissions(dir, Permissions::from_mode(0o700)).map_err(at(dir))?;
     // With two launchers for one job, the second one finds what the first one has started.
-    let starting = dir.join(STARTING);
+    let starting = dir.join(STARTING_LOCK);
     let lock = open(&starting)?;
     flock(&lock, FlockOperation::LockExclusive).map_err(|cause| at(&starting)(cause.into()))?;
-    let is_it = which(dir).as_ref() == Some(&order.incarnation);
+    let is_it = read_incarnation(dir).as_ref() == Some(&order.incarnation);
     if let Some(pid) = holder(&dir.join(LOCK))? {
         if !is_it {
             return Err(ThereError::Taken(order.job.clone()));
@@ -421,7 +431,7 @@ fn start_one(
     dir: &Path,
     state: Option<PathBuf>,
 ) -> Result<Supervisor, ThereError> {
-    for name in [OUT, ERR, END, BEAT, MEMBERS] {
+    for name in [OUT_FILE, ERR_FILE, END, BEAT, MEMBERS_FILE] {
         let path = dir.join(name);
         remove(&path).map_err(at(&path))?;
     }
@@ -432,15 +442,18 @@ fn start_one(
         fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(at(&path))?;
         Ok(path)
     };
-    let (grid, key) = (private(GRID, &start.grid)?, private(KEY, &start.key)?);
+    let (grid, key) = (
+        private(GRID_FILE, &start.grid)?,
+        private(KEY_FILE, &start.key)?,
+    );
     let history = match &start.history {
         Some(lines) => {
             let past: String = lines.iter().map(|line| format!("{line}\n")).collect();
-            private(PAST, &past)?
+            private(HISTORY_FILE, &past)?
         }
         None => PathBuf::from("none"),
     };
-    let path = dir.join(WHICH);
+    let path = dir.join(INCARNATION_FILE);
     write_json(&path, &order.incarnation).map_err(at(&path))?;
     let output = |name: &str| -> Result<Stdio, ThereError> {
         let path = dir.join(name);
@@ -460,8 +473,8 @@ fn start_one(
         .env_remove("CKPT_KEY_COMMAND")
         .env_remove("CKPT_CERT_FILE")
         .stdin(Stdio::null())
-        .stdout(output(OUT)?)
-        .stderr(output(ERR)?)
+        .stdout(output(OUT_FILE)?)
+        .stderr(output(ERR_FILE)?)
         .current_dir(dir);
     if let Some(state) = state {
         command.env("CKPT_STATE_DIR", state);
@@ -486,8 +499,8 @@ fn wait_for_lock(child: &mut Child, dir: &Path) -> Result<(), ThereError> {
     Ok(())
 }
 
-fn which(dir: &Path) -> Option<Incarnation> {
-    read_json(&dir.join(WHICH))
+fn read_incarnation(dir: &Path) -> Option<Incarnation> {
+    read_json(&dir.join(INCARNATION_FILE))
 }
 
 fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Option<T> {
@@ -498,7 +511,7 @@ fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Option<T> {
 }
 
 /// The last line of a history.
-fn noted(path: &Path) -> Option<String> {
+fn last_line(path: &Path) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     text.lines().next_back().map(str::to_owned)
 }
