@@ -11,9 +11,9 @@
 //! 3. At [`Action::End`] it ends with the status given. There is no action after it.
 //!
 //! A supervisor has two state machines. The machine: `Normal <-> Lowest <-> Suspended -> Leaving ->
-//! Stopping -> Ended`. The checkpoint: `Idle -> Asked -> Halting -> Saving -> Idle`. A checkpoint skips
-//! `Asked` where the job writes its checkpoints by itself or is dumped ([`Asking`]), and `Halting` where
-//! the job may run while its image is read ([`Standing`]).
+//! Stopping -> Ended`. The checkpoint: `Idle -> Asked -> Halting -> Saving -> Idle`. A regular
+//! checkpoint skips `Asked` if the job writes its checkpoints by itself or is dumped ([`Asking`]). Any
+//! checkpoint skips `Halting` if the job may run while its image is read ([`Standing`]).
 //!
 //! What the shell owes the supervisor:
 //!

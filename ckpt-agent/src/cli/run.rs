@@ -46,7 +46,7 @@ pub(super) async fn run(global: Global, args: RunArgs) -> Result<Said, Failure> 
         let shared: Arc<dyn Reach> = reach.clone();
         let report = run::run(orders, shared, Arc::new(Silent)).await?;
         if staged {
-            // The machine that started it reads the end from a file.
+            // The process that started it reads the end from a file.
             (Box::new(Quiet(report.exit_code)), ExitStatus::Done)
         } else {
             (Box::new(report), ExitStatus::Done)

@@ -41,7 +41,7 @@ fn wants_json(args: &[OsString]) -> bool {
     options.any(|arg| arg == "--json")
 }
 
-/// The command that a user probably meant who gave the name of a job without `--job`.
+/// If the name of a job was given without `--job`: the command that was probably meant.
 fn job_meant(error: &clap::Error, args: &[OsString]) -> Option<String> {
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else {
         return None;

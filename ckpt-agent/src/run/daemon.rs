@@ -21,7 +21,7 @@ pub(super) struct DaemonSays {
     pub(super) is_withheld: bool,
     /// The memory does not suffice for guests.
     pub(super) memory_short: bool,
-    /// The machine leaves the grid in this many milliseconds.
+    /// The machine leaves the grid within this many milliseconds.
     pub(super) leaving_ms: Option<u64>,
 }
 

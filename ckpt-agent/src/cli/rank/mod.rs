@@ -174,8 +174,8 @@ fn report(
         RuleArg::Falcon => (Rule::Falcon, "falcon"),
         RuleArg::Expected => (Rule::Expected, "expected"),
     };
-    // Work counts the time on all of the job's processors together: at speed 1, a second is a second of
-    // work.
+    // The work is the time on all of the job's processors together, so a machine of speed 1 does a second
+    // of it per second.
     let ranked = rank(&places, args.work.as_secs_f64(), rule);
     let hosts = ranked.iter().filter_map(|rated| {
         let (candidate, place) = fit.get(rated.place).zip(places.get(rated.place))?;
