@@ -9,6 +9,8 @@ use crate::leaving::{FinalSave, Hazards};
 /// This is the accumulator rule: a checkpoint is due at the first amount of unsaved work `u` for which
 /// the integral of `h(s) s ds` from 0 to `u` reaches the cost of a checkpoint. Here `h(s)` is the hazard
 /// of an eviction, and `s` the work that the eviction would cost.
+/// For a constant `h` the integral is `h u^2 / 2`, so that a checkpoint of cost `C` is due at Young's
+/// interval `sqrt(2 C / h)`.
 ///
 /// If a job can save itself before an announced eviction (hazard `h_w`), that eviction costs only the
 /// [`FinalSave::loss`] `L(s)`, and only evictions without warning (hazard `h_p`) cost all of `s`. The

@@ -4,6 +4,12 @@
 //! probability. If it can, the eviction costs no work. Regular checkpoints then protect only against
 //! losses without warning, and against a final checkpoint that is late.
 //!
+//! An example: an image of 4 GiB, of which 63% change within half an hour, is stored at 50 MB/s; asking
+//! takes 2 s, and the grace period is 60 s. After 10 minutes of unsaved work a final checkpoint takes 26 s
+//! and is in time with 99.7%; after 30 minutes it takes 56 s, with 58.4%. Let the machine fail without
+//! warning once in 100 hours and announce an eviction once in about 5 hours, and let a regular checkpoint
+//! cost 20 s. Then the best interval is 1113 s, against 849 s without final checkpoints.
+//!
 //! Times are seconds, hazards are per second.
 
 /// The hazards of losing the machine at some moment, per second.

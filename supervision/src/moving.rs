@@ -1,4 +1,9 @@
 //! Whether a job that gets on slowly should go on on another machine.
+//!
+//! An example, from the paper on AVAM: a job of 100 s of processor time has used 40 s of it in 160 s, a
+//! quarter of the processor, so that it needs 240 s more here. Started anew on a machine whose load is 0.5
+//! it takes 100 * 1.5 s, and 4 s for the move. These 154 s are less than 0.7 of 240 s, so the move pays. On
+//! a machine whose load is 0.8 it takes 184 s, and the move does not pay.
 
 /// A move pays only if the job is done there in less than this share of the time that it would take here
 /// (AVAM, condition 2).

@@ -2,6 +2,11 @@
 //!
 //! The time during which an owner needs a machine for himself is a *need*; the time between two needs, in
 //! which guests run, is a *use*. All times are seconds.
+//!
+//! An example, in minutes. Needs on this machine lasted 0.2, 0.5, 1, 2, 3, 5, 8, 15, 30 and 180 so far,
+//! and a move costs 20. A job that leaves at once pays 20. One that waits for 8 and then leaves pays 10.37
+//! on average, since seven of ten needs end by then. It pays 14.87 if it waits for 1 only, and 10.97 if it
+//! waits for 10. So [`Past::patience`] is 8.
 
 use placement::AvailabilityBitmap;
 use placement::bitmap::{Availability, SLOT_SECONDS, SLOTS, Slot};

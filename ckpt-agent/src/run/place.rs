@@ -1,4 +1,12 @@
 //! The directory of a job on this machine, with its lock, its journal, and for `--via` the image.
+//!
+//! ```text
+//! STATE/run/JOB/
+//!   lock             held by the supervisor; its process id
+//!   journal.jsonl    what happened
+//!   running          how all processes of the job can be ended
+//!   image/           the image of the job's processes, with --via
+//! ```
 
 use std::fs::{self, File};
 use std::io::{self, Write};

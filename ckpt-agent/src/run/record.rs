@@ -3,6 +3,9 @@
 //!
 //! The record is a sealed label of each checkpoint of the job, so it describes the state in that
 //! checkpoint. When the job ends with exit status 0, its record becomes a line of the history.
+//!
+//! The label is a text such as `v1 cpu=812.500 work=1630.000 quiet=4.000 starts=2 began=1790000000000`, with
+//! `forecast=` and other words behind it if there was a forecast.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -3,6 +3,19 @@
 //!
 //! The supervisor, `ckpt run`, has a session of its own and writes to files. So it goes on when the
 //! launcher or the process that started the launcher is gone.
+//!
+//! ```text
+//! STATE/there/HOST/run/JOB/       the job's directory
+//!   starting.lock                 held while a supervisor is found or started
+//!   lock                          held by the supervisor; its process id
+//!   incarnation.json              which incarnation the other files belong to
+//!   grid.toml, job.key            what the supervisor needs to use the grid
+//!   history.jsonl                 runs to compare with; the supervisor adds its own
+//!   work/                         the working directory
+//!   out, err                      the output of the job
+//!   beat.json                     rewritten while the supervisor lives
+//!   end.json                      how it ended
+//! ```
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, BufRead, Read, Seek, SeekFrom, Write};

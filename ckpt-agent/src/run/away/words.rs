@@ -4,6 +4,16 @@
 //! The launcher's command line has only plain words. `ssh` joins its arguments, and a shell splits them
 //! again, whereas `ip netns exec` passes them on unchanged. So the job's command, its arguments and the
 //! options go through standard input.
+//!
+//! ```text
+//! from the host   {"ckpt":"hello","form":1,"program":"0.1.0"}
+//! to the host     {"form":1,"host":"h2","job":"42",...}          an Order
+//! from the host   {"ckpt":"alive","runs":true,"rest":null}
+//! from the host   {"ckpt":"out","bytes":6}                       and the 6 bytes
+//! to the host     {"shown":{"out":6,"err":0}}
+//! from the host   {"ckpt":"ended","end":{"exit_code":0,...},...}
+//! to the host     "forget"
+//! ```
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
