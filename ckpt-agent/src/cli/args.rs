@@ -1,4 +1,4 @@
-//! The command line as it is typed.
+//! The command line as users type it.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -389,7 +389,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// What is meant.
+    /// What these options select.
     pub fn sought(&self) -> Sought {
         let labels = self.label.iter().map(|text| SoughtLabel::parse(text));
         Sought {
@@ -418,7 +418,7 @@ pub struct Placing {
 }
 
 impl Placing {
-    /// The wish.
+    /// These options as a wish for the placement.
     pub fn wish(&self, explain: bool) -> PlacementWish {
         PlacementWish {
             choose: self.choose.clone(),
@@ -485,7 +485,7 @@ pub struct HealthArgs {
 }
 
 impl HealthArgs {
-    /// What is asked.
+    /// These options as a request.
     pub fn request(&self) -> HealthRequest {
         HealthRequest {
             limits: Limits {
@@ -675,7 +675,7 @@ fn exit_table() -> String {
     format!("Exit status:\n{}", rows.collect::<String>())
 }
 
-/// A path that may be empty: a variable that is set to nothing is as good as not set.
+/// A path that may be empty: a variable with an empty value counts as not set.
 fn any_path() -> impl TypedValueParser<Value = PathBuf> {
     OsStringValueParser::new().map(PathBuf::from)
 }

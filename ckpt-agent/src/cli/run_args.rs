@@ -1,4 +1,4 @@
-//! The command lines of `ckpt run` and `ckpt notify` as they are typed.
+//! The command lines of `ckpt run` and `ckpt notify` as users type them.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -207,7 +207,7 @@ pub struct NotifyArgs {
     pub notices: Vec<Notice>,
 }
 
-/// Time for which the checkpoints of a job that has succeeded are kept.
+/// Usual time for which the checkpoints of a job that has succeeded are kept.
 const LEASE_USUAL: Duration = Duration::from_secs(7 * 86_400);
 
 fn parse_suspend(text: &str) -> Result<Suspend, String> {
