@@ -45,9 +45,9 @@ impl From<Method> for u8 {
     }
 }
 
-/// A zstd level, from -7 (fastest) to 19 (smallest).
+/// How hard to compress: a zstd level, from -7 (fastest) to 19 (smallest), or not at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Level(i32);
+pub struct Level(Option<i32>);
 
 /// A level outside of the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,12 +56,15 @@ pub struct LevelError(i32);
 
 impl Level {
     /// Level 1: on memory images within 1% of the ratio of level 3, at two thirds of its cost.
-    pub const DEFAULT: Self = Self(1);
+    pub const DEFAULT: Self = Self(Some(1));
+
+    /// No compression: every segment is stored raw.
+    pub const STORED: Self = Self(None);
 
     /// A level that is a constant, checked at compile time.
     pub const fn of<const LEVEL: i32>() -> Self {
         const { assert!(LEVEL >= -7 && LEVEL <= 19, "no such level") };
-        Self(LEVEL)
+        Self(Some(LEVEL))
     }
 
     /// Checks the level.
@@ -72,7 +75,7 @@ impl Level {
         if level < -7 || level > 19 {
             return Err(LevelError(level));
         }
-        Ok(Self(level))
+        Ok(Self(Some(level)))
     }
 }
 
@@ -127,7 +130,6 @@ impl Compressor {
         let mut context = CCtx::create();
         // Frames carry no checksum and no length: every block is hashed, and the index has the length.
         for parameter in [
-            CParameter::CompressionLevel(level.0),
             CParameter::ChecksumFlag(false),
             CParameter::ContentSizeFlag(false),
             CParameter::DictIdFlag(false),
@@ -135,23 +137,27 @@ impl Compressor {
             let set = context.set_parameter(parameter);
             debug_assert!(set.is_ok(), "{parameter:?} is valid");
         }
-        Self {
+        let mut compressor = Self {
             context,
-            level,
+            level: Level::STORED,
             probe: Vec::with_capacity(zstd_safe::compress_bound(PROBE_BYTES)),
             shuffled: Vec::new(),
-        }
+        };
+        compressor.set_level(level);
+        compressor
     }
 
     /// Compresses at `level` from now on.
     pub fn set_level(&mut self, level: Level) {
-        if self.level != level {
-            let set = self
-                .context
-                .set_parameter(CParameter::CompressionLevel(level.0));
-            debug_assert!(set.is_ok(), "{level:?} is valid");
-            self.level = level;
+        if self.level == level {
+            return;
         }
+        if let Some(zstd) = level.0 {
+            let parameter = CParameter::CompressionLevel(zstd);
+            let set = self.context.set_parameter(parameter);
+            debug_assert!(set.is_ok(), "{level:?} is valid");
+        }
+        self.level = level;
     }
 
     /// Replaces `out` by the bytes to store for `raw`, never more than `raw` has, and returns the method.
@@ -188,7 +194,7 @@ impl Compressor {
     /// Chooses a method by compressing samples, as they are and shuffled. The samples are 1/64 of a full
     /// segment, so a segment that is better kept raw is found out cheaply.
     fn best_method(&mut self, raw: &[u8]) -> Method {
-        if raw.is_empty() {
+        if raw.is_empty() || self.level == Level::STORED {
             return Method::Raw;
         }
         if raw.len() < 16 * PROBE_BYTES {
@@ -363,6 +369,17 @@ mod tests {
         let mut bytes = noise(1 << 20);
         bytes[..1 << 19].fill(7);
         assert_eq!(round_trip(&bytes).0, Method::Zstd);
+    }
+
+    #[test]
+    fn a_level_without_compression_stores_what_would_compress() {
+        let bytes = vec![7; 1 << 20];
+        let mut stored = Vec::new();
+        let mut compressor = Compressor::new(Level::STORED);
+        assert_eq!(compressor.compress(&bytes, &mut stored), Method::Raw);
+        assert_eq!(stored, bytes);
+        compressor.set_level(Level::DEFAULT);
+        assert_eq!(compressor.compress(&bytes, &mut stored), Method::Zstd);
     }
 
     #[test]
