@@ -15,7 +15,7 @@ const REPORT: &str = concat!(
     include_str!("../../study/src/description.rs"),
 );
 const JSON: &str = include_str!("../../docs/json.md");
-const README: &str = include_str!("../../README.md");
+const USAGE: &str = include_str!("../../docs/usage.md");
 
 /// Fields of every struct that is printed as JSON, as `struct.field`.
 fn fields_in_code() -> BTreeSet<String> {
@@ -64,14 +64,14 @@ fn every_json_field_is_documented_and_no_other() {
 }
 
 #[test]
-fn the_readme_has_the_exit_statuses_of_the_help() -> Result<()> {
+fn the_usage_page_has_the_exit_statuses_of_the_help() -> Result<()> {
     let help = tests::program::run(&mut tests::program::command(["--help"])?)?.expect(0)?;
     let help = String::from_utf8_lossy(&help.stdout).into_owned();
     let table = help.split("Exit status:").nth(1).unwrap_or_default();
     let mut count = 0;
     for line in table.lines().filter(|line| !line.trim().is_empty()) {
         let status = line.split_whitespace().next().unwrap_or_default();
-        let documented = README.lines().any(|row| {
+        let documented = USAGE.lines().any(|row| {
             let first = row
                 .trim_start_matches("| ")
                 .split('|')
@@ -79,7 +79,7 @@ fn the_readme_has_the_exit_statuses_of_the_help() -> Result<()> {
                 .unwrap_or_default();
             row.starts_with('|') && first.split(',').any(|number| number.trim() == status)
         });
-        assert!(documented, "exit status {status} is not in the README");
+        assert!(documented, "exit status {status} is not in docs/usage.md");
         count += 1;
     }
     assert_eq!(count, 13);
