@@ -178,6 +178,46 @@ fn a_commands_own_options_come_first_in_help_and_man_page() -> Result<()> {
     Ok(())
 }
 
+/// Rows of all tables of a page, without their heads.
+fn table_rows(page: &str) -> Vec<Vec<&str>> {
+    let (mut rows, mut is_below_head) = (Vec::new(), false);
+    for line in page.lines() {
+        if line.starts_with("|---") {
+            is_below_head = true;
+        } else if !line.starts_with('|') {
+            is_below_head = false;
+        } else if is_below_head {
+            let cells = line.trim_matches('|').split('|');
+            rows.push(cells.map(str::trim).collect());
+        }
+    }
+    rows
+}
+
+#[test]
+fn figures_that_a_page_quotes_stand_in_a_row_of_its_tables() {
+    let pages = [
+        (
+            include_str!("../../docs/prediction.md"),
+            include_str!("../../docs/prediction-tables.md"),
+        ),
+        (
+            include_str!("../../docs/placement.md"),
+            include_str!("../../docs/placement-tables.md"),
+        ),
+    ];
+    for (page, tables) in pages {
+        let (quoted, rows) = (table_rows(page), table_rows(tables));
+        assert!(quoted.len() >= 5, "{quoted:?}");
+        for cells in quoted {
+            let has_all = |row: &Vec<&str>| {
+                row.first() == cells.first() && cells.iter().all(|cell| row.contains(cell))
+            };
+            assert!(rows.iter().any(has_all), "in no table: {cells:?}");
+        }
+    }
+}
+
 /// The unit is for a program at its installed place, which is not here.
 #[test]
 fn the_systemd_unit_is_sound_and_tight() -> Result<()> {
