@@ -16,6 +16,12 @@ const MB: f64 = (1_u64 << 20) as f64;
 /// Longest time over which transfers are limited.
 const TRANSFER_DAYS_MAX: u32 = 366;
 
+/// Largest number of a preference. In bytes, kilobytes or megabytes it still fits into 64 bits.
+const NUMBER_MAX: f64 = 1e12;
+
+/// Largest number of gigabytes, an exabyte.
+const GIGABYTES_MAX: f64 = 1e9;
+
 /// The owner's preferences: `preferences.toml` in the data directory.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -322,15 +328,20 @@ fn transfer_limit(preferences: &Preferences) -> Result<Option<TransferLimit>, Pr
 /// BOINC writes 0 for "no limit".
 fn positive(name: &'static str, value: Option<f64>) -> Result<Option<f64>, PreferencesError> {
     match value {
-        Some(value) if !value.is_finite() || value < 0.0 => {
-            Err(PreferencesError::Value(name, "a number from 0 on"))
+        Some(value) if !(0.0..=NUMBER_MAX).contains(&value) => {
+            Err(PreferencesError::Value(name, "a number from 0 to 1e12"))
         }
         value => Ok(value.filter(|value| *value > 0.0)),
     }
 }
 
 fn gigabytes(name: &'static str, value: Option<f64>) -> Result<Option<u64>, PreferencesError> {
-    Ok(positive(name, value)?.map(|gb| (gb * GB) as u64))
+    match positive(name, value)? {
+        Some(gb) if gb > GIGABYTES_MAX => {
+            Err(PreferencesError::Value(name, "at most 1e9, an exabyte"))
+        }
+        gb => Ok(gb.map(|gb| (gb * GB) as u64)),
+    }
 }
 
 #[cfg(test)]
@@ -404,6 +415,8 @@ mod tests {
             ("disk_max_use_gb = 1\n", "disk_max_use_gb"),
             ("max_bytes_sec_up = -1\n", "max_bytes_sec_up"),
             ("max_bytes_sec_down = nan\n", "max_bytes_sec_down"),
+            ("max_bytes_sec_up = 1e300\n", "max_bytes_sec_up"),
+            ("disk_max_used_gb = 44444444444444441\n", "disk_max_used_gb"),
             ("start_hour = 5\n", "start_hour"),
             ("start_hour = 5\nend_hour = 25\n", "end_hour"),
             (
