@@ -286,7 +286,7 @@ impl Correlated {
     }
 
     /// Probability, by the common-shock model, that at least `needed` of `hosts` can be read, where host `i`
-    /// taken alone can be read with probability `own[i]`; `M(own)` in the formula. If `given` is set, it is
+    /// taken alone can be read with probability `own[i]`; `M(own)` in the formula. With `compute_failed` it is
     /// the probability after a failure of the compute host, else that at any moment.
     ///
     /// ```text
@@ -300,12 +300,18 @@ impl Correlated {
     ///
     /// A host's own probability contains the shocks that hit it. The division takes them out, so that
     /// without a failure of the compute host each host alone keeps `own[i]`.
-    fn model(&self, hosts: &[usize], own: &[Probability], needed: usize, given: bool) -> f64 {
-        let shocks = self.shocks(hosts, own, given);
+    fn model(
+        &self,
+        hosts: &[usize],
+        own: &[Probability],
+        needed: usize,
+        compute_failed: bool,
+    ) -> f64 {
+        let shocks = self.shocks(hosts, own, compute_failed);
         let mut base: Vec<f64> = own.iter().map(|p| p.value()).collect();
         for (i, p) in base.iter_mut().enumerate() {
             for shock in shocks.iter().filter(|shock| shock.hits[i]) {
-                *p = (*p / (1.0 - shock.always)).min(1.0);
+                *p = (*p / (1.0 - shock.unconditional)).min(1.0);
             }
         }
         let mut sum = 0.0;
@@ -314,14 +320,14 @@ impl Correlated {
             let mut left = base.clone();
             for (bit, shock) in shocks.iter().enumerate() {
                 if combination >> bit & 1 == 1 {
-                    weight *= shock.given;
+                    weight *= shock.conditional;
                     for (p, hit) in left.iter_mut().zip(&shock.hits) {
                         if *hit {
                             *p = 0.0;
                         }
                     }
                 } else {
-                    weight *= 1.0 - shock.given;
+                    weight *= 1.0 - shock.conditional;
                 }
             }
             if weight > 0.0 {
@@ -334,8 +340,8 @@ impl Correlated {
 
     /// The shocks that hit at least two of `hosts`, or one and the compute host; likeliest first, at most
     /// [`SHOCKS_MAX`]. There is one for each domain, and one that hits all hosts of the pool.
-    fn shocks(&self, hosts: &[usize], own: &[Probability], given: bool) -> Vec<Shock> {
-        let compute = self.compute.as_ref().filter(|_| given);
+    fn shocks(&self, hosts: &[usize], own: &[Probability], compute_failed: bool) -> Vec<Shock> {
+        let compute = self.compute.as_ref().filter(|_| compute_failed);
         let mut shocks = Vec::new();
         for (level, learnt) in self.levels.iter().enumerate() {
             let domain_of = |host: &usize| self.members.get(*host)?.domains[level];
@@ -351,7 +357,7 @@ impl Correlated {
         }
         let all = vec![true; hosts.len()];
         shocks.extend(Shock::new(self.everywhere, all, own, compute));
-        shocks.sort_by(|a, b| b.given.total_cmp(&a.given));
+        shocks.sort_by(|a, b| b.conditional.total_cmp(&a.conditional));
         shocks.truncate(SHOCKS_MAX);
         shocks
     }
@@ -381,7 +387,7 @@ impl Correlated {
             Probability::saturating(f64::from(up) / f64::from(known_count))
         });
         let own = self.moments.as_ref().map(|moments| known.and(moments));
-        let (observations, failed_share, given) = match own.map(|own| (own.count(), own)) {
+        let (observations, failed_share, compute_failed) = match own.map(|own| (own.count(), own)) {
             Some((count, own)) if count >= OWN_FAILURES_MIN => {
                 (f64::from(count), failed_share(&own, count), true)
             }
@@ -394,7 +400,7 @@ impl Correlated {
             shares: shares.collect(),
             observations,
             failed_share,
-            given,
+            compute_failed,
         })
     }
 }
@@ -410,7 +416,7 @@ impl Joint for Correlated {
         let fails = 1.0 - self.model(hosts, &own, needed, true);
         let correction = self.counted(hosts, needed).map_or(1.0, |counted| {
             // The share of the past in which the model, given the hosts' past availability, expects failure.
-            let expected = 1.0 - self.model(hosts, &counted.shares, needed, counted.given);
+            let expected = 1.0 - self.model(hosts, &counted.shares, needed, counted.compute_failed);
             (PRIOR_FAILURES + counted.observations * counted.failed_share)
                 / (PRIOR_FAILURES + counted.observations * expected.max(0.0))
         });
@@ -427,7 +433,7 @@ struct Counted {
     /// Share of the observations in which too few hosts were usable, `f`.
     failed_share: f64,
     /// Whether the observations are the moments after failures of the compute host.
-    given: bool,
+    compute_failed: bool,
 }
 
 /// An event that takes down all hosts of a domain at once.
@@ -435,9 +441,9 @@ struct Shock {
     /// Which of the hosts it takes down, in the order of the hosts asked about.
     hits: Vec<bool>,
     /// Its probability at any moment.
-    always: f64,
-    /// Its probability when the compute host has failed.
-    given: f64,
+    unconditional: f64,
+    /// Its probability in the case asked for: if that is a failure of the compute host, given this failure.
+    conditional: f64,
 }
 
 impl Shock {
@@ -459,16 +465,16 @@ impl Shock {
         }
         let pairs = own.iter().zip(&hits).filter(|(_, hit)| **hit);
         let p = pairs.map(|(p, _)| p.value()).sum::<f64>() / members as f64;
-        let always = (r * (1.0 - p) / (p + r * (1.0 - p))).clamp(0.0, CORRELATION_MAX);
-        let given = compute.map_or(always, |compute| {
+        let unconditional = (r * (1.0 - p) / (p + r * (1.0 - p))).clamp(0.0, CORRELATION_MAX);
+        let conditional = compute.map_or(unconditional, |compute| {
             // The compute host fails at least as often as the shock that takes it down.
             let fails = compute.survives.complement().value();
-            always / fails.max(always).max(f64::MIN_POSITIVE)
+            unconditional / fails.max(unconditional).max(f64::MIN_POSITIVE)
         });
-        (always > 0.0).then_some(Self {
+        (unconditional > 0.0).then_some(Self {
             hits,
-            always,
-            given: given.clamp(0.0, 1.0),
+            unconditional,
+            conditional: conditional.clamp(0.0, 1.0),
         })
     }
 }
