@@ -286,8 +286,8 @@ impl Correlated {
     }
 
     /// Probability, by the common-shock model, that at least `needed` of `hosts` can be read, where host `i`
-    /// taken alone can be read with probability `own[i]`; `M(own)` in the formula. With `compute_failed` it is
-    /// the probability after a failure of the compute host, else that at any moment.
+    /// taken alone can be read with probability `own[i]`; `M(own)` in the formula. With `compute_failed` it
+    /// is the probability after a failure of the compute host, else that at any moment.
     ///
     /// ```text
     /// M(own) = SUM over sets C of shocks:  PROD_{s in C} g_s * PROD_{s not in C} (1 - g_s) * T(C)
