@@ -9,7 +9,7 @@
 //! | JCT | time of the job without failures, `work / v` |
 //! | MTTF | mean time until the machine fails, seconds |
 //! | ETL | work done until then, `v * MTTF` |
-//! | JCTF | time of the job with failures: smallest t at which the work expected to be done until t or until a failure, `v * INT_0^t TR`, reaches the job's |
+//! | JCTF | time of the job with failures: the smallest t with `v * INT_0^t TR(s) ds >= work` |
 //!
 //! With checkpoints a failure costs the time until the job is running elsewhere, and the work since the last
 //! checkpoint. [`expected_seconds`] takes that into account.
