@@ -1,7 +1,7 @@
 //! Transfers that share links, with max-min fair rates.
 
 /// A transfer with at most this many bytes left counts as ended, because of errors of rounding.
-const NOTHING: f64 = 1.0;
+const ROUNDING_BYTES: f64 = 1.0;
 
 /// How a transfer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl Flow {
     }
 
     /// Bytes that are left when the transfer ends by itself.
-    fn until(&self) -> f64 {
+    fn bytes_left_at_end(&self) -> f64 {
         self.plan.breaks_with.unwrap_or(0.0)
     }
 
@@ -81,7 +81,7 @@ impl Flow {
         if self.plan.leaves <= now {
             return Some(End::Left);
         }
-        if self.remaining > self.until() + NOTHING {
+        if self.remaining > self.bytes_left_at_end() + ROUNDING_BYTES {
             return None;
         }
         Some(match self.plan.breaks_with {
@@ -95,7 +95,7 @@ impl Flow {
         let own = if now < self.plan.starts {
             self.plan.starts
         } else if self.rate > 0.0 {
-            now + (self.remaining - self.until()).max(0.0) / self.rate
+            now + (self.remaining - self.bytes_left_at_end()).max(0.0) / self.rate
         } else {
             f64::INFINITY
         };

@@ -4,10 +4,10 @@ use crate::outcome::JobOutcome;
 use crate::schedule::Stay;
 
 /// Moments in each part of a checkpoint's life at which it is checked whether it can be read.
-const LOOKS: u32 = 4;
+const MOMENTS_CHECKED: u32 = 4;
 
 /// Number of checkpoints that are kept.
-const KEPT: usize = 2;
+const CHECKPOINTS_KEPT: usize = 2;
 
 /// A checkpoint that was stored.
 #[derive(Clone, Debug)]
@@ -195,9 +195,10 @@ impl Job {
         self.reached = progress;
     }
 
-    /// Adds the checkpoint that was stored in the present phase. Beyond [`KEPT`] the oldest one is dropped.
+    /// Adds the checkpoint that was stored in the present phase, and drops the oldest one beyond
+    /// [`CHECKPOINTS_KEPT`].
     pub(crate) fn commit(&mut self, now: f64, hosts: Vec<usize>, data: usize) {
-        if self.checkpoints.len() == KEPT {
+        if self.checkpoints.len() == CHECKPOINTS_KEPT {
             self.checkpoints.remove(0);
         }
         self.checkpoints.push(Checkpoint {
@@ -217,8 +218,8 @@ impl Job {
         self.outcome.stored_seconds += seconds;
     }
 
-    /// [`LOOKS`] moments, evenly spread over the time since the last call for the newest checkpoint, at which
-    /// to check whether it can be read.
+    /// [`MOMENTS_CHECKED`] moments, evenly spread over the time since the last call for the newest
+    /// checkpoint, at which to check whether it can be read.
     pub(crate) fn moments_to_look(&mut self, now: f64) -> Vec<f64> {
         let Some(newest) = self.checkpoints.last_mut() else {
             return Vec::new();
@@ -227,7 +228,7 @@ impl Job {
         if now <= from {
             return Vec::new();
         }
-        let at = |i: u32| from + (now - from) * (f64::from(i) + 0.5) / f64::from(LOOKS);
-        (0..LOOKS).map(at).collect()
+        let at = |i: u32| from + (now - from) * (f64::from(i) + 0.5) / f64::from(MOMENTS_CHECKED);
+        (0..MOMENTS_CHECKED).map(at).collect()
     }
 }

@@ -173,7 +173,7 @@ impl<'a> Simulation<'a> {
 
     /// The job has to leave its compute host.
     fn evict(&mut self, job: usize) {
-        self.look(job);
+        self.check_newest(job);
         let moved = self.flows.cancel(job);
         let now = self.now;
         let this = &mut self.jobs[job];
@@ -216,7 +216,7 @@ impl<'a> Simulation<'a> {
         self.jobs[job].enter(now, Phase::Working, f64::INFINITY);
         let left = self.settings.work_seconds - self.jobs[job].progress;
         if left < 1e-3 {
-            self.look(job);
+            self.check_newest(job);
             self.jobs[job].finish(now, true);
         } else {
             self.store(job, left);
@@ -349,7 +349,7 @@ impl<'a> Simulation<'a> {
             return;
         }
         if store.stored.len() >= store.data {
-            self.look(job);
+            self.check_newest(job);
             self.jobs[job].commit(self.now, store.stored, store.data);
         } else {
             self.jobs[job].outcome.not_stored += 1;
@@ -519,7 +519,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// Counts at how many of some moments since the last call the newest checkpoint could not be read.
-    fn look(&mut self, job: usize) {
+    fn check_newest(&mut self, job: usize) {
         let moments = self.jobs[job].moments_to_look(self.now);
         let Some(newest) = self.jobs[job].checkpoints.last() else {
             return;

@@ -11,13 +11,13 @@ use supervision::moving::{CpuShare, Elsewhere};
 use crate::draw::{Purpose, draws, exponential};
 
 /// Time between two checks of a job's progress, seconds.
-const LOOK_SECONDS: f64 = 5.0;
+const CHECK_SECONDS: f64 = 5.0;
 /// Time that a move takes, seconds: the paper's mean.
 const MOVE_SECONDS: f64 = 4.0;
 /// Time before the first job begins, in mean stays of background processes, so that their number is steady.
-const WARM: f64 = 10.0;
+const WARM_UP_STAYS: f64 = 10.0;
 /// A job is given up after this many times its deadline.
-const LONGEST: f64 = 50.0;
+const LONGEST_DEADLINES: f64 = 50.0;
 
 /// Background processes beside which jobs run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -115,7 +115,7 @@ pub fn run_stuttering(
     seed: u64,
 ) -> Stuttered {
     let mut machines = [0, 1].map(|number| Machine::new(background, seed, number));
-    let mut now = WARM * background.stay_seconds;
+    let mut now = WARM_UP_STAYS * background.stay_seconds;
     let mut found = Stuttered::default();
     for job in 0..jobs.jobs {
         let [first, second] = &mut machines;
@@ -143,25 +143,25 @@ fn one_job(jobs: &ShortJobs, machine: &mut Machine, strategy: Strategy, from: f6
     let (mut now, mut done) = (from, 0.0);
     let mut share = CpuShare::default();
     share.looked(0.0, 0.0);
-    let mut next_look = from + LOOK_SECONDS;
+    let mut next_check = from + CHECK_SECONDS;
     let elsewhere = Elsewhere {
         cpu_seconds: jobs.cpu_seconds_elsewhere,
         load: 0.0,
         overhead_seconds: MOVE_SECONDS,
     };
-    while now < from + LONGEST * jobs.deadline_seconds {
+    while now < from + LONGEST_DEADLINES * jobs.deadline_seconds {
         let rate = 1.0 / (1.0 + machine.load(now));
         let ends = now + (jobs.cpu_seconds - done) / rate;
-        let next = ends.min(machine.changes()).min(next_look);
+        let next = ends.min(machine.changes()).min(next_check);
         done += rate * (next - now);
         now = next;
         if now >= ends {
             return (now - from, false);
         }
-        if now < next_look {
+        if now < next_check {
             continue;
         }
-        next_look += LOOK_SECONDS;
+        next_check += CHECK_SECONDS;
         let elapsed = now - from;
         share.looked(done, elapsed);
         let Some(share) = share.share().filter(|_| strategy == Strategy::Rescheduled) else {

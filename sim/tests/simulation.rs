@@ -149,11 +149,11 @@ fn a_checkpoint_on_hosts_that_go_is_waited_for_and_then_given_up() {
         ..Settings::default()
     };
     // The first compute host is drawn; take the first seed with which a checkpoint is stored.
-    let on_host_0 = (0..50).map(|seed| grid(5, start, seed)).find_map(|grid| {
+    let stored = (0..50).map(|seed| grid(5, start, seed)).find_map(|grid| {
         let jobs = outcomes(&world, &grid, &settings, Policy::Hosts(Scheme::Random));
         (jobs[0].stored > 0).then(|| jobs[0].clone())
     });
-    let job = on_host_0.unwrap();
+    let job = stored.unwrap();
     assert_eq!((job.evictions, job.restores, job.failed), (1, 1, 1));
     assert_eq!((job.lost_newest, job.from_scratch), (1, 1));
     assert!(job.finished);

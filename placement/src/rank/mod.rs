@@ -28,7 +28,7 @@ use crate::SurvivalCurve;
 const NEXT_BEST: usize = 3;
 
 /// Parts into which a job's time is cut for the numerical integral over the time of the failure.
-const PARTS: u32 = 512;
+const INTEGRAL_PARTS: u32 = 512;
 
 /// Longest time of a job that is considered, seconds: ten years.
 const LONGEST_SECONDS: f64 = 10.0 * 365.0 * 86_400.0;
@@ -307,9 +307,9 @@ pub fn expected_seconds(machine: &Place, work: f64, elsewhere: f64) -> f64 {
     };
     let mut expected = mean_within(&machine.stays, end);
     let mut before = 1.0;
-    for part in 1..=PARTS {
-        let from = end * f64::from(part - 1) / f64::from(PARTS);
-        let to = end * f64::from(part) / f64::from(PARTS);
+    for part in 1..=INTEGRAL_PARTS {
+        let from = end * f64::from(part - 1) / f64::from(INTEGRAL_PARTS);
+        let to = end * f64::from(part) / f64::from(INTEGRAL_PARTS);
         let there = machine.stays.at(to).value();
         let fails = before - there;
         if fails > 0.0 {

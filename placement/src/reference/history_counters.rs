@@ -3,7 +3,7 @@
 use crate::probability::Probability;
 
 /// Longest pattern; 2^16 counters.
-const LONGEST: u32 = 16;
+const PATTERN_BITS_MAX: u32 = 16;
 
 /// For each pattern of the latest `k` availability bits, how often the host survived a window that began
 /// after this pattern.
@@ -26,7 +26,7 @@ impl HistoryCounters {
     /// Counters for patterns of `length` bits (at most 16).
     #[must_use]
     pub fn new(length: u32) -> Self {
-        let length = length.min(LONGEST);
+        let length = length.min(PATTERN_BITS_MAX);
         Self {
             length,
             pattern: 0,

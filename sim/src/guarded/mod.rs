@@ -192,18 +192,18 @@ impl Ground<'_> {
         }
     }
 
-    /// The first moment from `now` on at which the state of a host is known and satisfies `is_such`, and this
-    /// state.
+    /// The first moment from `now` on at which the state of a host is known and satisfies `is_wanted`, and
+    /// this state.
     fn next_state(
         &self,
         host: usize,
         now: f64,
-        is_such: impl Fn(AvailabilityState) -> bool,
+        is_wanted: impl Fn(AvailabilityState) -> bool,
     ) -> Option<(f64, AvailabilityState)> {
         let from = self.unix(now);
         let mut runs = self.knowledge.host(host).guest.runs(from..u64::MAX);
         runs.find_map(|run| {
-            let state = run.state.filter(|state| is_such(*state))?;
+            let state = run.state.filter(|state| is_wanted(*state))?;
             let since = run.span.start.saturating_sub(self.knowledge.grid.start) as f64;
             Some((since.max(now), state))
         })

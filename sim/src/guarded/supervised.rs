@@ -130,7 +130,7 @@ impl Stay<'_, '_> {
         loop {
             if self.now >= outlook_at {
                 let curves = knowledge.outlook(self.stand.host, self.ground.unix(self.now));
-                self.tell(Event::Outlook(Outlook {
+                self.send(Event::Outlook(Outlook {
                     presence: curves.0,
                     guest: curves.1,
                     taken_at: None,
@@ -189,7 +189,7 @@ impl Stay<'_, '_> {
                 self.worked += passed;
             }
             self.now = self.now.max(next);
-            self.happen(tick);
+            self.handle_due(tick);
         }
     }
 
@@ -203,7 +203,7 @@ impl Stay<'_, '_> {
     }
 
     /// Handles what is due at `now`: the end of the job, of a dump, of a save, or a timer of the supervisor.
-    fn happen(&mut self, tick: Option<f64>) {
+    fn handle_due(&mut self, tick: Option<f64>) {
         let now = self.now;
         if self.alive && self.worked >= self.ground.jobs.work_seconds - 1e-6 {
             // A save in progress makes no difference to a job that is done.
@@ -215,7 +215,7 @@ impl Stay<'_, '_> {
             && saving.read_at.take_if(|at| *at <= now).is_some()
         {
             let number = saving.order.number;
-            self.tell(Event::ImageTaken(number));
+            self.send(Event::ImageTaken(number));
         }
         if let Some(saving) = self.saving.take_if(|saving| saving.ends_at <= now) {
             self.saved = saving.content;
@@ -229,12 +229,12 @@ impl Stay<'_, '_> {
             self.save_ended(saving.order.number, outcome);
         }
         if tick.is_some_and(|at| at <= now) {
-            self.tell(Event::Tick);
+            self.send(Event::Tick);
         }
     }
 
     fn save_ended(&mut self, number: SaveNumber, outcome: SaveOutcome) {
-        self.tell(Event::SaveEnded { number, outcome });
+        self.send(Event::SaveEnded { number, outcome });
     }
 
     /// Sends the supervisor a sample of the owner's load in this state.
@@ -253,11 +253,11 @@ impl Stay<'_, '_> {
             cpu_ms: (self.worked * 1000.0) as u64,
             io_bytes: 0,
         };
-        self.tell(Event::Sample(Sample { owner, job }));
+        self.send(Event::Sample(Sample { owner, job }));
     }
 
     /// Sends the supervisor an event and carries out its actions.
-    fn tell(&mut self, event: Event) {
+    fn send(&mut self, event: Event) {
         let ms = ((self.now - self.from) * 1000.0).ceil() as u64;
         self.supervisor.handle(Millis(ms), event);
         while let Some(action) = self.supervisor.poll_action() {
@@ -275,7 +275,7 @@ impl Stay<'_, '_> {
                     self.alive = false;
                     let status = JobStatus::Signalled(9);
                     let files = FilesAtEnd::Unchanged;
-                    self.tell(Event::JobEnded { status, files });
+                    self.send(Event::JobEnded { status, files });
                 }
                 Action::End(ending) => self.ended_by = Some(ending.ended_by),
                 _ => {}
