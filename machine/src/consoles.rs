@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use crate::Machine;
 
 /// Name in `/proc/interrupts` of the PS/2 controller for keyboard and mouse.
-const KEYBOARD: &str = "i8042";
+const KEYBOARD_CONTROLLER: &str = "i8042";
 
 /// When somebody last typed on a terminal of the machine; `None` if it has no terminals.
 #[must_use]
@@ -43,7 +43,7 @@ pub fn keyboard_interrupts(machine: &Machine) -> Option<u64> {
     let text = fs::read_to_string(machine.proc().join("interrupts")).ok()?;
     let lines = text
         .lines()
-        .filter(|line| line.trim_end().ends_with(KEYBOARD));
+        .filter(|line| line.trim_end().ends_with(KEYBOARD_CONTROLLER));
     let counts = lines.map(|line| {
         let counts = line
             .split_ascii_whitespace()

@@ -40,29 +40,29 @@ pub fn choose(machine: &Machine, wishes: &Wishes<'_>) -> Control {
     let mut groups: Vec<Box<dyn Groups>> = Vec::new();
     let made_v2 = V2::make(machine, &hierarchies, wishes.name);
     let made_v1 = V1::make(machine, &hierarchies, wishes.name);
-    note(
+    record_trial(
         &mut tried,
         "control group of version 2",
-        keep(&mut groups, made_v2),
+        add_group(&mut groups, made_v2),
     );
-    note(
+    record_trial(
         &mut tried,
         "control group of version 1",
-        keep(&mut groups, made_v1),
+        add_group(&mut groups, made_v1),
     );
     let lowering = groups.iter().position(|group| {
         let done = group
             .set_lowest(true)
             .and_then(|()| group.set_lowest(false));
-        note(&mut tried, share_of(group.version()), done)
+        record_trial(&mut tried, share_of(group.version()), done)
     });
     let freezing = groups.iter().position(|group| {
         let done = freezes(machine, group.as_ref());
-        note(&mut tried, freezer_of(group.version()), done)
+        record_trial(&mut tried, freezer_of(group.version()), done)
     });
     let grouped = lowering.and_then(|index| groups.get(index));
     let (lowers_by, reach, comes_back) = match grouped {
-        Some(group) => within(group.as_ref()),
+        Some(group) => by_control_group(group.as_ref()),
         None => without_groups(machine, wishes, &mut tried),
     };
     let nice = getpriority_process(None).unwrap_or(0);
@@ -103,7 +103,7 @@ const fn freezer_of(version: Version) -> &'static str {
 }
 
 /// The result if a control group makes the guest give way: means, reach, and that it comes back.
-fn within(group: &dyn Groups) -> (Lowers, Reach, bool) {
+fn by_control_group(group: &dyn Groups) -> (Lowers, Reach, bool) {
     let lowers = match group.version() {
         Version::V2 => Lowers::CgroupV2,
         Version::V1 => Lowers::CgroupV1,
@@ -127,7 +127,7 @@ fn without_groups(
     } else {
         Err(io::Error::other("the guest has no session of its own"))
     };
-    if note(tried, "autogroup", session) {
+    if record_trial(tried, "autogroup", session) {
         return (Lowers::Autogroup, Reach::Machine, true);
     }
     let reach = if autogroup::is_on(machine) && is_in_the_group_of_all(machine) {
@@ -144,7 +144,7 @@ fn without_groups(
         comes_back = scheduler::normal(machine, probe.pid(), nice).is_ok();
         Ok(())
     });
-    if note(tried, "nice 19 and the idle class", lowest) {
+    if record_trial(tried, "nice 19 and the idle class", lowest) {
         (Lowers::Priority, reach, comes_back)
     } else {
         (Lowers::Nothing, Reach::Nobody, false)
@@ -152,14 +152,14 @@ fn without_groups(
 }
 
 /// Adds a trial to the list, and returns whether it succeeded.
-fn note(tried: &mut Vec<Tried>, what: &'static str, done: io::Result<()>) -> bool {
+fn record_trial(tried: &mut Vec<Tried>, what: &'static str, done: io::Result<()>) -> bool {
     let fails = done.err().map(|cause| cause.to_string());
     let holds = fails.is_none();
     tried.push(Tried { what, fails });
     holds
 }
 
-fn keep(
+fn add_group(
     groups: &mut Vec<Box<dyn Groups>>,
     made: io::Result<impl Groups + 'static>,
 ) -> io::Result<()> {

@@ -220,7 +220,7 @@ impl Sampler {
                 }
                 Root::Guest(_) | Root::Commands => {
                     let said = match root {
-                        Root::Guest(id) => family.said(guests.said_disk_bytes(id)),
+                        Root::Guest(id) => family.newly_stated(guests.said_disk_bytes(id)),
                         _ => 0,
                     };
                     self.guest_ticks = self.guest_ticks.saturating_add(done.ticks);
@@ -330,7 +330,7 @@ impl Sampler {
 
 impl Family {
     /// Bytes that the guest states to have moved since its last statement; `bytes` is the statement's total.
-    fn said(&mut self, bytes: u64) -> u64 {
+    fn newly_stated(&mut self, bytes: u64) -> u64 {
         let before = self.said_disk_bytes.replace(bytes).unwrap_or(0);
         bytes.saturating_sub(before)
     }
