@@ -256,7 +256,7 @@ mod tests {
         let model = HazardModel::pretrained();
         let mut host = Forecaster::new(0);
         host.observe(&model, 0..600, Some(Idle), None);
-        // A gap, and a host that is found failed, or away from the first moment on.
+        // After a gap the host is found failed, and stays so.
         host.observe(&model, 900..1000, Some(Gone), None);
         host.observe(&model, 1000..1100, Some(Gone), None);
         assert_eq!(host.level().seen, 0.0);

@@ -52,7 +52,7 @@ pub struct HazardModel {
 /// The numbers offered are not the parameters of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParametersError {
-    /// Another number of them than a model has.
+    /// There are fewer or more numbers than a model has parameters.
     #[error("{found} parameters of a hazard model: expected {PARAMETERS}")]
     Count {
         /// Numbers offered.

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | JCT | time of the job without failures, `work / v` |
 //! | MTTF | mean time until the machine fails, seconds |
-//! | ETL | work done until then, `v * MTTF` |
+//! | ETL | work done until the failure, `v * MTTF` |
 //! | JCTF | time of the job with failures: the smallest t with `v * INT_0^t TR(s) ds >= work` |
 //!
 //! With checkpoints a failure costs the time until the job is running elsewhere, and the work since the last
