@@ -1,28 +1,36 @@
-//! CPU time and disk bytes of guests, so that nothing of what they did is lost when a process ends.
+//! Sums of the CPU time and disk bytes of guests that never fall when a process ends.
 //!
-//! The system counts for a process what it did, and what its children did that have ended and that it
-//! has waited for. Of one reading and the next only what was added counts: a sum over those that are
-//! there would fall when one ends.
+//! The system counts for a process what the process did, and what its children did that have ended and that
+//! it has waited for. A sum of these counts over the present processes would fall when a process ends, so
+//! the increases from one reading to the next are added up.
+//!
+//! For example, a guest with 10 ticks has a child with 80, and 90 are counted. The child does 20 more, ends,
+//! and is waited for: the guest's count of waited-for children rises by 100. Of these, 80 were counted
+//! before, so 20 are added.
 
 use std::collections::BTreeMap;
 
 use crate::processes::{Process, ProcessId, Processes};
 
-/// What guests have done since they were first seen; it never becomes less.
+/// What guests have done since they were first seen. The sums never fall.
 #[derive(Debug, Default)]
 pub struct Accounts {
+    /// The guests' processes at the last reading.
     seen: BTreeMap<ProcessId, Seen>,
+    /// CPU time so far, clock ticks.
     ticks: u64,
+    /// Bytes moved to and from disks so far.
     disk_bytes: u64,
 }
 
-/// One process as it was last seen.
+/// A process at the last reading.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     parent: i32,
     own_ticks: u64,
     waited_ticks: u64,
-    /// With its children's that it has waited for, as the system counts them.
+    /// Bytes of the process and of its children that it has waited for; `None` if the system does not report
+    /// them.
     disk_bytes: Option<u64>,
 }
 
@@ -33,21 +41,24 @@ impl Accounts {
         self.ticks
     }
 
-    /// Bytes moved to and from disks, as far as the system says so.
+    /// Bytes moved to and from disks, as far as the system reports them.
     #[must_use]
     pub const fn disk_bytes(&self) -> u64 {
         self.disk_bytes
     }
 
-    /// Processes that were there at the last look.
+    /// The guests' processes at the last reading.
     pub fn seen(&self) -> impl Iterator<Item = ProcessId> {
         self.seen.keys().copied()
     }
 
-    /// Takes a look: of the processes that are there, `is_one` says which are guests by themselves. Their
-    /// descendants are, and so is what was one before, whoever its parent is now. What is seen for the
-    /// first time counts from its beginning when it did not start before `earlier`, the ticks since the machine
-    /// started at the look before, and from now on otherwise. Returns the guests.
+    /// Adds what guests have done since the reading before, and returns the guests. The present processes for
+    /// which `is_one` holds are guests, and so are their descendants, and processes that were guests at the
+    /// reading before, even if their parent has ended.
+    ///
+    /// `earlier` is the time of the reading before, in ticks since the machine started. A process that is
+    /// seen for the first time counts from its start if it started at `earlier` or after, and from now on
+    /// otherwise. `disk_bytes` returns a process's [`Process::disk_bytes`].
     pub fn look<'a>(
         &mut self,
         processes: &'a Processes,
@@ -99,8 +110,8 @@ impl Accounts {
         guests
     }
 
-    /// What was counted already of processes that have ended, for the nearest ancestor of each that is
-    /// still there: if it was waited for, that one's counts have it once more.
+    /// What was already counted of processes that have ended, by the nearest ancestor of each that still
+    /// exists: the ancestor's counts contain it once more if the process was waited for.
     fn ended(&self, now: &BTreeMap<ProcessId, Seen>) -> BTreeMap<ProcessId, Counted> {
         let ids: BTreeMap<i32, ProcessId> = self.seen.keys().map(|id| (id.pid, *id)).collect();
         let mut counted: BTreeMap<ProcessId, Counted> = BTreeMap::new();
@@ -109,7 +120,7 @@ impl Accounts {
                 continue;
             }
             let mut parent = ids.get(&seen.parent);
-            // No line of ancestors is longer than the list of all.
+            // A bound, in case that the parents form a circle.
             for _ in 0..self.seen.len() {
                 let Some(one) = parent else { break };
                 if now.contains_key(one) {
@@ -127,6 +138,7 @@ impl Accounts {
     }
 }
 
+/// What was already counted of processes that have ended.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counted {
     ticks: u64,
@@ -166,7 +178,7 @@ mod tests {
     #[test]
     fn children_that_have_ended_count() {
         let mut accounts = Accounts::default();
-        // What a guest did before it became one is not counted.
+        // What a process did before it became a guest is not counted.
         assert_eq!(
             look(&mut accounts, 50, &[(10, 1, 500, 7), (99, 1, 3, 0)]),
             0
@@ -175,7 +187,7 @@ mod tests {
             look(&mut accounts, 60, &[(10, 1, 510, 7), (61, 10, 80, 0)]),
             90
         );
-        // It ends with 100 ticks, of which 80 were counted; another came and went in between.
+        // The child ends with 100 ticks, of which 80 were counted; another with 5 came and went meanwhile.
         assert_eq!(look(&mut accounts, 70, &[(10, 1, 510, 7 + 100 + 5)]), 115);
     }
 

@@ -1,5 +1,5 @@
-//! Autogroups: the kernel shares a CPU out among sessions first, and among the processes of each then.
-//! A process of low priority in another session than its rival's therefore gets a full share, unless its
+//! Autogroups: the kernel divides a CPU among sessions first, and then among the processes of each session.
+//! A process of low priority therefore gets a full share beside the processes of other sessions, unless its
 //! session has a low priority, too.
 
 use std::fs;
@@ -7,7 +7,7 @@ use std::io;
 
 use crate::Machine;
 
-/// Whether the kernel groups processes by session.
+/// Whether the kernel has autogroups, and they are switched on.
 #[must_use]
 pub fn is_on(machine: &Machine) -> bool {
     let path = machine.proc().join("sys/kernel/sched_autogroup_enabled");
@@ -17,13 +17,13 @@ pub fn is_on(machine: &Machine) -> bool {
 /// The autogroup of a process: its number and its priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Autogroup {
-    /// The number of the group.
+    /// Number of the group, which is different for each session.
     pub number: u64,
     /// Nice value of the group, -20 to 19.
     pub nice: i32,
 }
 
-/// The autogroup of a process; `None` where there are none.
+/// The autogroup of a process; `None` if the kernel has no autogroups.
 #[must_use]
 pub fn of(machine: &Machine, pid: i32) -> Option<Autogroup> {
     let text = fs::read_to_string(machine.process(pid).join("autogroup")).ok()?;
@@ -35,8 +35,8 @@ pub fn of(machine: &Machine, pid: i32) -> Option<Autogroup> {
     })
 }
 
-/// Sets the nice value of the autogroup of a process. Without privilege that can be taken back as far as
-/// 0, but only ten times a second.
+/// Sets the nice value of the autogroup of a process, -20 to 19. Without privilege the value can be lowered
+/// again, down to 0, and it can be changed only ten times a second.
 ///
 /// # Errors
 /// When the system does not allow it.

@@ -1,4 +1,7 @@
-//! Control groups, of version 1 and of version 2.
+//! Reads the control groups of version 1 and of version 2 that processes are in.
+//!
+//! A [`Hierarchy`] is a mounted tree of groups. A group is named by its path in the tree, such as
+//! `/user/job`; [`Hierarchy::directory`] is the directory with its files.
 
 use std::fs;
 use std::io;
@@ -6,33 +9,33 @@ use std::path::{Path, PathBuf};
 
 use crate::Machine;
 
-/// Groups below a group that are looked into; deeper ones are not.
+/// Most groups below one group; with more, reading or removing them fails.
 const GROUPS_MAX: usize = 4096;
 
 /// Which of the two interfaces a hierarchy has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
-    /// One hierarchy for each controller.
+    /// Version 1: one hierarchy for each controller or for a few.
     V1,
-    /// One for all.
+    /// Version 2: one hierarchy for all controllers.
     V2,
 }
 
-/// A tree of groups.
+/// A mounted tree of groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hierarchy {
     /// Its interface.
     pub version: Version,
     /// Controllers of a hierarchy of version 1; empty for version 2.
     pub controllers: Vec<String>,
-    /// Where it is mounted.
+    /// Directory on which it is mounted.
     pub mount: PathBuf,
-    /// Which group is mounted there: `/` but in containers.
+    /// The group that is mounted there: `/`, except in containers.
     pub mounted: String,
 }
 
 impl Hierarchy {
-    /// The directory of a group, if it is below what is mounted.
+    /// The directory of a group; `None` if the group is not below the one that is mounted.
     #[must_use]
     pub fn directory(&self, machine: &Machine, group: &str) -> Option<PathBuf> {
         let below = match self.mounted.as_str() {
@@ -51,7 +54,7 @@ impl Hierarchy {
         })
     }
 
-    /// Whether it has a controller of version 1 of this name.
+    /// Whether it is a hierarchy of version 1 with this controller.
     #[must_use]
     pub fn controls(&self, controller: &str) -> bool {
         self.controllers.iter().any(|one| one == controller)
@@ -65,7 +68,7 @@ pub fn hierarchies(machine: &Machine) -> Vec<Hierarchy> {
     text.lines().filter_map(hierarchy).collect()
 }
 
-/// `36 25 0:30 /group /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu,cpuacct`
+/// Parses a line such as `36 25 0:30 /group /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu,cpuacct`.
 fn hierarchy(line: &str) -> Option<Hierarchy> {
     let (place, file_system) = line.split_once(" - ")?;
     let mut place = place.split(' ').skip(3);
@@ -89,28 +92,29 @@ fn hierarchy(line: &str) -> Option<Hierarchy> {
     })
 }
 
-/// The kernel writes spaces in paths as octal numbers.
+/// A path without the octal escapes that the kernel writes for spaces, tabs and backslashes.
 fn unescaped(text: &str) -> String {
     text.replace("\\040", " ")
         .replace("\\011", "\t")
         .replace("\\134", "\\")
 }
 
-/// In which group of a hierarchy a process is.
+/// The group of a hierarchy that a process is in.
 #[must_use]
 pub fn group_of(machine: &Machine, pid: i32, hierarchy: &Hierarchy) -> Option<String> {
     let text = fs::read_to_string(machine.process(pid).join("cgroup")).ok()?;
     group_in(&text, hierarchy)
 }
 
-/// In which group of a hierarchy this process is.
+/// The group of a hierarchy that this process is in.
 #[must_use]
 pub fn own_group(machine: &Machine, hierarchy: &Hierarchy) -> Option<String> {
     let text = fs::read_to_string(machine.proc().join("self/cgroup")).ok()?;
     group_in(&text, hierarchy)
 }
 
-/// `4:memory:/group`, or `0::/group` for version 2.
+/// Finds the group in the text of `/proc/PID/cgroup`, whose lines are such as `4:memory:/group`, or
+/// `0::/group` for version 2.
 fn group_in(text: &str, hierarchy: &Hierarchy) -> Option<String> {
     text.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
@@ -123,10 +127,10 @@ fn group_in(text: &str, hierarchy: &Hierarchy) -> Option<String> {
     })
 }
 
-/// The processes of a group and of all groups below it.
+/// The process ids of a group and of all groups below it.
 ///
 /// # Errors
-/// When the group can't be read.
+/// When the group can't be read, or has more than 4,096 groups below it.
 pub fn processes(directory: &Path) -> io::Result<Vec<i32>> {
     let mut found = pids(directory)?;
     let mut ahead = vec![directory.to_owned()];
@@ -138,7 +142,7 @@ pub fn processes(directory: &Path) -> io::Result<Vec<i32>> {
             if looked_into > GROUPS_MAX {
                 return Err(io::Error::other("too many groups below it"));
             }
-            // One that was removed meanwhile has no processes.
+            // A group that was removed meanwhile has no processes.
             found.extend(pids(&entry.path()).unwrap_or_default());
             ahead.push(entry.path());
         }
@@ -146,10 +150,10 @@ pub fn processes(directory: &Path) -> io::Result<Vec<i32>> {
     Ok(found)
 }
 
-/// Removes a group and all below it, if none of them has a process.
+/// Removes a group and all groups below it, if none of them has a process.
 ///
 /// # Errors
-/// When one has, or there is no such group.
+/// When one of them has a process, there is no such group, or it has more than 4,096 groups below it.
 pub fn remove(directory: &Path) -> io::Result<()> {
     let mut groups = vec![directory.to_owned()];
     let mut looked_into = 0;
@@ -162,7 +166,7 @@ pub fn remove(directory: &Path) -> io::Result<()> {
         let below = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
         groups.extend(below.map(|entry| entry.path()));
     }
-    // The deepest first.
+    // A group can be removed only after all groups below it.
     groups.iter().rev().try_for_each(fs::remove_dir)
 }
 
@@ -174,8 +178,8 @@ fn pids(directory: &Path) -> io::Result<Vec<i32>> {
         .collect())
 }
 
-/// CPU time that a group and all below it have used, microseconds: that of processes that have ended
-/// included, whoever waited for them.
+/// CPU time that a group and all groups below it have used, microseconds. It includes the time of processes
+/// that have ended, even if no parent waited for them.
 #[must_use]
 pub fn cpu_microseconds(directory: &Path) -> Option<u64> {
     let text = |name| fs::read_to_string(directory.join(name)).ok();
@@ -193,7 +197,8 @@ pub fn cpu_microseconds(directory: &Path) -> Option<u64> {
     line.trim().parse().ok()
 }
 
-/// The directory in which the CPU time of a process's group is counted; `None` for the group of all.
+/// The directory in which the CPU time of a process's group is counted; `None` if the process is in the root
+/// group, whose time is that of all processes.
 #[must_use]
 pub fn accounting_directory(
     machine: &Machine,

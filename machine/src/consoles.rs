@@ -1,18 +1,18 @@
-//! When a person last used the machine, as HTCondor finds it: by the last use of its terminals.
+//! When a person last used the machine, found as by HTCondor: from the last use of its terminals.
 //!
-//! The kernel notes when something was last read from a terminal, which is when somebody typed (to about
-//! eight seconds). A desktop without terminals leaves no such mark; its keyboard and mouse are seen in
-//! `/proc/interrupts` where they are of the PS/2 kind, as those of most laptops are.
+//! The access time of a terminal's file is when somebody last typed on it (to about eight seconds). A desktop
+//! session without terminals changes no access time. Its keyboard and mouse are counted in `/proc/interrupts`
+//! if they are of the PS/2 kind, as in most laptops.
 
 use std::fs;
 use std::time::SystemTime;
 
 use crate::Machine;
 
-/// Controller of keyboard and mouse, as `/proc/interrupts` names it.
-const KEYBOARD: &str = "i8042";
+/// Name in `/proc/interrupts` of the PS/2 controller for keyboard and mouse.
+const KEYBOARD_CONTROLLER: &str = "i8042";
 
-/// When somebody typed on a terminal of the machine last; `None` where there are none.
+/// When somebody last typed on a terminal of the machine; `None` if it has no terminals.
 #[must_use]
 pub fn last_terminal_use(machine: &Machine) -> Option<SystemTime> {
     let names = |directory: &str| {
@@ -23,7 +23,7 @@ pub fn last_terminal_use(machine: &Machine) -> Option<SystemTime> {
     let consoles = names("/dev").filter(|entry| {
         let name = entry.file_name();
         let name = name.to_str().unwrap_or_default();
-        // `/dev/tty` is the terminal of whoever asks.
+        // `/dev/tty` is left out: it stands for the terminal of the process that opens it.
         name == "console"
             || name
                 .strip_prefix("tty")
@@ -37,14 +37,13 @@ pub fn last_terminal_use(machine: &Machine) -> Option<SystemTime> {
         .max()
 }
 
-/// How often keyboard and mouse have asked for attention since the machine started; `None` where the
-/// system does not say.
+/// Number of interrupts of keyboard and mouse since the machine started; `None` if it has no PS/2 controller.
 #[must_use]
 pub fn keyboard_interrupts(machine: &Machine) -> Option<u64> {
     let text = fs::read_to_string(machine.proc().join("interrupts")).ok()?;
     let lines = text
         .lines()
-        .filter(|line| line.trim_end().ends_with(KEYBOARD));
+        .filter(|line| line.trim_end().ends_with(KEYBOARD_CONTROLLER));
     let counts = lines.map(|line| {
         let counts = line
             .split_ascii_whitespace()
@@ -58,20 +57,22 @@ pub fn keyboard_interrupts(machine: &Machine) -> Option<u64> {
 /// Follows when a person last used the machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Consoles {
+    /// Number of interrupts at the last call of [`look`](Self::look).
     interrupts: Option<u64>,
+    /// Last use that was found.
     last: Option<SystemTime>,
 }
 
 impl Consoles {
-    /// Looks at terminals and keyboard at `now`, and says when the machine was last used; `None` when
-    /// nothing says so.
+    /// Reads terminals and keyboard at `now` and returns when the machine was last used; `None` if no use was
+    /// found yet. Use of the keyboard is found by comparison with the call before.
     pub fn look(&mut self, machine: &Machine, now: SystemTime) -> Option<SystemTime> {
         let interrupts = keyboard_interrupts(machine);
         let before = std::mem::replace(&mut self.interrupts, interrupts);
         if before.is_some() && interrupts != before {
             self.last = self.last.max(Some(now));
         }
-        // A time to come is that of a clock which was set.
+        // A time in the future is left from a clock that was set since.
         let typed = last_terminal_use(machine).map(|typed| typed.min(now));
         self.last = self.last.max(typed);
         self.last
@@ -104,7 +105,7 @@ mod tests {
         assert_eq!(consoles.look(&machine, at(5000)), None);
         used(&machine, "/dev/tty1", at(100));
         used(&machine, "/dev/pts/3", at(200));
-        // Neither is a terminal that a person sits at.
+        // None of these is a terminal of a person.
         used(&machine, "/dev/tty", at(900));
         used(&machine, "/dev/pts/ptmx", at(900));
         used(&machine, "/dev/sda", at(900));

@@ -1,61 +1,62 @@
-//! What the system counts since it started, and what two such counts say of the time between them.
+//! Counts of the system since it started, and the loads that follow from the difference of two readings.
 
 use std::ops::Range;
 
 use placement::contention::free_for_guests;
 use placement::state::{DiskReading, HostReading};
 
-/// Pages of 4 KiB moved to or from swap per second above which a machine counts as thrashing:
+/// A machine counts as thrashing if more than this many pages of 4 KiB are moved to or from swap per second:
 /// 1 MiB/s.
 const SWAPPING_PAGES_PER_SECOND: f64 = 256.0;
 
-/// Counts of the system and of single processes, all since some fixed moment.
+/// A reading: counts of the system and of some processes since a fixed moment, and memory at present. Ticks
+/// are clock ticks, summed over all CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Ticks in which a CPU did something for anybody.
+    /// Ticks in which a CPU ran any process.
     pub busy_ticks: u64,
-    /// Ticks in which a CPU did something or nothing.
+    /// All ticks, busy or not.
     pub all_ticks: u64,
-    /// CPUs that are on.
+    /// Number of CPUs that are on.
     pub cpus: usize,
-    /// Of the busy ticks, those of this process.
+    /// Busy ticks of this process.
     pub own_ticks: u64,
-    /// Of the busy ticks, those of guests, their children that have ended included.
+    /// Busy ticks of guests, their children that have ended included.
     pub guest_ticks: u64,
     /// Pages moved to and from swap.
     pub swapped_pages: u64,
-    /// Memory that a new process could have, bytes; now, not since then.
+    /// Memory that a new process could have at present, bytes.
     pub available_memory_bytes: u64,
-    /// Memory of guests, bytes: it would be available without them; now, not since then.
+    /// Memory of guests at present, bytes: it would be available without them.
     pub guest_memory_bytes: u64,
-    /// The disk that holds the shards, where the system counts for it.
+    /// The disk that holds the shards; `None` if the system has no counts of it.
     pub disk: Option<DiskCounters>,
 }
 
 /// Counts of one disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskCounters {
-    /// Milliseconds in which it was busy.
+    /// Milliseconds in which the disk was busy.
     pub busy_ms: u64,
-    /// Bytes moved for anybody.
+    /// Bytes moved to and from the disk.
     pub bytes: u64,
-    /// Bytes moved for this process and for guests, as far as that is known.
+    /// Bytes moved for this process and for guests, as far as they are known.
     pub foreign_bytes: u64,
 }
 
-/// Shares of all CPUs that somebody used, 0 to 1.
+/// CPU time used, as shares of the time of all CPUs, 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Load {
-    /// Anybody.
+    /// Share used by all processes.
     pub all: f64,
-    /// Guests.
+    /// Share used by guests.
     pub guests: f64,
-    /// The owner: neither guests nor this process.
+    /// Share used by the owner: by neither guests nor this process.
     pub owner: f64,
 }
 
 impl Counters {
-    /// Who used the CPUs since `earlier`.
+    /// The CPU load between the reading `earlier` and this one.
     #[must_use]
     pub fn load_since(&self, earlier: &Self) -> Load {
         let all = since(self.all_ticks, earlier.all_ticks);
@@ -69,7 +70,8 @@ impl Counters {
         }
     }
 
-    /// The owner's CPU load and the memory since `earlier`.
+    /// The owner's CPU load since the reading `earlier`, and the memory at present. `interval` is the time
+    /// between both readings, Unix seconds.
     #[must_use]
     pub fn host_since(&self, earlier: &Self, interval: Range<u64>) -> HostReading {
         let seconds = interval.end.saturating_sub(interval.start).max(1) as f64;
@@ -85,8 +87,9 @@ impl Counters {
         }
     }
 
-    /// The owner's use of the disk since `earlier`. The system does not say for whom a disk was
-    /// busy: the time is divided by bytes. A disk without counts is taken for idle.
+    /// The owner's use of the disk since the reading `earlier`, `elapsed_ms` before. The system does not
+    /// report for whom a disk was busy, so the busy time is divided in proportion to the bytes. A disk
+    /// without counts is taken for idle.
     #[must_use]
     pub fn disk_since(
         &self,
@@ -111,11 +114,12 @@ impl Counters {
     }
 }
 
-/// Counters that went backwards say nothing.
+/// The increase of a counter; 0 if it went backwards.
 fn since(now: u64, before: u64) -> f64 {
     now.saturating_sub(before) as f64
 }
 
+/// `part / whole` from 0 to 1; 0 if `whole` is 0.
 fn share(part: f64, whole: f64) -> f64 {
     if whole > 0.0 {
         (part / whole).clamp(0.0, 1.0)

@@ -1,17 +1,20 @@
-//! Which processes are guests: their load, and that of all that they start, is not the owner's.
+//! Which processes are guests: their load, and the load of all processes that they start, is not the owner's.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ProcessId;
 use crate::processes::Process;
 
-/// Longest name of a command that the kernel keeps.
+/// Length to which the kernel cuts the name of a command, characters.
 const COMMAND_LENGTH: usize = 15;
 
-/// Processes that are guests by themselves; their descendants are, too.
+/// The processes that are guests, by process id or by the name of their command. Their descendants are guests
+/// as well, and are not listed here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Guests {
+    /// Bytes that each guest states to have moved to and from disks.
     processes: BTreeMap<ProcessId, u64>,
+    /// Names of commands, as the kernel cuts them.
     commands: BTreeSet<String>,
 }
 
@@ -25,14 +28,15 @@ impl Guests {
         }
     }
 
-    /// A guest that says that it has moved `disk_bytes` to and from disks since it became one. Believed
-    /// only where the system does not say it, and never beyond what the machine has moved.
+    /// Adds a guest that states to have moved `disk_bytes` to and from disks since it became a guest. The
+    /// statement counts only as far as it exceeds what the system reports, and never beyond what the disk has
+    /// moved.
     pub fn add(&mut self, process: ProcessId, disk_bytes: u64) {
         let said = self.processes.entry(process).or_default();
         *said = (*said).max(disk_bytes);
     }
 
-    /// All processes that run one of these commands are guests, too. Names are compared as the kernel
+    /// The same guests and all processes that run one of these commands. Names are compared as the kernel
     /// cuts them.
     #[must_use]
     pub fn and_commands(mut self, commands: &[String]) -> Self {
@@ -41,13 +45,13 @@ impl Guests {
         self
     }
 
-    /// Whether there can be none.
+    /// Whether no process can be a guest.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.processes.is_empty() && self.commands.is_empty()
     }
 
-    /// Whether guests can only be found by looking at every process.
+    /// Whether some guests can only be found by reading every process.
     #[must_use]
     pub(crate) fn are_named_by_command(&self) -> bool {
         !self.commands.is_empty()
@@ -58,12 +62,12 @@ impl Guests {
         self.processes.keys().copied()
     }
 
-    /// What a guest says that it has moved, bytes.
+    /// Bytes that a guest states to have moved to and from disks.
     pub(crate) fn said_disk_bytes(&self, process: ProcessId) -> u64 {
         self.processes.get(&process).copied().unwrap_or(0)
     }
 
-    /// Whether this process is one by itself.
+    /// Whether this process is a guest by its id or its command, not as a descendant.
     #[must_use]
     pub fn contains(&self, process: &Process) -> bool {
         self.processes.contains_key(&process.id) || self.commands.contains(&process.command)

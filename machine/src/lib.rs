@@ -1,11 +1,11 @@
 //! What a machine does and for whom: CPU time, memory, disk and pressure, of its owner and of guests.
 //!
-//! A [`Sampler`] reads counters; two readings make a load of the owner ([`Counters::load_since`]), which
-//! is what the machine does less what this process and its [`Guests`] do. Every reader takes a
-//! [`Machine`]: usually [`Machine::here`], in tests a directory that looks like one.
+//! A [`Sampler`] reads counters. The difference of two readings is the load of the owner
+//! ([`Counters::load_since`]): what the machine did, less what this process and its [`Guests`] did. Every
+//! reader takes a [`Machine`]: usually [`Machine::here`], in tests a directory with the same files.
 //!
-//! [`control`] holds a guest back for the owner, by what this machine has. [`local`] is what a daemon and
-//! the guests of its machine say to each other.
+//! [`control`] holds a guest back for the owner, by the means that this machine has. [`local`] is the
+//! protocol between a daemon and the guests of its machine.
 
 pub mod accounts;
 pub mod autogroup;

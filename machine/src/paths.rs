@@ -1,8 +1,8 @@
-//! Where a machine is described.
+//! Paths of the files that describe a machine.
 
 use std::path::{Path, PathBuf};
 
-/// The files in which a machine is described, below one root directory.
+/// The files that describe a machine, below one root directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
     root: PathBuf,
@@ -15,13 +15,13 @@ impl Machine {
         Self::at("/")
     }
 
-    /// The machine whose `proc`, `sys` and `dev` are in `root`.
+    /// The machine whose directories `proc`, `sys` and `dev` are in `root`.
     #[must_use]
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
-    /// The path of a file that is called `absolute` on that machine.
+    /// The path, from here, of a file that is called `absolute` on that machine.
     #[must_use]
     pub fn path(&self, absolute: impl AsRef<Path>) -> PathBuf {
         let absolute = absolute.as_ref();
@@ -29,7 +29,7 @@ impl Machine {
             .join(absolute.strip_prefix("/").unwrap_or(absolute))
     }
 
-    /// Its `/proc`.
+    /// The machine's `/proc`.
     #[must_use]
     pub fn proc(&self) -> PathBuf {
         self.path("/proc")

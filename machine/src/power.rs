@@ -1,10 +1,10 @@
-//! Where the machine's electricity comes from.
+//! Whether the machine runs on its battery.
 
 use std::fs;
 
 use crate::Machine;
 
-/// Whether the machine runs on its battery: it has one, and no mains supply that is on.
+/// Whether the machine runs on its battery: it has a battery that discharges, and no mains supply that is on.
 #[must_use]
 pub fn on_battery(machine: &Machine) -> bool {
     let Ok(supplies) = fs::read_dir(machine.path("/sys/class/power_supply")) else {

@@ -1,4 +1,4 @@
-//! Pressure: for how long somebody had to wait for a resource (PSI).
+//! Pressure: how long processes had to wait for a resource (the kernel's pressure stall information, PSI).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,22 +6,22 @@ use std::path::{Path, PathBuf};
 use crate::Machine;
 use crate::cgroup::{Hierarchy, Version};
 
-/// Groups beside those of a guest that are read at once.
+/// Most groups that [`groups_of_others`] returns.
 const OTHERS_MAX: usize = 1024;
 
-/// What is waited for.
+/// A resource that processes wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resource {
     /// A CPU.
     Cpu,
-    /// Memory that was taken away and has to come back.
+    /// Memory: pages that were evicted and have to be read again.
     Memory,
     /// A disk.
     Io,
 }
 
 impl Resource {
-    /// Its name in the names of files.
+    /// The resource's name in the kernel's file names.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -35,21 +35,21 @@ impl Resource {
 /// How long processes waited.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pressure {
-    /// Share of the last ten seconds in which at least one waited, 0 to 1.
+    /// Share of the last ten seconds in which at least one process waited, 0 to 1.
     pub some_10s: f64,
-    /// Time in which at least one waited, since the machine started, microseconds.
+    /// Time in which at least one process waited, since the machine started, microseconds.
     pub some_microseconds: u64,
-    /// Time in which all waited, since the machine started, microseconds.
+    /// Time in which all processes waited, since the machine started, microseconds.
     pub full_microseconds: u64,
 }
 
-/// Of the whole machine; `None` where the kernel does not say.
+/// The pressure on the whole machine; `None` if the kernel does not report it.
 #[must_use]
 pub fn of_machine(machine: &Machine, resource: Resource) -> Option<Pressure> {
     read(&machine.proc().join("pressure").join(resource.name()))
 }
 
-/// Of a group of version 2 and all below it; `None` where the kernel does not say.
+/// The pressure on a group of version 2 and all groups below it; `None` if the kernel does not report it.
 #[must_use]
 pub fn of_group(directory: &Path, resource: Resource) -> Option<Pressure> {
     read(&directory.join(format!("{}.pressure", resource.name())))
@@ -59,6 +59,8 @@ fn read(path: &Path) -> Option<Pressure> {
     parse(&fs::read_to_string(path).ok()?)
 }
 
+/// Parses a text such as
+///
 /// ```text
 /// some avg10=0.12 avg60=0.05 avg300=0.01 total=123456
 /// full avg10=0.00 avg60=0.00 avg300=0.00 total=1234
@@ -74,13 +76,13 @@ fn parse(text: &str) -> Option<Pressure> {
     Some(Pressure {
         some_10s: (some_10s / 100.0).clamp(0.0, 1.0),
         some_microseconds: field("some ", "total")?.parse().ok()?,
-        // Kernels before 5.13 say nothing of the CPU here.
+        // Kernels before 5.13 have no line `full` for the CPU.
         full_microseconds: full.unwrap_or(0),
     })
 }
 
-/// The directories of the groups of version 2 in which a guest is *not*, none within another: those
-/// beside its own and beside each that its own is in.
+/// The directories of the groups of version 2 that do not contain the guest's group `guest`, none of them
+/// within another: the siblings of the guest's group and of each group above it.
 #[must_use]
 pub fn groups_of_others(machine: &Machine, hierarchy: &Hierarchy, guest: &str) -> Vec<PathBuf> {
     if hierarchy.version != Version::V2 {

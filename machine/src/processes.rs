@@ -1,4 +1,4 @@
-//! Processes, as `/proc/PID/stat` describes them.
+//! Processes: what `/proc/PID/stat` reports about them, and their descendants.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,12 +10,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::Machine;
 
-/// A process for as long as the machine is up: a process id that is used again is another process.
+/// Names a process for as long as the machine is up. The start time tells it from a later process with the
+/// same process id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ProcessId {
     /// Process id.
     pub pid: i32,
-    /// When it started, in clock ticks since the machine did.
+    /// When it started, in clock ticks since the machine started.
     pub started: u64,
 }
 
@@ -26,17 +27,17 @@ impl ProcessId {
         Some(Process::read(machine, pid)?.id)
     }
 
-    /// Whether it is still there; as a zombie, too.
+    /// Whether the process still exists, be it as a zombie.
     #[must_use]
     pub fn is_there(self, machine: &Machine) -> bool {
         Self::of(machine, self.pid) == Some(self)
     }
 }
 
-/// What the system says of a process.
+/// What the system reports about a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Which one it is.
+    /// Its process id and start time.
     pub id: ProcessId,
     /// Process id of its parent.
     pub parent: i32,
@@ -44,13 +45,13 @@ pub struct Process {
     pub group: i32,
     /// Its session.
     pub session: i32,
-    /// `R` for one that runs, `T` for one that is stopped, `Z` for one that has ended, and so on.
+    /// `R` if it runs, `S` if it sleeps, `T` if it is stopped, `Z` if it has ended, and so on.
     pub state: char,
-    /// Its command, cut by the kernel after 15 bytes.
+    /// Name of its command, cut by the kernel after 15 bytes.
     pub command: String,
     /// CPU time that it has used, clock ticks.
     pub own_ticks: u64,
-    /// CPU time of those of its children that have ended and that it has waited for, clock ticks.
+    /// CPU time of its children that have ended and that it has waited for, clock ticks.
     pub waited_ticks: u64,
 }
 
@@ -79,7 +80,7 @@ impl Process {
         })
     }
 
-    /// Memory that is the process's alone or its family's, bytes: pages of files are left out, because
+    /// Resident memory without pages of files and shared memory, bytes. Pages of files are left out because
     /// the system counts them as available.
     #[must_use]
     pub fn memory_bytes(&self, machine: &Machine) -> u64 {
@@ -95,8 +96,8 @@ impl Process {
         resident.saturating_sub(shared).saturating_mul(page)
     }
 
-    /// Bytes that it, and those of its children that it has waited for, have moved to and from disks;
-    /// `None` where the system does not say so, such as of another user's process.
+    /// Bytes that the process, and its children that it has waited for, have moved to and from disks;
+    /// `None` if the system does not report them, as for another user's process.
     #[must_use]
     pub fn disk_bytes(&self, machine: &Machine) -> Option<u64> {
         let text = fs::read_to_string(machine.process(self.id.pid).join("io")).ok()?;
@@ -124,8 +125,8 @@ impl Processes {
             .collect()
     }
 
-    /// These processes and all their descendants, without a look at any other process where the
-    /// kernel lists children.
+    /// These processes and all their descendants. If the kernel lists children, no other process is read;
+    /// otherwise all processes of the machine are returned.
     #[must_use]
     pub fn below(machine: &Machine, from: impl IntoIterator<Item = ProcessId>) -> Self {
         let from: BTreeSet<ProcessId> = from.into_iter().collect();
@@ -138,7 +139,7 @@ impl Processes {
             let Some(process) = Process::read(machine, pid) else {
                 continue;
             };
-            // Another process that has the id of one that has ended.
+            // A process that has the id of one in `from` which has ended: it belongs only as a descendant.
             let is_another = from.iter().any(|id| id.pid == pid) && !from.contains(&process.id);
             if is_another && !found.0.contains_key(&process.parent) {
                 continue;
@@ -158,19 +159,19 @@ impl Processes {
         self.0.get(&pid)
     }
 
-    /// All of them, by process id.
+    /// All of the processes, in the order of their process ids.
     pub fn iter(&self) -> impl Iterator<Item = &Process> {
         self.0.values()
     }
 
-    /// The others than these.
+    /// The processes other than these.
     #[must_use]
     pub(crate) fn without(mut self, pids: &BTreeSet<i32>) -> Self {
         self.0.retain(|pid, _| !pids.contains(pid));
         self
     }
 
-    /// Those of which `is_one` holds, and all their descendants.
+    /// The processes for which `is_one` holds, and all their descendants.
     pub fn with_descendants(&self, is_one: impl Fn(&Process) -> bool) -> Vec<&Process> {
         let mut known: BTreeMap<i32, bool> = BTreeMap::new();
         for process in self.iter() {
@@ -185,7 +186,7 @@ impl Processes {
                     known.insert(one.id.pid, true);
                     break true;
                 }
-                // What is read while processes come and go can form a circle.
+                // Parents that are read while processes come and go can form a circle.
                 if line.contains(&one.id.pid) {
                     break false;
                 }
@@ -208,7 +209,7 @@ impl FromIterator<Process> for Processes {
 /// The children of a process; `None` when the kernel does not list them.
 fn children(machine: &Machine, pid: i32) -> Option<Vec<i32>> {
     let Ok(tasks) = fs::read_dir(machine.process(pid).join("task")) else {
-        // It has ended.
+        // The process has ended.
         return Some(Vec::new());
     };
     let mut found = Vec::new();
@@ -218,7 +219,8 @@ fn children(machine: &Machine, pid: i32) -> Option<Vec<i32>> {
                 text.split_ascii_whitespace()
                     .filter_map(|pid| pid.parse::<i32>().ok()),
             ),
-            // A thread that has ended has no directory any more; a kernel that lists no children has one.
+            // If the thread has ended, its directory is gone, too. If the directory is there, this kernel
+            // does not list children.
             Err(_) if task.path().exists() => return None,
             Err(_) => {}
         }

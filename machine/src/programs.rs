@@ -1,13 +1,13 @@
-//! Programs for which the owner wants the machine alone.
+//! Programs during which the owner wants to have the machine alone.
 
 use std::fs;
 
 use crate::Machine;
 
-/// Longest name of a command that the kernel keeps.
+/// Length to which the kernel cuts the name of a command, characters.
 const COMM_LENGTH: usize = 15;
 
-/// One of these programs that runs, by the name of its command; `None` when none does.
+/// The first of these programs that is found running, by the name of its command; `None` when none runs.
 #[must_use]
 pub fn running(machine: &Machine, names: &[String]) -> Option<String> {
     if names.is_empty() {

@@ -1,23 +1,25 @@
-//! How fast a processor of this machine is, beside a processor that is always the same.
+//! The speed of a processor of this machine, relative to a fixed reference.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// Steps of one try: about a millisecond, so that some tries are not interrupted on a busy machine.
+/// Steps of one run, which takes about a millisecond: so some runs are not interrupted on a busy machine.
 const STEPS: u32 = 200_000;
 
-/// Tries; the fastest counts.
+/// Number of runs, of which the fastest counts.
 const TRIES: u32 = 24;
 
-/// Time of one try on a processor of speed 1: five nanoseconds for each step, which is about what a server of
-/// these years takes. The number is arbitrary, and never changes: histories and announcements mean it.
+/// Time of one run on a processor of speed 1: five nanoseconds for each step, about the time of a server of
+/// the 2020s. The number is arbitrary but must never change: speeds in histories and announcements are
+/// relative to it.
 const REFERENCE: Duration = Duration::from_nanos(1_000_000);
 
-/// Words of the table that is looked up: 32 KiB, which stay in the innermost cache.
+/// Words of the table that is read: 32 KiB, which fit into the innermost cache.
 const TABLE_WORDS: usize = 4096;
 
-/// The speed of one processor of this machine, 1 being that of the reference. It takes some 30 ms; other work
-/// on the machine makes it no slower, unless it leaves no processor free for a millisecond in all that time.
+/// Measures the speed of one processor of this machine; 1 is the speed of the reference. The measurement
+/// takes some 30 ms. Other work on the machine does not change the result, unless it leaves no processor free
+/// for a millisecond in all that time.
 #[must_use]
 pub fn measure() -> f64 {
     let table: Vec<u64> = (0..TABLE_WORDS as u64)
@@ -35,7 +37,8 @@ pub fn measure() -> f64 {
     REFERENCE.as_secs_f64() / best.as_secs_f64()
 }
 
-/// What programs do: whole numbers, fractions, and looking up, each step waiting for the one before.
+/// One run: steps of integer arithmetic, floating-point arithmetic and a table look-up, each of which depends
+/// on the one before.
 #[inline(never)]
 fn work(seed: u64, table: &[u64]) -> f64 {
     let mut word = seed | 1;

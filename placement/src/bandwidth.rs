@@ -1,28 +1,30 @@
 //! Forecasts of the rate at which a host can be reached, from what transfers measured.
 //!
-//! As the Network Weather Service does it (Wolski, Spring, Hayes 1999): a set of simple predictors
-//! is run over the measurements, and the one that erred least lately speaks. Rates are handled as
-//! logarithms, since a link is as likely to be twice as fast as half as fast.
+//! The method is that of the Network Weather Service (Wolski, Spring, Hayes 1999): several simple
+//! predictors are run over the measurements, and the one with the least recent error makes the forecast.
+//! Rates are handled as natural logarithms, since a link is as likely to be twice as fast as half as fast.
+//! A forecast is a lognormal distribution: its median, and the standard deviation of the logarithm (the
+//! *spread*).
 
 use std::collections::VecDeque;
 
 /// Measurements that are kept of one host.
 pub const MEASUREMENTS_MAX: usize = 32;
 
-/// Standard deviation of the logarithm of a rate about which nothing is known: between a third and
-/// three times the guess.
+/// Spread of a rate about which nothing is known: about `ln 3`, so that one standard deviation reaches from
+/// a third of the guess to three times the guess.
 pub const UNKNOWN_SPREAD: f64 = 1.1;
 
-/// Smallest spread that is believed, however alike the measurements were.
+/// Smallest spread of a forecast, even if all measurements were equal.
 const LEAST_SPREAD: f64 = 0.05;
 
-/// Spread that one measurement alone has.
+/// Spread of a forecast from a single measurement.
 const FIRST_SPREAD: f64 = 0.5;
 
-/// An old measurement loses its worth: the variance grows by this much in a day.
+/// Growth of a forecast's variance for each day since the newest measurement.
 const VARIANCE_PER_DAY: f64 = 0.04;
 
-/// Weight of an error against the one before it.
+/// Weight of each squared error relative to the next, newer one.
 const FORGETTING: f64 = 0.85;
 
 /// Seconds in a day.
@@ -43,28 +45,30 @@ pub struct RateHistory {
     measurements: VecDeque<Measurement>,
 }
 
-/// What a rate is expected to be: lognormal.
+/// The forecast of a rate: a lognormal distribution.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RateForecast {
+    /// Bytes per second.
     median: f64,
+    /// Standard deviation of the natural logarithm of the rate.
     spread: f64,
 }
 
-/// The simple predictors. Each sees the logarithms so far and says what comes next.
+/// The simple predictors. Each predicts the next logarithm of a rate from the earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Predictor {
     /// The latest value.
     Last,
-    /// The mean of so many latest values.
+    /// The mean of the latest values, at most this many.
     Mean(usize),
-    /// The median of so many latest values.
+    /// The median of the latest values, at most this many.
     Median(usize),
-    /// Exponential smoothing: the new value counts so many per cent.
+    /// Exponential smoothing: the weight of each new value, per cent.
     Smoothed(u8),
 }
 
 impl Predictor {
-    /// Those that are run against each other.
+    /// The predictors that are compared.
     pub const ALL: [Self; 10] = [
         Self::Last,
         Self::Mean(4),
@@ -78,7 +82,7 @@ impl Predictor {
         Self::Smoothed(60),
     ];
 
-    /// What comes after `values`; `None` when there are none.
+    /// The prediction after `values`; `None` when there are none.
     fn next(self, values: &[f64]) -> Option<f64> {
         let latest = |count: usize| &values[values.len().saturating_sub(count)..];
         let last = *values.last()?;
@@ -102,8 +106,8 @@ impl Predictor {
 }
 
 impl RateHistory {
-    /// Adds a measurement; one that is no positive number is left out, and so is the oldest when
-    /// there are too many.
+    /// Adds a measurement, unless its rate is no positive finite number. The oldest one is dropped when
+    /// there are more than [`MEASUREMENTS_MAX`].
     pub fn observe(&mut self, measurement: Measurement) {
         let rate = measurement.bytes_per_second;
         if !(rate.is_finite() && rate > 0.0) {
@@ -138,18 +142,18 @@ impl RateHistory {
         })
     }
 
-    /// The predictor that speaks now; `None` without a measurement.
+    /// The predictor that makes the present forecast; `None` without a measurement.
     #[must_use]
     pub fn predictor(&self) -> Option<Predictor> {
         let logs: Vec<f64> = self.iter().map(|m| m.bytes_per_second.ln()).collect();
         (!logs.is_empty()).then(|| self.best(&logs).0)
     }
 
-    /// The predictor with the least recent squared error, and that error.
+    /// The predictor with the least recent mean squared error, and that error. Newer errors weigh more.
     fn best(&self, logs: &[f64]) -> (Predictor, f64) {
         let mut best = (Predictor::Last, f64::INFINITY);
         for predictor in Predictor::ALL {
-            // One error of the size of a first guess, so that a single lucky hit proves little.
+            // Each begins with an error of the size of a first guess: one lucky prediction proves little.
             let (mut sum, mut weight) = (FIRST_SPREAD * FIRST_SPREAD, 1.0);
             for (i, value) in logs.iter().enumerate().skip(1) {
                 if let Some(said) = predictor.next(&logs[..i]) {
@@ -166,8 +170,8 @@ impl RateHistory {
 }
 
 impl RateForecast {
-    /// A forecast of `bytes_per_second` with standard deviation `spread` of its logarithm; `None`
-    /// unless the rate is positive and finite.
+    /// A forecast with median `bytes_per_second` and standard deviation `spread` of the logarithm; `None`
+    /// unless the rate is positive and finite. The spread is clamped to 0 to 2.2.
     #[must_use]
     pub fn new(bytes_per_second: f64, spread: f64) -> Option<Self> {
         let good = bytes_per_second.is_finite() && bytes_per_second > 0.0;
@@ -181,7 +185,7 @@ impl RateForecast {
         })
     }
 
-    /// The nearest sensible forecast: at least a byte per second, and a spread within bounds.
+    /// The nearest forecast in range: a median of 1 to 10^15 bytes per second, a spread of 0 to 2.2.
     #[must_use]
     pub fn saturating(bytes_per_second: f64, spread: f64) -> Self {
         Self {
@@ -190,34 +194,35 @@ impl RateForecast {
         }
     }
 
-    /// What is assumed of a host that was never measured: the median of the others' `rates`, widely
-    /// spread. `None` when no rate is known at all.
+    /// The forecast for a host that was never measured: the median of the other hosts' `rates` (bytes per
+    /// second), with [`UNKNOWN_SPREAD`]. `None` when no rate is known at all.
     #[must_use]
     pub fn of_unknown(rates: impl IntoIterator<Item = f64>) -> Option<Self> {
         let logs: Vec<f64> = rates.into_iter().map(f64::ln).collect();
         Self::new(median(&logs)?.exp(), UNKNOWN_SPREAD)
     }
 
-    /// The rate that is as likely exceeded as not, bytes per second.
+    /// The median of the rate, bytes per second.
     #[must_use]
     pub const fn median(&self) -> f64 {
         self.median
     }
 
-    /// Standard deviation of the logarithm of the rate.
+    /// Standard deviation of the natural logarithm of the rate.
     #[must_use]
     pub const fn spread(&self) -> f64 {
         self.spread
     }
 
-    /// Expected time to move `bytes`, seconds: the mean of `bytes / rate`, which uncertainty makes
-    /// longer, since a link that may be slow costs more than one that may be fast gains.
+    /// Expected time to move `bytes`, seconds: the mean of `bytes / rate`, which for a lognormal rate is
+    /// `bytes / median * exp(spread^2 / 2)`. A wider spread makes it longer: a link that turns out slow
+    /// costs more time than one that turns out fast saves.
     #[must_use]
     pub fn expected_seconds(&self, bytes: u64) -> f64 {
         bytes as f64 / self.median * (self.spread * self.spread / 2.0).exp()
     }
 
-    /// The same forecast where at most `limit` bytes per second are allowed.
+    /// The same forecast with a median of at most `limit` bytes per second; a limit of 0 is none.
     #[must_use]
     pub fn limited_to(self, limit: f64) -> Self {
         if limit > 0.0 && limit < self.median {

@@ -1,7 +1,8 @@
-//! Twenty-eight days of a host's availability in five-minute slots, two bits each.
+//! Twenty-eight days of a host's availability in five-minute slots, two bits each: is the slot known, and
+//! was the host usable in it.
 //!
-//! Bit `slot % SLOTS` of every bitmap belongs to the same instant whatever host it describes, so
-//! the joint behaviour of hosts is a matter of AND and popcount on the words.
+//! The bits of a plane are a ring: slot `s` is bit `s % SLOTS` in every host's bitmap. So AND and popcount
+//! on the words count the slots in which several hosts were usable at once.
 
 /// Length of a slot.
 pub const SLOT_SECONDS: u64 = 300;
@@ -42,11 +43,11 @@ impl Slot {
 /// What is known about a host in one slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Availability {
-    /// It was seen, and it could not be used for the whole slot.
+    /// The host was observed throughout, and for a part of the slot at least it could not be used.
     NotUsable,
-    /// Nobody looked. This is not "down".
+    /// The host was not observed. This does not mean that it was down.
     Unknown,
-    /// It could be used as a storage host.
+    /// The host could be used throughout.
     Usable,
 }
 
@@ -111,8 +112,8 @@ impl AvailabilityBitmap {
         (self.oldest()..=self.newest).contains(&slot)
     }
 
-    /// Notes what was seen in `slot`. A slot after the newest moves the window, with the slots
-    /// between unknown. A slot before the window is dropped.
+    /// Records what was seen in `slot`. A slot after the newest moves the window forward; the slots between
+    /// become unknown. A slot before the window is ignored.
     pub fn record(&mut self, slot: Slot, availability: Availability) {
         self.advance_to(slot);
         if !self.covers(slot) {
@@ -123,8 +124,8 @@ impl AvailabilityBitmap {
         set_bit(&mut self.usable, bit, availability == Availability::Usable);
     }
 
-    /// Moves the window forward so that it ends at `newest`; what falls out is forgotten and what
-    /// comes in is unknown. Does nothing if the window already ends there or later.
+    /// Moves the window forward so that it ends at `newest`. Slots that leave the window are forgotten, new
+    /// ones are unknown. Does nothing if the window already ends there or later.
     pub fn advance_to(&mut self, newest: Slot) {
         if newest <= self.newest {
             return;
@@ -185,7 +186,7 @@ impl AvailabilityBitmap {
         }
     }
 
-    /// The slots in which the host was not usable and in the one before it was: its failures.
+    /// The host's failures: the slots in which it was not usable, but was in the slot before.
     #[must_use]
     pub fn failures(&self) -> SlotSet {
         self.not_usable().and(&self.usable().later_by(1))
@@ -212,8 +213,8 @@ impl AvailabilityBitmap {
     /// Reads [`to_bytes`](Self::to_bytes).
     ///
     /// # Errors
-    /// [`BitmapDecodeError`] for anything that form would not have produced in one of its two
-    /// ways; never believes a length before it has checked it.
+    /// [`BitmapDecodeError`] if the bytes are in neither of the two forms. No length is used before it was
+    /// checked.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, BitmapDecodeError> {
         let length = BitmapDecodeError::Length { found: bytes.len() };
         let (header, body) = bytes.split_at_checked(HEADER_BYTES).ok_or(length)?;
@@ -240,7 +241,7 @@ impl AvailabilityBitmap {
         bytes
     }
 
-    /// `None` if the length is wrong.
+    /// A bitmap from its two planes; `None` if the length is wrong.
     fn from_planes(newest: Slot, body: &[u8]) -> Option<Result<Self, BitmapDecodeError>> {
         let (words, rest) = body.as_chunks::<8>();
         if words.len() != 2 * WORDS || !rest.is_empty() {
@@ -263,6 +264,7 @@ impl AvailabilityBitmap {
         })
     }
 
+    /// A bitmap from its runs, which have to cover the whole window.
     fn from_runs(newest: Slot, mut body: &[u8]) -> Result<Self, BitmapDecodeError> {
         let mut bitmap = Self::unknown(newest);
         let mut next = 0;
@@ -290,7 +292,7 @@ impl AvailabilityBitmap {
         }
     }
 
-    /// Runs of equal slots as (code, length), oldest first.
+    /// Runs of equal slots as (code, length in slots), oldest first.
     fn runs(&self) -> Vec<(u8, u32)> {
         let mut runs: Vec<(u8, u32)> = Vec::new();
         for position in 0..RING {
@@ -304,7 +306,7 @@ impl AvailabilityBitmap {
         runs
     }
 
-    /// Bit of the slot `position` places after the oldest of the ring.
+    /// Bit of the slot that is `position` slots after the oldest one.
     fn ring_bit(&self, position: u64) -> usize {
         ((self.newest.0 % RING + 1 + position) % RING) as usize
     }
@@ -343,7 +345,7 @@ impl SlotSet {
         slot <= self.newest && self.newest.0 - slot.0 < RING && test_bit(&self.words, slot.bit())
     }
 
-    /// The slots that are in both sets.
+    /// The slots that are in both sets, in a window that ends with the later of the two.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         let mut both = self.clone();
@@ -357,7 +359,7 @@ impl SlotSet {
         self.ending_at(newest).and(&other.ending_at(newest))
     }
 
-    /// Number of slots in both sets, without building the intersection where the windows agree.
+    /// Number of slots that are in both sets. Allocates nothing if both windows end at the same slot.
     #[must_use]
     pub fn count_and(&self, other: &Self) -> u32 {
         if self.newest != other.newest {
@@ -370,7 +372,7 @@ impl SlotSet {
             .sum()
     }
 
-    /// Every slot of the set moved `slots` later; what would lie after the newest is dropped.
+    /// Every slot of the set moved `slots` later; slots after the end of the window are dropped.
     #[must_use]
     pub fn later_by(&self, slots: u32) -> Self {
         let mut later = Self {
@@ -386,7 +388,7 @@ impl SlotSet {
         later
     }
 
-    /// Every slot of the set moved `slots` earlier; what would lie before the window is dropped.
+    /// Every slot of the set moved `slots` earlier; slots before the window are dropped.
     #[must_use]
     pub fn earlier_by(&self, slots: u32) -> Self {
         let mut earlier = Self {
@@ -404,7 +406,8 @@ impl SlotSet {
         earlier
     }
 
-    /// The same slots in the window that ends at `newest` (not before the present end).
+    /// The same slots in a window that ends at `newest`; slots before that window are dropped. Returns the
+    /// set unchanged if its window ends at `newest` or later.
     #[must_use]
     pub fn ending_at(&self, newest: Slot) -> Self {
         if newest <= self.newest {
@@ -480,7 +483,7 @@ fn push_leb128(bytes: &mut Vec<u8>, mut value: u64) {
     bytes.push(value as u8);
 }
 
-/// Takes a number of at most four bytes, far more than the longest run needs.
+/// Takes a number of at most four bytes off the beginning; the longest run needs three.
 fn take_leb128(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0;
     for shift in [0, 7, 14, 21] {

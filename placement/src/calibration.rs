@@ -1,14 +1,15 @@
-//! Making predicted probabilities come true as often as they say.
+//! Calibration: after it, of the hosts that are predicted to survive with probability p a share p does.
 
 use crate::likelihood::maximise_likelihood;
 use crate::probability::Probability;
 use crate::survival::SurvivalCurve;
 
-/// Certainty is cut off here: no finite history proves that a host cannot fail, or must.
+/// Probabilities are clamped to this distance from 0 and 1: no finite history proves that a host cannot
+/// fail, or must fail.
 const MARGIN: f64 = 1e-5;
 
 /// A correction `ln H' = intercept + slope * ln H` of the cumulative hazard `H = -ln TR`, learnt
-/// from forecasts whose outcome is known. A curve stays a curve under it.
+/// from forecasts whose outcome is known. It preserves order, so a corrected curve never rises either.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Calibration {
     intercept: f64,
@@ -26,8 +27,7 @@ impl Default for Calibration {
 }
 
 impl Calibration {
-    /// A correction with these parameters; `None` unless they are finite and the slope positive, as
-    /// it has to be for curves to stay curves.
+    /// A correction with these parameters; `None` unless both are finite and the slope is positive.
     #[must_use]
     pub fn new(intercept: f64, slope: f64) -> Option<Self> {
         let valid = intercept.is_finite() && slope.is_finite() && slope > 0.0;
@@ -40,8 +40,8 @@ impl Calibration {
         (self.intercept, self.slope)
     }
 
-    /// Learns the correction from pairs of a predicted TR and whether the host survived. Few pairs
-    /// change little.
+    /// Learns the correction from pairs of a predicted TR and whether the host survived: the most likely
+    /// intercept and slope, held back towards 0 and 1, so that few pairs change little.
     #[must_use]
     pub fn fit(forecasts: &[(Probability, bool)]) -> Self {
         let weights = maximise_likelihood(&[0.0, 1.0], &[1.0, 10.0], |each| {
@@ -65,7 +65,7 @@ impl Calibration {
         Probability::saturating((-hazard).exp())
     }
 
-    /// The corrected cumulative hazard. Rises with it.
+    /// The corrected cumulative hazard `H'` for `H = cumulative`. It rises with `H`.
     #[must_use]
     pub fn apply_to_hazard(&self, cumulative: f64) -> f64 {
         if *self == Self::default() {
@@ -84,6 +84,7 @@ impl Calibration {
     }
 }
 
+/// `ln H` of a probability of survival.
 fn log_cumulative_hazard(survival: Probability) -> f64 {
     (-survival.value().clamp(MARGIN, 1.0 - MARGIN).ln()).ln()
 }

@@ -1,15 +1,17 @@
-//! What a running guest contends for: the cores that it takes, and memory other than its own.
+//! What a running guest takes from the owner: a load on some cores, and memory.
 
-/// The owner's load on the cores that a guest takes: `load` is the owner's share of all `cores`, 0 to 1,
-/// of which the guest uses `taken`. As long as the owner has enough in the others, it is 0. The
-/// thresholds of [`crate::state::Thresholds`] apply to it.
+/// The owner's load on the cores that a guest takes, 0 to 1, to which
+/// [`Thresholds`](crate::state::Thresholds) apply: `(load * cores - (cores - taken)) / taken`, at least 0.
+///
+/// `load` is the owner's share of all `cores`, 0 to 1; the guest uses `taken` cores. The owner is assumed to
+/// fill the other cores first, so the result is 0 as long as they suffice.
 #[must_use]
 pub fn contended_load(load: f64, cores: f64, taken: f64) -> f64 {
     let cores = cores.max(1.0);
-    // A guest that takes nothing, or no number, is taken to want one core.
+    // If `taken` is zero or no number, the guest is assumed to want one core.
     let taken = if taken > 0.0 { taken.min(cores) } else { 1.0 };
     let contended = (load * cores - (cores - taken)) / taken;
-    // A load that is no number says nothing good: it is not "light".
+    // A load that is not a number must not count as light.
     if contended.is_nan() {
         1.0
     } else {
@@ -17,7 +19,7 @@ pub fn contended_load(load: f64, cores: f64, taken: f64) -> f64 {
     }
 }
 
-/// Memory that guests could have, bytes: what is available, and what they have already.
+/// Memory that guests could have, bytes: what is available, and what they use already.
 #[must_use]
 pub const fn free_for_guests(available_bytes: u64, guest_bytes: u64) -> u64 {
     available_bytes.saturating_add(guest_bytes)

@@ -1,7 +1,8 @@
-//! What is known about a host's past: its states as runs, windows cut out of them, days.
+//! What is known about a host's past: its states as runs, what happened in a window of time, and the same
+//! window on earlier days.
 //!
-//! Times are Unix seconds. Only [`DayKind`] and the windows of earlier days depend on a time zone:
-//! a host that wants its own days shifts all times by its offset from UTC.
+//! Times are Unix seconds. Only [`DayKind`] and [`earlier_windows`] depend on a time zone: a caller that
+//! wants local days shifts all times by the offset from UTC.
 
 use std::ops::Range;
 
@@ -11,40 +12,41 @@ use crate::state::ModelState;
 /// Seconds in a day.
 pub const DAY_SECONDS: u64 = 86_400;
 
-/// A time during which a host was in one state, or nothing was known (`state` is `None`).
+/// A time during which a host was in one state, or its state was not known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run<S> {
     /// From the first second to the one after the last.
     pub span: Range<u64>,
-    /// The state; `None` is "nobody looked", not "down".
+    /// The state; `None` if the host was not observed, which does not mean that it was down.
     pub state: Option<S>,
 }
 
 /// The states of a host over time, run by run, without gaps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timeline<S> {
-    /// Start and state of every run; neighbours differ.
+    /// Start and state of every run, in order of time; neighbours have different states.
     starts: Vec<(u64, Option<S>)>,
+    /// End of the last run.
     end: u64,
 }
 
 /// What became of a host in a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WindowOutcome {
-    /// In no failure state at any time.
+    /// It was in no failure state at any time.
     Survived,
-    /// First in a failure state at this time.
+    /// It was in a failure state, for the first time at this Unix second.
     FailedAt(u64),
-    /// Part of the window is unknown, so nothing can be said.
+    /// Part of the window is unknown, so the outcome is, too.
     Unknown,
 }
 
 /// What was seen of a host after some moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FollowUp {
-    /// Time known to be spent out of the failure states.
+    /// How long it is known to have stayed out of the failure states, seconds.
     pub seconds: u64,
-    /// Whether it ended with a failure; otherwise knowledge or the follow-up ended.
+    /// Whether a failure ended this time; otherwise the observation ended, or its limit was reached.
     pub failed: bool,
 }
 
@@ -58,20 +60,20 @@ impl<S: ModelState> Timeline<S> {
         }
     }
 
-    /// Time after the last known or unknown run.
+    /// End of the last run, known or unknown.
     #[must_use]
     pub const fn end(&self) -> u64 {
         self.end
     }
 
-    /// Time of the first run; the end if there is none.
+    /// Start of the first run; [`end`](Self::end) if there is none.
     #[must_use]
     pub fn start(&self) -> u64 {
         self.starts.first().map_or(self.end, |&(start, _)| start)
     }
 
-    /// Appends a span in one state. What lies between the present end and the span becomes
-    /// unknown; what lies before the present end is already history and is not changed.
+    /// Appends a span in one state. A gap between the present end and the span becomes unknown. The part of
+    /// the span before the present end is ignored.
     pub fn push(&mut self, span: Range<u64>, state: Option<S>) {
         let start = span.start.max(self.end);
         if span.end <= start {
@@ -90,7 +92,7 @@ impl<S: ModelState> Timeline<S> {
         }
     }
 
-    /// The run that contains `time`, whole; `None` outside the timeline.
+    /// The whole run that contains `time`; `None` outside the timeline.
     #[must_use]
     pub fn run_at(&self, time: u64) -> Option<Run<S>> {
         if time >= self.end {
@@ -106,7 +108,7 @@ impl<S: ModelState> Timeline<S> {
         self.run_at(time).and_then(|run| run.state)
     }
 
-    /// The runs that overlap `window`, whole (not cut to it), in order of time.
+    /// The runs that overlap `window`, not cut to it, in order of time.
     pub fn runs(&self, window: Range<u64>) -> impl Iterator<Item = Run<S>> + '_ {
         let first = self
             .starts
@@ -129,7 +131,7 @@ impl<S: ModelState> Timeline<S> {
         })
     }
 
-    /// Whether the host stayed out of the failure states throughout `window`.
+    /// What became of the host in `window`.
     #[must_use]
     pub fn outcome(&self, window: Range<u64>) -> WindowOutcome {
         if self.starts.is_empty() || window.start < self.start() || window.end > self.end {
@@ -149,7 +151,7 @@ impl<S: ModelState> Timeline<S> {
     }
 
     /// How long the host is known to have stayed out of the failure states from `from` on, at
-    /// most until `limit`, and whether a failure ended that.
+    /// most until `limit` (both Unix seconds), and whether a failure ended this time.
     #[must_use]
     pub fn follow_up(&self, from: u64, limit: u64) -> FollowUp {
         let mut seen_until = from;
@@ -179,8 +181,8 @@ impl<S: ModelState> Timeline<S> {
         self.starts.drain(..after.saturating_sub(1));
     }
 
-    /// The last 28 days as a bitmap that ends with the slot before `now`. A slot is usable if
-    /// `usable` holds for every state in it, and unknown if any part of it is.
+    /// The last 28 days as a bitmap that ends with the slot before the one of `now`. The slots are those of
+    /// [`slot`](Self::slot).
     #[must_use]
     pub fn bitmap(&self, now: u64, usable: impl Fn(S) -> bool) -> AvailabilityBitmap {
         let newest = Slot(Slot::containing(now).0.saturating_sub(1));
@@ -192,8 +194,8 @@ impl<S: ModelState> Timeline<S> {
         bitmap
     }
 
-    /// What a bitmap says of `slot`: usable if `usable` holds for every state in it, unknown if any
-    /// part of it is.
+    /// The host's availability in `slot`: unknown if a part of the slot is, else usable if `usable` holds
+    /// for every state in it.
     #[must_use]
     pub fn slot(&self, slot: Slot, usable: impl Fn(S) -> bool) -> Availability {
         let start = slot.start_unix_seconds();
@@ -213,7 +215,7 @@ impl<S: ModelState> Timeline<S> {
     }
 }
 
-/// Whether people are at work.
+/// Kind of a day of the week: on weekdays owners are at work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DayKind {
     /// Monday to Friday.
@@ -226,7 +228,7 @@ impl DayKind {
     /// The kind of the day that contains this time.
     #[must_use]
     pub const fn at(unix_seconds: u64) -> Self {
-        // 1 January 1970 was a Thursday; counted from Monday.
+        // Monday is 0, and 1 January 1970 was a Thursday.
         match (unix_seconds / DAY_SECONDS + 3) % 7 {
             5 | 6 => Self::Weekend,
             _ => Self::Weekday,
@@ -234,8 +236,8 @@ impl DayKind {
     }
 }
 
-/// Windows at the same time of day on the latest `days` earlier days of the same kind, latest
-/// first, that had ended when `window` begins.
+/// The same clock window on the `days` latest earlier days of the same kind, latest first. Only windows
+/// that end before `window` begins are taken.
 pub fn earlier_windows(window: Range<u64>, days: usize) -> impl Iterator<Item = Range<u64>> {
     let kind = DayKind::at(window.start);
     (1u64..)

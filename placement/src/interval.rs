@@ -1,29 +1,31 @@
 //! When to take a checkpoint.
 //!
-//! One function, [`first_after`], from the hazard of the compute host over time; and the classic
-//! intervals for a constant hazard. Times are seconds.
+//! [`first_after`] finds the time from a hazard of the compute host that changes over time; [`young`],
+//! [`daly`] and [`exponential_optimum`] are the classic intervals for a constant hazard. All times are
+//! seconds.
 
 use crate::survival::SurvivalCurve;
 
 /// What a checkpoint and a failure cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
-    /// Time for which the job is held up by one checkpoint.
+    /// Time for which one checkpoint holds the job up (C).
     pub checkpoint_seconds: f64,
-    /// Time to read it back.
+    /// Time to read the checkpoint back.
     pub restore_seconds: f64,
     /// Time from a failure to the beginning of the restore.
     pub downtime_seconds: f64,
 }
 
-/// Young 1974: work between checkpoints for a mean time between failures `mtbf`, `sqrt(2 C M)`.
+/// Young 1974: work between two checkpoints, `sqrt(2 C M)`, for a checkpoint of `C` seconds and a mean time
+/// between failures of `M` seconds.
 #[must_use]
 pub fn young(checkpoint: f64, mtbf: f64) -> f64 {
     (2.0 * checkpoint * mtbf).sqrt()
 }
 
-/// Daly 2006, equation 37: the higher-order estimate of the same, which holds for long checkpoints,
-/// too; `mtbf` itself from `checkpoint >= 2 mtbf` on.
+/// Daly 2006, equation 37: a higher-order estimate of the same interval, which holds for long checkpoints,
+/// too: `sqrt(2 C M) (1 + sqrt(f) / 3 + f / 9) - C` with `f = C / (2 M)`, and `M` if `C >= 2 M`.
 #[must_use]
 pub fn daly(checkpoint: f64, mtbf: f64) -> f64 {
     if checkpoint >= 2.0 * mtbf {
@@ -33,15 +35,22 @@ pub fn daly(checkpoint: f64, mtbf: f64) -> f64 {
     young(checkpoint, mtbf) * (1.0 + f.sqrt() / 3.0 + f / 9.0) - checkpoint
 }
 
-/// The exact optimum for exponential failures: `M (1 + W0(-exp(-1 - C/M)))`.
+/// The interval with the least [`expected_makespan`], exact for exponential failures:
+/// `M (1 + W0(-exp(-1 - C/M)))`, where `W0` is Lambert's function.
 #[must_use]
 pub fn exponential_optimum(checkpoint: f64, mtbf: f64) -> f64 {
     mtbf * (1.0 + lambert_w0(-(-1.0 - checkpoint / mtbf).exp()))
 }
 
-/// Expected time to do `work` with checkpoints each `interval` when failures are exponential with
-/// mean `mtbf`: each segment of `interval + C` is repeated until it succeeds, and a failure costs
-/// the downtime and a restore, during which it can fail again (Daly 2006, section 3).
+/// Expected time to do `work` with a checkpoint after each `interval` of work, when the time between
+/// failures is exponential with mean `mtbf` (Daly 2006, section 3):
+///
+/// ```text
+/// work / interval * exp(R / M) * (M + D) * (exp((interval + C) / M) - 1)
+/// ```
+///
+/// An interval with its checkpoint is repeated until it succeeds. A failure costs the downtime D and a
+/// restore of R seconds, during which the job can fail again.
 #[must_use]
 pub fn expected_makespan(work: f64, interval: f64, mtbf: f64, costs: &Costs) -> f64 {
     let rate = 1.0 / mtbf;
@@ -53,19 +62,19 @@ pub fn expected_makespan(work: f64, interval: f64, mtbf: f64, costs: &Costs) -> 
         * (rate * segment).exp_m1()
 }
 
-/// The accumulator rule: the first time after the last checkpoint, or the start, at which the work
-/// that a failure is expected to have cost so far, `INT_0^u h(t) t dt`, reaches the cost of a
-/// checkpoint. `hazard` is that of the compute host from now on; a constant one gives Young's
-/// interval. The result is stretched by the ratio of Daly's to Young's for the mean hazard up to
-/// there, which matters where a checkpoint takes long.
+/// The accumulator rule: seconds from the last checkpoint, or from the start, to the next one. It is the
+/// time `u` at which the expected loss of work since then, `INT_0^u h(t) t dt`, reaches the cost
+/// `checkpoint`. `hazard` is the curve of the compute host from now on, with `h` its failure rate; a constant
+/// rate gives Young's interval. The result is stretched by the ratio of Daly's interval to Young's for the
+/// mean rate up to `u`, which matters where a checkpoint takes long.
 ///
-/// `None` when that does not happen within `longest` seconds: then it is not worth while.
+/// `None` when that time is not before `longest` seconds: then a checkpoint does not pay.
 #[must_use]
 pub fn first_after(hazard: &SurvivalCurve, checkpoint: f64, longest: f64) -> Option<f64> {
     let step = f64::from(hazard.step_seconds().get());
     let (mut time, mut sum, mut total) = (0.0, 0.0, 0.0);
     while time < longest {
-        // A step in which all is lost for sure is one with as good as no survivors.
+        // In a step that nothing survives the rate is infinite: cap it at a survival of exp(-50).
         let rate = hazard.hazard_per_second(time).min(50.0 / step);
         let next = time + step;
         // INT_time^next rate * t dt
@@ -75,7 +84,8 @@ pub fn first_after(hazard: &SurvivalCurve, checkpoint: f64, longest: f64) -> Opt
             total += rate * (within - time);
             let mtbf = within / total;
             let stretched = within * daly(checkpoint, mtbf) / young(checkpoint, mtbf);
-            // Never at once: a checkpoint needs some work to keep.
+            // Where a checkpoint takes far longer than the mean time between failures, the stretched time
+            // goes to zero; but a checkpoint needs some new work to keep.
             return Some(stretched.max(checkpoint.min(within))).filter(|at| *at < longest);
         }
         sum += part;
@@ -85,9 +95,10 @@ pub fn first_after(hazard: &SurvivalCurve, checkpoint: f64, longest: f64) -> Opt
     None
 }
 
-/// When to take checkpoints in a job that has `job_seconds` of work to do: seconds of wall time from
-/// now, none in the end, at most `most` of them. Each holds the job up for `checkpoint` seconds; there
-/// are at least `least` seconds from one to the next, since one begins when the one before is stored.
+/// When to take checkpoints in a job that has `job_seconds` of work to do: seconds of wall time from now,
+/// at most `most` of them, and none at the end of the job. Each checkpoint holds the job up for `checkpoint`
+/// seconds. From one to the next there are at least `least` seconds of work, so that one is stored when the
+/// next begins.
 #[must_use]
 pub fn schedule(
     hazard: &SurvivalCurve,
@@ -120,14 +131,14 @@ pub fn schedule(
     times
 }
 
-/// One step with the hazard that holds beyond the horizon.
+/// A curve of one step with the failure rate that `curve` has beyond its horizon.
 fn flat(curve: &SurvivalCurve) -> SurvivalCurve {
     let rate = curve.hazard_per_second(curve.horizon_seconds());
     SurvivalCurve::exponential(curve.step_seconds(), 1, rate)
 }
 
-/// Mean time between failures that would give the survival of `curve` at its horizon; infinite when
-/// nothing fails in it.
+/// Mean time between failures of the exponential distribution that has the survival of `curve` at its
+/// horizon, `-horizon / ln TR(horizon)`. Infinite for a curve that never falls.
 #[must_use]
 pub fn equivalent_mtbf(curve: &SurvivalCurve) -> f64 {
     let horizon = curve.horizon_seconds();
@@ -135,7 +146,7 @@ pub fn equivalent_mtbf(curve: &SurvivalCurve) -> f64 {
     if survival >= 1.0 || horizon == 0.0 {
         return f64::INFINITY;
     }
-    // A curve that ends at zero has failed by its mean life.
+    // No exponential falls to zero: its mean life stands in.
     if survival <= 0.0 {
         return curve.restricted_mean_seconds();
     }

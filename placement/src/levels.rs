@@ -1,28 +1,29 @@
-//! Hosts between which nobody can tell a difference beforehand are made equal, so that what can be
-//! told decides between them, and equals take turns.
+//! Hosts whose differences are below the error of measurement are made equal. Then the differences that are
+//! known decide between hosts, and hosts that are equal take turns.
 
 use crate::bandwidth::RateForecast;
 use crate::objective::{Candidate, Width};
 use crate::probability::Probability;
 
-/// Rates that differ by less than this factor are the same: measurements are no better.
+/// Rates are rounded to powers of this factor: measurements are no more exact.
 const RATE_STEP: f64 = 1.25;
 
-/// Spreads are rounded up to multiples of this.
+/// Spreads (see [`RateForecast::spread`]) are rounded up to multiples of this.
 const SPREAD_STEP: f64 = 0.5;
 
-/// Odds of being readable that differ by less than this factor are the same.
+/// Odds of being readable, `p / (1 - p)`, are rounded to powers of this factor.
 const ODDS_STEP: f64 = 1.25;
 
-/// Hosts whose transfers take longer than those of the fastest ones by no more than this factor and
-/// these seconds are as fast as they: among them reliability decides.
+/// `(a, b)`: a host counts as one of the fastest if its transfer takes at most `a t + b` seconds, where `t`
+/// is the time of the slowest host that is needed. Among the fastest, reliability decides.
 const SAME_TIME: (f64, f64) = (1.1, 0.1);
 
-/// Nobody is believed to be readable with more than this probability: one host in two hundred fails
-/// in a way that its past does not show.
+/// Largest probability of being readable that is believed of any host: one host in two hundred fails in a
+/// way that its past does not show.
 const MOST_READABLE: f64 = 0.995;
 
-/// The candidates for `stored_bytes` coded with `width`, without differences that are not known.
+/// The candidates for an image of `stored_bytes` coded with `width`, without differences below the error of
+/// measurement. [`select`](crate::select) chooses among them.
 #[must_use]
 pub fn level(candidates: Vec<Candidate>, stored_bytes: u64, width: Width) -> Vec<Candidate> {
     let stepped = candidates.into_iter().map(step).collect();
@@ -33,6 +34,7 @@ pub fn level(candidates: Vec<Candidate>, stored_bytes: u64, width: Width) -> Vec
     )
 }
 
+/// The host with its rate, spread and odds rounded.
 fn step(host: Candidate) -> Candidate {
     let readable = host.readable;
     let odds = readable.value() / readable.complement().value().max(1e-6);
@@ -47,7 +49,7 @@ fn step(host: Candidate) -> Candidate {
     }
 }
 
-/// Makes the times equal of hosts that are about as fast as the slowest of the fastest `needed`.
+/// Gives all hosts that are about as fast as the `needed`-th fastest, or faster, its time for a shard.
 fn same_time(mut candidates: Vec<Candidate>, shard_bytes: u64, needed: usize) -> Vec<Candidate> {
     let seconds = |host: &Candidate| host.rate.expected_seconds(shard_bytes) + host.rtt_seconds;
     let mut times: Vec<f64> = candidates.iter().map(seconds).collect();
@@ -66,7 +68,7 @@ fn same_time(mut candidates: Vec<Candidate>, shard_bytes: u64, needed: usize) ->
     candidates
 }
 
-/// The nearest power of `step`; zero and less become a very small one.
+/// The power of `step` that is nearest to `value` on a log scale. Values below 1e-9 count as 1e-9.
 fn nearest_power(value: f64, step: f64) -> f64 {
     let steps = (value.max(1e-9).ln() / step.ln()).round();
     step.powf(steps)

@@ -1,4 +1,4 @@
-//! Which hosts to trust with a shard: availability states, prediction and the choice of hosts.
+//! The choice of hosts for shards: availability states, prediction of failures, correlation, bandwidth.
 //!
 //! Pure: no clock, no file, no socket, no randomness. Time is always an argument.
 //!
@@ -12,7 +12,7 @@
 //! use placement::state::AvailabilityState;
 //!
 //! let mut summary = HostSummary::new(0);
-//! // Two days of use, an hour off, a day of use; as many or as few spans as one likes.
+//! // Two days of use, an hour off, a day of use. Spans may be cut anywhere.
 //! summary.observe(0..172_800, Some(AvailabilityState::Idle), Some(0.05));
 //! summary.observe(172_800..176_400, Some(AvailabilityState::Gone), None);
 //! summary.observe(176_400..262_800, Some(AvailabilityState::Idle), Some(0.05));

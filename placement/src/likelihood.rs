@@ -2,17 +2,19 @@
 
 use crate::linear::solve_positive_definite;
 
+/// Steps of Fisher scoring after which the search ends.
 const MOST_ITERATIONS: usize = 30;
+/// How often a step that does not raise the likelihood is halved before the search ends.
 const MOST_HALVINGS: usize = 20;
-/// The linear predictor is cut to this range: beyond it events are impossible or certain anyway.
+/// Bounds of the linear predictor `row * weights`: beyond them events are practically impossible or certain.
 const PREDICTOR_RANGE: (f64, f64) = (-25.0, 4.0);
 
-/// Finds the weights that maximise the likelihood of outcomes with
-/// `Pr{event} = 1 - exp(-exp(row * weights))`, less `penalties[i] / 2 * (w_i - prior_i)^2`, by
-/// Fisher scoring with step halving. Starts and, without data, stays at `prior`.
+/// Finds the weights `w` that maximise `ln L(w) - SUM_i penalties[i] / 2 * (w_i - prior_i)^2` by Fisher
+/// scoring with step halving, where `L` is the likelihood of the observed events under
+/// `Pr{event} = 1 - exp(-exp(row * w))`. The search starts at `prior`, and ends there without data.
 ///
-/// `for_each_row` calls its argument with every row (as long as `prior`) and whether the event
-/// happened; it is called once per iteration. Penalties must be positive.
+/// `for_each_row` has to call its argument with every row (as long as `prior`) and whether the event
+/// happened. It is called once for each set of weights that is tried. Penalties must be positive.
 pub(crate) fn maximise_likelihood(
     prior: &[f64],
     penalties: &[f64],
@@ -47,7 +49,7 @@ pub(crate) fn maximise_likelihood(
     best
 }
 
-/// Penalised log likelihood at some weights, its gradient, and the expected information.
+/// Penalised log likelihood at some weights, its gradient, and the expected information matrix.
 struct Derivatives {
     log_likelihood: f64,
     gradient: Vec<f64>,
@@ -81,7 +83,7 @@ impl Derivatives {
     fn add(&mut self, weights: &[f64], row: &[f64], event: bool) {
         let predictor: f64 = row.iter().zip(weights).map(|(x, w)| x * w).sum();
         let mean = predictor.clamp(PREDICTOR_RANGE.0, PREDICTOR_RANGE.1).exp();
-        // exp(-mean) / (1 - exp(-mean)), the odds of survival.
+        // Pr{no event} / Pr{event} = exp(-mean) / (1 - exp(-mean)).
         let odds = 1.0 / mean.exp_m1();
         let slope = if event { mean * odds } else { -mean };
         self.log_likelihood += if event {

@@ -1,8 +1,8 @@
 //! Small dense systems of linear equations.
 
 /// Solves `matrix * x = right` for a symmetric positive definite `matrix` (row-major, only the
-/// lower triangle is read) by Cholesky's method. `None` if it is not positive definite, or the
-/// sizes do not fit.
+/// lower triangle is read) by Cholesky's method. `None` if the matrix is not positive definite, or not of
+/// `right.len()` rows and columns.
 #[must_use]
 pub(crate) fn solve_positive_definite(matrix: &[f64], right: &[f64]) -> Option<Vec<f64>> {
     let n = right.len();

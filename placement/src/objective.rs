@@ -5,10 +5,16 @@
 //! J(A) = store(A) + need * restore(A) - need * CTR(A) * work
 //! ```
 //!
-//! `need` is the probability that the job is ended before the next checkpoint: that its machine goes
-//! away, and also that its owner needs it where somebody evicts jobs then. `work` is what would have to
-//! be done again without this one, CTR(A) the probability that enough of the hosts in
-//! A can be read then. The less the better.
+//! | term | unit | meaning |
+//! |---|---|---|
+//! | `store(A)` | seconds | time to store the checkpoint on the hosts A |
+//! | `restore(A)` | seconds | time to read it back |
+//! | `need` | 0 to 1 | probability that the job is ended before the next checkpoint |
+//! | `CTR(A)` | 0 to 1 | probability that enough of the hosts in A can be read then |
+//! | `work` | seconds | work that would have to be done again without this checkpoint |
+//!
+//! A job is ended when its machine goes away, and also when the machine's owner needs it, if jobs are
+//! evicted for owners. The set A with the smallest J is the best.
 
 use crate::bandwidth::RateForecast;
 use crate::joint::{Domains, Joint};
@@ -18,7 +24,7 @@ use crate::survival::SurvivalCurve;
 /// Most shards of a code.
 pub const SHARDS_MAX: usize = 64;
 
-/// How many shards carry data and how many can be lost; FALCON's m and k.
+/// How many shards carry data (FALCON's m) and how many can be lost (FALCON's k).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Width {
     data: usize,
@@ -26,7 +32,7 @@ pub struct Width {
 }
 
 impl Width {
-    /// FALCON's three and two.
+    /// FALCON's code: three data shards and two parity shards.
     pub const FALCON: Self = Self { data: 3, parity: 2 };
 
     /// A width; `None` without data shards or with more than [`SHARDS_MAX`] in all.
@@ -38,13 +44,13 @@ impl Width {
         Some(Self { data, parity })
     }
 
-    /// Shards that carry data: as many are needed to restore.
+    /// Number of data shards: to restore, any `data()` of all shards suffice.
     #[must_use]
     pub const fn data(self) -> usize {
         self.data
     }
 
-    /// Shards that can be lost.
+    /// Parity shards: how many shards can be lost.
     #[must_use]
     pub const fn parity(self) -> usize {
         self.parity
@@ -63,7 +69,7 @@ impl Width {
     }
 }
 
-/// What is to be stored, and what it is worth.
+/// What is to be stored, and what the checkpoint is worth.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stake {
     /// Bytes after compression, before coding.
@@ -72,10 +78,10 @@ pub struct Stake {
     pub width: Width,
     /// Seconds before the first byte can be sent, such as for connecting.
     pub lead_seconds: f64,
-    /// What the compute host can send, bytes per second; `None` when its hosts are the bottleneck.
+    /// What the compute host can send, bytes per second; `None` when the storage hosts are the bottleneck.
     pub uplink_bytes_per_second: Option<f64>,
-    /// Probability that the job is ended before the next checkpoint. Of the curves that a host announces
-    /// the one of its presence says that, unless jobs are evicted when the owner needs the machine.
+    /// Probability that the job is ended before the next checkpoint. It comes from the curve of presence
+    /// that the compute host announces or, where jobs are evicted for owners, from the curve for guests.
     pub need: Probability,
     /// Work that would be lost without this checkpoint, seconds.
     pub work_seconds: f64,
@@ -92,16 +98,16 @@ impl Stake {
 /// A host that could take a shard.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Candidate {
-    /// How fast it can be reached.
+    /// Forecast of the rate at which it can be reached.
     pub rate: RateForecast,
-    /// Time of one question and answer, seconds.
+    /// Round-trip time of one request, seconds.
     pub rtt_seconds: f64,
-    /// Probability that it can be read when it has to be, taken for itself.
+    /// Probability that it can be read when it has to be, whatever the other hosts do.
     pub readable: Probability,
     /// Its failure domains.
     pub domains: Domains,
-    /// Decides between hosts that are alike in all else, lowest first: different in every
-    /// checkpoint, so that all hosts get their share.
+    /// Decides between hosts that are equal otherwise, the lowest first. It is drawn anew for every
+    /// checkpoint, so that such hosts take turns.
     pub draw: u64,
 }
 
@@ -116,9 +122,9 @@ impl Candidate {
 /// The parts of J, seconds; [`Score::total`] is what is minimised.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Score {
-    /// Time to store.
+    /// Time to store the checkpoint.
     pub store_seconds: f64,
-    /// Time to read it back if all hosts can be read.
+    /// Time to read the checkpoint back if all hosts can be read.
     pub restore_seconds: f64,
     /// Probability that enough hosts can be read: the correlated temporal reliability.
     pub reliability: Probability,
@@ -128,7 +134,9 @@ pub struct Score {
 
 impl Score {
     /// The score of hosts of which the slowest takes `slowest_seconds` for its shard and of which
-    /// enough can be read with probability `reliability`.
+    /// enough can be read with probability `reliability`: with the uplink's rate `u`,
+    /// `store = lead + max(slowest, stored_bytes * expansion / u)` and
+    /// `restore = lead + max(slowest, stored_bytes / u)`.
     pub(crate) fn new(stake: &Stake, slowest_seconds: f64, reliability: Probability) -> Self {
         let up = |bytes: f64| {
             stake
@@ -139,9 +147,9 @@ impl Score {
         Self {
             store_seconds: stake.lead_seconds
                 + slowest_seconds.max(up(stored * stake.width.expansion())),
-            // Where the job will be restored is not known: the same links are assumed. Reading
-            // needs only the fastest hosts, so the slowest is a bound; with it, a more reliable
-            // host never makes a choice worse, which the search relies on.
+            // It is not known where the job will be restored, so the same links are assumed. A restore
+            // reads from the fastest hosts only, so the time of the slowest is an upper bound. With this
+            // bound a more reliable host never makes a choice worse, which the search relies on.
             restore_seconds: stake.lead_seconds + slowest_seconds.max(up(stored)),
             reliability,
             need: stake.need,
@@ -171,9 +179,12 @@ pub fn score(
     Score::new(stake, slowest, joint.at_least(hosts, stake.width.data()))
 }
 
-/// Probability that a host is there `seconds` from now: it failed on the way with the rate that
-/// `presence` says, and came back as often as makes it available for the share `long_run` of all
-/// time (a Markov chain of two states).
+/// Probability that a host is present `seconds` from now, after any number of absences in between.
+///
+/// A Markov chain of two states: the host goes at the rate of the curve `presence`, and comes back at the
+/// rate that makes it present for the share `long_run` of all time. For a host that is present now, with
+/// `H = -ln TR(seconds)`, `u = long_run` and `d = 1 - u`, that is `u + d exp(-H / d)`, and at least
+/// `TR(seconds)`. For a host whose curve is zero it is `u`.
 #[must_use]
 pub fn point_availability(
     presence: &SurvivalCurve,
@@ -196,8 +207,8 @@ pub fn point_availability(
     Probability::saturating((up + down * (-failures / down).exp()).max(stays))
 }
 
-/// The mean of [`point_availability`] over the time until `horizon_seconds`: the moment at which
-/// the checkpoint is needed is as likely early as late.
+/// The mean of [`point_availability`] over the time until `horizon_seconds`: the checkpoint is equally likely
+/// to be needed at any moment of this time.
 #[must_use]
 pub fn readable_within(
     presence: &SurvivalCurve,

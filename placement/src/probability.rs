@@ -32,8 +32,8 @@ impl Probability {
         }
     }
 
-    /// The nearest probability to `value`: what rounding pushed outside `[0, 1]` is put back on
-    /// the edge. NaN becomes zero, so that a broken estimate is never trusted.
+    /// The nearest probability to `value`, for results that rounding may have pushed outside `[0, 1]`.
+    /// NaN becomes zero, so that a broken estimate is never trusted.
     #[must_use]
     pub fn saturating(value: f64) -> Self {
         if value.is_nan() {
@@ -43,8 +43,8 @@ impl Probability {
         }
     }
 
-    /// The estimate of a share after `successes` in `trials` with Jeffreys prior Beta(1/2, 1/2):
-    /// `(successes + 1/2) / (trials + 1)`. One half when nothing was tried.
+    /// The estimate of a probability after `successes` in `trials`, with Jeffreys prior Beta(1/2, 1/2):
+    /// `(successes + 1/2) / (trials + 1)`. One half without trials.
     #[must_use]
     pub fn jeffreys(successes: u64, trials: u64) -> Self {
         Self::saturating((successes as f64 + 0.5) / (trials as f64 + 1.0))

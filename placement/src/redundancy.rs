@@ -5,22 +5,21 @@ use crate::objective::{Candidate, Stake, Width};
 use crate::probability::Probability;
 use crate::select::{Choice, choose};
 
-/// Most data shards that are considered: beyond, more hosts are bothered for little.
+/// Most data shards that are considered: more of them use more hosts and save few bytes.
 const DATA_MAX: usize = 16;
 
 /// Most parity shards that are considered.
 const PARITY_MAX: usize = 8;
 
-/// What one more host costs, in images sent: a connection, a place in its books, somebody's disk
-/// that has to turn.
+/// Cost of one more host, in images sent: a connection, an entry in the host's catalog, work for its disk.
 const HOST_COST: f64 = 0.02;
 
-/// Work, in seconds, beside which no transfer counts: with it the objective looks for reliability
-/// alone.
+/// Work at stake, in seconds, that outweighs the time of any transfer: with it the objective looks for
+/// reliability alone.
 const ALL_FOR_RELIABILITY: f64 = 1e12;
 
-/// What a code costs, in units of the image: the bytes that are sent and stored, and a little for
-/// each host.
+/// What a code costs, in images: the bytes that are sent and stored, `(data + parity) / data`, and 0.02
+/// for each host.
 #[must_use]
 pub fn cost(width: Width) -> f64 {
     width.expansion() + HOST_COST * width.total() as f64
@@ -31,7 +30,7 @@ pub fn cost(width: Width) -> f64 {
 pub struct Chosen {
     /// The code.
     pub width: Width,
-    /// The hosts.
+    /// The hosts, as indices into the candidates, and their score.
     pub choice: Choice,
     /// Whether the target is reached. If not, this is the most reliable code.
     pub reaches_target: bool,
@@ -50,8 +49,7 @@ pub fn cheapest(
     readable.sort_unstable_by(|a, b| b.cmp(a));
     let try_width = |width: &Width| reliable_enough(candidates, stake, joint, *width, target);
     let widths = by_cost(candidates.len());
-    // Where even the most reliable hosts, if they were independent, would not do, none need be
-    // looked for.
+    // A code needs no search for hosts if even the most reliable ones, taken as independent, miss the target.
     let possible = |width: &&Width| {
         let top = readable.iter().take(width.total()).copied();
         at_least(top, width.data()) >= target
@@ -61,7 +59,7 @@ pub fn cheapest(
         return Some(chosen);
     }
     let all = widths.iter().filter_map(try_width);
-    // Of those that are as reliable the first is the cheapest.
+    // Of several codes that are equally reliable, the first one is the cheapest.
     all.reduce(|best, next| {
         if next.choice.score.reliability > best.choice.score.reliability {
             next
@@ -104,7 +102,7 @@ fn reliable_enough(
     })
 }
 
-/// The codes for which there are hosts, cheapest first.
+/// The codes that need at most `hosts` hosts, cheapest first.
 fn by_cost(hosts: usize) -> Vec<Width> {
     let mut widths: Vec<Width> = (1..=DATA_MAX)
         .flat_map(|data| (0..=PARITY_MAX).filter_map(move |parity| Width::new(data, parity)))

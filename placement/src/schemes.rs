@@ -1,37 +1,38 @@
-//! Other ways to choose hosts, to compare with: those of FALCON's evaluation and single criteria.
+//! Ways to choose hosts, for comparisons: the schemes of FALCON's evaluation, single criteria, and what
+//! `ckpt` does.
 //!
-//! FALCON's "dedicated" scheme, one server, chooses nothing and is not here.
+//! FALCON's "dedicated" scheme stores everything on one server and chooses no hosts, so it is not here.
 
 use crate::joint::Joint;
 use crate::objective::{Candidate, Stake, Width};
 use crate::probability::Probability;
 use crate::select::{TooFewHosts, choose, choose_independent};
 
-/// Shards more than asked for in [`Scheme::PessimisticWide`].
+/// Parity shards that [`Scheme::PessimisticWide`] adds to the code asked for.
 const WIDER_BY: usize = 2;
 
 /// A way to choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
-    /// Any hosts, each as likely as the other.
+    /// Random hosts, all equally likely.
     Random,
     /// The hosts that were available most in the past, whatever their bandwidth: the first reading of
     /// FALCON's "pessimistic".
     PessimisticReliable,
-    /// Any hosts, but two shards more, in the expectation that hosts will fail: the second reading.
+    /// Random hosts and two more shards, in the expectation that hosts fail: the second reading.
     PessimisticWide,
     /// The hosts that are predicted to be readable with the highest probability.
     MostReliable,
-    /// The hosts with the highest measured rate.
+    /// The hosts with the shortest expected time for a shard.
     Fastest,
-    /// The objective, for independent hosts.
+    /// The hosts with the least objective, taken as independent.
     Independent,
-    /// The objective, with correlation: what `ckpt` does.
+    /// The hosts with the least objective, correlation included: what `ckpt` does.
     Correlated,
 }
 
 impl Scheme {
-    /// All of them.
+    /// All schemes.
     pub const ALL: [Self; 7] = [
         Self::Random,
         Self::PessimisticReliable,
@@ -42,7 +43,7 @@ impl Scheme {
         Self::Correlated,
     ];
 
-    /// Its name in tables.
+    /// The scheme's name in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -56,7 +57,7 @@ impl Scheme {
         }
     }
 
-    /// The code that it uses when `asked` is asked for.
+    /// The code that the scheme uses when the code `asked` is asked for.
     #[must_use]
     pub fn width(self, asked: Width) -> Width {
         match self {
@@ -67,8 +68,8 @@ impl Scheme {
         }
     }
 
-    /// Chooses `stake.width.total()` of the `candidates`. `long_run[i]` is the share of all time in
-    /// which candidate `i` was available.
+    /// Chooses `stake.width.total()` of the `candidates` and returns their indices. `long_run[i]` is the
+    /// share of all time, 0 to 1, in which candidate `i` was available.
     ///
     /// # Errors
     /// When there are too few candidates.

@@ -1,12 +1,12 @@
-//! The states of a host and how readings become states.
+//! The states of a host, and how readings of its load become states.
 //!
-//! Guests see the five states of the semi-Markov papers ([`AvailabilityState`]). A disk has states
-//! of its own ([`StorageState`]): a busy CPU does not take a disk away.
+//! For guest jobs a host has the five states of the semi-Markov papers ([`AvailabilityState`]). For shards
+//! it has other states ([`StorageState`]), since a disk can be used while the CPU is busy.
 
 use std::fmt::{self, Debug};
 use std::ops::Range;
 
-/// A finite set of states with a model of failure over it.
+/// A finite set of states, some of which are failures.
 pub trait ModelState: Copy + Eq + Debug + 'static {
     /// Every state, in the order of [`index`](Self::index).
     const ALL: &'static [Self];
@@ -14,7 +14,8 @@ pub trait ModelState: Copy + Eq + Debug + 'static {
     /// Position in [`ALL`](Self::ALL).
     fn index(self) -> usize;
 
-    /// Whether what runs or is being stored on the host is lost when it enters this state.
+    /// Whether a guest that runs on the host, or a shard that is being stored, is lost when the host enters
+    /// this state.
     fn is_failure(self) -> bool;
 }
 
@@ -25,7 +26,7 @@ pub enum AvailabilityState {
     Idle,
     /// S2: the owner's load is between the thresholds; a guest runs at lowest priority.
     Busy,
-    /// S3: the owner's load is steadily above the second threshold; guests must end.
+    /// S3: the owner's load stays above the second threshold; guests must end.
     CpuTaken,
     /// S4: not enough free memory for a guest.
     Thrashing,
@@ -66,15 +67,15 @@ impl fmt::Display for AvailabilityState {
 /// The states of a host's disk as seen by a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StorageState {
-    /// Serves at full rate: the owner keeps the disk busy for less than the first threshold.
+    /// The owner's disk load is below the first threshold: the daemon serves at full rate.
     FullRate,
-    /// Serves, but at a limited rate: the owner's disk load is between the thresholds.
+    /// The owner's disk load is between the thresholds: the daemon serves at a limited rate.
     Limited,
-    /// The owner's disk load is steadily above the second threshold: no new shards, slow reads.
+    /// The owner's disk load stays above the second threshold: no new shards, slow reads.
     Contended,
-    /// Quota or free space is exhausted: no new shards, reads as ever.
+    /// Quota or free space is exhausted: no new shards; reads are not affected.
     NoSpace,
-    /// Not reachable; the data usually come back.
+    /// The host can't be reached; its data usually come back.
     Offline,
 }
 
@@ -117,12 +118,12 @@ impl fmt::Display for StorageState {
     }
 }
 
-/// Whether a host is there at all: what decides whether a shard can be read back.
+/// Whether a host can be reached at all, and so whether a shard can be read back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Presence {
-    /// It answers, however slowly.
+    /// The host answers, however slowly.
     Here,
-    /// It does not; the data usually come back.
+    /// The host does not answer; its data usually come back.
     Away,
 }
 
@@ -148,7 +149,7 @@ impl From<StorageState> for Presence {
     }
 }
 
-/// The two load thresholds Th1 and Th2 as shares of the whole resource.
+/// The two load thresholds Th1 and Th2, as shares of the whole resource: 0 < Th1 <= Th2 <= 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Thresholds {
     first: f64,
@@ -190,7 +191,7 @@ impl Thresholds {
         self.first
     }
 
-    /// Th2: steadily above it a guest slows the owner down whatever its priority.
+    /// Th2: while the load stays above it, a guest slows the owner down whatever the guest's priority.
     #[must_use]
     pub const fn second(self) -> f64 {
         self.second
@@ -203,10 +204,11 @@ impl Default for Thresholds {
     }
 }
 
-/// Seconds for which load may exceed Th2 before that counts as the state "taken".
+/// Seconds for which the load has to stay above Th2 before the state changes to S3 or, for disks,
+/// [`StorageState::Contended`].
 pub const TRANSIENT_SECONDS: u64 = 60;
 
-/// Mean of the owner's CPU load and the memory at the end of an interval.
+/// What a guest depends on: the owner's mean CPU load over an interval, and the memory at its end.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostReading {
     /// The interval that the load is the mean of, Unix seconds.
@@ -219,8 +221,8 @@ pub struct HostReading {
     pub swapping: bool,
 }
 
-/// Turns readings into S1 to S4, with the one-minute rule for transient peaks. S5 is found by
-/// silence: [`silence`].
+/// Turns readings into S1 to S4. A peak above Th2 that is shorter than [`TRANSIENT_SECONDS`] does not change
+/// the state. S5 shows as a time without readings: [`silence`].
 #[derive(Clone, Debug)]
 pub struct HostClassifier {
     load: LoadLevel,
@@ -228,7 +230,7 @@ pub struct HostClassifier {
 }
 
 impl HostClassifier {
-    /// A classifier for guests that need `guest_memory_bytes`.
+    /// A classifier for guests that need `guest_memory_bytes` of memory; with less the state is S4.
     #[must_use]
     pub const fn new(thresholds: Thresholds, guest_memory_bytes: u64) -> Self {
         Self {
@@ -251,7 +253,7 @@ impl HostClassifier {
     }
 }
 
-/// Mean disk load by the owner and the room left at the end of an interval.
+/// What a shard depends on: the owner's mean disk load over an interval, and the room at its end.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DiskReading {
     /// The interval that the load is the mean of, Unix seconds.
@@ -262,7 +264,7 @@ pub struct DiskReading {
     pub room_bytes: u64,
 }
 
-/// Turns readings into the storage states, with the same one-minute rule.
+/// Turns readings into the storage states; short peaks are treated as by [`HostClassifier`].
 #[derive(Clone, Debug)]
 pub struct DiskClassifier {
     load: LoadLevel,
@@ -293,9 +295,9 @@ impl DiskClassifier {
     }
 }
 
-/// The time in which the monitor was silent for longer than it may be, if it was: the host was
-/// gone (S5, offline) from its last heartbeat until now. A clock that went backwards proves
-/// nothing.
+/// The time from the last heartbeat of the monitor until now, if it is longer than the monitor may be
+/// silent: the host was gone (S5, offline) in that time. `None` if the clock went backwards. All times are
+/// Unix seconds.
 #[must_use]
 pub fn silence(
     last_heartbeat_unix: u64,
@@ -306,19 +308,24 @@ pub fn silence(
     silent.then_some(last_heartbeat_unix..now_unix)
 }
 
+/// A load relative to the thresholds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Level {
+    /// Below Th1.
     Light,
+    /// Between the thresholds.
     Heavy,
+    /// Above Th2 for [`TRANSIENT_SECONDS`].
     Taken,
 }
 
-/// The load's position relative to the thresholds. An excursion above Th2 leaves the level as it
-/// was until it has lasted [`TRANSIENT_SECONDS`].
+/// Follows the level of a load. A peak above Th2 leaves the level unchanged until it has lasted
+/// [`TRANSIENT_SECONDS`].
 #[derive(Clone, Debug)]
 struct LoadLevel {
     thresholds: Thresholds,
     level: Level,
+    /// When the load rose above Th2, Unix seconds; `None` while it is not above.
     above_since: Option<u64>,
 }
 
@@ -339,7 +346,7 @@ impl LoadLevel {
             }
         } else {
             self.above_since = None;
-            // A share that is not a number says nothing good: it is not "light".
+            // A share that is not a number must not count as light.
             let light = share < self.thresholds.first;
             self.level = if light { Level::Light } else { Level::Heavy };
         }

@@ -1,4 +1,4 @@
-//! Survival curves: temporal reliability at every step of a horizon.
+//! Survival curves: the temporal reliability (TR) of a host at every step of a horizon.
 
 use std::num::NonZeroU32;
 
@@ -61,7 +61,7 @@ impl SurvivalCurve {
         })
     }
 
-    /// A curve from the probability of failing in each step, given survival to its beginning.
+    /// A curve from the probability of failing in each step, given survival to the step's beginning.
     #[must_use]
     pub fn from_hazards(
         step_seconds: NonZeroU32,
@@ -80,7 +80,7 @@ impl SurvivalCurve {
     }
 
     /// A curve from estimates that rounding or independent fits may have left slightly out of
-    /// order: each value is cut to the range from zero to the one before. `after_start[i]` is
+    /// order: each value is clamped to the range from zero to the value before it. `after_start[i]` is
     /// TR after `i + 1` steps.
     #[must_use]
     pub fn from_estimates(
@@ -92,7 +92,7 @@ impl SurvivalCurve {
         let mut previous: f64 = 1.0;
         values.push(previous);
         for value in after_start {
-            // NaN fails the comparison: like in `Probability::saturating`, it is not trusted.
+            // NaN fails the comparison and becomes zero, as in `Probability::saturating`.
             previous = if value > 0.0 {
                 previous.min(value)
             } else {
@@ -106,7 +106,7 @@ impl SurvivalCurve {
         }
     }
 
-    /// A curve from values that begin with 1, are probabilities and do not rise except by rounding.
+    /// A curve from probabilities of which the first is 1, and that rise at most by errors of rounding.
     pub(crate) fn from_computed(step_seconds: NonZeroU32, mut values: Vec<f64>) -> Self {
         let mut previous = 1.0;
         for value in &mut values {
@@ -124,7 +124,7 @@ impl SurvivalCurve {
         }
     }
 
-    /// The host fails with the same rate at all times: `exp(-rate * t)`.
+    /// The curve of a host that fails at the same rate at all times: `exp(-rate * t)`.
     #[must_use]
     pub fn exponential(step_seconds: NonZeroU32, steps: usize, rate_per_second: f64) -> Self {
         let step = f64::from(step_seconds.get());
@@ -150,15 +150,15 @@ impl SurvivalCurve {
         self.values.len().saturating_sub(1)
     }
 
-    /// Last time the curve has a value for.
+    /// The last time for which the curve has a value, seconds.
     #[must_use]
     pub fn horizon_seconds(&self) -> f64 {
         self.steps() as f64 * f64::from(self.step_seconds.get())
     }
 
-    /// TR after `seconds`. Between two steps the hazard is constant. Beyond the horizon the mean
-    /// hazard of the last quarter of the curve goes on: to assume that a host lives for ever after
-    /// the last value would favour short curves.
+    /// TR after `seconds`. Between two steps the hazard is constant. Beyond the horizon the hazard is the
+    /// mean hazard of the last quarter of the curve: with no hazard there, short curves would look better
+    /// than long ones.
     #[must_use]
     pub fn at(&self, seconds: f64) -> Probability {
         let position = (seconds / f64::from(self.step_seconds.get())).max(0.0);
@@ -199,8 +199,8 @@ impl SurvivalCurve {
         per_step / step
     }
 
-    /// Expected time until failure within the horizon, `INT_0^horizon TR(t) dt` in seconds
-    /// (trapezoids).
+    /// Expected time until the failure or the horizon, whichever comes first: `INT_0^horizon TR(t) dt` by
+    /// trapezoids, seconds.
     #[must_use]
     pub fn restricted_mean_seconds(&self) -> f64 {
         let steps: f64 = self
@@ -211,7 +211,7 @@ impl SurvivalCurve {
         steps * f64::from(self.step_seconds.get())
     }
 
-    /// The same curve with another step length over `steps` steps.
+    /// The same curve in `steps` steps of another length.
     #[must_use]
     pub fn resampled(&self, step_seconds: NonZeroU32, steps: usize) -> Self {
         let step = f64::from(step_seconds.get());
@@ -219,8 +219,8 @@ impl SurvivalCurve {
         Self::from_estimates(step_seconds, (1..=steps).map(value))
     }
 
-    /// The curve seen `elapsed_seconds` later, given survival until then: TR(e + t) / TR(e) over
-    /// the rest of the horizon. Zero after the first instant if survival until then was impossible.
+    /// The curve from `e = elapsed_seconds` on, given survival until then: TR(e + t) / TR(e) over
+    /// the rest of the horizon. If TR(e) is zero, it is zero from the first step on.
     #[must_use]
     pub fn given_survival_until(&self, elapsed_seconds: f64) -> Self {
         let step = f64::from(self.step_seconds.get());
@@ -237,10 +237,12 @@ impl SurvivalCurve {
         Self::from_estimates(self.step_seconds, (1..=left).map(value))
     }
 
+    /// TR after `index` steps; zero beyond the horizon.
     fn value(&self, index: usize) -> f64 {
         self.values.get(index).copied().unwrap_or(0.0)
     }
 
+    /// Mean hazard of the last quarter of the curve, per step.
     fn tail_hazard_per_step(&self) -> f64 {
         let last = self.steps();
         if last == 0 {
@@ -251,7 +253,7 @@ impl SurvivalCurve {
     }
 }
 
-/// `ln(earlier / later)`; infinite if nothing is left.
+/// `ln(earlier / later)`, the hazard over a step; infinite if `later` is zero.
 fn log_ratio(earlier: f64, later: f64) -> f64 {
     if later > 0.0 {
         (earlier / later).ln()

@@ -1,10 +1,10 @@
-//! Random draws that depend on what they are for, not on the order in which they are made: two
+//! Random draws that depend on their purpose, not on the order in which they are made. So two
 //! schemes in the same grid meet the same links, the same compute hosts and the same noise.
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-/// What a draw is for; keeps the draws of different purposes apart.
+/// The purpose of a draw; draws of different purposes are independent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Purpose {
     Access,
@@ -22,7 +22,7 @@ pub(crate) enum Purpose {
     Save,
 }
 
-/// A generator for one purpose and up to three numbers that say which draw it is.
+/// A generator for one draw, which is named by its purpose and three numbers (`keys`).
 pub(crate) fn draws(seed: u64, purpose: Purpose, keys: [u64; 3]) -> SmallRng {
     let mut state = mix(seed ^ mix(purpose as u64 + 1));
     for key in keys {
@@ -45,7 +45,7 @@ pub(crate) fn normal(rng: &mut SmallRng) -> f64 {
     radius * (std::f64::consts::TAU * rng.random::<f64>()).cos()
 }
 
-/// A lognormal number with this median and this standard deviation of its logarithm.
+/// A lognormal number with this median and this standard deviation of the natural logarithm.
 pub(crate) fn lognormal(rng: &mut SmallRng, median: f64, spread: f64) -> f64 {
     median * (spread * normal(rng)).exp()
 }
@@ -55,7 +55,7 @@ pub(crate) fn exponential(rng: &mut SmallRng, mean: f64) -> f64 {
     -mean * (1.0 - rng.random::<f64>()).ln()
 }
 
-/// A Weibull number.
+/// A number of the Weibull distribution with this shape and scale.
 pub(crate) fn weibull(rng: &mut SmallRng, shape: f64, scale: f64) -> f64 {
     scale * (-(1.0 - rng.random::<f64>()).ln()).powf(1.0 / shape)
 }

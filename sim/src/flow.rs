@@ -1,39 +1,39 @@
-//! Transfers that share links.
+//! Transfers that share links, with max-min fair rates.
 
-/// Bytes below which nothing is left, for rounding.
-const NOTHING: f64 = 1.0;
+/// A transfer with at most this many bytes left counts as ended, because of errors of rounding.
+const ROUNDING_BYTES: f64 = 1.0;
 
 /// How a transfer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// All bytes are there.
+    /// All bytes were moved.
     Finished,
-    /// The other side broke it off.
+    /// The other host broke it off.
     Broken,
-    /// The other side went away.
+    /// The other host went away.
     Left,
 }
 
-/// A transfer between a job's compute host and another.
+/// A transfer between a job's compute host and another host. Times are seconds since the start of the grid.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
-    /// Whose.
+    /// The job that it belongs to.
     pub(crate) job: usize,
-    /// The job's side.
+    /// The compute host.
     pub(crate) near: usize,
-    /// The other side.
+    /// The other host.
     pub(crate) far: usize,
-    /// Bytes in all.
+    /// Bytes to move.
     pub(crate) bytes: f64,
-    /// Most that the path allows, bytes per second.
+    /// Highest rate that the path between both hosts allows, bytes per second.
     pub(crate) path: f64,
-    /// Whether it leaves the site.
+    /// Whether the hosts are of different sites, so that their links to the outside are used.
     pub(crate) outside: bool,
     /// When the first byte is sent.
     pub(crate) starts: f64,
-    /// The bytes that are left when the other side breaks it off.
+    /// Bytes that are left when the other host breaks it off; `None` if it does not.
     pub(crate) breaks_with: Option<f64>,
-    /// When the other side goes away.
+    /// When the other host goes away; infinite for never.
     pub(crate) leaves: f64,
 }
 
@@ -43,6 +43,7 @@ pub(crate) struct Flow {
     pub(crate) plan: Plan,
     /// Bytes still to be moved.
     remaining: f64,
+    /// Present rate, bytes per second.
     rate: f64,
 }
 
@@ -60,7 +61,8 @@ impl Flow {
         self.plan.bytes - self.remaining
     }
 
-    /// The links that it uses: the interfaces of both sides and their ways to the outside.
+    /// The links that it uses: of each host the interface (link `2 * host`) and, if the transfer leaves the
+    /// site, the link to the outside (link `2 * host + 1`).
     fn links(&self) -> impl Iterator<Item = usize> + use<> {
         let outside = self.plan.outside;
         [self.plan.near, self.plan.far]
@@ -69,15 +71,17 @@ impl Flow {
             .flatten()
     }
 
-    fn until(&self) -> f64 {
+    /// Bytes that are left when the transfer ends by itself.
+    fn bytes_left_at_end(&self) -> f64 {
         self.plan.breaks_with.unwrap_or(0.0)
     }
 
+    /// How the transfer has ended; `None` while it goes on.
     fn end(&self, now: f64) -> Option<End> {
         if self.plan.leaves <= now {
             return Some(End::Left);
         }
-        if self.remaining > self.until() + NOTHING {
+        if self.remaining > self.bytes_left_at_end() + ROUNDING_BYTES {
             return None;
         }
         Some(match self.plan.breaks_with {
@@ -86,11 +90,12 @@ impl Flow {
         })
     }
 
+    /// When the transfer begins or, at its present rate, ends.
     fn next_event(&self, now: f64) -> f64 {
         let own = if now < self.plan.starts {
             self.plan.starts
         } else if self.rate > 0.0 {
-            now + (self.remaining - self.until()).max(0.0) / self.rate
+            now + (self.remaining - self.bytes_left_at_end()).max(0.0) / self.rate
         } else {
             f64::INFINITY
         };
@@ -98,12 +103,13 @@ impl Flow {
     }
 }
 
-/// All transfers under way and the links they share.
+/// All transfers in progress, and the links that they share.
 #[derive(Clone, Debug)]
 pub(crate) struct Flows {
     list: Vec<Flow>,
     /// Link of each host to the outside, bytes per second.
     access: Vec<f64>,
+    /// Network interface of every host, bytes per second.
     interface: f64,
 }
 
@@ -120,9 +126,9 @@ impl Flows {
         self.list.push(flow);
     }
 
-    /// Divides the links: rates rise together until a transfer reaches what its path allows or a
-    /// link is full, whose transfers stay at that, while those of the others rise on (max-min
-    /// fairness).
+    /// Sets the rates of all transfers that have begun, by max-min fairness: all rates rise together. When a
+    /// transfer reaches what its path allows, its rate stays; when a link is full, the rates of its transfers
+    /// stay; the other rates rise further.
     pub(crate) fn share(&mut self, now: f64) {
         let mut left: Vec<f64> = Vec::with_capacity(2 * self.access.len());
         for access in &self.access {
@@ -171,7 +177,7 @@ impl Flows {
         }
     }
 
-    /// Removes a transfer that has ended.
+    /// Removes a transfer that has ended, if there is one.
     pub(crate) fn take_ended(&mut self, now: f64) -> Option<(Flow, End)> {
         let found = self.list.iter().enumerate();
         let (place, end) = found
@@ -180,7 +186,7 @@ impl Flows {
         Some((self.list.remove(place), end?))
     }
 
-    /// Removes the transfers of a job; the bytes they had moved.
+    /// Removes the transfers of a job and returns the bytes that they had moved.
     pub(crate) fn cancel(&mut self, job: usize) -> f64 {
         let mine = self.list.iter().filter(|flow| flow.plan.job == job);
         let moved = mine.map(Flow::moved).sum();
@@ -188,7 +194,7 @@ impl Flows {
         moved
     }
 
-    /// Number of transfers of a job.
+    /// Number of transfers of a job that are in progress.
     pub(crate) fn count(&self, job: usize) -> usize {
         self.list.iter().filter(|flow| flow.plan.job == job).count()
     }
@@ -218,7 +224,7 @@ mod tests {
         flows.push(flow(0, 1, 60.0));
         flows.push(flow(0, 2, 60.0));
         flows.share(0.0);
-        // The second is held up by its host at 3 of the 12, the first gets the other 9.
+        // The second transfer gets 3 of the 12, all that its host's link allows; the first gets the other 9.
         assert!((flows.next_event(0.0) - 60.0 / 9.0).abs() < 1e-9);
         flows.advance(7.0);
         let (ended, end) = flows.take_ended(7.0).unwrap();

@@ -3,55 +3,58 @@
 use crate::outcome::JobOutcome;
 use crate::schedule::Stay;
 
-/// Looks at a checkpoint in each part of its life.
-const LOOKS: u32 = 4;
+/// Moments in each part of a checkpoint's life at which it is checked whether it can be read.
+const MOMENTS_CHECKED: u32 = 4;
 
-/// Checkpoints that are kept.
-const KEPT: usize = 2;
+/// Number of checkpoints that are kept.
+const CHECKPOINTS_KEPT: usize = 2;
 
 /// A checkpoint that was stored.
 #[derive(Clone, Debug)]
 pub(crate) struct Checkpoint {
     /// Work that it holds, seconds.
     pub(crate) progress: f64,
-    /// Where its shards are.
+    /// Hosts that have a shard of it.
     pub(crate) hosts: Vec<usize>,
-    /// Shards needed to read it.
+    /// Number of shards that are needed to read it.
     pub(crate) data: usize,
-    /// When it was stored.
+    /// When it was stored, seconds since the start.
     pub(crate) stored_at: f64,
-    /// Until when it has been looked at.
+    /// Until when it has been checked whether it can be read, seconds since the start.
     looked_until: f64,
 }
 
 /// A checkpoint being stored.
 #[derive(Clone, Debug)]
 pub(crate) struct Store {
+    /// Number of shards that have to be stored at least.
     pub(crate) data: usize,
     pub(crate) shard_bytes: f64,
+    /// Hosts that have stored their shard.
     pub(crate) stored: Vec<usize>,
-    /// All hosts that were asked.
+    /// All hosts that were asked to store a shard.
     pub(crate) asked: Vec<usize>,
 }
 
 /// A checkpoint being read back.
 #[derive(Clone, Debug)]
 pub(crate) struct Restore {
-    /// Which of the checkpoints.
+    /// Index into the job's checkpoints.
     pub(crate) checkpoint: usize,
+    /// Number of shards that have been read.
     pub(crate) read: usize,
-    /// All hosts that were asked.
+    /// All hosts that were asked for a shard.
     pub(crate) asked: Vec<usize>,
 }
 
 /// What a job is doing.
 #[derive(Clone, Debug)]
 pub(crate) enum Phase {
-    /// Has no host.
+    /// It has no host.
     Queued,
     Working,
     Storing(Store),
-    /// Waits for storage hosts to come back, since the time given.
+    /// It waits for storage hosts to come back, since this time in seconds.
     Awaiting(f64),
     Restoring(Restore),
     Done,
@@ -61,25 +64,25 @@ pub(crate) enum Phase {
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     phase: Phase,
-    /// Since when it is in this phase.
+    /// When the phase began.
     since: f64,
-    /// When the next thing happens that is no transfer and no eviction.
+    /// When the phase ends or needs attention, apart from transfers and evictions.
     pub(crate) timer: f64,
-    /// Its stays on hosts, the next one last.
+    /// The stays on hosts that are still to come, the next one last.
     stays: Vec<Stay>,
-    /// The host that it has.
+    /// The present stay; `None` while the job has no host.
     pub(crate) stay: Option<Stay>,
     /// Work done, seconds.
     pub(crate) progress: f64,
-    /// Most work that was done before an eviction and is not yet restored or lost.
+    /// Work done before the latest evictions that is neither restored nor counted as lost yet, seconds.
     reached: f64,
     /// Stored checkpoints, newest last.
     pub(crate) checkpoints: Vec<Checkpoint>,
     /// Number of the next checkpoint.
     pub(crate) number: u64,
-    /// Transfers begun, to tell them apart.
+    /// Number of transfers begun; it makes their random draws differ.
     pub(crate) transfers: u64,
-    /// What a checkpoint is expected to cost, seconds.
+    /// Time for which a checkpoint is expected to hold the job up, seconds.
     pub(crate) expected_cost: f64,
     /// Whether the restore under way has been counted as failed.
     failed: bool,
@@ -87,7 +90,8 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// A job that will have the hosts of `stays`, in order of time.
+    /// A job of `work_seconds` that will have the hosts of `stays`, in order of time. Its first checkpoint is
+    /// expected to take `first_cost` seconds.
     pub(crate) fn new(work_seconds: f64, first_cost: f64, mut stays: Vec<Stay>) -> Self {
         stays.reverse();
         Self {
@@ -114,27 +118,27 @@ impl Job {
         &self.phase
     }
 
-    /// Changes what has been stored or read so far; nothing if it does neither.
+    /// The phase, to change what has been stored or read so far.
     pub(crate) const fn phase_mut(&mut self) -> &mut Phase {
         &mut self.phase
     }
 
-    /// Index of its host.
+    /// Index of the present host into the grid's hosts.
     pub(crate) fn host(&self) -> Option<usize> {
         self.stay.map(|stay| stay.host)
     }
 
-    /// When it has to leave its host.
+    /// When the job has to leave its host; infinite if it has none.
     pub(crate) fn leaves(&self) -> f64 {
         self.stay.map_or(f64::INFINITY, |stay| stay.until)
     }
 
-    /// When something happens to it that is no transfer.
+    /// Time of the job's next event that is not the end of a transfer.
     pub(crate) fn next_event(&self) -> f64 {
         self.timer.min(self.leaves())
     }
 
-    /// Begins `phase`, which ends by itself at `timer`, and accounts for the time of the last one.
+    /// Accounts for the time of the present phase and begins `phase`, whose timer is `timer`.
     pub(crate) fn enter(&mut self, now: f64, phase: Phase, timer: f64) {
         let spent = now - self.since;
         let outcome = &mut self.outcome;
@@ -154,14 +158,14 @@ impl Job {
         self.timer = timer;
     }
 
-    /// Takes the next host.
+    /// Begins the next stay.
     pub(crate) fn arrive(&mut self) {
         self.stay = self.stays.pop();
         self.failed = false;
         self.outcome.restores += u64::from(!self.checkpoints.is_empty());
     }
 
-    /// Loses its host.
+    /// Ends the present stay: the job has to leave its host.
     pub(crate) fn evict(&mut self, now: f64) {
         let next = self.stays.last().map_or(f64::INFINITY, |stay| stay.from);
         self.enter(now, Phase::Queued, next);
@@ -170,7 +174,7 @@ impl Job {
         self.stay = None;
     }
 
-    /// Ends at `now`.
+    /// Ends the job at `now`; `finished` if its work is done.
     pub(crate) fn finish(&mut self, now: f64, finished: bool) {
         self.enter(now, Phase::Done, f64::INFINITY);
         self.stay = None;
@@ -178,22 +182,23 @@ impl Job {
         self.outcome.makespan_seconds = now;
     }
 
-    /// Notes that the restore under way failed.
+    /// Counts the present restore as failed, once.
     pub(crate) fn restore_fails(&mut self) {
         self.outcome.failed += u64::from(!self.failed);
         self.failed = true;
     }
 
-    /// Notes that work beyond `progress` is lost.
+    /// Sets the work done to `progress` and counts the work beyond it as lost.
     pub(crate) fn go_back_to(&mut self, progress: f64) {
         self.outcome.lost_seconds += (self.reached - progress).max(0.0);
         self.progress = progress;
         self.reached = progress;
     }
 
-    /// Adds a checkpoint.
+    /// Adds the checkpoint that was stored in the present phase, and drops the oldest one beyond
+    /// [`CHECKPOINTS_KEPT`].
     pub(crate) fn commit(&mut self, now: f64, hosts: Vec<usize>, data: usize) {
-        if self.checkpoints.len() == KEPT {
+        if self.checkpoints.len() == CHECKPOINTS_KEPT {
             self.checkpoints.remove(0);
         }
         self.checkpoints.push(Checkpoint {
@@ -213,7 +218,8 @@ impl Job {
         self.outcome.stored_seconds += seconds;
     }
 
-    /// Moments between the last look at the newest checkpoint and `now` at which to look again.
+    /// [`MOMENTS_CHECKED`] moments, evenly spread over the time since the last call for the newest
+    /// checkpoint, at which to check whether it can be read.
     pub(crate) fn moments_to_look(&mut self, now: f64) -> Vec<f64> {
         let Some(newest) = self.checkpoints.last_mut() else {
             return Vec::new();
@@ -222,7 +228,7 @@ impl Job {
         if now <= from {
             return Vec::new();
         }
-        let at = |i: u32| from + (now - from) * (f64::from(i) + 0.5) / f64::from(LOOKS);
-        (0..LOOKS).map(at).collect()
+        let at = |i: u32| from + (now - from) * (f64::from(i) + 0.5) / f64::from(MOMENTS_CHECKED);
+        (0..MOMENTS_CHECKED).map(at).collect()
     }
 }

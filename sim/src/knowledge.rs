@@ -1,5 +1,5 @@
-//! What a program in the grid can know: what hosts saw of themselves up to now and announce, and
-//! the rates of earlier transfers.
+//! What a program in the grid can know: what hosts have observed of themselves so far and announce, and
+//! the rates of earlier transfers. Nothing here depends on the future of the trace.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -18,17 +18,18 @@ use crate::draw::{Purpose, draws, lognormal};
 use crate::network::{Network, Place};
 use crate::world::{Grid, Host, World};
 
-/// History that hosts keep.
+/// Length of the history that hosts keep.
 pub(crate) const HISTORY_SECONDS: u64 = 28 * DAY_SECONDS;
 
-/// Steps of announced curves: ten hours.
+/// Length of a step of an announced curve, seconds.
 const CURVE_STEP: NonZeroU32 = NonZeroU32::new(300).unwrap();
+/// Steps of an announced curve: ten hours.
 const CURVE_STEPS: usize = 120;
 
 /// Slots in an hour.
 const SLOTS_PER_HOUR: u32 = 12;
 
-/// What a host sees of itself: states and, if there are any, load samples of a length.
+/// A timeline with its load samples, of which `load_seconds` is the length.
 #[derive(Clone, Copy)]
 struct Observed<'a> {
     states: &'a Timeline<AvailabilityState>,
@@ -36,28 +37,31 @@ struct Observed<'a> {
     load_seconds: u64,
 }
 
-/// What it makes of that.
+/// What is derived from the past of such a timeline.
 #[derive(Clone, Debug)]
 struct View {
     forecaster: Forecaster<AvailabilityState>,
     bitmap: AvailabilityBitmap,
 }
 
-/// What is known in a grid at some moment; it never looks beyond it.
+/// What is known in a grid at some moment.
 #[derive(Clone, Debug)]
 pub struct Knowledge<'a> {
     pub(crate) world: &'a World,
     pub(crate) grid: &'a Grid,
     model: &'a HazardModel,
+    /// Views of the disks of all hosts of the grid.
     disks: Vec<View>,
+    /// Views of the guest's states of the hosts that were asked for.
     guests: BTreeMap<usize, View>,
+    /// Measured rates by compute host and storage host.
     rates: BTreeMap<(usize, usize), RateHistory>,
     /// Mean time to eviction in the grid before the jobs begin, seconds.
     pooled_mean: f64,
 }
 
 impl<'a> Knowledge<'a> {
-    /// What is known when the jobs of `grid` begin. `model` turns a host's past into survival.
+    /// What is known when the jobs of `grid` begin. `model` predicts survival from a host's past.
     #[must_use]
     pub fn at(world: &'a World, grid: &'a Grid, model: &'a HazardModel) -> Self {
         let hosts = grid.hosts.iter().map(|host| &world.hosts[*host]);
@@ -78,11 +82,12 @@ impl<'a> Knowledge<'a> {
         }
     }
 
+    /// The host with this index into the grid's hosts.
     pub(crate) fn host(&self, host: usize) -> &'a Host {
         &self.world.hosts[self.grid.hosts[host]]
     }
 
-    /// Where a host is; the one after the last is the dedicated server.
+    /// Place of a host in the network. The index after the last host is that of the dedicated server.
     pub(crate) fn place(&self, host: usize) -> Place {
         let Some(index) = self.grid.hosts.get(host) else {
             return Place {
@@ -96,7 +101,7 @@ impl<'a> Knowledge<'a> {
         Place { host, site }
     }
 
-    /// Learns what the storage hosts have seen of themselves until `now`, Unix seconds.
+    /// Learns what the storage hosts have observed of themselves until `now`, Unix seconds.
     pub(crate) fn advance(&mut self, now: u64) {
         for (view, host) in self.disks.iter_mut().zip(&self.grid.hosts) {
             view.advance(
@@ -107,7 +112,7 @@ impl<'a> Knowledge<'a> {
         }
     }
 
-    /// Learns the rate of a transfer that ended at `now`.
+    /// Learns the rate, bytes per second, of a transfer that ended at `now`.
     pub(crate) fn observe_rate(&mut self, near: usize, far: usize, now: u64, rate: f64) {
         self.rates
             .entry((near, far))
@@ -118,7 +123,7 @@ impl<'a> Knowledge<'a> {
             });
     }
 
-    /// The expected rate between two hosts; one that was never measured is probed now.
+    /// Forecast of the rate between two hosts. A rate that was never measured is measured now by a probe.
     pub(crate) fn rate(
         &mut self,
         network: &Network,
@@ -154,7 +159,7 @@ impl<'a> Knowledge<'a> {
         )
     }
 
-    /// Probability that a host can be read at some moment within `horizon` seconds.
+    /// Probability that a host can be read at a random moment within the next `horizon` seconds.
     pub(crate) fn readable(&self, host: usize, horizon: f64) -> Probability {
         let curve = self.curve(&self.disks[host]);
         readable_within(&curve, self.long_run(host), horizon)
@@ -169,7 +174,7 @@ impl<'a> Knowledge<'a> {
         }
     }
 
-    /// Survival of a guest on a host, and when guests had to leave it in the past.
+    /// Survival curve of a guest on a host, and the bitmap of when guests could run there in the past.
     pub(crate) fn guest(&mut self, host: usize, now: u64) -> (SurvivalCurve, AvailabilityBitmap) {
         let model = self.model;
         let of = Observed {
@@ -186,7 +191,7 @@ impl<'a> Knowledge<'a> {
         (self.curve(&self.guests[&host]), bitmap)
     }
 
-    /// Survival of a host that is there, and of a guest on it, from `now` on.
+    /// Survival curves, from `now` on, of a host's presence and of a guest on it.
     pub(crate) fn outlook(&mut self, host: usize, now: u64) -> (SurvivalCurve, SurvivalCurve) {
         let of = self.host(host).disk_observed(self.world);
         self.disks[host].advance(self.model, of, now);
@@ -194,8 +199,8 @@ impl<'a> Knowledge<'a> {
         (presence, self.guest(host, now).0)
     }
 
-    /// How long owners have needed their hosts for themselves (S3) in the 28 days before `now`: that of
-    /// `host`, and, before the jobs began, those of the others in the grid.
+    /// How long owners needed their hosts for themselves (S3): the owner of `host` in the 28 days before
+    /// `now`, and the owners of the grid's other hosts in the 28 days before the jobs began.
     pub(crate) fn owner_needs(&self, host: usize, now: u64) -> Past {
         let mut pool = Needs::default();
         for other in (0..self.grid.hosts.len()).filter(|other| *other != host) {
@@ -204,8 +209,8 @@ impl<'a> Knowledge<'a> {
         Past::new(&self.host(host).needs(now), &pool)
     }
 
-    /// Mean time for which guests stayed on a host in the last 28 days, with one stay of the mean of
-    /// all hosts added.
+    /// Mean time for which guests stayed on a host in the 28 days before `now`, seconds. One stay of the mean
+    /// length over all hosts is added.
     pub(crate) fn mean_stay(&self, host: usize, now: u64) -> f64 {
         let window = now.saturating_sub(HISTORY_SECONDS)..now;
         let (seconds, failures) = self.host(host).usable_seconds_and_failures(window);
@@ -218,7 +223,7 @@ impl<'a> Knowledge<'a> {
 }
 
 impl Host {
-    /// Times in S3 that were over by `now`, in the 28 days before it.
+    /// Times in S3 that ended before `now`, and times of use, in the 28 days before it.
     fn needs(&self, now: u64) -> Needs {
         let window = now.saturating_sub(HISTORY_SECONDS)..now;
         let mut needs = Needs::default();
@@ -274,7 +279,7 @@ impl View {
         }
     }
 
-    /// Shows the summary what happened until `now`, and nothing of what comes after.
+    /// Adds what happened until `now` to the forecaster, with the load samples that are complete by then.
     fn feed(&mut self, model: &HazardModel, of: Observed<'_>, now: u64) {
         let (from, length) = (self.forecaster.summary().now(), of.load_seconds);
         let first = of.loads.partition_point(|(at, _)| at + length <= from);
@@ -288,7 +293,7 @@ impl View {
         self.feed_states(model, of, now);
     }
 
-    /// The same without loads: for times that no whole sample covers.
+    /// Adds the states until `until` without loads, for times that no complete sample covers.
     fn feed_states(&mut self, model: &HazardModel, of: Observed<'_>, until: u64) {
         let from = self.forecaster.summary().now();
         if from >= until {

@@ -1,9 +1,13 @@
-//! Runs jobs over the availability traces of hosts and counts what each way of choosing hosts costs.
+//! Simulates jobs over the availability traces of hosts and counts what each way of choosing hosts costs.
 //!
-//! Pure and repeatable: no clock, no file, and everything random follows from a seed. What happens
-//! to hosts comes from a [`World`]; [`Grid`] draws some of its hosts and a moment to begin; [`run`]
-//! lets jobs compute, checkpoint, be evicted and restart there under a [`Policy`], which knows only
-//! the past ([`Knowledge`]).
+//! Pure and repeatable: no clock, no file, and everything random follows from a seed. A [`World`] holds what
+//! happens to hosts; a [`Grid`] is some of its hosts and the moment at which jobs begin. In [`run`] jobs
+//! compute, checkpoint, are evicted and restart there under a [`Policy`], which knows only the past
+//! ([`Knowledge`]).
+//!
+//! There are four more simulations: [`run_guarded`] (is it worth supervising a job?), [`run_scheduled`] (is
+//! it worth choosing the host of a job?), [`run_stuttering`] (short jobs beside other processes), and
+//! [`batch`] (clusters whose scheduler knows more or less of its nodes).
 //!
 //! ```
 //! use placement::hazard::HazardModel;

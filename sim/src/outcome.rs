@@ -1,58 +1,60 @@
-//! What became of a job.
+//! The outcome of a simulated job.
 
-/// Counts and sums over the life of one job. The times add up to its makespan.
+/// Counts and sums over the life of one job. Times are seconds; the times in phases add up to the makespan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobOutcome {
-    /// Whether it was done before its trace ended.
+    /// Whether the job was done before the trace ended and before it was given up.
     pub finished: bool,
-    /// Time from its beginning until it was done, or until the trace ended.
+    /// Time from the beginning of the job until it was done, given up, or the trace ended.
     pub makespan_seconds: f64,
-    /// Work that it had to do.
+    /// Work of the job.
     pub work_seconds: f64,
-    /// Time in which it had no host.
+    /// Time in which the job had no host.
     pub queued_seconds: f64,
-    /// Time in which it computed.
+    /// Time in which the job computed.
     pub computing_seconds: f64,
-    /// Time for which checkpoints held it up, whether or not they were stored in the end.
+    /// Time for which checkpoints held the job up, whether or not they were stored in the end.
     pub storing_seconds: f64,
     /// Time spent waiting for storage hosts to come back.
     pub waiting_seconds: f64,
     /// Time spent reading back.
     pub restoring_seconds: f64,
-    /// Work that was done and then lost: part of the time in which it computed.
+    /// Work that was done and then lost; it is a part of `computing_seconds`.
     pub lost_seconds: f64,
-    /// Times it had to leave its host.
+    /// Number of times that the job had to leave its host.
     pub evictions: u64,
-    /// Checkpoints that were stored.
+    /// Number of checkpoints that were stored.
     pub stored: u64,
-    /// Time from beginning to commit, of these alone.
+    /// Time from beginning to commit of the checkpoints that were stored.
     pub stored_seconds: f64,
-    /// Checkpoints that could not be stored.
+    /// Number of checkpoints that could not be stored.
     pub not_stored: u64,
-    /// Bytes sent to store, whether or not that ended well.
+    /// Bytes sent to store checkpoints, those of failed attempts included.
     pub sent_bytes: f64,
-    /// Bytes read to restore.
+    /// Bytes read to restore checkpoints, those of failed attempts included.
     pub read_bytes: f64,
-    /// Restores tried: new hosts found with a checkpoint in store.
+    /// Number of restores: arrivals on a new host with a checkpoint in store.
     pub restores: u64,
-    /// Of these, those that failed: the newest checkpoint could not be read at once, or too few of
-    /// its hosts were left before the end.
+    /// Number of restores that failed: the newest checkpoint could not be read at once, or too few of
+    /// its hosts were left before it was read.
     pub failed: u64,
-    /// Restores at whose beginning just as many shards could be read as are needed, or fewer: with
+    /// Number of restores at whose beginning no more shards could be read than are needed: with
     /// one parity shard less they would have failed.
     pub without_spare: u64,
-    /// The same with one to spare, or fewer: with two parity shards less they would have failed.
+    /// Number of restores at whose beginning at most one more shard could be read than is needed: with two
+    /// parity shards less they would have failed.
     pub with_one_spare: u64,
-    /// Of those that failed, those that in spite of waiting went back to an older checkpoint or the beginning.
+    /// Number of times that the job waited for the newest checkpoint in vain, and went back to an older one
+    /// or to the beginning.
     pub lost_newest: u64,
-    /// Those that went back to the beginning.
+    /// Number of these times that it went back to the beginning.
     pub from_scratch: u64,
-    /// Restores of which the trace does not say whether they would have been possible; they are taken
-    /// to be.
+    /// Number of attempts to restore of which the trace does not say whether enough hosts were present; they
+    /// are assumed to be possible.
     pub unjudged: u64,
-    /// Moments, spread evenly over the life of each checkpoint, at which it was looked whether it
-    /// could be read.
+    /// Number of moments, spread evenly over the life of each checkpoint, at which it was checked whether the
+    /// checkpoint could be read.
     pub looks: u64,
-    /// Of these, those at which it could not.
+    /// Number of these moments at which it could not be read.
     pub looks_failed: u64,
 }

@@ -1,4 +1,4 @@
-//! Where checkpoints go.
+//! Policies for where checkpoints are stored.
 
 use placement::Probability;
 use placement::joint::{Compute, Correlated, Independent};
@@ -11,37 +11,38 @@ use crate::draw::{Purpose, draws};
 use crate::knowledge::Knowledge;
 use crate::settings::Settings;
 
-/// Time to connect and begin, seconds.
+/// Time to connect before the first byte is sent, seconds.
 pub(crate) const LEAD_SECONDS: f64 = 0.1;
 
 /// Where checkpoints are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// On one server, whole, as a central checkpoint server does.
+    /// On one server, not coded, as with a central checkpoint server.
     Dedicated,
     /// On hosts chosen by a scheme that knows the past.
     Hosts(Scheme),
-    /// On the hosts that will be readable most of the time until the next checkpoint. It knows the
-    /// future and shows what no choice can avoid.
+    /// On the hosts that will be readable for most of the time until the next checkpoint. This policy knows
+    /// the future, so it shows which failures no choice can avoid.
     Foresight,
 }
 
-/// A question for hosts.
+/// What the choice of hosts for a checkpoint depends on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Question {
     pub(crate) job: usize,
     /// Number of the checkpoint.
     pub(crate) number: u64,
+    /// Index of the compute host into the grid's hosts.
     pub(crate) compute: usize,
     /// Unix seconds.
     pub(crate) now: u64,
     /// Seconds until the next checkpoint is stored.
     pub(crate) interval_seconds: f64,
-    /// Work that would be lost without this one, seconds.
+    /// Work that would be lost without this checkpoint, seconds.
     pub(crate) work_seconds: f64,
 }
 
-/// The answer.
+/// The hosts chosen, as indices into the grid's hosts, and the code.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Chosen {
     pub(crate) hosts: Vec<usize>,
@@ -49,7 +50,7 @@ pub(crate) struct Chosen {
 }
 
 impl Policy {
-    /// Its name in tables.
+    /// The policy's name in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -60,7 +61,7 @@ impl Policy {
     }
 
     /// Chooses hosts other than the compute host and those in `without`, for a code of `width` or, if
-    /// there are fewer hosts, with less parity; `None` if they are fewer than `width.data()`.
+    /// there are fewer hosts, with less parity. `None` if there are fewer than `width.data()` hosts.
     pub(crate) fn choose(
         self,
         knowledge: &mut Knowledge<'_>,
@@ -136,7 +137,7 @@ impl Policy {
         })
     }
 
-    /// A host as the client sees it.
+    /// A host as a candidate, with what a client can know of it.
     fn candidate(
         self,
         knowledge: &mut Knowledge<'_>,
@@ -165,7 +166,7 @@ impl Policy {
         }
     }
 
-    /// The code that it uses when `asked` is asked for.
+    /// The code that the policy uses when the code `asked` is asked for.
     pub(crate) fn width(self, asked: Width) -> Width {
         match self {
             Self::Dedicated => Width::new(1, 0).unwrap_or(asked),

@@ -1,4 +1,8 @@
-//! The simulation: jobs from event to event.
+//! The simulation of jobs that store checkpoints on hosts, event by event.
+//!
+//! Events are the ends of transfers ([`crate::flow`]), timers of jobs (time for a checkpoint, a new attempt)
+//! and evictions ([`crate::schedule`]). All times are seconds since the start of the grid unless they are
+//! called Unix seconds.
 
 use placement::interval::{daly, first_after};
 use placement::objective::Width;
@@ -16,19 +20,19 @@ use crate::settings::{Rule, Settings};
 use crate::wipes::Wipes;
 use crate::world::Host;
 
-/// What the first checkpoint of a job is expected to cost, seconds.
+/// Time for which the first checkpoint of a job is expected to hold it up, seconds.
 const FIRST_COST_SECONDS: f64 = 60.0;
 /// Shortest time between checkpoints, seconds.
 const LEAST_INTERVAL_SECONDS: f64 = 30.0;
-/// Time between looks whether storage hosts are back, seconds.
+/// Time between two checks whether storage hosts are back, seconds.
 const POLL_SECONDS: f64 = 60.0;
-/// A job is given up after so many times its work.
+/// A job is given up after this many times its work.
 const LONGEST_MAKESPAN: f64 = 20.0;
-/// Bound on the events of a run; nothing comes near it.
+/// Most events of a run; no run comes near it.
 const EVENTS_MAX: u64 = 50_000_000;
 
-/// Runs the jobs in the grid from its start until they are done or the trace ends. `knowledge` is
-/// what was known at the start.
+/// Runs the jobs in the grid from its start until they are done or the trace ends, and returns the outcome of
+/// each. `knowledge` is that at the start of the grid.
 #[must_use]
 pub fn run(knowledge: &Knowledge<'_>, settings: &Settings, policy: Policy) -> Vec<JobOutcome> {
     let mut simulation = Simulation::new(knowledge.clone(), *settings, policy);
@@ -40,20 +44,23 @@ pub fn run(knowledge: &Knowledge<'_>, settings: &Settings, policy: Policy) -> Ve
     simulation.outcomes()
 }
 
-/// Whether a checkpoint can be read.
+/// Which shards of a checkpoint can be read.
 struct Readable {
-    /// Hosts known to be there.
+    /// Hosts that are known to be present.
     here: Vec<usize>,
-    /// Hosts of which that is unknown.
+    /// Hosts of which the trace does not say whether they are present.
     unknown: Vec<usize>,
+    /// Shards that are needed to read the checkpoint.
     needed: usize,
 }
 
 impl Readable {
+    /// Whether the checkpoint can be read if all unknown hosts are present.
     const fn possible(&self) -> bool {
         self.here.len() + self.unknown.len() >= self.needed
     }
 
+    /// Whether the checkpoint can be read without the unknown hosts.
     const fn certain(&self) -> bool {
         self.here.len() >= self.needed
     }
@@ -99,7 +106,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Goes on to the next event and lets it happen; false when there is none.
+    /// Advances to the next event and handles it; `false` when there is none before the end.
     fn step(&mut self) -> bool {
         self.flows.share(self.now);
         let jobs = self.jobs.iter().map(Job::next_event);
@@ -151,7 +158,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Takes the next host and goes on from the newest checkpoint.
+    /// The job gets its next host and restores the newest checkpoint.
     fn arrive(&mut self, job: usize) {
         self.jobs[job].arrive();
         if let Some(newest) = self.jobs[job].checkpoints.last() {
@@ -164,9 +171,9 @@ impl<'a> Simulation<'a> {
         self.restore(job);
     }
 
-    /// The compute host is lost to the job.
+    /// The job has to leave its compute host.
     fn evict(&mut self, job: usize) {
-        self.look(job);
+        self.check_newest(job);
         let moved = self.flows.cancel(job);
         let now = self.now;
         let this = &mut self.jobs[job];
@@ -178,7 +185,7 @@ impl<'a> Simulation<'a> {
         this.evict(now);
     }
 
-    /// Computes until the next checkpoint or the end.
+    /// The job computes until the next checkpoint or the end.
     fn work(&mut self, job: usize) {
         let left = self.settings.work_seconds - self.jobs[job].progress;
         let interval = self.interval(job, left).max(LEAST_INTERVAL_SECONDS);
@@ -186,7 +193,7 @@ impl<'a> Simulation<'a> {
         self.jobs[job].enter(self.now, Phase::Working, until);
     }
 
-    /// Work until the next checkpoint; at least `left` if none is worth while.
+    /// Work until the next checkpoint, seconds; at least `left` if no checkpoint pays.
     fn interval(&mut self, job: usize, left: f64) -> f64 {
         let now = self.unix(self.now);
         let this = &self.jobs[job];
@@ -202,20 +209,21 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// It is time for a checkpoint, or the work is done.
+    /// The job's working time is over: it takes a checkpoint, or its work is done.
     fn work_stops(&mut self, job: usize) {
         let now = self.now;
-        // Accounts for the work; the store begins at the same moment.
+        // Entering the phase again accounts for the work up to now.
         self.jobs[job].enter(now, Phase::Working, f64::INFINITY);
         let left = self.settings.work_seconds - self.jobs[job].progress;
         if left < 1e-3 {
-            self.look(job);
+            self.check_newest(job);
             self.jobs[job].finish(now, true);
         } else {
             self.store(job, left);
         }
     }
 
+    /// Begins to store a checkpoint. If there are no hosts for it, the job goes on computing.
     fn store(&mut self, job: usize, left: f64) {
         let width = self.policy.width(self.settings.width);
         let interval = self.interval(job, left).min(left);
@@ -238,7 +246,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Hosts for a checkpoint, and the code that they allow.
+    /// Hosts for a checkpoint, other than those in `without`, and the code that their number allows.
     fn choose(
         &mut self,
         job: usize,
@@ -253,7 +261,8 @@ impl<'a> Simulation<'a> {
             compute: this.host()?,
             now: self.unix(self.now),
             interval_seconds: interval + this.expected_cost,
-            // Older checkpoints are on hosts that fail with these, so that all of it is at stake.
+            // Older checkpoints are on hosts that may fail together with these, so that all the work is at
+            // stake.
             work_seconds: this.progress,
         };
         if self.policy == Policy::Dedicated {
@@ -267,7 +276,7 @@ impl<'a> Simulation<'a> {
         Some((chosen.hosts, chosen.width))
     }
 
-    /// Begins a transfer with the job's compute host not before `from`.
+    /// Begins a transfer between the job's compute host and `far`, not before `from`.
     fn transfer(&mut self, job: usize, far: usize, bytes: f64, from: f64, upload: bool) {
         let Some(near) = self.jobs[job].host() else {
             return;
@@ -301,6 +310,7 @@ impl<'a> Simulation<'a> {
         }));
     }
 
+    /// A transfer has ended: its rate is measured, and the job's store or restore goes on.
     fn transfer_ended(&mut self, flow: &Flow, end: End) {
         let plan = &flow.plan;
         if end == End::Finished && plan.far < self.dedicated() {
@@ -321,6 +331,8 @@ impl<'a> Simulation<'a> {
         }
     }
 
+    /// A shard was stored, or failed to be. After the last one the checkpoint is committed if enough shards
+    /// are stored.
     fn shard_sent(&mut self, plan: &Plan, end: End) {
         let job = plan.job;
         let Phase::Storing(store) = self.jobs[job].phase().clone() else {
@@ -337,7 +349,7 @@ impl<'a> Simulation<'a> {
             return;
         }
         if store.stored.len() >= store.data {
-            self.look(job);
+            self.check_newest(job);
             self.jobs[job].commit(self.now, store.stored, store.data);
         } else {
             self.jobs[job].outcome.not_stored += 1;
@@ -345,7 +357,7 @@ impl<'a> Simulation<'a> {
         self.work(job);
     }
 
-    /// Sends a shard that was not stored to another host, if there is one.
+    /// Sends a shard that could not be stored to another host, if there is one.
     fn replace(&mut self, job: usize, store: &mut Store) {
         let one = Width::new(1, 0).unwrap_or(self.settings.width);
         let interval = self.jobs[job].expected_cost;
@@ -359,8 +371,9 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Reads the newest checkpoint back; if it cannot be read, waits for its hosts as long as the
-    /// work would take that only it holds, then goes back to what can be read.
+    /// Reads the newest checkpoint back. If it can't be read, the job waits for its hosts for as long as it
+    /// would take to do the work again that only this checkpoint holds; then it goes back to the newest
+    /// checkpoint that can be read.
     fn restore(&mut self, job: usize) {
         let now = self.now;
         let this = &self.jobs[job];
@@ -422,7 +435,8 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// The hosts of a checkpoint that may be there, known before unknown, then by expected rate.
+    /// The hosts of a checkpoint that may be present, other than those in `without`: those known to be
+    /// present first, then by expected rate.
     fn fastest_readable(&mut self, job: usize, of: &Checkpoint, without: &[usize]) -> Vec<usize> {
         let state = self.readable(of, self.now);
         let Some(near) = self.jobs[job].host() else {
@@ -446,6 +460,7 @@ impl<'a> Simulation<'a> {
         rated.into_iter().map(|(.., host)| host).collect()
     }
 
+    /// A shard was read, or failed to be; then another host is asked.
     fn shard_read(&mut self, plan: &Plan, end: End) {
         let (job, now) = (plan.job, self.now);
         let Phase::Restoring(restore) = self.jobs[job].phase().clone() else {
@@ -458,7 +473,7 @@ impl<'a> Simulation<'a> {
         } else {
             let others = self.fastest_readable(job, &checkpoint, &restore.asked);
             let Some(other) = others.first().copied() else {
-                // Too few are left: the restore has failed after all.
+                // Too few hosts are left, so the restore has failed.
                 let moved = self.flows.cancel(job);
                 let this = &mut self.jobs[job];
                 this.outcome.read_bytes += moved;
@@ -478,6 +493,7 @@ impl<'a> Simulation<'a> {
         self.work(job);
     }
 
+    /// Which shards of a checkpoint can be read at `at`.
     fn readable(&self, checkpoint: &Checkpoint, at: f64) -> Readable {
         let (mut here, mut unknown) = (Vec::new(), Vec::new());
         for host in &checkpoint.hosts {
@@ -502,8 +518,8 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Looks whether the newest checkpoint could be read, at moments since the last look.
-    fn look(&mut self, job: usize) {
+    /// Counts at how many of some moments since the last call the newest checkpoint could not be read.
+    fn check_newest(&mut self, job: usize) {
         let moments = self.jobs[job].moments_to_look(self.now);
         let Some(newest) = self.jobs[job].checkpoints.last() else {
             return;

@@ -1,4 +1,4 @@
-//! Where a job can run and when it is evicted. That follows from the trace and the seed alone, so
+//! Where each job runs and when it is evicted. This follows from the trace and the seed alone, so
 //! that all schemes meet the same evictions.
 
 use rand::seq::IndexedRandom;
@@ -11,14 +11,14 @@ use crate::world::{Grid, Host, World};
 pub(crate) struct Stay {
     /// Index into the grid's hosts.
     pub(crate) host: usize,
-    /// Seconds since the start.
+    /// When the job gets the host, seconds since the start of the grid.
     pub(crate) from: f64,
-    /// When the job has to leave; infinite when it never has to.
+    /// When the job has to leave, seconds since the start; infinite if it never has to.
     pub(crate) until: f64,
 }
 
-/// The stays of `jobs` jobs until `end`: each takes any usable host that no other job has, and
-/// `restart_seconds` after it had to leave any other one.
+/// The stays of `jobs` jobs until `end`. A job takes a random usable host that no other job has, and
+/// `restart_seconds` after an eviction it takes another.
 pub(crate) fn stays(
     world: &World,
     grid: &Grid,

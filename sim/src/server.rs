@@ -2,11 +2,12 @@
 
 use crate::draw::{Purpose, draws, exponential};
 
-/// Mean time for which it is up, and down: 99.4% in all, better than any host of the traces.
+/// Mean time for which the server is up. It is up for 99.4% of the time, more than any host of the traces.
 const UP_SECONDS: f64 = 30.0 * 86_400.0;
+/// Mean time for which the server is down.
 const DOWN_SECONDS: f64 = 4.0 * 3600.0;
 
-/// When it is down, seconds since the jobs began.
+/// The times in which the server is down, seconds since the start of the grid.
 #[derive(Clone, Debug)]
 pub(crate) struct Server {
     outages: Vec<(f64, f64)>,
@@ -32,7 +33,7 @@ impl Server {
             .any(|(from, to)| (*from..*to).contains(&at))
     }
 
-    /// When it goes down next, from `at` on.
+    /// The first moment from `at` on at which the server is down; infinite if there is none.
     pub(crate) fn leaves(&self, at: f64) -> f64 {
         let later = self.outages.iter().find(|(_, to)| *to > at);
         later.map_or(f64::INFINITY, |(from, _)| from.max(at))

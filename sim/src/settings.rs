@@ -1,4 +1,4 @@
-//! What is simulated.
+//! Settings of a simulation: the jobs and their surroundings.
 
 use placement::objective::Width;
 
@@ -20,22 +20,22 @@ pub struct Settings {
     pub jobs: usize,
     /// Work of each job, seconds on one host.
     pub work_seconds: f64,
-    /// Size of an image after compression.
+    /// Size of an image after compression, bytes.
     pub image_bytes: u64,
-    /// How it is coded.
+    /// The code of a checkpoint: data and parity shards.
     pub width: Width,
     /// When checkpoints are taken.
     pub rule: Rule,
     /// Time from an eviction until the job is started elsewhere, and between attempts to find a
     /// host, seconds.
     pub restart_seconds: f64,
-    /// Probability that a storage host breaks a transfer off while a shard is being stored.
+    /// Probability, 0 to 1, that a storage host breaks off the transfer of a shard that is being stored.
     pub breaks: f64,
-    /// Mean time between losses of all that a storage host keeps, seconds; infinite for never.
+    /// Mean time after which a storage host loses all its shards, seconds; infinite for never.
     pub wiped_every_seconds: f64,
-    /// Time until a storage host that went away is given up, seconds.
+    /// Time until a storage host that went away is replaced, seconds.
     pub detect_seconds: f64,
-    /// The links.
+    /// Rates and round-trip times of the links.
     pub network: Network,
 }
 

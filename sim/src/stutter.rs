@@ -1,7 +1,7 @@
-//! AVAM's experiments (seed 003): short jobs beside processes that come and go, on simulated machines, with
-//! the conditions of [`supervision::moving`] by which a job is started again elsewhere.
+//! AVAM's experiments (seed 003): short jobs on simulated machines with background processes that come and
+//! go. The conditions of [`supervision::moving`] decide when a job is started again elsewhere.
 //!
-//! Background processes come as a Poisson process and stay for exponential times, whatever else runs. A
+//! Background processes arrive as a Poisson process and stay for exponential times, whatever else runs. A
 //! job gets `1 / (1 + n)` of the processor beside n of them.
 
 use rand::rngs::SmallRng;
@@ -10,60 +10,60 @@ use supervision::moving::{CpuShare, Elsewhere};
 
 use crate::draw::{Purpose, draws, exponential};
 
-/// Time between two looks at a job, seconds.
-const LOOK_SECONDS: f64 = 5.0;
+/// Time between two checks of a job's progress, seconds.
+const CHECK_SECONDS: f64 = 5.0;
 /// Time that a move takes, seconds: the paper's mean.
 const MOVE_SECONDS: f64 = 4.0;
-/// Time for which processes have come and gone when the first job begins, in mean stays of theirs.
-const WARM: f64 = 10.0;
-/// A job that takes longer is given up, in deadlines.
-const LONGEST: f64 = 50.0;
+/// Time before the first job begins, in mean stays of background processes, so that their number is steady.
+const WARM_UP_STAYS: f64 = 10.0;
+/// A job is given up after this many times its deadline.
+const LONGEST_DEADLINES: f64 = 50.0;
 
-/// Processes beside which jobs run.
+/// Background processes beside which jobs run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Background {
-    /// Mean time between arrivals, seconds; infinite for none.
+    /// Mean time between arrivals, seconds; infinite for no processes.
     pub arrival_seconds: f64,
-    /// Mean time for which one stays, seconds.
+    /// Mean time for which a process stays, seconds.
     pub stay_seconds: f64,
 }
 
-/// How the machine of a job is chosen, of two that are loaded.
+/// How a job's machine is chosen from two loaded machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strategy {
-    /// In turn.
+    /// Both machines in turn.
     RoundRobin,
-    /// The one with the lower load when the job begins.
+    /// The machine with the lower load when the job begins.
     Best,
-    /// The same; a job that is going to be late is started again on an idle machine.
+    /// The machine with the lower load; a job that is going to be late is started again on an idle machine.
     Rescheduled,
 }
 
 /// Short jobs, one after the other.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ShortJobs {
-    /// How many.
+    /// Number of jobs.
     pub jobs: u32,
-    /// Processor time on one of the loaded machines, seconds.
+    /// Processor time of a job on one of the loaded machines, seconds.
     pub cpu_seconds: f64,
-    /// The same on the idle machine.
+    /// Processor time of a job on the idle machine, seconds.
     pub cpu_seconds_elsewhere: f64,
     /// Deadline, seconds after the beginning.
     pub deadline_seconds: f64,
 }
 
-/// What became of them.
+/// Counts and sums over the jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Stuttered {
-    /// Jobs.
+    /// Number of jobs.
     pub jobs: u32,
-    /// Those that met their deadline.
+    /// Number of jobs that met their deadline.
     pub in_time: u32,
-    /// Those that were started again elsewhere.
+    /// Number of jobs that were started again elsewhere.
     pub moved: u32,
-    /// Sum of the times that they took, seconds.
+    /// Sum of the times that the jobs took, seconds.
     pub seconds: f64,
-    /// Sum of the squares of these.
+    /// Sum of the squares of these times, from which their standard deviation follows.
     pub squares: f64,
 }
 
@@ -72,7 +72,7 @@ struct Machine {
     background: Background,
     rng: SmallRng,
     next_arrival: f64,
-    /// When each process goes.
+    /// When each present process ends.
     ends: Vec<f64>,
 }
 
@@ -88,7 +88,7 @@ impl Machine {
         }
     }
 
-    /// Processes at `now`; times only grow.
+    /// Number of processes at `now`, which may not be before that of an earlier call.
     fn load(&mut self, now: f64) -> f64 {
         while self.next_arrival <= now {
             let at = self.next_arrival;
@@ -100,7 +100,7 @@ impl Machine {
         self.ends.len() as f64
     }
 
-    /// When the load changes next.
+    /// When the number of processes changes next.
     fn changes(&self) -> f64 {
         self.ends.iter().copied().fold(self.next_arrival, f64::min)
     }
@@ -115,7 +115,7 @@ pub fn run_stuttering(
     seed: u64,
 ) -> Stuttered {
     let mut machines = [0, 1].map(|number| Machine::new(background, seed, number));
-    let mut now = WARM * background.stay_seconds;
+    let mut now = WARM_UP_STAYS * background.stay_seconds;
     let mut found = Stuttered::default();
     for job in 0..jobs.jobs {
         let [first, second] = &mut machines;
@@ -138,30 +138,30 @@ pub fn run_stuttering(
     found
 }
 
-/// How long a job takes, and whether it was moved.
+/// Runs one job and returns the seconds that it takes, and whether it was moved.
 fn one_job(jobs: &ShortJobs, machine: &mut Machine, strategy: Strategy, from: f64) -> (f64, bool) {
     let (mut now, mut done) = (from, 0.0);
     let mut share = CpuShare::default();
     share.looked(0.0, 0.0);
-    let mut next_look = from + LOOK_SECONDS;
+    let mut next_check = from + CHECK_SECONDS;
     let elsewhere = Elsewhere {
         cpu_seconds: jobs.cpu_seconds_elsewhere,
         load: 0.0,
         overhead_seconds: MOVE_SECONDS,
     };
-    while now < from + LONGEST * jobs.deadline_seconds {
+    while now < from + LONGEST_DEADLINES * jobs.deadline_seconds {
         let rate = 1.0 / (1.0 + machine.load(now));
         let ends = now + (jobs.cpu_seconds - done) / rate;
-        let next = ends.min(machine.changes()).min(next_look);
+        let next = ends.min(machine.changes()).min(next_check);
         done += rate * (next - now);
         now = next;
         if now >= ends {
             return (now - from, false);
         }
-        if now < next_look {
+        if now < next_check {
             continue;
         }
-        next_look += LOOK_SECONDS;
+        next_check += CHECK_SECONDS;
         let elapsed = now - from;
         share.looked(done, elapsed);
         let Some(share) = share.share().filter(|_| strategy == Strategy::Rescheduled) else {

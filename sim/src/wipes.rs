@@ -1,4 +1,4 @@
-//! Storage hosts that lose what they keep.
+//! Wipes: storage hosts that lose all their shards.
 
 use crate::draw::{Purpose, draws, exponential};
 use crate::world::Grid;
@@ -10,7 +10,7 @@ pub(crate) struct Wipes {
 }
 
 impl Wipes {
-    /// Wipes at random until `end`, of each host every `mean` seconds on average; none if that is
+    /// Random wipes until `end`, of each host every `mean` seconds on average; no wipes if `mean` is
     /// infinite. The dedicated server is never wiped.
     pub(crate) fn new(grid: &Grid, mean: f64, end: f64) -> Self {
         let of = |host: &usize| {
@@ -28,7 +28,7 @@ impl Wipes {
         }
     }
 
-    /// Whether a host was wiped after `from` and until `to`.
+    /// Whether a host was wiped between `from` and `to`.
     pub(crate) fn between(&self, host: usize, from: f64, to: f64) -> bool {
         let times = self.hosts.get(host);
         times.is_some_and(|times| times.iter().any(|at| (from..=to).contains(at)))

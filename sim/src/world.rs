@@ -1,4 +1,4 @@
-//! Hosts with what really happens to them.
+//! Hosts, and what happens to them over the whole trace.
 
 use std::ops::Range;
 
@@ -6,22 +6,25 @@ use placement::history::Timeline;
 use placement::joint::{DomainId, Domains};
 use placement::state::{AvailabilityState, ModelState};
 
-/// What keeps the disk of a host from being read.
+/// In which states the disk of a host can't be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// Only that the host is gone: a busy processor takes no disk away.
+    /// Only when the host is gone (S5): a disk can be read while the processor is busy.
     Gone,
-    /// Whatever drives a guest away (S3, S4, S5): the states of the papers, taken to the letter.
+    /// In all states in which a guest can't run (S3, S4, S5), which is what the papers say.
     GuestStates,
 }
 
 /// A host with its whole past and future.
 #[derive(Clone, Debug)]
 pub struct Host {
+    /// States as a guest sees them.
     pub(crate) guest: Timeline<AvailabilityState>,
+    /// States of the disk: in a failure state it can't be read.
     pub(crate) disk: Timeline<AvailabilityState>,
-    /// Load samples, for predictions of when the disk can be read.
+    /// Load samples from which it is predicted when the disk can be read.
     pub(crate) disk_loads: Vec<(u64, f32)>,
+    /// Load samples: beginning in Unix seconds, and load from 0 to 1.
     pub(crate) loads: Vec<(u64, f32)>,
     pub(crate) domains: Domains,
 }
@@ -30,23 +33,24 @@ pub struct Host {
 #[derive(Clone, Debug, Default)]
 pub struct World {
     pub(crate) hosts: Vec<Host>,
+    /// Length of the interval that a load sample is the mean of, seconds.
     pub(crate) load_seconds: u64,
 }
 
-/// Some hosts of a world that work together from a moment on.
+/// Some hosts of a world that form a grid from a moment on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grid {
     /// Indices into the world's hosts.
     pub hosts: Vec<usize>,
     /// When the jobs begin, Unix seconds.
     pub start: u64,
-    /// Everything random in the grid follows from it.
+    /// Seed of everything that is random in the grid.
     pub seed: u64,
 }
 
 impl Host {
-    /// A host with these states, site and owner; `loads` are the load samples (beginning, load) if
-    /// there are any.
+    /// A host with these states, site and owner. `loads` are the load samples, if there are any: beginning
+    /// in Unix seconds, and load from 0 to 1.
     #[must_use]
     pub fn new(
         guest: Timeline<AvailabilityState>,
@@ -78,19 +82,19 @@ impl Host {
         }
     }
 
-    /// Its states, as a guest sees them.
+    /// The host's states, as a guest sees them.
     #[must_use]
     pub const fn timeline(&self) -> &Timeline<AvailabilityState> {
         &self.guest
     }
 
-    /// Number of its site.
+    /// Number of the host's site.
     #[must_use]
     pub fn site(&self) -> Option<u32> {
         self.domains[0].map(|domain| domain.0)
     }
 
-    /// Seconds of `window` for which its state is known.
+    /// Seconds of `window` for which the host's state is known.
     #[must_use]
     pub fn known_seconds(&self, window: Range<u64>) -> u64 {
         let known = self
@@ -102,7 +106,8 @@ impl Host {
             .sum()
     }
 
-    /// Share of the known time in `window` for which its owner needs it (S3); `None` if nothing is known.
+    /// Share of the known time in `window` for which the owner needs the host (S3); `None` if nothing is
+    /// known.
     #[must_use]
     pub fn share_taken(&self, window: Range<u64>) -> Option<f64> {
         let (mut taken, mut known) = (0, 0);
@@ -117,25 +122,26 @@ impl Host {
         (known > 0).then(|| taken as f64 / known as f64)
     }
 
-    /// Whether its disk cannot be read at some time.
+    /// Whether the trace has a time at which the host's disk can't be read.
     #[must_use]
     pub fn away_at_some_time(&self) -> bool {
         Self::first_failure(&self.disk, 0).is_some()
     }
 
-    /// Whether a guest can run there at `time`; `None` if that is unknown.
+    /// Whether a guest can run on the host at `time` (Unix seconds); `None` if that is unknown.
     #[must_use]
     pub fn usable(&self, time: u64) -> Option<bool> {
         self.guest.state_at(time).map(|state| !state.is_failure())
     }
 
-    /// Whether its disk can be read at `time`; `None` if that is unknown.
+    /// Whether the host's disk can be read at `time` (Unix seconds); `None` if that is unknown.
     #[must_use]
     pub fn here(&self, time: u64) -> Option<bool> {
         self.disk.state_at(time).map(|state| !state.is_failure())
     }
 
-    /// Seconds known to be usable by guests in `window`, and failures in it.
+    /// Seconds of `window` in which guests are known to be able to run, and the number of times that this
+    /// ended with a failure.
     #[must_use]
     pub fn usable_seconds_and_failures(&self, window: Range<u64>) -> (u64, u64) {
         let (mut seconds, mut failures, mut was_usable) = (0, 0, false);
@@ -151,7 +157,7 @@ impl Host {
         (seconds, failures)
     }
 
-    /// The first moment from `time` on that is known to be in a failure state.
+    /// The first moment from `time` on at which the host is known to be in a failure state, Unix seconds.
     pub(crate) fn first_failure(timeline: &Timeline<AvailabilityState>, time: u64) -> Option<u64> {
         timeline
             .runs(time..u64::MAX)
@@ -159,7 +165,7 @@ impl Host {
             .map(|run| run.span.start.max(time))
     }
 
-    /// Share of the known time in `window` in which its disk can be read; `None` if nothing is known.
+    /// Share of the known time in `window` in which the host's disk can be read; `None` if nothing is known.
     pub(crate) fn share_here(&self, window: Range<u64>) -> Option<f64> {
         let (mut here, mut known) = (0, 0);
         for run in self.disk.runs(window.clone()) {
@@ -173,7 +179,7 @@ impl Host {
 }
 
 impl World {
-    /// A world of these hosts, whose loads are means over `load_seconds`.
+    /// A world of these hosts, whose load samples are means over `load_seconds`.
     #[must_use]
     pub const fn new(hosts: Vec<Host>, load_seconds: u64) -> Self {
         Self {
@@ -188,7 +194,7 @@ impl World {
         &self.hosts
     }
 
-    /// From the first to the last moment of which anything is known.
+    /// From the first to the last moment of which anything is known, Unix seconds.
     #[must_use]
     pub fn span(&self) -> Range<u64> {
         let starts = self.hosts.iter().map(|host| host.guest.start());
@@ -196,8 +202,8 @@ impl World {
         starts.min().unwrap_or(0)..ends.max().unwrap_or(0)
     }
 
-    /// Mean time for which a guest runs on a host before it has to leave, from all that is known in
-    /// `window`; one failure more than was seen.
+    /// Mean time for which a guest runs on a host before it has to leave, seconds: the usable time of all
+    /// hosts in `window`, divided by the number of failures plus one.
     #[must_use]
     pub fn mean_time_to_eviction(&self, window: Range<u64>) -> f64 {
         let sums = self

@@ -33,7 +33,7 @@ fn grid(hosts: usize, start: u64, seed: u64) -> Grid {
     }
 }
 
-/// A host that is idle except in these spans, in which it is gone.
+/// A host that is gone in the spans `gone` (Unix seconds) and idle else.
 fn host(gone: &[(u64, u64)], end: u64, site: u32) -> Host {
     let mut timeline = Timeline::new(0);
     for (from, to) in gone {
@@ -44,7 +44,7 @@ fn host(gone: &[(u64, u64)], end: u64, site: u32) -> Host {
     Host::new(timeline, Vec::new(), Some(site), None, Reading::Gone)
 }
 
-/// One megabyte per second everywhere, no time to answer, nothing random.
+/// A network in which each transfer moves a megabyte per second, with no round-trip time and nothing random.
 fn plain_network() -> Network {
     Network {
         path_median: 1e6,
@@ -124,8 +124,8 @@ fn a_job_on_hosts_that_never_fail_takes_its_work_and_its_checkpoints() {
 
 #[test]
 fn a_checkpoint_on_hosts_that_go_is_waited_for_and_then_given_up() {
-    // The job can only compute on host 0, then on host 1: the others are there to store. All three
-    // storage hosts leave with host 0 and stay away.
+    // Host 1 is busy at first, so the job begins on another host and stores its checkpoints on the remaining
+    // three. Then these four leave at the same moment and stay away, and only host 1 is left to compute.
     let start = 700 * HOUR;
     let evicted = start + 30 * HOUR;
     let busy = |until: u64| {
@@ -148,17 +148,17 @@ fn a_checkpoint_on_hosts_that_go_is_waited_for_and_then_given_up() {
         network: plain_network(),
         ..Settings::default()
     };
-    // The compute host is drawn: take a seed with which it is host 0.
-    let on_host_0 = (0..50).map(|seed| grid(5, start, seed)).find_map(|grid| {
+    // The first compute host is drawn; take the first seed with which a checkpoint is stored.
+    let stored = (0..50).map(|seed| grid(5, start, seed)).find_map(|grid| {
         let jobs = outcomes(&world, &grid, &settings, Policy::Hosts(Scheme::Random));
         (jobs[0].stored > 0).then(|| jobs[0].clone())
     });
-    let job = on_host_0.unwrap();
+    let job = stored.unwrap();
     assert_eq!((job.evictions, job.restores, job.failed), (1, 1, 1));
     assert_eq!((job.lost_newest, job.from_scratch), (1, 1));
     assert!(job.finished);
-    // It waits as long as the work in the checkpoint took, then begins again. All that was done in the
-    // thirty hours before is lost.
+    // The job waits for as long as the work in the checkpoint took, then begins again: the work of the thirty
+    // hours before is lost.
     let before = job.computing_seconds - job.work_seconds;
     assert!((job.lost_seconds - before).abs() < 1.0, "{job:?}");
     assert!(job.waiting_seconds > 0.9 * before && job.waiting_seconds <= before);
@@ -187,7 +187,7 @@ fn a_transfer_that_breaks_is_made_good_elsewhere() {
     assert!(job.sent_bytes > 5e6 * job.stored as f64, "{job:?}");
 }
 
-/// Hosts with random outages until `until`, and with others from there on.
+/// Hosts whose random outages follow from `seed` until `until`, and from `other` after that.
 fn parted(seed: u64, other: u64, until: u64) -> World {
     let outages = |seed: u64, i: u64| {
         (0..200_u64).map(move |n| {
@@ -235,7 +235,7 @@ fn all_schemes_meet_the_same_evictions() {
         start: grid5000::START + 30 * 24 * HOUR,
         seed: 5,
     };
-    // So much work that no job is ever done: all are evicted until the trace ends.
+    // No job can finish work of this length, so all are evicted until the trace ends.
     let settings = Settings {
         work_seconds: 1e9,
         ..Settings::default()

@@ -1,4 +1,5 @@
-//! From timelines to a description.
+//! Describes a pool: sums over the hosts' timelines ([`Pool`]), and what follows from them
+//! ([`Pool::describe`]).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -17,11 +18,11 @@ use crate::sample::Sample;
 
 const HOUR: u64 = 3600;
 const WEEK_HOURS: usize = 168;
-/// Distances within groups that are compared, seconds: those of the study and some between.
+/// Times allowed between two failures of a group, seconds: those of the study and some between.
 const WITHIN: [u64; 8] = [1, 10, 30, 60, 300, 600, 1800, 3600];
-/// Below this many values nothing is fitted.
+/// Fewest values to which distributions are fitted.
 const FITTED_MIN: u64 = 20;
-/// A pool that was observed for longer is looked at day by day instead of hour by hour.
+/// A pool that was observed for longer is divided into days instead of hours.
 const HOURLY_MAX: u64 = 14 * DAY_SECONDS;
 /// Most steps at which the share of hosts that are up is taken.
 const STEPS_MAX: u64 = 20_000;
@@ -39,17 +40,17 @@ pub struct Options {
     pub name: String,
     /// What was observed.
     pub about: String,
-    /// How exact times are, seconds.
+    /// Resolution of the times, seconds.
     pub resolution_seconds: u64,
-    /// What counts as unavailable.
+    /// Which states count as unavailable.
     pub counts: Counts,
-    /// Largest distance of successive failures in a group, for fits.
+    /// Longest time from one failure of a group to the next, for fits, seconds.
     pub group_within: u64,
-    /// Hours from UTC of the days and hours of the patterns.
+    /// Offset from UTC, in hours, of the days and hours of the patterns.
     pub utc_offset: i32,
 }
 
-/// What was seen of a host, taken apart.
+/// Sums over a host's timeline.
 #[derive(Clone, Debug, Default)]
 struct HostSums {
     site: Option<u32>,
@@ -57,18 +58,21 @@ struct HostSums {
     known_seconds: u64,
     /// Seconds in each state.
     state_seconds: [u64; 5],
-    /// Failures that began in each state.
+    /// Number of failures by the state that the host entered.
     causes: [u64; 5],
+    /// Times of the failures, Unix seconds.
     failures: Vec<u64>,
 }
 
-/// Hosts' time up, and time of which it is known how they were, in steps of one length.
+/// In steps of equal length, the seconds that all hosts together are up (0), and that their state is known
+/// (1).
 #[derive(Clone, Debug)]
 struct Steps {
+    /// Length of a step, seconds.
     step: u64,
-    /// Seconds up and known of hosts for which that is not the whole step.
+    /// For each step, the seconds of hosts that are up (or known) for only a part of it.
     parts: Vec<[u64; 2]>,
-    /// Change, from one step to the next, of the hosts that are up, and known, all through it.
+    /// Change, from the step before, of the number of hosts that are up (or known) throughout the step.
     changes: Vec<[i64; 2]>,
 }
 
@@ -82,7 +86,8 @@ impl Steps {
         }
     }
 
-    /// Adds a host's time, counted from the beginning, in constant time however long it is.
+    /// Adds a time of a host, in seconds since the first step, in which its state is known. Takes constant
+    /// time, however long the span is.
     fn add(&mut self, span: Range<u64>, is_up: bool) {
         let kinds = usize::from(!is_up)..2;
         let (first, last) = (span.start / self.step, span.end / self.step);
@@ -112,7 +117,8 @@ impl Steps {
         }
     }
 
-    /// For each step of which anything is known, when it begins and the share of the time up.
+    /// For each step in which anything is known, its beginning in seconds and the share of the known time for
+    /// which hosts are up.
     fn shares(&self) -> Vec<(f64, f64)> {
         let mut through = [0i64; 2];
         let mut shares = Vec::new();
@@ -130,7 +136,7 @@ impl Steps {
     }
 }
 
-/// A pool taken apart into what is described, fitted and drawn.
+/// What is described, fitted and drawn of a pool: sums, failures, and lengths of times up and down.
 #[derive(Clone, Debug)]
 pub struct Pool {
     options: Options,
@@ -138,10 +144,13 @@ pub struct Pool {
     hosts: Vec<HostSums>,
     /// All failures in order of time.
     failures: Vec<Failure>,
+    /// Lengths of the times up that were observed from beginning to end, seconds.
     ups: Vec<u64>,
+    /// Number of other times up.
     ups_cut: u64,
-    /// Times down with the site of the host.
+    /// Site of the host and length in seconds of the times down that were observed from beginning to end.
     downs: Vec<(Option<u32>, u64)>,
+    /// Number of other times down.
     downs_cut: u64,
     /// For each hour of a week from Monday: failures, recoveries, seconds up of all hosts.
     week: [[u64; 3]; WEEK_HOURS],
@@ -151,7 +160,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Takes a pool apart.
+    /// Sums up the pasts of a pool's hosts.
     #[must_use]
     pub fn new(hosts: &[HostPast<'_>], options: Options) -> Self {
         let known: Vec<&HostPast<'_>> = hosts
@@ -248,6 +257,7 @@ impl Pool {
         self.hosts.push(sums);
     }
 
+    /// Unix seconds shifted to local time.
     fn local(&self, time: u64) -> u64 {
         time.saturating_add_signed(i64::from(self.options.utc_offset) * HOUR as i64)
     }
@@ -258,7 +268,7 @@ impl Pool {
         ((self.local(time) / HOUR + 3 * 24) % WEEK_HOURS as u64) as usize
     }
 
-    /// Adds time up to the hours of the week.
+    /// Adds a time in which a host was up to the hours of the week.
     fn add_to_week(&mut self, start: u64, end: u64) {
         let week = WEEK_HOURS as u64 * HOUR;
         let whole = (end - start) / week;
@@ -267,7 +277,7 @@ impl Pool {
         }
         let mut at = start + whole * week;
         while at < end {
-            // Hours from UTC are whole, so hours end together everywhere.
+            // Offsets from UTC are whole hours, so local hours end when hours of UTC end.
             let next = (at / HOUR + 1) * HOUR;
             let hour = self.hour_of_week(at);
             if let Some(counts) = self.week.get_mut(hour) {
@@ -318,7 +328,8 @@ impl Pool {
         }
     }
 
-    /// Seconds since the beginning, and the share of hosts that are up in the step from then on.
+    /// For each step, its beginning in seconds since the pool's first moment, and the share of the known
+    /// time for which hosts are up.
     pub(crate) fn up_share(&self) -> Vec<(f64, f64)> {
         self.steps.shares()
     }
@@ -444,7 +455,7 @@ impl Pool {
         shares
     }
 
-    /// Times down, of one site or of all hosts.
+    /// Lengths of the times down, of one site or (`None`) of all hosts.
     pub(crate) fn downs_of(&self, site: Option<u32>) -> Sample {
         let wanted = self
             .downs
@@ -453,18 +464,18 @@ impl Pool {
         Sample::of_seconds(wanted.map(|down| down.1).collect())
     }
 
-    /// From the beginning of each group of failures to that of the next.
+    /// Times from the beginning of each group of failures to that of the next.
     pub(crate) fn group_gaps(&self) -> Sample {
         let begins: Vec<u64> = self.groups().iter().map(|group| group.begins).collect();
         Sample::of_seconds(gaps(&begins))
     }
 
-    /// Groups of failures at the distance that was chosen.
+    /// Groups of failures, with the time between failures of the options.
     pub(crate) fn groups(&self) -> Vec<Group> {
         groups(&self.failures, self.options.group_within)
     }
 
-    /// Failures of each host.
+    /// Number of failures of each host.
     pub(crate) fn failures_of_hosts(&self) -> Sample {
         Sample::of_seconds(
             self.hosts
@@ -474,18 +485,18 @@ impl Pool {
         )
     }
 
-    /// Times up of all hosts.
+    /// Lengths of the times up of all hosts.
     pub(crate) fn up_times(&self) -> Sample {
         Sample::of_seconds(self.ups.clone())
     }
 
-    /// Whether anything is known of it.
+    /// Whether the pool has no host of which anything is known.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.hosts.is_empty()
     }
 
-    /// Failures and recoveries by hour of the week.
+    /// Failures, recoveries and seconds up by hour of the week.
     pub(crate) const fn week(&self) -> &[[u64; 3]] {
         &self.week
     }
@@ -512,7 +523,8 @@ impl Pool {
         fits
     }
 
-    /// The three quantities of the study's model: of the pool or of a site.
+    /// Fits to the three quantities of the study's model (times between groups, times down, sizes of groups),
+    /// of the pool or of a site.
     fn fits_of(&self, site: Option<u32>, failures: &[Failure]) -> Vec<FittedQuantity> {
         let groups = groups(failures, self.options.group_within);
         let begins: Vec<u64> = groups.iter().map(|group| group.begins).collect();
@@ -530,12 +542,14 @@ impl Pool {
     }
 }
 
+/// Times from each of `times` to the next.
 fn gaps(times: &[u64]) -> Vec<u64> {
     let pairs = times.iter().zip(times.iter().skip(1));
     pairs.map(|(before, after)| after - before).collect()
 }
 
-/// A level of the pool's sites or hosts: seconds up, seconds known and times of failures of each.
+/// The line for all sites or all hosts. `parts` are the seconds up, the seconds known and the times of the
+/// failures of each.
 fn level(name: &'static str, parts: impl Iterator<Item = (u64, u64, Vec<u64>)>) -> PoolLevel {
     let (mut shares, mut counts, mut between) = (Vec::new(), Vec::new(), Vec::new());
     for (up, known, mut failures) in parts {
@@ -557,6 +571,7 @@ fn level(name: &'static str, parts: impl Iterator<Item = (u64, u64, Vec<u64>)>) 
     }
 }
 
+/// The fits to one quantity; `None` if the sample is too small.
 fn fitted(
     quantity: &'static str,
     site: Option<&String>,
@@ -587,6 +602,7 @@ fn fitted(
     })
 }
 
+/// Fits of the five distributions to `used`, the values of `all` that can be used.
 fn table(all: &Sample, used: &Sample) -> FitTable {
     let count = used.count();
     let enough = count >= FITTED_MIN;
@@ -612,7 +628,7 @@ fn table(all: &Sample, used: &Sample) -> FitTable {
     FitTable {
         count,
         left_out: all.count() - count,
-        // Kolmogorov's distribution at 95%.
+        // 95% quantile of Kolmogorov's distribution, for large samples.
         critical: 1.358 / (count.max(1) as f64).sqrt(),
         fits,
     }
@@ -704,7 +720,6 @@ mod tests {
         assert_eq!((close.share, close.sites_max), (2.0 / 3.0, 1));
         assert_eq!(pool.site_failures[0].failures, 3);
         assert!((pool.up_share.unwrap().mean - up / 1550.0).abs() < 1e-12);
-        // Only what is gone.
         let gone = described(&pasts, Counts::Gone);
         assert_eq!((gone.failures, gone.causes.len()), (2, 1));
     }
@@ -780,7 +795,7 @@ mod tests {
         failures.into_iter().map(host).collect()
     }
 
-    /// As many groups as in the study.
+    /// The pool has 7,473 groups, as in the study.
     #[test]
     fn a_pool_drawn_from_the_published_fits_gives_them_back() {
         let mut rng = SmallRng::seed_from_u64(4);
@@ -814,7 +829,7 @@ mod tests {
                 assert!(off.abs() < 2.0, "{fit:?}: {off} standard errors");
             }
         }
-        // The rising hazard that the study is alarmed at falls from 1.6 hours on.
+        // The hazard, of whose rise the study warns, falls from 1.6 hours on.
         let peak = of("group_gap").hazard_peak_seconds.unwrap();
         assert!((5000.0..6800.0).contains(&peak), "{peak}");
     }

@@ -1,4 +1,4 @@
-//! What is said of a pool: the answer of `ckpt trace describe`.
+//! The description of a pool: the output of `ckpt trace describe`.
 
 use serde::Serialize;
 
@@ -17,59 +17,59 @@ pub struct PoolDescription {
     pub to: u64,
     /// Hosts of which anything is known.
     pub hosts: u64,
-    /// Sites that they are of; hosts without a site are of none.
+    /// Sites of these hosts; hosts without a site are not counted.
     pub sites: u64,
-    /// How exact times are.
+    /// Resolution of the times, seconds.
     pub resolution_seconds: u64,
     /// What counts as unavailable: `guest` (S3, S4, S5) or `gone` (S5).
     pub counts: &'static str,
-    /// Share of the time for which it is not known how a host was, between the pool's first and last
-    /// moment.
+    /// Share of the time, from the pool's first moment to its last, in which a host's state is not known:
+    /// mean over the hosts.
     pub unknown: f64,
-    /// Failures: a host that was up is not any more.
+    /// Number of failures: times at which a host that was up became unavailable.
     pub failures: u64,
     /// Availability, failures and time between failures of the pool, of its sites, and of its hosts.
     pub levels: Vec<PoolLevel>,
-    /// Share of the hosts that are up, hour by hour or day by day.
+    /// Share of the hosts that are up in each step of `up_share_step` seconds.
     pub up_share: Option<Spread>,
-    /// Length of these hours or days.
+    /// Length of these steps: hours, days or, for a very long trace, several days.
     pub up_share_step: u64,
-    /// Times up that were seen from beginning to end.
+    /// Lengths of the times up that were observed from beginning to end.
     pub up: Option<Spread>,
-    /// Times up whose beginning or end was not seen; they tend to be the longer ones.
+    /// Number of times up whose beginning or end was not observed; they tend to be the longer ones.
     pub up_cut: u64,
-    /// Times down that were seen from beginning to end.
+    /// Lengths of the times down that were observed from beginning to end.
     pub down: Option<Spread>,
-    /// Times down whose beginning or end was not seen.
+    /// Number of times down whose beginning or end was not observed.
     pub down_cut: u64,
     /// Failures by their cause.
     pub causes: Vec<CauseLine>,
-    /// Hours from UTC of the hours and days of the patterns.
+    /// Offset from UTC, in hours, of the hours and days of the patterns.
     pub utc_offset: i32,
     /// Failures and recoveries by hour of the day, from midnight.
     pub by_hour: Vec<PatternLine>,
     /// Failures and recoveries by day of the week, from Monday.
     pub by_weekday: Vec<PatternLine>,
-    /// Groups of failures, for several distances within a group.
+    /// Groups of failures, for several times allowed between two failures of a group.
     pub groups: Vec<GroupLine>,
-    /// The distance by which groups are told apart in `fits`.
+    /// The time allowed between two failures of a group in `fits`.
     pub group_within: u64,
-    /// Failures of each site, the most first.
+    /// Failures of each site, the site with most failures first.
     pub site_failures: Vec<SiteShare>,
     /// Fitted distributions: of the pool first, then of each site.
     pub fits: Vec<FittedQuantity>,
 }
 
-/// A spread of numbers.
+/// Statistics of a sample of numbers, in the unit of the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
-    /// How many there are.
+    /// Size of the sample.
     pub count: u64,
-    /// Their mean.
+    /// Mean.
     pub mean: f64,
-    /// Their standard deviation.
+    /// Standard deviation of the population.
     pub sd: f64,
-    /// The least.
+    /// The least number.
     pub min: f64,
     /// First quartile.
     pub quarter: f64,
@@ -77,7 +77,7 @@ pub struct Spread {
     pub median: f64,
     /// Third quartile.
     pub three_quarters: f64,
-    /// The largest.
+    /// The largest number.
     pub max: f64,
 }
 
@@ -86,12 +86,12 @@ pub struct Spread {
 pub struct PoolLevel {
     /// `pool`, `site` or `host`.
     pub level: &'static str,
-    /// Share of the known time for which hosts are up, over all sites or hosts.
+    /// Share of the known time for which hosts are up: a number for each site or host.
     pub availability: Option<Spread>,
-    /// Failures, over all sites or hosts.
+    /// Number of failures: one for each site or host.
     pub failures: Option<Spread>,
-    /// Mean time between failures (MTBF), over the sites or hosts with two failures at least. For the
-    /// pool: the times between its failures.
+    /// Mean time between failures (MTBF): a number for each site or host with at least two failures. For
+    /// the pool: each time between two of its failures.
     pub between_failures: Option<Spread>,
 }
 
@@ -100,13 +100,13 @@ pub struct PoolLevel {
 pub struct CauseLine {
     /// `S3` (the owner takes the processor), `S4` (no memory for a guest) or `S5` (gone).
     pub state: &'static str,
-    /// How many.
+    /// Number of failures of this cause.
     pub failures: u64,
-    /// Share of all.
+    /// Share of all failures.
     pub share: f64,
-    /// Fewest and most of a host.
+    /// Fewest and most failures of this cause of a host.
     pub per_host: [u64; 2],
-    /// Least and largest share of a host's failures; none where no host fails.
+    /// Least and largest share of a host's failures that have this cause; `None` if no host fails.
     pub share_per_host: Option<[f64; 2]>,
     /// Share of the known time that hosts spend in this state.
     pub time_share: f64,
@@ -115,41 +115,42 @@ pub struct CauseLine {
 /// Failures and recoveries at an hour of the day, or on a day of the week.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct PatternLine {
-    /// Hosts that became unavailable.
+    /// How often hosts became unavailable.
     pub failures: u64,
-    /// Hosts that became available.
+    /// How often hosts became available.
     pub recoveries: u64,
-    /// Failures for each hour that a host is up, over the mean of all hours; none where no host is up.
+    /// Failures per hour of a host that is up, divided by the mean of this over all hours; `None` if no host
+    /// is up, or none ever fails.
     pub rate: Option<f64>,
 }
 
 /// Groups of failures that follow one another closely.
 #[derive(Clone, Debug, Serialize)]
 pub struct GroupLine {
-    /// Of two successive failures in a group the second comes at most this long after the first.
+    /// Longest time from one failure of a group to the next.
     pub within: u64,
-    /// Groups, those of one failure among them.
+    /// Number of groups; a single failure counts as a group.
     pub groups: u64,
-    /// Groups of two failures at least: correlated failures.
+    /// Number of groups of at least two failures: correlated failures.
     pub correlated: u64,
-    /// Share of all failures that are in these.
+    /// Share of all failures that are in groups of at least two.
     pub share: f64,
-    /// Their sizes.
+    /// Sizes of the groups of at least two, in failures.
     pub size: Option<Spread>,
-    /// Number of sites that they are of: mean.
+    /// Mean number of sites in a group of at least two.
     pub sites_mean: Option<f64>,
-    /// Number of sites that they are of: most.
+    /// Largest number of sites in a group of at least two.
     pub sites_max: u64,
 }
 
 /// Failures of a site.
 #[derive(Clone, Debug, Serialize)]
 pub struct SiteShare {
-    /// The site.
+    /// Name of the site.
     pub site: String,
-    /// Its hosts.
+    /// Number of its hosts.
     pub hosts: u64,
-    /// Its failures.
+    /// Number of its failures.
     pub failures: u64,
     /// Share of all failures (f_s).
     pub share: f64,
@@ -159,35 +160,36 @@ pub struct SiteShare {
 #[derive(Clone, Debug, Serialize)]
 pub struct FittedQuantity {
     /// `group_gap` (from the beginning of a group of failures to that of the next), `failure_gap` (from a
-    /// failure to the next), `up`, `down` or `group_size` (hosts).
+    /// failure to the next), `up`, `down` (all seconds) or `group_size` (failures).
     pub quantity: &'static str,
-    /// The site; none for the pool.
+    /// The site; `None` for the whole pool.
     pub site: Option<String>,
-    /// The values.
+    /// Statistics of the values.
     pub values: Option<Spread>,
     /// Fits to the values that are above zero.
     pub raw: FitTable,
     /// Fits to the logarithms to base 2 of the values that are above one.
     pub log2: FitTable,
-    /// By the Weibull fit to logarithms the hazard rises until this time and falls after it, however large
-    /// the shape is; lengths alone have it.
+    /// Time at which the hazard of the Weibull fit to the logarithms is largest: it rises until this time and
+    /// falls after it, however large the shape is. `None` for sizes.
     pub hazard_peak_seconds: Option<f64>,
-    /// For sizes: the Weibull distribution of log2 x whose rounded x are most like the sizes, those of one
-    /// among them.
+    /// For sizes: the Weibull distribution of log2 x that makes the sizes, taken as rounded x, most likely.
+    /// Unlike `log2` it uses the sizes of 1.
     pub rounded: Option<FitLine>,
 }
 
 /// Fits of the five distributions.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct FitTable {
-    /// Values that were used.
+    /// Number of values that were used.
     pub count: u64,
-    /// Values that can't be used.
+    /// Number of values that can't be used.
     pub left_out: u64,
-    /// D above which a sample of this size from a known distribution lies in 5% of cases. With fitted
-    /// parameters D is smaller, so a larger D refutes the fit all the more.
+    /// Critical value of D at 5%: a sample of this size has a larger D in 5% of cases if its distribution is
+    /// known beforehand. With fitted parameters D tends to be smaller, so a larger D refutes the fit all
+    /// the more.
     pub critical: f64,
-    /// The fits, the closest first; none where there are too few values.
+    /// The fits, the closest first; empty if there are too few values.
     pub fits: Vec<FitLine>,
 }
 
@@ -196,10 +198,11 @@ pub struct FitTable {
 pub struct FitLine {
     /// `normal`, `lognormal`, `exponential`, `weibull` or `gamma`.
     pub family: Family,
-    /// Mean and standard deviation (of the natural logarithm for `lognormal`), mean, or shape and scale.
+    /// Mean and standard deviation (of the natural logarithm for `lognormal`); mean (`exponential`); or shape
+    /// and scale.
     pub parameters: Vec<f64>,
-    /// Their standard errors.
+    /// Standard errors of the parameters.
     pub errors: Vec<f64>,
-    /// Kolmogorov's and Smirnov's D; none for rounded numbers.
+    /// Kolmogorov's and Smirnov's D, 0 to 1; `None` for rounded numbers.
     pub distance: Option<f64>,
 }

@@ -1,12 +1,12 @@
-//! Maximum-likelihood fits of the five distributions of the Grid'5000 study, and how far the data are
-//! from each (Kolmogorov and Smirnov).
+//! Maximum-likelihood fits of the five distributions of the Grid'5000 study, and the distance of the data
+//! from each fit (Kolmogorov and Smirnov).
 
 use serde::Serialize;
 
 use crate::sample::Sample;
 use crate::special::{digamma, gamma_below, normal_below, trigamma};
 
-/// A family of distributions of positive numbers (the normal one aside).
+/// A family of distributions of positive numbers; a normal distribution has negative ones, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Family {
@@ -23,7 +23,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// All of them, in the order of the study.
+    /// All families, in the order of the study.
     pub const ALL: [Self; 5] = [
         Self::Normal,
         Self::Lognormal,
@@ -32,7 +32,7 @@ impl Family {
         Self::Gamma,
     ];
 
-    /// Its name.
+    /// The family's name in figures and tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -44,7 +44,7 @@ impl Family {
         }
     }
 
-    /// Names of its parameters.
+    /// Names of the family's parameters.
     #[must_use]
     pub const fn parameters(self) -> &'static [&'static str] {
         match self {
@@ -56,7 +56,7 @@ impl Family {
     }
 }
 
-/// A distribution of a family.
+/// A distribution: a family with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Distribution {
     /// Which family.
@@ -68,7 +68,7 @@ pub struct Distribution {
 }
 
 impl Distribution {
-    /// Share of the distribution below `x`.
+    /// Cumulative distribution function: the probability of a number below `x`.
     #[must_use]
     pub fn below(&self, x: f64) -> f64 {
         let Self { family, a, b } = *self;
@@ -82,8 +82,8 @@ impl Distribution {
         }
     }
 
-    /// The one of its family under which the sample is most likely; `None` if there are not two
-    /// different values, or a value that is not positive.
+    /// The distribution of `family` under which the sample is most likely; `None` if the sample has fewer
+    /// than two different values, or a value that is not positive.
     #[must_use]
     pub fn fit(family: Family, sample: &Sample) -> Option<Self> {
         let values = sample.values();
@@ -109,8 +109,8 @@ impl Distribution {
         (a.is_finite() && b.is_finite()).then_some(fitted)
     }
 
-    /// Standard errors of the parameters when they were fitted to `count` values, from the curvature of
-    /// the likelihood.
+    /// Standard errors of the parameters of a fit to `count` values, from the curvature of the likelihood.
+    /// The second is 0 for a family with one parameter.
     #[must_use]
     pub fn standard_errors(&self, count: u64) -> [f64; 2] {
         let Self { family, a, b } = *self;
@@ -119,7 +119,8 @@ impl Distribution {
         match family {
             Family::Normal | Family::Lognormal => [b / root, b / (root * 2.0f64.sqrt())],
             Family::Exponential => [a / root, 0.0],
-            // Fisher's information has 1 + (1 - Euler's constant)^2 6 / pi^2 = 1.1087 for the scale.
+            // The inverse of Fisher's information has 1 + (1 - Euler's constant)^2 6 / pi^2 = 1.1087 for the
+            // scale, times (scale / shape)^2.
             Family::Weibull => {
                 let euler = 0.577_215_664_901_532_9_f64;
                 let of_scale = (1.0 + (1.0 - euler).powi(2) / gamma).sqrt();
@@ -149,12 +150,14 @@ impl Distribution {
     }
 }
 
-/// Steps after which a search ends; each halves an interval or is one of Newton's.
+/// Most steps of a search; each is a bisection or a step of Newton's method.
 const STEPS_MAX: usize = 200;
 
-/// Shape and scale. The shape is the zero of a rising function, found between brackets.
+/// Shape k and scale of the Weibull fit. With the values x, the shape is the zero of the rising function
+/// `SUM x^k ln x / SUM x^k - 1 / k - mean ln x`, found by Newton's method between brackets; the scale is
+/// `(mean x^k)^(1/k)`.
 fn weibull(sample: &Sample) -> Option<(f64, f64)> {
-    // Powers of the values over the largest one do not overflow.
+    // Divided by the largest value, powers of the values do not overflow.
     let largest = sample.values().last()?.0;
     let logs: Vec<(f64, f64)> = sample
         .values()
@@ -203,7 +206,8 @@ fn weibull(sample: &Sample) -> Option<(f64, f64)> {
     Some((shape, scale))
 }
 
-/// Shape and scale by Newton's method from Minka's approximation.
+/// Shape k and scale of the gamma fit: the zero of `ln k - digamma(k) - (ln mean x - mean ln x)` by Newton's
+/// method from Minka's approximation, and `mean x / k`.
 fn gamma(sample: &Sample, mean: f64) -> (f64, f64) {
     let gap = mean.ln() - sample.mean_of(f64::ln);
     let mut shape = (3.0 - gap + ((gap - 3.0).powi(2) + 24.0 * gap).sqrt()) / (12.0 * gap);
@@ -219,11 +223,11 @@ fn gamma(sample: &Sample, mean: f64) -> (f64, f64) {
     (shape, mean / shape)
 }
 
-/// The Weibull distribution of log2 x under which whole numbers are most likely that were rounded from
-/// such x, what is below 1 counted as 1; and the standard errors of its parameters. `None` with fewer
-/// than three different numbers.
+/// Fits the sizes of groups: whole numbers that were rounded from x, where log2 x has a Weibull distribution
+/// and x below 1 counts as 1. Returns the most likely distribution of log2 x and the standard errors of its
+/// parameters; `None` with fewer than three different sizes.
 ///
-/// A plain fit to the logarithms of small whole numbers can't use the ones, whose logarithm is zero.
+/// A plain fit to the logarithms can't use the sizes of 1, whose logarithm is zero.
 #[must_use]
 pub fn fit_rounded_weibull(sizes: &Sample) -> Option<(Distribution, [f64; 2])> {
     if sizes.values().len() < 3 || sizes.values().first()?.0 < 1.0 {
@@ -256,8 +260,8 @@ pub fn fit_rounded_weibull(sizes: &Sample) -> Option<(Distribution, [f64; 2])> {
     Some((fitted, [errors[0] * fitted.a, errors[1] * fitted.b]))
 }
 
-/// The lowest point of a smooth function of two numbers, by ever smaller steps along its axes and the
-/// last direction (Hooke and Jeeves).
+/// The lowest point of a smooth function of two numbers, by pattern search (Hooke and Jeeves): ever smaller
+/// steps along the axes and along the last direction that helped.
 fn descend(mut at: [f64; 2], cost: impl Fn([f64; 2]) -> f64) -> [f64; 2] {
     let (mut best, mut step) = (cost(at), 0.5);
     while step > 1e-9 {
@@ -286,7 +290,8 @@ fn descend(mut at: [f64; 2], cost: impl Fn([f64; 2]) -> f64) -> [f64; 2] {
     at
 }
 
-/// Square roots of the diagonal of the inverse of the second derivatives.
+/// Standard errors at the lowest point of a negative log likelihood: square roots of the diagonal of the
+/// inverse of its second derivatives, which are taken as differences.
 fn errors_at(at: [f64; 2], cost: impl Fn([f64; 2]) -> f64) -> [f64; 2] {
     const STEP: f64 = 1e-3;
     let moved = |x: f64, y: f64| cost([at[0] + x * STEP, at[1] + y * STEP]);
@@ -354,7 +359,7 @@ mod tests {
     }
 
     fn drawn(family: Family, a: f64, b: f64, count: usize, rng: &mut SmallRng) -> Vec<f64> {
-        // Whatever its family: by bisection of its distribution.
+        // Inverts the distribution function by bisection, which works for every family.
         let distribution = Distribution { family, a, b };
         let draw = |share: f64| {
             let (mut low, mut high) = (-50.0, 200.0);

@@ -5,7 +5,7 @@ use crate::distribution::{Distribution, Family};
 use crate::plot::{Line, Plot};
 use crate::sample::Sample;
 
-/// Points of a cumulative distribution.
+/// Points that a cumulative distribution is drawn with, about.
 const POINTS: usize = 200;
 const DAY: f64 = 86_400.0;
 const DAYS: [&str; 7] = [
@@ -19,9 +19,9 @@ const DAYS: [&str; 7] = [
 ];
 
 impl Pool {
-    /// Plots with their names: availability over time; cumulative distributions of the time between
-    /// groups of failures, the failures of a host, times up and down and sizes of groups; the week; fits to
-    /// the logarithms of times between groups and times down.
+    /// Plots with their names: availability over time; cumulative distributions of the failures of a host,
+    /// of times up and down, and of the sizes of groups; failures and recoveries over the week; fits to the
+    /// logarithms of the times between groups and of the times down.
     #[must_use]
     pub fn figures(&self) -> Vec<(&'static str, Plot)> {
         let of_time = self
@@ -115,11 +115,12 @@ fn line(name: &str, points: Vec<(f64, f64)>) -> Line {
     }
 }
 
+/// The cumulative distribution of a sample as a line.
 fn cumulative(name: &str, sample: &Sample) -> Line {
     line(name, sample.cumulative(POINTS))
 }
 
-/// The data and the five fitted distributions.
+/// A plot of the data's cumulative distribution and the five that were fitted to it.
 fn fit_plot(title: &str, log2: &Sample) -> Plot {
     let data = cumulative("data", log2);
     let largest = data.points.last().map_or(0.0, |point| point.0);

@@ -1,29 +1,29 @@
 //! Failures that follow one another closely.
 
-/// A failure: a host that was up is not any more.
+/// A failure: a host that was up became unavailable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Failure {
-    /// When, Unix seconds.
+    /// Time of the failure, Unix seconds.
     pub at: u64,
-    /// Number of the host's site; that of no other host where it has none.
+    /// Number of the host's site; a host without a site has a number of its own.
     pub site: u32,
     /// Number of the host.
     pub host: u32,
 }
 
-/// Failures each of which comes soon after the one before, whatever the host.
+/// A chain of failures of any hosts, each of which comes soon after the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// Time of the first, Unix seconds.
+    /// Time of the first failure, Unix seconds.
     pub begins: u64,
-    /// How many there are.
+    /// Number of failures.
     pub size: u64,
-    /// How many sites they are of.
+    /// Number of sites of their hosts.
     pub sites: u64,
 }
 
-/// The groups of failures, which are in order of time: of two successive ones in a group the second
-/// comes at most `within` seconds after the first.
+/// Cuts `failures`, which are in order of time, into groups: each failure of a group comes at most `within`
+/// seconds after the one before.
 #[must_use]
 pub fn groups(failures: &[Failure], within: u64) -> Vec<Group> {
     let chains = failures.chunk_by(|a, b| b.at - a.at <= within);

@@ -1,8 +1,8 @@
 //! What a pool of machines is like: availability, time between failures, patterns, groups of failures,
 //! and fits of distributions, after Iosup et al., *On the Dynamic Resources Availability in Grids* (2007).
 //!
-//! Pure: a pool comes in as timelines, a [`PoolDescription`] goes out. Times are Unix seconds, lengths
-//! seconds.
+//! Pure: [`Pool::new`] takes the timelines of a pool's hosts, and [`Pool::describe`] returns a
+//! [`PoolDescription`]. Times are Unix seconds, lengths are seconds.
 
 mod describe;
 pub mod description;

@@ -1,18 +1,18 @@
-//! A host's past taken apart: failures, recoveries, times up and down.
+//! A host's past as times up and down, from which failures and recoveries follow.
 
 use placement::history::Timeline;
 use placement::state::{AvailabilityState, ModelState};
 
-/// What counts as unavailable.
+/// Which states count as unavailable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counts {
-    /// Whatever drives a guest away: S3, S4 and S5.
+    /// The states in which a guest can't run: S3, S4 and S5.
     Guest,
-    /// Only that the host is gone: S5.
+    /// Only the state of a host that is gone: S5.
     Gone,
 }
 
-/// A host and what was seen of it.
+/// A host and its observed states.
 #[derive(Clone, Copy, Debug)]
 pub struct HostPast<'a> {
     /// Its name.
@@ -31,9 +31,9 @@ pub(crate) struct Stay {
     pub(crate) is_up: bool,
     /// State in which it began.
     pub(crate) cause: AvailabilityState,
-    /// Whether it was seen to begin: the host was known to be otherwise just before.
+    /// Whether its beginning was observed: the host was known to be down (or up) just before.
     pub(crate) begins: bool,
-    /// Whether it was seen to end.
+    /// Whether its end was observed.
     pub(crate) ends: bool,
 }
 
@@ -51,7 +51,7 @@ impl Counts {
         }
     }
 
-    /// The stays of a host in order of time. What is not known lies between them.
+    /// The stays of a host in order of time. Unknown times lie between stays and belong to none.
     pub(crate) fn stays(self, timeline: &Timeline<AvailabilityState>) -> Vec<Stay> {
         let mut stays: Vec<Stay> = Vec::new();
         for run in timeline.runs(0..u64::MAX) {

@@ -17,29 +17,29 @@ const COLOURS: [&str; 8] = [
 /// A line with a mark at each point; without marks if there are many points.
 #[derive(Clone, Debug)]
 pub struct Line {
-    /// What the legend says.
+    /// Name in the legend.
     pub name: String,
-    /// Where its marks are, in the units of the axes.
+    /// Points as (x, y), in the units of the axes.
     pub points: Vec<(f64, f64)>,
 }
 
 /// A plot of lines over a common pair of axes that begin at zero.
 #[derive(Clone, Debug)]
 pub struct Plot {
-    /// What it shows.
+    /// Title.
     pub title: String,
-    /// What the horizontal axis is, with its unit.
+    /// Name of the horizontal axis, with its unit.
     pub x: String,
-    /// What the vertical axis is, with its unit.
+    /// Name of the vertical axis, with its unit.
     pub y: String,
-    /// At most eight.
+    /// The lines, at most eight: there are no more colours.
     pub lines: Vec<Line>,
-    /// Whether to draw the line on which both axes agree.
+    /// Whether to draw the diagonal `x = y`; then both axes end at 1.
     pub diagonal: bool,
 }
 
 impl Plot {
-    /// The plot as a file.
+    /// The text of an SVG file.
     #[must_use]
     pub fn to_svg(&self) -> String {
         let points = || self.lines.iter().flat_map(|line| &line.points);
@@ -97,7 +97,7 @@ impl Plot {
     }
 }
 
-/// A line, with marks where there are few points.
+/// Draws a line, with a mark at each point if there are at most [`MARKED_MAX`] points.
 fn draw(svg: &mut String, placed: &[(f64, f64)], colour: &str) {
     line(svg, placed, colour);
     if placed.len() > MARKED_MAX {
@@ -111,7 +111,7 @@ fn draw(svg: &mut String, placed: &[(f64, f64)], colour: &str) {
     }
 }
 
-/// The name of a line beside the plot.
+/// Writes the name of a line into the legend beside the plot.
 fn name(svg: &mut String, number: usize, name: &str, colour: &str) {
     let y = TOP + 10.0 + 20.0 * number as f64;
     let sample = [(WIDTH - RIGHT + 8.0, y), (WIDTH - RIGHT + 24.0, y)];
@@ -119,7 +119,7 @@ fn name(svg: &mut String, number: usize, name: &str, colour: &str) {
     text(svg, (WIDTH - RIGHT + 28.0, y + 4.0), "start", name);
 }
 
-/// A number on an axis that ends at `largest`.
+/// The text of a number on an axis that ends at `largest`.
 fn label(value: f64, largest: f64) -> String {
     if largest >= 5.0 {
         format!("{value:.0}")

@@ -1,4 +1,4 @@
-//! Values in order, equal ones counted: traces have many equal lengths.
+//! Samples as sorted values with counts, since many lengths in traces are equal.
 
 use crate::description::Spread;
 
@@ -10,7 +10,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// The sample of these values; what is no finite number is left out.
+    /// The sample of these values; values that are not finite are left out.
     #[must_use]
     pub fn new(mut values: Vec<f64>) -> Self {
         values.retain(|value| value.is_finite());
@@ -25,7 +25,7 @@ impl Sample {
         Self { values: counted }
     }
 
-    /// The sample of these lengths in seconds.
+    /// The sample of these whole numbers, such as lengths in seconds.
     pub(crate) fn of_seconds(mut seconds: Vec<u64>) -> Self {
         seconds.sort_unstable();
         let runs = seconds.chunk_by(|a, b| a == b);
@@ -41,13 +41,13 @@ impl Sample {
         &self.values
     }
 
-    /// How many values there are.
+    /// Number of values, equal ones included.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.values.iter().map(|(_, count)| count).sum()
     }
 
-    /// The values above `least`, changed by `change`, which keeps their order.
+    /// The values above `least`, each replaced by `change(value)`; `change` has to be increasing.
     pub(crate) fn above(&self, least: f64, change: impl Fn(f64) -> f64) -> Self {
         let kept = self.values.iter().filter(|(value, _)| *value > least);
         Self {
@@ -57,7 +57,7 @@ impl Sample {
         }
     }
 
-    /// Mean of a function of the values; zero of an empty sample.
+    /// Mean of a function of the values; zero for an empty sample.
     pub(crate) fn mean_of(&self, of: impl Fn(f64) -> f64) -> f64 {
         let sum: f64 = self
             .values
@@ -67,7 +67,7 @@ impl Sample {
         sum / self.count().max(1) as f64
     }
 
-    /// Mean, standard deviation (of the population) and quartiles; `None` of an empty sample.
+    /// Mean, standard deviation (of the population) and quartiles; `None` for an empty sample.
     pub(crate) fn spread(&self) -> Option<Spread> {
         let (first, last) = (self.values.first()?, self.values.last()?);
         let mean = self.mean_of(|value| value);
@@ -84,7 +84,7 @@ impl Sample {
         })
     }
 
-    /// The value below which a share of the sample lies, between neighbours in proportion.
+    /// The quantile: the value below which the `share` of the sample lies, interpolated between neighbours.
     fn quantile(&self, share: f64) -> f64 {
         let place = share * self.count().saturating_sub(1) as f64;
         let below = self.at(place.floor() as u64);
@@ -92,7 +92,7 @@ impl Sample {
         below + (above - below) * place.fract()
     }
 
-    /// The value at a place in the order of all, counted from 0; the last one beyond the end.
+    /// The value at an index of the sorted sample, counted from 0; the last value beyond the end.
     fn at(&self, place: u64) -> f64 {
         let mut before = 0;
         for (value, count) in &self.values {
@@ -104,7 +104,7 @@ impl Sample {
         self.values.last().map_or(0.0, |(value, _)| *value)
     }
 
-    /// Points of the cumulative distribution, at most about `most` of them.
+    /// Points (value, share of the sample up to it) of the cumulative distribution, at most `most + 1`.
     pub(crate) fn cumulative(&self, most: usize) -> Vec<(f64, f64)> {
         let total = self.count().max(1) as f64;
         let step = self.values.len().div_ceil(most.max(1)).max(1);

@@ -1,8 +1,8 @@
 //! Functions of statistics that the standard library lacks.
 
-/// Terms of a series or a continued fraction after which it is given up; neither needs a tenth of it for
-/// the shapes that fits have.
+/// Most terms of a series or a continued fraction; the shapes that fits have need less than a tenth of them.
 const TERMS_MAX: usize = 10_000;
+/// Relative size of the last term that is added.
 const PRECISION: f64 = 1e-13;
 
 /// Derivative of the logarithm of the gamma function, for x > 0.
@@ -31,12 +31,13 @@ pub(crate) fn trigamma(mut x: f64) -> f64 {
     sum + 1.0 / x + 0.5 * y + y / x * series
 }
 
-/// Share of the standard normal distribution below `z`.
+/// Probability that a standard normal number is below `z`.
 pub(crate) fn normal_below(z: f64) -> f64 {
     0.5 * libm::erfc(-z / std::f64::consts::SQRT_2)
 }
 
-/// Share of the gamma distribution with this shape and scale one below `x`.
+/// Probability that a gamma distributed number with this shape and scale 1 is below `x`: the regularised
+/// lower incomplete gamma function.
 pub(crate) fn gamma_below(shape: f64, x: f64) -> f64 {
     if x <= 0.0 {
         return 0.0;
@@ -49,6 +50,7 @@ pub(crate) fn gamma_below(shape: f64, x: f64) -> f64 {
     }
 }
 
+/// `SUM_{n >= 0} x^n / (shape (shape + 1) ... (shape + n))`, which converges fast for `x < shape + 1`.
 fn series(shape: f64, x: f64) -> f64 {
     let (mut term, mut sum) = (1.0 / shape, 1.0 / shape);
     for n in 1..TERMS_MAX {
@@ -61,7 +63,7 @@ fn series(shape: f64, x: f64) -> f64 {
     sum
 }
 
-/// Lentz's method for the fraction of the upper part.
+/// The continued fraction of the upper incomplete gamma function by Lentz's method, for `x >= shape + 1`.
 fn continued_fraction(shape: f64, x: f64) -> f64 {
     const TINY: f64 = 1e-300;
     let mut b = x + 1.0 - shape;

@@ -1,4 +1,4 @@
-//! Reading and writing the plain trace format (`docs/traces.md`).
+//! Reads and writes the plain trace format (`docs/traces.md`).
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
@@ -18,21 +18,21 @@ const STATES: [(&str, AvailabilityState); 4] = [
     ("S3", AvailabilityState::CpuTaken),
     ("S4", AvailabilityState::Thrashing),
 ];
-/// No trace lasts longer than this: some 35,000 years.
+/// Times have to be below this, some 35,000 years after 1970, so that sums of times don't overflow.
 const UNIX_SECONDS_MAX: u64 = 1 << 40;
-/// Level at which imported files are compressed.
+/// Level of zstd at which files are compressed.
 const COMPRESSION_LEVEL: i32 = 9;
 
-/// Whether `folder` holds a trace.
+/// Whether `folder` holds a trace: it has a `trace.csv`.
 #[must_use]
 pub fn is_trace(folder: &Path) -> bool {
     folder.join("trace.csv").is_file()
 }
 
-/// The folder itself if it is a trace, else the traces in it by name.
+/// The folder itself if it is a trace, else the traces in it, sorted by name.
 ///
 /// # Errors
-/// If it cannot be read or there is no trace.
+/// If the folder can't be read, or holds no trace.
 pub fn traces_in(folder: &Path) -> Result<Vec<PathBuf>> {
     if is_trace(folder) {
         return Ok(vec![folder.to_owned()]);
@@ -152,6 +152,7 @@ fn read_interval(trace: &mut RawTrace, line: &str) -> Result<()> {
     Ok(())
 }
 
+/// The host that a line of `samples.csv` or `intervals.csv` names.
 fn host_of<'a>(trace: &'a mut RawTrace, name: &str) -> Result<&'a mut RawHost> {
     trace
         .hosts
@@ -167,18 +168,18 @@ fn fields<const N: usize>(line: &str) -> Result<[&str; N]> {
         .map_err(|_| anyhow::anyhow!("{found} fields: expected {N}"))
 }
 
-/// The file, or its compressed form.
+/// Path of the table `name` or of its compressed form, whichever is there.
 fn present(folder: &Path, name: &str) -> Option<PathBuf> {
     [folder.join(name), folder.join(format!("{name}.zst"))]
         .into_iter()
         .find(|path| path.is_file())
 }
 
-/// Calls `each` with every line after the header, which must be `header`. Reads `.zst` files
-/// decompressed.
+/// Calls `each` with every line after the first one, which must be `header`. Empty lines are skipped. Files
+/// called `.zst` are decompressed.
 ///
 /// # Errors
-/// If the file cannot be read, and the first error of `each`, with file and line.
+/// If the file can't be read or has another header, and the first error of `each`, with file and line.
 pub fn for_each_line(
     path: &Path,
     header: &str,
@@ -207,7 +208,7 @@ pub fn for_each_line(
     Ok(())
 }
 
-/// Writes a trace into `folder`, which is created; tables with many lines are compressed.
+/// Writes a trace into `folder`, which is created. The tables of samples and of intervals are compressed.
 ///
 /// # Errors
 /// If a name holds a comma or a line break, or writing fails.

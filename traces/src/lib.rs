@@ -1,4 +1,5 @@
-//! Availability traces: the plain format of `docs/traces.md`, read and written, and states from it.
+//! Availability traces: reads and writes the plain format of `docs/traces.md`, and derives the states of
+//! hosts from it.
 
 pub mod format;
 
@@ -8,9 +9,10 @@ use std::ops::Range;
 use placement::history::Timeline;
 use placement::state::{AvailabilityState, HostClassifier, HostReading, Thresholds};
 
-/// Share of its memory that a guest needs; less left is S4.
+/// Share of a host's memory that a guest is assumed to need; if less is free, the state is S4.
 const GUEST_MEMORY_SHARE: f64 = 0.1;
-/// Memory is recorded as a share: the classifier is given it in parts of this many.
+/// Bytes that every host is assumed to have: traces record shares of the memory, but the classifier takes
+/// bytes.
 const MEMORY_PARTS: f64 = 1e6;
 
 /// A set of hosts observed over some time.
@@ -20,10 +22,10 @@ pub struct Trace {
     pub name: String,
     /// What was observed, for documents.
     pub description: String,
-    /// Length of the interval that a load sample is the mean of; without samples, the resolution
+    /// Length of the interval that a load sample is the mean of, seconds; without samples, the resolution
     /// of the intervals.
     pub sample_seconds: u32,
-    /// How exact the times of states are.
+    /// Resolution of the times at which states change, seconds.
     pub resolution_seconds: u32,
     /// The hosts in order of their names.
     pub hosts: Vec<Host>,
@@ -40,7 +42,8 @@ pub struct Host {
     pub owner: String,
     /// Its states.
     pub timeline: Timeline<AvailabilityState>,
-    /// Load at the beginning of each sampling interval, in order of time; empty if unobserved.
+    /// Beginning of each sampling interval (Unix seconds) and the mean load in it (0 to 1), in order of time;
+    /// empty if the load was not observed.
     pub loads: Vec<(u64, f32)>,
 }
 
@@ -53,7 +56,7 @@ pub struct RawTrace {
     pub description: String,
     /// See [`Trace::sample_seconds`].
     pub sample_seconds: u32,
-    /// How exact intervals are if they are not as long as samples; else 0.
+    /// Resolution of the intervals, seconds; 0 if it is [`sample_seconds`](Self::sample_seconds).
     pub interval_seconds: u32,
     /// Hosts by name.
     pub hosts: BTreeMap<String, RawHost>,
@@ -68,31 +71,33 @@ pub struct RawHost {
     pub owner: String,
     /// Load samples in any order.
     pub samples: Vec<Sample>,
-    /// Times in which the host was up, in any order.
+    /// Times in which the host was up, in any order, Unix seconds. Used only for a host without samples and
+    /// without `states`.
     pub up: Vec<Range<u64>>,
-    /// Times in which the host was down, in any order. They outrank everything else.
+    /// Times in which the host was down, in any order. They take precedence over everything else.
     pub down: Vec<Range<u64>>,
-    /// Times in the states S1 to S4, in any order, as a monitor saw them. They outrank samples and
-    /// `up`.
+    /// Times in the states S1 to S4, in any order, as a monitor saw them. They take precedence over samples
+    /// and `up`.
     pub states: Vec<(Range<u64>, AvailabilityState)>,
 }
 
 /// A load sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
-    /// Beginning of the interval it is the mean of.
+    /// Beginning of the interval that the sample is the mean of.
     pub unix_seconds: u64,
-    /// CPU load as a share of the host.
+    /// CPU load by the owner, as a share of the host.
     pub cpu: f32,
     /// Share of the memory in use, if known.
     pub memory: Option<f32>,
 }
 
 impl RawTrace {
-    /// Adds the hosts of another trace, as if one pool had been observed.
+    /// Adds the hosts of another trace, as if both were one pool. The lower resolution of the two holds for
+    /// all.
     ///
     /// # Errors
-    /// The name of a host that both have.
+    /// If a host is in both traces; the error is its name.
     pub fn join(&mut self, other: Self) -> Result<(), String> {
         if let Some(twice) = other
             .hosts
@@ -103,7 +108,7 @@ impl RawTrace {
         }
         self.hosts.extend(other.hosts);
         self.interval_seconds = match [self.interval_seconds, other.interval_seconds] {
-            // Where one trace does not say it, its samples do.
+            // A trace that does not state the resolution of its intervals has that of its samples.
             [mine, theirs] if (mine == 0) != (theirs == 0) => {
                 let known = |exact: u32, sample| if exact == 0 { sample } else { exact };
                 known(mine, self.sample_seconds).max(known(theirs, other.sample_seconds))
@@ -115,7 +120,7 @@ impl RawTrace {
             (&mut self.name, other.name),
             (&mut self.description, other.description),
         ] {
-            // A pool's machines, exported one by one, all say the same.
+            // The machines of a pool, exported one by one, have the same texts: keep one of them.
             if *mine != theirs {
                 *mine = format!("{mine}, {theirs}");
             }
@@ -125,7 +130,7 @@ impl RawTrace {
 }
 
 impl Trace {
-    /// Derives the states of the hosts. Thresholds are those of the papers.
+    /// Derives the states of the hosts, with the thresholds of the papers.
     #[must_use]
     pub fn new(raw: RawTrace) -> Self {
         let seconds = raw.sample_seconds.max(1);
@@ -189,7 +194,8 @@ impl Host {
     }
 }
 
-/// A timeline of the spans, with the host gone wherever `down` says so.
+/// A timeline of the spans, except that the host is gone throughout every time in `down`. Both may come in
+/// any order.
 #[must_use]
 pub fn overlay(
     mut spans: Vec<(Range<u64>, AvailabilityState)>,

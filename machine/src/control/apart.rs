@@ -1,4 +1,4 @@
-//! A control group for a process that is to be in another one than this process.
+//! A control group of its own for a process that must not share one with this process.
 
 use std::io;
 
@@ -6,18 +6,18 @@ use super::groups::{Groups, V1, V2};
 use crate::Machine;
 use crate::cgroup::{self, Version};
 
-/// A control group of the usual share, as near to the root as is allowed. It goes when this is dropped, if
-/// no process is left in it.
+/// A control group with the usual share of the CPU, as near to the root as is allowed. When this is dropped,
+/// the group is removed if no process is left in it.
 #[derive(Debug)]
 pub struct Apart {
     group: Box<dyn Groups>,
 }
 
 impl Apart {
-    /// Makes one of this name, in the hierarchy that shares the CPU out.
+    /// Makes a group of this name, in a hierarchy that divides the CPU.
     ///
     /// # Errors
-    /// When this machine has none, or does not allow it: the error says which.
+    /// When this machine has no such hierarchy, or does not allow the group; the error states which.
     pub fn make(machine: &Machine, name: &str) -> io::Result<Self> {
         let hierarchies = cgroup::hierarchies(machine);
         let first = V1::make(machine, &hierarchies, name);
@@ -42,10 +42,10 @@ impl Apart {
         Ok(apart)
     }
 
-    /// Moves a process here.
+    /// Moves a process into the group.
     ///
     /// # Errors
-    /// When that is not allowed, or the process is gone.
+    /// When that is not allowed, or the process no longer exists.
     pub fn add(&self, pid: i32) -> io::Result<()> {
         self.group.add(pid)
     }

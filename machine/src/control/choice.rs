@@ -1,4 +1,4 @@
-//! What of all that could hold a guest back does so on this machine: tried, not assumed.
+//! Finds out which means hold a guest back on this machine, by trying each of them.
 
 use std::io;
 use std::process::{Child, Command, Stdio};
@@ -12,24 +12,27 @@ use crate::cgroup::{self, Version};
 use crate::processes::Process;
 use crate::{Machine, autogroup};
 
-/// How long a process made for a trial may take to be there.
+/// How long a process made for a trial may take to start, or to do what is waited for.
 const PROBE_PATIENCE: Duration = Duration::from_secs(2);
+/// Time between two checks of such a process.
 const PROBE_POLL: Duration = Duration::from_millis(2);
 
-/// Without privilege the kernel takes one change of an autogroup in a tenth of a second.
+/// Pause between two changes of an autogroup: without privilege the kernel accepts one each tenth of a
+/// second.
 const AUTOGROUP_PAUSE: Duration = Duration::from_millis(120);
 
-/// What is to be held back.
+/// What a caller of [`choose`] states about the guest.
 #[derive(Clone, Copy, Debug)]
 pub struct Wishes<'a> {
-    /// What tells the guest's control groups from those of others: a name for a directory, such as the
-    /// process id of whoever holds it back.
+    /// A name for the directories of the guest's control groups, different from those of other guests, such
+    /// as [`own_name`](super::own_name).
     pub name: &'a str,
-    /// Whether the guest is started in a session of its own.
+    /// Whether the guest will be started in a session of its own.
     pub own_session: bool,
 }
 
-/// Finds out what holds a guest back here.
+/// Tries what can hold a guest back on this machine, and returns the control for it. Takes up to some
+/// seconds.
 #[must_use]
 pub fn choose(machine: &Machine, wishes: &Wishes<'_>) -> Control {
     let hierarchies = cgroup::hierarchies(machine);
@@ -37,29 +40,29 @@ pub fn choose(machine: &Machine, wishes: &Wishes<'_>) -> Control {
     let mut groups: Vec<Box<dyn Groups>> = Vec::new();
     let made_v2 = V2::make(machine, &hierarchies, wishes.name);
     let made_v1 = V1::make(machine, &hierarchies, wishes.name);
-    note(
+    record_trial(
         &mut tried,
         "control group of version 2",
-        keep(&mut groups, made_v2),
+        add_group(&mut groups, made_v2),
     );
-    note(
+    record_trial(
         &mut tried,
         "control group of version 1",
-        keep(&mut groups, made_v1),
+        add_group(&mut groups, made_v1),
     );
     let lowering = groups.iter().position(|group| {
         let done = group
             .set_lowest(true)
             .and_then(|()| group.set_lowest(false));
-        note(&mut tried, share_of(group.version()), done)
+        record_trial(&mut tried, share_of(group.version()), done)
     });
     let freezing = groups.iter().position(|group| {
         let done = freezes(machine, group.as_ref());
-        note(&mut tried, freezer_of(group.version()), done)
+        record_trial(&mut tried, freezer_of(group.version()), done)
     });
     let grouped = lowering.and_then(|index| groups.get(index));
     let (lowers_by, reach, comes_back) = match grouped {
-        Some(group) => within(group.as_ref()),
+        Some(group) => by_control_group(group.as_ref()),
         None => without_groups(machine, wishes, &mut tried),
     };
     let nice = getpriority_process(None).unwrap_or(0);
@@ -99,8 +102,8 @@ const fn freezer_of(version: Version) -> &'static str {
     }
 }
 
-/// What gives way where a control group does, and beside whom.
-fn within(group: &dyn Groups) -> (Lowers, Reach, bool) {
+/// The result if a control group makes the guest give way: means, reach, and that it comes back.
+fn by_control_group(group: &dyn Groups) -> (Lowers, Reach, bool) {
     let lowers = match group.version() {
         Version::V2 => Lowers::CgroupV2,
         Version::V1 => Lowers::CgroupV1,
@@ -113,7 +116,7 @@ fn within(group: &dyn Groups) -> (Lowers, Reach, bool) {
     (lowers, reach, true)
 }
 
-/// What gives way where no control group does.
+/// The result if no control group makes the guest give way: means, reach, and whether it comes back.
 fn without_groups(
     machine: &Machine,
     wishes: &Wishes<'_>,
@@ -124,7 +127,7 @@ fn without_groups(
     } else {
         Err(io::Error::other("the guest has no session of its own"))
     };
-    if note(tried, "autogroup", session) {
+    if record_trial(tried, "autogroup", session) {
         return (Lowers::Autogroup, Reach::Machine, true);
     }
     let reach = if autogroup::is_on(machine) && is_in_the_group_of_all(machine) {
@@ -141,22 +144,22 @@ fn without_groups(
         comes_back = scheduler::normal(machine, probe.pid(), nice).is_ok();
         Ok(())
     });
-    if note(tried, "nice 19 and the idle class", lowest) {
+    if record_trial(tried, "nice 19 and the idle class", lowest) {
         (Lowers::Priority, reach, comes_back)
     } else {
         (Lowers::Nothing, Reach::Nobody, false)
     }
 }
 
-/// Whether it holds, for those who want to see what was tried.
-fn note(tried: &mut Vec<Tried>, what: &'static str, done: io::Result<()>) -> bool {
+/// Adds a trial to the list, and returns whether it succeeded.
+fn record_trial(tried: &mut Vec<Tried>, what: &'static str, done: io::Result<()>) -> bool {
     let fails = done.err().map(|cause| cause.to_string());
     let holds = fails.is_none();
     tried.push(Tried { what, fails });
     holds
 }
 
-fn keep(
+fn add_group(
     groups: &mut Vec<Box<dyn Groups>>,
     made: io::Result<impl Groups + 'static>,
 ) -> io::Result<()> {
@@ -164,7 +167,7 @@ fn keep(
     Ok(())
 }
 
-/// A process that is frozen uses no time, and goes on afterwards.
+/// Checks that a frozen process uses no CPU time, and continues afterwards.
 fn freezes(machine: &Machine, group: &dyn Groups) -> io::Result<()> {
     let probe = Probe::start(true)?;
     group.add(probe.pid())?;
@@ -182,8 +185,8 @@ fn freezes(machine: &Machine, group: &dyn Groups) -> io::Result<()> {
     probe.wait_for(|| probe.ticks(machine) > before)
 }
 
-/// Whether autogroups count for processes that this one starts: they do only where no control group
-/// shares the CPU out.
+/// Whether this process is in no control group with a share of the CPU. Only then do autogroups count for
+/// the processes that it starts.
 fn is_in_the_group_of_all(machine: &Machine) -> bool {
     let hierarchies = cgroup::hierarchies(machine);
     hierarchies.iter().all(|hierarchy| {
@@ -200,10 +203,10 @@ fn is_in_the_group_of_all(machine: &Machine) -> bool {
     })
 }
 
-/// Whether the kernel shares the CPU out among the sessions of this process's control group.
+/// Checks that the kernel divides the CPU among sessions, for this process and those that it starts.
 ///
 /// # Errors
-/// When it does not: the error says why.
+/// When it does not; the error states why.
 pub fn session_counts(machine: &Machine) -> io::Result<()> {
     if !autogroup::is_on(machine) {
         return Err(io::Error::other(
@@ -234,11 +237,11 @@ fn autogroup_holds(machine: &Machine) -> io::Result<()> {
     Ok(())
 }
 
-/// A process to try things on; it ends when this is dropped.
+/// A process for trials, which is killed when this is dropped.
 struct Probe(Child);
 
 impl Probe {
-    /// One that works without rest, or one that sleeps.
+    /// Starts a process that uses the CPU all the time (`works`), or one that sleeps.
     fn start(works: bool) -> io::Result<Self> {
         let script = if works {
             "while :; do :; done"
@@ -279,7 +282,7 @@ impl Probe {
 
 impl Drop for Probe {
     fn drop(&mut self) {
-        // Fails when it has ended already.
+        // Fails if the process has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

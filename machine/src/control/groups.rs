@@ -1,4 +1,4 @@
-//! Control groups of a guest's own, of either version.
+//! The control groups of one guest, of either version.
 
 use std::fmt::Debug;
 use std::fs;
@@ -11,9 +11,10 @@ use crate::{Machine, ProcessId};
 
 /// How long the kernel may take to freeze a group.
 const FREEZE_PATIENCE: Duration = Duration::from_secs(2);
+/// Time between two checks whether it is frozen.
 const FREEZE_POLL: Duration = Duration::from_millis(2);
 
-/// File that makes a group give way to all others, since Linux 5.15.
+/// File by which a group gives way to all other groups, since Linux 5.15.
 const IDLE: &str = "cpu.idle";
 
 /// Beginning of the names of the groups.
@@ -21,53 +22,57 @@ pub(super) const PREFIX: &str = "ckpt-guest-";
 
 /// The control groups of one guest.
 pub(super) trait Groups: Debug + Send {
-    /// Which version they are of.
+    /// Version of the control groups.
     fn version(&self) -> Version;
 
-    /// Whether they lie beside all others of the machine.
+    /// Whether the group that divides the CPU lies directly below the machine's root group, so that it
+    /// competes with all other processes.
     fn is_at_the_root(&self) -> bool;
 
-    /// Their directories.
+    /// The groups' directories.
     fn directories(&self) -> Vec<PathBuf>;
 
-    /// Takes a process in.
+    /// Moves a process into the groups.
     fn add(&self, pid: i32) -> io::Result<()> {
         self.directories()
             .iter()
             .try_for_each(|directory| fs::write(directory.join("cgroup.procs"), pid.to_string()))
     }
 
-    /// The least share of the CPU, or the usual one; read back.
+    /// Sets the least share of the CPU or the usual one, and reads it back.
     fn set_lowest(&self, is_lowest: bool) -> io::Result<()>;
 
-    /// The file that gives them the usual share of the CPU, and what has to be written to it.
+    /// The file for the share of the CPU, and the text that sets the usual share.
     fn usual_share(&self) -> (PathBuf, &'static str);
 
-    /// Freezes them or lets them go on; returns when it is so.
+    /// Freezes or thaws the processes, and returns when that is done.
     fn set_frozen(&self, is_frozen: bool) -> io::Result<()>;
 
-    /// The file that thaws them, and what has to be written to it.
+    /// The file of the freezer, and the text that thaws.
     fn thaw(&self) -> (PathBuf, &'static str);
 
-    /// Removes them, if no process is left.
+    /// Removes the groups that have no process.
     fn remove(&self) {
         for directory in self.directories() {
-            // Fails while there are processes; the next guest removes what is empty then.
+            // Fails while there are processes; a later guest removes the group then.
             let _ = cgroup::remove(&directory);
         }
     }
 }
 
-/// In version 1, one group for each controller.
+/// Groups of version 1: one for each controller.
 #[derive(Debug)]
 pub(super) struct V1 {
+    /// Directory in the hierarchy of the controller `cpu`.
     cpu: PathBuf,
+    /// Directory in that of `freezer`, if it is another hierarchy.
     freezer: Option<PathBuf>,
+    /// Directory in that of `cpuacct`, if it is another hierarchy.
     accounting: Option<PathBuf>,
     is_at_the_root: bool,
 }
 
-/// In version 2, one group.
+/// Groups of version 2: a single one.
 #[derive(Debug)]
 pub(super) struct V2 {
     directory: PathBuf,
@@ -158,7 +163,7 @@ impl V2 {
         })
     }
 
-    /// The group in a directory that is there.
+    /// The group in a directory that exists.
     #[cfg(test)]
     pub(super) const fn at(directory: PathBuf) -> Self {
         Self {
@@ -186,7 +191,7 @@ impl Groups for V2 {
         if !file.exists() {
             return Err(missing("it has no controller for the CPU"));
         }
-        // The least weight, or idle.
+        // In both files 1 is the lowest: idle, or the least weight.
         write_back(&file, if is_lowest { "1" } else { usual })
     }
 
@@ -218,7 +223,8 @@ impl Groups for V2 {
     }
 }
 
-/// Makes a group as near to the root as is allowed; says whether it lies beside all others.
+/// Makes a group as near to the root as is allowed. Returns its directory, and whether it lies directly below
+/// the machine's root group.
 fn make_in(machine: &Machine, hierarchy: &Hierarchy, name: &str) -> io::Result<(PathBuf, bool)> {
     let own = cgroup::own_group(machine, hierarchy).unwrap_or_else(|| "/".to_owned());
     let mount = hierarchy.directory(machine, &hierarchy.mounted);
@@ -243,7 +249,7 @@ fn make_in(machine: &Machine, hierarchy: &Hierarchy, name: &str) -> io::Result<(
     Err(failure)
 }
 
-/// The name of the groups of a guest that this process holds back: its start time and its process id.
+/// The name of the groups of a guest that the process `holder` holds back: start time and process id.
 pub(super) fn name_of(holder: Option<ProcessId>) -> String {
     match holder {
         Some(holder) => format!("{}-{}", holder.started, holder.pid),
@@ -251,7 +257,7 @@ pub(super) fn name_of(holder: Option<ProcessId>) -> String {
     }
 }
 
-/// Who holds the guest of these groups back, as their name says.
+/// The process that holds the guest of these groups back, from their name.
 fn holder_of(name: &str) -> Option<ProcessId> {
     let (started, pid) = name.strip_prefix(PREFIX)?.split_once('-')?;
     Some(ProcessId {
@@ -260,8 +266,7 @@ fn holder_of(name: &str) -> Option<ProcessId> {
     })
 }
 
-/// Removes what guests of before have left: those whose holder is gone. A group with processes can't be
-/// removed.
+/// Removes the empty groups that earlier guests have left: those whose holder no longer exists.
 fn remove_empty(machine: &Machine, parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -277,7 +282,7 @@ fn remove_empty(machine: &Machine, parent: &Path) {
     }
 }
 
-/// One that another guest has just made is still empty.
+/// Whether a group is old enough to be a leftover: one that another guest has just made is empty, too.
 fn is_old(directory: &Path) -> bool {
     let made = fs::metadata(directory).and_then(|found| found.modified());
     made.is_ok_and(|made| {
@@ -290,6 +295,7 @@ fn missing(why: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, why)
 }
 
+/// Writes a text and checks that it is read back.
 fn write_back(path: &Path, text: &str) -> io::Result<()> {
     fs::write(path, text)?;
     let read = fs::read_to_string(path)?;

@@ -1,8 +1,9 @@
-//! How a guest is held back for the machine's owner, by what holds on this machine.
+//! Holds a guest back for the machine's owner, by the best means that works on this machine.
 //!
-//! [`choose`] tries from the best to the worst: a control group of the guest's own, the autogroup of a
-//! session of its own, the lowest priority of its processes, stopping alone. Each is tried on a process
-//! made for that, and what was written is read back; what came out is a [`Check`] that can be shown.
+//! The means, from the best to the worst: a control group of the guest's own; the autogroup of a session of
+//! its own; the lowest priority for its processes; only stopping them. [`choose`] tries each on a process
+//! made for this purpose and reads back what it wrote. The result is a [`Control`] for the guest, and a
+//! [`Check`] that shows what was tried.
 
 mod apart;
 mod choice;
@@ -24,18 +25,19 @@ use groups::Groups;
 
 use crate::{Machine, ProcessId, autogroup};
 
-/// Times that processes are looked for again while new ones are found.
+/// Most rounds in which a guest's processes are listed again to find new ones.
 const ROUNDS_MAX: usize = 8;
 
 /// How long a guest that was killed may take to end.
 const KILL_PATIENCE: Duration = Duration::from_secs(5);
+/// Time between two checks whether it has ended, or its groups are gone.
 const KILL_POLL: Duration = Duration::from_millis(5);
 
-/// Times that control groups are removed before they are left to the next guest.
+/// Attempts to remove control groups, after which the next guest has to remove them.
 const REMOVALS_MAX: usize = 40;
 
-/// A name for the control groups of a guest that this process holds back, by which others see whether it is
-/// still there.
+/// A name for the control groups of a guest that this process holds back. It names this process, so others
+/// can see whether the holder still exists.
 #[must_use]
 pub fn own_name() -> String {
     groups::name_of(ProcessId::of(
@@ -44,17 +46,17 @@ pub fn own_name() -> String {
     ))
 }
 
-/// Whether this is the directory of a control group that was made for a guest.
+/// Whether `directory` is that of a control group that was made for a guest, by its name.
 #[must_use]
 pub fn is_a_guest_s(directory: &std::path::Path) -> bool {
     let name = directory.file_name().unwrap_or_default();
     name.to_string_lossy().starts_with(groups::PREFIX)
 }
 
-/// The processes of a guest now, zombies among them: found anew whenever they are asked for.
+/// Lists the present processes of a guest, zombies included, by process id.
 pub type Family<'a> = &'a dyn Fn() -> BTreeSet<i32>;
 
-/// What makes a guest give way to everybody else.
+/// The means by which a guest gives way to other processes that want the CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lowers {
@@ -64,57 +66,57 @@ pub enum Lowers {
     CgroupV1,
     /// The autogroup of a session of its own.
     Autogroup,
-    /// Nice 19 and the idle class of its processes.
+    /// Nice 19 and the idle class for its processes.
     Priority,
-    /// Nothing does: it can only be stopped.
+    /// None: the guest can only be stopped.
     Nothing,
 }
 
-/// What stops a guest.
+/// The means by which a guest is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stops {
-    /// The freezer of its control group: all at once, and the guest does not notice.
+    /// The freezer of its control group: stops all processes at once, without a signal to the guest.
     Freezer,
     /// SIGSTOP to each process.
     Signal,
 }
 
-/// Beside whom a guest gives way.
+/// The processes to which a guest gives way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reach {
-    /// Everybody on the machine.
+    /// All processes of the machine.
     Machine,
-    /// Those in the same control group: others share the CPU with the group as a whole.
+    /// Those in the same control group: processes of other groups share the CPU with the group as a whole.
     Group,
     /// Those in the same session.
     Session,
-    /// Nobody.
+    /// None.
     Nobody,
 }
 
-/// What was tried, and what came of it.
+/// A means that was tried on this machine, and the result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Tried {
-    /// What it is.
+    /// The means, in words.
     pub what: &'static str,
-    /// Why it does not hold here; `None` when it does.
+    /// Why it does not work on this machine; `None` if it works.
     pub fails: Option<String>,
 }
 
 /// How a guest is held back on this machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Check {
-    /// What makes it give way.
+    /// The means by which the guest gives way.
     pub lowers_by: Lowers,
-    /// Beside whom.
+    /// The processes to which it gives way.
     pub reach: Reach,
-    /// Whether that can be taken back.
+    /// Whether the guest can get its usual priority back.
     pub comes_back: bool,
-    /// What stops it.
+    /// The means by which it is stopped.
     pub stops_by: Stops,
-    /// All that was tried.
+    /// All means that were tried.
     pub tried: Vec<Tried>,
 }
 
@@ -151,23 +153,25 @@ impl fmt::Display for Check {
     }
 }
 
-/// Holds one guest back. When it is dropped, the guest's control groups go, if it has ended.
+/// Holds one guest back. When this is dropped, the guest's control groups are thawed, and removed if the
+/// guest has ended.
 #[derive(Debug)]
 pub struct Control {
     machine: Machine,
     check: Check,
     groups: Vec<Box<dyn Groups>>,
-    /// Which of `groups` lowers, and which one freezes.
+    /// Index into `groups` of the one whose share of the CPU is lowered.
     lowering: Option<usize>,
+    /// Index into `groups` of the one that is frozen.
     freezing: Option<usize>,
-    /// Nice value of the guest as it was started.
+    /// Nice value with which the guest is started: that of this process.
     nice: i32,
     is_lowest: bool,
     is_stopped: bool,
 }
 
 impl Control {
-    /// How it holds the guest back.
+    /// How the guest is held back.
     #[must_use]
     pub const fn check(&self) -> &Check {
         &self.check
@@ -179,11 +183,11 @@ impl Control {
         self.is_stopped
     }
 
-    /// Takes the guest's processes into its control groups, where it has some. To be called once it was
-    /// started; what its processes start later is in them already.
+    /// Moves the guest's processes into its control groups, if there are any. To be called once, after the
+    /// guest was started: processes that it starts later are in the groups from their beginning.
     ///
     /// # Errors
-    /// When a process that is there can't be moved.
+    /// When a process that exists can't be moved.
     pub fn adopt(&mut self, family: Family<'_>) -> io::Result<()> {
         let groups = &self.groups;
         each_new(family, |pid| {
@@ -193,10 +197,11 @@ impl Control {
         })
     }
 
-    /// Makes the guest give way to whomever this reaches; false when nothing does that here.
+    /// Gives the guest the lowest priority, so that it gives way to the processes of [`Reach`]; `false` if
+    /// this machine has no means for that.
     ///
     /// # Errors
-    /// When the system does not allow it any more.
+    /// When the system no longer allows it.
     pub fn lowest(&mut self, family: Family<'_>) -> io::Result<bool> {
         self.is_lowest = true;
         match self.check.lowers_by {
@@ -210,11 +215,11 @@ impl Control {
         Ok(true)
     }
 
-    /// Gives the guest the priority that it was started with; false when it stays lowest because that
-    /// can't be taken back here.
+    /// Gives the guest the priority with which it was started; `false` if it stays at the lowest one because
+    /// this machine does not allow raising it again.
     ///
     /// # Errors
-    /// When the system does not allow what it allowed before.
+    /// When the system no longer allows it.
     pub fn normal(&mut self, family: Family<'_>) -> io::Result<bool> {
         if !self.is_lowest {
             return Ok(true);
@@ -237,7 +242,7 @@ impl Control {
         Ok(true)
     }
 
-    /// Stops all of the guest. When its freezer fails, its processes are stopped one by one.
+    /// Stops all processes of the guest: by the freezer or, if that fails, one by one.
     pub fn stop(&mut self, family: Family<'_>) {
         self.is_stopped = true;
         let frozen = self.freezer().map(|group| group.set_frozen(true));
@@ -246,24 +251,24 @@ impl Control {
         }
     }
 
-    /// Lets all of the guest go on.
+    /// Lets all processes of the guest continue.
     pub fn go_on(&mut self, family: Family<'_>) {
         if let Some(group) = self.freezer() {
-            // Whatever comes of it, the signal does no harm.
+            // The processes may have been stopped by a signal, so the signal follows even if this fails.
             let _ = group.set_frozen(false);
         }
         signal_all(family, Signal::CONT);
         self.is_stopped = false;
     }
 
-    /// Kills all of the guest and waits until only zombies are left; false when some did not end in
-    /// five seconds.
+    /// Kills all processes of the guest and waits until only zombies are left; `false` if some of them have
+    /// not ended after five seconds.
     pub fn kill_all(&mut self, family: Family<'_>) -> bool {
         let until = Instant::now() + KILL_PATIENCE;
         loop {
             signal_all(family, Signal::KILL);
             if let Some(group) = self.freezer() {
-                // A process that is frozen by version 1 ends only once it goes on.
+                // A process that version 1 has frozen ends only after it is thawed.
                 let _ = group.set_frozen(false);
             }
             self.is_stopped = false;
@@ -281,8 +286,9 @@ impl Control {
         }
     }
 
-    /// Files, and what has to be written to them so that nothing of the guest stays stopped should this
-    /// process be killed, or gets no time to end: for whoever ends the guest then.
+    /// Files, and the text to write to each, that thaw the guest and give it its usual share of the CPU. They
+    /// are for the process that has to end the guest if this process is killed: a frozen or starved guest
+    /// would not end.
     #[must_use]
     pub fn thaw(&self) -> Vec<(PathBuf, &'static str)> {
         let share = self.lowering.and_then(|index| self.groups.get(index));
@@ -304,6 +310,7 @@ impl Control {
         self.groups.get(self.freezing?).map(Box::as_ref)
     }
 
+    /// Sets the share of the guest's control group to the least or the usual one.
     fn set_group(&self, is_lowest: bool) -> io::Result<()> {
         match self.lowering.and_then(|index| self.groups.get(index)) {
             Some(group) => group.set_lowest(is_lowest),
@@ -311,7 +318,7 @@ impl Control {
         }
     }
 
-    /// One process of each session is enough.
+    /// Sets the nice value of the guest's sessions, by one process of each.
     fn set_autogroup(&self, family: Family<'_>, nice: i32) -> io::Result<()> {
         let own = autogroup::of(&self.machine, std::process::id().cast_signed());
         let mut done = BTreeSet::new();
@@ -319,7 +326,7 @@ impl Control {
             let Some(group) = autogroup::of(&self.machine, pid) else {
                 continue;
             };
-            // A process that has not left our session is not the guest's first.
+            // A process that is still in our session is skipped: our own priority must not change.
             if own.map(|own| own.number) == Some(group.number) || !done.insert(group.number) {
                 continue;
             }
@@ -338,7 +345,8 @@ impl Drop for Control {
     }
 }
 
-/// Removes control groups. A process that was just killed may be in its group for a moment more.
+/// Removes control groups, in several attempts: a process that was just killed stays in its group for a
+/// moment.
 fn remove_when_empty(groups: &[Box<dyn Groups>]) {
     for _ in 0..REMOVALS_MAX {
         for group in groups {
@@ -352,8 +360,8 @@ fn remove_when_empty(groups: &[Box<dyn Groups>]) {
     }
 }
 
-/// Does something to each process, until no new ones are found: one that is started meanwhile is reached,
-/// too.
+/// Calls `act` with each process, and lists the processes again until there are no new ones, so that those
+/// started meanwhile are reached, too.
 fn each_new(family: Family<'_>, mut act: impl FnMut(i32) -> io::Result<()>) -> io::Result<()> {
     let mut reached = BTreeSet::new();
     for _ in 0..ROUNDS_MAX {
@@ -370,7 +378,7 @@ fn each_new(family: Family<'_>, mut act: impl FnMut(i32) -> io::Result<()>) -> i
 fn signal_all(family: Family<'_>, signal: Signal) {
     let sent = each_new(family, |pid| {
         if let Some(pid) = Pid::from_raw(pid) {
-            // Fails for one that has just ended.
+            // Fails for a process that has just ended.
             let _ = kill_process(pid, signal);
         }
         Ok(())
@@ -378,7 +386,7 @@ fn signal_all(family: Family<'_>, signal: Signal) {
     debug_assert!(sent.is_ok(), "nothing in it fails");
 }
 
-/// A process that ended meanwhile needs nothing done to it.
+/// Turns the error that a process no longer exists into success.
 fn gone_is_well(done: io::Result<()>) -> io::Result<()> {
     match done {
         Err(cause)

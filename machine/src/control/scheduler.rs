@@ -1,4 +1,4 @@
-//! Priorities of single processes. They are the threads', so each thread gets one.
+//! Priorities of single processes. The kernel keeps priorities by thread, so each thread of a process is set.
 #![allow(unsafe_code, reason = "a system call without a safe wrapper")]
 
 use std::fs;
@@ -8,7 +8,7 @@ use rustix::process::{Pid, setpriority_process};
 
 use crate::Machine;
 
-/// Nice 19 and the idle class: it runs when nobody else in its group wants the CPU.
+/// Sets nice 19 and the idle class: the process runs when no other process of its group wants the CPU.
 pub(super) fn lowest(machine: &Machine, pid: i32) -> io::Result<()> {
     each_thread(machine, pid, |thread| {
         setpriority_process(Some(thread), 19)?;
@@ -16,7 +16,7 @@ pub(super) fn lowest(machine: &Machine, pid: i32) -> io::Result<()> {
     })
 }
 
-/// The usual class and a nice value.
+/// Sets the usual class and this nice value.
 pub(super) fn normal(machine: &Machine, pid: i32, nice: i32) -> io::Result<()> {
     each_thread(machine, pid, |thread| {
         setpriority_process(Some(thread), nice)?;

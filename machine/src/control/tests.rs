@@ -10,7 +10,7 @@ use crate::Processes;
 use crate::cgroup;
 use crate::processes::Process;
 
-/// A job of a shell and two of its children that work without rest; it ends with the test.
+/// A job: a shell with two children that use the CPU all the time. It ends with the test.
 struct Job(Child);
 
 impl Job {
@@ -72,7 +72,7 @@ fn control(name: &str) -> Control {
     )
 }
 
-/// Lowers, stops, continues and kills a job by this.
+/// Checks that `control` lowers, stops, continues and kills a job.
 fn holds_a_job_back(mut control: Control) {
     let job = Job::start();
     let family = || job.family();
@@ -84,7 +84,7 @@ fn holds_a_job_back(mut control: Control) {
     assert!(control.is_stopped());
     until("all are stopped", || !job.works());
     control.go_on(&family);
-    // On a busy machine the lowest priority is next to nothing.
+    // On a busy machine a job of lowest priority hardly runs, so wait for a single tick.
     let before = job.ticks();
     until("all go on", || job.ticks() > before);
     control.lowest(&family).unwrap();
@@ -153,7 +153,7 @@ fn the_least_priority_reaches_every_thread_and_is_taken_back() {
     }
 }
 
-/// What a kernel with version 2 does with the files of a group.
+/// Stands for a kernel with version 2: keeps `cgroup.events` in step with `cgroup.freeze`.
 fn kernel(directory: &Path, ends: &AtomicBool) {
     while !ends.load(Ordering::Relaxed) {
         let frozen = fs::read_to_string(directory.join("cgroup.freeze")).unwrap_or_default();
@@ -192,14 +192,14 @@ fn groups_of_version_2_are_written_as_their_kernel_wants() {
         let frozen = group.set_frozen(true);
         let events = read("cgroup.events");
         let thawed = group.set_frozen(false);
-        // Before anything fails: the kernel's thread is waited for.
+        // The scope waits for the thread, so stop it before any check can fail.
         ends.store(true, Ordering::Relaxed);
         frozen.unwrap();
         assert!(events.contains("frozen 1"), "{events}");
         thawed.unwrap();
     });
     assert_eq!(group.thaw(), (dir.path().join("cgroup.freeze"), "0"));
-    // A kernel that does not do it.
+    // A kernel that never freezes the group.
     assert_eq!(
         group.set_frozen(true).unwrap_err().kind(),
         io::ErrorKind::TimedOut
@@ -237,7 +237,7 @@ fn what_does_not_hold_is_said() {
         name: "nothing",
         own_session: true,
     };
-    // A machine without anything.
+    // A machine without control groups and without `/proc`.
     let control = choose(&Machine::at(dir.path()), &wishes);
     let check = control.check();
     assert_eq!(check.lowers_by, Lowers::Nothing);

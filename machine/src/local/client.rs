@@ -1,4 +1,4 @@
-//! The guest's side.
+//! The guest's side of the connection to a daemon.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -7,36 +7,36 @@ use std::path::Path;
 
 use super::{FromDaemon, FromGuest, Lines, Message, MessageError, Report, Shortened, Uses};
 
-/// Bytes that are read at once.
+/// Most bytes of one read.
 const READ_BYTES: usize = 4096;
 
-/// Reads for one call of [`Link::poll`]; a daemon that never stops talking is heard at the next call.
+/// Most reads in one call of [`Link::poll`], so that it ends even if a daemon sends without a pause.
 const READS_MAX: usize = 64;
 
-/// Why there is no connection to a daemon, or none any more.
+/// Why there is no connection to a daemon, or why it has ended.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
-    /// The system.
+    /// An error of the system.
     #[error(transparent)]
     Io(#[from] io::Error),
     /// The daemon has ended, or closed the connection.
     #[error("the daemon has closed the connection")]
     Closed,
-    /// The daemon does not want this guest.
+    /// The daemon has refused this guest, for this reason.
     #[error("the daemon refused: {0}")]
     Refused(String),
-    /// What arrived is no message.
+    /// The daemon has sent something that is no message.
     #[error("the daemon: {0}")]
     Message(#[from] MessageError),
 }
 
-/// A connection to a daemon of this machine. As long as it lasts, this process and all that it starts
-/// are guests there. No call of it waits.
+/// A connection to a daemon of this machine. As long as it lasts, this process and all its descendants are
+/// guests of the daemon. No call waits.
 #[derive(Debug)]
 pub struct Link {
     stream: UnixStream,
     lines: Lines,
-    /// What of a message could not be written yet.
+    /// The rest of a message that could not be written yet.
     unsent: Vec<u8>,
 }
 
@@ -44,17 +44,17 @@ impl Link {
     /// Connects to the daemon whose socket is at `path`.
     ///
     /// # Errors
-    /// When none listens there.
+    /// When no daemon listens there.
     pub fn connect(path: &Path) -> Result<Self, LinkError> {
         let short = Shortened::of(path)?;
         let stream = UnixStream::connect(short.path())?;
         Self::over(stream)
     }
 
-    /// A link over a connection that somebody else has made.
+    /// A link over an existing connection.
     ///
     /// # Errors
-    /// When it can't be used without waiting.
+    /// When the connection can't be switched to calls that do not wait.
     pub fn over(stream: UnixStream) -> Result<Self, LinkError> {
         stream.set_nonblocking(true)?;
         Ok(Self {
@@ -64,10 +64,11 @@ impl Link {
         })
     }
 
-    /// The newest report that has arrived since the last call; `None` when there is none yet.
+    /// The newest report that has arrived since the last call; `None` if none has arrived.
     ///
     /// # Errors
-    /// When the connection is of no more use: this process is no guest any longer.
+    /// When the connection has ended, or the daemon has sent something that is no message. This process is
+    /// no longer a guest once the link is dropped.
     pub fn poll(&mut self) -> Result<Option<Report>, LinkError> {
         let mut newest = None;
         let mut bytes = [0; READ_BYTES];
@@ -91,10 +92,11 @@ impl Link {
         Ok(newest)
     }
 
-    /// Says what this guest uses. When the daemon does not read, nothing is said: false.
+    /// Sends what this guest uses. Returns `false`, and sends nothing, while an earlier message is not
+    /// written because the daemon does not read.
     ///
     /// # Errors
-    /// When the connection is of no more use.
+    /// When the connection has ended.
     pub fn send(&mut self, uses: &Uses) -> Result<bool, LinkError> {
         if !self.write_unsent()? {
             return Ok(false);
@@ -104,7 +106,7 @@ impl Link {
         Ok(true)
     }
 
-    /// Writes what is left of a message; whether all of it is written.
+    /// Writes the rest of a message, and returns whether all of it is written.
     pub(super) fn write_unsent(&mut self) -> Result<bool, LinkError> {
         while !self.unsent.is_empty() {
             match self.stream.write(&self.unsent) {

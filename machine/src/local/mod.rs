@@ -1,8 +1,8 @@
-//! The socket over which a daemon and the guests of its machine talk, as `docs/local-socket.md` says.
+//! The protocol between a daemon and the guests of its machine over a local socket (`docs/local-socket.md`).
 //!
-//! A guest connects; it and all its descendants are guests for as long as the connection lasts. Each
-//! message is one JSON object in a line. What is read here is checked before it is believed: the length
-//! of a line, and every number.
+//! A process that connects is a guest, and so are all its descendants, for as long as the connection lasts.
+//! Each message is one JSON object in a line. The length of every line, and every number in it, is checked
+//! before it is used.
 
 mod client;
 mod place;
@@ -15,49 +15,49 @@ pub use place::{
     SOCKET_NAME, SOCKET_VARIABLE, SYSTEM_SOCKET, Shortened, socket_in, user_socket, usual_sockets,
 };
 
-/// Longest line in either direction, bytes, its end included.
+/// Longest line in either direction, bytes, its line break included.
 pub const LINE_BYTES_MAX: usize = 2048;
 
-/// Most cores that a guest can say that it uses.
+/// Most cores that a guest can state to use.
 const CORES_MAX: f64 = 65_536.0;
 
-/// What a daemon says.
+/// A message from the daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FromDaemon {
-    /// How things are.
+    /// The state of the machine.
     Report(Report),
-    /// Why it closes the connection.
+    /// The daemon closes the connection for this reason.
     Refused(String),
 }
 
-/// What a guest says.
+/// A message from a guest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FromGuest {
-    /// What it uses.
+    /// What the guest uses of the machine.
     Uses(Uses),
 }
 
-/// What a guest, with all that it has started, uses of the machine. Where the machine itself says how
-/// much that is, the machine is believed; in no case more than the machine did.
+/// What a guest, with all its descendants, uses of the machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Uses {
-    /// Cores that it keeps busy when it can; 0 when it does not say.
+    /// Cores that the guest keeps busy when it can; 0 if it does not state it, which counts as all cores.
     #[serde(default)]
     pub cores: f64,
-    /// Memory that it needs, bytes; 0 when it does not say.
+    /// Memory that the guest needs, bytes; 0 if it does not state it.
     #[serde(default)]
     pub memory_bytes: u64,
-    /// Bytes that it has moved to and from disks since it connected.
+    /// Bytes that the guest has moved to and from disks since it connected. They count as far as they exceed
+    /// what the system reports for its processes, and never beyond what the disk has moved.
     #[serde(default)]
     pub disk_bytes: u64,
 }
 
-/// How the machine is, for the guest that is told.
+/// The state of the machine for the guest that receives the report.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// When the machine was looked at, Unix seconds.
+    /// When the machine was read, Unix seconds.
     pub at: u64,
     /// The state of the machine for this guest.
     pub state: State,
@@ -65,14 +65,14 @@ pub struct Report {
     pub load: f64,
     /// The owner's load on the cores that this guest takes, 0 to 1: what the thresholds apply to.
     pub contended_load: f64,
-    /// Th1 and Th2, shares of the CPU.
+    /// Th1 and Th2, shares of the CPU, 0 to 1.
     pub thresholds: [f64; 2],
-    /// Memory that guests could have, theirs included, bytes.
+    /// Memory that guests could have, bytes; what they use already is included.
     pub free_memory_bytes: u64,
-    /// Why the owner lends less than usual, if so.
+    /// Why the owner lends less than usual; `None` if the owner does not.
     #[serde(default)]
     pub withheld: Option<Withheld>,
-    /// That the daemon is about to end.
+    /// How the daemon is about to end; `None` if it is not.
     #[serde(default)]
     pub leaving: Option<Leaving>,
 }
@@ -81,7 +81,7 @@ pub struct Report {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// S1.
+    /// S1: the owner hardly uses the machine.
     Idle,
     /// S2: the guest runs at the lowest priority.
     Busy,
@@ -92,7 +92,7 @@ pub enum State {
 }
 
 impl State {
-    /// The state as predictions know it.
+    /// The same state in [`placement::state`].
     #[must_use]
     pub const fn availability(self) -> AvailabilityState {
         match self {
@@ -109,19 +109,19 @@ impl From<AvailabilityState> for State {
         match state {
             AvailabilityState::Idle => Self::Idle,
             AvailabilityState::Busy => Self::Busy,
-            // Whoever says so is there.
+            // A host that reports is not gone; S3 keeps guests away as well.
             AvailabilityState::CpuTaken | AvailabilityState::Gone => Self::CpuTaken,
             AvailabilityState::Thrashing => Self::NoMemory,
         }
     }
 }
 
-/// What the owner does not lend now.
+/// That the owner lends less than usual at present.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Withheld {
-    /// Why.
+    /// The reason.
     pub why: Why,
-    /// Seconds after which it may be otherwise.
+    /// Seconds after which that may change.
     pub for_s: u32,
 }
 
@@ -129,9 +129,9 @@ pub struct Withheld {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Why {
-    /// Not at this hour.
+    /// The owner does not lend the machine at this hour.
     Hours,
-    /// No network at this hour.
+    /// The owner does not lend the network at this hour.
     NetworkHours,
     /// The machine runs on its battery.
     Battery,
@@ -145,16 +145,16 @@ pub enum Why {
     Paused,
     /// A program runs for which the owner wants the machine alone.
     Program,
-    /// As much was moved as the owner allows.
+    /// The bytes that the owner allows to be moved are used up.
     Transfers,
-    /// Something that this version does not know.
+    /// A reason that this version does not know.
     #[serde(other)]
     Other,
 }
 
 impl Why {
-    /// Whether the owner wants no guests then, either: what is said of network and disk is said of
-    /// shards alone, and CPU and memory have states of their own.
+    /// Whether the reason also keeps guests away. Network and disk concern shards alone, and CPU and memory
+    /// have states of their own.
     #[must_use]
     pub const fn concerns_guests(self) -> bool {
         matches!(
@@ -164,12 +164,12 @@ impl Why {
     }
 }
 
-/// That the daemon is about to end.
+/// Announces that the daemon is about to end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leaving {
-    /// How.
+    /// How the daemon ends.
     pub how: How,
-    /// Seconds after which it is gone at the latest.
+    /// Seconds after which the daemon has ended at the latest.
     pub within_s: u64,
 }
 
@@ -179,9 +179,9 @@ pub struct Leaving {
 pub enum How {
     /// The machine leaves the grid: its shards go to other hosts.
     Drain,
-    /// The daemon ends, and maybe the machine does; maybe another daemon follows it.
+    /// The daemon stops: the machine may be switched off, or another daemon may be started.
     Stop,
-    /// Something that this version does not know.
+    /// A way that this version does not know.
     #[serde(other)]
     Other,
 }
@@ -189,29 +189,29 @@ pub enum How {
 /// Why a line is no message.
 #[derive(Debug, thiserror::Error)]
 pub enum MessageError {
-    /// Longer than [`LINE_BYTES_MAX`].
+    /// It is longer than [`LINE_BYTES_MAX`].
     #[error("a line of more than {LINE_BYTES_MAX} bytes")]
     TooLong,
-    /// Not JSON, or not of the form that was expected.
+    /// It is not JSON, or not of the expected form.
     #[error("no message: {0}")]
     Form(#[from] serde_json::Error),
-    /// A number that makes no sense.
+    /// A number in it is out of range; the text names the field and the range.
     #[error("{0}")]
     Value(&'static str),
 }
 
 /// A message, in both directions.
 pub trait Message: Serialize + for<'a> Deserialize<'a> {
-    /// Checks every number.
+    /// Checks that every number is in its range.
     ///
     /// # Errors
-    /// When one makes no sense.
+    /// When a number is out of its range.
     fn check(&self) -> Result<(), MessageError>;
 
-    /// Reads a line without its end.
+    /// Parses and checks a line, which is given without its line break.
     ///
     /// # Errors
-    /// When it is no such message.
+    /// When the line is no such message.
     fn parse(line: &[u8]) -> Result<Self, MessageError> {
         if line.len() >= LINE_BYTES_MAX {
             return Err(MessageError::TooLong);
@@ -221,10 +221,10 @@ pub trait Message: Serialize + for<'a> Deserialize<'a> {
         Ok(message)
     }
 
-    /// The line with its end.
+    /// The message as a line with its line break.
     ///
     /// # Errors
-    /// When it would be too long.
+    /// When the line would be longer than [`LINE_BYTES_MAX`].
     fn line(&self) -> Result<Vec<u8>, MessageError> {
         let mut line = serde_json::to_vec(self)?;
         line.push(b'\n');
@@ -261,17 +261,17 @@ impl Message for FromDaemon {
     }
 }
 
-/// Cuts what arrives into lines, and keeps no more than one unfinished line.
+/// Cuts the bytes that arrive into lines, and keeps at most one unfinished line.
 #[derive(Debug, Default)]
 pub struct Lines {
     unfinished: Vec<u8>,
 }
 
 impl Lines {
-    /// Takes what has arrived, and returns the lines that it finishes, without their ends.
+    /// Takes bytes that have arrived, and returns the lines that are complete with them, without line breaks.
     ///
     /// # Errors
-    /// When a line is longer than [`LINE_BYTES_MAX`]: nothing after it can be read.
+    /// When a line is longer than [`LINE_BYTES_MAX`]; after that the connection is of no use.
     pub fn take(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, MessageError> {
         let mut lines = Vec::new();
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {

@@ -1,4 +1,4 @@
-//! Where a daemon's socket is.
+//! Paths of a daemon's local socket.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -8,16 +8,16 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 
-/// Name of the socket in its directory.
+/// File name of the socket in its directory.
 pub const SOCKET_NAME: &str = "guests.sock";
 
 /// The socket of a daemon that the system runs, as `packaging/ckpt-store.service` has it.
 pub const SYSTEM_SOCKET: &str = "/run/ckpt-store/guests.sock";
 
-/// Variable that names the socket.
+/// Environment variable with the path of the socket.
 pub const SOCKET_VARIABLE: &str = "CKPT_GUEST_SOCKET";
 
-/// Longest path that a socket can have: the system has room for 108 bytes and a zero.
+/// Longest path of a socket, bytes: the system has room for 108 bytes, of which the last is a zero.
 const PATH_BYTES_MAX: usize = 107;
 
 /// The socket of the daemon whose data are in `directory`.
@@ -26,8 +26,8 @@ pub fn socket_in(directory: &Path) -> PathBuf {
     directory.join(SOCKET_NAME)
 }
 
-/// The socket of a daemon that an ordinary user runs, where all programs of this user look; `None` where the
-/// system gives users no such directory.
+/// The socket of a daemon that an ordinary user runs, in the user's `XDG_RUNTIME_DIR`, where all programs of
+/// the user look for it; `None` if there is no such directory. `variable` reads the environment.
 #[must_use]
 pub fn user_socket(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let directory = PathBuf::from(variable("XDG_RUNTIME_DIR")?);
@@ -35,8 +35,9 @@ pub fn user_socket(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBu
     is_usable.then(|| directory.join("ckpt-store").join(SOCKET_NAME))
 }
 
-/// Where to look for a daemon, in this order: what [`SOCKET_VARIABLE`] says, and if it says nothing the
-/// system's daemon, this user's, and the one whose data are in `data`. `variable` reads the environment.
+/// The sockets at which to look for a daemon, in this order. If [`SOCKET_VARIABLE`] is set, only the socket
+/// that it names; otherwise those of the system's daemon, of this user's, and of the one whose data are in
+/// `data`. `variable` reads the environment.
 #[must_use]
 pub fn usual_sockets(
     variable: impl Fn(&str) -> Option<OsString>,
@@ -51,15 +52,16 @@ pub fn usual_sockets(
     usual
 }
 
-/// A path that is short enough for a socket, for as long as this is kept.
+/// A path that is short enough for a socket. It is valid for as long as this value lives.
 #[derive(Debug)]
 pub struct Shortened {
     path: PathBuf,
+    /// Keeps the descriptor open through which the path leads.
     _directory: Option<File>,
 }
 
 impl Shortened {
-    /// The path itself, or one through a descriptor of its directory when it is too long.
+    /// The path itself or, if it is too long, a path through a descriptor of its directory.
     ///
     /// # Errors
     /// When the directory can't be opened.

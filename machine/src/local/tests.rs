@@ -131,7 +131,7 @@ fn a_daemon_that_does_not_read_holds_no_guest_up() {
         sent += 1;
         assert!(sent < 1_000_000);
     }
-    // All that was said arrives whole once it reads again.
+    // Every message that was sent arrives whole when the daemon reads again.
     let mut lines = Lines::default();
     let mut heard = 0;
     let mut bytes = [0; 1024];

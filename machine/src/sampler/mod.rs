@@ -16,57 +16,60 @@ use crate::{Guests, Machine, ProcessId, Processes};
 /// Unit of the sector counts of `/proc/diskstats`, whatever the disk's own sectors are.
 const SECTOR_BYTES: u64 = 512;
 
-/// Why a machine can't be read.
+/// Why the counters of a machine can't be read.
 pub type ReadError = ProcError;
 
 /// Reads counters of the system, of this process, of guests and of one disk.
 #[derive(Debug)]
 pub struct Sampler {
     machine: Machine,
-    /// Major and minor number of the device that is watched.
+    /// Major and minor number of the disk that is watched.
     device: Option<(i32, i32)>,
     hierarchies: Vec<Hierarchy>,
-    /// Ticks since the machine started, at the last reading.
+    /// Time of the last reading, clock ticks since the machine started; `u64::MAX` before the first.
     read_at: u64,
-    /// The same, when guests were last looked for among all processes.
+    /// Time of the last reading that searched all processes for guests, in the same unit.
     searched_at: u64,
     families: BTreeMap<Root, Family>,
+    /// CPU time of this process so far, clock ticks.
     own_ticks: u64,
+    /// CPU time of guests so far, clock ticks.
     guest_ticks: u64,
     own_disk_bytes: u64,
     guest_disk_bytes: u64,
 }
 
-/// What a family of processes descends from.
+/// The processes from which a family descends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Root {
     /// A guest that was given by its process id.
     Guest(ProcessId),
-    /// All that run a command whose name makes them guests.
+    /// All processes whose command makes them guests.
     Commands,
     /// This process.
     Own,
 }
 
-/// Where guests are looked for that are known by the names of their commands.
+/// Which processes are searched for guests that are named by their commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Search {
-    /// Among all processes.
+    /// All processes of the machine.
     All,
-    /// Among those that were found before, and what these have started.
+    /// Those that were found before, and their descendants.
     Known,
 }
 
-/// A family, as it was last seen.
+/// A family at the last reading: processes of one root, and their descendants.
 #[derive(Debug, Default)]
 struct Family {
     accounts: Accounts,
-    /// CPU time of the groups that have no processes but of this family, microseconds.
+    /// CPU time, microseconds, of the control groups whose processes are all of this family, by directory.
     groups: BTreeMap<PathBuf, u64>,
+    /// Bytes that the guest last stated to have moved to and from disks.
     said_disk_bytes: Option<u64>,
 }
 
-/// What a family has done since the last look.
+/// What a family has done since the last reading, and the memory that it has.
 #[derive(Clone, Copy, Debug, Default)]
 struct Done {
     ticks: u64,
@@ -93,7 +96,7 @@ impl Sampler {
         }
     }
 
-    /// The same with the disk that holds `directory`, where the system counts for it.
+    /// The same sampler with the disk that holds `directory`, if the system has counts of it.
     #[must_use]
     pub fn with_disk_of(mut self, directory: &Path) -> Self {
         self.device = fs::metadata(directory).ok().map(|data| {
@@ -112,11 +115,11 @@ impl Sampler {
         &self.machine
     }
 
-    /// The counters now. A process that is seen for the first time counts as a guest's from now on; one
-    /// that started after the reading before, from its beginning.
+    /// The counters now. A guest's process that is seen for the first time counts from its start if it
+    /// started after the reading before, and from now on otherwise.
     ///
     /// # Errors
-    /// When `/proc` can't be read or says something unknown.
+    /// When `/proc` can't be read, or has another form than expected.
     pub fn read(&mut self, guests: &Guests) -> Result<Counters, ReadError> {
         let root = self.machine.proc();
         let system = procfs::current_system_info();
@@ -133,17 +136,17 @@ impl Sampler {
             guest_ticks: self.guest_ticks,
             swapped_pages: swapped_pages(&root)?,
             available_memory_bytes: available,
-            // No more than is in use can come back.
+            // Guests can't free more memory than is in use.
             guest_memory_bytes: guest_memory_bytes.min(memory.mem_total.saturating_sub(available)),
             disk: self.disk(),
         })
     }
 
-    /// The counters of the CPU now; the others are those of `before`. Nothing is read but the machine's CPU
-    /// time and what is known to be a guest's, with all that it has started.
+    /// The counters of the CPU now; the other counters are those of `before`. This is cheaper than
+    /// [`read`](Self::read): of the processes, only the known guests and their descendants are read.
     ///
     /// # Errors
-    /// When `/proc` can't be read or says something unknown.
+    /// When `/proc` can't be read, or has another form than expected.
     pub fn look(&mut self, guests: &Guests, before: &Counters) -> Result<Counters, ReadError> {
         let system = procfs::current_system_info();
         let stats = KernelStats::from_file(self.machine.proc().join("stat"), system)?;
@@ -159,8 +162,8 @@ impl Sampler {
         })
     }
 
-    /// A process becomes a guest now: what it has done up to here is still the owner's. Without this it
-    /// becomes one at the next reading.
+    /// Makes a process a guest from now on: what it has done before is the owner's. Without this call it
+    /// becomes a guest at the next reading.
     pub fn admit(&mut self, process: ProcessId) {
         let processes = Processes::below(&self.machine, [process]);
         let family = self.families.entry(Root::Guest(process)).or_default();
@@ -174,7 +177,8 @@ impl Sampler {
         }
     }
 
-    /// Takes account of what this process and the guests have done, and returns the memory of guests.
+    /// Adds what this process and the guests have done since the last reading to the sums, and returns the
+    /// memory of guests, bytes.
     fn follow(&mut self, guests: &Guests, search: Search) -> u64 {
         let own = self.own_process();
         let processes = self.processes(guests, own, search);
@@ -193,7 +197,7 @@ impl Sampler {
         families.retain(|root, _| roots.contains(root));
         let mut memory = 0_u64;
         let mut left = processes;
-        // Guests come before this process, which may have started them.
+        // A guest that this process has started counts as a guest, so guests come first.
         for root in roots {
             let family = families.entry(root).or_default();
             let is_one = |process: &Process| match root {
@@ -201,7 +205,8 @@ impl Sampler {
                 Root::Commands => guests.contains(process),
                 Root::Own => own == Some(process.id),
             };
-            // A process of a known command may be found only when all are looked at.
+            // A process with the command of a guest is found only when all processes are searched, so it is
+            // new if it started after the last search.
             let earlier = match root {
                 Root::Commands => searched,
                 Root::Guest(_) | Root::Own => earlier,
@@ -215,7 +220,7 @@ impl Sampler {
                 }
                 Root::Guest(_) | Root::Commands => {
                     let said = match root {
-                        Root::Guest(id) => family.said(guests.said_disk_bytes(id)),
+                        Root::Guest(id) => family.newly_stated(guests.said_disk_bytes(id)),
                         _ => 0,
                     };
                     self.guest_ticks = self.guest_ticks.saturating_add(done.ticks);
@@ -234,7 +239,7 @@ impl Sampler {
         ProcessId::of(&self.machine, own)
     }
 
-    /// The processes that have to be looked at: all only when guests can be found in no other way.
+    /// The processes that have to be read: all of the machine only if guests can't be found otherwise.
     fn processes(&self, guests: &Guests, own: Option<ProcessId>, search: Search) -> Processes {
         if search == Search::All && guests.are_named_by_command() {
             return Processes::all(&self.machine);
@@ -247,6 +252,7 @@ impl Sampler {
         Processes::below(&self.machine, from)
     }
 
+    /// What a family has done since the last reading, and the process ids of its members.
     fn account(
         &self,
         family: &mut Family,
@@ -276,8 +282,8 @@ impl Sampler {
         (done, pids)
     }
 
-    /// CPU time since the last look of the groups that are the family's alone: children that nobody
-    /// waits for are in no process's counts.
+    /// CPU time in clock ticks, since the last reading, of the control groups whose processes are all of this
+    /// family. It includes children for which no process waits, and which no process's counts contain.
     fn grouped_ticks(&self, family: &mut Family, members: &BTreeSet<i32>) -> u64 {
         let directory =
             |pid: &i32| cgroup::accounting_directory(&self.machine, &self.hierarchies, *pid);
@@ -301,7 +307,8 @@ impl Sampler {
         microseconds.saturating_mul(rustix::param::clock_ticks_per_second()) / 1_000_000
     }
 
-    /// Whether a process that was not seen belongs to somebody else: it may have started or ended since.
+    /// Whether a process that is not a member is foreign to the family: neither ended since, nor a child of a
+    /// member that started since.
     fn is_another_s(&self, pid: i32, members: &BTreeSet<i32>) -> bool {
         Process::read(&self.machine, pid).is_some_and(|process| !members.contains(&process.parent))
     }
@@ -322,13 +329,14 @@ impl Sampler {
 }
 
 impl Family {
-    /// What it says that it has moved since it last said so.
-    fn said(&mut self, bytes: u64) -> u64 {
+    /// Bytes that the guest states to have moved since its last statement; `bytes` is the statement's total.
+    fn newly_stated(&mut self, bytes: u64) -> u64 {
         let before = self.said_disk_bytes.replace(bytes).unwrap_or(0);
         bytes.saturating_sub(before)
     }
 }
 
+/// CPU time of the whole machine, clock ticks.
 struct CpuTicks {
     busy: u64,
     all: u64,
@@ -338,7 +346,7 @@ fn cpu_ticks(stats: &KernelStats) -> CpuTicks {
     let cpu = &stats.total;
     let optional = [cpu.irq, cpu.softirq].into_iter().flatten().sum::<u64>();
     let busy = cpu.user + cpu.nice + cpu.system + optional;
-    // What another machine took is neither the owner's nor free.
+    // Stolen time (used by other virtual machines) is not busy: it is neither the owner's nor free.
     let rest = [cpu.iowait, cpu.steal].into_iter().flatten().sum::<u64>();
     CpuTicks {
         busy,
@@ -346,8 +354,8 @@ fn cpu_ticks(stats: &KernelStats) -> CpuTicks {
     }
 }
 
-/// Clock ticks since the machine started; as many as there can be when the system does not say, so that
-/// nothing seems to be new.
+/// Clock ticks since the machine started; `u64::MAX` if the system does not report it, so that no process
+/// counts as new.
 fn uptime_ticks(machine: &Machine) -> u64 {
     let text = fs::read_to_string(machine.proc().join("uptime")).unwrap_or_default();
     let seconds = text
@@ -358,6 +366,7 @@ fn uptime_ticks(machine: &Machine) -> u64 {
     seconds.map_or(u64::MAX, |seconds| (seconds * per_second) as u64)
 }
 
+/// Pages moved to and from swap since the machine started.
 fn swapped_pages(root: &Path) -> Result<u64, ProcError> {
     let stats = VmStat::from_file(root.join("vmstat"))?.0;
     let count = |name| stats.get(name).map_or(0, |pages| pages.unsigned_abs());

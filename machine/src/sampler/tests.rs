@@ -3,10 +3,10 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use super::*;
 
-/// Burns about a tenth of a second of CPU time.
+/// A command that uses about a tenth of a second of CPU time.
 const BURN: &str = "sh -c 'i=0; while [ $i -lt 150000 ]; do i=$((i+1)); done'";
 
-/// A shell that does what it reads, line by line; it ends with the test.
+/// A shell that runs the lines that it reads; it ends with the test.
 struct Shell {
     child: Child,
     stdin: ChildStdin,
@@ -33,7 +33,7 @@ impl Shell {
         ProcessId::of(&Machine::here(), self.child.id() as i32).unwrap()
     }
 
-    /// Has it run a line and waits for it; returns the line that it prints.
+    /// Lets the shell run a line, waits until it is done, and returns the line that it prints.
     fn run(&mut self, line: &str) -> String {
         writeln!(self.stdin, "{line}; echo").unwrap();
         let mut said = String::new();
@@ -86,7 +86,7 @@ fn children_of_a_guest_that_have_ended_are_not_the_owner() {
         load.guests > 0.0 && load.owner <= load.all - load.guests + 1e-9,
         "{load:?}"
     );
-    // Once it is no guest any more, it adds nothing.
+    // A process that is no longer a guest adds nothing to the guests' sums.
     let none = sampler.read(&Guests::default()).unwrap();
     shell.run(BURN);
     assert_eq!(
@@ -150,7 +150,7 @@ fn a_guest_is_found_by_its_command_with_all_that_it_starts() {
 #[test]
 fn the_memory_of_a_guest_is_known_and_pages_of_files_are_not_its_own() {
     let mut sampler = sampler();
-    // Keeps what it reads until there is no more.
+    // `tail` keeps in memory what it reads until its input ends.
     let mut tail = Command::new("tail")
         .args(["-c", "100000000"])
         .stdin(Stdio::piped())
@@ -192,7 +192,7 @@ fn children_that_nobody_waits_for_count_where_the_guest_has_a_group_of_its_own()
     let mut sampler = sampler();
     let guests = Guests::of([shell.id()]);
     let before = sampler.read(&guests).unwrap();
-    // The process that starts them ends at once; what it leaves behind is waited for by nobody here.
+    // The process that starts them ends at once, so no process of this test waits for them.
     shell.run("D=$(mktemp -d); mkfifo $D/done");
     let busy = format!("{BURN}; {BURN}; {BURN}; : > $D/done");
     shell.run(&format!("(({busy}) & :)"));
@@ -222,7 +222,7 @@ fn a_guest_moves_no_more_on_the_disk_than_it_says_and_the_machine_has_seen() {
         fs::write(proc.join("diskstats"), line).unwrap();
     };
     let mut sampler = Sampler::new(machine).with_disk_of(dir.path());
-    // A process that can't be seen, as those of other users may be.
+    // A process that does not exist stands for one of another user, which may be hidden.
     let guest = ProcessId {
         pid: 4_000_000,
         started: 1,
@@ -242,7 +242,7 @@ fn a_guest_moves_no_more_on_the_disk_than_it_says_and_the_machine_has_seen() {
     let third = said(u64::MAX);
     let reading = third.disk_since(&second, 0..6, 2000.0, 1);
     assert_eq!(reading.owner_busy, 0.0);
-    // What it claimed too much is not set off against what comes later.
+    // What the guest claimed too much does not reduce the owner's use later.
     moved(5000, 3100);
     let reading = said(u64::MAX).disk_since(&third, 0..6, 2000.0, 1);
     assert!((reading.owner_busy - 0.5).abs() < 1e-9, "{reading:?}");

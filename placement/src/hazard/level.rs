@@ -1,10 +1,12 @@
 //! The level of a host's forecasts: how often it failed, against how often that was expected.
 //!
-//! The weights of a [`HazardModel`] are common to all hosts, and were fitted on other machines. What they
-//! say of when a host fails may be right although what they say of how often is not. So each forecast is
-//! held against what the host did in the hour after it, and the hazards of the first hour of the next ones are
-//! multiplied by a [`Level::factor`]: failures are taken for a Poisson process whose rate is the model's times a factor
-//! of the host's own, and that factor for a draw from a Gamma distribution with mean 1.
+//! The weights of a [`HazardModel`] are common to all hosts, and were fitted on other machines. They may be
+//! right about when a host fails and wrong about how often. So each forecast is compared with what the host
+//! did in the hour after it, and later forecasts have the hazards of their first hour multiplied by a
+//! [`Level::factor`].
+//!
+//! The factor is a Bayesian estimate: the host's failures are taken for a Poisson process whose rate is the
+//! model's rate times a factor of this host, with a Gamma distribution of mean 1 as the factor's prior.
 
 use std::num::NonZeroU32;
 use std::ops::Range;
@@ -15,19 +17,21 @@ use super::{INTERVAL_ENDS, INTERVALS, interval_start};
 use crate::SurvivalCurve;
 use crate::state::ModelState;
 
-/// Most forecasts that are made for one span.
+/// Most forecasts that are made for one span, about; 83 days of one forecast an hour.
 const FORECASTS_MAX: u64 = 2000;
 
-/// Failures of a host that were expected, and those that came.
+/// How many failures of a host were expected, and how many happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Level {
+    /// Number of failures that the forecasts expected while the host was observed.
     expected: f64,
+    /// Number of failures that happened in this time.
     seen: f64,
 }
 
 impl Level {
-    /// From the failures that the model expected while the host could be watched, and those that came.
-    /// What is no such number counts as nothing.
+    /// A level from the number of failures that the model expected while the host was observed, and the
+    /// number that happened. A number that is negative or NaN counts as 0.
     #[must_use]
     pub fn new(expected: f64, seen: f64) -> Self {
         let count = |value: f64| if value > 0.0 { value.min(1e9) } else { 0.0 };
@@ -37,20 +41,21 @@ impl Level {
         }
     }
 
-    /// How many times as often as the model says the host fails: the mean of the Gamma distribution after
-    /// what was seen. The model's own level counts for half a failure, as the pool does in the
-    /// frequencies of [`HostSummary`]; so it is 1 as long as nothing is known.
+    /// The host's failure rate as a multiple of the model's: `(seen + 1/2) / (expected + 1/2)`, the mean of
+    /// the Gamma distribution after the observations. The prior weighs as much as half a failure, as the
+    /// pool does in the frequencies of [`HostSummary`]. It is 1 as long as nothing is known.
     #[must_use]
     pub fn factor(self) -> f64 {
         (self.seen + PRIOR_EVENTS) / (self.expected + PRIOR_EVENTS)
     }
 }
 
-/// What was expected of a host from a moment on.
+/// A forecast of a host's failures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Forecast {
+    /// When it was made, Unix seconds.
     made: u64,
-    /// Failures that are expected in each interval.
+    /// Expected number of failures in each interval.
     failures: [f64; INTERVALS],
 }
 
@@ -59,12 +64,12 @@ struct Forecast {
 pub struct Forecaster<S> {
     summary: HostSummary<S>,
     level: Level,
-    /// The forecast in force; none while the host can't be used or nothing is known of it.
+    /// The latest forecast; `None` while the host is failed or unknown, and before its first full hour.
     forecast: Option<Forecast>,
 }
 
 impl<S: ModelState> Forecaster<S> {
-    /// Of a host about which nothing is known before `start`, Unix seconds.
+    /// A host about which nothing is known before `start`, Unix seconds.
     #[must_use]
     pub fn new(start: u64) -> Self {
         Self {
@@ -74,21 +79,21 @@ impl<S: ModelState> Forecaster<S> {
         }
     }
 
-    /// The past without the level.
+    /// The host's past.
     #[must_use]
     pub const fn summary(&self) -> &HostSummary<S> {
         &self.summary
     }
 
-    /// The level.
+    /// The failures that were expected and that happened so far.
     #[must_use]
     pub const fn level(&self) -> Level {
         self.level
     }
 
-    /// Adds a span, as [`HostSummary::observe`] does. At each full hour at which the host can be used `model`
-    /// makes a forecast. What becomes of a host before the first one is not counted: many short uses would
-    /// say more than the long ones in which most of the time lies.
+    /// Adds a span, as [`HostSummary::observe`] does. At each full hour at which the host is usable, `model`
+    /// makes a forecast. Failures before the first forecast are not counted: otherwise the many short times
+    /// of use would outweigh the few long ones, which make up most of the time.
     pub fn observe(
         &mut self,
         model: &HazardModel,
@@ -101,7 +106,7 @@ impl<S: ModelState> Forecaster<S> {
             return;
         }
         if from > self.summary.now() {
-            // Nobody knows what became of the last forecast.
+            // It is not known whether the last forecast came true.
             self.forecast = None;
         }
         let is_usable = state.is_some_and(|state| !state.is_failure());
@@ -111,7 +116,7 @@ impl<S: ModelState> Forecaster<S> {
             self.summary.observe(from..span.end, state, load);
             return;
         }
-        // A clock that was set makes spans of decades: they get no more forecasts than others.
+        // A clock that is set makes spans of decades, so the number of forecasts for a span is limited.
         let period = HOUR_SECONDS * ((span.end - from) / (HOUR_SECONDS * FORECASTS_MAX) + 1);
         let mut at = from;
         while at < span.end {
@@ -126,7 +131,7 @@ impl<S: ModelState> Forecaster<S> {
         }
     }
 
-    /// Makes a forecast where one is due.
+    /// Makes a forecast at `at` if one is due: at the first full hour of use, and in each hour after it.
     fn renew(&mut self, model: &HazardModel, at: u64, state: Option<S>, load: Option<f64>) {
         let is_due = match &self.forecast {
             Some(forecast) => at / HOUR_SECONDS > forecast.made / HOUR_SECONDS,
@@ -136,7 +141,7 @@ impl<S: ModelState> Forecaster<S> {
             return;
         }
         if self.summary.state() != state {
-            // It is for a host that is known to be usable.
+            // The forecast must be that of a host in the present state.
             self.summary.observe(at..at + 1, state, load);
         }
         let covariates = self.summary.covariates(model.pool());
@@ -160,7 +165,8 @@ impl<S: ModelState> Forecaster<S> {
 }
 
 impl Forecast {
-    /// Failures expected from when it was made until `time`. Beyond the horizon the last hazard goes on.
+    /// Expected number of failures from the time of the forecast until `time`. Beyond the horizon the rate
+    /// is that of the last interval.
     fn until(&self, time: u64) -> f64 {
         let seconds = time.saturating_sub(self.made);
         let part = |(interval, failures): (usize, &f64)| {
@@ -183,7 +189,7 @@ mod tests {
     const STEP: NonZeroU32 = NonZeroU32::new(300).unwrap();
     const DAY: u64 = 86_400;
 
-    /// A host that is away for ten minutes after each `usable` seconds.
+    /// A host that is gone for ten minutes after each `usable` seconds of use.
     fn host(model: &HazardModel, usable: u64, until: u64) -> Forecaster<AvailabilityState> {
         let mut host = Forecaster::new(0);
         let mut at = 0;
@@ -225,8 +231,7 @@ mod tests {
         assert!(an_hour(&leveled) > an_hour(&plain(&steady, &model)));
     }
 
-    /// The failures that the leveled forecasts expect are those that come: here with a model that expects
-    /// ten times as many, and one that expects a tenth.
+    /// The factor makes up for a model that expects ten times as many failures, or a tenth of them.
     #[test]
     fn a_model_of_a_wrong_level_is_put_right() {
         let pretrained = HazardModel::pretrained();
@@ -251,7 +256,7 @@ mod tests {
         let model = HazardModel::pretrained();
         let mut host = Forecaster::new(0);
         host.observe(&model, 0..600, Some(Idle), None);
-        // A gap, and a host that is found failed, or away from the first moment on.
+        // After a gap the host is found failed, and stays so.
         host.observe(&model, 900..1000, Some(Gone), None);
         host.observe(&model, 1000..1100, Some(Gone), None);
         assert_eq!(host.level().seen, 0.0);
@@ -260,7 +265,7 @@ mod tests {
         lost.observe(&model, 600..700, None, None);
         lost.observe(&model, 700..800, Some(Gone), None);
         assert_eq!(lost.level().seen, 0.0);
-        // Nor one before the first forecast.
+        // A failure before the first forecast is not counted either.
         let mut short = Forecaster::new(100);
         short.observe(&model, 100..3000, Some(Idle), None);
         short.observe(&model, 3000..3700, Some(Gone), None);

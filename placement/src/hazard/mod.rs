@@ -1,18 +1,23 @@
 //! The predictor in use: a discrete-time hazard regression over landmarks.
 //!
-//! At a moment (the landmark) the horizon is divided into intervals. The probability of failing in
-//! interval j, given survival until its beginning, is `1 - exp(-exp(x_j * w))` (complementary
-//! log-log link) with covariates `x_j` of the host at the landmark: its own failure frequencies so
-//! far, over all its history, lately, from its present state and at this time of day, each shrunk
-//! towards the pool; the time in the present state and since the last failure; its load. The
-//! weights are common to all hosts. Observations that end early count for the intervals they
-//! reached, so censoring needs no further care, and all horizons follow from one model:
-//! TR is the product of the intervals' survival.
+//! A forecast is made at a moment (the landmark), for a horizon of ten hours that is divided into nine
+//! intervals. The probability of failing in interval j, given survival until its beginning, is
+//! `1 - exp(-exp(x_j * w))` (complementary log-log link). The covariates `x_j` of the host at the landmark
+//! are
+//!
+//! - its failure frequencies so far: over all its history, lately, from its present state, and at this time
+//!   of day, each shrunk towards a more general frequency, in the end that of the pool;
+//! - the time in the present state and since the last failure;
+//! - its load; the time of day; whether it is a weekend.
+//!
+//! The weights `w` are common to all hosts. An observation that ends early counts for the intervals that it
+//! reached, so censoring needs no further care. TR at the end of an interval is the product of the survival
+//! probabilities of the intervals up to it, so one model serves all horizons.
 //!
 //! [`HostSummary`] follows a host and keeps what the covariates need in constant memory.
 //! [`HazardModel`] holds the weights; [`HazardModel::fit`] learns them from [`Example`]s.
-//! [`Forecaster`] is a summary that holds the model's forecasts against what the host then did, and
-//! raises or lowers the next ones by that.
+//! [`Forecaster`] is a summary that also compares the model's forecasts with what the host then did, and
+//! scales later forecasts by the ratio.
 
 pub mod level;
 pub mod model;
@@ -30,7 +35,7 @@ pub const INTERVALS: usize = 9;
 pub const INTERVAL_ENDS: [u64; INTERVALS] =
     [300, 900, 1800, 3600, 7200, 10_800, 18_000, 25_200, 36_000];
 
-/// Beginning of an interval in seconds after the landmark.
+/// Beginning of interval number `interval` in seconds after the landmark.
 #[must_use]
 pub fn interval_start(interval: usize) -> u64 {
     interval

@@ -11,34 +11,39 @@ use crate::history::FollowUp;
 use crate::likelihood::maximise_likelihood;
 use crate::survival::SurvivalCurve;
 
-/// Intercept of each interval; weight of each interval covariate; weight of each landmark
-/// covariate, and of its product with the interval's place in the horizon.
+/// Number of weights, in this order: an intercept for each interval; a weight for each interval covariate;
+/// one for each landmark covariate; one for each product of a landmark covariate with the interval's place
+/// in the horizon ([`place_in_horizon`]).
 const WEIGHTS: usize = INTERVALS + INTERVAL_COVARIATES + 2 * LANDMARK_COVARIATES;
-/// Pooled hazards, weights, and intercept and slope of the calibration.
+/// Number of parameters: pooled hazards, weights, and intercept and slope of the calibration.
 const PARAMETERS: usize = INTERVALS + WEIGHTS + 2;
+/// Index of the first weight of an interval covariate.
 const AFTER_INTERCEPTS: usize = INTERVALS;
+/// Index of the first weight of a landmark covariate.
 const AFTER_INTERVALS: usize = AFTER_INTERCEPTS + INTERVAL_COVARIATES;
+/// Index of the first weight of a product with the place in the horizon.
 const AFTER_LANDMARK: usize = AFTER_INTERVALS + LANDMARK_COVARIATES;
 
 /// Failure rate that is assumed where nothing at all is known: once in two days.
 const PRIOR_RATE_PER_SECOND: f64 = 0.5 / 86_400.0;
-/// How far the fitted weights may stray from the prior: intercepts freely, the rest less so.
+/// How strongly a fit holds the intercepts near their prior values (see [`maximise_likelihood`]): weakly.
 const INTERCEPT_PENALTY: f64 = 0.5;
+/// How strongly a fit holds the other weights near their prior values.
 const WEIGHT_PENALTY: f64 = 5.0;
 
-/// Covariates of a host at some moment with what became of it.
+/// Covariates of a host at a landmark, and what became of the host.
 #[derive(Clone, Debug)]
 pub struct Example {
     /// The host at the landmark.
     pub covariates: Covariates,
-    /// The time after the landmark, as far as it was seen.
+    /// The time after the landmark, as far as it was observed.
     pub follow_up: FollowUp,
 }
 
 /// A fitted hazard regression, common to all hosts of a pool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HazardModel {
-    /// Hazard of each interval in the whole pool.
+    /// Probability, over the whole pool, of failing in each interval, given survival to its beginning.
     pool: [f64; INTERVALS],
     weights: [f64; WEIGHTS],
     calibration: Calibration,
@@ -47,7 +52,7 @@ pub struct HazardModel {
 /// The numbers offered are not the parameters of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParametersError {
-    /// Another number of them than a model has.
+    /// There are fewer or more numbers than a model has parameters.
     #[error("{found} parameters of a hazard model: expected {PARAMETERS}")]
     Count {
         /// Numbers offered.
@@ -63,8 +68,8 @@ pub enum ParametersError {
 }
 
 impl Default for HazardModel {
-    /// The model for the first day: a failure in two days, and a host that has shown another
-    /// frequency is believed.
+    /// A model that was fitted to nothing: one failure in two days, or the frequency that the host's own
+    /// history shows.
     fn default() -> Self {
         Self::with_pool(std::array::from_fn(|j| {
             let width = (INTERVAL_ENDS[j] - interval_start(j)) as f64;
@@ -95,8 +100,8 @@ impl HazardModel {
         }
     }
 
-    /// The same model with its curves corrected. At the ends of the intervals the correction is
-    /// exact, between them the hazard stays constant.
+    /// The same model with its curves corrected: exactly at the ends of the intervals, with a constant
+    /// hazard between them.
     #[must_use]
     pub const fn calibrated(self, calibration: Calibration) -> Self {
         Self {
@@ -105,7 +110,8 @@ impl HazardModel {
         }
     }
 
-    /// The model as numbers, to keep or send it.
+    /// The model as numbers: the hazards of the pool, the weights, and intercept and slope of the
+    /// calibration.
     #[must_use]
     pub fn parameters(&self) -> Vec<f64> {
         let (intercept, slope) = self.calibration.parameters();
@@ -150,15 +156,16 @@ impl HazardModel {
         })
     }
 
-    /// Hazards of the whole pool, which [`HostSummary::covariates`](super::HostSummary::covariates)
-    /// refers to.
+    /// Hazards of the whole pool, relative to which
+    /// [`HostSummary::covariates`](super::HostSummary::covariates) states a host's frequencies.
     #[must_use]
     pub const fn pool(&self) -> &[f64; INTERVALS] {
         &self.pool
     }
 
-    /// The hazards of a pool from what became of its hosts: the first step of a fit, since the
-    /// covariates of the examples refer to them.
+    /// A model with the hazards of a pool, from what became of its hosts. This is the first step of a fit,
+    /// since the covariates of the examples are relative to these hazards. Each hazard is
+    /// `(failed + 1/2) / (at risk + 1/2 / prior hazard)`.
     #[must_use]
     pub fn of_pool(follow_ups: impl IntoIterator<Item = FollowUp>) -> Self {
         let mut pool = Self::default().pool;
@@ -176,9 +183,8 @@ impl HazardModel {
         Self::with_pool(pool)
     }
 
-    /// Learns the weights from examples whose covariates refer to [`pool`](Self::pool), starting
-    /// from, and held back towards, the present ones. Few examples therefore change little. The
-    /// result is not calibrated yet.
+    /// Learns the weights from examples whose covariates are relative to [`pool`](Self::pool). The present
+    /// weights are the prior, so few examples change little. The result is not calibrated.
     #[must_use]
     pub fn fit(&self, examples: &[Example]) -> Self {
         let mut penalties = [WEIGHT_PENALTY; WEIGHTS];
@@ -224,8 +230,8 @@ impl HazardModel {
         })
     }
 
-    /// Failures that are expected in each interval, given survival to its beginning, after calibration,
-    /// which acts on their running sum.
+    /// Expected number of failures in each interval, given survival to its beginning, after calibration.
+    /// Calibration corrects the sum up to the end of each interval, the cumulative hazard.
     pub(super) fn expected_failures(&self, covariates: &Covariates) -> [f64; INTERVALS] {
         let (mut sum, mut corrected) = (0.0, 0.0);
         self.cumulative_hazards(covariates).map(|hazard| {
@@ -235,7 +241,7 @@ impl HazardModel {
         })
     }
 
-    /// TR at every one of `steps` steps. Beyond ten hours the hazard of the last interval goes on.
+    /// TR at every one of `steps` steps. Beyond ten hours the failure rate is that of the last interval.
     ///
     /// A host in a failure state has a curve that is zero after the first instant.
     #[must_use]
@@ -248,7 +254,8 @@ impl HazardModel {
         self.curve_at(covariates, Level::default(), step_seconds, steps)
     }
 
-    /// The same for a host whose failures have this level, which counts for the hour ahead.
+    /// The same curve for a host of this level: the hazards of the first hour are multiplied by
+    /// [`Level::factor`].
     #[must_use]
     pub fn curve_at(
         &self,
@@ -261,7 +268,7 @@ impl HazardModel {
             return SurvivalCurve::from_estimates(step_seconds, std::iter::repeat_n(0.0, steps));
         }
         let mut hazards = self.expected_failures(covariates);
-        // What was held against the truth is the hour after each forecast.
+        // The level was measured on the hour after each forecast, so it is applied to that hour alone.
         let first_hour = hazards.iter_mut().zip(INTERVAL_ENDS);
         for (hazard, _) in first_hour.filter(|(_, end)| *end <= HOUR_SECONDS) {
             *hazard *= level.factor();
@@ -272,7 +279,7 @@ impl HazardModel {
         for (j, hazard) in hazards.iter().enumerate() {
             let (start, end) = (interval_start(j) as f64, INTERVAL_ENDS[j] as f64);
             let rate = hazard / (end - start);
-            // The last step that ends within this interval; the last interval goes on for ever.
+            // The last step that ends within this interval; the last interval has no end.
             let last = if j + 1 == INTERVALS {
                 steps
             } else {
@@ -291,13 +298,13 @@ impl HazardModel {
     }
 }
 
-/// Where an interval lies between the beginning (0) and the end (1) of the horizon, on a log scale.
+/// Place of an interval in the horizon, by the logarithm of its end: 0 for the first, 1 for the last.
 fn place_in_horizon(interval: usize) -> f64 {
     let end = |j: usize| (INTERVAL_ENDS[j] as f64).ln();
     (end(interval) - end(0)) / (end(INTERVALS - 1) - end(0))
 }
 
-/// The intervals that were seen to their end or to a failure, and whether it was a failure.
+/// The intervals that were observed to their end or to a failure, each with whether it was a failure.
 fn outcomes(follow_up: FollowUp) -> impl Iterator<Item = (usize, bool)> {
     let reached = INTERVAL_ENDS.partition_point(|&end| end <= follow_up.seconds);
     let failing = (follow_up.failed && reached < INTERVALS).then_some((reached, true));
@@ -306,6 +313,7 @@ fn outcomes(follow_up: FollowUp) -> impl Iterator<Item = (usize, bool)> {
         .chain(failing)
 }
 
+/// Sets `row` to the `x_j` of interval `j`, in the order of [`WEIGHTS`].
 fn fill_row(row: &mut [f64; WEIGHTS], covariates: &Covariates, interval: usize) {
     row[..AFTER_INTERCEPTS].fill(0.0);
     row[interval] = 1.0;

@@ -16,16 +16,17 @@ pub(super) const INTERVAL_COVARIATES: usize = 4;
 
 /// Weight of the reference in a shrunk frequency, as a number of events.
 pub(super) const PRIOR_EVENTS: f64 = 0.5;
-/// Hours after which what happened counts half in the recent frequencies.
+/// Half-life of an event in the recent frequencies, hours.
 const RECENT_HALF_LIFE_HOURS: f64 = 72.0;
-/// Hours after which a failure counts half in the count of recent failures.
+/// Half-life of a failure in the count of recent failures, hours.
 const BURST_HALF_LIFE_HOURS: f64 = 12.0;
 
-/// Failures by the time since a random earlier moment: for each interval of the horizon, how many
-/// of the host's landmarks reached it and how many failed in it.
+/// How often the host failed in each interval after its landmarks.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Recurrence {
+    /// For each interval of the horizon, how many landmarks were followed to its end or to a failure in it.
     at_risk: [f64; INTERVALS],
+    /// How many of these landmarks had a failure in the interval.
     failed: [f64; INTERVALS],
 }
 
@@ -46,7 +47,7 @@ impl Recurrence {
         }
     }
 
-    /// Hazards shrunk towards `reference`.
+    /// Hazards shrunk towards `reference`: `(failed + P) / (at risk + P / reference)`, `P = PRIOR_EVENTS`.
     fn hazards(&self, reference: &[f64; INTERVALS]) -> [f64; INTERVALS] {
         std::array::from_fn(|j| {
             (self.failed[j] + PRIOR_EVENTS) / (self.at_risk[j] + PRIOR_EVENTS / reference[j])
@@ -54,33 +55,51 @@ impl Recurrence {
     }
 }
 
-/// An earlier moment whose follow-up has not ended.
+/// A landmark whose horizon has not ended.
 #[derive(Clone, Debug, PartialEq)]
 struct Pending {
+    /// Unix seconds.
     time: u64,
     /// First interval whose end has not been reached.
     interval: usize,
+    /// Whether the host was in a usable state other than the best one (such as S2) at the landmark.
     degraded: bool,
 }
 
-/// A host's past, summed up. Feed it with [`observe`](Self::observe) in order of time.
+/// A host's past in constant memory. Times are Unix seconds; [`observe`](Self::observe) adds to it in order
+/// of time.
+///
+/// At each full hour at which the host is usable a landmark begins. It is followed for the ten hours of the
+/// horizon: the counts of each interval show whether the host survived the interval or failed in it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostSummary<S> {
+    /// Time up to which the host was observed.
     now: u64,
+    /// State at `now`; `None` if unknown.
     state: Option<S>,
+    /// When the host entered this state.
     state_since: u64,
-    /// When the host last came out of failure, or into view.
+    /// When the host last came out of failure, or into view. While it is failed, the time of the failure.
     usable_since: u64,
+    /// How long the last failure that ended lasted.
     last_failure_seconds: Option<u64>,
+    /// Number of failures, of which each fades with [`BURST_HALF_LIFE_HOURS`].
     failures_lately: f64,
+    /// Load in the last span with a load, 0 to 1.
     load: f64,
+    /// Exponentially weighted mean of the load, with a time constant of an hour.
     load_mean: f64,
+    /// Highest load, of which each value fades with a time constant of an hour.
     load_peak: f64,
+    /// Landmarks that are still followed, oldest first.
     pending: VecDeque<Pending>,
+    /// Counts over all landmarks.
     overall: Recurrence,
+    /// Counts that fade with [`RECENT_HALF_LIFE_HOURS`].
     recent: Recurrence,
-    /// By whether the landmark was in the best state or in a lesser usable one.
+    /// Counts by whether the host was in the best state (0) or in a lesser usable one (1) at the landmark.
     by_grade: [Recurrence; 2],
+    /// Counts by the hour of the day of the landmark.
     by_hour: Vec<Recurrence>,
 }
 
@@ -118,8 +137,8 @@ impl<S: ModelState> HostSummary<S> {
         self.state
     }
 
-    /// Adds a span in one state, with the mean load in it where that is known (0 to 1). Spans
-    /// come in order of time; what was not observed between two of them is unknown.
+    /// Adds a span in one state, with the mean load in it (0 to 1) if that is known. Spans have to come in
+    /// order of time; the state is unknown between two spans that leave a gap.
     pub fn observe(&mut self, span: Range<u64>, state: Option<S>, load: Option<f64>) {
         let start = span.start.max(self.now);
         if span.end <= start {
@@ -148,11 +167,10 @@ impl<S: ModelState> HostSummary<S> {
             self.last_failure_seconds = Some(time - self.usable_since);
         }
         if state.is_none() {
-            // What becomes of the pending landmarks will not be known.
+            // It will never be known what became of the host after the pending landmarks.
             self.pending.clear();
         }
         if self.state.is_none() || fails != failed_before {
-            // While failed, the same field holds the time of the failure.
             self.usable_since = time;
         }
         self.state = state;
@@ -169,11 +187,11 @@ impl<S: ModelState> HostSummary<S> {
         }
     }
 
-    /// Lets time pass in the present state: a landmark at each full hour, old landmarks move on.
+    /// Lets time pass in the present state: adds a landmark at each full hour and follows the older ones.
     fn pass_time(&mut self, until: u64) {
         let usable = self.state.is_some_and(|state| !state.is_failure());
         let first_hour = self.now.div_ceil(HOUR_SECONDS);
-        // After a long silence the fading of a thousand hours is as good as all of it.
+        // After a long span, a thousand hours of fading leave as good as nothing: the rest is skipped.
         let last_hour = until.div_ceil(HOUR_SECONDS).min(first_hour + 1000);
         for hour in first_hour..last_hour {
             let time = hour * HOUR_SECONDS;
@@ -201,7 +219,8 @@ impl<S: ModelState> HostSummary<S> {
         self.failures_lately *= 0.5f64.powf(1.0 / BURST_HALF_LIFE_HOURS);
     }
 
-    /// Credits the pending landmarks with the intervals they have survived by `time`.
+    /// Counts the intervals that the host has survived by `time` for each pending landmark, and drops the
+    /// landmarks whose horizon has ended.
     fn advance_pending(&mut self, time: u64) {
         let mut pending = std::mem::take(&mut self.pending);
         for landmark in &mut pending {
@@ -240,8 +259,8 @@ impl<S: ModelState> HostSummary<S> {
         self.load_peak = load.max(keep * self.load_peak);
     }
 
-    /// The covariates at [`now`](Self::now), with frequencies relative to the hazards `pool` of all
-    /// hosts.
+    /// The covariates at [`now`](Self::now), in which the host's frequencies are relative to the hazards of
+    /// all hosts, `pool` ([`HazardModel::pool`](super::HazardModel::pool)).
     #[must_use]
     pub fn covariates(&self, pool: &[f64; INTERVALS]) -> Covariates {
         let hour = hour_of_day(self.now);
@@ -305,12 +324,14 @@ fn hour_of_day(time: u64) -> usize {
     (time / HOUR_SECONDS) as usize % HOURS
 }
 
-/// Expected events in an interval that ends with one with probability `hazard`.
+/// Expected number of failures, `-ln(1 - hazard)`, in an interval in which the host fails with probability
+/// `hazard`.
 fn cumulative(hazard: f64) -> f64 {
     -(-hazard.clamp(1e-9, 1.0 - 1e-9)).ln_1p()
 }
 
-/// A length of time on a log scale, with bends at an hour and at a day.
+/// A length of time on a log scale, `x = ln(1 + seconds / 300) / 8`, and how far `x` lies beyond the `x` of
+/// an hour and of a day: so the regression can bend there.
 fn log_time(seconds: u64) -> [f64; 3] {
     let scaled = |seconds: f64| (1.0 + seconds / 300.0).ln() / 8.0;
     let x = scaled(seconds as f64);
@@ -321,9 +342,12 @@ fn log_time(seconds: u64) -> [f64; 3] {
 /// The covariates of a host at a landmark.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Covariates {
-    /// Whether the host is in a failure state, so that there is nothing to predict.
+    /// Whether the host is in a failure state: then its curve is zero, and nothing is predicted.
     pub(super) failed: bool,
+    /// State, times, loads, time of day and weekend, in the order of [`HostSummary::landmark_covariates`].
     pub(super) landmark: [f32; LANDMARK_COVARIATES],
+    /// For each interval, logarithms of ratios of expected failures: the host to the pool; and its recent
+    /// past, its present state and this hour of the day to the host overall.
     pub(super) intervals: [[f32; INTERVAL_COVARIATES]; INTERVALS],
 }
 

@@ -1,16 +1,31 @@
 //! How likely it is that enough hosts of a set can be read: the correlated temporal reliability of
 //! FALCON, given that the compute host fails.
 //!
-//! The papers name the quantity and give no equation, so the one here is our own. A model says what
-//! to expect: every host has a probability of its own, and hosts of one failure domain share
-//! shocks (common-shock model of Marshall and Olkin). What really happened, counted on the hosts'
-//! bitmaps at the moments when the compute host failed, corrects the model as far as there are
-//! events to count. Without data the domains have no shocks, which is independence.
+//! The papers name the quantity and give no equation, so the one here is our own. It has two parts:
+//!
+//! 1. A model (the common-shock model of Marshall and Olkin): each host can be read with a probability of
+//!    its own, and a shock takes down all hosts of a failure domain at once. How likely a domain's shock is
+//!    follows from the correlation of its hosts' bitmaps. Without bitmaps the correlation is 0, there are no
+//!    shocks, and the hosts are independent.
+//! 2. A correction: the bitmaps show how often too few of these hosts could be read in the past, at the
+//!    moments when the compute host had failed. The predicted probability of failure is multiplied by the
+//!    ratio of the failures counted there to those that the model expects there.
+//!
+//! ```text
+//! P(at least m of A can be read) = 1 - (1 - M(q)) * (K + n f) / (K + n (1 - M(s)))
+//!
+//! M(q)   the model for hosts that can be read with probabilities q, all numbers from 0 to 1
+//! q      each host's probability of being readable, as predicted for the time ahead
+//! s      each host's share of the past in which it was usable
+//! n      how many independent observations the past holds: failures of the compute host, or hours
+//! f      share of these observations in which fewer than m hosts of A were usable
+//! K      PRIOR_FAILURES: expected failures after which the counts weigh as much as the model
+//! ```
 
 use crate::bitmap::{AvailabilityBitmap, SLOT_SECONDS, Slot, SlotSet, WORDS};
 use crate::probability::Probability;
 
-/// Kinds of failure domain that a host can be in at once.
+/// Kinds of failure domain that a host can be in at once: level 0 is the site, level 1 the owner.
 pub const LEVELS: usize = 2;
 
 /// Names a failure domain within its level.
@@ -20,29 +35,33 @@ pub struct DomainId(pub u32);
 /// The failure domains of a host: its site (or, if that is not known, its network) and its owner.
 pub type Domains = [Option<DomainId>; LEVELS];
 
-/// Shared domains whose shocks are followed in all combinations; weaker ones are left out.
+/// Most shocks that the model takes into account, the likeliest ones: it sums over all `2^8` combinations.
 const SHOCKS_MAX: usize = 8;
 
-/// Hosts of one domain that are compared pair by pair.
+/// Most hosts of one domain that are compared pair by pair; also the size of the sample of the whole pool.
 const PAIRED_MAX: usize = 24;
 
-/// Slots of common outage that the prior of no correlation weighs as much as.
+/// Weight of the prior when a correlation is estimated, in slots of outage: once a pair of hosts has been
+/// down for about this many slots each, its bitmaps weigh as much as the prior.
 const PRIOR_OUTAGE_SLOTS: f64 = 40.0;
 
-/// Largest correlation that is believed: domains that always fail together are one host.
+/// Upper bound of every correlation and shock probability, so that no division by `1 - 1` occurs: hosts
+/// with a correlation of 1 would be one host.
 const CORRELATION_MAX: f64 = 0.95;
 
-/// Worth of the model against counted failures, as a number of expected failures.
+/// Weight of the model against the counted failures: a number of expected failures, `K` in the formula.
 const PRIOR_FAILURES: f64 = 2.0;
 
-/// Slots in a row that tell as much as one, when all slots are counted.
+/// Slots that count as one independent observation when all slots of the past are counted: an outage lasts
+/// for many slots, so neighbouring slots repeat each other. Twelve slots are an hour.
 const SLOTS_PER_OBSERVATION: f64 = 12.0;
 
-/// Fewest failures of the compute host for which only these moments are counted.
+/// With at least this many failures of the compute host in the past, only the moments after them are
+/// counted; with fewer, all slots.
 const OWN_FAILURES_MIN: u32 = 20;
 
-/// Probability that at least `needed` of independent events with these probabilities happen
-/// (Poisson binomial). Time `O(n * needed)`.
+/// Probability that at least `needed` of `n` independent events with these probabilities happen: the upper
+/// tail of the Poisson binomial distribution, `1 - SUM_{j < needed} Pr{exactly j}`. Time `O(n * needed)`.
 #[must_use]
 pub fn at_least(
     probabilities: impl IntoIterator<Item = Probability>,
@@ -51,7 +70,7 @@ pub fn at_least(
     if needed == 0 {
         return Probability::ONE;
     }
-    // below[j]: probability of exactly j so far, for j < needed.
+    // below[j]: probability of exactly j events among those seen so far, for j < needed.
     let mut below = vec![0.0; needed];
     if let Some(none) = below.first_mut() {
         *none = 1.0;
@@ -69,13 +88,15 @@ pub fn at_least(
     Probability::saturating(1.0 - below.iter().sum::<f64>())
 }
 
-/// Says how likely enough of a set can be read.
+/// A joint distribution of which hosts of a pool can be read.
 pub trait Joint {
-    /// Probability that at least `needed` of `hosts` can be read when they have to be.
+    /// Probability that at least `needed` of `hosts` (indices into the pool) can be read when the compute
+    /// host has failed.
     fn at_least(&self, hosts: &[usize], needed: usize) -> Probability;
 }
 
-/// Hosts that fail independently of each other and of the compute host.
+/// Hosts that fail independently of each other and of the compute host, each with its probability of being
+/// readable.
 #[derive(Clone, Copy, Debug)]
 pub struct Independent<'a>(pub &'a [Probability]);
 
@@ -86,18 +107,18 @@ impl Joint for Independent<'_> {
     }
 }
 
-/// A host of the pool, as far as its company matters.
+/// What the joint distribution depends on for one host of the pool.
 #[derive(Clone, Debug)]
 pub struct Member {
-    /// Probability that it can be read when it has to be, taken for itself.
+    /// Probability that it can be read when it has to be, whatever the other hosts do.
     pub readable: Probability,
     /// Its domains.
     pub domains: Domains,
-    /// Its past; `None` when it told nothing.
+    /// Its past; `None` when it announced no bitmap.
     pub past: Option<AvailabilityBitmap>,
 }
 
-/// The compute host, given whose failure the others are needed.
+/// The compute host. The other hosts are needed only when it has failed, so all probabilities are given that.
 #[derive(Clone, Debug)]
 pub struct Compute {
     /// Probability that it does not fail before the next checkpoint.
@@ -106,21 +127,24 @@ pub struct Compute {
     pub domains: Domains,
     /// When it failed in the past; `None` when that is not known.
     pub failures: Option<SlotSet>,
-    /// Seconds from its failure until the image is read.
+    /// Seconds from its failure until the image is read back.
     pub restart_seconds: u64,
 }
 
-/// Members with their bitmaps laid side by side, and what they have in common.
+/// The joint distribution learnt from the hosts' domains and bitmaps.
 #[derive(Clone, Debug)]
 pub struct Correlated {
     members: Vec<Aligned>,
     compute: Option<Compute>,
-    /// Slots at which the compute host's job would have been read back, when enough are known.
+    /// Slots at which the compute host's job would have been read back; `None` for fewer than
+    /// [`OWN_FAILURES_MIN`], or when its failures are not known.
     moments: Option<SlotSet>,
     levels: [Level; LEVELS],
+    /// Correlation of hosts that share no domain, from 0 to [`CORRELATION_MAX`].
     everywhere: f64,
 }
 
+/// A [`Member`] whose bitmap ends at the same slot as all others.
 #[derive(Clone, Debug)]
 struct Aligned {
     readable: Probability,
@@ -128,21 +152,26 @@ struct Aligned {
     past: Option<Past>,
 }
 
+/// A host's bitmap, of which `usable` is a subset of `known`.
 #[derive(Clone, Debug)]
 struct Past {
     known: SlotSet,
     usable: SlotSet,
 }
 
-/// Correlations of the domains of one level.
+/// How strongly the hosts of a domain fail together, for the domains of one level. Every number is a
+/// correlation coefficient of the availability of two hosts of a domain, from 0 (independent) to
+/// [`CORRELATION_MAX`].
 #[derive(Clone, Debug, Default)]
 struct Level {
-    /// Sorted by domain.
+    /// Each domain that has hosts with bitmaps, and its correlation; sorted by domain.
     domains: Vec<(DomainId, f64)>,
+    /// The correlation over the pairs of all domains of the level; used for domains without bitmaps.
     pool: f64,
 }
 
 impl Level {
+    /// The correlation coefficient of two hosts of `domain`.
     fn correlation(&self, domain: DomainId) -> f64 {
         match self.domains.binary_search_by_key(&domain, |(id, _)| *id) {
             Ok(at) => self.domains.get(at).map_or(self.pool, |(_, r)| *r),
@@ -151,10 +180,14 @@ impl Level {
     }
 }
 
-/// Sums over pairs of hosts, from which a correlation is estimated.
+/// Sums over pairs of hosts `a` and `b`, from which a correlation is estimated. Of a pair, `n` is the number
+/// of slots in which both are known, and `p_a`, `p_b`, `p_ab` are the shares of these slots in which `a`, `b`
+/// or both are usable.
 #[derive(Clone, Copy, Debug, Default)]
 struct PairSums {
+    /// `SUM n (p_ab - p_a p_b)`, in slots.
     covariance: f64,
+    /// `SUM n sqrt(p_a (1 - p_a) p_b (1 - p_b))`, in slots.
     deviation: f64,
 }
 
@@ -176,7 +209,8 @@ impl PairSums {
         self.deviation += other.deviation;
     }
 
-    /// The correlation, shrunk towards `prior`.
+    /// The correlation, shrunk towards `prior`: `(covariance + W prior) / (deviation + W)` with
+    /// `W = PRIOR_OUTAGE_SLOTS`, clamped to what is believed.
     fn correlation(&self, prior: f64) -> f64 {
         let shrunk =
             (self.covariance + PRIOR_OUTAGE_SLOTS * prior) / (self.deviation + PRIOR_OUTAGE_SLOTS);
@@ -185,7 +219,7 @@ impl PairSums {
 }
 
 impl Correlated {
-    /// Learns from the pasts of `members` what they have in common; their indices are the hosts'.
+    /// Learns the correlations from the pasts of `members`. Host `i` of the other methods is `members[i]`.
     #[must_use]
     pub fn learn(members: Vec<Member>, compute: Option<Compute>) -> Self {
         let newest = members
@@ -225,7 +259,8 @@ impl Correlated {
         }
     }
 
-    /// Correlation of the availability of two hosts: the strongest of the domains they share.
+    /// Correlation coefficient of the availability of two hosts, from 0 to 0.95: the largest one of the
+    /// domains that they share.
     #[must_use]
     pub fn correlation(&self, a: usize, b: usize) -> f64 {
         let (Some(a), Some(b)) = (self.members.get(a), self.members.get(b)) else {
@@ -242,21 +277,41 @@ impl Correlated {
         shared.fold(self.everywhere, f64::max)
     }
 
-    /// Events in the past on which the correction for these hosts rests: failures of the compute
-    /// host, or hours, at which all of them were known.
+    /// How many observations of the past the correction for these hosts rests on (`n` in the formula):
+    /// failures of the compute host, or hours, at which all these hosts were known. 0 without a past.
     #[must_use]
     pub fn observations(&self, hosts: &[usize]) -> f64 {
         self.counted(hosts, 0)
             .map_or(0.0, |counted| counted.observations)
     }
 
-    /// What the common-shock model says for hosts with these probabilities of their own.
-    fn model(&self, hosts: &[usize], own: &[Probability], needed: usize, given: bool) -> f64 {
-        let shocks = self.shocks(hosts, own, given);
+    /// Probability, by the common-shock model, that at least `needed` of `hosts` can be read, where host `i`
+    /// taken alone can be read with probability `own[i]`; `M(own)` in the formula. With `compute_failed` it
+    /// is the probability after a failure of the compute host, else that at any moment.
+    ///
+    /// ```text
+    /// M(own) = SUM over sets C of shocks:  PROD_{s in C} g_s * PROD_{s not in C} (1 - g_s) * T(C)
+    ///
+    /// T(C)   probability that at least `needed` hosts can be read when exactly the shocks in C happen:
+    ///        host i with probability 0 if a shock in C hits it, else own[i] / PROD_{s hits i} (1 - a_s)
+    /// a_s    probability of shock s at any moment
+    /// g_s    probability of shock s in the case asked for
+    /// ```
+    ///
+    /// A host's own probability contains the shocks that hit it. The division takes them out, so that
+    /// without a failure of the compute host each host alone keeps `own[i]`.
+    fn model(
+        &self,
+        hosts: &[usize],
+        own: &[Probability],
+        needed: usize,
+        compute_failed: bool,
+    ) -> f64 {
+        let shocks = self.shocks(hosts, own, compute_failed);
         let mut base: Vec<f64> = own.iter().map(|p| p.value()).collect();
         for (i, p) in base.iter_mut().enumerate() {
             for shock in shocks.iter().filter(|shock| shock.hits[i]) {
-                *p = (*p / (1.0 - shock.always)).min(1.0);
+                *p = (*p / (1.0 - shock.unconditional)).min(1.0);
             }
         }
         let mut sum = 0.0;
@@ -265,14 +320,14 @@ impl Correlated {
             let mut left = base.clone();
             for (bit, shock) in shocks.iter().enumerate() {
                 if combination >> bit & 1 == 1 {
-                    weight *= shock.given;
+                    weight *= shock.conditional;
                     for (p, hit) in left.iter_mut().zip(&shock.hits) {
                         if *hit {
                             *p = 0.0;
                         }
                     }
                 } else {
-                    weight *= 1.0 - shock.given;
+                    weight *= 1.0 - shock.conditional;
                 }
             }
             if weight > 0.0 {
@@ -283,9 +338,10 @@ impl Correlated {
         sum
     }
 
-    /// The shocks that hit at least two of `hosts`, or one and the compute host; strongest first.
-    fn shocks(&self, hosts: &[usize], own: &[Probability], given: bool) -> Vec<Shock> {
-        let compute = self.compute.as_ref().filter(|_| given);
+    /// The shocks that hit at least two of `hosts`, or one and the compute host; likeliest first, at most
+    /// [`SHOCKS_MAX`]. There is one for each domain, and one that hits all hosts of the pool.
+    fn shocks(&self, hosts: &[usize], own: &[Probability], compute_failed: bool) -> Vec<Shock> {
+        let compute = self.compute.as_ref().filter(|_| compute_failed);
         let mut shocks = Vec::new();
         for (level, learnt) in self.levels.iter().enumerate() {
             let domain_of = |host: &usize| self.members.get(*host)?.domains[level];
@@ -301,12 +357,13 @@ impl Correlated {
         }
         let all = vec![true; hosts.len()];
         shocks.extend(Shock::new(self.everywhere, all, own, compute));
-        shocks.sort_by(|a, b| b.given.total_cmp(&a.given));
+        shocks.sort_by(|a, b| b.conditional.total_cmp(&a.conditional));
         shocks.truncate(SHOCKS_MAX);
         shocks
     }
 
-    /// What happened to `hosts` in the past; `None` when one of them has none.
+    /// How often at least `needed` of `hosts` were usable in the past; `None` when one of the hosts has no
+    /// past, or there is no slot in which all of them are known.
     fn counted(&self, hosts: &[usize], needed: usize) -> Option<Counted> {
         let mut pasts = Vec::with_capacity(hosts.len());
         for host in hosts {
@@ -330,7 +387,7 @@ impl Correlated {
             Probability::saturating(f64::from(up) / f64::from(known_count))
         });
         let own = self.moments.as_ref().map(|moments| known.and(moments));
-        let (observations, failed_share, given) = match own.map(|own| (own.count(), own)) {
+        let (observations, failed_share, compute_failed) = match own.map(|own| (own.count(), own)) {
             Some((count, own)) if count >= OWN_FAILURES_MIN => {
                 (f64::from(count), failed_share(&own, count), true)
             }
@@ -343,7 +400,7 @@ impl Correlated {
             shares: shares.collect(),
             observations,
             failed_share,
-            given,
+            compute_failed,
         })
     }
 }
@@ -358,8 +415,8 @@ impl Joint for Correlated {
         let own: Vec<Probability> = hosts.iter().map(readable).collect();
         let fails = 1.0 - self.model(hosts, &own, needed, true);
         let correction = self.counted(hosts, needed).map_or(1.0, |counted| {
-            // Had the model been asked about the past, it would have expected so many failures.
-            let expected = 1.0 - self.model(hosts, &counted.shares, needed, counted.given);
+            // The share of the past in which the model, given the hosts' past availability, expects failure.
+            let expected = 1.0 - self.model(hosts, &counted.shares, needed, counted.compute_failed);
             (PRIOR_FAILURES + counted.observations * counted.failed_share)
                 / (PRIOR_FAILURES + counted.observations * expected.max(0.0))
         });
@@ -367,30 +424,35 @@ impl Joint for Correlated {
     }
 }
 
-/// The past of a set of hosts.
+/// The past of a set of hosts, in the slots in which all of them are known.
 struct Counted {
-    /// Share of all the time in which each could be read.
+    /// Share of these slots in which each host was usable; `s` in the formula.
     shares: Vec<Probability>,
-    /// Independent looks at the set.
+    /// Number of independent observations, `n`: failures of the compute host, or hours.
     observations: f64,
-    /// Share of the looks at which too few could be read.
+    /// Share of the observations in which too few hosts were usable, `f`.
     failed_share: f64,
-    /// Whether these were the moments after failures of the compute host.
-    given: bool,
+    /// Whether the observations are the moments after failures of the compute host.
+    compute_failed: bool,
 }
 
 /// An event that takes down all hosts of a domain at once.
 struct Shock {
+    /// Which of the hosts it takes down, in the order of the hosts asked about.
     hits: Vec<bool>,
     /// Its probability at any moment.
-    always: f64,
-    /// Its probability when the compute host has failed.
-    given: f64,
+    unconditional: f64,
+    /// Its probability in the case asked for: if that is a failure of the compute host, given this failure.
+    conditional: f64,
 }
 
 impl Shock {
-    /// From the correlation `r` of the hosts that it `hits`: with mean availability `p` the
-    /// probability that no shock holds is `p / (p + r (1 - p))`.
+    /// The shock that gives the hosts that it `hits` the correlation `r`; `None` if it makes no difference.
+    ///
+    /// Two hosts of availability `p` that share a shock of probability `a` have the correlation
+    /// `r = a p / ((1 - a) (1 - p))`; hence `a = r (1 - p) / (p + r (1 - p))`, with the mean of the hosts'
+    /// probabilities `own` for `p`. A shock that takes the compute host down, too, has the probability
+    /// `a / Pr{compute host fails}` given that failure.
     fn new(
         r: f64,
         hits: Vec<bool>,
@@ -403,22 +465,22 @@ impl Shock {
         }
         let pairs = own.iter().zip(&hits).filter(|(_, hit)| **hit);
         let p = pairs.map(|(p, _)| p.value()).sum::<f64>() / members as f64;
-        let always = (r * (1.0 - p) / (p + r * (1.0 - p))).clamp(0.0, CORRELATION_MAX);
-        let given = compute.map_or(always, |compute| {
-            // The shock takes the compute host down, too; its failure makes the shock likelier.
+        let unconditional = (r * (1.0 - p) / (p + r * (1.0 - p))).clamp(0.0, CORRELATION_MAX);
+        let conditional = compute.map_or(unconditional, |compute| {
+            // The compute host fails at least as often as the shock that takes it down.
             let fails = compute.survives.complement().value();
-            always / fails.max(always).max(f64::MIN_POSITIVE)
+            unconditional / fails.max(unconditional).max(f64::MIN_POSITIVE)
         });
-        (always > 0.0).then_some(Self {
+        (unconditional > 0.0).then_some(Self {
             hits,
-            always,
-            given: given.clamp(0.0, 1.0),
+            unconditional,
+            conditional: conditional.clamp(0.0, 1.0),
         })
     }
 }
 
-/// Number of slots of `among` in which at least `needed` of the sets are there. Counts all slots of
-/// a word at once, in binary, one bit plane for each digit.
+/// Number of slots of `among` that are in at least `needed` of the `sets`. Counts the 64 slots of a word at
+/// once: `digits[d]` holds binary digit `d` of each slot's count. Good for up to 255 sets.
 fn count_at_least(sets: &[&[u64; WORDS]], among: &[u64; WORDS], needed: usize) -> u32 {
     const DIGITS: usize = 8;
     let mut total = 0;
@@ -433,7 +495,8 @@ fn count_at_least(sets: &[&[u64; WORDS]], among: &[u64; WORDS], needed: usize) -
                 (*digit, carry) = (*digit ^ carry, *digit & carry);
             }
         }
-        // From the highest digit down: where the counts are still equal to `needed`.
+        // From the highest digit down: the slots whose count is already more than `needed`, and those whose
+        // digits are equal to its digits so far.
         let (mut more, mut equal) = (0, u64::MAX);
         for (place, digit) in digits.iter().enumerate().rev() {
             if needed >> place & 1 == 1 {
@@ -448,6 +511,8 @@ fn count_at_least(sets: &[&[u64; WORDS]], among: &[u64; WORDS], needed: usize) -
     total
 }
 
+/// The correlations of the domains of `level`. A domain's is shrunk towards that of all pairs of the level,
+/// which is shrunk towards 0.
 fn learn_level(members: &[Aligned], level: usize) -> Level {
     let mut with_past: Vec<(DomainId, &Past)> = members
         .iter()
@@ -477,7 +542,7 @@ fn learn_level(members: &[Aligned], level: usize) -> Level {
     }
 }
 
-/// Correlation of hosts that share no domain, from a sample.
+/// Correlation of hosts that share no domain, from the pairs of an evenly spaced sample of the members.
 fn everywhere(members: &[Aligned]) -> f64 {
     let with_past: Vec<&Aligned> = members.iter().filter(|m| m.past.is_some()).collect();
     let stride = with_past.len().div_ceil(PAIRED_MAX).max(1);

@@ -31,7 +31,7 @@ fn member(readable: f64, site: u32, past: Option<AvailabilityBitmap>) -> Member 
     }
 }
 
-/// Outages of about two hours, so many slots of a thousand.
+/// Outages of two hours that cover about `per_mille` of a thousand slots; `true` is down.
 fn outages(seed: u64, per_mille: u32) -> Vec<bool> {
     let mut random = SmallRng::seed_from_u64(seed);
     let mut down = vec![false; SLOTS];
@@ -151,8 +151,8 @@ fn a_host_in_the_site_of_the_compute_host_is_of_less_use() {
 
 #[test]
 fn what_happened_when_the_compute_host_failed_is_counted() {
-    // Hosts 0 to 2 are down whenever the compute host has failed, though they share no domain that
-    // anybody declared; 3 to 5 never mind.
+    // Hosts 0 to 2 are down whenever the compute host has failed, though they share no declared domain;
+    // hosts 3 to 5 do not depend on it.
     let fails: Vec<u64> = (1..80).map(|i| i * 100).collect();
     let near = |slot: u64| fails.iter().all(|f| !(*f..f + 6).contains(&slot));
     let own = outages(5, 60);
@@ -250,7 +250,7 @@ proptest! {
             let all: Vec<usize> = (0..readable.len()).collect();
             correlated.at_least(&all, 3).value()
         };
-        // Shocks are made of the mean availability, so that a single host moves them a little.
+        // A shock's probability follows from the mean availability, so a single host changes it a little.
         prop_assert!(build(true) >= build(false) - 0.01);
     }
 

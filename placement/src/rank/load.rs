@@ -1,35 +1,35 @@
-//! How much of a machine its owner takes.
+//! Forecast of the share of a machine that its owner uses.
 
 /// Hours ahead for which an owner's mean load is forecast.
 pub const LOAD_HOURS: [u32; 5] = [1, 2, 4, 8, 24];
 
-/// Mean load of a machine's owner from now on, 0 to 1, over times of several lengths. It is that while a guest
-/// can run at all: time in which the owner drives guests off counts as a failure, not as load.
+/// Mean load of a machine's owner, 0 to 1, over the next 1, 2, 4, 8 and 24 hours. Only the time in which a
+/// guest can run counts: when the owner drives guests off, that is a failure and not load.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LoadForecast([f64; LOAD_HOURS.len()]);
 
 impl LoadForecast {
-    /// The mean load over each of [`LOAD_HOURS`]. What is no share counts as the nearest one.
+    /// A forecast from the mean load over each of [`LOAD_HOURS`]; values are clamped to 0 to 1, NaN is 0.
     #[must_use]
     pub fn new(means: [f64; LOAD_HOURS.len()]) -> Self {
         let share = |mean: f64| if mean > 0.0 { mean.min(1.0) } else { 0.0 };
         Self(means.map(share))
     }
 
-    /// The same at all times.
+    /// A forecast of the same load at all times.
     #[must_use]
     pub fn constant(load: f64) -> Self {
         Self::new([load; LOAD_HOURS.len()])
     }
 
-    /// The means over [`LOAD_HOURS`].
+    /// The mean load over each of [`LOAD_HOURS`].
     #[must_use]
     pub const fn means(&self) -> &[f64; LOAD_HOURS.len()] {
         &self.0
     }
 
-    /// The mean load over the next `seconds`: between two of the times that are known the mean changes
-    /// evenly, before and after all of them not at all.
+    /// The mean load over the next `seconds`: linear between two of [`LOAD_HOURS`], constant before the first
+    /// and after the last.
     #[must_use]
     pub fn over(&self, seconds: f64) -> f64 {
         let known = LOAD_HOURS.iter().zip(self.0);

@@ -1,10 +1,18 @@
-//! Where a job should run: machines ranked by FALCON's rule, and by the time at which it is expected to end.
+//! Where a job should run: machines ranked by FALCON's rule, or by the time at which the job is expected to
+//! end.
 //!
-//! A machine's rate v is its speed times what its owner leaves of it. FALCON asks how long a job takes there
-//! without failures (JCT), how long the machine stays (MTTF), how much it gets done until then (ETL), and when
-//! a job is done that may fail meanwhile (JCTF); a failure costs it the whole job. With checkpoints a failure
-//! costs the time to be running elsewhere and the work since the last checkpoint: that is what
-//! [`expected_seconds`] counts.
+//! A machine works at the rate `v = speed * (1 - owner's load)`. Work is measured in seconds at speed 1.
+//! FALCON's rule uses four figures of a machine, and a failure costs the whole job:
+//!
+//! | figure | meaning |
+//! |---|---|
+//! | JCT | time of the job without failures, `work / v` |
+//! | MTTF | mean time until the machine fails, seconds |
+//! | ETL | work done until the failure, `v * MTTF` |
+//! | JCTF | time of the job with failures: the smallest t with `v * INT_0^t TR(s) ds >= work` |
+//!
+//! With checkpoints a failure costs the time until the job is running elsewhere, and the work since the last
+//! checkpoint. [`expected_seconds`] takes that into account.
 
 mod load;
 mod profile;
@@ -16,50 +24,53 @@ pub use profile::LoadProfile;
 
 use crate::SurvivalCurve;
 
-/// Machines whose mean rate is that of a job which has to move.
+/// Number of the fastest machines whose mean rate is assumed for a job that has to move.
 const NEXT_BEST: usize = 3;
 
-/// Parts into which the time of a job is cut where no formula helps.
-const PARTS: u32 = 512;
+/// Parts into which a job's time is cut for the numerical integral over the time of the failure.
+const INTEGRAL_PARTS: u32 = 512;
 
-/// Longest time that is looked at: ten years, seconds.
+/// Longest time of a job that is considered, seconds: ten years.
 const LONGEST_SECONDS: f64 = 10.0 * 365.0 * 86_400.0;
 
-/// A machine as far as a job's time on it depends on it.
+/// What a job's time on a machine depends on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Place {
-    /// Work done in a second that is free of others, 1 being a processor of reference speed.
+    /// Work done in a second without other load; 1 for a processor of reference speed.
     pub speed: f64,
-    /// What its owner takes.
+    /// Forecast of the owner's load.
     pub load: LoadForecast,
-    /// That a guest is not driven off it.
+    /// Probability that a guest has not been driven off the machine, over time.
     pub stays: SurvivalCurve,
-    /// What it costs a job when it is.
+    /// What it costs a job to be driven off.
     pub failure: Failure,
 }
 
-/// What a failure costs, beside the time until the job is running again.
+/// What a failure costs a job.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Failure {
-    /// The whole job: nothing is kept of it.
+    /// The whole job, which begins again.
     Everything {
         /// Seconds from a failure until the job is running again.
         delay_seconds: f64,
     },
     /// The work since the last checkpoint.
     SinceCheckpoint {
-        /// Seconds from a failure until the job is running again: notice, queue, restore.
+        /// Seconds from a failure until the job is running again: to notice the failure, to wait in the
+        /// queue, to restore.
         delay_seconds: f64,
-        /// Work that is lost, seconds at speed 1.
+        /// Mean work that is lost, seconds at speed 1.
         lost_seconds: f64,
-        /// Share of the time that goes into checkpoints, 0 to 1.
+        /// Share of the running time for which checkpoints hold the job up, 0 to 1.
         overhead: f64,
     },
 }
 
 impl Failure {
-    /// With checkpoints as often as pays on a machine that stays for `stays_seconds` on average and works at
-    /// `rate`, when a checkpoint holds the job up for `cost_seconds`: none is in time when the machine goes.
+    /// The cost of a failure with checkpoints at Young's interval `I = sqrt(2 C M)`, on a machine that works
+    /// at `rate` and stays for `M = stays_seconds` on average, when a checkpoint holds the job up for
+    /// `C = cost_seconds`. The overhead is `C / (I + C)`. A failure comes without warning, on average half an
+    /// interval after the last checkpoint, so `rate * (1 - overhead) * I / 2` is lost.
     #[must_use]
     pub fn with_checkpoints(
         delay_seconds: f64,
@@ -67,7 +78,7 @@ impl Failure {
         rate: f64,
         stays_seconds: f64,
     ) -> Self {
-        // On a machine that never goes none is taken.
+        // No checkpoint is taken on a machine that never fails.
         if !stays_seconds.is_finite() || cost_seconds <= 0.0 {
             return Self::SinceCheckpoint {
                 delay_seconds,
@@ -84,6 +95,7 @@ impl Failure {
         }
     }
 
+    /// Share of the running time for which checkpoints hold the job up, 0 to 1.
     const fn overhead(self) -> f64 {
         match self {
             Self::Everything { .. } => 0.0,
@@ -92,40 +104,42 @@ impl Failure {
     }
 }
 
-/// By what machines are ranked.
+/// The rule by which machines are ranked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// FALCON's.
+    /// FALCON's: machines that stay for longer than the job takes (JCT <= MTTF), by JCTF; then the others,
+    /// those with the most work until the failure (ETL) first.
     Falcon,
-    /// The time at which the job is expected to end.
+    /// The earliest expected end of the job first ([`expected_seconds`]).
     Expected,
 }
 
-/// What is to be expected of a job on one machine. Times are seconds.
+/// What to expect of a job on one machine. Times are seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rated {
-    /// Place of the machine in the list that was given.
+    /// Index of the machine in the list given to [`rank`].
     pub place: usize,
     /// Mean load of the owner while the job would run.
     pub load: f64,
-    /// Work done in a second there.
+    /// Work done in a second on the machine.
     pub rate: f64,
-    /// The chance that the job is done before it is driven off, 0 to 1.
+    /// Probability that the job is done before it is driven off, 0 to 1.
     pub reliability: f64,
     /// Mean time to failure (MTTF).
     pub stays_seconds: f64,
-    /// Time of the job without failures (JCT); infinite where its owner leaves nothing.
+    /// Time of the job without failures (JCT); infinite if the owner uses the whole machine.
     pub done_seconds: f64,
     /// Work done until the failure (ETL), seconds at speed 1.
     pub work_until_failure: f64,
-    /// Time of the job with failures by FALCON's formula (JCTF); none when it is not expected to end there.
+    /// Time of the job with failures by FALCON's formula (JCTF); `None` if the job is not expected to end on
+    /// this machine within ten years.
     pub done_with_failures: Option<f64>,
-    /// Expected time to the end, wherever that is.
+    /// Expected time until the job ends, on this machine or another.
     pub expected_seconds: f64,
 }
 
-/// Rates every machine for a job of so much work (TL), in seconds of a machine of speed 1 that nobody else uses;
-/// the best first.
+/// Rates every machine for a job of `work_seconds` (TL): seconds on a machine of speed 1 without other load.
+/// Returns the best machine first.
 #[must_use]
 pub fn rank(places: &[Place], work_seconds: f64, rule: Rule) -> Vec<Rated> {
     let elsewhere = next_rate(places, work_seconds);
@@ -151,7 +165,7 @@ pub fn rank(places: &[Place], work_seconds: f64, rule: Rule) -> Vec<Rated> {
     rated
 }
 
-/// The rate that a job reaches after it has moved: the mean of the best few machines.
+/// The rate that is assumed for a job after it has moved: the mean of the [`NEXT_BEST`] fastest machines.
 fn next_rate(places: &[Place], work_seconds: f64) -> f64 {
     let mut rates: Vec<f64> = places
         .iter()
@@ -188,15 +202,15 @@ fn rated(place: usize, machine: &Place, work: f64, elsewhere: f64) -> Rated {
 }
 
 impl Place {
-    /// Work done in a second, on average over the next `seconds`.
+    /// Work done in a second, on average over the next `seconds`: `speed * (1 - load)`.
     #[must_use]
     pub fn rate(&self, seconds: f64) -> f64 {
         self.speed * (1.0 - self.load.over(seconds))
     }
 }
 
-/// Mean time until a curve's failure: over its horizon, and beyond it at the rate of its end. Infinite for one
-/// that never fails.
+/// Mean time until the failure (MTTF), seconds: the integral of the curve over its horizon, and beyond it
+/// with the failure rate of its end. Infinite for a curve that never falls.
 #[must_use]
 pub fn mean_seconds(stays: &SurvivalCurve) -> f64 {
     let horizon = stays.horizon_seconds();
@@ -208,7 +222,7 @@ pub fn mean_seconds(stays: &SurvivalCurve) -> f64 {
     within + left / stays.hazard_per_second(horizon)
 }
 
-/// Mean time until the failure, or until `seconds` are over.
+/// Mean time until the failure or until `seconds` are over, whichever comes first: `INT_0^seconds TR(t) dt`.
 fn mean_within(stays: &SurvivalCurve, seconds: f64) -> f64 {
     let step = f64::from(stays.step_seconds().get());
     let whole = (seconds.min(stays.horizon_seconds()) / step) as usize;
@@ -217,7 +231,8 @@ fn mean_within(stays: &SurvivalCurve, seconds: f64) -> f64 {
         .windows(2)
         .map(|pair| pair.iter().sum::<f64>() / 2.0 * step)
         .sum();
-    // What is left is within a step, or beyond the horizon: there the hazard is the same all the time.
+    // The rest lies within a step, or beyond the horizon. There the hazard is constant, and the integral of
+    // TR over a time is its fall divided by the hazard.
     let from = whole as f64 * step;
     let (start, end) = (stays.at(from).value(), stays.at(seconds).value());
     let hazard = stays.hazard_per_second(from);
@@ -229,13 +244,15 @@ fn mean_within(stays: &SurvivalCurve, seconds: f64) -> f64 {
     sum
 }
 
-/// The smallest time after which the work that is expected to be done until then, or until a failure, is this.
+/// The smallest time t at which the work that is expected to be done until t, or until a failure before t,
+/// reaches `work` (JCTF).
 fn done_with_failures(machine: &Place, work: f64) -> Option<f64> {
     let done = |seconds: f64| machine.rate(seconds) * mean_within(&machine.stays, seconds);
     smallest(|seconds| done(seconds) >= work)
 }
 
-/// The smallest time at which something holds that goes on to hold; none within ten years.
+/// The smallest time at which a condition holds that stays true from then on; `None` if that is not within
+/// ten years.
 fn smallest(holds: impl Fn(f64) -> bool) -> Option<f64> {
     let mut high = 1.0;
     while !holds(high) {
@@ -259,9 +276,16 @@ fn smallest(holds: impl Fn(f64) -> bool) -> Option<f64> {
     Some(high)
 }
 
-/// The time at which a job of so much work that starts on this machine is expected to end, seconds. When it
-/// fails there, what is left of it goes on at the rate `elsewhere`, and does not fail again. Infinite where it
-/// gets nothing done.
+/// Expected time until a job of `work` (seconds at speed 1) that starts on this machine ends, seconds. After
+/// a failure the rest of the job goes on at the rate `elsewhere`, without further failures. Infinite if the
+/// machine gets nothing done.
+///
+/// ```text
+/// INT_0^end TR(t) dt  +  INT_0^end (delay + left(t) / elsewhere) * -dTR(t)
+///
+/// end      time of the job here without a failure, with the checkpoints' overhead
+/// left(t)  work left after a failure at t: all of it, or what is not done by t and the mean loss
+/// ```
 #[must_use]
 pub fn expected_seconds(machine: &Place, work: f64, elsewhere: f64) -> f64 {
     let share = 1.0 - machine.failure.overhead();
@@ -283,9 +307,9 @@ pub fn expected_seconds(machine: &Place, work: f64, elsewhere: f64) -> f64 {
     };
     let mut expected = mean_within(&machine.stays, end);
     let mut before = 1.0;
-    for part in 1..=PARTS {
-        let from = end * f64::from(part - 1) / f64::from(PARTS);
-        let to = end * f64::from(part) / f64::from(PARTS);
+    for part in 1..=INTEGRAL_PARTS {
+        let from = end * f64::from(part - 1) / f64::from(INTEGRAL_PARTS);
+        let to = end * f64::from(part) / f64::from(INTEGRAL_PARTS);
         let there = machine.stays.at(to).value();
         let fails = before - there;
         if fails > 0.0 {

@@ -1,4 +1,4 @@
-//! What the hours of the day say of an owner's load.
+//! The owner's usual load at each hour of the day, and a forecast from it.
 
 use std::ops::Range;
 
@@ -7,31 +7,31 @@ use super::load::{LOAD_HOURS, LoadForecast};
 const HOUR: u64 = 3600;
 const DAY: u64 = 24 * HOUR;
 
-/// Hours of a working day, and of a day of the weekend.
+/// The 24 hours of a working day, then the 24 hours of a day of the weekend.
 const BINS: usize = 48;
 
-/// What was seen counts half after so many days.
+/// Days after which an observation counts half.
 const HALF_LIFE_DAYS: f64 = 14.0;
 
-/// Hours of the machine's mean load that each hour of the day begins with.
+/// Weight of the machine's mean load in the mean load of each hour, as seconds of observation.
 const PRIOR_SECONDS: f64 = HOUR as f64;
 
-/// How long the load of this moment counts beside that of the hour, seconds.
+/// Time constant, seconds, with which the present load's difference from the usual one fades.
 const PERSISTENCE_SECONDS: f64 = 3600.0;
 
 /// Mean load by hour of the day, on working days and at weekends, while a guest could run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoadProfile {
-    /// Load times seconds, and seconds.
+    /// For each hour, the sums of load times seconds, and of seconds. Both fade.
     bins: [(f64, f64); BINS],
-    /// As old as what is in the bins, Unix seconds.
+    /// Time up to which the sums have faded, Unix seconds.
     at: u64,
-    /// The load seen last.
+    /// Load in the last span, 0 to 1.
     last: Option<f64>,
 }
 
 impl LoadProfile {
-    /// Nothing is known before `start`, Unix seconds.
+    /// A profile without observations; they begin at `start`, Unix seconds.
     #[must_use]
     pub const fn new(start: u64) -> Self {
         Self {
@@ -41,7 +41,8 @@ impl LoadProfile {
         }
     }
 
-    /// In this span the owner's mean load was `load`, 0 to 1, and a guest could run. Spans come in order.
+    /// Adds a span (Unix seconds) in which a guest could run and the owner's mean load was `load`, 0 to 1.
+    /// Spans have to come in order of time.
     pub fn observe(&mut self, span: Range<u64>, load: f64) {
         if span.is_empty() || !load.is_finite() {
             return;
@@ -55,7 +56,7 @@ impl LoadProfile {
         self.at = span.end.max(self.at);
         let load = load.clamp(0.0, 1.0);
         self.last = Some(load);
-        // A span of weeks says of each hour what one of two weeks says.
+        // The mean of a longer span is the same for every hour, so its last two weeks suffice.
         let mut at = span.start.max(span.end.saturating_sub(14 * DAY));
         while at < span.end {
             let end = span.end.min((at / HOUR + 1) * HOUR);
@@ -68,7 +69,8 @@ impl LoadProfile {
         }
     }
 
-    /// The mean load over the next hours; none before anything was seen.
+    /// The mean load over the next hours: the usual load of these hours, and the present difference from it,
+    /// which fades. `None` before the first observation.
     #[must_use]
     pub fn forecast(&self) -> Option<LoadForecast> {
         let last = self.last?;
@@ -84,7 +86,7 @@ impl LoadProfile {
             let hours = u64::from(hours);
             let usual: f64 = (0..hours).map(|hour| of_hour(self.at + hour * HOUR)).sum();
             let seconds = (hours * HOUR) as f64;
-            // The mean of what fades with time.
+            // Mean of exp(-t / PERSISTENCE_SECONDS) over the next `seconds`.
             let lasts = -(-seconds / PERSISTENCE_SECONDS).exp_m1() * PERSISTENCE_SECONDS / seconds;
             usual / hours as f64 + surprise * lasts
         };
@@ -92,9 +94,10 @@ impl LoadProfile {
     }
 }
 
-/// Day zero was a Thursday.
+/// Index of the bin of a time.
 const fn bin(unix_seconds: u64) -> usize {
     let hour = (unix_seconds % DAY / HOUR) as usize;
+    // Sunday is 0, and 1 January 1970 was a Thursday.
     let is_weekend = matches!((unix_seconds / DAY + 4) % 7, 0 | 6);
     if is_weekend { 24 + hour } else { hour }
 }
@@ -124,7 +127,7 @@ mod tests {
         assert!(load.over(3600.0) < 0.05, "{load:?}");
         assert!((load.over(8.0 * 3600.0) - 0.7).abs() < 0.1, "{load:?}");
         assert!((load.over(86_400.0) - 0.27).abs() < 0.06, "{load:?}");
-        // Somebody works in the night, for once: that lasts for a while.
+        // Unusual load in the evening is expected to last for a while.
         profile.observe(monday + 20 * HOUR..monday + 21 * HOUR, 1.0);
         let load = profile.forecast().unwrap();
         assert!(

@@ -23,7 +23,7 @@ fn three() -> [Place; 3] {
     ]
 }
 
-/// The same, where a failure costs this.
+/// The same three machines with another cost of a failure.
 fn three_with(failure: Failure) -> [Place; 3] {
     three().map(|place| Place { failure, ..place })
 }
@@ -147,7 +147,7 @@ fn checkpoints_are_as_frequent_as_pays_and_none_is_taken_where_nothing_fails() {
     else {
         panic!("{failure:?}");
     };
-    // Every 400 s.
+    // Young's interval is sqrt(2 * 20 * 4000) = 400 s.
     assert!((overhead - 20.0 / 420.0).abs() < 1e-12);
     assert!((lost_seconds - 400.0 * 400.0 / 420.0).abs() < 1e-9);
     let never = Failure::with_checkpoints(300.0, 20.0, 2.0, f64::INFINITY);

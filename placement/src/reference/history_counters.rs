@@ -3,19 +3,22 @@
 use crate::probability::Probability;
 
 /// Longest pattern; 2^16 counters.
-const LONGEST: u32 = 16;
+const PATTERN_BITS_MAX: u32 = 16;
 
-/// For each pattern of the latest `k` availability bits, how often a window that began after it was
-/// survived.
+/// For each pattern of the latest `k` availability bits, how often the host survived a window that began
+/// after this pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryCounters {
+    /// Bits of a pattern, `k`.
     length: u32,
+    /// The latest bits; the newest is the lowest.
     pattern: usize,
     /// (survived, seen) by pattern.
     counts: Vec<(u32, u32)>,
 }
 
-/// The pattern that a window began after; hand it back with the outcome.
+/// The pattern before a window; the caller keeps it and passes it to [`HistoryCounters::learn`] with the
+/// outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pattern(usize);
 
@@ -23,7 +26,7 @@ impl HistoryCounters {
     /// Counters for patterns of `length` bits (at most 16).
     #[must_use]
     pub fn new(length: u32) -> Self {
-        let length = length.min(LONGEST);
+        let length = length.min(PATTERN_BITS_MAX);
         Self {
             length,
             pattern: 0,

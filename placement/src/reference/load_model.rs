@@ -1,7 +1,7 @@
 //! Linear time series models of host load (the RPS models of the paper).
 //!
-//! They forecast load samples many steps ahead from the latest samples; a window is predicted to
-//! be survived if no forecast exceeds the second threshold.
+//! They forecast load samples many steps ahead from the latest samples. A host is predicted to survive a
+//! window if no forecast in it exceeds the second threshold.
 
 use std::fmt;
 
@@ -35,9 +35,9 @@ impl fmt::Display for LoadModel {
 }
 
 impl LoadModel {
-    /// Loads of the next `steps` samples, each in `[0, 1]`, after `samples` (oldest first). A
-    /// model that the samples are too few for, or that they do not determine, forecasts their
-    /// mean; without samples everything is zero.
+    /// Loads of the next `steps` samples, each in `[0, 1]`, after `samples` (oldest first). If the samples
+    /// are too few for the model, or do not determine it, the forecast is their mean; without samples it is
+    /// zero.
     #[must_use]
     pub fn forecast(self, samples: &[f64], steps: usize) -> Vec<f64> {
         let Some(&last) = samples.last() else {
@@ -68,6 +68,7 @@ fn mean(samples: &[f64]) -> f64 {
     samples.iter().sum::<f64>() / samples.len().max(1) as f64
 }
 
+/// Mean of the last N samples, with the N from 1 to `longest` that had the least squared error so far.
 fn best_mean(samples: &[f64], longest: usize) -> f64 {
     let tail_mean = |end: usize, n: usize| mean(&samples[end - n..end]);
     let error = |n: usize| -> f64 {
@@ -120,8 +121,9 @@ fn autoregressive(samples: &[f64], order: usize) -> Option<Vec<f64>> {
     Some(weights)
 }
 
-/// Hannan and Rissanen: innovations from a long autoregression, then least squares of each sample
-/// on the `p` values and the `q` innovations before it.
+/// Forecast of an ARMA(p, q) fitted by the method of Hannan and Rissanen: a long autoregression gives the
+/// innovations, then each sample is regressed (least squares) on the `p` values and the `q` innovations
+/// before it.
 fn arma(samples: &[f64], p: usize, q: usize, steps: usize) -> Option<Vec<f64>> {
     let long = (2 * (p + q)).max(16).min(samples.len() / 4);
     let first = long + p.max(q);
@@ -164,7 +166,8 @@ fn arma(samples: &[f64], p: usize, q: usize, steps: usize) -> Option<Vec<f64>> {
     Some(extrapolate(samples, &innovations, own, past, steps))
 }
 
-/// Iterates the recursion with future innovations of zero.
+/// Forecasts `steps` samples: each is the weighted sum of the values and innovations before it. Future
+/// innovations are zero.
 fn extrapolate(
     samples: &[f64],
     innovations: &[f64],

@@ -1,5 +1,5 @@
-//! Predictors to compare with: the linear time series models of the paper, window frequencies, and
-//! counters by recent history.
+//! Predictors for comparison with [`hazard`](crate::hazard): the linear time series models of the paper,
+//! window frequencies, and counters by recent history. Only measurements use them.
 
 pub mod history_counters;
 pub mod load_model;

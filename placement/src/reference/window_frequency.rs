@@ -1,4 +1,4 @@
-//! How often the same window of earlier days was survived.
+//! How often the host survived the same window on earlier days.
 
 use std::ops::Range;
 
@@ -6,9 +6,9 @@ use crate::history::{Timeline, WindowOutcome, earlier_windows};
 use crate::probability::Probability;
 use crate::state::ModelState;
 
-/// Share of the latest `days` earlier days of the same kind on which the host was usable at the
-/// beginning of the same clock window and survived it, with Jeffreys prior. Windows that are partly
-/// unknown do not count.
+/// Share of the same clock windows on the `days` latest earlier days of the same kind that the host
+/// survived, of those at whose beginning it was usable; with Jeffreys prior. Windows that are partly unknown
+/// do not count.
 #[must_use]
 pub fn window_frequency<S: ModelState>(
     timeline: &Timeline<S>,
@@ -42,7 +42,7 @@ mod tests {
     #[test]
     fn windows_that_began_usable_and_are_known_count() {
         let mut t = Timeline::new(0);
-        // Day 0 survives 8-10 h, day 1 fails in it, at the beginning of day 2's the host is down.
+        // From 8 to 10 h the host survives on day 0 and fails on day 1; on day 4 it is down at the beginning.
         t.push(0..DAY_SECONDS + 9 * 3600, Some(Idle));
         t.push(
             DAY_SECONDS + 9 * 3600..DAY_SECONDS + 10 * 3600,

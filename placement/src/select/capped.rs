@@ -1,13 +1,13 @@
-//! The most reliable hosts of those offered so far, under the caps.
+//! The most reliable set of the hosts offered so far, under the caps on failure domains.
 
 use super::Caps;
 use crate::objective::Candidate;
 
-/// At most `size` hosts, and no more of a domain than its level's cap allows.
+/// At most `size` hosts, and of each domain no more than its level's cap allows.
 ///
-/// Sets of this kind are the independent sets of a matroid when one level is capped. There, a new
-/// element takes the place of the worst one on the circuit that it closes, if it is better, and the
-/// set is always the most reliable that can be had.
+/// When one level is capped, such sets are the independent sets of a matroid. A new element that closes a
+/// circuit replaces the worst element of the circuit if it is better, and then the set stays the most
+/// reliable one of all elements offered.
 pub(super) struct CappedSet {
     size: usize,
     caps: Caps,
@@ -27,7 +27,7 @@ impl CappedSet {
         &self.hosts
     }
 
-    /// Takes `host` in if that makes the set larger or more reliable; says whether it did.
+    /// Adds `host` if that makes the set larger or more reliable, and returns whether it did.
     pub(super) fn offer(&mut self, host: usize, candidates: &[Candidate]) -> bool {
         let full_levels: Vec<usize> = (0..self.caps.len())
             .filter(|level| self.is_full(*level, host, candidates))
@@ -36,7 +36,7 @@ impl CappedSet {
             self.hosts.push(host);
             return true;
         }
-        // Whoever leaves has to make room at every level that is full.
+        // The host that is replaced has to be of the same domain at every level whose cap is reached.
         let same = |other: usize, level: usize| {
             candidates[other].domains[level] == candidates[host].domains[level]
         };
@@ -56,6 +56,7 @@ impl CappedSet {
         }
     }
 
+    /// Whether the domain of `host` at `level` has as many hosts in the set as the cap allows.
     fn is_full(&self, level: usize, host: usize, candidates: &[Candidate]) -> bool {
         let (Some(cap), Some(domain)) = (self.caps[level], candidates[host].domains[level]) else {
             return false;

@@ -1,10 +1,10 @@
 //! The choice of hosts: the set that minimises the objective.
 //!
-//! For independent hosts the best set is found exactly, in one pass: with the hosts in order of
-//! speed, the slowest of the set fixes the time, and among all that are not slower the most reliable
-//! ones are best, since the objective falls with the reliability of each. A cap on the hosts of one
-//! failure domain makes the sets a matroid, in which the greedy choice is still best. With
-//! correlated hosts a local search goes on from there.
+//! For independent hosts the best set is found exactly, in one pass over the hosts in order of speed. The
+//! slowest host of a set fixes the time of the set. Among the hosts that are not slower, the most reliable
+//! ones make the best set, since the objective falls with the reliability of each. A cap on the hosts of one
+//! failure domain makes the sets a matroid, in which the greedy choice is still the best. For correlated
+//! hosts a local search starts from that set.
 
 mod capped;
 
@@ -13,17 +13,17 @@ use crate::objective::{Candidate, Score, Stake, score};
 use crate::probability::Probability;
 use capped::CappedSet;
 
-/// Candidates that the local search tries in place of a chosen one.
+/// Most candidates that the local search tries in place of a chosen one.
 const SHORTLIST: usize = 32;
 
-/// Fewest other candidates with which exchanges of two hosts are not tried any more: among many
-/// hosts there is nearly always one that is as good.
+/// Most other candidates with which exchanges of two hosts at once are tried: with more candidates, an
+/// exchange of one host nearly always gains as much.
 const PAIRS_MAX: usize = 12;
 
-/// Most exchanges of the local search; each makes the objective smaller.
+/// Most exchanges of the local search.
 const EXCHANGES_MAX: usize = 64;
 
-/// Smallest gain, in seconds, for which a host is exchanged.
+/// Smallest gain in the objective, in seconds, for which a host is exchanged.
 const GAIN_MIN: f64 = 1e-9;
 
 /// Most hosts of one failure domain in a set; `None` for any number.
@@ -34,10 +34,10 @@ pub type Caps = [Option<usize>; LEVELS];
 pub struct Choice {
     /// The hosts, fastest first.
     pub hosts: Vec<usize>,
-    /// What they are worth.
+    /// Their objective and its parts.
     pub score: Score,
-    /// The cap that could be kept at each level; where it is larger than asked for, or none, there
-    /// was no other way.
+    /// The cap that was kept at each level. It is larger than the parity, or `None`, where the candidates
+    /// allow no smaller one.
     pub caps: Caps,
 }
 
@@ -51,9 +51,9 @@ pub struct TooFewHosts {
     pub needed: usize,
 }
 
-/// The best hosts if they are independent, with at most `parity` of them in one failure domain if
-/// that can be had. Exact where the domains of one level are capped and as good as a greedy choice
-/// where levels overlap. `O(N log N)`.
+/// The best hosts if they are independent, with at most `parity` of them in one failure domain if the
+/// candidates allow that. Exact if one level is capped; a greedy approximation if both levels are.
+/// `O(N log N)` for N candidates.
 ///
 /// # Errors
 /// When there are too few candidates.
@@ -78,7 +78,7 @@ pub fn choose_independent(candidates: &[Candidate], stake: &Stake) -> Result<Cho
     })
 }
 
-/// The best hosts that can be found when `joint` says how they fail together.
+/// The best hosts that a local search finds, with `joint` as the distribution of their failures.
 ///
 /// # Errors
 /// When there are too few candidates.
@@ -91,7 +91,7 @@ pub fn choose(
     Ok(improve(start, candidates, stake, joint))
 }
 
-/// Exchanges hosts as long as that helps: one at a time and, in a small pool, two.
+/// Exchanges hosts as long as that lowers the objective: one at a time and, among few candidates, two.
 fn improve(start: Choice, candidates: &[Candidate], stake: &Stake, joint: &impl Joint) -> Choice {
     let caps = start.caps;
     let started = score(candidates, &start.hosts, stake, joint);
@@ -126,7 +126,8 @@ fn improve(start: Choice, candidates: &[Candidate], stake: &Stake, joint: &impl 
     Choice { hosts, score, caps }
 }
 
-/// The best of the sets `tried` that is better than `present`, if any is.
+/// The best of the sets `tried`, if it is better than `present`. `value` is `None` for a set that breaks
+/// the caps.
 fn best_of(
     tried: impl Iterator<Item = Vec<usize>>,
     present: &(Vec<usize>, Score),
@@ -145,7 +146,7 @@ fn best_of(
     best
 }
 
-/// The sets that differ from `hosts` in one.
+/// The sets that differ from `hosts` in one host, taken from `others`.
 fn singles(hosts: &[usize], others: &[usize]) -> impl Iterator<Item = Vec<usize>> {
     (0..hosts.len()).flat_map(move |place| {
         others.iter().map(move |other| {
@@ -156,7 +157,7 @@ fn singles(hosts: &[usize], others: &[usize]) -> impl Iterator<Item = Vec<usize>
     })
 }
 
-/// The sets that differ from `hosts` in two.
+/// The sets that differ from `hosts` in two hosts, taken from `others`.
 fn pairs(hosts: &[usize], others: &[usize]) -> impl Iterator<Item = Vec<usize>> {
     let ordered = |n: usize| (0..n).flat_map(move |a| (a + 1..n).map(move |b| (a, b)));
     ordered(hosts.len()).flat_map(move |(first, second)| {
@@ -168,8 +169,8 @@ fn pairs(hosts: &[usize], others: &[usize]) -> impl Iterator<Item = Vec<usize>> 
     })
 }
 
-/// The hosts that are left, best first: the one that would make the chosen set best in place of its
-/// worst host comes first. Hosts beyond the first few are in order of reliability.
+/// The hosts that were not chosen, best first. The shortlisted ones come first, by the score of the chosen
+/// set with them in it ([`with`]); the others follow in order of reliability.
 #[must_use]
 pub fn spares(
     choice: &Choice,
@@ -195,8 +196,7 @@ pub fn spares(
         .collect()
 }
 
-/// The score of the best set that differs from the choice in that `host`, which is not in it, takes
-/// the place of one that is.
+/// The score of the best set in which `host`, which was not chosen, takes the place of one that was.
 #[must_use]
 pub fn with(
     choice: &Choice,
@@ -215,8 +215,8 @@ pub fn with(
         .unwrap_or(choice.score)
 }
 
-/// The score of the best set that differs from the choice in that another takes the place of
-/// `host`, which is in it; `None` when there is no other.
+/// The score of the best set in which another host takes the place of `host`, which was chosen; `None` when
+/// there is no other host.
 #[must_use]
 pub fn without(
     choice: &Choice,
@@ -242,8 +242,8 @@ pub fn without(
     tried.min_by(|a, b| a.total().total_cmp(&b.total()))
 }
 
-/// Caps to try, strictest first: `parity` at every level; then any number of one owner's hosts; then
-/// more and more hosts of a site.
+/// Caps to try, strictest first: `parity` hosts of a site and of an owner; then any number of an owner;
+/// then more and more of a site; then any number of both.
 fn relaxations(parity: usize, total: usize) -> impl Iterator<Item = Caps> {
     let strict = parity.max(1);
     let sites = (strict..total).map(|cap| [Some(cap), None]);
@@ -252,8 +252,8 @@ fn relaxations(parity: usize, total: usize) -> impl Iterator<Item = Caps> {
         .chain(std::iter::once([None, None]))
 }
 
-/// The best of the sets that are most reliable among the fastest 1, 2, 3, ... hosts; `None` when no
-/// set keeps the caps.
+/// Takes the most reliable set among the fastest 1, 2, 3, ... hosts and returns the best of these sets;
+/// `None` when no set keeps the caps. `order` is that of [`by_speed`].
 fn best_prefix(
     candidates: &[Candidate],
     order: &[(f64, usize)],
@@ -264,7 +264,7 @@ fn best_prefix(
     let mut set = CappedSet::new(needed, caps);
     let mut best: Option<(f64, Vec<usize>, Score)> = None;
     for (seconds, host) in order {
-        // Should all others be certain to be readable, this is what could be reached.
+        // No set with this host or a slower one is better than if all its hosts were certain to be readable.
         let bound = Score::new(stake, *seconds, Probability::ONE).total();
         if best.as_ref().is_some_and(|(total, ..)| bound >= *total) {
             break;
@@ -289,7 +289,7 @@ fn best_prefix(
     Some(Choice { hosts, score, caps })
 }
 
-/// Time for a shard and index, fastest first.
+/// The candidates as (time for a shard in seconds, index), fastest first.
 fn by_speed(candidates: &[Candidate], stake: &Stake) -> Vec<(f64, usize)> {
     let mut order: Vec<(f64, usize)> = candidates
         .iter()
@@ -326,8 +326,8 @@ fn more_reliable(
         .then_with(|| faster(candidates, stake, a, b))
 }
 
-/// Hosts that could improve the choice: of those with which a set that is certain to be readable
-/// would be better, the most reliable and the fastest.
+/// At most [`SHORTLIST`] hosts that could improve the choice: half of them the most reliable ones, half the
+/// fastest. A host can't improve the choice if even a perfectly reliable set with it would be no better.
 fn shortlist(choice: &Choice, candidates: &[Candidate], stake: &Stake) -> Vec<usize> {
     let present = choice.score.total();
     let promising = |host: &usize| {
@@ -346,6 +346,7 @@ fn shortlist(choice: &Choice, candidates: &[Candidate], stake: &Stake) -> Vec<us
     listed
 }
 
+/// Whether no domain has more of `hosts` than the cap of its level.
 fn keeps(hosts: &[usize], candidates: &[Candidate], caps: Caps) -> bool {
     let domains: Vec<&Domains> = hosts
         .iter()

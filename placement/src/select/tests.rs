@@ -167,7 +167,7 @@ proptest! {
         let choice = choose(&candidates, &stake, &joint).unwrap();
         let best = brute_force(&candidates, &stake, choice.caps, &joint);
         prop_assert!(choice.score.total() <= started + 1e-9);
-        // Exchanges of single hosts can end in a local optimum; it is close.
+        // Exchanges can end in a local optimum, which is close to the best.
         prop_assert!(choice.score.total() - best <= 0.02 * best.abs() + 5.0,
             "{} {best}", choice.score.total());
     }

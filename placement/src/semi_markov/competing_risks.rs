@@ -1,10 +1,10 @@
-//! An estimator that uses the stays that were cut off, too.
+//! An estimator of the kernel that also uses the stays whose end was not observed.
 //!
-//! Leaving a state for each other state is a competing risk with a hazard of its own (Aalen and
-//! Johansen): events at an age over stays at risk at that age. A stay that was cut off was at risk
-//! until then, and one that began before the window from the age it had by then. Ages are binned
-//! on a geometric grid and the rate of each bin is shrunk towards that of a pool of hosts: with a
-//! few weeks of one host, single steps would only show noise.
+//! Each other state is a competing risk of leaving a state, with a hazard of its own (Aalen and Johansen):
+//! the events at an age, divided by the stays at risk at that age. A stay whose end was not observed was at
+//! risk until the observation ended; a stay that began before the window was at risk from the age that it
+//! had when the window began. Ages are binned on a geometric grid, and the rate of each bin is shrunk
+//! towards that of a pool of hosts, since a few weeks of one host show only noise at single ages.
 
 use super::kernel::{Jump, Kernel};
 use super::visits::Visit;
@@ -23,10 +23,12 @@ pub struct CompetingRisks<S> {
     model: std::marker::PhantomData<S>,
 }
 
+/// The risks of leaving one state.
 #[derive(Clone, Debug, PartialEq)]
 struct StateRisks {
+    /// Steps at risk, by bin of age.
     exposure: [f64; BIN_STARTS.len()],
-    /// Events by index of the state entered.
+    /// Jumps, by index of the state entered and by bin of age.
     events: Vec<[f64; BIN_STARTS.len()]>,
 }
 
@@ -37,7 +39,7 @@ impl<S: ModelState> Default for CompetingRisks<S> {
 }
 
 impl<S: ModelState> CompetingRisks<S> {
-    /// Nothing observed yet.
+    /// An estimator without observations.
     #[must_use]
     pub fn new() -> Self {
         let none = [0.0; BIN_STARTS.len()];
@@ -61,12 +63,12 @@ impl<S: ModelState> CompetingRisks<S> {
             *exposure += f64::from(overlap);
         }
         if let Some(next) = visit.next {
-            // The jump happens in the last step at risk, which begins one before the end.
+            // The jump happens in the last step at risk, whose age is that of the end less one.
             risks.events[next.index()][bin_of(end - 1)] += 1.0;
         }
     }
 
-    /// Adds what another host, or the same one at another time, has shown.
+    /// Adds the observations of another host, or of the same host at another time.
     pub fn add(&mut self, other: &Self) {
         for (own, other) in self.states.iter_mut().zip(&other.states) {
             add_all(&mut own.exposure, &other.exposure);
@@ -76,8 +78,8 @@ impl<S: ModelState> CompetingRisks<S> {
         }
     }
 
-    /// The kernel for holding times up to `steps`, shrunk towards `pool` as if the pool's rates had
-    /// been seen in the form of `strength` events per bin (a gamma prior on each rate).
+    /// The kernel for holding times up to `steps`, shrunk towards `pool`: in each bin the pool's rates weigh
+    /// as much as `strength` observed events (a Gamma prior on each rate).
     #[must_use]
     pub fn kernel(&self, pool: &Self, strength: f64, steps: u32) -> Kernel<S> {
         let mut jumps = Vec::new();
@@ -100,13 +102,13 @@ impl<S: ModelState> CompetingRisks<S> {
                 }
             }
         }
-        // Hazards of a step sum to at most one, so the masses of a state do.
+        // The hazards of a step sum to at most one, and so do the masses of a state.
         Kernel::new(jumps).unwrap_or_else(|_| Kernel::empty())
     }
 }
 
 impl StateRisks {
-    /// Hazard per step of going to each state at ages in `bin`, and their sum, at most one.
+    /// Probability per step of going to each state at ages in `bin`, and their sum, at most one.
     fn hazards(&self, pool: &Self, strength: f64, bin: usize) -> (Vec<f64>, f64) {
         let pooled: f64 = pool.events.iter().map(|events| events[bin]).sum();
         let (prior_exposure, prior_share) = if pooled > 0.0 && strength > 0.0 {
@@ -127,13 +129,14 @@ impl StateRisks {
     }
 }
 
+/// The bin of an age in steps.
 fn bin_of(age: u32) -> usize {
     BIN_STARTS
         .partition_point(|&start| start <= age)
         .saturating_sub(1)
 }
 
-/// First age of the bin and the one after its last.
+/// First age of the bin, and the age after its last one.
 fn bin_range(bin: usize) -> (u32, u32) {
     let start = BIN_STARTS.get(bin).copied().unwrap_or(u32::MAX);
     (start, BIN_STARTS.get(bin + 1).copied().unwrap_or(u32::MAX))
@@ -174,7 +177,7 @@ mod tests {
 
     #[test]
     fn stays_cut_off_count_as_survivors() {
-        // Four enter, one fails in the first step, one in the second, one is cut off after one.
+        // Four hosts enter; one fails in the first step, one in the second, one is observed for one step.
         let stays = [
             stay(0, 1, Some(CpuTaken)),
             stay(0, 2, Some(CpuTaken)),

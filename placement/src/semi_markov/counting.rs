@@ -8,21 +8,21 @@ use super::visits::{Visit, visits};
 use crate::history::{Timeline, earlier_windows};
 use crate::state::ModelState;
 
-/// What to make of a stay that the window of observation, or ignorance, cut off.
+/// How to count a stay whose end was not observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CutStays {
-    /// Leave it out. This is the paper's rule; short stays are over-represented, and where the only
-    /// way out of a state is failure, failure becomes certain.
+    /// Not at all. This is the paper's rule. Short stays are over-represented, and failure becomes certain
+    /// in a state that is only left by failure.
     LeftOut,
-    /// Count it as an entry into the state that was never left: the probabilities of leaving sum to
-    /// less than one. Kinder to the host than the data allow, but never absurd.
+    /// As a stay that never ends, so that the probabilities of leaving the state sum to less than one. The
+    /// result is too optimistic, but never absurd.
     NeverLeft,
 }
 
-/// `Q_i(j) * H_ij(l)` by counting the stays that ended within the window they were observed in. A
-/// state never seen to be left is never left.
+/// The kernel `q_ij(l) = Q_i(j) * H_ij(l)` by counting: of the stays in `i`, the share that ended with a jump
+/// to `j` after `l` steps. A state whose end was never observed is never left.
 ///
-/// [`CompetingRisks`](super::CompetingRisks) treats cut stays as what they are.
+/// [`CompetingRisks`](super::CompetingRisks) makes better use of stays whose end was not observed.
 #[must_use]
 pub fn kernel<S: ModelState>(visits: &[Visit<S>], cut: CutStays) -> Kernel<S> {
     let counts = |visit: &&Visit<S>| visit.next.is_some() || cut == CutStays::NeverLeft;

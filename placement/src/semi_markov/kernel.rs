@@ -1,13 +1,13 @@
-//! The kernel of a semi-Markov process and what follows from it.
+//! The kernel of a semi-Markov process, and the survival and availability that follow from it.
 
 use std::marker::PhantomData;
 
 use crate::state::ModelState;
 
-/// Masses by holding time for each pair of states: `q_ij(l)`, the probability that the host, having
-/// entered `i`, leaves it after exactly `l` steps and goes to `j`.
+/// Masses by holding time for each pair of states: `q_ij(l)`, the probability that a host that has
+/// entered `i` leaves it after exactly `l` steps and goes to `j`.
 ///
-/// The masses of a state sum to at most one; what is missing is the chance that it is never left.
+/// The masses of a state sum to at most one; the rest is the probability that the state is never left.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kernel<S> {
     /// `masses[i * states + j]`: (holding time in steps, mass), by ascending time, zeros left out.
@@ -15,7 +15,7 @@ pub struct Kernel<S> {
     state: PhantomData<S>,
 }
 
-/// Leaves a state with total mass one or less, up to rounding.
+/// Error of rounding that is allowed in the sum of a state's masses.
 const MASS_TOLERANCE: f64 = 1e-9;
 
 /// The masses offered are not a kernel.
@@ -28,7 +28,7 @@ pub enum KernelError {
         from: usize,
         /// Index of the state entered.
         to: usize,
-        /// Holding time.
+        /// Holding time in steps.
         steps: u32,
         /// Mass offered.
         mass: f64,
@@ -121,7 +121,8 @@ impl<S: ModelState> Kernel<S> {
 
     /// TR after 0..=`steps` steps for a host that has just entered `init`: equation (3) of the
     /// paper as it stands, one dense convolution for every pair of a usable and a failure state,
-    /// O(`steps`^2). Slow: the baseline, and the oracle for [`survival`](Self::survival).
+    /// O(`steps`^2). This slow way is the baseline of measurements, and checks
+    /// [`survival`](Self::survival) in tests.
     #[must_use]
     pub fn survival_dense(&self, init: S, steps: usize) -> Vec<f64> {
         if init.is_failure() {
@@ -171,13 +172,13 @@ impl<S: ModelState> Kernel<S> {
 
     /// TR after 0..=`steps` steps for a host that has been in `init` for `age` steps.
     ///
-    /// If the kernel thinks so long a stay impossible, the age is disregarded.
+    /// If the kernel gives a stay of this length the probability zero, the age is ignored.
     #[must_use]
     pub fn survival_at_age(&self, init: S, age: u32, steps: usize) -> Vec<f64> {
         if init.is_failure() {
             return certain_failure(steps);
         }
-        // Failing within n steps: directly, or after a jump to another usable state.
+        // A host fails within n steps either directly, or after a jump to another usable state.
         let through = usable_states::<S>();
         let direct = |row: &Row| {
             let failures = S::ALL.iter().filter(|state| state.is_failure());
@@ -191,7 +192,7 @@ impl<S: ModelState> Kernel<S> {
     }
 
     /// Probability of being in a state for which `good` holds, after 0..=`steps` steps, for a
-    /// host that has been in `init` for `age` steps. Failure states are left again.
+    /// host that has been in `init` for `age` steps. Failure states can be left again.
     #[must_use]
     pub fn point_availability(
         &self,
@@ -214,8 +215,8 @@ impl<S: ModelState> Kernel<S> {
             .collect()
     }
 
-    /// Solves `v_i(n) = base_i(n) + SUM_k SUM_l q_ik(l) v_k(n - l)`, k over `through`, for all n,
-    /// and returns it for a host that has been in `init` for `age` steps.
+    /// Solves the renewal equation `v_i(n) = base_i(n) + SUM_k SUM_l q_ik(l) v_k(n - l)`, with k over
+    /// `through`, for all n, and returns `v` for a host that has been in `init` for `age` steps.
     fn renewal(
         &self,
         init: S,
@@ -250,8 +251,8 @@ impl<S: ModelState> Kernel<S> {
         result
     }
 
-    /// The masses of `state` for a host that has been there for `age` steps, by the time still
-    /// to come. `None` if that is the same as on entry, or impossible.
+    /// The masses of `state` by the remaining holding time, for a host that has been in it for `age` steps:
+    /// `q(age + l) / (1 - SUM_{l <= age} q(l))`. `None` if the age is zero, or has the probability zero.
     fn aged_row(&self, state: S, age: u32) -> Option<Row> {
         if age == 0 {
             return None;
@@ -291,7 +292,7 @@ fn certain_failure(steps: usize) -> Vec<f64> {
     curve
 }
 
-/// The masses at holding times 0..=`steps`; what is longer is left out.
+/// The masses at holding times 0..=`steps`; longer ones are left out.
 fn dense(jumps: &[(u32, f64)], steps: usize) -> Vec<f64> {
     let mut masses = vec![0.0; steps + 1];
     for &(holding, mass) in jumps {
@@ -302,6 +303,7 @@ fn dense(jumps: &[(u32, f64)], steps: usize) -> Vec<f64> {
     masses
 }
 
+/// Running sums.
 fn cumulated(mut values: Vec<f64>) -> Vec<f64> {
     let mut sum = 0.0;
     for value in &mut values {
@@ -391,7 +393,7 @@ mod tests {
     fn the_first_stay_is_conditioned_on_its_age() {
         let kernel = Kernel::new([jump(Idle, Gone, 1, 0.5), jump(Idle, Gone, 4, 0.25)]).unwrap();
         assert_eq!(kernel.survival_at_age(Idle, 2, 3), [1.0, 1.0, 0.5, 0.5]);
-        // Longer than any stay that ends: it will not end.
+        // An age beyond every stay that ends: this stay never ends.
         assert_eq!(kernel.survival_at_age(Idle, 5, 3), [1.0; 4]);
     }
 

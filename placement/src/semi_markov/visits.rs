@@ -9,17 +9,17 @@ use crate::state::ModelState;
 /// One stay in a state within a window of observation. Lengths are in steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Visit<S> {
-    /// Where the host was.
+    /// The state that the host was in.
     pub state: S,
-    /// How long it had been there when observation began: zero if it was seen to enter.
+    /// How long the host had been in the state when the window began; zero if it entered within the window.
     pub age_at_start: u32,
-    /// How long it was observed there; at least one.
+    /// How long the host was observed in the state; at least one.
     pub steps: u32,
-    /// Where it went; `None` if the window ended, or knowledge did, before it went anywhere.
+    /// The state that followed; `None` if the window, or the observation, ended before that.
     pub next: Option<S>,
 }
 
-/// The stays in `window`, in order of time. What is unknown ends a stay without a next state.
+/// The stays in `window`, in order of time. An unknown run ends a stay without a next state.
 pub fn visits<S: ModelState>(
     timeline: &Timeline<S>,
     window: Range<u64>,

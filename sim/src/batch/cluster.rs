@@ -1,31 +1,33 @@
-//! One cluster, event by event.
+//! Simulates one cluster event by event: jobs are submitted and end, nodes come and go, the scheduler checks
+//! how many processors are available.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 
 use super::{Information, Outcome};
 
-/// A job that is to run.
+/// A job of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// When it comes, Unix seconds.
+    /// When it is submitted, Unix seconds.
     pub at: u64,
-    /// Processors that it takes.
+    /// Number of processors that it uses.
     pub processors: u32,
-    /// Seconds that it takes them for.
+    /// Seconds for which it uses them.
     pub seconds: u64,
 }
 
 /// A node of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Processors.
+    /// Number of processors.
     pub processors: u32,
-    /// Times in which it is there, in order, apart from one another.
+    /// Times in which it is up, Unix seconds, in order and without overlaps.
     pub up: Vec<Range<u64>>,
 }
 
 impl Node {
+    /// Seconds of `window` for which the node is up.
     fn seconds_up(&self, window: &Range<u64>) -> u64 {
         let inside = self.up.iter().map(|up| {
             let end = up.end.min(window.end);
@@ -35,11 +37,11 @@ impl Node {
     }
 }
 
-/// A job that has processors.
+/// A job that runs.
 struct Running {
     job: Job,
     began: u64,
-    /// Nodes with the processors that it has of each.
+    /// Its nodes, and how many processors of each it uses.
     nodes: Vec<(usize, u32)>,
 }
 
@@ -47,24 +49,30 @@ struct Running {
 struct Cluster<'a> {
     nodes: &'a [Node],
     is_up: Vec<bool>,
+    /// Number of free processors of each node.
     free: Vec<u32>,
     /// Nodes that are up and have free processors.
     open: BTreeSet<usize>,
     /// Numbers of the jobs on each node.
     on: Vec<Vec<u64>>,
+    /// Number of processors of nodes that are up.
     alive: u64,
+    /// Number of processors that jobs use.
     used: u64,
+    /// Jobs that wait, in the order of submission.
     waiting: VecDeque<Job>,
+    /// Running jobs by number.
     running: BTreeMap<u64, Running>,
-    /// Ends of running jobs with their numbers.
+    /// End (Unix seconds) and number of each running job.
     ends: BTreeSet<(u64, u64)>,
+    /// Number of jobs that were started, which is the number of the next.
     started: u64,
     outcome: Outcome,
 }
 
-/// What happens in `window` to jobs, in the order in which they come. A job that wants more processors
-/// than the cluster has gets them all. What has not ended when the window ends counts as neither completed
-/// nor failed; the time that it had counts as used.
+/// Runs the jobs that are submitted within `window`; `jobs` are in order of submission. A job that wants more
+/// processors than the cluster has gets all of them. A job that has not ended when the window ends counts as
+/// neither completed nor failed; the processor time that it had counts as used.
 #[must_use]
 pub fn run(nodes: &[Node], jobs: &[Job], information: Information, window: Range<u64>) -> Outcome {
     let is_steady = information == Information::Steady;
@@ -136,7 +144,7 @@ pub fn run(nodes: &[Node], jobs: &[Job], information: Information, window: Range
     cluster.outcome
 }
 
-/// When nodes come and go within the window: time, node, whether it comes.
+/// The times within the window at which nodes come and go, as (time, node, whether it comes).
 fn changes(nodes: &[Node], window: &Range<u64>) -> Vec<(u64, usize, bool)> {
     let mut changes = Vec::new();
     for (number, node) in nodes.iter().enumerate() {
@@ -175,7 +183,7 @@ impl<'a> Cluster<'a> {
         cluster
     }
 
-    /// Jobs whose time is over end.
+    /// Completes the jobs that end at `now` or before.
     fn end_until(&mut self, now: u64) {
         while let Some(&(end, number)) = self.ends.first().filter(|end| end.0 <= now) {
             let Some(running) = self.release(number, end) else {
@@ -193,7 +201,7 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    /// Takes a running job off its nodes.
+    /// Removes a running job from its nodes.
     fn release(&mut self, number: u64, now: u64) -> Option<Running> {
         let running = self.running.remove(&number)?;
         self.ends
@@ -215,7 +223,7 @@ impl<'a> Cluster<'a> {
         Some(running)
     }
 
-    /// A node comes or goes; with it go the jobs on it.
+    /// A node comes up or goes down; if it goes down, the jobs on it fail.
     fn change(&mut self, node: usize, goes_up: bool, now: u64) {
         let processors = self.nodes.get(node).map_or(0, |node| node.processors);
         let (Some(is_up), Some(free)) = (self.is_up.get_mut(node), self.free.get_mut(node)) else {
@@ -241,8 +249,8 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    /// Starts waiting jobs, the first first, while enough processors are believed to be free; returns how
-    /// many are believed to be there after that.
+    /// Starts waiting jobs in order while enough processors are believed to be free. Returns the number of
+    /// processors that are believed to be available after that.
     fn start(&mut self, mut believed: u64, learns: bool, now: u64) -> u64 {
         while let Some(job) = self.waiting.front().copied() {
             let wanted = u64::from(job.processors);
@@ -273,7 +281,7 @@ impl<'a> Cluster<'a> {
         believed
     }
 
-    /// Takes free processors, of as few nodes as there are in order.
+    /// Takes free processors, of the nodes with the lowest numbers first; returns (node, processors).
     fn take(&mut self, processors: u32) -> Vec<(usize, u32)> {
         let (mut left, mut taken) = (processors, Vec::new());
         while let Some(node) = self.open.first().copied().filter(|_| left > 0) {
@@ -291,7 +299,7 @@ impl<'a> Cluster<'a> {
         taken
     }
 
-    /// The window ends: what runs has had its processors until then.
+    /// At the end of the window, counts the processor time of the jobs that still run.
     fn cut(&mut self, end: u64) {
         for running in self.running.values() {
             let processors = f64::from(running.job.processors);
@@ -362,7 +370,7 @@ mod tests {
         let known = of(Information::Known);
         assert_eq!((known.completed, known.submission_failures), (2, 0));
         assert_eq!(known.waited, (2 * HOUR + 3 * HOUR) as f64);
-        // Looked at in hour 0 and 6: believes all to be there, so the first fails and the second runs.
+        // With checks in hours 0 and 6 all are believed to be up: the first job fails, the second runs.
         let stale = of(Information::Looked {
             period: 6 * HOUR,
             learns: false,
@@ -372,7 +380,7 @@ mod tests {
             (1, 1, 0.0)
         );
         assert_eq!(of(Information::Fixed), stale);
-        // Looked at in hour 4 and 8: the job for four waits for what is believed to be gone.
+        // With checks in hours 4 and 8 the job for four waits for nodes that are believed to be down.
         let late = run(
             &pool,
             &[job(4, 4, 1)],

@@ -1,11 +1,11 @@
-//! Clusters with a batch scheduler that knows more or less of which processors are there, after Iosup et
-//! al., *On the Dynamic Resources Availability in Grids* (2007).
+//! Clusters with a batch scheduler whose information about the available processors is more or less exact,
+//! after Iosup et al., *On the Dynamic Resources Availability in Grids* (2007).
 //!
-//! Each cluster serves its jobs in the order in which they come. A job takes some processors for some
-//! time. The scheduler believes some number of processors to be there ([`Information`]) and starts the
-//! first job as soon as it believes that enough are free. If fewer are there, the job fails at once (a
-//! submission failure); if a node dies under it, the job fails then (an execution failure). What failed
-//! is not started again: the paper has no restart.
+//! Each cluster serves its jobs in the order of arrival. A job takes some processors for some time. The
+//! scheduler believes some number of processors to be available ([`Information`]) and starts the
+//! first job as soon as it believes that enough are free. If there are fewer, the job fails at once (a
+//! submission failure). If one of the job's nodes goes down, the job fails then (an execution failure). A
+//! job that failed is not started again: the paper has no restart.
 
 mod cluster;
 mod workload;
@@ -15,46 +15,47 @@ use std::ops::AddAssign;
 pub use cluster::{Job, Node, run};
 pub use workload::Workload;
 
-/// What a scheduler knows of the processors of its cluster.
+/// How many processors of its cluster a scheduler believes to be available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Information {
-    /// SA: all processors are there, always; nothing ever fails.
+    /// SA: all processors; they are always available, and nothing fails.
     Steady,
-    /// KA: how many there are at each moment.
+    /// KA: the number that is available at each moment.
     Known,
-    /// AMA and HMA: how many there were at the last look, one each `period` seconds.
+    /// AMA and HMA: the number that was available at the last check, one each `period` seconds.
     Looked {
-        /// Seconds between looks.
+        /// Seconds between checks.
         period: u64,
-        /// Whether a start that fails is a look, too, as with a batch system that suspects a node on which
-        /// nothing starts. What a person reports stays until the next report. Without it one node that
-        /// dies costs all jobs that wait, as the first fails, then the next, at the same moment.
+        /// Whether a failed start counts as a check, too, as with a batch system that suspects a node on
+        /// which nothing starts. A person's report stays valid until the next report. If failed starts don't
+        /// count, a node that goes down costs all waiting jobs: the first fails, then the next, at the same
+        /// moment.
         learns: bool,
     },
-    /// HMA (fixed): all that the cluster ever had.
+    /// HMA (fixed): all processors that the cluster ever had.
     Fixed,
 }
 
-/// What became of the jobs, and of the processors' time.
+/// Counts and sums over the jobs and over the processors' time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// Jobs that came.
+    /// Jobs that were submitted.
     pub submitted: u64,
     /// Jobs that ran to their end.
     pub completed: u64,
-    /// Jobs that were started where too few processors were there.
+    /// Jobs that were started with too few processors available.
     pub submission_failures: u64,
-    /// Jobs under which a node died.
+    /// Jobs of which a node went down.
     pub execution_failures: u64,
-    /// Processor seconds that were there.
+    /// Processor seconds that were available.
     pub available: f64,
-    /// Processor seconds that jobs had, those that failed among them.
+    /// Processor seconds that jobs used, failed jobs included.
     pub used: f64,
-    /// Processor seconds that jobs had which ran to their end.
+    /// Processor seconds that completed jobs used.
     pub completed_work: f64,
-    /// Seconds that jobs waited which ran to their end.
+    /// Seconds that completed jobs waited, summed.
     pub waited: f64,
-    /// Seconds from coming to ending of these.
+    /// Seconds from submission to completion of completed jobs, summed.
     pub responded: f64,
 }
 
@@ -75,15 +76,15 @@ impl AddAssign for Outcome {
 /// The five metrics of the paper.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Metrics {
-    /// Share of the available processor time that jobs had.
+    /// Share of the available processor time that jobs used, 0 to 1.
     pub utilisation: f64,
     /// Jobs completed for each available processor and day.
     pub throughput: f64,
-    /// Seconds that completed jobs had of each available processor and day.
+    /// Processor seconds that completed jobs used, for each available processor and day.
     pub goodput: f64,
     /// Mean seconds that completed jobs waited.
     pub wait: f64,
-    /// Mean seconds from coming to ending of completed jobs.
+    /// Mean seconds from submission to completion of completed jobs.
     pub response: f64,
 }
 
@@ -105,7 +106,7 @@ impl Outcome {
 }
 
 impl Metrics {
-    /// All of them, in the order of the paper's table.
+    /// All metrics, in the order of the paper's table.
     #[must_use]
     pub const fn all(&self) -> [f64; 5] {
         [

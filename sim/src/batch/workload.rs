@@ -1,4 +1,4 @@
-//! Jobs made up from a seed.
+//! A synthetic workload: random jobs from a seed.
 
 use std::ops::Range;
 
@@ -8,30 +8,30 @@ use rand::rngs::SmallRng;
 use super::Job;
 use crate::draw::{Purpose, draws, exponential, lognormal};
 
-/// What jobs are like. The paper prints only sums of its workload; the rest is assumed.
+/// The distribution of jobs. The paper prints only sums of its workload; the rest is assumed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Workload {
-    /// Processor time that jobs need, over all processor time that is available.
+    /// Processor time that jobs need, as a share of the processor time of all processors.
     pub load: f64,
-    /// Mean number of jobs that come together.
+    /// Mean number of jobs that are submitted together.
     pub batch: f64,
-    /// Share of jobs with one processor; the others have a power of two, each as likely as the next.
+    /// Share of jobs with one processor, 0 to 1. The others have a power of two, all equally likely.
     pub single: f64,
-    /// Most processors of a job, as a share of those of its cluster.
+    /// Most processors of a job, as a share of the cluster's processors.
     pub largest: f64,
     /// Median time of a job, seconds.
     pub median: f64,
-    /// Standard deviation of its logarithm.
+    /// Standard deviation of the natural logarithm of a job's time.
     pub spread: f64,
     /// Longest time of a job, seconds.
     pub longest: f64,
 }
 
 impl Workload {
-    /// The mean time of a job: that of a lognormal number cut at the longest.
+    /// Mean time of a job, seconds: mean of a lognormal number that is cut off at `longest`, from draws.
     fn mean_seconds(&self) -> f64 {
         let steps = 20_000;
-        // The same draws for all clusters.
+        // A fixed seed, so that all clusters have the same mean.
         let mut rng = draws(1, Purpose::Compute, [0; 3]);
         let sum: f64 = (0..steps).map(|_| self.seconds(&mut rng)).sum();
         sum / f64::from(steps)
@@ -43,7 +43,7 @@ impl Workload {
             .round()
     }
 
-    /// Largest power of two of a cluster's jobs, as its exponent.
+    /// Exponent of the largest power of two that a job's processors can be, on a cluster of `processors`.
     fn exponents(&self, processors: u32) -> u32 {
         (self.largest * f64::from(processors))
             .max(1.0)
@@ -60,9 +60,10 @@ impl Workload {
         self.single + (1.0 - self.single) * powers / f64::from(most)
     }
 
-    /// Jobs of a cluster with `processors`, of which `there` are there at a time; they are in `window` and
-    /// need as much as if all were there. Users send jobs to what is there: the fewer processors, the fewer
-    /// and the smaller the jobs. `number` tells the clusters of a pool apart.
+    /// Jobs of a cluster with `processors`, submitted within `window` (Unix seconds). `there` gives the
+    /// number of processors that are available at a time. If all are, the jobs need `load` of the processor
+    /// time; users submit fewer and smaller jobs when fewer processors are available. `number` makes the
+    /// draws of a pool's clusters differ.
     #[must_use]
     pub fn jobs(
         &self,
@@ -74,12 +75,12 @@ impl Workload {
     ) -> Vec<Job> {
         let mut rng = draws(seed, Purpose::Compute, [number, 1, 0]);
         let work = self.mean_seconds() * self.mean_processors(processors);
-        // Of one job to the next if all processors were there.
+        // Mean seconds from one batch to the next if all processors are available.
         let between = self.batch * work / (self.load * f64::from(processors.max(1)));
         let mut jobs = Vec::new();
         let mut at = window.start as f64 + exponential(&mut rng, between);
         while at < window.end as f64 {
-            // Geometric; the jobs of a batch are alike, as those of one study are.
+            // The size is geometric. The jobs of a batch have equally many processors, as those of one study.
             let size = exponential(&mut rng, self.batch - 0.5).floor() as u64 + 1;
             let there = there(at as u64);
             let is_sent = rng.random::<f64>() * f64::from(processors) < f64::from(there);

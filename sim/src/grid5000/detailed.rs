@@ -1,18 +1,20 @@
 //! Grid'5000 with the published parameters of each cluster.
 //!
-//! Published, and taken from there: the number of failures of each cluster (table 5), the shape of the
-//! times between groups of failures (Weibull, table 3), lengths of failures (lognormal, table 3) and sizes
-//! of groups (Weibull, table 4), all of logarithms to base 2; the size of the largest cluster; that there
-//! are more events from 8 to 20 h, and fewer on weekends (figure 5, which prints no numbers).
+//! Taken from the paper:
+//! - the number of failures of each cluster (table 5);
+//! - the shape of the times between groups of failures (Weibull, table 3), the lengths of failures
+//!   (lognormal, table 3) and the sizes of groups (Weibull, table 4), all of logarithms to base 2;
+//! - the size of the largest cluster;
+//! - that there are more events from 8 to 20 h, and fewer on weekends (figure 5, which prints no numbers).
 //!
 //! Assumed, because the paper does not print it or contradicts itself:
 //! - The clusters' sizes: 1,296 nodes, the largest cluster 342, the others in proportion to their largest
 //!   group (table 2).
-//! - Times between groups are stretched until the clusters have as many failures as table 5 says: with the
-//!   scale of table 3 small clusters would have up to thirty times as many.
-//! - The lengths of tables 2 and 3 would make nodes available for 99% of the time; the paper says 69% of
-//!   the pool, 39% to 98% of the clusters. So there are long absences besides: times in which an owner
-//!   takes a cluster or a part of it. Each cluster is absent as often as it takes to spread the clusters'
+//! - Times between groups are stretched until each cluster has the number of failures of table 5: with the
+//!   scale of table 3, small clusters would have up to thirty times as many.
+//! - With the lengths of tables 2 and 3, nodes would be available for 99% of the time; the paper states 69%
+//!   for the pool and 39% to 98% for the clusters. So there are long absences as well: times in which an
+//!   owner takes a cluster or a part of it. They are as frequent as is needed to spread the clusters'
 //!   availability evenly over 39% to 98%.
 //! - By day there are twice as many events as by night, at a weekend half as many as on other days.
 
@@ -26,19 +28,20 @@ use crate::world::{Host, Reading, World};
 
 const HOUR: f64 = 3600.0;
 const DAY: f64 = DAY_SECONDS as f64;
-/// Days that the paper's trace lasts.
+/// Length of the paper's trace, days.
 pub const STUDY_DAYS: u64 = 548;
 /// Processors of a node.
 pub const PROCESSORS: u32 = 2;
-/// Before the beginning the pool runs for so long that long absences are as frequent as later.
+/// Time before the beginning from which on absences are drawn, so that they are as frequent at the beginning
+/// as later.
 const WARM_UP_DAYS: f64 = 90.0;
 
-/// What the paper prints of a cluster, and its assumed size and availability.
+/// What the paper prints about a cluster, and its assumed size and availability.
 #[derive(Clone, Copy, Debug)]
 pub struct Cluster {
-    /// Nodes.
+    /// Number of nodes.
     pub nodes: usize,
-    /// Failures in 548 days (table 5).
+    /// Number of failures of nodes in 548 days (table 5).
     pub failures: f64,
     /// Shape and scale of log2 of the seconds between groups of failures (table 3).
     pub gap: [f64; 2],
@@ -46,7 +49,7 @@ pub struct Cluster {
     pub down: [f64; 2],
     /// Shape and scale of log2 of the nodes of a group (table 4).
     pub size: [f64; 2],
-    /// Share of the time for which it is not absent.
+    /// Share of the time for which a node is not absent, 0 to 1.
     pub present: f64,
 }
 
@@ -192,18 +195,18 @@ pub const CLUSTERS: [Cluster; 15] = [
     ),
 ];
 
-/// What is assumed where the paper prints nothing.
+/// Assumptions where the paper prints nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct Assumed {
-    /// Events by day over events by night.
+    /// Events in an hour from 8 to 20 h, divided by those in another hour.
     pub day_over_night: f64,
-    /// Events on a day at a weekend over those on another day.
+    /// Events on a day of the weekend, divided by those on another day.
     pub weekend_over_week: f64,
     /// Median length of an absence, seconds.
     pub absence_median: f64,
-    /// Standard deviation of its logarithm.
+    /// Standard deviation of the natural logarithm of this length.
     pub absence_spread: f64,
-    /// Share of absences that take the whole cluster; the others take an even share of it.
+    /// Share of absences that take the whole cluster; the others take a uniformly random share of it.
     pub whole: f64,
 }
 
@@ -219,9 +222,10 @@ impl Default for Assumed {
     }
 }
 
-/// The week as a clock that runs faster when there are more events.
+/// Two clocks of a week: events are drawn with a constant rate on one clock, and the wall clock runs slower
+/// in hours with many events.
 struct Calendar {
-    /// Share of a week's events before each hour of it.
+    /// Share of a week's events before each hour of the week, and 1 at the end.
     before: Vec<f64>,
 }
 
@@ -244,7 +248,7 @@ impl Calendar {
         Self { before }
     }
 
-    /// When it is on the clock on the wall, both in seconds from a Monday, 0:00.
+    /// The time on the wall clock at a time on the clock of events, both in seconds from a Monday, 0:00.
     fn on_the_wall(&self, seconds: f64) -> f64 {
         let week = 7.0 * DAY;
         let share = (seconds / week).rem_euclid(1.0);
@@ -256,7 +260,7 @@ impl Calendar {
     }
 }
 
-/// Mean of 2^Y, bounded, for a Weibull Y: by its quantiles.
+/// Mean of 2^Y for a Weibull number Y, rounded and clamped to 1 to `most`; computed from 20,000 quantiles.
 fn mean_of_power(shape: f64, scale: f64, most: f64) -> f64 {
     let steps = 20_000;
     let values = (0..steps).map(|i| {
@@ -269,8 +273,8 @@ fn mean_of_power(shape: f64, scale: f64, most: f64) -> f64 {
     values.sum::<f64>() / f64::from(steps)
 }
 
-/// The hosts over so many days, cluster by cluster; the cluster's number is the site. `clusters` are
-/// [`CLUSTERS`] or what takes their place.
+/// The hosts over `days` days, cluster by cluster; the number of a host's cluster is its site. `clusters` are
+/// [`CLUSTERS`] or a variant of them.
 #[must_use]
 pub fn world(seed: u64, days: u64, clusters: &[Cluster], assumed: &Assumed) -> World {
     let calendar = Calendar::new(assumed);
@@ -290,7 +294,7 @@ pub fn world(seed: u64, days: u64, clusters: &[Cluster], assumed: &Assumed) -> W
     World::new(hosts, 0)
 }
 
-/// Adds groups of failures: some neighbours fail together, for as long as each.
+/// Adds groups of failures: neighbouring nodes of the cluster fail together, all for the same time.
 fn failures(
     rng: &mut SmallRng,
     cluster: &Cluster,
@@ -333,7 +337,7 @@ fn absences(
     (seconds, assumed): (f64, &Assumed),
     nodes: &mut [Outages],
 ) {
-    // An even share is a half on average.
+    // Mean share of the cluster that an absence takes; a uniformly random share is a half on average.
     let share = assumed.whole + (1.0 - assumed.whole) * 0.5;
     let absent = ((1.0 - cluster.present) / share).min(0.95);
     let mean = assumed.absence_median * (0.5 * assumed.absence_spread.powi(2)).exp();
@@ -357,7 +361,7 @@ fn absences(
     }
 }
 
-/// When the world begins, Unix seconds.
+/// When the world begins, Unix seconds: a Monday.
 pub const BEGINS: u64 = START;
 
 #[cfg(test)]
@@ -403,7 +407,7 @@ mod tests {
             failures += count;
             usable += seconds;
         }
-        // 296 thousand are published; some fall into absences.
+        // The paper counts 296 thousand; here some fall into absences and show no change.
         assert!((190_000..320_000).contains(&failures), "{failures}");
         let share = usable as f64 / (hosts.len() as u64 * (span.end - span.start)) as f64;
         assert!((0.63..0.75).contains(&share), "{share}");

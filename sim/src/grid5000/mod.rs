@@ -2,12 +2,13 @@
 //!
 //! 1,296 nodes in 15 clusters, one of them with 342. Nodes are up for 45 hours and down for 14 on
 //! average, and clusters differ as much as their shares of all failures do (table 5 of the paper).
-//! Of the failures some come in bursts: several nodes of one cluster within a minute. The fits of
-//! the paper are of base-2 logarithms, so a burst comes after `2^(12.24 W(9.67))` seconds, hits
-//! `2^(2.61 W(1.59))` nodes and lasts `2^exp(N(2.34, 0.26))` seconds, with `W(k)` a Weibull number
-//! of shape k and scale one.
+//! Some of the failures come in bursts: several nodes of one cluster fail within a minute. The fits of
+//! the paper are of base-2 logarithms, so a burst comes `2^(12.24 W(9.67))` seconds after the one before,
+//! hits `2^(2.61 W(1.59))` nodes and lasts `2^exp(N(2.34, 0.26))` seconds, where `W(k)` is a Weibull number
+//! of shape k and scale 1, and `N(m, s)` a normal number of mean m and standard deviation s.
 //!
-//! [`detailed`] has the published parameters of each cluster, a week, and absences of whole clusters.
+//! [`detailed`] is closer to the paper: it has the published parameters of each cluster, differences between
+//! the hours of a week, and absences of whole clusters.
 
 pub mod detailed;
 
@@ -19,11 +20,11 @@ use rand::rngs::SmallRng;
 use crate::draw::{Purpose, draws, exponential, lognormal, normal, weibull};
 use crate::world::{Host, Reading, World};
 
-/// When the world begins: a Monday.
+/// When the world begins, Unix seconds: a Monday.
 pub const START: u64 = 4 * DAY_SECONDS;
 
-/// Nodes of each cluster and its share of all failures. The paper gives the size of the largest;
-/// the others are taken to be alike.
+/// Nodes of each cluster and its share of all failures. The paper prints the size of the largest cluster;
+/// the others are assumed to be equal.
 const CLUSTERS: [(usize, f64); 15] = [
     (68, 0.044),
     (68, 0.086),
@@ -43,11 +44,11 @@ const CLUSTERS: [(usize, f64); 15] = [
 ];
 const HOUR: f64 = 3600.0;
 
-/// Mean time up of a node where bursts are left out: together with them, which hit a node each 150
-/// hours, it is 45 hours.
+/// Mean time up of a node without bursts. Bursts hit a node each 150 hours; with them the mean is 45 hours.
 const OWN_UP_SECONDS: f64 = 64.0 * HOUR;
-/// Time down has a mean of 14 hours and a standard deviation of 13.4.
+/// Median of the lognormal time down, which has a mean of 14 hours and a standard deviation of 13.4 hours.
 const DOWN_MEDIAN_SECONDS: f64 = 10.1 * HOUR;
+/// Standard deviation of the natural logarithm of the time down.
 const DOWN_SPREAD: f64 = 0.8;
 /// Longest outage of a burst.
 const BURST_SECONDS_MAX: f64 = 30.0 * 24.0 * HOUR;
@@ -55,7 +56,7 @@ const BURST_SECONDS_MAX: f64 = 30.0 * 24.0 * HOUR;
 /// Times in which a node is down, in seconds since the beginning.
 type Outages = Vec<(f64, f64)>;
 
-/// The hosts over so many days.
+/// The hosts over `days` days; the number of a host's cluster is its site.
 #[must_use]
 pub fn world(seed: u64, days: u64) -> World {
     let mut rng = draws(seed, Purpose::Begin, [days, 0, 0]);
@@ -81,7 +82,7 @@ pub fn world(seed: u64, days: u64) -> World {
     World::new(hosts.collect(), 0)
 }
 
-/// Outages of one node alone.
+/// Outages of one node, apart from bursts.
 fn own(rng: &mut SmallRng, seconds: f64, mean_up: f64) -> Outages {
     let mut outages = Vec::new();
     let mut now = exponential(rng, mean_up);
@@ -119,6 +120,7 @@ fn bursts(rng: &mut SmallRng, seconds: f64, failures: f64, clusters: &mut [Vec<O
     }
 }
 
+/// The timeline of a node that is gone in these outages, which may overlap, and idle else.
 fn timeline(mut down: Outages, seconds: u64) -> Timeline<AvailabilityState> {
     down.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut timeline = Timeline::new(START);

@@ -1,4 +1,4 @@
-//! A job that takes checkpoints at Daly's interval and is killed when the owner stays.
+//! A job that takes checkpoints at Daly's interval and is killed when its host fails or its owner needs it.
 
 use placement::interval::daly;
 use placement::state::{AvailabilityState, ModelState};
@@ -13,6 +13,7 @@ const LEAST_INTERVAL_SECONDS: f64 = 30.0;
 const STOPPED_SECONDS: f64 = 60.0;
 
 impl Ground<'_> {
+    /// Runs a job's stay on a host from `from` on.
     pub(super) fn daly(
         &self,
         knowledge: &Knowledge<'_>,
@@ -24,15 +25,15 @@ impl Ground<'_> {
         let leaves = failure.map_or(f64::INFINITY, |(at, _)| at).min(self.end);
         let checkpoint = self.jobs.checkpoint_seconds;
         let (mut now, mut worked) = (from, stand.saved);
-        // The checkpoint that is being stored: when it is committed, and its work.
         let mut saved = stand.saved;
+        // The checkpoint that is being stored: when it will be committed, and the work that it holds.
         let mut storing: Option<(f64, f64)> = None;
         let mut number = 0;
         while now < leaves {
             let stay = knowledge.mean_stay(stand.host, self.unix(now));
             let interval = daly(checkpoint, stay).max(LEAST_INTERVAL_SECONDS);
             let left = self.jobs.work_seconds - worked;
-            // One begins when the one before is stored.
+            // A checkpoint begins only when the one before is stored.
             let begins = (now + interval).max(storing.map_or(0.0, |(at, _)| at));
             let stops = begins.min(now + left).min(leaves);
             outcome.computing_seconds += stops - now;

@@ -1,8 +1,8 @@
-//! What it is worth to supervise a job: jobs that are driven off their hosts, with checkpoints at
-//! Daly's interval alone, or under the same [`supervision::Supervisor`] that `ckpt run` uses.
+//! Is it worth supervising a job? Compares jobs that only take checkpoints at Daly's interval with jobs
+//! under the [`supervision::Supervisor`] that `ckpt run` uses, on hosts that they are driven off.
 //!
-//! Checkpoints can always be stored and read here, at a given rate: what the choice of hosts is worth
-//! is for [`crate::run`].
+//! Checkpoints can always be stored and read here, at a given rate; [`crate::run`] simulates where they are
+//! stored.
 
 mod daly;
 mod supervised;
@@ -15,83 +15,86 @@ use crate::draw::{Purpose, draws, lognormal};
 use crate::knowledge::Knowledge;
 use crate::outcome::JobOutcome;
 
-/// A job is given up after so many times its work.
+/// A job is given up after this many times its work.
 const LONGEST_MAKESPAN: f64 = 20.0;
 
 /// How a job is guarded against evictions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Guard {
-    /// Checkpoints at Daly's interval for the mean stay on the host; it is killed a minute after the
-    /// owner came.
+    /// It takes checkpoints at Daly's interval for the mean stay on the host, and is killed a minute after
+    /// its owner begins to need the host.
     Daly,
-    /// Under a supervisor, which stays stopped for so long before it leaves.
+    /// It runs under a supervisor, which keeps it stopped for this long before it leaves the host.
     Supervised(Waiting),
 }
 
-/// How long a stopped job waits for its owner to be done.
+/// How long a stopped job waits until the owner no longer needs the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
-    /// As long as it pays by how long owners needed their hosts before.
+    /// As long as waiting pays, judged by how long owners needed their hosts before.
     Auto,
     /// A minute, as in the papers.
     Minute,
-    /// For ever.
+    /// Without an end: it never leaves.
     Never,
 }
 
-/// The jobs, and what a checkpoint costs them.
+/// The jobs of a grid, all alike, and what a checkpoint costs them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GuardedJobs {
-    /// Jobs of a grid.
+    /// Number of jobs.
     pub jobs: usize,
-    /// Work of each, seconds on one host.
+    /// Work of each job, seconds on one host.
     pub work_seconds: f64,
     /// Time for which a checkpoint holds the job up, seconds.
     pub checkpoint_seconds: f64,
-    /// How long a save takes, and the grace of an eviction.
+    /// Times of a save, and the grace of an eviction.
     pub save: FinalSave,
-    /// Time from leaving one host to being started on another, and between attempts to find one.
+    /// Seconds from leaving one host to being started on another, and between attempts to find one.
     pub restart_seconds: f64,
 }
 
 impl GuardedJobs {
-    /// Time to read a checkpoint back.
+    /// Time to read a checkpoint back, seconds.
     #[must_use]
     pub fn restore_seconds(&self) -> f64 {
         self.save.image_bytes / self.save.bytes_per_second
     }
 }
 
-/// Where a job is and what it has.
+/// The state of a job when a stay on a host begins.
 #[derive(Clone, Copy, Debug)]
 struct Stand {
     job: usize,
     /// Index into the grid's hosts.
     host: usize,
-    /// Hosts that it had before.
+    /// Number of stays before this one.
     moves: u64,
     /// Work in its newest committed checkpoint, seconds.
     saved: f64,
 }
 
-/// How a stay on a host ended, seconds since the start.
+/// How a stay on a host ended.
 #[derive(Clone, Copy, Debug)]
 struct Left {
+    /// When, seconds since the start of the grid.
     at: f64,
+    /// Work that is saved, seconds.
     saved: f64,
+    /// Whether the job is done.
     done: bool,
 }
 
-/// A grid with the time in it.
+/// What is the same for all jobs: the grid, the settings, and the end of the time.
 struct Ground<'a> {
     knowledge: Knowledge<'a>,
     jobs: GuardedJobs,
+    /// When jobs are given up or the trace ends, seconds since the start of the grid.
     end: f64,
 }
 
 /// Runs the jobs one by one in the grid, each as if it were alone, until they are done or the trace
-/// ends. The hosts that a job is offered and the time that each of its saves takes follow from the
-/// grid's seed.
+/// ends. The hosts that a job gets and the time that each of its saves takes follow from the grid's seed.
 #[must_use]
 pub fn run_guarded(knowledge: &Knowledge<'_>, jobs: &GuardedJobs, guard: Guard) -> Vec<JobOutcome> {
     let (world, grid) = (knowledge.world, knowledge.grid);
@@ -109,7 +112,7 @@ impl Ground<'_> {
         self.knowledge.grid.start + at as u64
     }
 
-    /// The life of a job.
+    /// Runs a job to its end.
     fn live(&self, job: usize, guard: Guard) -> JobOutcome {
         let mut outcome = JobOutcome {
             work_seconds: self.jobs.work_seconds,
@@ -155,7 +158,7 @@ impl Ground<'_> {
         outcome
     }
 
-    /// A usable host for the next stay of a job.
+    /// A random usable host for the next stay of a job; `None` if no host is usable.
     fn offer(&self, job: usize, moves: u64, now: f64) -> Option<usize> {
         let grid = self.knowledge.grid;
         let mut rng = draws(grid.seed, Purpose::Compute, [job as u64, moves, 1]);
@@ -165,7 +168,8 @@ impl Ground<'_> {
         free.choose(&mut rng).copied()
     }
 
-    /// Reads the checkpoint back, if there is one; the host may be lost meanwhile.
+    /// Reads the checkpoint back, if there is one. Returns when the job can go on, or the end of the stay if
+    /// the host fails meanwhile.
     fn restore(&self, stand: &Stand, now: f64, outcome: &mut JobOutcome) -> Result<f64, Left> {
         if stand.saved <= 0.0 {
             return Ok(now);
@@ -188,23 +192,24 @@ impl Ground<'_> {
         }
     }
 
-    /// The first moment from `now` on at which the state of a host is known and such.
+    /// The first moment from `now` on at which the state of a host is known and satisfies `is_wanted`, and
+    /// this state.
     fn next_state(
         &self,
         host: usize,
         now: f64,
-        is_such: impl Fn(AvailabilityState) -> bool,
+        is_wanted: impl Fn(AvailabilityState) -> bool,
     ) -> Option<(f64, AvailabilityState)> {
         let from = self.unix(now);
         let mut runs = self.knowledge.host(host).guest.runs(from..u64::MAX);
         runs.find_map(|run| {
-            let state = run.state.filter(|state| is_such(*state))?;
+            let state = run.state.filter(|state| is_wanted(*state))?;
             let since = run.span.start.saturating_sub(self.knowledge.grid.start) as f64;
             Some((since.max(now), state))
         })
     }
 
-    /// The state of a host, and when the next one begins; a state that is not known is an idle one.
+    /// The state of a host, and when the next state begins; an unknown state counts as idle.
     fn state(&self, host: usize, now: f64) -> (AvailabilityState, f64) {
         let run = self.knowledge.host(host).guest.run_at(self.unix(now));
         let state = run.as_ref().and_then(|run| run.state);
@@ -214,7 +219,7 @@ impl Ground<'_> {
         (state.unwrap_or(AvailabilityState::Idle), until)
     }
 
-    /// How long the save of this number takes a job that has done so much since the one before.
+    /// Seconds that save number `number` takes of a job that has done `work` seconds since the save before.
     fn save_seconds(&self, stand: &Stand, number: u64, work: f64) -> f64 {
         let keys = [stand.job as u64, stand.moves, number];
         let mut rng = draws(self.knowledge.grid.seed, Purpose::Save, keys);
@@ -322,7 +327,7 @@ mod tests {
 
     #[test]
     fn a_job_learns_whether_it_pays_to_wait() {
-        // Owners that are soon done are waited for, others are not.
+        // The job waits for owners who need their hosts for a short time, and not for others.
         let evictions = |taken, waiting| {
             let outcomes = outcomes(taken, Guard::Supervised(waiting));
             sum(&outcomes, |one| one.evictions as f64)

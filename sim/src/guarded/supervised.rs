@@ -1,4 +1,5 @@
-//! A job under a supervisor.
+//! A job under the supervisor of `ckpt run`: this is the shell that sends the supervisor events and carries
+//! out its actions, in simulated time.
 
 use placement::state::AvailabilityState;
 use supervision::{
@@ -11,43 +12,51 @@ use super::{Ground, GuardedJobs, Left, Stand, Waiting};
 use crate::knowledge::Knowledge;
 use crate::outcome::JobOutcome;
 
-/// Time between samples while nothing changes, seconds. A supervisor gets one each second; one that
-/// differs in nothing but time changes only the moment at which a checkpoint is due.
+/// Time between samples while the state does not change, seconds. In `ckpt run` there is a sample each
+/// second, but a sample in which only the time is new affects only the moment at which a checkpoint is due.
 const SAMPLE_SECONDS: f64 = 30.0;
 /// Time between forecasts, seconds.
 const OUTLOOK_SECONDS: f64 = 600.0;
-/// Time until a change is seen, seconds.
+/// Time from a change of the state to the sample that shows it, seconds.
 const SEEN_SECONDS: f64 = 1.0;
 
-/// A save under way.
+/// A save in progress.
 #[derive(Clone, Copy, Debug)]
 struct Saving {
     order: SaveOrder,
-    /// Work that it holds.
+    /// Work that it holds, seconds.
     content: f64,
-    /// Work since the one before.
+    /// Work since the save before, seconds.
     work: f64,
-    /// When the job may go on; none when it does.
+    /// When the image is complete, so that the job can go on; `None` after that.
     read_at: Option<f64>,
+    /// When it is stored.
     ends_at: f64,
 }
 
-/// A stay of a job on a host.
+/// A stay of a job on a host. Times are seconds since the start of the grid.
 struct Stay<'a, 'k> {
     ground: &'a Ground<'k>,
     stand: Stand,
     supervisor: Supervisor,
+    /// When the stay began, which is time 0 of the supervisor.
     from: f64,
     now: f64,
+    /// Work done, seconds.
     worked: f64,
+    /// Work in the newest committed checkpoint, seconds.
     saved: f64,
+    /// Whether the supervisor has stopped the job.
     stopped: bool,
     saving: Option<Saving>,
+    /// Whether the job's process lives.
     alive: bool,
+    /// Why the supervisor has ended the stay.
     ended_by: Option<EndedBy>,
 }
 
 impl Ground<'_> {
+    /// Runs a job's stay on a host from `from` on.
     pub(super) fn supervised(
         &self,
         knowledge: &mut Knowledge<'_>,
@@ -91,6 +100,7 @@ impl Ground<'_> {
     }
 }
 
+/// The supervisor's settings for these jobs.
 fn settings(jobs: &GuardedJobs, patience: Patience) -> Settings {
     let ms = |seconds: f64| (seconds * 1000.0).round() as u64;
     Settings {
@@ -105,7 +115,7 @@ fn settings(jobs: &GuardedJobs, patience: Patience) -> Settings {
             bytes_per_second: jobs.save.bytes_per_second,
             spread: jobs.save.spread,
         },
-        // Checkpoints are as large as what has changed, the first one of a job, too.
+        // Every checkpoint stores only what has changed, the first one of a job included.
         restored: Some(0),
         moving_ms: ms(jobs.restart_seconds + jobs.restore_seconds()),
         ..Settings::default()
@@ -113,13 +123,14 @@ fn settings(jobs: &GuardedJobs, patience: Patience) -> Settings {
 }
 
 impl Stay<'_, '_> {
+    /// Runs the stay to its end.
     fn live(&mut self, knowledge: &mut Knowledge<'_>) -> Left {
         let mut outlook_at = self.now;
         let mut sample_at = self.now;
         loop {
             if self.now >= outlook_at {
                 let curves = knowledge.outlook(self.stand.host, self.ground.unix(self.now));
-                self.tell(Event::Outlook(Outlook {
+                self.send(Event::Outlook(Outlook {
                     presence: curves.0,
                     guest: curves.1,
                     taken_at: None,
@@ -137,7 +148,7 @@ impl Stay<'_, '_> {
             if self.ended_by.is_some() {
                 return self.left(false);
             }
-            // A new state is seen a moment after it began.
+            // A new state is sampled a moment after it began.
             let changes = until + SEEN_SECONDS;
             let next = sample_at.min(outlook_at).min(until).min(self.ground.end);
             self.pass_until(next);
@@ -158,7 +169,7 @@ impl Stay<'_, '_> {
         }
     }
 
-    /// Lets time pass, with all that happens in it by itself.
+    /// Advances to `until`: the job works, saves progress and end, the supervisor's timers fire.
     fn pass_until(&mut self, until: f64) {
         while self.now < until && self.ended_by.is_none() {
             let left = self.ground.jobs.work_seconds - self.worked;
@@ -178,10 +189,11 @@ impl Stay<'_, '_> {
                 self.worked += passed;
             }
             self.now = self.now.max(next);
-            self.happen(tick);
+            self.handle_due(tick);
         }
     }
 
+    /// Whether the job computes: it is neither stopped nor being dumped.
     const fn runs(&self) -> bool {
         let dumped = match self.saving {
             Some(saving) => saving.read_at.is_some(),
@@ -190,10 +202,11 @@ impl Stay<'_, '_> {
         self.alive && !self.stopped && !dumped
     }
 
-    fn happen(&mut self, tick: Option<f64>) {
+    /// Handles what is due at `now`: the end of the job, of a dump, of a save, or a timer of the supervisor.
+    fn handle_due(&mut self, tick: Option<f64>) {
         let now = self.now;
         if self.alive && self.worked >= self.ground.jobs.work_seconds - 1e-6 {
-            // The save that is under way changes nothing any more.
+            // A save in progress makes no difference to a job that is done.
             self.alive = false;
             self.ended_by = Some(EndedBy::Job(JobStatus::Exited(0)));
             return;
@@ -202,7 +215,7 @@ impl Stay<'_, '_> {
             && saving.read_at.take_if(|at| *at <= now).is_some()
         {
             let number = saving.order.number;
-            self.tell(Event::ImageTaken(number));
+            self.send(Event::ImageTaken(number));
         }
         if let Some(saving) = self.saving.take_if(|saving| saving.ends_at <= now) {
             self.saved = saving.content;
@@ -216,14 +229,15 @@ impl Stay<'_, '_> {
             self.save_ended(saving.order.number, outcome);
         }
         if tick.is_some_and(|at| at <= now) {
-            self.tell(Event::Tick);
+            self.send(Event::Tick);
         }
     }
 
     fn save_ended(&mut self, number: SaveNumber, outcome: SaveOutcome) {
-        self.tell(Event::SaveEnded { number, outcome });
+        self.send(Event::SaveEnded { number, outcome });
     }
 
+    /// Sends the supervisor a sample of the owner's load in this state.
     fn sample(&mut self, state: AvailabilityState) {
         let load = match state {
             AvailabilityState::Idle => 0.0,
@@ -239,10 +253,11 @@ impl Stay<'_, '_> {
             cpu_ms: (self.worked * 1000.0) as u64,
             io_bytes: 0,
         };
-        self.tell(Event::Sample(Sample { owner, job }));
+        self.send(Event::Sample(Sample { owner, job }));
     }
 
-    fn tell(&mut self, event: Event) {
+    /// Sends the supervisor an event and carries out its actions.
+    fn send(&mut self, event: Event) {
         let ms = ((self.now - self.from) * 1000.0).ceil() as u64;
         self.supervisor.handle(Millis(ms), event);
         while let Some(action) = self.supervisor.poll_action() {
@@ -260,7 +275,7 @@ impl Stay<'_, '_> {
                     self.alive = false;
                     let status = JobStatus::Signalled(9);
                     let files = FilesAtEnd::Unchanged;
-                    self.tell(Event::JobEnded { status, files });
+                    self.send(Event::JobEnded { status, files });
                 }
                 Action::End(ending) => self.ended_by = Some(ending.ended_by),
                 _ => {}
@@ -277,7 +292,7 @@ impl Stay<'_, '_> {
                 let stands = self.ground.jobs.checkpoint_seconds;
                 (stands, takes.max(stands))
             }
-            // It need not go on before all is stored.
+            // The job stays stopped until the final checkpoint is stored.
             SaveKind::Final { .. } => (takes, takes),
         };
         self.saving = Some(Saving {

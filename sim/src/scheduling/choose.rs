@@ -1,4 +1,4 @@
-//! The host of the next stay.
+//! Chooses the host of a job's next stay.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,10 @@ use crate::draw::{Purpose, draws};
 use crate::knowledge::Knowledge;
 use crate::outcome::JobOutcome;
 
-/// What is known when a host is chosen.
+/// Chooses hosts for one job, and keeps what it learns of the hosts.
 pub(super) struct Chooser<'a> {
     knowledge: Knowledge<'a>,
+    /// Load profiles of hosts, and the Unix second up to which each has been fed.
     profiles: BTreeMap<usize, (LoadProfile, u64)>,
 }
 
@@ -30,7 +31,8 @@ impl<'a> Chooser<'a> {
         &mut self.knowledge
     }
 
-    /// A host that can be used now; none when there is none. `keys` are the job and its start.
+    /// A host that can be used now; `None` if there is none. `keys` are the numbers of the job and of its
+    /// start.
     pub(super) fn choose(
         &mut self,
         ground: &Ground<'a>,
@@ -42,7 +44,7 @@ impl<'a> Chooser<'a> {
         let hosts = 0..self.knowledge.grid.hosts.len();
         let is_free = |host: &usize| self.knowledge.host(*host).usable(unix) == Some(true);
         let mut free: Vec<usize> = hosts.filter(is_free).collect();
-        // Those that are alike are taken at random.
+        // Of hosts that are equal, the first in this random order is taken.
         let mut rng = draws(
             self.knowledge.grid.seed,
             Purpose::Compute,
@@ -64,7 +66,7 @@ impl<'a> Chooser<'a> {
         }
     }
 
-    /// The best by a rule of `ckpt rank`.
+    /// The best of the free hosts by a rule of `ckpt rank`.
     fn first(
         &mut self,
         free: &[usize],
@@ -82,6 +84,7 @@ impl<'a> Chooser<'a> {
         free.get(best).copied()
     }
 
+    /// A host as [`rank`] sees it.
     fn place(&mut self, host: usize, ground: &Ground<'_>, unix: u64, work: f64) -> Place {
         let load = self.load(host, unix).unwrap_or_default();
         let (stays, _) = self.knowledge.guest(host, unix);
@@ -96,7 +99,7 @@ impl<'a> Chooser<'a> {
             ),
         };
         Place {
-            // Traces do not say how fast hosts are.
+            // Traces do not hold the speed of hosts.
             speed: 1.0,
             load,
             stays,
@@ -104,7 +107,7 @@ impl<'a> Chooser<'a> {
         }
     }
 
-    /// The load that a host announces, from what it has seen of itself while it could be used.
+    /// The load forecast that a host announces, from its load in the past while guests could run.
     fn load(&mut self, host: usize, unix: u64) -> Option<LoadForecast> {
         let of = self.knowledge.host(host);
         let begin = unix.saturating_sub(crate::knowledge::HISTORY_SECONDS);
@@ -128,7 +131,7 @@ impl<'a> Chooser<'a> {
         profile.forecast()
     }
 
-    /// The last load that was measured by now.
+    /// The last load that was measured before `unix`, 0 to 1.
     fn last_load(&self, host: usize, unix: u64) -> f64 {
         let of = self.knowledge.host(host);
         let length = self.knowledge.world.load_seconds;
@@ -137,6 +140,7 @@ impl<'a> Chooser<'a> {
         last.map_or(0.0, |(_, load)| f64::from(*load))
     }
 
+    /// The free host with the best stay, which is found by running the stay on each of them.
     fn foreseen(&mut self, free: &[usize], ground: &Ground<'_>, stand: &Stand) -> Option<usize> {
         let mut best: Option<(usize, (bool, f64))> = None;
         for host in free {

@@ -1,8 +1,8 @@
-//! What it is worth to choose the host on which a job runs: the rules of [`placement::rank`], which `ckpt
-//! rank` uses, against simple ones and against one that knows the future.
+//! Is it worth choosing the host on which a job runs? Compares the rules of [`placement::rank`], which `ckpt
+//! rank` uses, with simple rules and with one that knows the future.
 //!
-//! A job works as fast as the owner of its host leaves the processor to it, and is driven off by S3, S4
-//! and S5. Each is as if alone: no host is taken by another job.
+//! A job works at the rate that the owner of its host leaves it, and is driven off in S3, S4 and S5. Each job
+//! is alone in the grid: no host is taken by another job.
 
 mod choose;
 mod stay;
@@ -17,7 +17,7 @@ use crate::outcome::JobOutcome;
 use choose::Chooser;
 use stay::Stay;
 
-/// A job is given up after so many times its work.
+/// A job is given up after this many times its work.
 const LONGEST_MAKESPAN: f64 = 20.0;
 
 const HOUR: f64 = 3600.0;
@@ -26,16 +26,16 @@ const DAY: u64 = 86_400;
 /// How the host of a job is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// Any that can be used now.
+    /// A random host that can be used now.
     Random,
-    /// The one whose owner uses the processor least now.
+    /// The host whose owner uses the processor least now.
     LeastLoad,
-    /// FALCON's rule ([`placement::rank::Rule::Falcon`]).
+    /// The best host by FALCON's rule ([`placement::rank::Rule::Falcon`]).
     Falcon,
-    /// Expected completion ([`placement::rank::Rule::Expected`]).
+    /// The host with the earliest expected end ([`placement::rank::Rule::Expected`]).
     Expected,
-    /// The one on which the job will be done first or, where it will be on none, will keep most of its
-    /// work. It knows the future, of one stay.
+    /// The host on which the job will be done first or, if it will not be done on any, will have most of its
+    /// work saved. This choice knows the future of one stay.
     Foresight,
 }
 
@@ -44,43 +44,43 @@ pub enum Choice {
 pub enum Keeping {
     /// Nothing.
     Nothing,
-    /// Its last checkpoint; they are taken at Daly's interval for the mean stay on the host.
+    /// Its last checkpoint. Checkpoints are taken at Daly's interval for the mean stay on the host.
     Checkpoints,
-    /// What a last checkpoint holds that is taken within the grace, or the one before: the formulas of
-    /// `ckpt run`, which stays stopped for so long before it leaves.
+    /// A final checkpoint if that can be stored within the grace, else the one before. The interval and the
+    /// time for which the job stays stopped before it leaves follow the formulas of `ckpt run`.
     Leaving(Waiting),
 }
 
-/// The jobs.
+/// The jobs of a grid, all alike.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ScheduledJobs {
-    /// Jobs of a grid.
+    /// Number of jobs.
     pub jobs: usize,
-    /// Work of each, seconds on a host that it has for itself.
+    /// Work of each job, seconds on a host that it has for itself.
     pub work_seconds: f64,
     /// Time for which a checkpoint holds a job up, seconds.
     pub checkpoint_seconds: f64,
-    /// How long a last checkpoint takes, and the grace.
+    /// Times of a final checkpoint, and the grace.
     pub save: FinalSave,
-    /// Time from leaving one host to being started on another, and between attempts to find one.
+    /// Seconds from leaving one host to being started on another, and between attempts to find one.
     pub restart_seconds: f64,
-    /// Jobs are submitted between 6 and 22 o'clock, and given up when no host is free then and at the second
-    /// attempt: FALCON's experiment.
+    /// FALCON's experiment: jobs are submitted between 6 and 22 o'clock, and given up when no host is free
+    /// at the first attempt and at the second. Otherwise all jobs are submitted at the start.
     pub as_in_the_paper: bool,
 }
 
-/// What became of a job, and how often it was started.
+/// The outcome of a job, and how often it was started.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scheduled {
     /// Times and counts.
     pub outcome: JobOutcome,
-    /// Times that it was started.
+    /// How often the job was started on a host.
     pub starts: u64,
-    /// It was never started.
+    /// Whether the job was given up before it was ever started.
     pub unscheduled: bool,
 }
 
-/// A grid with the jobs and the time in it.
+/// What is the same for all jobs: the grid, the settings, and the end of the time.
 pub(crate) struct Ground<'a> {
     knowledge: Knowledge<'a>,
     jobs: ScheduledJobs,
@@ -89,16 +89,17 @@ pub(crate) struct Ground<'a> {
     end: f64,
 }
 
-/// Where a job stands.
+/// The state of a job between two stays.
 #[derive(Clone, Copy, Debug)]
 struct Stand {
+    /// Seconds since the start of the grid.
     now: f64,
     /// Work in its newest checkpoint, seconds.
     saved: f64,
 }
 
-/// Runs the jobs one by one. Draws depend on the grid's seed, the job and the number of its start, not on
-/// the choice.
+/// Runs the jobs one by one and returns the outcomes of those that fit into the trace. Random draws depend
+/// on the grid's seed, the job and the number of its start, not on the choice.
 #[must_use]
 pub fn run_scheduled(
     knowledge: &Knowledge<'_>,
@@ -136,7 +137,7 @@ impl<'a> Ground<'a> {
         (at - grid.start) as f64
     }
 
-    /// The life of a job; none when it would begin after the trace.
+    /// Runs a job to its end; `None` if its work does not fit into the rest of the trace.
     fn live(&self, job: usize, choice: Choice) -> Option<Scheduled> {
         let begin = self.submitted(job);
         let end = self
@@ -211,7 +212,7 @@ mod tests {
         Keeping::Leaving(Waiting::Auto),
     ];
 
-    /// Every other host is taken each two hours, and half as fast as the others when it is not.
+    /// Every other host is free for two hours at a time, and then works half as fast as the other hosts.
     fn world() -> World {
         let host = |index: u64| {
             let is_good = index.is_multiple_of(2);

@@ -1,4 +1,4 @@
-//! A job on one host.
+//! A job's stay on one host, from the restore of its checkpoint until it is done or driven off.
 
 use placement::interval::daly;
 use placement::state::{AvailabilityState, ModelState};
@@ -11,29 +11,38 @@ use crate::outcome::JobOutcome;
 
 /// Shortest time between checkpoints, seconds.
 const LEAST_INTERVAL_SECONDS: f64 = 30.0;
-/// Time for which a job is stopped before it has to go, seconds.
+/// Time for which a job is stopped in S3 before it has to go, seconds.
 const STOPPED_SECONDS: f64 = 60.0;
-/// A job gets at least so much of a processor.
+/// Smallest rate at which a job works, as a share of a processor.
 const LEAST_RATE: f64 = 0.01;
 
-/// How a stay ended, seconds since the start of the grid.
+/// How a stay ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Left {
+    /// When, seconds since the start of the grid.
     pub(super) at: f64,
+    /// Work that is saved, seconds.
     pub(super) saved: f64,
+    /// Whether the job is done.
     pub(super) done: bool,
 }
 
-/// A stay under way.
+/// A stay in progress.
 pub(super) struct Stay<'a, 'k> {
     ground: &'a Ground<'k>,
+    /// Index into the grid's hosts.
     host: usize,
+    /// Seconds since the start of the grid.
     now: f64,
+    /// Work done, seconds.
     worked: f64,
+    /// Work in the newest checkpoint, seconds.
     saved: f64,
-    /// Time computed since the last checkpoint.
+    /// Time computed since the last checkpoint, seconds.
     since: f64,
+    /// Time to compute between two checkpoints, seconds.
     interval: f64,
+    /// Time for which the job stays stopped while the owner needs the host, before it leaves, seconds.
     patience: f64,
 }
 
@@ -80,7 +89,7 @@ impl<'a, 'k> Stay<'a, 'k> {
         }
     }
 
-    /// Runs until the job is done, driven off, or the trace ends; adds to the outcome.
+    /// Runs until the job is done or driven off, or the trace ends, and adds to the outcome.
     pub(super) fn run(mut self, outcome: &mut JobOutcome) -> Left {
         self.restore(outcome);
         while self.now < self.ground.end {
@@ -109,7 +118,7 @@ impl<'a, 'k> Stay<'a, 'k> {
         }
     }
 
-    /// Reads the checkpoint back. Where the host is lost meanwhile the stay ends with what was saved.
+    /// Reads the checkpoint back. Stops when the host fails meanwhile; then the stay ends without new work.
     fn restore(&mut self, outcome: &mut JobOutcome) {
         if self.saved <= 0.0 {
             return;
@@ -129,7 +138,7 @@ impl<'a, 'k> Stay<'a, 'k> {
         }
     }
 
-    /// The state, and when the next one begins; one that is not known is an idle one.
+    /// The state of the host, and when it ends; an unknown state counts as idle.
     fn state(&self) -> (AvailabilityState, f64) {
         let ground = self.ground;
         let host = ground.knowledge.host(self.host);
@@ -142,7 +151,8 @@ impl<'a, 'k> Stay<'a, 'k> {
         (state, until.min(ground.end).max(self.now + 1e-3))
     }
 
-    /// Computes until something changes; whether the job is done.
+    /// Computes until the state or the load changes, a checkpoint is due, or the job is done; returns whether
+    /// the job is done.
     fn compute(&mut self, until: f64, outcome: &mut JobOutcome) -> bool {
         let (load, load_until) = self.load();
         let rate = (1.0 - load).max(LEAST_RATE);
@@ -158,7 +168,7 @@ impl<'a, 'k> Stay<'a, 'k> {
         self.worked >= self.ground.jobs.work_seconds - 1e-6
     }
 
-    /// Load of the owner, and until when.
+    /// The owner's load, 0 to 1, and until when it holds. It is 0 where there is no sample.
     fn load(&self) -> (f64, f64) {
         let ground = self.ground;
         let loads = &ground.knowledge.host(self.host).loads;
@@ -178,6 +188,7 @@ impl<'a, 'k> Stay<'a, 'k> {
         }
     }
 
+    /// Takes a checkpoint, which is lost if the state ends (at `until`) before it is stored.
     fn checkpoint(&mut self, until: f64, outcome: &mut JobOutcome) {
         let stored = self.now + self.ground.jobs.checkpoint_seconds;
         let next = stored.min(until);
@@ -190,7 +201,8 @@ impl<'a, 'k> Stay<'a, 'k> {
         }
     }
 
-    /// Waits for an owner who needs the processor; whether he is done before patience ends.
+    /// If the owner needs the processor (S3), waits until that is over (at `until`), at most for `patience`.
+    /// Returns whether the state is over.
     fn waits(&mut self, state: AvailabilityState, until: f64, outcome: &mut JobOutcome) -> bool {
         if state != AvailabilityState::CpuTaken {
             return false;
@@ -201,6 +213,7 @@ impl<'a, 'k> Stay<'a, 'k> {
         next >= until
     }
 
+    /// Leaves the host, after a final checkpoint if that can be stored within the grace.
     fn leave(&mut self, state: AvailabilityState, outcome: &mut JobOutcome) -> Left {
         let unsaved = self.worked - self.saved;
         let save = &self.ground.jobs.save;
