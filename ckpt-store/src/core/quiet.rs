@@ -1,20 +1,20 @@
-//! How many lines each may cause in the log, so that nobody fills the disk with them or hides what
-//! others did.
+//! Limits how many lines of the log each peer may cause, so that no peer fills the disk with them or
+//! hides what others did.
 
 use std::collections::BTreeMap;
 
 use super::Millis;
 
-/// Lines that one may cause at once.
+/// Most lines that a peer may cause at once.
 const BURST: u64 = 50;
 
-/// After so long it may cause another one.
+/// A peer may cause one more line after each period of this length, milliseconds.
 const LINE_MS: u64 = 2_000;
 
-/// Those who are remembered; of more, the first goes.
+/// Most peers that are remembered. When there are more, the one with the smallest key is forgotten.
 const KNOWN_MAX: usize = 4096;
 
-/// Who caused how many lines lately. `K` names who.
+/// The lines that each peer caused recently. `K` names a peer.
 #[derive(Debug)]
 pub struct Quiet<K: Ord>(BTreeMap<K, Bucket>);
 
@@ -32,7 +32,8 @@ impl<K: Ord> Default for Quiet<K> {
 }
 
 impl<K: Ord + Clone> Quiet<K> {
-    /// Whether `who` may cause a line now; if so, how many were held back since its last one.
+    /// Whether `who` may cause a line now. If so, the number of lines that were held back since its last
+    /// one.
     pub fn line(&mut self, now: Millis, who: K) -> Option<u64> {
         if !self.0.contains_key(&who) && self.0.len() >= KNOWN_MAX {
             self.0.pop_first();
