@@ -1,4 +1,4 @@
-//! Tells the registries of a grid that this host is there, how it is, and what it holds.
+//! Announces this host to the registries of the grid: that it is there, its state, and what it holds.
 
 use std::fmt::Display;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -25,48 +25,48 @@ use crate::monitor::Monitor;
 use crate::serve::Clock;
 use crate::shards::Store;
 
-/// Seconds after which an announcement is made anew, whatever has changed.
+/// An announcement is sent again after this many seconds, even if nothing has changed.
 const ANNOUNCEMENT_SECONDS: u64 = 300;
 
-/// Free space is announced anew when it has changed by so many bytes.
+/// Free space is announced in steps of this many bytes.
 const FREE_STEP_BYTES: u64 = 1 << 30;
 
-/// What does not change while the daemon runs.
+/// The part of an announcement that does not change while the daemon runs.
 #[derive(Clone, Debug)]
 pub struct Card {
-    /// The host's name.
+    /// The name of the host.
     pub name: String,
-    /// Where it can be reached.
+    /// The address at which the host can be reached.
     pub addr: SocketAddr,
-    /// What fails together with it.
+    /// The site of the host: machines there are likely to fail together.
     pub site: Option<String>,
-    /// Whose machine it is.
+    /// The owner of the machine.
     pub owner: Option<String>,
 }
 
-/// Tells registries of a host.
+/// Announces one host to registries.
 #[derive(Debug)]
 pub struct Announcer {
-    /// Where and who it is.
+    /// Name, address, site and owner.
     pub card: Card,
-    /// What it holds.
+    /// The shards of the host.
     pub store: Arc<Store>,
-    /// How it is.
+    /// The state of the machine.
     pub monitor: Arc<Monitor>,
-    /// Its clocks.
+    /// The clocks of the host.
     pub clock: Clock,
     /// Time after which a registry is asked for a newer list of the grid.
     pub list_period: Duration,
 }
 
-/// The connection to a registry, and when lists of the grid were compared on it.
+/// The connection to a registry, and when lists of the grid were compared over it.
 #[derive(Debug, Default)]
 struct Link {
     connection: Option<Connection>,
     compared: Option<Instant>,
 }
 
-/// Why a registry was not told.
+/// Why an announcement did not reach a registry.
 #[derive(Debug, thiserror::Error)]
 enum Untold {
     #[error(transparent)]
@@ -77,8 +77,8 @@ enum Untold {
     Answer,
 }
 
-/// Times the heartbeats of one registry, and logs when it begins not to hear them and when it hears
-/// again: one line each, for it may be down for days.
+/// Times the heartbeats to one registry. It logs one line when the registry stops answering and one when
+/// it answers again, because a registry may be down for days.
 struct Changes<'a> {
     registry: &'a str,
     period: tokio::time::Interval,
@@ -112,7 +112,7 @@ impl<'a> Changes<'a> {
 }
 
 impl Announcer {
-    /// Tells all registries again and again; ends never.
+    /// Sends heartbeats to all registries; does not return.
     pub async fn run(self, settings: EndpointConfig, members: Members) {
         let settings = EndpointConfig {
             mtu_max: MTU_SMALL,
@@ -123,7 +123,7 @@ impl Announcer {
         loop {
             let grid = Arc::clone(&changes.borrow_and_update());
             let telling = Self::tell_all(&this, &settings, &grid, &members);
-            // Others are told from scratch, which registries expect.
+            // All registries are told everything anew, which they expect.
             let is_other =
                 |now: &Arc<Grid>| now.registries != grid.registries || now.etcd != grid.etcd;
             let changed = changes.wait_for(is_other).await.is_ok();
@@ -167,7 +167,8 @@ impl Announcer {
         }
     }
 
-    /// Asks a registry for a newer list of the grid, or has it take ours, if that is due.
+    /// Compares lists of the grid with a registry, if that is due: the side with the older list gets the
+    /// newer one.
     async fn compare(&self, link: &mut Link, members: &Members) {
         let is_due = link
             .compared
@@ -181,7 +182,7 @@ impl Announcer {
             Ok(Some((list, contents))) => {
                 members.hear(list, contents).await;
             }
-            // An earlier program does not know the question.
+            // A registry with an earlier version of the program does not know this request.
             Err(cause) => debug!(%cause, "no list of the grid from a registry"),
         }
     }
@@ -233,7 +234,7 @@ impl Announcer {
         Ok(())
     }
 
-    /// What is held, and a number for exactly this.
+    /// The shards that this host holds, and a hash of this list.
     fn held(&self) -> (Vec<ShardName>, u64) {
         let held = self.store.held();
         let mut hasher = DefaultHasher::new();
@@ -243,7 +244,7 @@ impl Announcer {
         (held, hasher.finish())
     }
 
-    /// A number for how it is, which changes when that is worth telling.
+    /// A hash of the state that is announced. It changes when the state should be announced again.
     fn epoch(&self) -> u64 {
         let now = self.clock.unix_seconds();
         let announced = self.monitor.announced(now);
@@ -275,7 +276,8 @@ impl Announcer {
     }
 }
 
-/// What the registry still wants: an announcement, the list of shards.
+/// Sends a request. Returns whether the registry needs an announcement, and whether it needs the list of
+/// shards.
 async fn ask(connection: &Connection, asked: &Request) -> Result<(bool, bool), Untold> {
     match request(connection, asked, REQUEST_TIMEOUT).await? {
         (Response::Heard { announce, holdings }, _) => Ok((announce, holdings)),
@@ -283,7 +285,7 @@ async fn ask(connection: &Connection, asked: &Request) -> Result<(bool, bool), U
     }
 }
 
-/// The list of what is held, made page by page: it can be long.
+/// Splits the list of shards into pages, one at a time because the list can be long.
 fn pages(held: &[ShardName], epoch: u64) -> impl Iterator<Item = HoldsPage> {
     let parts = held.len().div_ceil(HOLDS_MAX).max(1);
     (0..parts).map(move |part| HoldsPage {
