@@ -1,10 +1,10 @@
-//! Finds the load of the owner from which on a guest slows the owner down on this machine, the way
-//! the papers found Th1 and Th2: a synthetic owner alternates work and rest, alone and beside a guest,
-//! and the thresholds are the loads at which it loses five per cent of its work.
+//! Measures the loads of the owner above which a guest slows the owner down on this machine, in the way
+//! in which the papers found Th1 and Th2. A synthetic owner alternates work and rest, alone and beside a
+//! guest. A threshold is the load at which the owner loses five per cent of its work.
 //!
-//! Th1 is measured beside a guest of equal priority, Th2 beside one at the lowest. Nice 19 reaches only as
-//! far as its autogroup or control group, so what the owner loses beside a guest in another session, and
-//! in another control group, is measured, too.
+//! Th1 is measured beside a guest of equal priority, Th2 beside one of the lowest priority. Nice 19 has
+//! an effect only within the guest's autogroup or control group. So what the owner loses beside a guest
+//! in another session, and in another control group, is measured, too.
 
 pub mod experiment;
 pub mod guest;
@@ -12,10 +12,10 @@ pub mod load;
 
 use placement::state::{Thresholds, ThresholdsError};
 
-/// Part of the owner's work that may be lost to a guest (the papers' 5% rule).
+/// Share of the owner's work that may be lost to a guest (the papers' 5% rule).
 pub const TOLERATED_LOSS: f64 = 0.05;
 
-/// Least threshold: below it the measurement says nothing.
+/// Smallest threshold. Below it the measurement is not meaningful.
 const LEAST: f64 = 0.05;
 
 /// What the owner loses at one load.
@@ -23,12 +23,12 @@ const LEAST: f64 = 0.05;
 pub struct Point {
     /// Share of the resource that the owner uses when alone, 0 to 1.
     pub load: f64,
-    /// Share of its work that it loses beside a guest.
+    /// Share of its work that the owner loses beside a guest.
     pub loss: f64,
 }
 
-/// The load at which the loss passes [`TOLERATED_LOSS`]: between the last point before the first
-/// one above it, and that one. Points come in order of load.
+/// The load at which the loss passes [`TOLERATED_LOSS`], interpolated between the first point with a
+/// larger loss and the point before it. The points have to be in the order of their loads.
 #[must_use]
 pub fn threshold(points: &[Point]) -> f64 {
     let mut below = Point {
@@ -45,11 +45,11 @@ pub fn threshold(points: &[Point]) -> f64 {
     1.0
 }
 
-/// Both thresholds, from the losses beside a guest of equal and of the lowest priority. Th2 is at
-/// least Th1: noise can't make a gentler guest the worse one.
+/// Both thresholds, from the losses beside a guest of equal and of the lowest priority. Th1 is lowered to
+/// Th2 if it is larger, because only noise can make the guest of lowest priority the worse one.
 ///
 /// # Errors
-/// Never for points whose loads lie between 0 and 1.
+/// Never for points with loads between 0 and 1.
 pub fn thresholds(equal: &[Point], lowest: &[Point]) -> Result<Thresholds, ThresholdsError> {
     let (first, second) = (threshold(equal), threshold(lowest));
     Thresholds::new(first.min(second), second)
