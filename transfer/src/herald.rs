@@ -13,35 +13,36 @@ use quinn::Connection;
 use rand::seq::IteratorRandom;
 use tokio::task::JoinSet;
 
-/// Hosts to which a list is brought: these pass it on.
+/// Most hosts to which a list is brought directly. They pass it on to the others.
 const HOSTS_TOLD_MAX: usize = 64;
 
-/// How long a member may take to answer: those that are slower hear from others.
+/// Time limit for a member to answer. A slower member gets the list from others.
 const PATIENCE: Duration = Duration::from_millis(1_500);
 
-/// How long a member may take to take a list: nobody else can change the authority's directory meanwhile.
+/// Time limit for a member to receive a list. Meanwhile the authority's directory can't be changed by
+/// anything else.
 const TAKING: Duration = Duration::from_secs(8);
 
-/// How long the last datagrams may take to leave.
+/// Longest wait until the last datagrams have been sent.
 const LEAVING_MAX: Duration = Duration::from_millis(300);
 
-/// Members that answered.
+/// Connections to the members that answered.
 #[derive(Debug)]
 pub struct Herald {
     sockets: Sockets,
     reached: Vec<(String, Connection)>,
-    /// Members that did not answer, or are too old to take a list, and why.
+    /// Members that did not answer, or whose program is too old for a list, and why.
     pub silent: Vec<(String, String)>,
-    /// The newest list that one of them had, if that is newer than ours.
+    /// The newest list that one of the members had, if it is newer than that of the authority.
     pub newer: Option<(GridList, Contents)>,
 }
 
-/// Who heard of a list.
+/// Which members got a list.
 #[derive(Debug, Default)]
 pub struct Heard {
-    /// Members that have it, or a newer one.
+    /// Members that have this list, or a newer one.
     pub by: Vec<String>,
-    /// Members that do not, and why.
+    /// Members that do not have it, and why.
     pub silent: Vec<(String, String)>,
 }
 
@@ -98,7 +99,7 @@ impl Herald {
         herald
     }
 
-    /// Has all that answered take a list, and says goodbye.
+    /// Sends the list to all members that answered, and closes the connections.
     pub async fn send(self, list: Option<&GridList>) -> Heard {
         let mut heard = Heard {
             by: Vec::new(),
