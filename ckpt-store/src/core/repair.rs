@@ -600,7 +600,7 @@ mod tests {
 
     #[test]
     fn a_host_is_not_relied_on_for_two_shards_though_it_proved_only_one_of_them() {
-        // Hosts 1 and 2 have shard 0. Host 2 claims shard 3 as well, and nobody else does.
+        // Hosts 1 and 2 have shard 0. Host 2 claims shard 3 as well, and no other host does.
         let mut of = situation(1, &[(0, 1), (0, 2), (4, 4)]);
         of.claimed.insert(shard(3), BTreeSet::from([id(2)]));
         let trusted = BTreeSet::from([id(2)]);

@@ -125,7 +125,7 @@ struct Sim {
     loss: u32,
     live: BTreeSet<u8>,
     /// Deleted checkpoints of whose deletion a host knew that has lost its disk since. Such a checkpoint
-    /// may stay somewhere, because nobody has to know of the deletion any more.
+    /// may stay somewhere, because no host has to know of the deletion any more.
     forgetful: BTreeSet<u8>,
     rebuilt: u64,
     handed_over: u64,

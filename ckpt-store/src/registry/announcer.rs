@@ -123,7 +123,7 @@ impl Announcer {
         loop {
             let grid = Arc::clone(&changes.borrow_and_update());
             let telling = Self::tell_all(&this, &settings, &grid, &members);
-            // All registries are told everything anew, which they expect.
+            // All registries get everything anew, which they expect.
             let is_other =
                 |now: &Arc<Grid>| now.registries != grid.registries || now.etcd != grid.etcd;
             let changed = changes.wait_for(is_other).await.is_ok();
