@@ -37,13 +37,13 @@ pub struct Drained {
 
 /// The progress of a drain over its rounds.
 #[derive(Debug, Default)]
-struct Handing {
+struct DrainProgress {
     done: BTreeSet<(Key, ShardIndex)>,
     /// Why other shards were not handed over in this round.
     reasons: BTreeSet<String>,
 }
 
-impl Handing {
+impl DrainProgress {
     fn note(&mut self, why: String) {
         if self.reasons.len() < REASONS_MAX {
             self.reasons.insert(why);
@@ -151,7 +151,7 @@ impl Repairer {
         let own = self.own();
         let holdings = self.store.holdings_of(&BTreeSet::from([key]));
         let mut look = self.look(around, holdings, None).await;
-        let situation = self.closer(around, caretaker, &look).await;
+        let situation = self.check_closely(around, caretaker, &look).await;
         let Some(situation) = situation else {
             return Err((RepairError::NotHeld, None));
         };
@@ -189,7 +189,7 @@ impl Repairer {
     /// Asks for all proofs that are still needed of the one checkpoint in `look`, without a budget, and
     /// returns the situation of the checkpoint after that. `None` if the checkpoint is not held here any
     /// more.
-    async fn closer(
+    async fn check_closely(
         &self,
         around: &Around,
         caretaker: &mut Caretaker,
@@ -203,24 +203,24 @@ impl Repairer {
     pub async fn drain(&self, limit: Duration) -> Drained {
         let until = Instant::now() + limit;
         let total = self.store.held_count();
-        let mut handing = Handing::default();
+        let mut progress = DrainProgress::default();
         let mut caretaker = self.new_caretaker();
         let mut reasons = BTreeSet::from([RepairError::Late.to_string()]);
         loop {
-            self.hand_over(&mut caretaker, &mut handing, until).await;
+            self.hand_over(&mut caretaker, &mut progress, until).await;
             // The time limit can end a round before the round has found a reason. The reasons of the
             // round before stay then.
-            let found = std::mem::take(&mut handing.reasons);
+            let found = std::mem::take(&mut progress.reasons);
             if !found.is_empty() {
                 reasons = found;
             }
             // A shard whose checkpoint was deleted during the drain needs no new holder.
             let held = self.store.held_count().min(total);
-            let left = held.saturating_sub(handing.done.len());
+            let left = held.saturating_sub(progress.done.len());
             let pause = DRAIN_PAUSE.min(until.saturating_duration_since(Instant::now()));
             if left == 0 || pause.is_zero() {
                 return Drained {
-                    handed_over: handing.done.len(),
+                    handed_over: progress.done.len(),
                     left,
                     reasons: if left == 0 { BTreeSet::new() } else { reasons },
                 };
@@ -231,13 +231,18 @@ impl Repairer {
     }
 
     /// Tries once to hand over each shard that was not handed over in an earlier round.
-    async fn hand_over(&self, caretaker: &mut Caretaker, handing: &mut Handing, until: Instant) {
+    async fn hand_over(
+        &self,
+        caretaker: &mut Caretaker,
+        progress: &mut DrainProgress,
+        until: Instant,
+    ) {
         let grid = self.members.grid();
         let around = match self.links.around(&grid, &self.identity, Vec::new()).await {
             Ok(around) => around,
             Err(cause) => {
                 warn!(%cause, "nothing is handed over");
-                handing.reasons.insert(cause.to_string());
+                progress.reasons.insert(cause.to_string());
                 return;
             }
         };
@@ -255,7 +260,7 @@ impl Repairer {
                 let mine = mine.filter(|(_, holders)| holders.contains(&self.own()));
                 for (shard, _) in mine {
                     let place = (one.key, *shard);
-                    if handing.done.contains(&place) {
+                    if progress.done.contains(&place) {
                         continue;
                     }
                     let passing = self.pass_on(&around, caretaker, one.key, *shard);
@@ -264,11 +269,11 @@ impl Repairer {
                         Ok(Ok(host)) => {
                             let host = around.name(&host);
                             info!(%checkpoint, shard = number, host, "shard handed over");
-                            handing.done.insert(place);
+                            progress.done.insert(place);
                         }
                         Ok(Err((why, _))) => {
                             warn!(%checkpoint, shard = number, %why, "shard not handed over");
-                            handing.note(why.to_string());
+                            progress.note(why.to_string());
                         }
                         Err(_) => return,
                     }

@@ -12,7 +12,7 @@ use transfer::roster::{self, Roster};
 use transfer::{HostIndex, Hosts};
 
 /// Most bytes in flight to or from each host. The window is small because repair is not urgent.
-const WINDOW: u32 = 1 << 20;
+const WINDOW_BYTES: u32 = 1 << 20;
 
 /// Connections to other hosts and to registries. They are kept from round to round.
 #[derive(Debug)]
@@ -91,7 +91,7 @@ impl Links {
             hosts: roster.hosts.clone(),
             ..grid.clone()
         };
-        let hosts = Hosts::with_addresses(&grid, roster.elsewhere.clone(), identity, WINDOW)?;
+        let hosts = Hosts::with_addresses(&grid, roster.elsewhere.clone(), identity, WINDOW_BYTES)?;
         *known = Some((roster, grid.revoked, hosts.clone()));
         Ok(hosts)
     }

@@ -61,16 +61,16 @@ const REPAIRS_PER_ROUND: usize = 16;
 
 /// Registries are asked for the holders of at most this many checkpoints with missing shards in one
 /// round.
-const TROUBLED_ASKED: usize = 512;
+const TROUBLED_ASKED_MAX: usize = 512;
 
 /// The first round begins at most this long after the start of the daemon.
-const FIRST_LOOK: Duration = Duration::from_secs(10);
+const FIRST_ROUND_WITHIN: Duration = Duration::from_secs(10);
 
 /// Time limit for rebuilding or handing over one shard.
 const REPAIR_TIMEOUT: Duration = Duration::from_secs(4 * 3600);
 
 /// A proof is valid for at least this many rounds, whatever `proof_valid` says.
-const ROUNDS_VALID: u32 = 3;
+const PROOF_ROUNDS_MIN: u32 = 3;
 
 /// Settings of repair, from the daemon's command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,7 +150,7 @@ impl Repairer {
         let mut budget = Budget::default();
         // A host that was switched off may hold checkpoints that were deleted meanwhile, so its first
         // round comes soon.
-        let mut wait = self.settings.period.min(FIRST_LOOK);
+        let mut wait = self.settings.period.min(FIRST_ROUND_WITHIN);
         loop {
             let until = std::mem::replace(&mut wait, self.settings.period);
             if pause::sleep(until).await == Waking::AfterAbsence {
@@ -178,7 +178,7 @@ impl Repairer {
         let valid = self
             .settings
             .proof_valid
-            .max(self.settings.period * ROUNDS_VALID);
+            .max(self.settings.period * PROOF_ROUNDS_MIN);
         Caretaker::new(valid, self.settings.patience.least)
     }
 
@@ -194,10 +194,10 @@ impl Repairer {
             self.hear_voids_alone(&grid).await?;
             return Ok(0);
         }
-        let troubled = caretaker.troubled(TROUBLED_ASKED).into_iter();
+        let troubled = caretaker.troubled(TROUBLED_ASKED_MAX).into_iter();
         let troubled = troubled.map(|key| key.checkpoint).collect();
         let around = self.links.around(&grid, &self.identity, troubled).await?;
-        self.fill(budget);
+        self.fill_budget(budget);
         let found = self.look_at_all(&around, caretaker, budget).await;
         self.checking.count_all(found.census);
         self.end_leases(found.clocks.into_values().collect()).await;
@@ -210,7 +210,7 @@ impl Repairer {
         Ok(self.rebuild_due(&around, caretaker, &found.due).await)
     }
 
-    fn fill(&self, budget: &mut Budget) {
+    fn fill_budget(&self, budget: &mut Budget) {
         let usage = self.store.usage(None);
         // An estimate: each checkpoint has about four other holders with a claim to prove.
         let claims = usage.counts.shards.saturating_mul(4);

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 /// The wait consists of steps of this length. After each step it is checked how long the step really
 /// took.
-const LOOK_PERIOD: Duration = Duration::from_secs(2);
+const STEP: Duration = Duration::from_secs(2);
 
 /// A step may take this much longer because the machine is busy. If it took longer still, the machine was
 /// suspended or the program stopped.
@@ -18,7 +18,7 @@ const SETTLING: Duration = Duration::from_secs(1);
 
 /// A wait lasts at least this long, even after an absence. Otherwise a machine that loses time in every
 /// step would run one round after the other.
-const LEAST: Duration = Duration::from_secs(5);
+const SHORTEST_WAIT: Duration = Duration::from_secs(5);
 
 /// Why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,11 +42,11 @@ pub(super) async fn sleep(time: Duration) -> Waking {
                 false => Waking::InTime,
             };
         }
-        if was_away && began.elapsed() >= LEAST {
+        if was_away && began.elapsed() >= SHORTEST_WAIT {
             tokio::time::sleep(SETTLING.min(left)).await;
             return Waking::AfterAbsence;
         }
-        let step = left.min(LOOK_PERIOD);
+        let step = left.min(STEP);
         let before = uptime();
         tokio::time::sleep(step).await;
         was_away |= lost(before, uptime(), step) > LOST_MAX;

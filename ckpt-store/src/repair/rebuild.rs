@@ -67,10 +67,10 @@ impl Repairer {
                     last = RepairError::NotProved(around.name(&id));
                 }
                 Err(fault) => {
-                    let is_vain = is_vain_elsewhere(&fault);
+                    let is_pointless = is_pointless_elsewhere(&fault);
                     let host = around.name(&id);
                     last = RepairError::NotTaken { host, fault };
-                    if is_vain {
+                    if is_pointless {
                         break;
                     }
                 }
@@ -132,7 +132,7 @@ impl Repairer {
 
 /// Whether trying another host is pointless: a rebuilt shard already exists or is on its way, or too few
 /// sources answer now.
-fn is_vain_elsewhere(fault: &Fault) -> bool {
+fn is_pointless_elsewhere(fault: &Fault) -> bool {
     let exists = matches!(fault, Fault::Refused { code, .. } if *code == Code::Exists);
     exists || matches!(fault, Fault::Starved)
 }

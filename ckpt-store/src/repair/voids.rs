@@ -14,10 +14,10 @@ use super::links::Around;
 use super::{RepairError, Repairer};
 
 /// How many hosts are asked in each round.
-const ASKED: usize = 3;
+const HOSTS_ASKED: usize = 3;
 
 /// At most this many owners are asked about in each round. If there are more, each round draws others.
-const OWNERS_ASKED: usize = 1024;
+const OWNERS_ASKED_MAX: usize = 1024;
 
 impl Repairer {
     /// [`Self::hear_voids`] for a host that holds no shards: it asks about the owners who had some here.
@@ -36,12 +36,12 @@ impl Repairer {
         let mut owners = self.accounts.owners();
         owners.extend(holders);
         let owners = owners.into_iter();
-        let owners = owners.choose_multiple(&mut rand::rng(), OWNERS_ASKED);
+        let owners = owners.choose_multiple(&mut rand::rng(), OWNERS_ASKED_MAX);
         if owners.is_empty() {
             return;
         }
         let others = around.others().filter(|(id, _)| !around.is_silent(id));
-        let asked = others.choose_multiple(&mut rand::rng(), ASKED);
+        let asked = others.choose_multiple(&mut rand::rng(), HOSTS_ASKED);
         for (id, host) in asked {
             self.hear_voids_of(around, id, host, &owners).await;
         }
