@@ -16,7 +16,7 @@ use crate::monitor::Monitor;
 use crate::monitor::stance::Stance;
 
 /// Most hosts that are tried in one round, until one answers.
-const TRIED: usize = 3;
+const HOSTS_TRIED_MAX: usize = 3;
 
 /// Asks one host in every `period`, the first one immediately; does not return.
 pub async fn run(members: Members, identity: Identity, monitor: Arc<Monitor>, period: Duration) {
@@ -36,7 +36,7 @@ pub async fn run(members: Members, identity: Identity, monitor: Arc<Monitor>, pe
         let grid = members.grid();
         let others = grid.hosts.iter();
         let others = others.filter(|host| host.id.0 != own && host.addr.port() != 0);
-        let chosen = others.choose_multiple(&mut rand::rng(), TRIED);
+        let chosen = others.choose_multiple(&mut rand::rng(), HOSTS_TRIED_MAX);
         for host in chosen {
             if ask(&sockets, &members, &grid, host).await {
                 break;

@@ -28,7 +28,7 @@ const ALLOWANCE: u32 = 40;
 const ALLOWANCE_PERIOD: Duration = Duration::from_secs(10);
 
 /// Pause of the socket after a failure, such as too many open files.
-const PAUSE: Duration = Duration::from_millis(500);
+const FAILURE_PAUSE: Duration = Duration::from_millis(500);
 
 /// Most bytes that are read in one step.
 const READ_BYTES: usize = 1024;
@@ -87,7 +87,7 @@ impl GuestSocket {
                     }
                     Err(cause) => {
                         debug!(%cause, "a guest was not let in");
-                        tokio::time::sleep(PAUSE).await;
+                        tokio::time::sleep(FAILURE_PAUSE).await;
                     }
                 },
                 Some(_) = guests.join_next() => {}

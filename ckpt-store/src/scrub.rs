@@ -13,7 +13,7 @@ use crate::shards::{Scrubbed, Store};
 use codec::ShardIndex;
 
 /// Shortest and longest time between two shards.
-const PAUSE: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(3600)];
+const PAUSE_BOUNDS: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(3600)];
 
 /// The order of about this many shards is computed at a time.
 const PART_SHARDS: usize = 1024;
@@ -44,7 +44,7 @@ pub async fn run(store: Arc<Store>, monitor: Arc<Monitor>, settings: ScrubSettin
         let order = Order::of(pass, count);
         pass += 1;
         let shards = u32::try_from(count.max(1)).unwrap_or(u32::MAX);
-        let pause = (settings.pass / shards).clamp(PAUSE[0], PAUSE[1]);
+        let pause = (settings.pass / shards).clamp(PAUSE_BOUNDS[0], PAUSE_BOUNDS[1]);
         if count == 0 {
             tokio::time::sleep(pause).await;
         }
@@ -52,7 +52,7 @@ pub async fn run(store: Arc<Store>, monitor: Arc<Monitor>, settings: ScrubSettin
             for (key, shard) in order.part(&store, part) {
                 tokio::time::sleep(pause).await;
                 while !matches!(monitor.stance(), Stance::Open) {
-                    tokio::time::sleep(PAUSE[1].min(pause * 10)).await;
+                    tokio::time::sleep(PAUSE_BOUNDS[1].min(pause * 10)).await;
                 }
                 read(&store, key, shard, settings.bytes_per_second).await;
             }

@@ -17,11 +17,11 @@ use tokio::task::JoinSet;
 const HOSTS_TOLD_MAX: usize = 64;
 
 /// Time limit for a member to answer. A slower member gets the list from others.
-const PATIENCE: Duration = Duration::from_millis(1_500);
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(1_500);
 
 /// Time limit for a member to receive a list. Meanwhile the authority's directory can't be changed by
 /// anything else.
-const TAKING: Duration = Duration::from_secs(8);
+const TAKE_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Longest wait until the last datagrams have been sent.
 const LEAVING_MAX: Duration = Duration::from_millis(300);
@@ -52,7 +52,7 @@ enum NotReached {
     Connect(#[from] ConnectError),
     #[error(transparent)]
     Exchange(#[from] ExchangeError),
-    #[error("no answer within {} ms", PATIENCE.as_millis())]
+    #[error("no answer within {} ms", ANSWER_TIMEOUT.as_millis())]
     Late,
 }
 
@@ -78,7 +78,8 @@ impl Herald {
         for target in targets {
             let (sockets, known) = (herald.sockets.clone(), known.clone());
             asking.spawn(async move {
-                let asked = tokio::time::timeout(PATIENCE, target.ask(&sockets, &known)).await;
+                let asked =
+                    tokio::time::timeout(ANSWER_TIMEOUT, target.ask(&sockets, &known)).await;
                 (target.name, asked.unwrap_or(Err(NotReached::Late)))
             });
         }
@@ -105,24 +106,25 @@ impl Herald {
             by: Vec::new(),
             silent: self.silent,
         };
-        let mut telling = JoinSet::new();
+        let mut sending = JoinSet::new();
         for (name, connection) in self.reached {
             let list = list.cloned();
-            telling.spawn(async move {
-                let told = match &list {
+            sending.spawn(async move {
+                let sent = match &list {
                     Some(list) => {
-                        let offered = tokio::time::timeout(TAKING, offer_list(&connection, list));
-                        let late = |_| Err(ExchangeError::Stalled(TAKING));
+                        let offered =
+                            tokio::time::timeout(TAKE_TIMEOUT, offer_list(&connection, list));
+                        let late = |_| Err(ExchangeError::Stalled(TAKE_TIMEOUT));
                         offered.await.unwrap_or_else(late).map(|_| ())
                     }
                     None => Ok(()),
                 };
                 connection.close(DONE, b"");
-                (name, told)
+                (name, sent)
             });
         }
-        for (name, told) in telling.join_all().await {
-            match told {
+        for (name, sent) in sending.join_all().await {
+            match sent {
                 Ok(()) => heard.by.push(name),
                 Err(cause) => heard.silent.push((name, cause.to_string())),
             }

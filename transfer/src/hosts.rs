@@ -35,7 +35,7 @@ const SMALL_WINDOW_BYTES: u32 = 1 << 20;
 const PROBE_RTTS: u32 = 8;
 
 /// A probe that takes less than this shows that the connection is fast enough.
-const PROBE_TELLS: Duration = Duration::from_millis(40);
+const PROBE_FAST: Duration = Duration::from_millis(40);
 
 /// The first address of a host is tried for this long before the others are tried as well.
 const HEAD_START: Duration = Duration::from_millis(300);
@@ -536,7 +536,7 @@ impl Hosts {
         }
         let took = started.elapsed();
         let on_the_way = took.saturating_sub(rtt);
-        let is_slow = took > PROBE_RTTS * rtt.min(connection.rtt()) && took > PROBE_TELLS;
+        let is_slow = took > PROBE_RTTS * rtt.min(connection.rtt()) && took > PROBE_FAST;
         Ok(is_slow.then(|| f64::from(bytes) / on_the_way.as_secs_f64().max(1e-6)))
     }
 

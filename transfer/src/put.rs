@@ -64,19 +64,19 @@ pub enum MeasuredRate {
     AtLeast(f64),
 }
 
-/// A transfer of fewer bytes that takes less than [`TELLING_TIME`] shows nothing, because it mostly
+/// A transfer of fewer bytes that takes less than [`RATE_TIME_MIN`] shows nothing, because it mostly
 /// consists of connecting and syncing.
-const TELLING_BYTES: u64 = 4 << 20;
+const RATE_BYTES_MIN: u64 = 4 << 20;
 
-/// See [`TELLING_BYTES`].
-const TELLING_TIME: Duration = Duration::from_millis(500);
+/// See [`RATE_BYTES_MIN`].
+const RATE_TIME_MIN: Duration = Duration::from_millis(500);
 
 /// A transfer that was given up shows how slow its host is if the transfer waited for the host for this
 /// long. Its earlier part had no need to wait.
-const TELLING_WAIT: Duration = Duration::from_millis(250);
+const RATE_WAIT_MIN: Duration = Duration::from_millis(250);
 
 /// A block that takes less than this did not have to wait.
-const WAITED: Duration = Duration::from_millis(1);
+const WAIT_MIN: Duration = Duration::from_millis(1);
 
 /// The send window is this many congestion windows: while one is in flight, the next one is ready.
 const WINDOW_FACTOR: u64 = 2;
@@ -100,7 +100,7 @@ impl Meter {
             measured.bytes += bytes;
             measured.in_flight = in_flight;
             measured.waited += waited;
-            if queued || waited >= WAITED {
+            if queued || waited >= WAIT_MIN {
                 measured.waited_bytes += bytes;
             }
         });
@@ -117,7 +117,7 @@ impl Meter {
     /// The rate so far. `None` if too little was sent.
     pub fn rate(&self) -> Option<MeasuredRate> {
         let measured = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if measured.ended.is_none() && measured.waited >= TELLING_WAIT {
+        if measured.ended.is_none() && measured.waited >= RATE_WAIT_MIN {
             let bytes = measured.waited_bytes.saturating_sub(measured.in_flight);
             let rate = bytes.max(1) as f64 / measured.waited.as_secs_f64();
             return Some(MeasuredRate::Exactly(rate));
@@ -125,7 +125,7 @@ impl Meter {
         let end = measured.ended.unwrap_or_else(Instant::now);
         let took = end.checked_duration_since(measured.started?)?;
         let bytes = measured.bytes.saturating_sub(measured.in_flight);
-        if bytes == 0 || (bytes < TELLING_BYTES && took < TELLING_TIME) {
+        if bytes == 0 || (bytes < RATE_BYTES_MIN && took < RATE_TIME_MIN) {
             return None;
         }
         let rate = bytes as f64 / took.as_secs_f64().max(1e-6);

@@ -24,28 +24,28 @@ use crate::etcd::{Etcd, EtcdError};
 use crate::roster::HOSTS_MAX;
 
 /// Time limit for registries. What a slower registry would answer is not needed.
-const PATIENCE: Duration = Duration::from_secs(3);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Time limit for a caller that knows hosts already. A registry that is down must not delay every
 /// command.
-const HEAD_START: Duration = Duration::from_millis(750);
+const HURRIED_TIMEOUT: Duration = Duration::from_millis(750);
 
 /// Most bytes that a registry may have in flight to this client.
-const WINDOW: u32 = 1 << 20;
+const WINDOW_BYTES: u32 = 1 << 20;
 
 /// More than the bytes of any bitmap of availability.
 const BITMAP_BYTES_MAX: usize = 4 << 10;
 
 /// Why a registry gave no answer.
 #[derive(Debug, thiserror::Error)]
-enum Silent {
+enum NoAnswer {
     #[error(transparent)]
     Connect(#[from] ConnectError),
     #[error(transparent)]
     Exchange(#[from] ExchangeError),
     #[error("wrong answer")]
     Answer,
-    #[error("no answer within {} s", PATIENCE.as_secs())]
+    #[error("no answer within {} s", ANSWER_TIMEOUT.as_secs())]
     Late,
 }
 
@@ -74,8 +74,8 @@ impl Registries {
     /// A client with this identity, for the registries of this grid.
     pub fn new(identity: &Identity, grid: &Grid) -> Self {
         let config = EndpointConfig {
-            receive_window: WINDOW,
-            stream_window: WINDOW,
+            receive_window: WINDOW_BYTES,
+            stream_window: WINDOW_BYTES,
             mtu_max: MTU_SMALL,
             ..EndpointConfig::new(identity.clone(), grid.authority.clone())
         };
@@ -83,7 +83,7 @@ impl Registries {
             sockets: Sockets::new(config),
             etcd: Etcd::of(grid),
             keeps_announcements: true,
-            patience: PATIENCE,
+            patience: ANSWER_TIMEOUT,
             compares_lists: false,
         }
     }
@@ -100,7 +100,7 @@ impl Registries {
     /// out.
     #[must_use]
     pub fn in_a_hurry(mut self) -> Self {
-        self.patience = HEAD_START;
+        self.patience = HURRIED_TIMEOUT;
         self
     }
 
@@ -152,20 +152,20 @@ impl Registries {
 
     async fn look_at_etcd(&self) -> Option<Result<usize, String>> {
         let members = self.etcd.as_ref()?.members();
-        let late = |_| Err(Silent::Late.to_string());
-        let asked = tokio::time::timeout(PATIENCE, members).await;
+        let late = |_| Err(NoAnswer::Late.to_string());
+        let asked = tokio::time::timeout(ANSWER_TIMEOUT, members).await;
         Some(asked.map_or_else(late, |members| match members {
             Ok(members) => Ok(members.iter().filter(|record| record.alive).count()),
             Err(cause) => Err(cause.to_string()),
         }))
     }
 
-    /// Sends the same request to each registry. Each has at most `PATIENCE` to answer.
+    /// Sends the same request to each registry. Each has at most `ANSWER_TIMEOUT` to answer.
     fn asking(
         &self,
         grid: &Grid,
         checkpoints: &Arc<[CheckpointId]>,
-    ) -> JoinSet<(String, Result<Told, Silent>)> {
+    ) -> JoinSet<(String, Result<Told, NoAnswer>)> {
         let known = self.compares_lists.then(|| {
             let nobody = Grid::new(grid.name.clone(), grid.authority.clone());
             Arc::new(Grid {
@@ -192,10 +192,10 @@ impl Registries {
                         },
                     };
                     connection.close(0_u32.into(), b"");
-                    Ok::<_, Silent>(told)
+                    Ok::<_, NoAnswer>(told)
                 };
-                let asked = tokio::time::timeout(PATIENCE, asked).await;
-                (registry.name, asked.unwrap_or(Err(Silent::Late)))
+                let asked = tokio::time::timeout(ANSWER_TIMEOUT, asked).await;
+                (registry.name, asked.unwrap_or(Err(NoAnswer::Late)))
             });
         }
         asking
@@ -224,7 +224,10 @@ fn alive(told: &Told) -> usize {
 }
 
 /// The answers that arrive before `until`.
-async fn collect(mut asking: JoinSet<(String, Result<Told, Silent>)>, until: Instant) -> Vec<Told> {
+async fn collect(
+    mut asking: JoinSet<(String, Result<Told, NoAnswer>)>,
+    until: Instant,
+) -> Vec<Told> {
     let mut all = Vec::new();
     loop {
         match tokio::time::timeout_at(until, asking.join_next()).await {
@@ -256,26 +259,26 @@ async fn list(connection: &Connection, known: &Grid) -> Option<(GridList, Conten
 async fn members(
     connection: &Connection,
     keeps_announcements: bool,
-) -> Result<Vec<MemberRecord>, Silent> {
+) -> Result<Vec<MemberRecord>, NoAnswer> {
     let mut records: Vec<MemberRecord> = Vec::new();
     loop {
         let after = records.last().map(|record| record.id);
         let asked = request(connection, &Request::Members { after }, REQUEST_TIMEOUT).await?;
         let (Response::Members { count, more }, mut exchange) = asked else {
-            return Err(Silent::Answer);
+            return Err(NoAnswer::Answer);
         };
         let too_many = records.len() + count as usize > HOSTS_MAX;
         if count > MEMBERS_MAX || too_many || (more && count == 0) {
-            return Err(Silent::Answer);
+            return Err(NoAnswer::Answer);
         }
         for _ in 0..count {
             let mut record = member(connection, &mut exchange.recv).await?;
             // The order must be ascending, so that a registry can't keep the client asking for ever.
             if records.last().is_some_and(|last| last.id >= record.id) {
-                return Err(Silent::Answer);
+                return Err(NoAnswer::Answer);
             }
             if !is_small(&record) {
-                return Err(Silent::Answer);
+                return Err(NoAnswer::Answer);
             }
             if !keeps_announcements {
                 record.presence.announcement = Announcement::default();
@@ -288,7 +291,7 @@ async fn members(
     }
 }
 
-async fn member(connection: &Connection, from: &mut RecvStream) -> Result<MemberRecord, Silent> {
+async fn member(connection: &Connection, from: &mut RecvStream) -> Result<MemberRecord, NoAnswer> {
     if spoken(connection) < WireVersion::Two {
         return Ok(read_frame(from, REQUEST_TIMEOUT).await?);
     }
@@ -320,7 +323,7 @@ fn is_small(record: &MemberRecord) -> bool {
 async fn holders(
     connection: &Connection,
     checkpoints: &[CheckpointId],
-) -> Result<BTreeSet<OwnerId>, Silent> {
+) -> Result<BTreeSet<OwnerId>, NoAnswer> {
     let mut all = BTreeSet::new();
     for checkpoint in checkpoints {
         let asked = Request::Holders {
@@ -330,10 +333,10 @@ async fn holders(
             (Response::Holders { holders }, _) if holders.len() <= HOLDERS_MAX => {
                 all.extend(holders.into_iter().map(|(id, _)| id));
                 if all.len() > HOSTS_MAX {
-                    return Err(Silent::Answer);
+                    return Err(NoAnswer::Answer);
                 }
             }
-            _ => return Err(Silent::Answer),
+            _ => return Err(NoAnswer::Answer),
         }
     }
     Ok(all)

@@ -58,16 +58,16 @@ pub fn merge(
     remembered: &[GridHost],
     revoked: &Revocations,
 ) -> Roster {
-    let said = said(told);
+    let reports = reports(told);
     let mut roster = Roster {
         hosts: listed.to_vec(),
         elsewhere: Elsewhere::new(),
         heard: heard(told),
     };
     for host in listed {
-        let mut addresses = said
+        let mut addresses = reports
             .get(&host.id.0)
-            .map_or_else(Vec::new, |said| addresses(said));
+            .map_or_else(Vec::new, |reports| addresses(reports));
         addresses.retain(|addr| host.addr != Address::Ip(*addr));
         if !addresses.is_empty() {
             roster.elsewhere.insert(host.id, addresses);
@@ -75,7 +75,7 @@ pub fn merge(
     }
     let mut ids: BTreeSet<OwnerId> = listed.iter().map(|host| host.id.0).collect();
     let mut names: BTreeSet<String> = listed.iter().map(|host| host.name.clone()).collect();
-    let found = said.values().filter_map(|said| of_records(said));
+    let found = reports.values().filter_map(|reports| of_records(reports));
     let kept = told.is_empty().then_some(remembered).into_iter().flatten();
     let others = found.chain(kept.map(|host| (host.clone(), Vec::new())));
     for (mut host, elsewhere) in others {
@@ -123,13 +123,13 @@ fn heard(told: &[Told]) -> BTreeMap<HostId, HeardOf> {
 }
 
 /// The reports about each host that at least one registry has recently heard of.
-fn said(told: &[Told]) -> BTreeMap<OwnerId, Vec<&MemberRecord>> {
-    let mut said: BTreeMap<OwnerId, Vec<&MemberRecord>> = BTreeMap::new();
+fn reports(told: &[Told]) -> BTreeMap<OwnerId, Vec<&MemberRecord>> {
+    let mut reports: BTreeMap<OwnerId, Vec<&MemberRecord>> = BTreeMap::new();
     let all = told.iter().flat_map(|told| &told.members);
     for record in all.filter(|record| record.alive) {
-        said.entry(record.id).or_default().push(record);
+        reports.entry(record.id).or_default().push(record);
     }
-    said
+    reports
 }
 
 /// The addresses of a host: those that most registries report come first, and among these the one with

@@ -24,7 +24,7 @@ pub const SILENCE: Duration = Duration::from_secs(3);
 pub(crate) const ASKED_AFTER: Duration = Duration::from_millis(750);
 
 /// How often the number of received datagrams is checked.
-const LOOK_PERIOD: Duration = Duration::from_millis(200);
+const CHECK_PERIOD: Duration = Duration::from_millis(200);
 
 /// The time limit is at least this many round trips, for connections with long queues.
 const SILENCE_RTTS: u32 = 3;
@@ -52,7 +52,7 @@ impl Silence {
         let passed = now.saturating_duration_since(self.looked);
         self.looked = now;
         if heard == self.heard {
-            self.lasted += passed.min(2 * LOOK_PERIOD);
+            self.lasted += passed.min(2 * CHECK_PERIOD);
         } else {
             self.heard = heard;
             self.lasted = Duration::ZERO;
@@ -114,7 +114,7 @@ async fn falls_silent(connection: &Connection) -> bool {
     let heard = || connection.stats().udp_rx.datagrams;
     let mut silence = Silence::since(heard(), Instant::now());
     loop {
-        tokio::time::sleep(LOOK_PERIOD).await;
+        tokio::time::sleep(CHECK_PERIOD).await;
         if connection.close_reason().is_some() {
             return false;
         }
@@ -132,12 +132,12 @@ mod tests {
     #[test]
     fn silence_ends_with_a_word() {
         let begun = Instant::now();
-        let at = |steps: u32| begun + steps * LOOK_PERIOD;
+        let at = |steps: u32| begun + steps * CHECK_PERIOD;
         let mut silence = Silence::since(7, begun);
-        assert_eq!(silence.look(7, at(1)), LOOK_PERIOD);
-        assert_eq!(silence.look(7, at(2)), 2 * LOOK_PERIOD);
+        assert_eq!(silence.look(7, at(1)), CHECK_PERIOD);
+        assert_eq!(silence.look(7, at(2)), 2 * CHECK_PERIOD);
         assert_eq!(silence.look(8, at(3)), Duration::ZERO);
-        assert_eq!(silence.look(8, at(4)), LOOK_PERIOD);
+        assert_eq!(silence.look(8, at(4)), CHECK_PERIOD);
     }
 
     #[test]

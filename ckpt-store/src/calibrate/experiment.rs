@@ -21,10 +21,10 @@ pub const LOADS: [f64; 10] = [0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
 const GUEST_MARGIN: Duration = Duration::from_secs(30);
 
 /// Time limit for the start of a guest.
-const START_PATIENCE: Duration = Duration::from_secs(20);
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// In a shorter time a guest may not get its turn on the CPU, so no progress proves nothing then.
-const TELLING_TIME: Duration = Duration::from_millis(500);
+const PROGRESS_TIME_MIN: Duration = Duration::from_millis(500);
 
 /// The name under which this program runs the daemon's commands.
 const DAEMON: &str = "ckpt-store";
@@ -242,7 +242,7 @@ impl Guest {
             // An error means that nothing waits for it any more.
             let _ = sender.send(matches!(read, Some(Ok(()))));
         });
-        match receiver.recv_timeout(START_PATIENCE) {
+        match receiver.recv_timeout(START_TIMEOUT) {
             Ok(true) => {
                 self.worked_ticks = self.ticks(&Machine::here()).unwrap_or(0);
                 Ok(())
@@ -265,7 +265,7 @@ impl Guest {
         let has_worked = self
             .ticks(machine)
             .is_some_and(|now| now > self.worked_ticks);
-        if has_worked || lasting < TELLING_TIME {
+        if has_worked || lasting < PROGRESS_TIME_MIN {
             Ok(())
         } else {
             Err(ExperimentError::GuestIdle)

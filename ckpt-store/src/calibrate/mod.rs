@@ -16,7 +16,7 @@ use placement::state::{Thresholds, ThresholdsError};
 pub const TOLERATED_LOSS: f64 = 0.05;
 
 /// Smallest threshold. Below it the measurement is not meaningful.
-const LEAST: f64 = 0.05;
+const THRESHOLD_MIN: f64 = 0.05;
 
 /// What the owner loses at one load.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,7 +38,8 @@ pub fn threshold(points: &[Point]) -> f64 {
     for &above in points {
         if above.loss > TOLERATED_LOSS {
             let part = (TOLERATED_LOSS - below.loss.max(0.0)) / (above.loss - below.loss.max(0.0));
-            return (below.load + part.clamp(0.0, 1.0) * (above.load - below.load)).max(LEAST);
+            return (below.load + part.clamp(0.0, 1.0) * (above.load - below.load))
+                .max(THRESHOLD_MIN);
         }
         below = above;
     }
@@ -74,7 +75,10 @@ mod tests {
         let found = threshold(&points(&[0.0, 0.01, 0.09, 0.2]));
         assert!((found - 0.25).abs() < 1e-12, "{found}");
         assert_eq!(threshold(&points(&[0.0, 0.04, 0.049])), 1.0);
-        assert_eq!(threshold(&points(&[0.9])), LEAST.max(0.1 * 0.05 / 0.9));
+        assert_eq!(
+            threshold(&points(&[0.9])),
+            THRESHOLD_MIN.max(0.1 * 0.05 / 0.9)
+        );
     }
 
     #[test]
@@ -90,7 +94,7 @@ mod tests {
         ) {
             let found = thresholds(&points(&equal[..equal.len().min(10)]), &points(&lowest[..lowest.len().min(10)]));
             let found = found.unwrap();
-            prop_assert!(LEAST <= found.first() && found.first() <= found.second());
+            prop_assert!(THRESHOLD_MIN <= found.first() && found.first() <= found.second());
         }
     }
 }

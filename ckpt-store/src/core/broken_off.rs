@@ -10,11 +10,11 @@ const KEPT_MS: u64 = 2_000;
 
 /// Most connections of one network that are kept at the same time. Further handshakes of that network are
 /// not begun.
-const OF_ONE_MAX: usize = 64;
+const PER_NETWORK_MAX: usize = 64;
 
 /// Most connections of all networks that are kept at the same time. Above that only networks that broke
 /// off none are answered.
-const ALL_MAX: usize = 512;
+const TOTAL_MAX: usize = 512;
 
 /// Handshakes that were recently broken off. The cost of a call does not depend on how many there are.
 #[derive(Debug, Default)]
@@ -37,7 +37,7 @@ impl BrokenOff {
     pub fn may_begin(&mut self, network: IpAddr, now_ms: u64) -> bool {
         self.forget(now_ms);
         let of_this = self.of.get(&network).copied().unwrap_or(0);
-        of_this < OF_ONE_MAX && (self.order.len() < ALL_MAX || of_this == 0)
+        of_this < PER_NETWORK_MAX && (self.order.len() < TOTAL_MAX || of_this == 0)
     }
 
     /// Removes those that are older than [`KEPT_MS`].
@@ -65,7 +65,7 @@ mod tests {
     fn who_breaks_off_often_waits_and_nobody_else_does() {
         let mut broken = BrokenOff::default();
         let (bad, good) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
-        for _ in 0..OF_ONE_MAX {
+        for _ in 0..PER_NETWORK_MAX {
             assert!(broken.may_begin(bad, 5));
             broken.add(bad, 5);
         }

@@ -42,11 +42,11 @@ impl Default for Patience {
     }
 }
 
-/// The wait is the `QUANTILE` of a holder's past absences, times this.
-const MARGIN: f64 = 1.5;
+/// The wait is the `ABSENCE_QUANTILE` of a holder's past absences, times this.
+const ABSENCE_MARGIN: f64 = 1.5;
 
 /// This share of a holder's past absences was shorter than the length from which the wait follows.
-const QUANTILE: f64 = 0.9;
+const ABSENCE_QUANTILE: f64 = 0.9;
 
 /// With fewer recorded absences, `usual` is the wait.
 const ABSENCES_MIN: usize = 3;
@@ -66,9 +66,9 @@ impl Patience {
             return self.usual.clamp(self.least, self.most);
         }
         absences.sort_unstable();
-        let at = ((absences.len() - 1) as f64 * QUANTILE).round() as usize;
+        let at = ((absences.len() - 1) as f64 * ABSENCE_QUANTILE).round() as usize;
         let slots = absences.get(at).copied().unwrap_or(0);
-        let seconds = f64::from(slots) * SLOT_SECONDS as f64 * MARGIN;
+        let seconds = f64::from(slots) * SLOT_SECONDS as f64 * ABSENCE_MARGIN;
         Duration::from_secs_f64(seconds).clamp(self.least, self.most)
     }
 }

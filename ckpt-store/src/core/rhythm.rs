@@ -7,10 +7,10 @@ use std::time::Duration;
 use super::Millis;
 
 /// Weight of the newest interval in the moving averages.
-const WEIGHT: f64 = 0.1;
+const NEWEST_WEIGHT: f64 = 0.1;
 
 /// The margin, as a multiple of the mean deviation.
-const DEVIATIONS: f64 = 6.0;
+const MARGIN_DEVIATIONS: f64 = 6.0;
 
 /// The intervals between one host's signs of life.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -42,13 +42,13 @@ impl Rhythm {
             return;
         }
         let off = (passed - self.mean).abs();
-        self.mean += WEIGHT * (passed - self.mean);
-        self.deviation += WEIGHT * (off - self.deviation);
+        self.mean += NEWEST_WEIGHT * (passed - self.mean);
+        self.deviation += NEWEST_WEIGHT * (off - self.deviation);
     }
 
     /// How long the host may be silent, milliseconds: at least two and a half periods, at most twelve.
     fn patience(&self) -> f64 {
-        let expected = self.mean + DEVIATIONS * self.deviation;
+        let expected = self.mean + MARGIN_DEVIATIONS * self.deviation;
         expected.clamp(2.5 * self.period, 12.0 * self.period)
     }
 

@@ -51,10 +51,10 @@ pub const SAMPLE_PERIOD: Duration = Duration::from_secs(6);
 pub const LOOK_PERIOD: Duration = Duration::from_secs(1);
 
 /// The announced rate of receiving is that of the fastest of this many transfers.
-const TRANSFERS: usize = 16;
+const RATED_TRANSFERS: usize = 16;
 
 /// Shorter transfers say little of the rate and are ignored.
-const TELLING_BYTES: u64 = 4 << 20;
+const RATED_BYTES_MIN: u64 = 4 << 20;
 
 /// Why a monitor does not start.
 #[derive(Debug, thiserror::Error)]
@@ -68,7 +68,7 @@ pub enum MonitorError {
 }
 
 /// The reason that a host gives while it hands its shards over.
-const LEAVING: Reason = Reason {
+const LEAVING_REASON: Reason = Reason {
     what: Withheld::Leaving,
     retry_after_s: 3600,
 };
@@ -346,7 +346,9 @@ impl Monitor {
     /// What may be asked of the host now.
     pub fn stance(&self) -> Stance {
         match self.inner().stance {
-            Stance::Open if self.leaving.load(Ordering::Relaxed) => Stance::StandBack(LEAVING),
+            Stance::Open if self.leaving.load(Ordering::Relaxed) => {
+                Stance::StandBack(LEAVING_REASON)
+            }
             stance => stance,
         }
     }
@@ -376,13 +378,13 @@ impl Monitor {
 
     /// Notes that this host received `bytes` in the time `took`.
     pub fn received(&self, bytes: u64, took: Duration) {
-        if bytes < TELLING_BYTES {
+        if bytes < RATED_BYTES_MIN {
             return;
         }
         let rate = bytes as f64 / took.as_secs_f64().max(1e-3);
         let mut inner = self.inner();
         inner.received.push_front(rate);
-        inner.received.truncate(TRANSFERS);
+        inner.received.truncate(RATED_TRANSFERS);
     }
 
     /// The announcement of this host.

@@ -18,7 +18,7 @@ const SILENCE_SECONDS: u64 = 3 * HEARTBEAT_SECONDS;
 const CLOCK_BACK_SECONDS: u64 = 3600;
 
 /// A disk with less free space counts as full, bytes.
-const LEAST_ROOM_BYTES: u64 = 64 << 20;
+const FULL_BELOW_BYTES: u64 = 64 << 20;
 
 /// A change of the history file.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,7 +58,7 @@ impl Watch {
         let start = history.peek().map_or(now, |run| run.span.start);
         let mut watch = Self {
             host: HostClassifier::new(settings.cpu, settings.guest_memory_bytes),
-            disk: DiskClassifier::new(settings.disk, LEAST_ROOM_BYTES),
+            disk: DiskClassifier::new(settings.disk, FULL_BELOW_BYTES),
             outlook: Outlook::new(start),
             current: None,
         };
@@ -88,7 +88,7 @@ impl Watch {
     /// Takes new thresholds. The classifiers begin anew.
     pub fn apply(&mut self, settings: &Settings) {
         self.host = HostClassifier::new(settings.cpu, settings.guest_memory_bytes);
-        self.disk = DiskClassifier::new(settings.disk, LEAST_ROOM_BYTES);
+        self.disk = DiskClassifier::new(settings.disk, FULL_BELOW_BYTES);
     }
 
     /// Whether `now` is so far before the last run that the clock must have been set back.

@@ -68,7 +68,7 @@ struct Link {
 
 /// Why an announcement did not reach a registry.
 #[derive(Debug, thiserror::Error)]
-enum Untold {
+enum NotAnnounced {
     #[error(transparent)]
     Connect(#[from] ConnectError),
     #[error(transparent)]
@@ -79,13 +79,13 @@ enum Untold {
 
 /// Times the heartbeats to one registry. It logs one line when the registry stops answering and one when
 /// it answers again, because a registry may be down for days.
-struct Changes<'a> {
+struct Heartbeats<'a> {
     registry: &'a str,
     period: tokio::time::Interval,
     heard: bool,
 }
 
-impl<'a> Changes<'a> {
+impl<'a> Heartbeats<'a> {
     fn of(registry: &'a str) -> Self {
         let mut period = tokio::time::interval(HEARTBEAT);
         period.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -100,14 +100,14 @@ impl<'a> Changes<'a> {
         self.period.tick().await;
     }
 
-    fn note(&mut self, told: &Result<(), impl Display>) {
+    fn note(&mut self, outcome: &Result<(), impl Display>) {
         let registry = self.registry;
-        match (told, self.heard) {
+        match (outcome, self.heard) {
             (Err(cause), true) => warn!(registry, %cause, "registry not told"),
             (Ok(()), false) => info!(registry, "registry told again"),
             _ => {}
         }
-        self.heard = told.is_ok();
+        self.heard = outcome.is_ok();
     }
 }
 
@@ -122,47 +122,47 @@ impl Announcer {
         let mut changes = members.changes();
         loop {
             let grid = Arc::clone(&changes.borrow_and_update());
-            let telling = Self::tell_all(&this, &settings, &grid, &members);
+            let announcing = Self::announce_to_all(&this, &settings, &grid, &members);
             // All registries get everything anew, which they expect.
             let is_other =
                 |now: &Arc<Grid>| now.registries != grid.registries || now.etcd != grid.etcd;
             let changed = changes.wait_for(is_other).await.is_ok();
             if !changed {
-                telling.join_all().await;
+                announcing.join_all().await;
                 return;
             }
         }
     }
 
-    fn tell_all(
+    fn announce_to_all(
         this: &Arc<Self>,
         settings: &EndpointConfig,
         grid: &Grid,
         members: &Members,
     ) -> JoinSet<()> {
-        let mut telling = JoinSet::new();
+        let mut announcing = JoinSet::new();
         let sockets = Sockets::new(settings.clone());
         if let Some(etcd) = Etcd::of(grid) {
             let (this, id) = (Arc::clone(this), settings.identity.secret.id());
-            telling.spawn(async move { this.tell_etcd(&etcd, id).await });
+            announcing.spawn(async move { this.announce_to_etcd(&etcd, id).await });
         }
         for registry in grid.registries.clone() {
             let (this, members, sockets) = (Arc::clone(this), members.clone(), sockets.clone());
-            telling.spawn(async move { this.tell(&sockets, &registry, &members).await });
+            announcing.spawn(async move { this.announce_to(&sockets, &registry, &members).await });
         }
-        telling
+        announcing
     }
 
-    async fn tell(&self, sockets: &Sockets, registry: &GridRegistry, members: &Members) {
+    async fn announce_to(&self, sockets: &Sockets, registry: &GridRegistry, members: &Members) {
         let mut link = Link::default();
-        let mut changes = Changes::of(&registry.name);
+        let mut changes = Heartbeats::of(&registry.name);
         loop {
             changes.beat().await;
-            let told = self.beat(sockets, registry, &mut link.connection).await;
-            if told.is_err() {
+            let outcome = self.beat(sockets, registry, &mut link.connection).await;
+            if outcome.is_err() {
                 link.connection = None;
             }
-            changes.note(&told);
+            changes.note(&outcome);
             self.compare(&mut link, members).await;
         }
     }
@@ -187,15 +187,15 @@ impl Announcer {
         }
     }
 
-    async fn tell_etcd(&self, etcd: &Etcd, id: OwnerId) {
-        let mut changes = Changes::of("etcd");
+    async fn announce_to_etcd(&self, etcd: &Etcd, id: OwnerId) {
+        let mut changes = Heartbeats::of("etcd");
         loop {
             changes.beat().await;
             let (held, _) = self.held();
             let epoch = self.epoch();
             let presence = || self.presence(epoch);
-            let told = etcd.beat(id, epoch, presence, &held, HEARTBEAT).await;
-            changes.note(&told);
+            let outcome = etcd.beat(id, epoch, presence, &held, HEARTBEAT).await;
+            changes.note(&outcome);
         }
     }
 
@@ -204,7 +204,7 @@ impl Announcer {
         sockets: &Sockets,
         registry: &GridRegistry,
         slot: &mut Option<Connection>,
-    ) -> Result<(), Untold> {
+    ) -> Result<(), NotAnnounced> {
         let connection = match slot.take().filter(|one| one.close_reason().is_none()) {
             Some(connection) => connection,
             None => {
@@ -227,7 +227,7 @@ impl Announcer {
             for page in pages(&held, holdings) {
                 match request(connection, &Request::Holds(page), REQUEST_TIMEOUT).await? {
                     (Response::Noted, _) => {}
-                    _ => return Err(Untold::Answer),
+                    _ => return Err(NotAnnounced::Answer),
                 }
             }
         }
@@ -278,10 +278,10 @@ impl Announcer {
 
 /// Sends a request. Returns whether the registry needs an announcement, and whether it needs the list of
 /// shards.
-async fn ask(connection: &Connection, asked: &Request) -> Result<(bool, bool), Untold> {
+async fn ask(connection: &Connection, asked: &Request) -> Result<(bool, bool), NotAnnounced> {
     match request(connection, asked, REQUEST_TIMEOUT).await? {
         (Response::Heard { announce, holdings }, _) => Ok((announce, holdings)),
-        _ => Err(Untold::Answer),
+        _ => Err(NotAnnounced::Answer),
     }
 }
 

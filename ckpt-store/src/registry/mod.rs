@@ -143,7 +143,7 @@ impl RegistryServer {
         registry.list(addresses(&config.grid));
         let clock = Clock::start();
         let lines = Arc::new(Lines::new(clock));
-        let office = Arc::new(Office {
+        let shared = Arc::new(Shared {
             registry: Mutex::new(registry),
             enrolments,
             members,
@@ -155,13 +155,13 @@ impl RegistryServer {
         });
         info!(grid = config.grid.name, addr = %local_addr, redeems_tokens, "registry serving");
         let reception = Reception::new(endpoint.clone(), door, CONNECTIONS_MAX, clock, lines);
-        let serving = Arc::clone(&office);
+        let serving = Arc::clone(&shared);
         Ok(Self {
             accepting: tokio::spawn(reception.accept(move |visitor| {
-                let office = Arc::clone(&serving);
-                async move { office.serve(visitor).await }
+                let shared = Arc::clone(&serving);
+                async move { shared.serve(visitor).await }
             })),
-            expiring: tokio::spawn(expire(office)),
+            expiring: tokio::spawn(expire(shared)),
             endpoint,
             local_addr,
             members: followed,
@@ -201,25 +201,25 @@ fn addresses(grid: &Grid) -> BTreeMap<OwnerId, SocketAddr> {
 }
 
 /// Forgets silent donors, and takes over the addresses of each newer list of the grid.
-async fn expire(office: Arc<Office>) {
+async fn expire(shared: Arc<Shared>) {
     let mut period = tokio::time::interval(EXPIRE_PERIOD);
-    let mut changes = office.members.changes();
+    let mut changes = shared.members.changes();
     loop {
         let grid = Arc::clone(&changes.borrow_and_update());
-        office.registry().list(addresses(&grid));
+        shared.registry().list(addresses(&grid));
         tokio::select! {
             _ = period.tick() => {}
             Ok(()) = changes.changed() => continue,
         }
-        let gone = office.registry().expire(office.clock.now());
-        let (hosts, shards) = office.registry().counts();
+        let gone = shared.registry().expire(shared.clock.now());
+        let (hosts, shards) = shared.registry().counts();
         debug!(gone, hosts, shards, "donors looked over");
     }
 }
 
 /// What all requests share.
 #[derive(Debug)]
-struct Office {
+struct Shared {
     registry: Mutex<Registry>,
     enrolments: Enrolments,
     members: Members,
@@ -278,7 +278,7 @@ struct Visit<'a> {
     recv: &'a mut RecvStream,
 }
 
-impl Office {
+impl Shared {
     fn registry(&self) -> MutexGuard<'_, Registry> {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -308,9 +308,9 @@ impl Office {
             tokio::select! {
                 stream = connection.accept_bi() => match stream {
                     Ok((send, recv)) => {
-                        let (office, peer) = (Arc::clone(&self), peer.clone());
+                        let (shared, peer) = (Arc::clone(&self), peer.clone());
                         let on = connection.clone();
-                        requests.spawn(async move { office.request(peer, on, send, recv).await });
+                        requests.spawn(async move { shared.request(peer, on, send, recv).await });
                     }
                     Err(_) => return,
                 },

@@ -12,7 +12,7 @@ use crate::core::Millis;
 const NEWEST_KEPT: usize = 2;
 
 /// No job key can remove a checkpoint that arrived less than this long ago.
-const KEPT_FOR: Duration = Duration::from_secs(6 * 3600);
+const RECENT_KEPT_FOR: Duration = Duration::from_secs(6 * 3600);
 
 impl Checkpoint {
     /// When its last shard began to arrive, or when this program was started if that was later.
@@ -37,7 +37,7 @@ impl Catalog {
         if !self.is_committed(key) {
             return false;
         }
-        if now < checkpoint.arrived().after(KEPT_FOR) {
+        if now < checkpoint.arrived().after(RECENT_KEPT_FOR) {
             return true;
         }
         let (owner, job) = (key.owner, checkpoint.job_tag);
