@@ -1,6 +1,13 @@
-//! Fences: a fence is what one witness promised and accepted about the successor of one checkpoint. It is
-//! the acceptor of single-decree Paxos. This module has the acceptor, and the books of all fences of a
-//! host.
+//! Fences: what one witness promised and accepted about the successor of one checkpoint. That is the
+//! acceptor of single-decree Paxos. This module has the acceptor, and the books of all fences of a host.
+//! The proposer, which counts the answers, is part of the client.
+//!
+//! Example: the hosts W1, W2 and W3 are witnesses of checkpoint A, and two saves B and C want to follow A.
+//!
+//! 1. B asks for a promise with ballot 1. All three promise to accept nothing below 1.
+//! 2. C asks for a promise with ballot 2. W2 and W3 promise.
+//! 3. B proposes itself with ballot 1. W1 accepts; W2 and W3 answer that they have promised 2.
+//! 4. C proposes itself with ballot 2. W2 and W3 accept. These are a majority, so C follows A for ever.
 //!
 //! The daemon first writes the new state to the disk, then enters it here, and then answers.
 

@@ -1,7 +1,16 @@
 //! The books of space: how many bytes are stored, and how many are promised to shards that are being
-//! written.
+//! written. The books are updated with each change, so the disk is never counted while the daemon serves.
 //!
-//! The books are updated with each change, and the disk is never counted while the daemon serves.
+//! A shard of 64 MiB that is being written takes part in the books as follows:
+//!
+//! | event | stored | promised | of these written |
+//! | --- | --- | --- | --- |
+//! | [`Ledger::promise`] | 0 | 64 MiB | 0 |
+//! | [`Ledger::note_written`], half of it | 0 | 64 MiB | 32 MiB |
+//! | [`Ledger::release`], then [`Ledger::store`] | 64 MiB | 0 | 0 |
+//!
+//! The written part is missing in the disk's free space already, so only the other part of the promise is
+//! subtracted from the free space.
 
 use codec::OwnerId;
 

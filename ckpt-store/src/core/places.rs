@@ -4,6 +4,12 @@
 //! All limits that members share are decided here: connections, shards that are received, reads, small
 //! requests, and entries of the books. A member has at most its share. Of the members that wait, the one
 //! with the fewest places is next. A transfer that hardly moves loses its place to one that waits.
+//!
+//! Example with 8 places, of which a member may have 6: Ann asks for ten places. She gets six, and four
+//! requests wait. Bob asks for three and gets the last two; his third request waits. The next place that
+//! becomes free goes to Bob, because he has fewer places than Ann. If no place becomes free, the slowest
+//! transfer that Bob's request could replace is ended, provided that it moves less than [`FLOOR_BYTES`]
+//! in the time that it is given.
 
 use std::collections::BTreeMap;
 

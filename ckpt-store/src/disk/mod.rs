@@ -2,7 +2,7 @@
 //! real one.
 //!
 //! Paths are relative to the data directory. When a call that changes something returns, the change is
-//! durable. The exceptions are [`Append::append`] and [`Disk::discard`].
+//! durable. The exceptions are [`Disk::create`], [`Append::append`] and [`Disk::discard`].
 
 mod behind;
 mod real;

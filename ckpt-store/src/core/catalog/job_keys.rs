@@ -8,14 +8,15 @@ use protocol::wire::limits::UNCOMMITTED_LIFETIME;
 use super::{Catalog, Checkpoint, Key};
 use crate::core::Millis;
 
-/// No job key can remove this many of the newest committed versions of a job.
+/// No job key can remove the newest committed versions of a job: this many of them.
 const NEWEST_KEPT: usize = 2;
 
 /// No job key can remove a checkpoint that arrived less than this long ago.
 const RECENT_KEPT_FOR: Duration = Duration::from_secs(6 * 3600);
 
 impl Checkpoint {
-    /// When its last shard began to arrive, or when this program was started if that was later.
+    /// When the checkpoint was renewed last before its commit: mostly when its last shard became complete.
+    /// When this program was started, if that was later.
     const fn arrived(&self) -> Millis {
         let lifetime = UNCOMMITTED_LIFETIME.as_secs() * 1000;
         Millis(self.expires.0.saturating_sub(lifetime))

@@ -3,6 +3,14 @@
 //! The daemon asks the catalog before it acts, and reports afterwards what it did. In between, a shard
 //! that is being written is a *put*, which reserves its version and its space. All of it belongs to one
 //! owner and does not exist for other owners.
+//!
+//! The life of a checkpoint:
+//!
+//! ```text
+//! claim -> put -> shard -> commit -> forget
+//! |<----------------->|
+//!   expires UNCOMMITTED_LIFETIME after its last step, unless it is committed before
+//! ```
 
 mod fences;
 pub mod history;
