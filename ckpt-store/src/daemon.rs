@@ -353,7 +353,7 @@ impl Daemon {
         self.leaver.drain(limit).await
     }
 
-    /// Stops the daemon: refuses new requests, and lets those under way end within [`STOP_GRACE`]. What
+    /// Stops the daemon: refuses new requests, and lets those under way end within `STOP_GRACE`. What
     /// was acknowledged is on stable storage already.
     pub async fn stop(self) {
         info!("stopping");

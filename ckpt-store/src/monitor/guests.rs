@@ -26,7 +26,7 @@ const GUESTS_PER_USER_MAX: usize = GUESTS_MAX / 2;
 /// No further guest is accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Full {
-    /// There are [`GUESTS_MAX`] connections already.
+    /// There are `GUESTS_MAX` connections already.
     #[error("{GUESTS_MAX} guests are here already")]
     Machine,
     /// This user has its share of the connections already.
