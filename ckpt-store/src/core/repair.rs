@@ -42,10 +42,10 @@ impl Default for Patience {
     }
 }
 
-/// The wait is the `ABSENCE_QUANTILE` of a holder's past absences, times this.
+/// The wait is the length that nine in ten of a holder's past absences did not exceed, times this.
 const ABSENCE_MARGIN: f64 = 1.5;
 
-/// This share of a holder's past absences was shorter than the length from which the wait follows.
+/// The quantile of a holder's past absences from which the wait follows.
 const ABSENCE_QUANTILE: f64 = 0.9;
 
 /// With fewer recorded absences, `usual` is the wait.
@@ -131,8 +131,8 @@ impl Situation {
         let holds_it = |host: &OwnerId| {
             all().any(|(shard, holders)| *shard == except && holders.contains(host))
         };
-        // Whether the count of shards with a holder stays the same without this host. That must be true
-        // also if all claims are true, because the only claim of a shard may be.
+        // Whether as many shards have a holder without this host as with it. That must also hold if all
+        // claims are true, because the host's claim may be the only one of its shard.
         let likely = self.likely();
         let is_double = |host: &&OwnerId| {
             let is_spare = |all: &Holders| assign(&without(all, host)).len() == assign(all).len();
@@ -364,7 +364,7 @@ pub struct Caretaker {
     looks: u64,
 }
 
-/// In one round of this many, all hosts are asked. This helps a host that was given a rebuilt shard of a
+/// In one of this many rounds, all hosts are asked. This helps a host that was given a rebuilt shard of a
 /// checkpoint just after its deletion: such a host knows none of the hosts that held the checkpoint.
 const ASK_ALL_EVERY: u64 = 12;
 
@@ -660,7 +660,7 @@ mod tests {
         watches.remove(&5);
         assert_eq!(all(&mut watches, 0, &lost), []);
         for (rank, holder) in (0..).zip(order) {
-            // The holders of lower rank, which come first, do nothing.
+            // The holders whose turn comes earlier do nothing.
             let mut rest: BTreeMap<u8, Watch> = std::mem::take(&mut watches);
             let mut watch = BTreeMap::from([(holder, rest.remove(&holder).unwrap())]);
             let turn = HOUR + rank * HOUR / 4;

@@ -138,7 +138,7 @@ impl Repairer {
     /// the new holder. The error carries the reason, and how many of the checkpoint's proved shards may
     /// still be lost.
     ///
-    /// From `begin_leaving` on this host refuses to prove its own copy, and only then it asks another
+    /// This host first refuses to prove its own copy (`begin_leaving`), and only after that asks another
     /// host for a proof. So if two hosts hold the same shard and both want to remove it, at most one of
     /// them does: the host that asks second is refused by the first.
     async fn pass_on(

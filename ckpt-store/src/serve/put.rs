@@ -111,8 +111,9 @@ impl Exchange<'_> {
         Ok(stored)
     }
 
-    /// Tries to get space: has the slowest transfer that occupies it give way, and waits until one has
-    /// left. Returns false if none is slow. No transfer gives way to a job key that has used its half.
+    /// Tries to get space: the slowest transfer that takes such space has to give way, and this call
+    /// waits until a transfer has ended. Returns false if none is slow. No transfer gives way to a job
+    /// key that has used its half.
     async fn cleared(&self, full: Whole) -> bool {
         let of = match full {
             Whole::Host => None,
