@@ -8,7 +8,7 @@
 //! 4. [`outlook`] learns from the runs how long the host will stay available
 //! 5. [`stance`] decides what may be asked of the host now, within its owner's [`preferences`]
 //!
-//! While there are guests, the CPU's counters are read every second instead, which is soon enough for
+//! While there are guests, the CPU's counters are read every second as well, which is soon enough for
 //! guests to make room.
 
 pub mod guests;
