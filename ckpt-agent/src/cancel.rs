@@ -1,35 +1,35 @@
-//! How a running command is told to stop.
+//! Cancels a running command from elsewhere, such as from a signal handler.
 
 use tokio::sync::watch;
 
-/// The side that says stop.
+/// The side that cancels.
 #[derive(Debug)]
 pub struct Canceller(watch::Sender<bool>);
 
-/// The side that listens; clones listen to the same canceller.
+/// The side that is cancelled. All clones belong to the same [`Canceller`].
 #[derive(Clone, Debug)]
 pub struct Cancel(watch::Receiver<bool>);
 
-/// A canceller and its listener.
+/// A canceller, and the handle that a command watches.
 pub fn canceller() -> (Canceller, Cancel) {
     let (sender, receiver) = watch::channel(false);
     (Canceller(sender), Cancel(receiver))
 }
 
 impl Canceller {
-    /// Says stop; saying it again changes nothing.
+    /// Cancels everything that has the matching [`Cancel`]. A second call changes nothing.
     pub fn cancel(&self) {
         self.0.send_replace(true);
     }
 }
 
 impl Cancel {
-    /// Whether stop was said.
+    /// Whether the command was cancelled.
     pub fn is_cancelled(&self) -> bool {
         *self.0.borrow()
     }
 
-    /// Waits until stop is said; for ever when the canceller is dropped without saying it.
+    /// Waits until the command is cancelled; for ever if the canceller is dropped first.
     pub async fn cancelled(&mut self) {
         if self.0.wait_for(|&stop| stop).await.is_err() {
             std::future::pending::<()>().await;

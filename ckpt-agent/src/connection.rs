@@ -1,4 +1,5 @@
-//! From files to a client: grid file, lists, key and certificate, what was learnt.
+//! From files to a client: reads the grid file, the lists, key and certificate, and what was learnt of
+//! hosts.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,7 +16,8 @@ use crate::agent::{self, chain};
 use crate::knowledge::{self, Notebook};
 use crate::report::{ExitStatus, Failure};
 
-/// The grid file with the newest list that is beside it or in the state directory.
+/// Reads the grid file and the newest signed list of the grid, which lies beside it or in the state
+/// directory.
 pub(crate) fn load_grid(path: &Path) -> Result<Grid, Failure> {
     let mut grid = Grid::load(path).map_err(|cause| grid_failure(&cause))?;
     let files = list_files(path, &grid);
@@ -27,14 +29,14 @@ pub(crate) fn load_grid(path: &Path) -> Result<Grid, Failure> {
     Ok(grid)
 }
 
-/// Where the list of this grid is kept: beside the grid file, or where this user can write.
+/// Where the signed list of this grid is kept: beside the grid file, or in a directory of this user.
 pub(crate) fn list_files(path: &Path, grid: &Grid) -> ListFiles {
     let dir = knowledge::default_dir(|name| std::env::var_os(name));
     let own = dir.map(|dir| dir.join(format!("{}.members", OwnerId(grid.id().0).hex())));
     ListFiles::of(path, grid, own)
 }
 
-/// The hosts of a grid, with those that its registries add.
+/// The hosts of a grid: those of its list, and those that its registries know.
 pub(crate) async fn roster(
     grid: &mut Grid,
     lists: &ListFiles,
@@ -51,7 +53,7 @@ pub(crate) async fn roster(
     }
 }
 
-/// Where what is learnt of the hosts of this grid is kept.
+/// The file in which this user keeps what is learnt of the hosts of this grid.
 pub(crate) fn notebook(grid: &Grid) -> Notebook {
     let dir = knowledge::default_dir(|name| std::env::var_os(name));
     dir.map_or_else(Notebook::default, |dir| {
@@ -67,14 +69,14 @@ fn grid_failure(cause: &GridError) -> Failure {
     }
 }
 
-/// Where key and certificate are.
+/// The files of key and certificate.
 #[derive(Clone, Debug)]
 pub(crate) struct Files {
     pub(crate) key: PathBuf,
     pub(crate) certificate: PathBuf,
 }
 
-/// Where key and certificate are unless options or the grid file say otherwise.
+/// The directory of key and certificate, unless options or the grid file name other files.
 pub(crate) fn default_dir(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let set = |name| {
         variable(name)
@@ -86,7 +88,8 @@ pub(crate) fn default_dir(variable: impl Fn(&str) -> Option<OsString>) -> Option
     Some(config?.join("ckpt"))
 }
 
-/// The files that were named, or those that grid file or custom name, in this order.
+/// The files of key and certificate: those of the options, else those of the grid file, else the usual
+/// ones.
 pub(crate) fn files(
     key: Option<PathBuf>,
     certificate: Option<PathBuf>,
@@ -105,7 +108,7 @@ pub(crate) fn files(
     let certificate = certificate
         .or_else(|| owner.map(|owner| owner.certificate.clone()))
         .or_else(|| default("owner.crt"))
-        // A job key needs none.
+        // A job key needs no certificate, so this file may be missing.
         .or_else(|| key.as_ref().map(|key| key.with_extension("crt")));
     match (key, certificate) {
         (Some(key), Some(certificate)) => Ok(Files { key, certificate }),
@@ -116,7 +119,7 @@ pub(crate) fn files(
     }
 }
 
-/// Who acts: what the key file says, with the certificate if it is a member's key.
+/// The identity under which the client acts: a member's key with its certificate, or a job key alone.
 pub(crate) fn identity(key: AnyKey, files: &Files) -> Result<Identity, Failure> {
     match key {
         AnyKey::Member(secret) => with_certificate(secret, &files.certificate),
@@ -124,7 +127,7 @@ pub(crate) fn identity(key: AnyKey, files: &Files) -> Result<Identity, Failure> 
     }
 }
 
-/// The key in a file.
+/// Reads the key.
 pub(crate) fn key_of_file(files: &Files) -> Result<AnyKey, Failure> {
     read_any_key(&files.key).map_err(|cause| {
         let failure = denied(chain(&cause));
@@ -136,9 +139,9 @@ pub(crate) fn key_of_file(files: &Files) -> Result<AnyKey, Failure> {
     })
 }
 
-/// Takes over a certificate that the grid's authority signed anew, which came with the list of the grid.
-/// Says also until when it is good, if it could be written to the file; where it could not, it is taken
-/// from the list each time.
+/// Takes over a certificate that the grid's authority renewed and sent with the list of the grid. Also
+/// returns the Unix time at which the new certificate ends, if it could be written to the file. If not,
+/// it is taken from the list each time.
 pub(crate) fn renewed(identity: Identity, grid: &Grid, files: &Files) -> (Identity, Option<u64>) {
     let end = identity.peer().map_or(u64::MAX, |peer| peer.not_after);
     let newer = grid.renewed_for(&identity.secret.id(), end);
@@ -154,7 +157,7 @@ pub(crate) fn renewed(identity: Identity, grid: &Grid, files: &Files) -> (Identi
     (renewed, is_written.then_some(until))
 }
 
-/// A member: its key with the certificate in this file.
+/// The identity of a member: its key, with the certificate from this file.
 pub(crate) fn with_certificate(secret: OwnerSecret, path: &Path) -> Result<Identity, Failure> {
     let pem = fs::read_to_string(path).map_err(|cause| {
         denied(format!("certificate {}: {cause}", path.display()))
@@ -163,7 +166,7 @@ pub(crate) fn with_certificate(secret: OwnerSecret, path: &Path) -> Result<Ident
     Identity::from_pem(secret, &pem).map_err(|cause| denied(format!("{}: {cause}", path.display())))
 }
 
-/// Who acts can't, or is not who it should be.
+/// The failure that key, certificate or role do not allow the command.
 pub(crate) fn denied(message: String) -> Failure {
     Failure::new(ExitStatus::Denied, message)
 }

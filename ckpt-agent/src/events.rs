@@ -1,60 +1,60 @@
-//! What a long command reports while it runs.
+//! Events that a long command reports while it runs.
 
 use serde::Serialize;
 
 use crate::report::{HostNote, SkippedVersion};
 
-/// Where a long command stands; told a few times each second.
+/// How far a long command is; reported a few times each second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Progress {
-    /// Image bytes that are done.
+    /// Image bytes that are done, such as read by a save or written by a restore.
     pub done_bytes: u64,
-    /// Image bytes in all, when known.
+    /// Bytes of the whole image, once they are known.
     pub total_bytes: Option<u64>,
-    /// Bytes after compression of the bytes that are done.
+    /// How many bytes the done bytes have after compression.
     pub stored_bytes: u64,
     /// Bytes that went over the network so far.
     pub network_bytes: u64,
 }
 
-/// What a long command tells while it runs.
+/// One event of a long command.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum ProgressEvent {
-    /// How far it is.
+    /// How far the command is.
     Progress(Progress),
-    /// A save has read its image to the end: from now on it may change.
+    /// A save has read its image to the end, so the image may change from now on.
     ImageRead,
-    /// A host was given up, and which takes over.
+    /// A host was given up.
     HostReplaced {
         /// The host that was given up and why.
         lost: HostNote,
-        /// Its successor, when there is one.
+        /// The host that replaces it, if there is one.
         spare: Option<String>,
     },
-    /// A host is asked again later.
+    /// A host could not help now, and is asked again later.
     Waiting {
-        /// The host, and what it said.
+        /// The host, and what it answered.
         host: HostNote,
-        /// Seconds until then.
+        /// Seconds until it is asked again.
         seconds: f64,
     },
     /// A version was passed over.
     VersionSkipped(SkippedVersion),
     /// Something that the user should know.
     Warning {
-        /// What.
+        /// The warning, as a sentence.
         message: String,
     },
 }
 
-/// Who is told of progress. Called from several threads; returns quickly.
+/// Receives the events of a command. It is called from several threads, and has to return quickly.
 pub trait Observer: Send + Sync {
-    /// Something happened.
+    /// Takes one event.
     fn event(&self, event: ProgressEvent);
 }
 
-/// Tells nobody.
+/// An observer that ignores all events.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silent;
 

@@ -1,4 +1,5 @@
-//! Locks between processes: a file beside the one that is guarded, since that one may be replaced.
+//! Locks between processes. The lock is on a file beside the guarded one, because the guarded one may be
+//! replaced.
 
 use std::fs::File;
 use std::io;
@@ -7,10 +8,10 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-/// Time from one try to the next.
+/// Pause between two attempts to get the lock.
 const TRY_PERIOD: Duration = Duration::from_millis(5);
 
-/// Waits until no other process holds the lock, and holds it until the file is closed.
+/// Waits until no other process holds the lock. This process then holds it until the file is closed.
 ///
 /// # Errors
 /// `ResourceBusy` when another process holds it for longer than `timeout`; others as the system reports them.

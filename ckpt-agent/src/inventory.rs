@@ -1,4 +1,5 @@
-//! What the hosts say they hold, put together: which checkpoints there are, and where.
+//! Puts the answers of all hosts together: which checkpoints there are, and which hosts hold their
+//! shards.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,14 +13,14 @@ use transfer::find::Shown;
 
 use crate::core::HostIndex;
 
-/// A checkpoint that at least one host knows.
+/// A checkpoint of which at least one host has the manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownCheckpoint {
-    /// Its manifest; the signature was checked.
+    /// Its manifest, with a checked signature.
     pub manifest: Manifest,
-    /// Who holds which shard, in the order of shards.
+    /// The shards that hosts hold, in the order of shards.
     pub holders: Vec<(ShardIndex, HostIndex)>,
-    /// Who has the manifest.
+    /// The hosts that have its manifest.
     pub knowers: Vec<HostIndex>,
 }
 
@@ -35,7 +36,7 @@ impl KnownCheckpoint {
         (public.version, public.created, public.checkpoint)
     }
 
-    /// Where it stands in the history of its job.
+    /// Its place in the history of its job.
     pub const fn stamp(&self) -> Stamp {
         let public = self.manifest.public();
         Stamp {
@@ -44,52 +45,54 @@ impl KnownCheckpoint {
         }
     }
 
-    /// Different shards that are held by somebody.
+    /// How many different shards hosts hold.
     pub fn shards_found(&self) -> usize {
         let mut shards: Vec<ShardIndex> = self.holders.iter().map(|(shard, _)| *shard).collect();
         shards.dedup();
         shards.len()
     }
 
-    /// How many shards can still be lost; `None` when there are too few already.
+    /// How many shards can be lost before it can't be restored; `None` if too many are lost already.
     pub fn can_lose(&self) -> Option<usize> {
         self.shards_found()
             .checked_sub(self.manifest.public().redundancy.data())
     }
 }
 
-/// All checkpoints of one owner that hosts showed.
+/// All checkpoints of one owner that hosts hold.
 #[derive(Clone, Debug, Default)]
 pub struct Inventory {
     checkpoints: BTreeMap<CheckpointId, Arc<KnownCheckpoint>>,
-    /// Those that lie where all was deleted. See [`Self::pass_over`].
+    /// Checkpoints that were saved in an interval whose checkpoints were all deleted. See
+    /// [`Self::pass_over`].
     passed: BTreeMap<CheckpointId, Arc<KnownCheckpoint>>,
-    /// Those that were signed with a job key that is void now.
+    /// Checkpoints that were signed with a job key that is void now.
     void: BTreeMap<CheckpointId, Arc<KnownCheckpoint>>,
-    /// Bytes of memory that they take, at most.
+    /// Upper bound of the memory that the checkpoints take, bytes.
     memory: u64,
 }
 
-/// Times that a manifest is in memory, at most: as it is signed, as it was read, and its summary.
+/// How many times the bytes of a manifest are in memory, at most: as signed, as read, and as opened
+/// summary.
 const MANIFEST_COPIES: u64 = 4;
 
-/// Bytes of memory for a checkpoint besides its manifest: lists of holders, places in maps.
+/// Bytes of memory for a checkpoint apart from its manifest: lists of holders, entries of maps.
 const CHECKPOINT_MEMORY: u64 = 2 << 10;
 
-/// What became of a checkpoint that a host showed.
+/// What became of a checkpoint that a host reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entered {
-    /// It counts.
+    /// It was entered.
     Yes,
-    /// It has the id of another one that is known, which its owner signed, too: it is left out.
+    /// It was left out. Another known checkpoint has the same id, and the owner signed both.
     Contradiction,
-    /// There is no memory for it.
+    /// It was left out. There is no memory for it.
     NoRoom,
 }
 
 impl Inventory {
-    /// Enters what `host` shows of one checkpoint, unless the memory for all of them together would
-    /// be more than `memory_max` bytes.
+    /// Enters what `host` has of one checkpoint, unless all checkpoints together would then take more
+    /// than `memory_max` bytes of memory.
     pub fn add(&mut self, host: HostIndex, shown: Shown, memory_max: u64) -> Entered {
         let Shown { manifest, shards } = shown;
         let id = manifest.public().checkpoint;
@@ -120,7 +123,7 @@ impl Inventory {
         Entered::Yes
     }
 
-    /// Forgets all that `host` showed.
+    /// Forgets everything that `host` reported.
     pub fn drop_host(&mut self, host: HostIndex) {
         self.checkpoints.retain(|_, known| {
             if known.knowers.contains(&host) {
@@ -132,8 +135,8 @@ impl Inventory {
         });
     }
 
-    /// Whether a checkpoint can be restored from what hosts say that they hold, and the one on which
-    /// it builds, too.
+    /// Whether enough shards of a checkpoint are on hosts to restore it, and enough of the checkpoint
+    /// that is its base, if it has one.
     pub fn is_restorable(&self, keys: &Keys, known: &KnownCheckpoint) -> bool {
         let Ok(summary) = known.manifest.open(keys) else {
             return false;
@@ -146,9 +149,10 @@ impl Inventory {
         known.can_lose().is_some() && base_is_there
     }
 
-    /// The checkpoints that stay when the newest `keep` are kept, and the others; both newest first.
-    /// One that can't be restored now does not count: a version that some host only shows, or that was
-    /// lost, does not take the place of the last good one. It stays as long as it is newer.
+    /// Splits into the checkpoints that stay when the newest `keep` are kept, and the others; both newest
+    /// first. A checkpoint that can't be restored now is not counted: a version that only one host has,
+    /// or that was lost, must not displace the last good one. It stays itself if it is newer than those
+    /// that are kept.
     pub fn split_kept<'a>(
         &self,
         keys: &Keys,
@@ -166,8 +170,8 @@ impl Inventory {
         (newest_first, others)
     }
 
-    /// The checkpoints that stay when the newest one that can be restored is kept with all that were
-    /// saved within so many seconds before it, and the others; both newest first.
+    /// Splits into the checkpoints that stay, which are the newest restorable one and all that were saved
+    /// within `seconds` before it, and the others; both newest first.
     pub fn split_within<'a>(
         &self,
         keys: &Keys,
@@ -177,7 +181,7 @@ impl Inventory {
         let created = |known: &KnownCheckpoint| known.manifest.public().created;
         let mut all = newest_first.iter();
         let newest = all.find(|known| self.is_restorable(keys, known));
-        // Nothing can be restored now: nothing goes.
+        // If nothing can be restored now, nothing is removed.
         let newest = newest.map_or(0, |newest| created(newest));
         let (stay, others): (Vec<_>, Vec<_>) = newest_first
             .into_iter()
@@ -185,8 +189,9 @@ impl Inventory {
         (stay, others)
     }
 
-    /// Leaves out what the owner of a job deleted, and passes over what lies where all was deleted:
-    /// what a host kept or brings back, or what was saved while nobody here knew of it.
+    /// Leaves out the checkpoints that the owner of a job deleted by id. Passes over those in an interval
+    /// of which all were deleted: a host kept them or brought them back, or they were saved while no host
+    /// here knew of the deletion.
     pub fn pass_over(&mut self, said: &Words) {
         let job = (said.owner, said.job_tag);
         let is_named = |known: &KnownCheckpoint| {
@@ -211,7 +216,7 @@ impl Inventory {
         });
     }
 
-    /// Sets aside what was signed with a job key that its owner has made void.
+    /// Sets aside the checkpoints that were signed with a job key which its owner has made void.
     pub fn set_void_aside(&mut self, list: &VoidList) {
         let is_void = |known: &Arc<KnownCheckpoint>| {
             let grant = known.manifest.grant();
@@ -223,37 +228,38 @@ impl Inventory {
         self.void.extend(void);
     }
 
-    /// What was signed with a job key that is void now: whoever had the key may have made it up.
+    /// The checkpoints that were signed with a job key that is void now. A thief of the key may have
+    /// forged them.
     pub fn void(&self) -> impl Iterator<Item = &KnownCheckpoint> {
         self.void.values().map(|known| &**known)
     }
 
-    /// What is known of a checkpoint, also of one that is passed over.
+    /// A checkpoint by its id, passed over or not.
     pub fn get(&self, checkpoint: CheckpointId) -> Option<&KnownCheckpoint> {
         let known = self.checkpoints.get(&checkpoint);
         let known = known.or_else(|| self.passed.get(&checkpoint));
         known.map(|known| &**known)
     }
 
-    /// What is passed over, newest first.
+    /// The checkpoints that are passed over, newest first.
     pub fn passed_over(&self) -> Vec<&KnownCheckpoint> {
         sorted(&self.passed)
     }
 
-    /// The latest time of a save that hosts show, Unix seconds.
+    /// The latest time of a save among all checkpoints, Unix seconds.
     pub fn latest(&self) -> Option<u64> {
         let all = self.checkpoints.values().chain(self.passed.values());
         all.map(|known| known.manifest.public().created).max()
     }
 
-    /// All checkpoints, newest first: by version, then time, then id, so that every client agrees
-    /// on which is the newest even when two have the same version.
+    /// All checkpoints, newest first: by version, then time, then id. With this order all clients agree
+    /// on the newest one even if two have the same version.
     pub fn newest_first(&self) -> Vec<&KnownCheckpoint> {
         sorted(&self.checkpoints)
     }
 
-    /// All checkpoints with their opened summaries, by job and version; those that do not open are
-    /// returned with the reason.
+    /// All checkpoints with their opened summaries, by job and version, and the errors of those that do
+    /// not open.
     pub fn opened(&self, keys: &Keys) -> (Vec<OpenedCheckpoint>, Vec<ManifestError>) {
         let (mut opened, mut failed) = (Vec::new(), Vec::new());
         let mut all: Vec<&Arc<KnownCheckpoint>> = self.checkpoints.values().collect();
@@ -269,7 +275,7 @@ impl Inventory {
                 Err(cause) => failed.push(cause),
             }
         }
-        // Stable: within a job the order of versions stays.
+        // The sort is stable: within a job the order of versions stays.
         opened.sort_by(|a, b| a.summary.job.cmp(&b.summary.job));
         (opened, failed)
     }
@@ -284,9 +290,9 @@ fn sorted(checkpoints: &BTreeMap<CheckpointId, Arc<KnownCheckpoint>>) -> Vec<&Kn
 /// A checkpoint whose summary could be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenedCheckpoint {
-    /// What hosts say of it.
+    /// What hosts hold of it.
     pub known: Arc<KnownCheckpoint>,
-    /// What only its owner knows.
+    /// What only its owner can read.
     pub summary: Summary,
     /// Whether it was signed with a job key that is void now.
     pub is_void: bool,
@@ -308,7 +314,7 @@ mod tests {
         Keys::from(OwnerSecret::new([9; 32]))
     }
 
-    /// Version `version`, held by so many hosts, one shard each.
+    /// The manifest of version `version`, from a host without shards.
     fn shown(version: u8) -> Shown {
         let redundancy = Redundancy::new(3, 2).unwrap();
         let new = NewManifest {
@@ -343,6 +349,7 @@ mod tests {
         }
     }
 
+    /// Enters version `version`, held by `hosts` hosts with one shard each.
     fn enter(inventory: &mut Inventory, version: u8, hosts: usize) {
         let one = shown(version);
         let redundancy = one.manifest.public().redundancy;
@@ -358,7 +365,7 @@ mod tests {
     #[test]
     fn versions_that_can_not_be_restored_do_not_push_good_ones_out() {
         let mut inventory = Inventory::default();
-        // Of version 5 one host shows a shard: nobody can restore it.
+        // One host has a shard of version 5, which is too little to restore it.
         for (version, hosts) in [(1, 5), (2, 5), (3, 2), (4, 5), (5, 1)] {
             enter(&mut inventory, version, hosts);
         }
@@ -395,7 +402,7 @@ mod tests {
             entered += 1;
         }
         assert!((3..10).contains(&entered), "{entered}");
-        // What is known already takes no more.
+        // Another host of a known checkpoint takes no more memory.
         assert_eq!(
             inventory.add(HostIndex(1), shown(0), 20 << 10),
             Entered::Yes

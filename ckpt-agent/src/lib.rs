@@ -6,12 +6,12 @@
 //!
 //! # What is stable
 //!
-//! [`client`], what it names of [`agent`] and [`report`], and the exit statuses: within 0.x, what is there
-//! stays, and structs of reports get more fields (match them with `..`). Everything else (`core`,
-//! `pipeline`, `image`, `inventory`, `knowledge`, `transfer`, `cli`, `condor`) is how it is done, is public for tests
-//! and the program, and changes without notice.
+//! Stable within 0.x are [`client`], the items of [`agent`] and [`report`] that it names, and the exit
+//! statuses. What is there stays; structs of reports may get more fields (match them with `..`).
+//! Everything else (`core`, `pipeline`, `image`, `inventory`, `knowledge`, `transfer`, `cli`, `condor`)
+//! is implementation. It is public for tests and for the program, and changes without notice.
 
-// The commands write with `writeln!`, where they mean to.
+// Only the commands print, with `writeln!`.
 #![cfg_attr(
     not(test),
     deny(clippy::print_stdout, clippy::print_stderr, clippy::exit)

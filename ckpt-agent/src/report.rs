@@ -1,5 +1,5 @@
-//! What each command answers, and how it fails. Printed for people or as JSON by the command line;
-//! the fields are documented in `docs/json.md` and only ever added to.
+//! The answer of each command, and its failure. The command line prints them for people or as JSON. The
+//! fields are documented in `docs/json.md`; fields are only added, never changed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,31 +8,32 @@ pub use crate::events::{Observer, Progress, ProgressEvent, Silent};
 use codec::{CheckpointId, JobId, Redundancy, Version};
 use serde::{Serialize, Serializer};
 
-/// How a command ended; the numbers are stable.
+/// How a command ended; the number is its exit status, and is stable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExitStatus {
-    /// Done as promised.
+    /// The command did what it promises.
     Done = 0,
-    /// Failed for a reason that has no number of its own; nothing changed.
+    /// It failed for a reason that has no number of its own; nothing changed.
     Failed = 1,
-    /// Wrong usage or configuration.
+    /// The command line or a configuration file is wrong.
     Usage = 2,
-    /// Done, but with less than the promised redundancy or with warnings, as was asked for, from an older
-    /// version than the newest that is known, or not heard by all hosts that hold shards; or something
-    /// needs attention (`health`, `doctor`).
+    /// Done, but not as promised: with less redundancy, as the caller allowed; with warnings; from an
+    /// older version than the newest known one; or without the knowledge of all hosts that hold shards.
+    /// Or something needs attention (`health`, `doctor`).
     Degraded = 3,
     /// No such job, version or checkpoint.
     NotFound = 4,
     /// Not enough hosts can be reached, now or until `--deadline`; nothing was stored. Try again later.
     TooFewHosts = 5,
-    /// Identity, key or permission.
+    /// Identity, key or role do not allow it.
     Denied = 6,
-    /// Damaged beyond repair: bytes were found, but too few of them are right.
+    /// Damaged beyond repair: there are shards, but too few of their bytes are right.
     Damaged = 7,
     /// Reading or writing on this machine failed (file, disk full, command).
     LocalIo = 8,
-    /// There were hosts enough, and not time enough until `--deadline`; the old version stands.
+    /// There were enough hosts, but not enough time until `--deadline`; the old version is still the
+    /// newest.
     Deadline = 9,
     /// Another checkpoint follows the one that `save --after` names, or may follow it; nothing changed.
     AnotherSuccessor = 10,
@@ -43,7 +44,7 @@ pub enum ExitStatus {
 }
 
 impl ExitStatus {
-    /// All of them, for the table in the help text.
+    /// All exit statuses, for the table in the help text.
     pub const ALL: [(Self, &'static str); 13] = [
         (Self::Done, "done as promised"),
         (Self::Failed, "failed; nothing changed"),
@@ -73,31 +74,32 @@ impl ExitStatus {
     ];
 }
 
-/// Why a command failed: what, why for each host, and what to do next.
+/// Why a command failed: what failed, the part of each host in it, and what to do next.
 #[derive(Debug, Serialize)]
 pub struct Failure {
-    /// The exit status that goes with it.
+    /// The exit status.
     pub status: ExitStatus,
-    /// What failed and why, in one sentence that names the thing.
+    /// What failed and why, as one sentence that names the thing.
     pub message: String,
-    /// What each host had to do with it.
+    /// The part of each host in the failure.
     pub hosts: Vec<HostNote>,
-    /// What still holds (`version 17 is still the newest`).
+    /// What holds nevertheless, such as `version 17 is still the newest`.
     pub state: Option<String>,
-    /// What to try next.
+    /// What the user can try next.
     pub next: Option<String>,
-    /// Of a save with `--after`: with exit status 10 the version that follows, or may follow, the one that
-    /// was named; else the save's own version, when it is half done and may be committed yet.
+    /// Only for a save with `--after`. With exit status 10: the version that follows the named one, or
+    /// may follow it. Otherwise: the save's own version, if the save was left half done and may still be
+    /// committed.
     pub successor: Option<Box<SuccessorNote>>,
-    /// Whether a part of the image is on standard output, where nothing else must go then.
+    /// Whether a part of the image has gone to standard output, where nothing else may follow.
     #[serde(skip)]
     pub(crate) image_on_stdout: bool,
-    /// Exit status in place of that of `status`, where a command has others (`ckpt run`).
+    /// The exit status, if the command has others than those of `status` (`ckpt run`).
     #[serde(skip)]
     pub(crate) exit_code: Option<u8>,
 }
 
-/// What follows the version that `save --after` names.
+/// The checkpoint that follows the one that `save --after` names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct SuccessorNote {
     /// Its version.
@@ -105,21 +107,21 @@ pub struct SuccessorNote {
     /// Its id.
     #[serde(serialize_with = "hex_id")]
     pub checkpoint: CheckpointId,
-    /// Whether it is committed; otherwise its save is half done.
+    /// Whether it is committed. If not, its save was left half done.
     pub committed: bool,
 }
 
-/// How a save with `--after` was chosen.
+/// How a save with `--after` was fenced against another successor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct FenceReport {
     /// The version that it follows.
     pub after: Version,
-    /// The id of that one.
+    /// The id of that version.
     #[serde(serialize_with = "hex_id")]
     pub after_checkpoint: CheckpointId,
-    /// Whether its witnesses were asked; not with `--unfenced`.
+    /// Whether the witnesses of that version were asked; `false` with `--unfenced`.
     pub fenced: bool,
-    /// How many witnesses it has.
+    /// How many witnesses that version has.
     pub witnesses: usize,
     /// How many of them had to agree.
     pub needed: usize,
@@ -172,7 +174,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Checkpoint ids are printed whole in reports.
+/// Reports show checkpoint ids in full length.
 fn hex_id<S: Serializer>(id: &CheckpointId, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&id.hex())
 }
@@ -194,50 +196,51 @@ pub struct SaveReport {
     /// Its redundancy, such as `3+2`.
     #[serde(serialize_with = "redundancy")]
     pub redundancy: Redundancy,
-    /// Shards that can be lost without losing the image.
+    /// How many shards can be lost without losing the image.
     pub can_lose: usize,
     /// Sum of the file sizes.
     pub image_bytes: u64,
-    /// Bytes that were read: holes are not.
+    /// Bytes that were read; holes are not read.
     pub read_bytes: u64,
-    /// Of these, in segments that are all zero.
+    /// How many of the read bytes are in segments of zeros.
     pub zero_bytes: u64,
-    /// The earlier version of which only what changed since was stored.
+    /// The base: the earlier version of which only the changes were stored.
     pub base: Option<Version>,
-    /// Bytes after compression.
+    /// Bytes that were stored, after compression and before coding.
     pub stored_bytes: u64,
-    /// Bytes on all hosts together.
+    /// Bytes of all shards together.
     pub shard_bytes: u64,
     /// Number of files.
     pub files: u64,
     /// Seconds from start to commit.
     pub seconds: f64,
-    /// Of these, the ones until the image had been read: what is saved may change from then on.
+    /// Seconds until the image had been read; from then on the files may change.
     pub held_seconds: f64,
     /// Which host holds which shard.
     pub holders: Vec<Holder>,
-    /// Hosts that were replaced on the way, and why.
+    /// Hosts that were replaced during the save, and why.
     pub replaced: Vec<HostNote>,
     /// Versions that `--keep` removed.
     pub removed: Vec<Version>,
-    /// Until when the job's checkpoints are kept, Unix seconds; for ever when not given.
+    /// Until when the job's checkpoints are kept, Unix seconds; `None` for ever.
     pub kept_until: Option<u64>,
-    /// With `--after`: what it follows, and who agreed.
+    /// With `--after`: which version this one follows, and who agreed.
     pub fence: Option<FenceReport>,
-    /// What is as well as it can be here, and could be better elsewhere.
+    /// What could be better with other or more hosts, although nothing is wrong.
     pub notes: Vec<String>,
-    /// The table behind the choice of hosts, when `--explain` asked for it.
+    /// The table behind the choice of hosts, with `--explain`.
     pub placement: Option<PlacementReport>,
-    /// What the user should know.
+    /// Warnings, as sentences.
     pub warnings: Vec<String>,
 }
 
-/// Why hosts were chosen: answer of `ckpt hosts --for-job`, part of that of `ckpt save --explain`.
+/// Why hosts were chosen: the answer of `ckpt hosts --for-job`, and a part of that of `ckpt save
+/// --explain`.
 #[derive(Clone, Debug, Serialize)]
 pub struct PlacementReport {
     /// The job.
     pub job: JobId,
-    /// Shards that carry data and shards that can be lost, such as `3+2`.
+    /// Data shards and parity shards, such as `3+2`.
     pub redundancy: String,
     /// Probability that enough of the chosen hosts can be read when the job needs it.
     pub reliability: f64,
@@ -247,11 +250,11 @@ pub struct PlacementReport {
     pub restore_seconds: f64,
     /// Probability that the job's machine fails before the next checkpoint.
     pub compute_fails: f64,
-    /// The objective that the choice minimises, seconds: cost less benefit.
+    /// The objective that the choice minimises, seconds: expected cost minus expected benefit.
     pub objective_seconds: f64,
-    /// The hosts: those chosen, then the others in the order in which they would be tried.
+    /// The hosts: first the chosen ones, then the others in the order in which they would be tried.
     pub hosts: Vec<PlacedHost>,
-    /// What is as well as it can be here, and could be better elsewhere.
+    /// What could be better with other or more hosts, although nothing is wrong.
     pub notes: Vec<String>,
     /// Hosts that did not answer.
     pub silent: Vec<HostNote>,
@@ -262,29 +265,30 @@ pub struct PlacementReport {
 pub struct PlacedHost {
     /// Its name.
     pub name: String,
-    /// Its site, when the grid file tells.
+    /// Its site, if the grid file names one.
     pub site: Option<String>,
     /// Whether it was chosen.
     pub chosen: bool,
-    /// Why it is only a reserve: `no room`, `takes none now`, `the job runs here`.
+    /// Why it is only a reserve, if it is: `no room`, `takes none now`, `the job runs here`.
     pub reserve: Option<String>,
-    /// State of the machine as it says: `idle`, `busy`, `cpu taken`, `no memory`, `gone`.
+    /// State of the machine, as the host announces it: `idle`, `busy`, `cpu taken`, `no memory`, `gone`.
     pub machine: Option<String>,
-    /// State of the disk as it says: `full rate`, `limited`, `contended`, `no space`, `offline`.
+    /// State of the disk, as the host announces it: `full rate`, `limited`, `contended`, `no space`,
+    /// `offline`.
     pub disk: Option<String>,
-    /// Expected rate.
+    /// Expected rate of transfers, bytes per second.
     pub bytes_per_second: f64,
-    /// Whether the rate was measured from here, or is assumed.
+    /// Whether the rate was measured from this machine; otherwise it is assumed.
     pub measured: bool,
-    /// Probability that it stays there until the next checkpoint, as it predicts.
+    /// Probability that the host stays until the next checkpoint, by its own forecast.
     pub stays: Option<f64>,
-    /// Probability that it can be read when the job needs it: prediction and experience.
+    /// Probability that its shard can be read when the job needs it, by its forecast and by experience.
     pub readable: f64,
-    /// Largest correlation of its availability with that of a chosen host.
+    /// Largest correlation of its availability with that of any chosen host.
     pub correlation: f64,
-    /// The objective of the best choice with it, seconds.
+    /// The objective of the best choice that contains this host, seconds.
     pub objective_with: Option<f64>,
-    /// The objective of the best choice without it, seconds.
+    /// The objective of the best choice without this host, seconds.
     pub objective_without: Option<f64>,
 }
 
@@ -293,7 +297,7 @@ pub struct PlacedHost {
 pub struct Holder {
     /// Number of the shard.
     pub shard: u8,
-    /// Name of the host, when any has it.
+    /// Name of the host; `None` if no host has the shard.
     pub host: Option<String>,
 }
 
@@ -302,21 +306,21 @@ pub struct Holder {
 pub struct RestoreReport {
     /// The job.
     pub job: JobId,
-    /// The version that was restored; none when there was nothing and `--if-exists` was given.
+    /// The version that was restored; `None` if there was none and `--if-exists` was given.
     pub version: Option<Version>,
-    /// Whether nothing was restored, but only looked at what would be.
+    /// Whether this was a dry run, which restores nothing.
     pub dry_run: bool,
-    /// Where it was written; `-` is standard output.
+    /// The path that was written; `-` is standard output.
     pub target: String,
     /// Sum of the file sizes.
     pub image_bytes: u64,
-    /// Bytes that came from hosts; in a dry run, that would be fetched.
+    /// Bytes that came from hosts; in a dry run, those that would be fetched.
     pub fetched_bytes: u64,
     /// Number of files.
     pub files: u64,
-    /// Seconds from start to end; in a dry run, those that fetching is expected to take.
+    /// Seconds from start to end; in a dry run, the expected time to fetch the bytes.
     pub seconds: f64,
-    /// Bytes that each host sent, or would be asked for.
+    /// Bytes that each host sent; in a dry run, those that it would be asked for.
     pub sources: Vec<SourceBytes>,
     /// Newer versions that could not be restored, and why.
     pub skipped: Vec<SkippedVersion>,
@@ -329,7 +333,7 @@ pub struct RestoreReport {
 pub struct SourceBytes {
     /// Its name.
     pub host: String,
-    /// Bytes of good blocks.
+    /// Bytes of blocks from it that were good.
     pub bytes: u64,
 }
 
@@ -338,7 +342,7 @@ pub struct SourceBytes {
 pub struct SkippedVersion {
     /// The version.
     pub version: Version,
-    /// Why.
+    /// Why it was passed over.
     pub reason: String,
 }
 
@@ -357,15 +361,16 @@ pub struct CatReport {
     pub version: Version,
     /// Path of the file in the image; empty for a stream.
     pub path: String,
-    /// Where in the file the first byte was.
+    /// Offset of the first byte in the file.
     pub offset: u64,
     /// Bytes that were written.
     pub bytes: u64,
-    /// Whether all that was asked for was taken: not when the reader of standard output closed it.
+    /// Whether all bytes asked for were written; `false` if the reader of standard output closed it
+    /// early.
     pub complete: bool,
     /// Bytes of blocks that came from hosts.
     pub fetched_bytes: u64,
-    /// Rows that these were blocks of.
+    /// How many rows these blocks belong to.
     pub fetched_rows: u64,
     /// Seconds from start to end.
     pub seconds: f64,
@@ -380,7 +385,7 @@ pub struct CatReport {
 pub struct ListReport {
     /// Checkpoints, by job and then by version.
     pub checkpoints: Vec<ListedCheckpoint>,
-    /// Hosts that did not answer: what only they hold is missing here.
+    /// Hosts that did not answer; checkpoints that only they hold are missing here.
     pub silent: Vec<HostNote>,
 }
 
@@ -405,20 +410,20 @@ pub struct ListedCheckpoint {
     pub stored_bytes: u64,
     /// Different shards that answering hosts hold.
     pub shards_found: usize,
-    /// How many of these can still be lost; none when it can't be restored now.
+    /// How many of these can still be lost; `None` if it can't be restored now.
     pub can_lose: Option<usize>,
-    /// Whether it was saved with a job key that is void now: it is restored by `--version` only.
+    /// Whether it was saved with a job key that is void now. Only `--version` restores such a checkpoint.
     pub void: bool,
-    /// Whether it was saved with a key that was replaced since; the versions of each key have numbers of
-    /// their own.
+    /// Whether it was saved with a key that has been replaced since. Versions are numbered separately for
+    /// each key.
     pub retired: bool,
-    /// Until when the job's checkpoints are kept, Unix seconds; for ever when not given.
+    /// Until when the job's checkpoints are kept, Unix seconds; `None` for ever.
     pub kept_until: Option<u64>,
-    /// What `save --note` said.
+    /// The note of `save --note`.
     pub note: Option<String>,
-    /// What `save --label` said, by key.
+    /// The labels of `save --label`, by key.
     pub labels: BTreeMap<String, String>,
-    /// What the program itself wrote on it, by key: not printed.
+    /// Labels that the program itself added, by key. They are not printed.
     #[serde(skip)]
     #[cfg_attr(
         not(feature = "cli"),
@@ -430,14 +435,14 @@ pub struct ListedCheckpoint {
 /// Answer of `ckpt show`.
 #[derive(Clone, Debug, Serialize)]
 pub struct ShowReport {
-    /// What `list` says of it.
+    /// What `ckpt list` shows of it.
     #[serde(flatten)]
     pub checkpoint: ListedCheckpoint,
     /// `file`, `tree` or `stream`.
     pub kind: String,
     /// Whether segments are encrypted.
     pub encrypted: bool,
-    /// Segments that are stored (rows without the index).
+    /// How many segments are stored: the rows, without those of the index.
     pub segments: u64,
     /// Bytes in segments that are all zero.
     pub zero_bytes: u64,
@@ -454,7 +459,7 @@ pub struct ShowReport {
 /// One file of an image.
 #[derive(Clone, Debug, Serialize)]
 pub struct ShownFile {
-    /// Path; bytes that are no UTF-8 are shown as `\xNN`, and a backslash as `\\`.
+    /// Its path in the image. Bytes that are not UTF-8 are shown as `\xNN`, a backslash as `\\`.
     pub path: String,
     /// `directory`, `file`, `symlink`, `hardlink` or `fifo`.
     pub kind: String,
@@ -473,15 +478,15 @@ pub struct ShownFile {
 /// Answer of `ckpt verify`.
 #[derive(Clone, Debug, Serialize)]
 pub struct VerifyReport {
-    /// What was found, by job and then by version.
+    /// The checkpoints that were verified, by job and then by version.
     pub checkpoints: Vec<VerifiedCheckpoint>,
-    /// Whether every block was read.
+    /// Whether every block was read and checked.
     pub read_data: bool,
-    /// Blocks of each shard that were read, if they were chosen at random.
+    /// How many random blocks of each shard were read, if only a sample was.
     pub sampled_blocks: Option<u32>,
     /// Bytes of blocks that were read and checked.
     pub read_bytes: u64,
-    /// Versions that should be there and that no host shows.
+    /// Versions that should exist although no host has them.
     pub gaps: Vec<String>,
     /// Hosts that did not answer.
     pub silent: Vec<HostNote>,
@@ -494,24 +499,25 @@ pub struct VerifiedCheckpoint {
     pub job: JobId,
     /// The version.
     pub version: Version,
-    /// Shards that are whole as far as was checked.
+    /// Shards that are whole, as far as they were checked.
     pub good: Vec<Holder>,
-    /// Shards that are missing or damaged, and how.
+    /// Shards that are missing or damaged.
     pub bad: Vec<BadShard>,
-    /// How many more can be lost; none when it can't be restored now.
+    /// How many more shards can be lost; `None` if it can't be restored now.
     pub can_lose: Option<usize>,
-    /// Shards that could not be looked at, as hosts are away that may have them.
+    /// How many shards could not be checked because hosts that may have them do not answer.
     pub away: usize,
-    /// Whether it can't be restored even if these come back. The exit status is 7 when there is any.
+    /// Whether it can't be restored even if these hosts come back. Any such checkpoint makes the exit
+    /// status 7.
     pub lost: bool,
 }
 
-/// A shard that is not what it should be.
+/// A shard that is missing or damaged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BadShard {
     /// Number of the shard.
     pub shard: u8,
-    /// The host that should have it, when one said so.
+    /// The host that should have it, if a host announced it.
     pub host: Option<String>,
     /// What is wrong.
     pub what: String,
@@ -524,12 +530,12 @@ pub struct ForgetReport {
     pub job: JobId,
     /// Versions that were removed.
     pub removed: Vec<Version>,
-    /// What is as well as it can be here, and could be better elsewhere.
+    /// What could be better with other or more hosts, although nothing is wrong.
     pub notes: Vec<String>,
-    /// Hosts that could not be told: they may still hold shards.
+    /// Hosts that could not be reached and may still hold shards.
     pub silent: Vec<HostNote>,
-    /// Of these, those that hold shards or can be the ones that hold what was not found: they show what
-    /// was removed until another host tells them. The exit status is 3 when there are any.
+    /// Those of `silent` that hold shards, or may hold shards that were not found. They keep showing the
+    /// removed versions until another host passes the deletion on. Any such host makes the exit status 3.
     pub unheard: Vec<HostNote>,
 }
 
@@ -538,30 +544,30 @@ pub struct ForgetReport {
 pub struct TouchReport {
     /// The job.
     pub job: JobId,
-    /// Until when its checkpoints are kept, Unix seconds; for ever when not given.
+    /// Until when its checkpoints are kept, Unix seconds; `None` for ever.
     pub kept_until: Option<u64>,
-    /// Hosts that could not be told: others will tell them.
+    /// Hosts that could not be reached; others will pass the lease on.
     pub silent: Vec<HostNote>,
-    /// Of these, those that hold shards of the job or can be the ones that hold what was not found: they
-    /// know only of the lease before. The exit status is 3 when there are any.
+    /// Those of `silent` that hold shards of the job, or may hold shards that were not found. They know
+    /// only the lease before. Any such host makes the exit status 3.
     pub unheard: Vec<HostNote>,
 }
 
 /// Answer of `ckpt gc`.
 #[derive(Clone, Debug, Serialize)]
 pub struct GcReport {
-    /// Whether it was only looked for.
+    /// Whether this was a dry run, which removes nothing.
     pub dry_run: bool,
-    /// What is (or was) kept for nothing.
+    /// The garbage that was found, and removed unless this was a dry run.
     pub garbage: Vec<GarbageItem>,
-    /// Hosts that did not answer, or could not be told.
+    /// Hosts that did not answer, or could not be reached for the removal.
     pub silent: Vec<HostNote>,
-    /// Of these, those that hold shards of the garbage or can be the ones that hold what was not found.
-    /// The exit status is 3 when there are any.
+    /// Those of `silent` that hold shards of the garbage, or may hold shards that were not found. Any
+    /// such host makes the exit status 3.
     pub unheard: Vec<HostNote>,
 }
 
-/// A checkpoint that is kept for nothing.
+/// A checkpoint that takes space for nothing.
 #[derive(Clone, Debug, Serialize)]
 pub struct GarbageItem {
     /// Its job.
@@ -570,126 +576,127 @@ pub struct GarbageItem {
     pub version: Version,
     /// Its id.
     pub checkpoint: CheckpointId,
-    /// Why.
+    /// Why it is garbage.
     pub why: &'static str,
-    /// Shards that were found.
+    /// How many of its shards were found.
     pub shards: usize,
-    /// Bytes that they take together.
+    /// Bytes that these shards take together.
     pub bytes: u64,
 }
 
 /// Answer of `ckpt hosts`.
 #[derive(Clone, Debug, Serialize)]
 pub struct HostsReport {
-    /// All hosts that there are: those of the list of the grid, and those that registries know.
+    /// All known hosts: those of the list of the grid, and those that registries know.
     pub hosts: Vec<HostReport>,
-    /// These together.
+    /// Totals over these hosts.
     pub summary: HostsSummary,
 }
 
-/// All hosts together.
+/// Totals over all hosts.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct HostsSummary {
-    /// How many there are.
+    /// How many hosts are known.
     pub known: usize,
-    /// How many answer.
+    /// How many hosts answer.
     pub up: usize,
-    /// How many of these take shards now and have room.
+    /// How many of the answering hosts take shards now and have room.
     pub take_shards: usize,
-    /// Bytes that those can still store.
+    /// Bytes that these hosts can still store.
     pub free_bytes: u64,
 }
 
-/// How one host is.
+/// The state of one host.
 #[derive(Clone, Debug, Serialize)]
 pub struct HostReport {
     /// Its name.
     pub name: String,
-    /// Its public key, 64 hexadecimal digits; the first 8 tell it from others, and `ckpt grid revoke`
-    /// takes them.
+    /// Its public key, 64 hexadecimal digits. The first 8 of them identify it, also for `ckpt grid
+    /// revoke`.
     pub id: String,
     /// Its address.
     pub addr: String,
     /// When its certificate ends, Unix seconds, if it answered.
     pub certificate_until: Option<u64>,
-    /// Its site, when the grid file tells.
+    /// Its site, if the grid file names one.
     pub site: Option<String>,
     /// Whether it answered.
     pub up: bool,
-    /// Why it did not.
+    /// Why it did not answer.
     pub error: Option<String>,
-    /// Time of one question and answer, in milliseconds.
+    /// Time of one request and its answer, milliseconds.
     pub rtt_ms: Option<f64>,
     /// Version of its software.
     pub software: Option<String>,
-    /// Version of the protocol that it speaks with this program: `ckpt/2`, or `ckpt/1` when its program
-    /// is older.
+    /// Version of the protocol that it speaks with this program: `ckpt/2`, or `ckpt/1` if its program is
+    /// older.
     pub protocol: Option<String>,
     /// Bytes that it lends.
     pub capacity_bytes: Option<u64>,
-    /// Bytes that are taken.
+    /// Bytes that are used.
     pub used_bytes: Option<u64>,
     /// Bytes that can still be stored.
     pub free_bytes: Option<u64>,
-    /// Whole shards.
+    /// How many whole shards it holds.
     pub shards: Option<u64>,
-    /// Committed checkpoints.
+    /// How many committed checkpoints it knows.
     pub checkpoints: Option<u64>,
-    /// Seconds since it started.
+    /// Seconds since its daemon started.
     pub uptime_s: Option<u64>,
-    /// State of the machine as it says: `idle`, `busy`, `cpu taken`, `no memory`, `gone`.
+    /// State of the machine, as the host announces it: `idle`, `busy`, `cpu taken`, `no memory`, `gone`.
     pub machine: Option<String>,
-    /// State of the disk as it says: `full rate`, `limited`, `contended`, `no space`, `offline`.
+    /// State of the disk, as the host announces it: `full rate`, `limited`, `contended`, `no space`,
+    /// `offline`.
     pub disk: Option<String>,
-    /// Seconds for which it takes no new shards, as it says; 0 when it does.
+    /// For how many more seconds it takes no new shards, as it announces; 0 if it takes them.
     pub refuses_for_s: Option<u32>,
-    /// Why it takes none, as it says.
+    /// Why it takes no new shards, as it announces.
     pub why: Option<String>,
-    /// Share of the last 28 days in which it was there, as far as it knows.
+    /// Share of the last 28 days in which it was there, 0 to 1, as far as it knows.
     pub availability: Option<f64>,
-    /// Probability that it stays there for ten hours, as it predicts.
+    /// Probability that it stays for the next ten hours, by its own forecast.
     pub stays_10h: Option<f64>,
 }
 
 /// Answer of `ckpt doctor`.
 #[derive(Clone, Debug, Serialize)]
 pub struct DoctorReport {
-    /// What was found, in the order in which it was looked for.
+    /// The findings, in the order of the checks.
     pub findings: Vec<Finding>,
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
-    /// What was looked at.
+    /// What was checked.
     pub check: Check,
     /// `good` or `bad`.
     pub verdict: Verdict,
     /// What was found.
     pub what: String,
-    /// What helps, if it is bad.
+    /// What helps, if the verdict is bad.
     pub remedy: Option<String>,
 }
 
-/// What `ckpt doctor` looks at.
+/// What `ckpt doctor` checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Check {
-    /// Where what is learnt of hosts is kept.
+    /// The directory that keeps what is learnt of hosts.
     StateDirectory,
-    /// Free space.
+    /// Free space on the disk.
     Disk,
-    /// What the shell allows the program.
+    /// Limits that the shell sets for the program.
     Limits,
     /// The grid file.
     GridFile,
-    /// Key, certificate, role.
+    /// Key, certificate and role.
     Identity,
-    /// When certificates end.
+    /// When the certificates end.
     Certificate,
-    /// The way to each host.
+    /// The network path to each host.
     Network,
-    /// Clocks.
+    /// The clocks of this machine and the hosts.
     Clock,
     /// Versions of the hosts' programs.
     Programs,
@@ -712,47 +719,49 @@ impl Check {
     }
 }
 
-/// Whether something is as it should be.
+/// The verdict of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// It is.
+    /// It is as it should be.
     Good,
-    /// It is not.
+    /// It is not as it should be.
     Bad,
 }
 
 /// Answer of `ckpt advise`.
 #[derive(Clone, Debug, Serialize)]
 pub struct AdviseReport {
-    /// Work to be done.
+    /// Work that the job has to do, seconds.
     pub job_seconds: f64,
-    /// What one checkpoint costs: for how long it holds the job up.
+    /// Cost of one checkpoint: the time for which it holds the job up, seconds.
     pub cost_seconds: f64,
-    /// Where that is from.
+    /// Where this cost comes from.
     pub cost_source: String,
-    /// Least time from one checkpoint to the next: the time that one takes until it is stored.
+    /// Least time between two checkpoints, seconds: the time until one is stored.
     pub least_seconds: f64,
     /// Where the failure rate comes from.
     pub hazard: String,
-    /// Probability that the machine does not go away for as long as the job takes. Its owner's load ends
-    /// no job, so that it does not count; `stays_10h` of `hosts` says the same of ten hours.
+    /// Probability that the machine stays for as long as the job takes. Load of its owner is not counted,
+    /// since it ends no job. `stays_10h` of `hosts` is the same for ten hours.
     pub survives_job: f64,
-    /// Mean time between failures that gives the same; none when it is more than a year.
+    /// The mean time between failures that gives the same probability, seconds; `None` if more than a
+    /// year.
     pub mtbf_seconds: Option<f64>,
-    /// Time until the next checkpoint by the accumulator rule; none when it is not worth its cost.
+    /// Time until the next checkpoint by the accumulator rule, seconds; `None` if no checkpoint is worth
+    /// its cost.
     pub first_seconds: Option<f64>,
-    /// Young's interval for the mean time between failures; none when it is more than a year.
+    /// Young's interval for that mean time between failures, seconds; `None` if more than a year.
     pub young_seconds: Option<f64>,
-    /// Daly's interval for the mean time between failures; none when it is more than a year.
+    /// Daly's interval for that mean time between failures, seconds; `None` if more than a year.
     pub daly_seconds: Option<f64>,
-    /// Expected time to the end of the job with checkpoints at Daly's interval; none when it is more
+    /// Expected time to the end of the job with checkpoints at Daly's interval, seconds; `None` if more
     /// than a year.
     pub makespan_seconds: Option<f64>,
-    /// Expected time to the end of the job without checkpoints; none when it is more than a year.
+    /// Expected time to the end of the job without checkpoints, seconds; `None` if more than a year.
     pub makespan_without_seconds: Option<f64>,
-    /// When to take checkpoints, seconds from now, if nothing fails; at most 1000.
+    /// When to take checkpoints if nothing fails, seconds from now; at most 1000 of them.
     pub checkpoints: Vec<f64>,
-    /// What should be known of the machine.
+    /// What the user should know of the machine.
     pub notes: Vec<String>,
 }

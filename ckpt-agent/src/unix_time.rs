@@ -1,13 +1,13 @@
-//! The time of day of this machine; a clock that is set before 1970 reads 0.
+//! The time of day of this machine. A clock that is set before 1970 gives 0.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Unix seconds.
+/// Seconds since 1970.
 pub(crate) fn unix_seconds() -> u64 {
     unix_millis() / 1000
 }
 
-/// Unix milliseconds.
+/// Milliseconds since 1970.
 pub(crate) fn unix_millis() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(0, |since| {

@@ -1,46 +1,53 @@
-//! Where the content of an earlier version goes on, found at any byte.
+//! Finds content of an earlier version, the base, at any byte of a new one.
 //!
-//! Segments have a fixed length, so that pages of memory stay where they are in them. Bytes that
-//! are inserted into a stream or an archive move all that follows; then segments are cut where
-//! known content begins. A base keeps a rolling hash of 64 bytes for each 64 KiB, and the new bytes
-//! are searched for them (Tridgell and Mackerras, “The rsync algorithm”, 1996; the hash is that of
-//! Xia et al., “FastCDC”, ATC 2016). The search costs something only where segments differ.
+//! Segments have a fixed length, so that a page of memory keeps its place in its segment. Bytes that are
+//! inserted into a stream or an archive move all bytes that follow, and then a segment has to end where
+//! known content begins. For that, a base keeps an **anchor** for each 64 KiB of its segments: a rolling
+//! hash of 64 bytes. The new bytes are searched for these hashes (Tridgell and Mackerras, “The rsync
+//! algorithm”, 1996; the hash is that of Xia et al., “FastCDC”, ATC 2016). The search runs only where
+//! segments differ from the base.
+//!
+//! At each byte of the new version, the hash of the last 64 bytes is looked up in three steps, each of
+//! which lets few positions through to the next: a bit of `Anchors::filter`; the sorted list of anchors;
+//! the hash of the piece that begins at these 64 bytes, which the caller compares.
 
 use std::ops::Range;
 
 use crate::pieces::PIECE_BYTES;
 
-/// Bytes from one anchor to the next.
+/// Bytes from one anchor to the next in a segment.
 pub const ANCHOR_STEP: usize = 64 << 10;
 
-/// Bytes that an anchor is the hash of. Older ones have left the 64 bits.
+/// Bytes that an anchor is the hash of. Each byte shifts the hash left by one bit, so bytes before the
+/// last 64 have no influence on it.
 const WINDOW: usize = 64;
 
 const _: () = assert!(ANCHOR_STEP.is_multiple_of(PIECE_BYTES));
 
-/// Windows that the base has more often lead nowhere, and are not looked for.
-const PLACES_MAX: usize = 4;
+/// Most places of the base with the same anchor. A window of bytes that the base has more often leads to no
+/// particular place, and is not looked for.
+const PLACES_PER_ANCHOR_MAX: usize = 4;
 
-/// Windows in one search for which pieces are hashed: bounds what bytes can cost that repeat.
+/// Most pieces that one search hashes to compare them. Bounds the cost of bytes that repeat.
 const CHECKS_MAX: usize = 256;
 
-/// Bits of the filter for each anchor, one of which is set.
-const FILTER_BITS: usize = 64;
+/// Bits of the filter for each anchor, of which one is set: some 1 in 64 positions of unknown bytes passes.
+const FILTER_BITS_PER_ANCHOR: usize = 64;
 
-/// Rolling hash of 64 bytes, no secret: it is kept where nobody but the owner reads it.
+/// Rolling hash of 64 bytes. The hash has no key; it is sealed with the rows, and only the owner reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Anchor(pub u64);
 
-/// A piece of a segment of a base, in the order of the stream.
+/// A piece of a segment of the base. Places are ordered as in the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
-    /// The segment's number among those that are stored.
+    /// Number of the segment among those that the base stored (not zeros, not patches).
     pub segment: u32,
-    /// The piece's number in it.
+    /// Number of the piece in that segment.
     pub piece: u32,
 }
 
-/// `SplitMix64` of each byte (Steele et al., OOPSLA 2014).
+/// A random-looking number for each byte: `SplitMix64` (Steele et al., OOPSLA 2014).
 const GEAR: [u64; 256] = {
     let mut table = [0; 256];
     let mut byte = 0;
@@ -54,17 +61,19 @@ const GEAR: [u64; 256] = {
     table
 };
 
+/// The hash of the window that ends with `byte`, from the hash of the window before it.
 fn roll(hash: u64, byte: u8) -> u64 {
     (hash << 1).wrapping_add(GEAR[usize::from(byte)])
 }
 
-/// Whether it is the hash of equal bytes.
+/// Whether an anchor is the hash of 64 equal bytes, such as zeros.
 fn is_constant(anchor: Anchor) -> bool {
     let hash = |byte| (0..WINDOW).fold(0, |hash, _| roll(hash, byte));
     (0..=u8::MAX).any(|byte| hash(byte) == anchor.0)
 }
 
-/// The anchors of a segment: one for each [`ANCHOR_STEP`] that has 64 bytes.
+/// The anchors of a segment: the hash of the first 64 bytes of each [`ANCHOR_STEP`] bytes; a last part
+/// that is shorter than 64 bytes has none.
 pub fn anchors(raw: &[u8]) -> impl Iterator<Item = Anchor> {
     let windows = raw
         .chunks(ANCHOR_STEP)
@@ -72,33 +81,36 @@ pub fn anchors(raw: &[u8]) -> impl Iterator<Item = Anchor> {
     windows.map(|window| Anchor(window.iter().fold(0, |hash, byte| roll(hash, *byte))))
 }
 
-/// How many a segment of `len` bytes has.
+/// How many anchors a segment of `len` bytes has.
 pub const fn anchor_count(len: usize) -> usize {
     (len + ANCHOR_STEP - WINDOW) / ANCHOR_STEP
 }
 
-/// All anchors of a base.
+/// The anchors of a base, to be searched for.
 #[derive(Debug)]
 pub struct Anchors {
     /// By hash, then by place.
     sorted: Vec<(Anchor, Place)>,
-    /// A bit for each value of the first bits of a hash.
+    /// One bit for each value of the high bits of a hash; set if some anchor has these bits.
     filter: Vec<u64>,
-    /// Other bits of a hash.
+    /// How many low bits of a hash the filter leaves out.
     shift: u32,
 }
 
 impl Anchors {
-    /// Memory for each anchor.
-    pub const MEMORY: u64 = 16 + 2 * FILTER_BITS as u64 / 8;
+    /// Bytes of memory for each anchor.
+    pub const MEMORY: u64 = 16 + 2 * FILTER_BITS_PER_ANCHOR as u64 / 8;
 
-    /// With these, but those that are everywhere.
+    /// Takes these anchors of a base, without those that its content has in many places.
     pub fn new(mut sorted: Vec<(Anchor, Place)>) -> Self {
         sorted.sort_unstable();
         let alike = sorted.chunk_by(|one, other| one.0 == other.0);
-        let telling = alike.filter(|alike| alike.len() <= PLACES_MAX && !is_constant(alike[0].0));
+        let telling =
+            alike.filter(|alike| alike.len() <= PLACES_PER_ANCHOR_MAX && !is_constant(alike[0].0));
         let sorted: Vec<_> = telling.flatten().copied().collect();
-        let bits = (sorted.len() * FILTER_BITS).next_power_of_two().max(64);
+        let bits = (sorted.len() * FILTER_BITS_PER_ANCHOR)
+            .next_power_of_two()
+            .max(64);
         let mut anchors = Self {
             filter: vec![0; bits / 64],
             shift: u64::BITS - bits.trailing_zeros(),
@@ -111,13 +123,15 @@ impl Anchors {
         anchors
     }
 
+    /// The bit of the filter for a hash: its word, and the word with only this bit set.
     const fn bit(&self, hash: u64) -> (usize, u64) {
         let at = hash >> self.shift;
         ((at / 64) as usize, 1 << (at % 64))
     }
 
-    /// The first position of `raw` within `positions` at which a piece of the base from segment
-    /// `floor` on begins, and that piece; `is_there` compares them.
+    /// The first position of `raw`, among `positions`, at which a piece of the base begins, and the place of
+    /// that piece. Segments of the base before `floor` are left out. `is_there` compares the bytes at a
+    /// position with the piece at a place.
     pub fn find(
         &self,
         raw: &[u8],
@@ -148,6 +162,7 @@ impl Anchors {
         None
     }
 
+    /// The places of an anchor, without segments before `floor`.
     fn places(&self, hash: Anchor, floor: u32) -> impl Iterator<Item = Place> {
         let first = Place {
             segment: floor,
@@ -202,8 +217,11 @@ mod tests {
             let one = anchors(raw).next().unwrap();
             Anchors::new(vec![(one, place(0, 0)); count]).sorted.len()
         };
-        assert_eq!((of(&zeros, 1), of(&text, PLACES_MAX)), (0, PLACES_MAX));
-        assert_eq!(of(&text, PLACES_MAX + 1), 0);
+        assert_eq!(
+            (of(&zeros, 1), of(&text, PLACES_PER_ANCHOR_MAX)),
+            (0, PLACES_PER_ANCHOR_MAX)
+        );
+        assert_eq!(of(&text, PLACES_PER_ANCHOR_MAX + 1), 0);
     }
 
     proptest! {

@@ -1,4 +1,52 @@
-//! An earlier version that a new one is compared with while its bytes go by.
+//! Follows an earlier version, the **base**, through the stream of a new version.
+//!
+//! The image of the base is not at hand. A [`Base`] has only what the base stored of it: where its
+//! segments begin, a hash of each piece (16 KiB of a segment), and an anchor (a rolling hash of 64 bytes)
+//! for each 64 KiB. A [`Follower`] knows which byte of the base's stream it expects next, and is asked three
+//! things for each segment of the new stream, in this order:
+//!
+//! 1. [`Follower::cut_at`]: where should the segment end?
+//! 2. [`Follower::find`]: which bytes of the base does it repeat, and which of its pieces changed?
+//! 3. [`Follower::advance`]: the segment is done; expect what follows in the base.
+//!
+//! Known content is looked for in three ways, the cheapest first:
+//!
+//! - *in step*: at the expected byte. This costs one hash of each piece, and is all that an image needs
+//!   whose bytes stay where they are;
+//! - *moved*: at the next segment of the base whose first piece has the hash of the new segment's first
+//!   piece. This finds files that were renamed or left out;
+//! - *by anchors* ([`Anchors::find`]): at every byte of the new segment. Only this finds what follows
+//!   bytes that were inserted or removed. The new segment ends where the known content begins, so that the
+//!   next segment is in step again.
+//!
+//! A restore reads the rows of the base once, in ascending order. So a follower never goes back to an
+//! earlier segment of the base, and does not trust a resemblance far ahead (`REACH_BYTES`).
+//!
+//! # Example
+//!
+//! The base has four segments of 1 MiB (1,048,576 bytes). The new stream has the same bytes, and 1,234 bytes
+//! more at 768 KiB (786,432):
+//!
+//! ```text
+//! base  |------------- 768 KiB -------------|- 256 KiB -|----- 1 MiB -----|...
+//! new   |------------- 768 KiB -------------|++|- 256 KiB -|----- 1 MiB -----|...
+//!                                       1,234 bytes
+//! ```
+//!
+//! `cut_at` always gets the next 1 MiB of the new stream, pieces 0 to 63.
+//!
+//! 1. From byte 0: pieces 0 to 47 are the base's, 48 to 63 are not. The search from byte 786,432 on finds
+//!    the anchor that the base has at its byte 786,432. `cut_at` returns 787,666, where that content begins.
+//!    `find` returns row 0 from byte 0, with one changed piece: piece 48, the 1,234 new bytes. `advance` goes
+//!    on at byte 786,432 of the base, not at 787,666.
+//! 2. From byte 787,666: the base's segment ends 262,144 bytes on, and all 16 pieces before its end are the
+//!    same. `cut_at` returns 262,144, `find` row 0 from byte 786,432, with no changed piece. `advance` goes
+//!    on at byte 1,048,576 of the base, where its next segment begins: the two streams are in step again.
+//! 3. From byte 1,049,810: all 64 pieces are the base's. `cut_at` returns `None`, `find` row 1 from byte 0,
+//!    with no changed piece.
+//!
+//! The new version stores 1,234 bytes. The test `what_was_inserted_or_removed_ends_a_segment` has this
+//! example, and one of removed bytes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,71 +56,75 @@ use crate::index::{Index, SegmentEntry};
 use crate::pieces::{Match, Origin, PIECE_BYTES, PieceHash, PieceHasher, changed_pieces};
 use crate::seal::DataKey;
 
-/// Half of the pieces of a segment of the base may have changed.
-const ONE_IN: usize = 2;
+/// A segment matches one of the base if it has at least this many pieces for each piece that changed: at
+/// most half of them changed.
+const PIECES_PER_CHANGE_MIN: usize = 2;
 
-/// So many pieces that are where they were, with which a segment begins or ends, are worth a segment of
-/// their own when most others changed.
-const RUN_MIN: usize = 8;
+/// In a segment most of which changed, this many unchanged pieces at its beginning or at its end are cut
+/// off as a segment of their own.
+const UNCHANGED_RUN_PIECES_MIN: usize = 8;
 
 /// If one of the last 4 pieces of a segment is unchanged and in its old place, nothing was inserted or
 /// removed before it.
 const UNMOVED_TAIL_PIECES: usize = 4;
 
-/// After so many segments of which nothing was found, only the first bytes of each are searched: no
-/// more are needed to find where known content goes on, if it went on before them.
-const LOST_MAX: u32 = 8;
+/// After this many segments in a row of which nothing was found in the base, only the first
+/// [`LOST_SEARCH_BYTES`] of each segment are searched for anchors.
+const LOST_SEGMENTS_MAX: u32 = 8;
 
-/// That many bytes.
-const LOST_BYTES: usize = 2 * ANCHOR_STEP;
+/// Two anchor steps: if known content began before a segment, the base has an anchor in any
+/// [`ANCHOR_STEP`] bytes of it, so these bytes are enough to find it.
+const LOST_SEARCH_BYTES: usize = 2 * ANCHOR_STEP;
 
-/// So far behind the expected place known content is looked for at first, and that much farther with
-/// each segment that is lost. Bytes that resemble others far behind must not lead there: there is no
-/// way back.
-const REACH: u64 = 4 << 20;
+/// An anchor counts only if its place in the base is at most this many bytes beyond the expected one;
+/// each segment of which nothing was found adds this many bytes. Without the limit, bytes that happen to
+/// resemble some near the end of the base would lead the follower there, and it can't go back.
+const REACH_BYTES: u64 = 4 << 20;
 
+/// A segment that the base stored. Segments of zeros and patches are not among these.
 #[derive(Clone, Copy, Debug)]
 struct BaseSegment {
+    /// Where the segment begins in the base's stream.
     offset: u64,
     row: u64,
     len: u32,
-    /// Where its hashes begin.
+    /// Index of its first piece in [`Base::hashes`].
     first: usize,
 }
 
-/// Hashes of an earlier version, to be compared with.
+/// What an earlier version stored to be compared with: its segments, hashes of their pieces, and anchors.
 #[derive(Debug)]
 pub struct Base {
     hasher: PieceHasher,
-    /// In the order of the stream.
+    /// In the order of the stream; [`Place::segment`] is an index of this list.
     segments: Vec<BaseSegment>,
     hashes: Vec<PieceHash>,
-    /// Segments by the hash of their first piece: finds what moved, when it begins a segment.
+    /// Hash of the first piece of each segment, with the segment's number. Finds a segment that moved.
     moved: BTreeSet<(PieceHash, u32)>,
-    /// Hash of a piece that is all zero.
+    /// Hash of a whole piece of zeros.
     zeros: PieceHash,
     anchors: Anchors,
 }
 
-/// Hashes that do not go with the index.
+/// The stored hashes are more or fewer than the index of the base asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{actual} bytes of piece hashes, {expected} expected")]
 pub struct BaseError {
-    /// What the index asks for.
+    /// Bytes of hashes and anchors that the index asks for.
     pub expected: usize,
-    /// What there is.
+    /// Bytes that were given.
     pub actual: usize,
 }
 
 impl Base {
-    /// Memory that is taken for each piece.
+    /// Bytes of memory for each piece: its hash, its share of the other lists, and its share of an anchor.
     pub const PIECE_MEMORY: u64 = 32 + Anchors::MEMORY * PIECE_BYTES as u64 / ANCHOR_STEP as u64;
 
-    /// A base with this index; `hashes` are those of the pieces of all its stored segments, in
-    /// order, then their anchors.
+    /// The base that has this index. `hashes` has the bytes of the piece hashes of all its stored segments,
+    /// in order, then those of their anchors; `key` is the base's data key.
     ///
     /// # Errors
-    /// When there are more or fewer.
+    /// When `hashes` has more or fewer bytes than the index asks for.
     pub fn new(index: &Index, hashes: &[u8], key: &DataKey) -> Result<Self, BaseError> {
         let (segments, pieces) = stored_segments(index);
         let count = |segment: &BaseSegment| anchor_count(segment.len as usize);
@@ -119,12 +171,12 @@ impl Base {
         })
     }
 
-    /// Hashes as the base's are.
+    /// Hashes pieces of the new version so that they can be compared with the base's.
     pub const fn hasher(&self) -> &PieceHasher {
         &self.hasher
     }
 
-    /// The place of this byte of the base's stream, if a piece begins there.
+    /// The place of the byte `offset` of the base's stream, if a piece begins there.
     fn place_of(&self, offset: u64) -> Option<Place> {
         let after = self.segments.partition_point(|s| s.offset <= offset);
         let segment = after.checked_sub(1)?;
@@ -137,7 +189,8 @@ impl Base {
         (is_piece && self.rest(place) > 0).then_some(place)
     }
 
-    /// Whether all of these bytes of its stream are zero.
+    /// Whether these bytes of the base's stream are zeros: none of them is in a stored segment, and one
+    /// follows.
     fn is_zero(&self, offset: u64, len: usize) -> bool {
         let before = |segment: &BaseSegment| segment.offset + u64::from(segment.len) <= offset;
         let next = self.segments.get(self.segments.partition_point(before));
@@ -151,13 +204,13 @@ impl Base {
     /// Bytes from a place to the end of its segment.
     fn rest(&self, place: Place) -> usize {
         let len = self.segment(place).map_or(0, |segment| segment.len);
-        (len as usize).saturating_sub(from(place))
+        (len as usize).saturating_sub(offset_in_segment(place))
     }
 
-    /// Where in the base's stream a place is.
+    /// The byte of the base's stream at which a place begins.
     fn offset(&self, place: Place) -> u64 {
         let offset = self.segment(place).map_or(0, |segment| segment.offset);
-        offset + from(place) as u64
+        offset + offset_in_segment(place) as u64
     }
 
     /// Hashes of the pieces from a place to the end of its segment.
@@ -167,14 +220,15 @@ impl Base {
         self.hashes.get(first..first + count).unwrap_or_default()
     }
 
-    /// Whether a piece begins at `at`.
+    /// Whether the base's piece at `place` is in `raw` from byte `at` on.
     fn is_there(&self, raw: &[u8], at: usize, place: Place) -> bool {
         let len = self.rest(place).min(PIECE_BYTES);
         let new = raw.get(at..at + len).map(|piece| self.hasher.piece(piece));
         new.is_some() && new == self.pieces(place).first().copied()
     }
 
-    /// What a segment of `len` bytes has of the one at `place`.
+    /// Compares a new segment of `len` bytes with the base's bytes from `place` on. `None` when these are
+    /// fewer than `len`, or when too many pieces changed.
     fn compare(&self, place: Place, len: usize, hashes: &[PieceHash]) -> Option<Match> {
         let old = self.pieces(place).get(..hashes.len())?;
         if len > self.rest(place) {
@@ -182,13 +236,13 @@ impl Base {
         }
         let origin = Origin::Base {
             row: self.segment(place)?.row,
-            from: from(place) as u32,
+            from: offset_in_segment(place) as u32,
         };
-        Match::of(origin, hashes, old, ONE_IN)
+        Match::of(origin, hashes, old, PIECES_PER_CHANGE_MIN)
     }
 
-    /// Whether the rest of a segment of the base is most likely what `raw` begins with, and shorter: most
-    /// of it is the same, or what follows is.
+    /// Whether `raw` most likely begins with the rest of a segment of the base, from `place` on, and goes on
+    /// after its end. So it is when most of that rest is unchanged, or when the base's next segment follows.
     fn ends_within(&self, place: Place, raw: &[u8], hashes: &[PieceHash]) -> bool {
         let rest = self.rest(place);
         let whole = rest / PIECE_BYTES;
@@ -206,22 +260,23 @@ impl Base {
             true => (self.changed(next, tail).count_ones() as usize) < tail.len(),
             false => self.is_there(raw, rest, next),
         };
-        same * ONE_IN > whole
+        same * PIECES_PER_CHANGE_MIN > whole
             || (whole == 0 && self.is_there(raw, 0, place))
             || (is_next && goes_on())
     }
 
-    /// Which of these pieces are not those at this place.
+    /// Which of these pieces differ from those at `place`; bit 0 is the first.
     fn changed(&self, place: Place, hashes: &[PieceHash]) -> u64 {
         changed_pieces(hashes, self.pieces(place))
     }
 }
 
-const fn from(place: Place) -> usize {
+/// Bytes from the beginning of a segment to a place in it.
+const fn offset_in_segment(place: Place) -> usize {
     place.piece as usize * PIECE_BYTES
 }
 
-/// The base's stored segments, and how many pieces they have.
+/// The base's stored segments, and the number of all their pieces.
 fn stored_segments(index: &Index) -> (Vec<BaseSegment>, usize) {
     let mut segments = Vec::new();
     let (mut offset, mut row, mut first) = (0, 0, 0);
@@ -241,47 +296,49 @@ fn stored_segments(index: &Index) -> (Vec<BaseSegment>, usize) {
     (segments, first)
 }
 
-/// Follows a base through the stream of a new version.
+/// Follows a base through the stream of a new version; see the head of this module.
 #[derive(Debug)]
 pub struct Follower {
     base: Arc<Base>,
-    /// First segment of the base that may still be referred to: restoring reads its rows in order.
+    /// First segment of the base that may still be referred to: a restore reads the rows in order.
     floor: u32,
     /// The byte of the base's stream that is expected next.
     next: u64,
-    /// The same for the end of the next segment, if that is known.
-    then: Option<u64>,
-    /// Segments since one had something of the base, zeros left aside.
+    /// The byte of the base's stream that is expected after the next segment, if an anchor gave the end of
+    /// that segment.
+    next_after_cut: Option<u64>,
+    /// Segments in a row in which nothing of the base was found; segments of zeros don't count.
     lost: u32,
 }
 
 impl Follower {
-    /// A follower at the beginning of the image and of the base.
+    /// A follower that expects the first byte of the base.
     pub const fn new(base: Arc<Base>) -> Self {
         Self {
             base,
             floor: 0,
             next: 0,
-            then: None,
+            next_after_cut: None,
             lost: 0,
         }
     }
 
-    /// Hashes as the base's are.
+    /// See [`Base::hasher`].
     pub fn hasher(&self) -> &PieceHasher {
         self.base.hasher()
     }
 
-    /// Where a segment that begins with `raw` should end before its time, because known content
-    /// begins there, or a segment of the base ends: more than 0 and less than the length of `raw`.
-    /// The next call of [`Self::find`] has to be for the bytes before it.
+    /// Where a segment should end before the end of `raw`, because known content begins there or a segment
+    /// of the base ends there: more than 0 and less than the length of `raw`. `hashes` are those of the
+    /// pieces of `raw`. The next calls of [`Self::find`] and [`Self::advance`] have to be for the bytes
+    /// before the cut.
     pub fn cut_at(&mut self, raw: &[u8], hashes: &[PieceHash]) -> Option<usize> {
         let ends = |place: &Place| self.base.ends_within(*place, raw, hashes);
         let within = self.places(hashes).find(ends);
         if let Some(place) = within {
             let rest = self.base.rest(place);
             let head = hashes.get(..rest / PIECE_BYTES).unwrap_or_default();
-            // Bytes before the end of its segment may be cut once more.
+            // Bytes may have been inserted before the end of the base's segment, too.
             let before = match rest.is_multiple_of(PIECE_BYTES) {
                 true => self.cut_at(raw.get(..rest).unwrap_or_default(), head),
                 false => None,
@@ -289,20 +346,21 @@ impl Follower {
             return Some(before.unwrap_or(rest));
         }
         let found = self.find(raw.len(), hashes);
-        // Pieces that are where they were.
+        // The first pieces, which need no search: all before the changed ones at the end of a match, or
+        // else the unchanged ones at the beginning.
         let known = match found {
-            Some(found) => hashes.len() - at_end(found.changed, hashes.len()),
-            None => self.same_begin(hashes),
+            Some(found) => hashes.len() - trailing_run(found.changed, hashes.len()),
+            None => self.unchanged_head(hashes),
         };
         if known == hashes.len() {
             return None;
         }
-        if found.is_none() && known >= RUN_MIN {
+        if found.is_none() && known >= UNCHANGED_RUN_PIECES_MIN {
             return Some(known * PIECE_BYTES);
         }
         if found.is_none() && self.is_in_step(raw.len(), hashes) {
-            let end = self.same_end(hashes);
-            return (end >= RUN_MIN).then_some((hashes.len() - end) * PIECE_BYTES);
+            let end = self.unchanged_tail(hashes);
+            return (end >= UNCHANGED_RUN_PIECES_MIN).then_some((hashes.len() - end) * PIECE_BYTES);
         }
         let at = self.search(raw, known * PIECE_BYTES, found.is_some());
         if at.is_none() && found.is_none() {
@@ -311,13 +369,20 @@ impl Follower {
         at
     }
 
-    /// Looks from `start` on for known content, and cuts where it begins. Content that is known from
-    /// the first byte on is cut where its segment of the base ends.
+    /// Looks for known content by its anchors, from byte `start` of `raw` on, and cuts where it begins.
+    /// Content that is known from the first byte on is cut where its segment of the base ends. `is_found`:
+    /// `raw` matches the base as a whole, so the follower is not lost.
     fn search(&mut self, raw: &[u8], start: usize, is_found: bool) -> Option<usize> {
-        let is_lost = !is_found && self.lost >= LOST_MAX;
-        let bytes = if is_lost { LOST_BYTES } else { raw.len() };
+        let is_lost = !is_found && self.lost >= LOST_SEGMENTS_MAX;
+        let bytes = if is_lost {
+            LOST_SEARCH_BYTES
+        } else {
+            raw.len()
+        };
         let positions = start..raw.len().min(start + bytes);
-        let reach = self.next.saturating_add(REACH * (u64::from(self.lost) + 1));
+        let reach = self
+            .next
+            .saturating_add(REACH_BYTES * (u64::from(self.lost) + 1));
         let there = |at, place| {
             self.base.offset(place) <= reach.saturating_add(at as u64)
                 && self.base.is_there(raw, at, place)
@@ -325,7 +390,7 @@ impl Follower {
         let (at, place) = self.base.anchors.find(raw, positions, self.floor, there)?;
         let goes_on = self.base.offset(place);
         if at > 0 {
-            self.then = Some(goes_on);
+            self.next_after_cut = Some(goes_on);
             return Some(at);
         }
         self.next = goes_on;
@@ -333,36 +398,40 @@ impl Follower {
         (rest < raw.len()).then_some(rest)
     }
 
-    /// What the base has of a segment of `len` bytes with these hashes.
+    /// The part of the base that a segment of `len` bytes repeats but for some pieces, whose hashes these
+    /// are; `None` when no part is like it.
     pub fn find(&self, len: usize, hashes: &[PieceHash]) -> Option<Match> {
         let compare = |place| self.base.compare(place, len, hashes);
         self.places(hashes).find_map(compare)
     }
 
-    /// Whether a segment most of which changed most likely ends where it did: some of its end is the
-    /// same, or it was all zero and still is in part.
+    /// Whether a segment, most of which changed, most likely ends where the base's segment ends, so that
+    /// nothing was inserted or removed: one of its last pieces is unchanged and in its old place, or the base
+    /// has zeros there and it still has a piece of zeros.
     fn is_in_step(&self, len: usize, hashes: &[PieceHash]) -> bool {
         let was_zero = || self.base.is_zero(self.next, len);
-        let ends_alike =
-            |place| at_end(self.base.changed(place, hashes), hashes.len()) < UNMOVED_TAIL_PIECES;
+        let ends_alike = |place| {
+            trailing_run(self.base.changed(place, hashes), hashes.len()) < UNMOVED_TAIL_PIECES
+        };
         self.places(hashes).any(ends_alike) || (hashes.contains(&self.base.zeros) && was_zero())
     }
 
-    /// Pieces that a segment begins with and the base has.
-    fn same_begin(&self, hashes: &[PieceHash]) -> usize {
+    /// How many pieces at the beginning of a segment are unchanged and in their old place.
+    fn unchanged_head(&self, hashes: &[PieceHash]) -> usize {
         let same = |place| self.base.changed(place, hashes).trailing_zeros() as usize;
         let most = self.places(hashes).map(same).max();
         most.unwrap_or(0).min(hashes.len())
     }
 
-    /// Pieces that a segment ends with and the base has.
-    fn same_end(&self, hashes: &[PieceHash]) -> usize {
-        let same = |place| at_end(!self.base.changed(place, hashes), hashes.len());
+    /// How many pieces at the end of a segment are unchanged and in their old place.
+    fn unchanged_tail(&self, hashes: &[PieceHash]) -> usize {
+        let same = |place| trailing_run(!self.base.changed(place, hashes), hashes.len());
         self.places(hashes).map(same).max().unwrap_or(0)
     }
 
-    /// Where the segment may be: first where it is expected, then the next place at which its first
-    /// piece begins a segment. What is the same farther on would leave no way back.
+    /// Where in the base the segment may be: first the expected place, then the next segment of the base
+    /// that begins with the same piece. Later segments that begin with that piece are left alone, since the
+    /// follower can't go back from there.
     fn places(&self, hashes: &[PieceHash]) -> impl Iterator<Item = Place> {
         let here = self.base.place_of(self.next);
         let here = here.filter(|place| place.segment >= self.floor);
@@ -375,7 +444,7 @@ impl Follower {
         here.into_iter().chain(moved)
     }
 
-    /// Goes on by `len` bytes of the stream, for which the base has `found`.
+    /// Goes on by `len` bytes of the stream, for which [`Self::find`] gave `found`.
     pub fn advance(&mut self, len: usize, found: Option<Match>) {
         if let Some(Origin::Base { row, from }) = found.map(|found| found.origin) {
             let rows = |segment: &BaseSegment| segment.row < row;
@@ -385,12 +454,12 @@ impl Follower {
             self.lost = 0;
         }
         let after = self.next.saturating_add(len as u64);
-        self.next = self.then.take().unwrap_or(after);
+        self.next = self.next_after_cut.take().unwrap_or(after);
     }
 }
 
-/// Pieces in a row at the end of a segment of so many that are in the map.
-const fn at_end(map: u64, pieces: usize) -> usize {
+/// How many of the last pieces, of `pieces` in all, are in the map without a gap.
+const fn trailing_run(map: u64, pieces: usize) -> usize {
     if pieces == 0 {
         return 0;
     }
@@ -407,7 +476,7 @@ mod tests {
     use crate::index::StoredSegment;
     use crate::samples::{key, noise};
 
-    /// A base of these segments, a zero run before the second.
+    /// A base of these segments, with 100 zeros before the second.
     fn base(segments: &[Vec<u8>]) -> Arc<Base> {
         let mut index = Index::default();
         let hasher = PieceHasher::new(&key());
@@ -437,7 +506,7 @@ mod tests {
         Some(Match { origin, changed })
     }
 
-    /// What is found of the segments of a stream that begins so.
+    /// Length of each segment of the stream, and what is found of it.
     fn follow(base: &Arc<Base>, stream: &[u8]) -> Vec<(usize, Option<Match>)> {
         let mut follower = Follower::new(Arc::clone(base));
         let (mut found, mut from) = (Vec::new(), 0);
@@ -498,13 +567,13 @@ mod tests {
         let mut new = stream.clone();
         new.drain(100..300);
         let found = follow(&base, &new);
-        // Up to the first anchor after it.
+        // The base's first anchor after the removed bytes is at ANCHOR_STEP.
         assert_eq!(found[0], (ANCHOR_STEP - 200, None));
         let rest = SEGMENT_BYTES - ANCHOR_STEP;
         assert_eq!(found[1], (rest, at(0, ANCHOR_STEP as u32, 0)));
         assert_eq!(found[2], (SEGMENT_BYTES, at(1, 0, 0)));
 
-        // More than is looked at together.
+        // More segments than LOST_SEGMENTS_MAX.
         let mut new = stream;
         new.splice(0..0, noise(9, 12 * SEGMENT_BYTES + 5));
         let found = follow(&base, &new);

@@ -1,4 +1,4 @@
-//! Compression of one segment: zstd, or raw where that does not pay.
+//! Compression of one segment: zstd, or raw if zstd saves too little.
 
 use serde::{Deserialize, Serialize};
 use zstd::zstd_safe::{self, CCtx, CParameter, DCtx};
@@ -9,11 +9,11 @@ use crate::shuffle::{shuffle, unshuffle};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u8", into = "u8")]
 pub enum Method {
-    /// Not at all.
+    /// Not compressed.
     Raw,
     /// One zstd frame.
     Zstd,
-    /// One zstd frame of the bytes sorted by their place in groups of eight.
+    /// One zstd frame of the shuffled bytes: sorted by their place in groups of eight.
     ShuffledZstd,
 }
 
@@ -45,9 +45,9 @@ impl From<Method> for u8 {
     }
 }
 
-/// zstd level: -7 (fastest) to 19.
+/// How hard to compress: a zstd level, from -7 (fastest) to 19 (smallest), or not at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Level(i32);
+pub struct Level(Option<i32>);
 
 /// A level outside of the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -55,13 +55,16 @@ pub struct Level(i32);
 pub struct LevelError(i32);
 
 impl Level {
-    /// Within 1% of the ratio of level 3 on memory images at two thirds of its cost.
-    pub const DEFAULT: Self = Self(1);
+    /// Level 1: on memory images within 1% of the ratio of level 3, at two thirds of its cost.
+    pub const DEFAULT: Self = Self(Some(1));
 
-    /// A level that is in range for all to see.
+    /// No compression: every segment is stored raw.
+    pub const STORED: Self = Self(None);
+
+    /// A level that is a constant, checked at compile time.
     pub const fn of<const LEVEL: i32>() -> Self {
         const { assert!(LEVEL >= -7 && LEVEL <= 19, "no such level") };
-        Self(LEVEL)
+        Self(Some(LEVEL))
     }
 
     /// Checks the level.
@@ -72,7 +75,7 @@ impl Level {
         if level < -7 || level > 19 {
             return Err(LevelError(level));
         }
-        Ok(Self(level))
+        Ok(Self(Some(level)))
     }
 }
 
@@ -85,29 +88,29 @@ impl Default for Level {
 /// Bytes that do not decompress to what was promised.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecompressError {
-    /// zstd refuses them.
+    /// The bytes are no zstd frame.
     #[error("zstd: {0}")]
     Zstd(&'static str),
-    /// They decompress to another length.
+    /// The bytes decompress to another length.
     #[error("{actual} bytes after decompression, {expected} expected")]
     Length {
-        /// What came out.
+        /// Bytes after decompression.
         actual: usize,
-        /// What the index says.
+        /// Bytes that the index asks for.
         expected: usize,
     },
 }
 
-/// Sampled bytes that decide whether a segment is worth compressing.
+/// Bytes of one sample. Samples decide how a segment is compressed.
 const PROBE_BYTES: usize = 4096;
 
-/// Places from which samples are taken.
-const PLACES: usize = 4;
+/// Samples of a segment, at equal distances from its beginning to its end.
+const SAMPLES: usize = 4;
 
-/// Shuffling has to save at least one byte in this many of what is stored.
+/// Segments are shuffled if that saves more than one byte in this many of the compressed bytes.
 const SHUFFLE_GAIN_SHARE: usize = 16;
 
-/// Compression has to save at least one byte in this many, or raw is kept: it is faster to restore.
+/// Segments are compressed if that saves at least one byte in this many. Raw segments restore faster.
 const WORTHWHILE_SHARE: usize = 32;
 
 /// A compressor with its working memory, for one thread.
@@ -125,10 +128,8 @@ impl Compressor {
     /// When there is no memory for the context.
     pub fn new(level: Level) -> Self {
         let mut context = CCtx::create();
-        // The frame's own checksum and length are left out: every block is hashed and the index
-        // knows the length.
+        // Frames carry no checksum and no length: every block is hashed, and the index has the length.
         for parameter in [
-            CParameter::CompressionLevel(level.0),
             CParameter::ChecksumFlag(false),
             CParameter::ContentSizeFlag(false),
             CParameter::DictIdFlag(false),
@@ -136,27 +137,30 @@ impl Compressor {
             let set = context.set_parameter(parameter);
             debug_assert!(set.is_ok(), "{parameter:?} is valid");
         }
-        Self {
+        let mut compressor = Self {
             context,
-            level,
+            level: Level::STORED,
             probe: Vec::with_capacity(zstd_safe::compress_bound(PROBE_BYTES)),
             shuffled: Vec::new(),
-        }
+        };
+        compressor.set_level(level);
+        compressor
     }
 
     /// Compresses at `level` from now on.
     pub fn set_level(&mut self, level: Level) {
-        if self.level != level {
-            let set = self
-                .context
-                .set_parameter(CParameter::CompressionLevel(level.0));
-            debug_assert!(set.is_ok(), "{level:?} is valid");
-            self.level = level;
+        if self.level == level {
+            return;
         }
+        if let Some(zstd) = level.0 {
+            let parameter = CParameter::CompressionLevel(zstd);
+            let set = self.context.set_parameter(parameter);
+            debug_assert!(set.is_ok(), "{level:?} is valid");
+        }
+        self.level = level;
     }
 
-    /// Replaces `out` by the best stored form of `raw` and says which it is.
-    /// Never longer than `raw`.
+    /// Replaces `out` by the bytes to store for `raw`, never more than `raw` has, and returns the method.
     pub fn compress(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Method {
         let method = self.best_method(raw);
         let source = match method {
@@ -172,9 +176,9 @@ impl Compressor {
             }
         };
         let room = raw.len() - raw.len() / WORTHWHILE_SHARE;
-        // What is in the memory already need not be cleared.
+        // Old bytes in `out` are not zeroed: zstd overwrites the bytes that are kept.
         out.resize(room, 0);
-        // Running out of room is how zstd says that it does not pay.
+        // zstd fails when it runs out of room: then it would save less than is worthwhile.
         match self.context.compress2(out.as_mut_slice(), source) {
             Ok(len) => {
                 out.truncate(len);
@@ -187,20 +191,21 @@ impl Compressor {
         }
     }
 
-    /// Compresses samples from four places, as they are and shuffled: what does not pay is found out
-    /// at 1/128 of the cost.
+    /// Chooses a method by compressing samples, as they are and shuffled. The samples are 1/64 of a full
+    /// segment, so a segment that is better kept raw is found out cheaply.
     fn best_method(&mut self, raw: &[u8]) -> Method {
-        if raw.is_empty() {
+        if raw.is_empty() || self.level == Level::STORED {
             return Method::Raw;
         }
         if raw.len() < 16 * PROBE_BYTES {
             return Method::Zstd;
         }
-        // Each place is a sample of its own: together they would show matches between distant
-        // places that the whole does not have, or hide one that compresses among three that don't.
+        // Samples are compressed one by one. In one run, zstd would find matches between samples that
+        // the whole segment, with its distances, does not have; and one sample that shrinks would be
+        // lost among three that don't.
         let (mut plain, mut shuffled, mut pays) = (0, 0, false);
-        for place in 0..PLACES {
-            let at = (raw.len() - PROBE_BYTES) / (PLACES - 1) * place;
+        for place in 0..SAMPLES {
+            let at = (raw.len() - PROBE_BYTES) / (SAMPLES - 1) * place;
             let sample = &raw[at..at + PROBE_BYTES];
             let as_it_is = self.probe(sample);
             let mut planes = [0; PROBE_BYTES];
@@ -220,7 +225,7 @@ impl Compressor {
         }
     }
 
-    /// Length of a compressed sample; that of the sample when it does not shrink.
+    /// Length of the compressed sample, or of the sample itself if it does not shrink.
     fn probe(&mut self, sample: &[u8]) -> usize {
         self.probe.clear();
         let compressed = self.context.compress2(&mut self.probe, sample);
@@ -241,7 +246,7 @@ pub struct Decompressor {
 }
 
 impl Decompressor {
-    /// A decompressor.
+    /// A decompressor without working memory yet, except zstd's own.
     pub fn new() -> Self {
         Self {
             context: DCtx::create(),
@@ -249,7 +254,7 @@ impl Decompressor {
         }
     }
 
-    /// Replaces `out` by the `raw_len` image bytes that `stored` stands for.
+    /// Replaces `out` by the `raw_len` image bytes of the segment that is stored as `stored`.
     ///
     /// # Errors
     /// When `stored` is anything else than a segment of this length compressed by `method`.
@@ -284,14 +289,14 @@ fn replace(out: &mut Vec<u8>, raw: &[u8]) {
     out.extend_from_slice(raw);
 }
 
-/// Replaces `out` by what the frame holds, at most `raw_len` bytes.
+/// Replaces `out` by the content of the frame, which may have at most `raw_len` bytes.
 fn inflate(
     context: &mut DCtx<'static>,
     frame: &[u8],
     raw_len: usize,
     out: &mut Vec<u8>,
 ) -> Result<(), DecompressError> {
-    // What is in the memory already need not be cleared.
+    // Old bytes in `out` are not zeroed: zstd overwrites the bytes that are kept.
     out.resize(raw_len, 0);
     let len = context
         .decompress(out.as_mut_slice(), frame)
@@ -364,6 +369,17 @@ mod tests {
         let mut bytes = noise(1 << 20);
         bytes[..1 << 19].fill(7);
         assert_eq!(round_trip(&bytes).0, Method::Zstd);
+    }
+
+    #[test]
+    fn a_level_without_compression_stores_what_would_compress() {
+        let bytes = vec![7; 1 << 20];
+        let mut stored = Vec::new();
+        let mut compressor = Compressor::new(Level::STORED);
+        assert_eq!(compressor.compress(&bytes, &mut stored), Method::Raw);
+        assert_eq!(stored, bytes);
+        compressor.set_level(Level::DEFAULT);
+        assert_eq!(compressor.compress(&bytes, &mut stored), Method::Zstd);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! From blocks back to segments. Whatever comes out was verified.
+//! From blocks back to segments. Every segment is checked against the hash that was saved.
 
 use crate::compress::{DecompressError, Decompressor};
 use crate::geometry::{Redundancy, ShardIndex};
@@ -8,13 +8,13 @@ use crate::pieces::{PIECE_BYTES, PieceHash, PieceHasher, apply_patch};
 use crate::rs::{CodeError, Coder};
 use crate::seal::{DataKey, OpenError, SegmentSealer};
 
-/// Blocks that do not give the segment.
+/// Why blocks do not give the segment that was saved.
 ///
-/// Blocks were checked against the signed table before; so this means that the checkpoint was
-/// wrong when it was saved, or that the wrong key is used.
+/// Each block was checked against the signed table before. So an error here means that the checkpoint was
+/// wrong when it was saved, or that the key is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// Too few blocks, or of different lengths.
+    /// There are too few blocks, or they have different lengths.
     #[error("row {row}: {cause}")]
     Code {
         /// The row.
@@ -22,7 +22,7 @@ pub enum DecodeError {
         /// What is wrong.
         cause: CodeError,
     },
-    /// Blocks of another length than the index says.
+    /// The blocks have another length than the index asks for.
     #[error("row {row}: blocks of {actual} bytes, {expected} expected")]
     BlockLength {
         /// The row.
@@ -48,7 +48,7 @@ pub enum DecodeError {
         /// What is wrong.
         cause: DecompressError,
     },
-    /// A patch that does not fit the segment of the base.
+    /// The patch does not fit the earlier segment.
     #[error("segment at row {0} of the base: the patch does not fit")]
     Patch(u64),
     /// The image bytes have another hash than when they were saved.
@@ -56,7 +56,7 @@ pub enum DecodeError {
     Hash(u64),
 }
 
-/// Makes segments of earlier ones and patches.
+/// Makes a segment out of an earlier segment and a patch.
 #[derive(Debug)]
 pub struct Composer {
     sealer: SegmentSealer,
@@ -64,7 +64,8 @@ pub struct Composer {
 }
 
 impl Composer {
-    /// For a checkpoint with this sealer, whose base, or which itself when it has none, has this key.
+    /// A composer for the checkpoint of `sealer`. `base_key` is the data key of its base, or its own if it
+    /// has no base.
     pub fn new(sealer: SegmentSealer, base_key: &DataKey) -> Self {
         Self {
             sealer,
@@ -72,10 +73,12 @@ impl Composer {
         }
     }
 
-    /// Makes the earlier bytes `raw`, which are in row `place` of the base or at this byte of the
-    /// image, the segment that `patch` belongs to; `changed` are the bytes that it has in its row.
-    /// `pieces` are hashes of the pieces of `raw` where these are known already, as for bytes that
-    /// begin at a piece of the base; the last of them counts only if it is whole.
+    /// Changes `raw`, which has the earlier bytes, into the segment that `patch` describes.
+    ///
+    /// - `place`, for error messages: the row of the base, or the byte of the image, with the earlier bytes;
+    /// - `pieces`: hashes of the pieces of `raw` if they are known, as they are for bytes that begin at a
+    ///   piece of the base; empty otherwise. A last piece that is not whole is hashed again;
+    /// - `changed`: the changed pieces, as they are stored in the patch's row.
     ///
     /// # Errors
     /// When the result is not exactly the segment that was saved.
@@ -100,7 +103,7 @@ impl Composer {
         Ok(())
     }
 
-    /// Hashes of all pieces of `raw`, of which only these `changed`.
+    /// Hashes of all pieces of `raw`. Hashes in `pieces` are used for pieces that did not change.
     fn hash(&self, raw: &[u8], mut pieces: Vec<PieceHash>, changed: u64) -> Vec<PieceHash> {
         if pieces.len() != raw.len().div_ceil(PIECE_BYTES) {
             return self.hasher.hash(raw);
@@ -115,7 +118,7 @@ impl Composer {
     }
 }
 
-/// Decodes rows; one for each thread.
+/// Decodes rows. Each thread has one, since it keeps working memory.
 #[derive(Debug)]
 pub struct RowDecoder {
     redundancy: Redundancy,
@@ -139,16 +142,18 @@ impl RowDecoder {
         }
     }
 
-    /// For a checkpoint that has hashes of pieces, and this key.
+    /// For a checkpoint that can be a base and has this data key: the hash of each of its segments is made
+    /// of the hashes of its pieces.
     pub fn with_pieces(self, key: &DataKey) -> Self {
         let hasher = Some(PieceHasher::new(key));
         Self { hasher, ..self }
     }
 
-    /// Replaces `raw` by the image bytes of `row`, from any `data` of its blocks, and returns the hashes
-    /// of its pieces where it has to make them.
+    /// Replaces `raw` by the image bytes of `row`, from any `data` of its blocks. Returns the hashes of its
+    /// pieces if `hash` was checked by them, and none otherwise.
     ///
-    /// `hash` is known for image rows, not for index rows (which the summary vouches for).
+    /// `hash` is `None` for the rows of the index and of piece hashes, of which the summary has only the
+    /// lengths.
     ///
     /// # Errors
     /// When the blocks do not give exactly the segment that was saved.

@@ -18,9 +18,9 @@ use crate::shard_file::{BlockEntry, Outline, ShardIdentity, TableBuilder};
 /// A coded segment: one block for each shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EncodedRow {
-    /// Its row.
+    /// Number of the row.
     pub row: u64,
-    /// How it is stored.
+    /// Lengths and compression of the segment.
     pub stored: StoredSegment,
     /// Keyed hash of the image bytes.
     pub hash: SegmentHash,
@@ -30,9 +30,9 @@ pub struct EncodedRow {
     pub blocks: Vec<u8>,
     /// Length and hash of each block.
     pub table: Vec<BlockEntry>,
-    /// Hashes of the segment's pieces, if they are wanted.
+    /// Hashes of the segment's pieces; empty unless the checkpoint can be a base.
     pub pieces: Vec<PieceHash>,
-    /// Its anchors, if they are wanted.
+    /// Anchors of the segment; empty unless the checkpoint can be a base.
     pub anchors: Vec<Anchor>,
 }
 
@@ -49,7 +49,7 @@ pub const fn row_bytes_max(redundancy: Redundancy) -> usize {
     redundancy.total() * redundancy.block_len(crate::geometry::BLOCK_BYTES_MAX)
 }
 
-/// Encodes segments; one for each thread.
+/// Encodes segments. Each thread has one, since it keeps working memory.
 #[derive(Debug)]
 pub struct RowEncoder {
     redundancy: Redundancy,
@@ -82,7 +82,7 @@ impl RowEncoder {
         Self { hasher, ..self }
     }
 
-    /// Hashes, compresses, seals and codes the segment `raw`, using the memory of `blocks`.
+    /// Hashes, compresses, seals and codes the segment `raw`. The memory of `blocks` is used again.
     ///
     /// # Panics
     /// When `raw` is empty or longer than a segment, which is a mistake of the caller.
@@ -91,7 +91,8 @@ impl RowEncoder {
         self.encode_hashed(row, raw, pieces, blocks)
     }
 
-    /// The same when the pieces are hashed already, as this encoder does if it does.
+    /// As [`Self::encode`], with hashes of the pieces that the caller has already. They have to be made
+    /// with the key of [`Self::with_pieces`], and to be `None` without it.
     ///
     /// # Panics
     /// See [`Self::encode`].
@@ -140,25 +141,25 @@ impl RowEncoder {
 pub struct CheckpointPlan {
     /// The checkpoint.
     pub checkpoint: CheckpointId,
-    /// Its job.
+    /// Job of the checkpoint.
     pub job: JobId,
-    /// What hosts know of the job.
+    /// What hosts see instead of the job's name.
     pub job_tag: JobTag,
-    /// Its version.
+    /// Version of the checkpoint.
     pub version: Version,
     /// When the save began, Unix seconds.
     pub created: u64,
-    /// The manifest of the version before it.
+    /// Hash of the manifest of the version before it, if there is one.
     pub previous: Option<ManifestHash>,
-    /// Its redundancy.
+    /// Numbers of data and parity shards.
     pub redundancy: Redundancy,
-    /// How its segments are sealed.
+    /// How segments are sealed.
     pub cipher: Cipher,
     /// Key of all segments: random, used for this checkpoint only.
     pub data_key: DataKey,
-    /// The earlier checkpoint that it refers to.
+    /// The base of this checkpoint, if it has one.
     pub base: Option<BaseRef>,
-    /// What the user writes on it.
+    /// Labels that the user gives it.
     pub labels: Labels,
 }
 
@@ -174,32 +175,32 @@ impl CheckpointPlan {
     }
 }
 
-/// An image that cannot be described.
+/// Why the index and the manifest of an image can't be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BuildError {
-    /// Rows came out of order.
+    /// A row came out of order.
     #[error("row {actual} after row {expected} rows")]
     Order {
-        /// The row that came.
+        /// Number of the row that came.
         actual: u64,
-        /// Rows before it.
+        /// Number of the row that was to come next.
         expected: u64,
     },
-    /// Too many files or segments.
+    /// The index is too long: the image has too many files or segments.
     #[error("index too long: {0}")]
     Index(#[from] SerialError),
 }
 
-/// Collects what the manifest has to say while rows go by in order: first the image's, then the
-/// index's.
+/// Collects the content of the index and the manifest while rows go by in order: first the rows of the
+/// image, then those of piece hashes, then those of the index.
 #[derive(Debug)]
 pub struct CheckpointBuilder {
     plan: CheckpointPlan,
     index: Index,
     index_rows: Vec<StoredSegment>,
-    /// Hashes of the pieces of all stored segments.
+    /// Bytes of the piece hashes of all stored segments.
     pieces: Vec<u8>,
-    /// Their anchors.
+    /// Bytes of the anchors of all stored segments.
     anchors: Vec<u8>,
     piece_rows: Vec<StoredSegment>,
     tables: Vec<TableBuilder>,
@@ -231,12 +232,12 @@ impl CheckpointBuilder {
         }
     }
 
-    /// Records a zero run of the image.
+    /// Records segments of zeros, which have no row.
     pub fn push_zero(&mut self, bytes: u64) {
         self.index.push_segment(SegmentEntry::Zero { bytes });
     }
 
-    /// Records the next row of the image.
+    /// Records the next row of the image, which has a whole segment.
     ///
     /// # Errors
     /// When it is not the next row.
@@ -254,7 +255,7 @@ impl CheckpointBuilder {
         Ok(())
     }
 
-    /// Records a segment that the base or the image has, and the next row when some of it changed.
+    /// Records a segment that repeats earlier bytes, with the row of its patch unless no piece changed.
     /// `hash` is the keyed hash of the hashes of its pieces.
     ///
     /// # Errors
@@ -291,8 +292,8 @@ impl CheckpointBuilder {
         Ok(())
     }
 
-    /// Hashes of the pieces of all stored segments, then their anchors, to be cut, encoded and
-    /// passed to [`Self::push_piece_row`] before the image is finished.
+    /// Piece hashes of all stored segments, then their anchors. The caller cuts these bytes into segments,
+    /// encodes them and passes them to [`Self::push_piece_row`], before [`Self::finish_image`].
     pub fn take_pieces(&mut self) -> Vec<u8> {
         let mut pieces = std::mem::take(&mut self.pieces);
         pieces.append(&mut self.anchors);
@@ -309,8 +310,8 @@ impl CheckpointBuilder {
         Ok(())
     }
 
-    /// Ends the image and returns the index's bytes, to be cut, encoded and passed to
-    /// [`Self::push_index_row`].
+    /// Ends the image and returns the bytes of the index. The caller cuts them into segments, encodes them
+    /// and passes them to [`Self::push_index_row`].
     ///
     /// # Errors
     /// When the index is too long.
@@ -346,7 +347,7 @@ impl CheckpointBuilder {
         self.stored_bytes
     }
 
-    /// What the manifest will say.
+    /// The manifest, not signed yet.
     pub fn finish(self, kind: ImageKind) -> Draft {
         let plan = self.plan;
         let outlines: Vec<Outline> = self

@@ -1,11 +1,11 @@
-//! How many, how big, which one: all arithmetic between counts, indices and sizes.
+//! Counts and sizes of segments, blocks, shards and pages, and the arithmetic between them.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Image bytes in a full segment. Measured cost per byte is flat from 192 KiB to 3 MiB and rises
-/// beyond the cache of one core.
+/// Image bytes of a full segment. The measured cost per byte is the same from 192 KiB to 3 MiB; beyond
+/// that, a segment does not fit into the cache of one core, and the cost rises.
 pub const SEGMENT_BYTES: usize = 1 << 20;
 
 /// Rows that share one page of a shard's table.
@@ -20,14 +20,14 @@ pub const PARITY_MAX: u8 = 32;
 /// Bytes that sealing adds to a segment (the AES-GCM tag).
 pub const SEAL_OVERHEAD: usize = 16;
 
-/// Longest possible block: a whole sealed segment, when there is one data shard.
+/// Longest possible block: a whole sealed segment, with one data shard.
 pub const BLOCK_BYTES_MAX: usize = SEGMENT_BYTES + SEAL_OVERHEAD;
 
 const _: () = assert!(SEGMENT_BYTES.is_multiple_of(64));
 
-/// How many shards carry data and how many carry parity.
+/// How many shards of a checkpoint carry data and how many carry parity.
 ///
-/// Any `data` shards are enough to rebuild the image; `1 <= data <= 32`, `0 <= parity <= 32`.
+/// Any `data` of them are enough to rebuild the image; `1 <= data <= 32`, `0 <= parity <= 32`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "(u8, u8)", into = "(u8, u8)")]
 pub struct Redundancy {
@@ -35,7 +35,7 @@ pub struct Redundancy {
     parity: u8,
 }
 
-/// A pair of counts that no checkpoint can have.
+/// Why a pair of counts is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RedundancyError {
     /// `data` is zero or too large.
@@ -64,17 +64,17 @@ impl Redundancy {
         Ok(Self { data, parity })
     }
 
-    /// Shards that are needed to rebuild an image.
+    /// Number of data shards: as many shards as are needed to rebuild an image.
     pub const fn data(self) -> usize {
         self.data as usize
     }
 
-    /// Shards that can be lost.
+    /// Number of parity shards: as many shards as can be lost.
     pub const fn parity(self) -> usize {
         self.parity as usize
     }
 
-    /// All shards.
+    /// Number of all shards.
     pub const fn total(self) -> usize {
         self.data() + self.parity()
     }
@@ -127,7 +127,7 @@ impl From<Redundancy> for (u8, u8) {
 
 /// Which shard of a checkpoint: `0..data` carry data, the others parity.
 ///
-/// Made by [`Redundancy::shards`] and [`Redundancy::shard`], so it is in range for that redundancy.
+/// Made by [`Redundancy::shards`] and [`Redundancy::shard`] only, so it is in range for that redundancy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ShardIndex(u8);
 
@@ -149,7 +149,7 @@ impl fmt::Display for ShardIndex {
     }
 }
 
-/// Where a row stands in the table: page and place in the page.
+/// Where a row's entry is in the table: its page, and its number within that page.
 pub const fn page_of(row: u64) -> (u64, usize) {
     (row / PAGE_ROWS, (row % PAGE_ROWS) as usize)
 }

@@ -1,4 +1,4 @@
-//! What an owner lets another key do, and which of these grants are void.
+//! Grants: what an owner allows another key to do with some jobs; and lists of those that are void.
 
 use std::fmt;
 
@@ -10,14 +10,14 @@ use crate::seal::OwnerSecret;
 use crate::serial::SerialError;
 use crate::signed::{self, FrameError};
 
-/// Longest grant.
+/// Most bytes of a grant.
 pub const GRANT_BYTES_MAX: usize = 512;
 
-/// Longest list of void grants.
+/// Most bytes of a list of void grants.
 pub const VOID_BYTES_MAX: usize = 256;
 
-/// By how much the clocks of owner, job and hosts may differ, in seconds, before a grant is refused
-/// that only just began or ended.
+/// Seconds by which the clocks of owner, job and hosts may differ. A grant counts from this long before its
+/// time until this long after.
 pub const CLOCK_SLACK_S: u64 = 86_400;
 
 const MAGIC: &[u8; 8] = b"CKPTGRA1";
@@ -29,7 +29,7 @@ const FORMAT: u16 = 1;
 #[serde(try_from = "u8", into = "u8")]
 pub struct Rights(u8);
 
-/// A number that names no rights, or some that this version does not know.
+/// A number that stands for no rights, or for rights that this version does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("rights {0} are not known to this version")]
 pub struct UnknownRights(u8);
@@ -40,11 +40,11 @@ pub struct UnknownRights(u8);
 pub struct RightsText(String);
 
 impl Rights {
-    /// To store new versions.
+    /// The right to store new versions.
     pub const SAVE: Self = Self(1);
-    /// To find and read versions.
+    /// The right to find and read versions.
     pub const RESTORE: Self = Self(2);
-    /// To remove versions and change the lease.
+    /// The right to remove versions and change the lease.
     pub const REMOVE: Self = Self(4);
 
     const NAMES: [(Self, &'static str); 3] = [
@@ -53,13 +53,13 @@ impl Rights {
         (Self::REMOVE, "remove"),
     ];
 
-    /// These and the others.
+    /// These rights and the others.
     #[must_use]
     pub const fn and(self, others: Self) -> Self {
         Self(self.0 | others.0)
     }
 
-    /// Whether all of `wanted` are among them.
+    /// Whether all of `wanted` are among these rights.
     pub const fn has(self, wanted: Self) -> bool {
         self.0 & wanted.0 == wanted.0
     }
@@ -113,7 +113,7 @@ impl fmt::Debug for Rights {
     }
 }
 
-/// Which jobs a grant is for, as far as hosts know them.
+/// The jobs that a grant is for, by their tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum GrantScope {
     /// The job with this tag.
@@ -122,21 +122,21 @@ pub enum GrantScope {
     Below(JobTag),
 }
 
-/// What a grant says.
+/// The content of a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terms {
     format: u16,
     /// The grid: the hash of its authority's certificate.
     pub grid: [u8; 32],
-    /// Who gives it.
+    /// The owner who gives it.
     pub owner: OwnerId,
     /// The key that it is given to.
     pub key: PublicKey,
-    /// For which jobs.
+    /// The jobs that it is for.
     pub scope: GrantScope,
-    /// What may be done with them.
+    /// What the key may do with these jobs.
     pub rights: Rights,
-    /// Its number; an owner makes grants void by it.
+    /// Number of the grant, by which its owner can make it void.
     pub serial: u64,
     /// When it begins, Unix seconds.
     pub not_before: u64,
@@ -147,15 +147,15 @@ pub struct Terms {
 /// Fields of a new grant. See [`Terms`].
 #[derive(Clone, Copy, Debug)]
 pub struct NewGrant {
-    /// The grid.
+    /// The grid: the hash of its authority's certificate.
     pub grid: [u8; 32],
     /// The key that it is given to.
     pub key: PublicKey,
-    /// For which jobs.
+    /// The jobs that it is for.
     pub scope: GrantScope,
-    /// What may be done with them.
+    /// What the key may do with these jobs.
     pub rights: Rights,
-    /// Its number.
+    /// Number of the grant.
     pub serial: u64,
     /// When it begins, Unix seconds.
     pub not_before: u64,
@@ -163,13 +163,13 @@ pub struct NewGrant {
     pub not_after: u64,
 }
 
-/// Bytes that are no grant or list of void grants, or one that must not be believed.
+/// Why bytes are refused as a grant, or as a list of void grants.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GrantError {
-    /// Malformed.
+    /// The body is malformed.
     #[error("grant: {0}")]
     Serial(#[from] SerialError),
-    /// It does not begin as a grant does, or is not written in the one way there is.
+    /// The bytes do not begin as a grant does, or encode the body in an unusual way.
     #[error("not a grant")]
     Frame,
     /// The signature is not the owner's.
@@ -178,10 +178,10 @@ pub enum GrantError {
     /// A format that this version does not read.
     #[error("grant format {0} is not known to this version")]
     Format(u16),
-    /// It ends before it begins.
+    /// The grant ends before it begins.
     #[error("grant from {0} to {1}")]
     Times(u64, u64),
-    /// It is given to the owner's own key.
+    /// The grant is for the owner's own key.
     #[error("a grant for the owner's own key")]
     Own,
 }
@@ -206,7 +206,7 @@ impl Grant {
     /// Makes and signs a grant.
     ///
     /// # Errors
-    /// When it ends before it begins, or is for the owner's own key.
+    /// When the grant ends before it begins, or is for the owner's own key.
     pub fn sign(owner: &OwnerSecret, new: NewGrant) -> Result<Self, GrantError> {
         let terms = Terms {
             format: FORMAT,
@@ -223,8 +223,8 @@ impl Grant {
         Self::parse(&bytes)
     }
 
-    /// Reads a grant and checks its signature. Whether it is current, of this grid and not void is the
-    /// caller's to check.
+    /// Reads a grant and checks its signature. The caller has to check that it is current, of this grid and
+    /// not void.
     ///
     /// # Errors
     /// When it is malformed, changed, or contradicts itself.
@@ -247,20 +247,19 @@ impl Grant {
         Ok(Self { terms, bytes })
     }
 
-    /// What it says.
+    /// The content of the grant.
     pub const fn terms(&self) -> &Terms {
         &self.terms
     }
 
-    /// Its bytes.
+    /// The bytes of the grant, with its signature.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 }
 
 impl Terms {
-    /// Whether the job with this tag and path is one of the grant's. The path is not needed, and not
-    /// looked at, when the grant is for one job.
+    /// Whether the grant is for the job with this tag and path. A grant for one job ignores the path.
     pub fn covers(&self, tag: JobTag, path: &[Blinded]) -> bool {
         match self.scope {
             GrantScope::Job(only) => only == tag,
@@ -270,14 +269,14 @@ impl Terms {
         }
     }
 
-    /// Whether `now`, Unix seconds, is within its time; clocks may differ by [`CLOCK_SLACK_S`].
+    /// Whether `now`, Unix seconds, is within the grant's time; clocks may differ by [`CLOCK_SLACK_S`].
     pub const fn is_current(&self, now: u64) -> bool {
         self.not_before <= now.saturating_add(CLOCK_SLACK_S)
             && now <= self.not_after.saturating_add(CLOCK_SLACK_S)
     }
 }
 
-/// An owner's word on which grants are void: all with a serial below a number.
+/// The signed record by which an owner makes all grants void whose serial is below a number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VoidList {
     words: VoidWords,
@@ -295,7 +294,7 @@ impl VoidList {
     /// Makes and signs a list.
     ///
     /// # Errors
-    /// Never, as a list fits.
+    /// Never: a list is shorter than [`VOID_BYTES_MAX`].
     pub fn sign(owner: &OwnerSecret, serials_below: u64) -> Result<Self, GrantError> {
         let words = VoidWords {
             format: FORMAT,
@@ -325,7 +324,7 @@ impl VoidList {
         Ok(Self { words, bytes })
     }
 
-    /// Whose grants it is about.
+    /// The owner of the grants.
     pub const fn owner(&self) -> OwnerId {
         self.words.owner
     }
@@ -335,12 +334,12 @@ impl VoidList {
         self.words.serials_below
     }
 
-    /// Whether a grant of any owner is void by this list.
+    /// Whether this list makes a grant void; the grant may be of any owner.
     pub fn voids(&self, grant: &Terms) -> bool {
         grant.owner == self.words.owner && grant.serial < self.words.serials_below
     }
 
-    /// Its bytes.
+    /// The bytes of the list, with its signature.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }

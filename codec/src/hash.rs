@@ -1,4 +1,4 @@
-//! Hashes, one type for each thing that is hashed, so that none passes for another.
+//! Hashes. Each kind of content has a hash type of its own, so that the compiler keeps them apart.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,11 +13,12 @@ byte_id! {
     PageHash, 32
 }
 byte_id! {
-    /// Hash of a shard's outline: what the manifest promises and a host acknowledges.
+    /// Hash of a shard's outline. The manifest has it, and a host acknowledges a shard with it.
     ShardRoot, 32
 }
 byte_id! {
-    /// Keyed hash of a segment's image bytes; means nothing without the checkpoint's data key.
+    /// Keyed hash of a segment's image bytes. Without the checkpoint's data key it can't be compared with
+    /// anything.
     SegmentHash, 32
 }
 byte_id! {

@@ -1,9 +1,9 @@
-//! How donors ask each other which checkpoints they hold without naming them.
+//! How donors ask each other which checkpoints they hold, without naming the checkpoints.
 //!
-//! The name of a checkpoint is a random id, and who knows it may read the ciphertext of its shards. So
-//! a question carries, instead of the id, a hash of it that only a host that knows the id can
-//! recognise, and an answer carries a hash that only a host that knows the id can make. Both depend on
-//! who asks, who is asked, and random bytes of the asker's, so that neither can be passed on.
+//! The id of a checkpoint is random, and a donor that knows the id may read the ciphertext of its shards.
+//! So a question has, instead of the id, a hash that only a host that knows the id can recognise; and an
+//! answer has a hash that only a host that knows the id can make. Both hashes depend on the asker, on the
+//! host that is asked, and on random bytes of the asker's, so they are of no use to anybody else.
 
 use crate::geometry::ShardIndex;
 use crate::id::{CheckpointId, OwnerId};
@@ -11,27 +11,27 @@ use crate::id::{CheckpointId, OwnerId};
 /// Bytes of a hash in a question or an answer.
 pub const TAG_BYTES: usize = 16;
 
-/// Stands for a checkpoint in a question or an answer.
+/// A hash that stands for a checkpoint in a question or an answer.
 pub type Tag = [u8; TAG_BYTES];
 
-/// Shards of a checkpoint that a host says it holds, bit 0 for shard 0.
+/// The shards of a checkpoint that a host claims to hold, bit 0 for shard 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShardSet(pub u64);
 
 impl ShardSet {
-    /// The set with `shard`, too.
+    /// Adds `shard` to the set.
     #[must_use]
     pub fn with(self, shard: ShardIndex) -> Self {
         Self(self.0 | 1_u64.checked_shl(shard.number().into()).unwrap_or(0))
     }
 
-    /// Whether `shard` is in it.
+    /// Whether `shard` is in the set.
     pub fn has(self, shard: ShardIndex) -> bool {
         self.0.checked_shr(shard.number().into()).unwrap_or(0) & 1 == 1
     }
 }
 
-/// Who asks whom, with what random bytes.
+/// Makes the hashes of one question and its answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Asking {
     question: [u8; 32],
@@ -39,7 +39,7 @@ pub struct Asking {
 }
 
 impl Asking {
-    /// A question of `asker` to `asked` with random bytes of the asker's.
+    /// For a question of `asker` to `asked`, with 32 random bytes that the asker draws.
     pub fn new(asker: OwnerId, asked: OwnerId, salt: &[u8; 32]) -> Self {
         let mut of = [0; 96];
         of[..32].copy_from_slice(&asker.0);
@@ -51,14 +51,15 @@ impl Asking {
         }
     }
 
-    /// What stands for a checkpoint of `owner` in the question.
+    /// The hash that stands for a checkpoint of `owner` in the question.
     pub fn question(&self, owner: OwnerId, checkpoint: CheckpointId) -> Tag {
         let mut hasher = blake3::Hasher::new_keyed(&self.question);
         hasher.update(&owner.0).update(&checkpoint.0);
         tag(&hasher)
     }
 
-    /// What shows that who answers knows the checkpoint, with the shards of it that it says it holds.
+    /// The hash that stands for a checkpoint of `owner` in the answer. It shows that the answering host
+    /// knows the checkpoint, and covers the shards that this host claims to hold.
     pub fn answer(&self, owner: OwnerId, checkpoint: CheckpointId, shards: ShardSet) -> Tag {
         let mut hasher = blake3::Hasher::new_keyed(&self.answer);
         hasher.update(&owner.0).update(&checkpoint.0);

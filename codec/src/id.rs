@@ -1,10 +1,10 @@
-//! Names of things: checkpoints, owners, versions. Those of jobs are in [`crate::job`].
+//! Ids of checkpoints, owners and versions. Names of jobs are in [`crate::job`].
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Number of a checkpoint within its job; only grows, first is 1.
+/// Number of a checkpoint within its job. It begins with 1 and only grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Version(pub u64);
 
@@ -12,7 +12,7 @@ impl Version {
     /// The first version of a job.
     pub const FIRST: Self = Self(1);
 
-    /// The one after this.
+    /// The version after this one.
     pub const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }
@@ -49,7 +49,7 @@ macro_rules! byte_id {
         }
 
         impl std::fmt::Display for $name {
-            /// The first eight digits, enough for people to tell two apart.
+            /// The first eight digits, enough for people to distinguish two ids.
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str(&$crate::id::to_hex(&self.0[..4]))
             }
@@ -59,16 +59,16 @@ macro_rules! byte_id {
 pub(crate) use byte_id;
 
 byte_id! {
-    /// Names one checkpoint for ever: random, chosen when its save begins.
+    /// Id of a checkpoint: random bytes, drawn when its save begins.
     CheckpointId, 16
 }
 byte_id! {
-    /// What hosts know of a job: a keyed hash of its id, so that they can group its checkpoints
-    /// without learning the name. See [`crate::keys::Keys::job_tag`].
+    /// What hosts see instead of the name of a job: a keyed hash of it, by which they can group the
+    /// job's checkpoints. See [`crate::keys::Keys::job_tag`].
     JobTag, 32
 }
 byte_id! {
-    /// Who owns a checkpoint: the Ed25519 public key that signs its manifest.
+    /// Id of the owner of checkpoints, or of another member of the grid: its Ed25519 public key.
     OwnerId, 32
 }
 

@@ -1,4 +1,4 @@
-//! The list of files and segments of an image, and the checks that make it safe to follow.
+//! The list of files and segments of an image, and the checks that make the list safe to restore from.
 
 #![cfg_attr(
     not(test),
@@ -16,15 +16,16 @@ use crate::serial::{self, SerialError};
 /// Longest encoded index.
 pub const INDEX_BYTES_MAX: usize = 1 << 30;
 
-/// Longest path or link target, as on Linux.
+/// Most bytes of a path or link target, as on Linux.
 pub const PATH_BYTES_MAX: usize = 4096;
 
-/// Which bytes of the image stream belong to which file, and how the stream is stored.
+/// The files of an image, with the bytes of the image stream that each has, and the segments in which the
+/// stream is stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Index {
     /// Files, parents before children.
     pub files: Vec<FileEntry>,
-    /// The image stream from its begin to its end.
+    /// The segments of the image stream, from its beginning to its end.
     pub segments: Vec<SegmentEntry>,
 }
 
@@ -40,7 +41,7 @@ pub struct FileEntry {
     pub mtime_s: i64,
     /// Nanoseconds of that time.
     pub mtime_ns: u32,
-    /// What it is.
+    /// Kind of the file, with its content.
     pub kind: FileKind,
 }
 
@@ -49,7 +50,7 @@ pub struct FileEntry {
 pub enum FileKind {
     /// A directory.
     Directory,
-    /// A regular file; what is in no extent is a hole.
+    /// A regular file. Bytes that are in no extent are holes.
     Regular {
         /// Length of the file, holes included.
         size: u64,
@@ -58,13 +59,13 @@ pub enum FileKind {
     },
     /// A symbolic link.
     Symlink {
-        /// What it points to, as it is.
+        /// The target as it is in the link.
         #[serde(with = "serde_bytes")]
         target: Vec<u8>,
     },
     /// Another name of an earlier regular file.
     HardLink {
-        /// That file's number in the list.
+        /// Number of that file in the list.
         file: u64,
     },
     /// A named pipe.
@@ -74,67 +75,67 @@ pub enum FileKind {
 /// A part of a regular file that holds data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Extent {
-    /// Where it begins in the file.
+    /// Where the part begins in the file.
     pub offset: u64,
-    /// How long it is.
+    /// Length of the part in bytes.
     pub len: u64,
 }
 
-/// A run of the image stream.
+/// A segment of the image stream, or several segments of zeros.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SegmentEntry {
-    /// Consecutive all-zero segments.
+    /// Consecutive segments of zeros.
     Zero {
-        /// How many bytes in all.
+        /// Bytes of all of them together.
         bytes: u64,
     },
-    /// The segment in the next row.
+    /// A segment that is stored whole, in the next row.
     Stored {
-        /// How it is stored.
+        /// Its lengths and compression.
         stored: StoredSegment,
         /// Keyed hash of its image bytes.
         hash: SegmentHash,
     },
-    /// A segment of the base checkpoint, or the begin of one, in which some pieces changed.
+    /// The bytes of a segment of the base, from its first byte on, in which some pieces changed.
     Patched {
-        /// The base's row; not less than that of any segment before that refers to the base.
+        /// Row of that segment in the base. Rows of the base ascend from entry to entry, or stay the same.
         base_row: u64,
-        /// What changed.
+        /// The pieces that changed.
         patch: Patch,
     },
-    /// A segment that this image has already, in which some pieces changed.
+    /// Earlier bytes of this image in which some pieces changed.
     Shared {
-        /// Where in the stream the earlier one begins; it ends before this one begins.
+        /// Where in the stream the earlier bytes begin. They end before this segment begins.
         offset: u64,
-        /// What changed.
+        /// The pieces that changed.
         patch: Patch,
     },
-    /// Another part of a segment of the base checkpoint in which some pieces changed.
+    /// The bytes of a segment of the base, from a later byte on, in which some pieces changed.
     Part {
-        /// The base's row, as of patched segments.
+        /// Row of that segment in the base, ascending as in `Patched`.
         base_row: u64,
-        /// Where the part begins in its segment.
+        /// Bytes of that segment before the repeated ones.
         from: u32,
-        /// What changed.
+        /// The pieces that changed.
         patch: Patch,
     },
 }
 
-/// How a segment differs from an earlier one, or an equally long part of one.
+/// How a segment differs from earlier bytes of the same length.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Patch {
-    /// Its image bytes.
+    /// Image bytes of the segment.
     pub len: u32,
     /// Which pieces changed; bit 0 is the first.
     pub changed: u64,
-    /// The pieces that changed, one after the other, in the next row; none when none did.
+    /// The next row, with the pieces that changed, one after the other; `None` if no piece changed.
     pub row: Option<(StoredSegment, SegmentHash)>,
-    /// Keyed hash of the hashes of all its pieces.
+    /// Keyed hash of the hashes of all pieces of the segment.
     pub hash: SegmentHash,
 }
 
 impl Patch {
-    /// Whether a segment can have it.
+    /// Whether length, map and row fit together.
     fn is_possible(&self) -> bool {
         let len = self.len as usize;
         let stored = self.row.map_or(0, |(stored, _)| stored.raw_len as usize);
@@ -148,18 +149,18 @@ impl Patch {
 /// How one segment is stored in its row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredSegment {
-    /// Image bytes.
+    /// Image bytes of the segment.
     pub raw_len: u32,
-    /// Bytes after compression.
+    /// Bytes of the segment after compression, before sealing.
     pub stored_len: u32,
-    /// How it is compressed.
+    /// How the segment is compressed.
     pub method: Method,
 }
 
-/// An index that cannot be followed.
+/// Why an index is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IndexError {
-    /// Not an index at all.
+    /// The bytes are no index.
     #[error("index: {0}")]
     Serial(#[from] SerialError),
     /// A path that could lead out of the target directory, or is malformed.
@@ -180,21 +181,21 @@ pub enum IndexError {
         /// What is wrong.
         what: &'static str,
     },
-    /// Lengths of a segment that none can have.
+    /// A stored segment has lengths that contradict each other or the limits.
     #[error("row {row}: impossible lengths ({raw_len} raw, {stored_len} stored)")]
     Segment {
         /// The row.
         row: u64,
-        /// Image bytes.
+        /// Image bytes that the index states.
         raw_len: u32,
-        /// Stored bytes.
+        /// Stored bytes that the index states.
         stored_len: u32,
     },
-    /// A patch that does not go with its segment, rows of the base out of order, or something shared
-    /// with what is not there yet.
+    /// A patch does not fit its segment, rows of the base do not ascend, or a shared segment refers to bytes
+    /// that do not end before it.
     #[error("segment {0}: impossible patch")]
     Patch(usize),
-    /// Files and segments describe streams of different length.
+    /// The extents of all files and all segments have different lengths in sum.
     #[error("files hold {files} bytes, segments {segments}")]
     StreamLength {
         /// Bytes in all extents.
@@ -205,7 +206,7 @@ pub enum IndexError {
 }
 
 impl StoredSegment {
-    /// Whether a segment can have these lengths.
+    /// Whether the lengths fit each other and the limits.
     pub const fn is_possible(&self) -> bool {
         let fits = self.raw_len as usize <= SEGMENT_BYTES && self.stored_len <= self.raw_len;
         let kept = !matches!(self.method, Method::Raw) || self.stored_len == self.raw_len;
@@ -214,7 +215,7 @@ impl StoredSegment {
 }
 
 impl SegmentEntry {
-    /// Image bytes of this run.
+    /// Image bytes of this entry.
     pub const fn bytes(&self) -> u64 {
         match self {
             Self::Zero { bytes } => *bytes,
@@ -225,7 +226,8 @@ impl SegmentEntry {
         }
     }
 
-    /// Which part of the base it is made of: a row, where in it the part begins, and what changed.
+    /// The part of the base that the segment repeats: row, first byte within the row's segment, and the
+    /// pieces that changed. `None` for segments that do not refer to the base.
     pub const fn of_base(&self) -> Option<(u64, u32, &Patch)> {
         match self {
             Self::Patched { base_row, patch } => Some((*base_row, 0, patch)),
@@ -238,7 +240,7 @@ impl SegmentEntry {
         }
     }
 
-    /// What it stores in a row of its own.
+    /// The content of the entry's own row, if it has one.
     pub fn row(&self) -> Option<(&StoredSegment, &SegmentHash)> {
         match self {
             Self::Zero { .. } => None,
@@ -251,7 +253,7 @@ impl SegmentEntry {
 }
 
 impl FileEntry {
-    /// Length of the file, holes included; zero for what is no regular file.
+    /// Length of the file, holes included; zero unless it is a regular file.
     pub const fn size(&self) -> u64 {
         match self.kind {
             FileKind::Regular { size, .. } => size,
@@ -266,7 +268,7 @@ impl FileEntry {
 }
 
 impl Index {
-    /// Appends a run of the stream; zero runs that follow each other become one.
+    /// Appends an entry; consecutive entries of zeros become one.
     pub fn push_segment(&mut self, entry: SegmentEntry) {
         if let (Some(SegmentEntry::Zero { bytes }), SegmentEntry::Zero { bytes: more }) =
             (self.segments.last_mut(), &entry)
@@ -285,11 +287,11 @@ impl Index {
         serial::encode(self, INDEX_BYTES_MAX)
     }
 
-    /// Reads and checks an index: afterwards every path is a plain relative one, parents come
-    /// before children, no file lies below a symbolic link, and all lengths fit together.
+    /// Reads and checks an index. Then every path is relative and has no `.` or `..`, directories come
+    /// before the files in them, no file is below a symbolic link, and all lengths fit together.
     ///
     /// # Errors
-    /// When it is malformed or must not be followed.
+    /// When the index is malformed or one of these does not hold.
     pub fn decode(bytes: &[u8]) -> Result<Self, IndexError> {
         let index: Self = serial::decode(bytes, INDEX_BYTES_MAX)?;
         index.check()?;
@@ -303,18 +305,18 @@ impl Index {
             .fold(0, |sum, entry| sum.saturating_add(entry.bytes()))
     }
 
-    /// Stored segments, which are rows 0, 1, 2 ...
+    /// The content of the image rows 0, 1, 2, ...
     pub fn rows(&self) -> impl Iterator<Item = (&StoredSegment, &SegmentHash)> {
         self.segments.iter().filter_map(SegmentEntry::row)
     }
 
-    /// Rows of the base that patched segments refer to, ascending; the same may come repeatedly.
+    /// Rows of the base that segments refer to, ascending; the same row may come several times.
     pub fn base_rows(&self) -> impl Iterator<Item = u64> {
         let parts = self.segments.iter().filter_map(SegmentEntry::of_base);
         parts.map(|(row, _, _)| row)
     }
 
-    /// Checks what [`Index::decode`] promises.
+    /// Checks all that [`Index::decode`] promises.
     ///
     /// # Errors
     /// See [`Index::decode`].
@@ -331,7 +333,7 @@ impl Index {
         self.check_patches()?;
         let files = self.check_files()?;
         let segments = self.stream_bytes();
-        // A sum that does not fit into 64 bits stops there.
+        // `stream_bytes` returns `u64::MAX` for a sum that does not fit into 64 bits.
         if files != segments || segments == u64::MAX {
             return Err(IndexError::StreamLength { files, segments });
         }
@@ -361,7 +363,7 @@ impl Index {
         Ok(())
     }
 
-    /// Checks every file and returns the length of the stream that they make.
+    /// Checks every file and returns the length of the stream: the sum of all extents.
     fn check_files(&self) -> Result<u64, IndexError> {
         let mut stream_bytes: u64 = 0;
         let mut directories = std::collections::BTreeSet::<&[u8]>::new();
@@ -419,7 +421,7 @@ impl Index {
     }
 }
 
-/// Sum of the extents, when they ascend, do not overlap and lie within `size`.
+/// Sum of the extents; `None` unless they ascend, do not overlap and lie within `size`.
 fn extents_bytes(size: u64, extents: &[Extent]) -> Option<u64> {
     let (mut end, mut sum) = (0, 0_u64);
     for extent in extents {
@@ -432,7 +434,7 @@ fn extents_bytes(size: u64, extents: &[Extent]) -> Option<u64> {
     (end <= size).then_some(sum)
 }
 
-/// Whether `path` stays below the directory that it is joined to, and means the same everywhere.
+/// Whether `path`, joined to a directory, stays below it and has only one meaning.
 fn is_plain_path(path: &[u8]) -> bool {
     path.len() <= PATH_BYTES_MAX
         && !path.contains(&0)

@@ -1,4 +1,4 @@
-//! Names of jobs, and what a key may be for: one job, or all below a prefix.
+//! Names of jobs, and the jobs that a key may be for: one job, or all jobs below a prefix.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,35 +8,35 @@ use serde::{Deserialize, Serialize};
 /// Longest job id in bytes.
 pub const JOB_ID_BYTES_MAX: usize = 255;
 
-/// Most components of a job id: each costs 80 bytes in every manifest.
+/// Most components of a job id. Each takes 80 bytes in every manifest.
 pub const JOB_COMPONENTS_MAX: usize = 16;
 
-/// Longest file name that is made of a job id as it is; a longer one ends with a hash. File systems
-/// take 255 bytes, and programs add endings.
+/// Longest escaped job id that is used as a file name as it is; longer ones are cut and end with a hash.
+/// File systems allow 255 bytes, and programs add endings to the name.
 const FILE_NAME_BYTES_MAX: usize = 200;
 
-/// Characters that file names write as `%` and two digits.
+/// Characters that are written as `%` and two digits in file names.
 const ESCAPED: &str = "/#[]+,";
 
-/// What a checkpoint belongs to: 1 to 255 characters of `[A-Za-z0-9._@:/#[]+,-]`. `/` separates up to
-/// 16 components, none of which is empty, `.` or `..`.
+/// The name of a job, to which checkpoints belong: 1 to 255 characters of `[A-Za-z0-9._@:/#[]+,-]`. `/`
+/// separates up to 16 components, none of which is empty, `.` or `..`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct JobId(String);
 
-/// Text that is no job id.
+/// Why a text is no job id.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JobIdError {
-    /// No characters, or too many.
+    /// The text has no characters, or too many.
     #[error("job id has {0} characters, not 1 to {JOB_ID_BYTES_MAX}")]
     Length(usize),
     /// A character that is not allowed.
     #[error("job id has the character {0:?}; allowed are A-Z a-z 0-9 . _ @ : - / # [ ] + ,")]
     Character(char),
-    /// A part between slashes that is not allowed.
+    /// A component is not allowed.
     #[error("job id has the component {0:?}: none may be empty, . or ..")]
     Component(String),
-    /// Too many parts between slashes.
+    /// There are too many components.
     #[error("job id has {0} components, at most {JOB_COMPONENTS_MAX} are allowed")]
     Components(usize),
 }
@@ -70,14 +70,14 @@ impl JobId {
         self.0.split('/')
     }
 
-    /// A name for a file of this job: one component of at most 255 bytes, another for each job.
-    /// Characters that a job id could not have at first are escaped, as `%2F` for `/`, and a `-` in the
-    /// beginning.
+    /// A file name for this job: one path component of at most 255 bytes, different for each job.
+    /// Characters that job ids did not have in the first version of the program are escaped, as `%2F` for
+    /// `/`, and so is a `-` at the beginning.
     pub fn file_name(&self) -> String {
         use fmt::Write;
         let mut name = String::with_capacity(self.0.len());
         for (at, c) in self.0.char_indices() {
-            // Programs would take it for an option.
+            // Programs would take a name that begins with `-` for an option.
             if ESCAPED.contains(c) || (at == 0 && c == '-') {
                 let _ = write!(name, "%{:02X}", u32::from(c));
             } else {
@@ -87,7 +87,7 @@ impl JobId {
         if name.len() > FILE_NAME_BYTES_MAX {
             name.truncate(FILE_NAME_BYTES_MAX - 34);
             let hash = blake3::hash(self.0.as_bytes());
-            // `%` and a letter that is no digit: no escaped name has it.
+            // No escaped name has `%h`, as `h` is no hexadecimal digit.
             name.push('%');
             name.push('h');
             name.push_str(&crate::id::to_hex(&hash.as_bytes()[..16]));
@@ -126,20 +126,20 @@ impl fmt::Display for JobId {
     }
 }
 
-/// What a key may be for.
+/// The jobs that a key may be for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum JobScope {
     /// This job alone.
     Job(JobId),
-    /// All jobs whose names go on after this one and a slash; not the job of that name itself.
+    /// All jobs whose names begin with this one and a slash; not the job of this name itself.
     Below(JobId),
 }
 
 impl FromStr for JobScope {
     type Err = JobIdError;
 
-    /// A job id, or one with a slash behind it, which names all below.
+    /// Reads a job id, or a job id with a slash after it, which stands for all jobs below.
     fn from_str(text: &str) -> Result<Self, JobIdError> {
         match text.strip_suffix('/') {
             Some(above) => {
@@ -178,14 +178,14 @@ impl fmt::Display for JobScope {
 }
 
 impl JobScope {
-    /// The name that it begins with.
+    /// The name of the job, or of the prefix.
     pub const fn name(&self) -> &JobId {
         match self {
             Self::Job(name) | Self::Below(name) => name,
         }
     }
 
-    /// Whether it has a job.
+    /// Whether `job` is one of these jobs.
     pub fn has(&self, job: &JobId) -> bool {
         match self {
             Self::Job(name) => name == job,

@@ -1,4 +1,4 @@
-//! The keys that a program holds: an owner's, or those of some of an owner's jobs.
+//! The keys that a program holds: an owner's key for all of their jobs, or job keys for some of them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +16,7 @@ use crate::serial::{self, SerialError};
 /// Most bytes of encoded job keys.
 pub const JOB_KEYS_BYTES_MAX: usize = 256 << 10;
 
-/// Most checkpoints of format 1 of which job keys have the summary keys.
+/// Most summary keys in job keys; each is for a checkpoint of format 1.
 pub const SUMMARIES_MAX: usize = 4096;
 
 const FORMAT: u16 = 1;
@@ -24,9 +24,9 @@ const FORMAT: u16 = 1;
 /// The keys that a program holds.
 #[derive(Clone, Debug)]
 pub enum Keys {
-    /// Those of all jobs.
+    /// The keys of all jobs of an owner.
     Owner(OwnerSecret),
-    /// Those of one job, or of all below a prefix.
+    /// The keys of one job, or of all jobs below a prefix.
     Job(Box<JobKeys>),
 }
 
@@ -43,7 +43,7 @@ impl From<JobKeys> for Keys {
 }
 
 impl Keys {
-    /// Whose jobs they are for.
+    /// The owner of the jobs.
     pub fn owner(&self) -> OwnerId {
         match self {
             Self::Owner(owner) => owner.id(),
@@ -56,7 +56,7 @@ impl Keys {
         self.identity().id().into()
     }
 
-    /// The key that signs, and that shows in connections who this is.
+    /// The key that signs, and that identifies the program in connections.
     pub const fn identity(&self) -> &OwnerSecret {
         match self {
             Self::Owner(owner) => owner,
@@ -64,7 +64,7 @@ impl Keys {
         }
     }
 
-    /// What allows the signer to sign, when it is not the owner.
+    /// The grant that allows the signer to sign; `None` for the owner.
     pub const fn grant(&self) -> Option<&Grant> {
         match self {
             Self::Owner(_) => None,
@@ -72,7 +72,7 @@ impl Keys {
         }
     }
 
-    /// Whether they are good for this.
+    /// Whether the keys give these rights.
     pub const fn may(&self, rights: Rights) -> bool {
         match self {
             Self::Owner(_) => true,
@@ -80,7 +80,7 @@ impl Keys {
         }
     }
 
-    /// What hosts know of a job, and where it lies; `None` when the keys are not for it.
+    /// Tag and path of a job; `None` if the keys are not for it.
     pub fn tag_and_path(&self, job: &JobId) -> Option<(JobTag, Path)> {
         match self {
             Self::Owner(owner) => {
@@ -91,7 +91,7 @@ impl Keys {
         }
     }
 
-    /// What hosts know of a job instead of its name; `None` when the keys are not for it.
+    /// What hosts see of a job instead of its name; `None` if the keys are not for it.
     pub fn job_tag(&self, job: &JobId) -> Option<JobTag> {
         self.tag_and_path(job).map(|(tag, _)| tag)
     }
@@ -124,7 +124,7 @@ impl Keys {
     }
 }
 
-/// A job's tag, as its owner knows it. Names without a slash keep the tags of format 1.
+/// The tag of a job. Names without a slash keep the tags of format 1.
 fn owner_tag(owner: &OwnerSecret, job: &JobId, path: &Path) -> JobTag {
     match path.depth() {
         1 => owner.plain_job_tag(job),
@@ -132,63 +132,67 @@ fn owner_tag(owner: &OwnerSecret, job: &JobId, path: &Path) -> JobTag {
     }
 }
 
-/// Keys of one job, or of all below a prefix: what the machine of a job has instead of the owner's key.
+/// Keys of one job, or of all jobs below a prefix. The machine of a job has these instead of the owner's
+/// key.
 #[derive(Clone)]
 pub struct JobKeys {
+    /// A key pair of its own, named by the grant.
     key: OwnerSecret,
     grant: Grant,
     scope: JobScope,
     reach: Reach,
+    /// Summary keys of checkpoints of format 1, which the job's secret does not give.
     summaries: BTreeMap<CheckpointId, SummaryKey>,
 }
 
+/// The secrets from which the keys of summaries are derived.
 #[derive(Clone, Serialize, Deserialize)]
 enum Reach {
     Job { secret: JobSecret, path: Path },
     Below(Scope),
 }
 
-/// What new job keys are to be for.
+/// Fields of the grant of new job keys.
 #[derive(Clone, Debug)]
 pub struct NewJobKeys {
     /// The grid: the hash of its authority's certificate.
     pub grid: [u8; 32],
-    /// For which jobs.
+    /// The jobs that the keys are for.
     pub scope: JobScope,
-    /// What may be done with them.
+    /// What the keys may do with these jobs.
     pub rights: Rights,
-    /// The grant's number.
+    /// Number of the grant.
     pub serial: u64,
-    /// When they begin to hold, Unix seconds.
+    /// When the grant begins, Unix seconds.
     pub not_before: u64,
-    /// When they cease to hold, Unix seconds.
+    /// When the grant ends, Unix seconds.
     pub not_after: u64,
 }
 
-/// Bytes that are no job keys.
+/// Why bytes are no job keys, or why job keys can't be issued.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JobKeysError {
-    /// Malformed.
+    /// The bytes are malformed.
     #[error("job key: {0}")]
     Serial(#[from] SerialError),
-    /// The grant in it is none.
+    /// The grant is not valid.
     #[error("job key: {0}")]
     Grant(#[from] GrantError),
     /// A format that this version does not read.
     #[error("job key of format {0}, which is not known to this version")]
     Format(u16),
-    /// Parts that do not belong together.
+    /// A part does not belong to the grant.
     #[error("job key: {0} is not that of the grant")]
     Mismatch(&'static str),
-    /// A name that can't be a scope.
+    /// The name has too many components to be a scope.
     #[error("no key can be made for {0}")]
     Scope(JobScope),
-    /// Too many summary keys.
+    /// There are too many summary keys.
     #[error("job key with {0} checkpoints of format 1, at most {SUMMARIES_MAX} are allowed")]
     TooMany(usize),
 }
 
-/// How job keys are written.
+/// The encoded form of job keys.
 #[derive(Serialize, Deserialize)]
 struct Written {
     format: u16,
@@ -207,11 +211,11 @@ impl Drop for Written {
 }
 
 impl JobKeys {
-    /// Keys for some of an owner's jobs, with the seed of a fresh key pair of their own (32 random
-    /// bytes). `summaries` are the checkpoints of format 1 that they can read.
+    /// Makes keys for some of an owner's jobs. `seed` is that of their new key pair, 32 random bytes;
+    /// `summaries` are the checkpoints of format 1 that they can read.
     ///
     /// # Errors
-    /// When the grant contradicts itself or there are too many summaries.
+    /// When the grant contradicts itself, no key can be made for the scope, or there are too many summaries.
     pub fn issue(
         owner: &OwnerSecret,
         seed: [u8; 32],
@@ -303,10 +307,10 @@ impl JobKeys {
         }
     }
 
-    /// The keys as bytes, for the key file; secret.
+    /// The keys as bytes, for the key file. These bytes are secret.
     ///
     /// # Errors
-    /// Never, as [`SUMMARIES_MAX`] summary keys fit.
+    /// Never: [`SUMMARIES_MAX`] summary keys fit into [`JOB_KEYS_BYTES_MAX`].
     pub fn encode(&self) -> Result<Zeroizing<Vec<u8>>, JobKeysError> {
         let summaries = self.summaries.iter();
         let written = Written {
@@ -321,17 +325,17 @@ impl JobKeys {
         Ok(Zeroizing::new(bytes))
     }
 
-    /// The grant that allows them.
+    /// The grant by which these keys are allowed to act.
     pub const fn grant(&self) -> &Grant {
         &self.grant
     }
 
-    /// For which jobs they are.
+    /// The jobs that these keys are for.
     pub const fn scope(&self) -> &JobScope {
         &self.scope
     }
 
-    /// The checkpoints of format 1 that they can read.
+    /// The checkpoints of format 1 that these keys can read.
     pub fn summaries(&self) -> impl Iterator<Item = CheckpointId> {
         self.summaries.keys().copied()
     }

@@ -1,55 +1,55 @@
-//! What users write on a checkpoint, to find it again.
+//! Labels: keys and values that users give a checkpoint, to find it again.
 
 use serde::{Deserialize, Serialize};
 
-/// Longest key.
+/// Most bytes of a key.
 pub const LABEL_KEY_BYTES_MAX: usize = 64;
 
 /// Most bytes that all keys and values of a checkpoint have together.
 pub const LABELS_BYTES_MAX: usize = 4096;
 
-/// Keys that begin with this are the program's own.
+/// Keys that begin with this are reserved for the program.
 pub const RESERVED: &str = "ckpt.";
 
-/// Pairs of key and value, by key.
+/// Pairs of key and value, in the order of keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<(String, String)>", into = "Vec<(String, String)>")]
 pub struct Labels(Vec<(String, String)>);
 
-/// A label that can't be.
+/// Why labels are refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LabelError {
-    /// No key, or too long a key.
+    /// A key is empty or too long.
     #[error("label key {0:?} has not 1 to {LABEL_KEY_BYTES_MAX} characters")]
     Length(String),
-    /// A character that is not allowed in a key.
+    /// A key has a character that is not allowed.
     #[error("label key {0:?} has other characters than a-z 0-9 . _ -")]
     Character(String),
-    /// A key of the program's own.
+    /// A key is reserved for the program.
     #[error("label key {0:?} begins with {RESERVED}, which is reserved")]
     Reserved(String),
-    /// A control character in a value: it would reach terminals.
+    /// A value has a control character, which could do harm on a terminal.
     #[error("the value of label {0:?} has a control character")]
     Value(String),
-    /// Two values for one key, or keys out of order.
+    /// A key is there twice, or keys are out of order.
     #[error("label key {0:?} is there twice, or not in order")]
     Order(String),
-    /// Too much at once.
+    /// All labels together are longer than [`LABELS_BYTES_MAX`].
     #[error("labels of {0} bytes, at most {LABELS_BYTES_MAX} are allowed")]
     TooLong(usize),
 }
 
 impl Labels {
-    /// Labels in any order.
+    /// Checks pairs in any order.
     ///
     /// # Errors
-    /// When one can't be, or two have the same key, or together they are too long.
+    /// When a key or value is not allowed, two have the same key, or together they are too long.
     pub fn new(mut pairs: Vec<(String, String)>) -> Result<Self, LabelError> {
         pairs.sort();
         Self::try_from(pairs)
     }
 
-    /// Labels that a user gives: none of the reserved ones.
+    /// Checks labels that a user gives, which may have no reserved keys.
     ///
     /// # Errors
     /// As [`Self::new`], and for reserved keys.
@@ -61,7 +61,7 @@ impl Labels {
         Self::new(pairs)
     }
 
-    /// Pairs of key and value, by key.
+    /// Pairs of key and value, in the order of keys.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(key, value)| (&**key, &**value))
     }
@@ -73,7 +73,7 @@ impl Labels {
             .map(|(_, value)| value)
     }
 
-    /// Whether there are none.
+    /// Whether there are no labels.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

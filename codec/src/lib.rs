@@ -1,13 +1,18 @@
-//! Image bytes to coded blocks and back: everything `ckpt` knows about bytes.
+//! Image bytes to coded blocks and back.
 //!
-//! The way of the bytes in a save: [`segment::Segmenter`] cuts the image stream and drops zero
-//! segments, [`encode::RowEncoder`] hashes, compresses ([`compress`]), seals ([`seal`]) and codes
-//! ([`rs`]) each segment into one row of blocks, [`shard_file`] says what a shard of such blocks
-//! looks like and what its root is, [`index`] and [`manifest`] say how to get the image back. A
-//! restore goes the other way through [`decode::RowDecoder`].
+//! In a save, bytes go through these modules in order:
 //!
-//! This crate is pure: no async, no sockets, no files, no clock, no random source. What it needs
-//! of these (time, random ids) is an argument. Formats are described in `docs/format.md`.
+//! - [`segment::Segmenter`] cuts the image stream into segments and leaves out segments of zeros; [`base`]
+//!   and [`pieces`] find segments of which most bytes are stored already;
+//! - [`encode::RowEncoder`] hashes each segment, compresses it ([`compress`]), seals it ([`seal`]) and codes
+//!   it ([`rs`]) into one row of blocks;
+//! - [`shard_file`] defines the file in which a host keeps one block of each row, and its root;
+//! - [`index`] lists files and segments, and [`manifest`] is the signed record with which a restore begins.
+//!
+//! A restore goes the other way, through [`decode::RowDecoder`].
+//!
+//! This crate is pure: it has no async, no sockets, no files, no clock, no random source. Time and random
+//! ids are arguments. Formats are described in `docs/format.md`.
 
 pub mod anchors;
 pub mod base;

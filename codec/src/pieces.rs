@@ -1,8 +1,11 @@
-//! What a new version has in common with an earlier one: segments are compared piece by piece, by
-//! hashes that the earlier version kept, so that the earlier image is not needed.
+//! What a new version has in common with an earlier one. Segments are compared piece by piece, by hashes
+//! that the earlier version stored, so that the earlier image is not needed.
 //!
-//! A segment that has most of its pieces in common with one of the **base** is stored as a **patch**:
-//! the pieces that changed. Restoring reads the base's row and the patch.
+//! A segment that has most of its pieces in common with one of the **base** is stored as a **patch**: the
+//! pieces that changed, one after the other. A restore reads the base's row and the patch. Which pieces
+//! changed is a map of 64 bits, one for each piece of a segment of 1 MiB; bit 0 is the first piece.
+//!
+//! [`crate::base`] compares with an earlier version, [`Seen`] with earlier segments of the same image.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +17,8 @@ use crate::hash::ManifestHash;
 use crate::id::{CheckpointId, byte_id};
 use crate::seal::DataKey;
 
-/// Bytes that are compared at once. Of a memory image in which a tenth of all 4 KiB pages changed, a
-/// seventh of the pieces of this size did; with larger ones it would be more.
+/// Bytes of a piece. Of a memory image in which a tenth of all 4 KiB pages changed, a seventh of the
+/// pieces of this size changed; with larger pieces the part would be larger.
 pub const PIECE_BYTES: usize = 16 << 10;
 
 /// Pieces of a whole segment: as many as there are bits in a map.
@@ -24,20 +27,20 @@ pub const PIECES_MAX: usize = SEGMENT_BYTES / PIECE_BYTES;
 const _: () = assert!(PIECES_MAX == u64::BITS as usize);
 
 byte_id! {
-    /// Keyed hash of a piece.
+    /// First 16 bytes of the keyed BLAKE3 hash of a piece.
     PieceHash, 16
 }
 
-/// An earlier checkpoint that a later one refers to.
+/// The base that a checkpoint refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BaseRef {
-    /// Which.
+    /// The base's id.
     pub checkpoint: CheckpointId,
-    /// Its manifest.
+    /// Hash of the base's manifest.
     pub manifest: ManifestHash,
 }
 
-/// Hashes pieces; two checkpoints are compared under the key of the earlier one.
+/// Hashes pieces. Two checkpoints are compared by hashes under the data key of the earlier one.
 #[derive(Clone)]
 pub struct PieceHasher {
     key: Zeroizing<[u8; 32]>,
@@ -50,14 +53,14 @@ impl std::fmt::Debug for PieceHasher {
 }
 
 impl PieceHasher {
-    /// A hasher for a checkpoint with this key.
+    /// A hasher for comparisons with the checkpoint that has this data key.
     pub fn new(key: &DataKey) -> Self {
         Self {
             key: Zeroizing::new(key.derive("ckpt v1 piece hash")),
         }
     }
 
-    /// Hashes of the pieces of a segment.
+    /// Hashes of the pieces of a segment, in order; the last piece may be shorter than [`PIECE_BYTES`].
     pub fn hash(&self, raw: &[u8]) -> Vec<PieceHash> {
         raw.chunks(PIECE_BYTES)
             .map(|piece| self.piece(piece))
@@ -73,83 +76,86 @@ impl PieceHasher {
     }
 }
 
-/// Where most of a segment is already.
+/// Where the bytes are stored that a segment repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// In a row of the base.
     Base {
-        /// Which.
+        /// The row.
         row: u64,
-        /// So many bytes into its segment.
+        /// Bytes of that row's segment before the repeated ones.
         from: u32,
     },
-    /// In this image: a segment that begins so many bytes into the stream.
+    /// In this image: an earlier segment, by the byte of the stream at which it begins.
     Image(u64),
 }
 
-/// An earlier segment that has most of what a new one has.
+/// Bytes of an earlier segment that a new segment repeats but for some pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Match {
-    /// Where it is.
+    /// Where the earlier bytes are.
     pub origin: Origin,
-    /// Pieces that differ; bit 0 is the first.
+    /// Pieces of the new segment that differ; bit 0 is the first.
     pub changed: u64,
 }
 
 impl Match {
-    /// What two segments of the same length have in common; `None` when more than one piece in
-    /// `one_in` differs.
+    /// Compares two segments of the same length by the hashes of their pieces. `None` when the new one has
+    /// fewer than `pieces_per_change_min` pieces for each piece that differs.
     pub(crate) fn of(
         origin: Origin,
         new: &[PieceHash],
         old: &[PieceHash],
-        one_in: usize,
+        pieces_per_change_min: usize,
     ) -> Option<Self> {
         let changed = changed_pieces(new, old);
-        let is_most = changed.count_ones() as usize * one_in <= new.len();
+        let is_most = changed.count_ones() as usize * pieces_per_change_min <= new.len();
         is_most.then_some(Self { origin, changed })
     }
 }
 
-/// Which of the new pieces are not the old ones at the same place; bit 0 is the first.
+/// Which of the new pieces differ from the old pieces in the same place; bit 0 is the first. New pieces
+/// beyond the end of the old ones differ.
 pub(crate) fn changed_pieces(new: &[PieceHash], old: &[PieceHash]) -> u64 {
     let is_same = |(piece, hash)| old.get(piece) == Some(hash);
     let changed = new.iter().enumerate().filter(|piece| !is_same(*piece));
     changed.fold(0, |map, (piece, _)| map | 1 << piece)
 }
 
-/// Less may differ from a segment of the same image than from one of the base: what is stored as a
-/// patch is no base for the next version, which stores the patch again.
-const SEEN_ONE_IN: usize = 8;
+/// A segment may repeat an earlier segment of the same image if at most one piece in this many differs.
+/// That is fewer than for the base, because a base keeps no hashes of what it stored as a patch, and so the
+/// next version stores that part of the image again.
+const SEEN_PIECES_PER_CHANGE_MIN: usize = 8;
 
-/// Most segments that may look like a new one and are compared with it.
+/// Most earlier segments that a new one is compared with. Each has one of its pieces.
 const CANDIDATES_MAX: usize = 4;
 
-/// Segments of an image that went by, to find what its files have in common: those of the processes
-/// of one parallel job share much of their memory (Islam et al., “mcrEngine”, SC 2012).
+/// Earlier segments of an image, to find what its files have in common: the images of the processes of one
+/// parallel job share much of their memory (Islam et al., “mcrEngine”, SC 2012).
 #[derive(Debug)]
 pub struct Seen {
     hasher: PieceHasher,
     segments: Vec<SeenSegment>,
     hashes: Vec<PieceHash>,
-    /// The last segment that had this piece.
+    /// For each piece, the number of the last segment that had it.
     pieces: BTreeMap<PieceHash, u32>,
     segments_max: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct SeenSegment {
+    /// Where the segment begins in the stream of the image.
     offset: u64,
     len: u32,
-    /// Where its hashes begin.
+    /// Index of its first piece in [`Seen::hashes`].
     first: usize,
 }
 
 impl Seen {
-    /// Memory that is taken for each segment: hashes, and twice as much for finding them.
+    /// Bytes of memory for each segment: its hashes, and twice as much to find them.
     pub const SEGMENT_MEMORY: u64 = 64 + PIECES_MAX as u64 * 3 * 16;
 
-    /// Nothing yet; at most so many segments are remembered, the first ones.
+    /// No segment yet. The first `segments_max` of those that are entered are remembered.
     pub fn new(hasher: PieceHasher, segments_max: usize) -> Self {
         Self {
             hasher,
@@ -160,12 +166,13 @@ impl Seen {
         }
     }
 
-    /// Hashes as its own are.
+    /// Hashes pieces so that they can be compared with those that were entered.
     pub const fn hasher(&self) -> &PieceHasher {
         &self.hasher
     }
 
-    /// A segment that has most of the pieces of one of `len` bytes with these hashes.
+    /// The earlier segment of the same length that a segment of `len` bytes with these piece hashes repeats
+    /// but for the fewest pieces.
     pub fn find(&self, len: usize, hashes: &[PieceHash]) -> Option<Match> {
         let mut candidates = Vec::with_capacity(CANDIDATES_MAX);
         for at in hashes.iter().filter_map(|hash| self.pieces.get(hash)) {
@@ -183,12 +190,12 @@ impl Seen {
                 .get(segment.first..segment.first + hashes.len())?;
             let origin = Origin::Image(segment.offset);
             let is_long = segment.len as usize == len;
-            is_long.then(|| Match::of(origin, hashes, old, SEEN_ONE_IN))?
+            is_long.then(|| Match::of(origin, hashes, old, SEEN_PIECES_PER_CHANGE_MIN))?
         });
         compared.min_by_key(|found| found.changed.count_ones())
     }
 
-    /// Remembers a segment that begins at `offset`.
+    /// Remembers a segment that begins at byte `offset` of the stream.
     pub fn enter(&mut self, offset: u64, len: usize, hashes: &[PieceHash]) {
         if self.segments.len() >= self.segments_max {
             return;
@@ -205,7 +212,7 @@ impl Seen {
     }
 }
 
-/// Where the pieces of a map lie in a segment of `len` bytes.
+/// The bytes of a segment of `len` bytes in which the pieces of a map lie, one range for each piece.
 pub fn ranges(changed: u64, len: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
     let pieces = (0..PIECES_MAX).filter(move |piece| changed >> piece & 1 == 1);
     pieces.map(move |piece| {
@@ -214,25 +221,26 @@ pub fn ranges(changed: u64, len: usize) -> impl Iterator<Item = std::ops::Range<
     })
 }
 
-/// Bytes of the pieces of a map.
+/// Length of the patch that has the pieces of a map, for a segment of `len` bytes.
 pub fn patch_bytes(changed: u64, len: usize) -> usize {
     ranges(changed, len).map(|range| range.len()).sum()
 }
 
-/// Whether a map names only pieces that a segment of `len` bytes has.
+/// Whether a map has only pieces that a segment of `len` bytes has.
 pub fn is_map_of(changed: u64, len: usize) -> bool {
     let pieces = len.div_ceil(PIECE_BYTES);
     pieces >= PIECES_MAX || changed >> pieces == 0
 }
 
-/// Appends the pieces that changed.
+/// Appends to `patch` the pieces of `raw` that changed.
 pub fn cut_patch(raw: &[u8], changed: u64, patch: &mut Vec<u8>) {
     for range in ranges(changed, raw.len()) {
         patch.extend_from_slice(&raw[range]);
     }
 }
 
-/// Puts the pieces that changed into the base's segment; `false` when they are not as many bytes.
+/// Puts the pieces of `patch` into the earlier segment `raw`, in the places of those that changed; `false`
+/// when the patch has another length than these places.
 pub fn apply_patch(raw: &mut [u8], changed: u64, mut patch: &[u8]) -> bool {
     for range in ranges(changed, raw.len()) {
         let Some((piece, rest)) = patch.split_at_checked(range.len()) else {
@@ -268,7 +276,7 @@ mod tests {
         let origin = Origin::Image(0);
         let changed = 1;
         assert_eq!(find(&new), Some(Match { origin, changed }));
-        new[..PIECES_MAX / SEEN_ONE_IN * PIECE_BYTES + 1].fill(7);
+        new[..PIECES_MAX / SEEN_PIECES_PER_CHANGE_MIN * PIECE_BYTES + 1].fill(7);
         assert_eq!(find(&new), None, "too little");
         assert!(find(&all[1]).is_some());
         assert_eq!(find(&all[1][1..]), None, "another length");

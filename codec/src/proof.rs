@@ -1,10 +1,16 @@
-//! Proof that a host holds a shard: one chunk of one block, of the asker's choice, with the way from it
-//! to the root that the owner signed.
+//! Proofs that a host holds a shard: one chunk of one block, which the asker chooses, and the hashes that
+//! lead from it to the root that the owner signed.
 //!
-//! The way has three parts, each a slice ([`crate::slice`]) of what one hash is the hash of: the
-//! outline, in which the hash of the row's page stands; the page, in which length and hash of the row's
-//! block stand; the block, in which the chunk stands. All of it is a few kilobytes, whatever the size
-//! of the shard.
+//! A proof has three slices ([`crate::slice`]), each of which is checked against a hash from the one
+//! before:
+//!
+//! ```text
+//! root (signed) -> slice of the outline, with the hash of the row's page
+//!               -> slice of that page, with length and hash of the row's block
+//!               -> slice of that block, with the chunk
+//! ```
+//!
+//! A proof has a few kilobytes, whatever the size of the shard.
 
 use std::ops::Range;
 
@@ -17,21 +23,21 @@ use crate::shard_file::{
 };
 use crate::slice::{self, CHUNK_BYTES, Hashing, SliceError};
 
-/// Longest proof, encoded: of the outline and of the page two chunks and nine hashes each at most, of
-/// the block one chunk and ten.
+/// Most bytes of an encoded proof. The slices of outline and page have at most two chunks and nine hashes
+/// each, the slice of the block one chunk and ten hashes.
 pub const PROOF_BYTES_MAX: usize = 5 * CHUNK_BYTES + 28 * 32 + 16;
 
-/// Where in a shard a proof is asked for.
+/// The chunk of a shard that is to be proved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spot {
     /// The row.
     pub row: u64,
-    /// Any number; the chunk is what is left of it when divided by the number of chunks of the row's
-    /// block, which the asker may not know.
+    /// Any number. The chunk's number in the row's block is the remainder of its division by the number of
+    /// chunks of the block, since the asker may not know the block's length.
     pub draw: u32,
 }
 
-/// Proof that somebody has a chunk of a shard.
+/// The proof that a host has a chunk of a shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardProof {
     /// Slice of the outline with the hash of the row's page.
@@ -45,37 +51,37 @@ pub struct ShardProof {
     pub block: Vec<u8>,
 }
 
-/// A proof that proves nothing.
+/// Why a proof is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProofError {
     /// The shard has no such row.
     #[error("row {0} is not one of the shard's")]
     Row(u64),
-    /// A part does not belong to its hash.
+    /// A slice does not belong to its hash.
     #[error("{part}: {cause}")]
     Slice {
-        /// Which part.
+        /// Name of the slice.
         part: &'static str,
-        /// What is wrong with it.
+        /// What is wrong with the slice.
         cause: SliceError,
     },
-    /// The entry names a block that no shard has.
+    /// The page has an entry with a length that no block can have.
     #[error("impossible block length {0}")]
     BlockLength(u32),
 }
 
-/// Where the hash of a page stands in what the root is the hash of.
+/// Where the hash of a page is in the bytes of which the root is the hash.
 const fn place_of_page(page: u64) -> Range<usize> {
     let start = OUTLINE_HEAD_BYTES + page as usize * 32;
     start..start + 32
 }
 
-/// Where the entry of a row stands in its page.
+/// Where the entry of a row is in its page.
 const fn place_of_entry(place: usize) -> Range<usize> {
     place * ENTRY_BYTES..(place + 1) * ENTRY_BYTES
 }
 
-/// The chunk of a block of `len` bytes that `draw` means.
+/// The chunk of a block of `len` bytes that `draw` stands for.
 fn place_of_chunk(len: usize, draw: u32) -> Range<usize> {
     let chunks = len.div_ceil(CHUNK_BYTES).max(1);
     let start = draw as usize % chunks * CHUNK_BYTES;
@@ -83,8 +89,8 @@ fn place_of_chunk(len: usize, draw: u32) -> Range<usize> {
 }
 
 impl ShardProof {
-    /// Proof for a spot, of who has outline, encoded page and block of its row; `None` when they do not
-    /// belong together.
+    /// Makes the proof for a spot out of the outline, the encoded page and the block of its row; `None` if
+    /// they do not belong together.
     pub fn of(
         identity: &ShardIdentity,
         outline: &Outline,
@@ -106,10 +112,10 @@ impl ShardProof {
         })
     }
 
-    /// Checks the proof for a spot of the shard with this root and number of rows; returns the chunk.
+    /// Checks the proof for a spot of the shard with this root and number of rows, and returns the chunk.
     ///
     /// # Errors
-    /// When it does not show that the prover has the chunk.
+    /// When the proof does not show that the host has the chunk.
     pub fn check(&self, root: ShardRoot, rows: u64, spot: Spot) -> Result<Vec<u8>, ProofError> {
         if spot.row >= rows {
             return Err(ProofError::Row(spot.row));

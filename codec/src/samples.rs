@@ -2,12 +2,12 @@
 
 use crate::seal::DataKey;
 
-/// Some key.
+/// A data key.
 pub(crate) fn key() -> DataKey {
     DataKey::new([5; 32])
 }
 
-/// Random bytes, the same for the same seed; the begin of longer ones.
+/// Random bytes that depend only on the seed; a shorter sequence is the beginning of a longer one.
 pub(crate) fn noise(seed: u8, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     let mut hasher = blake3::Hasher::new();

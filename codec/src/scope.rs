@@ -1,13 +1,20 @@
-//! Secrets and tags of jobs whose names have components.
+//! Secrets and tags of jobs whose names have components, such as `lab/sim/42`.
 //!
-//! Secrets go down only: from an owner's key to the scope of each component, and from the last but one
-//! to the job's own. Who has the secret of a scope has those of all jobs below it, and nothing beside
-//! or above. What hosts see of a component is its **blinded** form, from which the job's tag is
-//! chained; so they can see that a job lies below a prefix without learning either name.
+//! A **scope** is a prefix of names: `lab`, `lab/sim`. Each scope has a secret, which is derived from the
+//! secret of the scope above it, the first from the owner's key; the job's own secret is derived from the
+//! last scope. So a holder of the secret of a scope can derive the secrets of all jobs below it, and no
+//! others.
 //!
-//! A **path** travels in each manifest: it has the blinded components, and each secret sealed under the
-//! one above it. So an owner, or whoever holds the secret of a prefix, finds a job's secret without
-//! knowing its name.
+//! ```text
+//! owner's key -> scope `lab` -> scope `lab/sim` -> secret of the job `lab/sim/42`
+//! ```
+//!
+//! Hosts see a **blinded** form of each component, and the job's tag is a hash over these. So hosts can
+//! check that a job is below a prefix, and learn neither name.
+//!
+//! The **path** of a job is part of each of its manifests. The path has the blinded components, and beside
+//! each component the secret that belongs to it, sealed with a key from the scope above. So the owner, or a
+//! holder of the secret of a prefix, can open a manifest without knowing the name of its job.
 
 use aws_lc_rs::aead::Aad;
 use serde::{Deserialize, Serialize};
@@ -34,17 +41,19 @@ pub(crate) struct JobSecret([u8; 32]);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Level {
     blinded: Blinded,
-    /// The scope's secret or, in the last level, the job's: sealed under that of the scope above.
+    /// The secret of this component's scope or, in the last level, of the job; sealed with a key from the
+    /// secret of the scope above.
     sealed: [u8; 32],
+    /// AES-GCM tag of `sealed`.
     tag: [u8; 16],
 }
 
-/// Where a job lies: a level for each component of its name. The same in all its manifests.
+/// The path of a job: a level for each component of its name. All manifests of the job have the same path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<Level>", into = "Vec<Level>")]
 pub struct Path(Vec<Level>);
 
-/// A path of no components, or too many.
+/// The path has no components, or too many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a path of {0} components, not 1 to {JOB_COMPONENTS_MAX}")]
 pub struct PathLength(usize);
@@ -67,19 +76,19 @@ impl From<Path> for Vec<Level> {
 }
 
 impl Path {
-    /// What hosts see of the components.
+    /// The blinded components, as hosts see them.
     pub fn blinded(&self) -> Vec<Blinded> {
         self.0.iter().map(|level| level.blinded).collect()
     }
 
-    /// Components.
+    /// Number of components.
     pub const fn depth(&self) -> usize {
         self.0.len()
     }
 }
 
-/// Tag of the scope that is reached from `owner` by a path: that of the job of this name as well, if
-/// there are at least two components.
+/// The tag of the scope with these blinded components. The job of the same name has this tag, too, if it
+/// has at least two components.
 pub fn tag_of(owner: OwnerId, path: &[Blinded]) -> JobTag {
     let root = JobTag(blake3::derive_key("ckpt v2 owner tag", &owner.0));
     path.iter().fold(root, tag_below)
@@ -91,22 +100,22 @@ fn tag_below(above: JobTag, blinded: &Blinded) -> JobTag {
     JobTag(*hasher.finalize().as_bytes())
 }
 
-/// Whether `rest` leads from the scope with the tag `prefix` down to `tag`, which is not the scope's own.
+/// Whether the components `rest`, at least one, lead from the scope with the tag `prefix` to `tag`.
 pub fn lies_below(prefix: JobTag, rest: &[Blinded], tag: JobTag) -> bool {
     !rest.is_empty()
         && rest.len() < JOB_COMPONENTS_MAX
         && rest.iter().fold(prefix, tag_below) == tag
 }
 
-/// What of `path` lies below the scope with the tag `prefix`; `None` when the path does not go through
-/// it.
+/// The components of `path` below the scope with the tag `prefix`; `None` if the path does not lead
+/// through that scope.
 pub fn rest_below(owner: OwnerId, prefix: JobTag, path: &[Blinded]) -> Option<&[Blinded]> {
     let depth = (1..path.len()).find(|&depth| tag_of(owner, &path[..depth]) == prefix)?;
     path.get(depth..)
 }
 
 impl ScopeSecret {
-    /// That of all jobs of an owner.
+    /// The secret of all jobs of an owner.
     pub(crate) fn of_owner(seed: &[u8; 32]) -> Self {
         Self(blake3::derive_key("ckpt v2 scope", seed))
     }
@@ -124,7 +133,7 @@ impl ScopeSecret {
         Blinded(blake3::derive_key("ckpt v2 blinded component", &self.0))
     }
 
-    /// Goes down to the scope of these components; the levels on the way are appended to `path`.
+    /// The secret of the scope with these further components. Appends their levels to `path`.
     fn descend<'a>(
         &self,
         components: impl Iterator<Item = &'a str>,
@@ -137,7 +146,7 @@ impl ScopeSecret {
         })
     }
 
-    /// The job whose name goes on with these components, at least one.
+    /// Secret and path of the job with these further components, at least one; `path` has the levels above.
     fn finish(&self, components: &[&str], mut path: Vec<Level>) -> Option<(JobSecret, Path)> {
         let (last, above) = components.split_last()?;
         let scope = self.descend(above.iter().copied(), &mut path);
@@ -147,7 +156,7 @@ impl ScopeSecret {
         Some((secret, Path::try_from(path).ok()?))
     }
 
-    /// Finds a job's secret at the end of `levels`, which begin below this scope.
+    /// Opens `levels`, which begin below this scope, one after the other, down to the job's secret.
     fn find(&self, levels: &[Level]) -> Result<JobSecret, OpenError> {
         let (last, above) = levels.split_last().ok_or(OpenError)?;
         let scope = above.iter().try_fold(self.clone(), |scope, level| {
@@ -166,7 +175,7 @@ impl JobSecret {
     }
 }
 
-/// What is sealed in a level.
+/// The kind of secret that is sealed in a level.
 #[derive(Clone, Copy)]
 enum Wrap {
     Scope,
@@ -174,7 +183,7 @@ enum Wrap {
 }
 
 impl Wrap {
-    /// The key is used for one secret only: the blinded component says which.
+    /// The key that seals the secret of one component in one scope, and nothing else.
     fn key(self, scope: &ScopeSecret, blinded: Blinded) -> Zeroizing<[u8; 32]> {
         let context = match self {
             Self::Scope => "ckpt v2 wrapped scope secret",
@@ -212,7 +221,8 @@ impl Level {
     }
 }
 
-/// The secret of a scope, and the way to it: what a holder of a key for a prefix has, or an owner.
+/// The secret of a scope, with the levels above it. A holder of job keys for a prefix has one, and an owner
+/// has the one without levels.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Scope {
     above: Vec<Level>,
@@ -220,7 +230,7 @@ pub(crate) struct Scope {
 }
 
 impl Scope {
-    /// That of all jobs of an owner.
+    /// The scope of all jobs of an owner.
     pub(crate) fn of_owner(seed: &[u8; 32]) -> Self {
         Self {
             above: Vec::new(),
@@ -235,8 +245,8 @@ impl Scope {
         Self { above, secret }
     }
 
-    /// A job of this scope; `None` when its name has too few components to lie in it. The caller has
-    /// to know that the first ones are the scope's.
+    /// Secret and path of a job of this scope; `None` if its name has too few components. The caller has to
+    /// make sure that the name begins with the scope's.
     pub(crate) fn job(&self, job: &JobId) -> Option<(JobSecret, Path)> {
         let rest: Vec<&str> = job.components().skip(self.above.len()).collect();
         self.secret.finish(&rest, self.above.clone())
@@ -248,12 +258,12 @@ impl Scope {
         self.secret.find(rest)
     }
 
-    /// Components of its name.
+    /// Number of components of the scope's name.
     pub(crate) const fn depth(&self) -> usize {
         self.above.len()
     }
 
-    /// Whether the way and the secret belong together, and have the tag.
+    /// Whether the secret belongs to the last level, and the levels to the tag.
     pub(crate) fn has_tag(&self, owner: OwnerId, tag: JobTag) -> bool {
         let blinded: Vec<Blinded> = self.above.iter().map(|level| level.blinded).collect();
         let depth = blinded.len();
@@ -304,7 +314,7 @@ mod tests {
         let scope = all().below(&job("a/b"));
         assert!(scope.secret.0 != secret.0);
         assert!(scope.find(&path).is_err() && scope.job(&job("a/b")).is_none());
-        // The tags say that they are one name.
+        // Both have the same tag, since they have the same name.
         assert!(scope.has_tag(OWNER, tag_of(OWNER, &path.blinded())));
         assert!(!scope.has_tag(OWNER, JobTag([0; 32])));
     }

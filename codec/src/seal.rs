@@ -1,7 +1,7 @@
-//! Encryption of segments and summaries, the owner's key and what is derived from it.
+//! Encryption of segments and summaries; the owner's secret, and the keys that are derived from it.
 //!
-//! AES-256-GCM by `aws-lc-rs`. A data key is random and used for one checkpoint only, and every
-//! row has its own nonce, so no pair of key and nonce ever repeats.
+//! The cipher is AES-256-GCM by `aws-lc-rs`. A data key is random and used for one checkpoint only, and
+//! every row has a nonce of its own, so no pair of key and nonce is used twice.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ use crate::pieces::PieceHash;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u8", into = "u8")]
 pub enum Cipher {
-    /// Not at all: hosts can read the image.
+    /// Not sealed: hosts can read the image.
     None,
     /// AES-256-GCM.
     Aes256Gcm,
@@ -62,12 +62,12 @@ impl Cipher {
     }
 }
 
-/// Sealed bytes that were changed, or belong elsewhere, or were sealed with another key.
+/// Sealed bytes do not open: they were changed, belong to another place, or were sealed with another key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("sealed bytes do not open: wrong key, wrong place or changed")]
 pub struct OpenError;
 
-/// The key of one checkpoint.
+/// The random key of one checkpoint. Segments are sealed with it, and keys for hashes derived from it.
 #[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop, Serialize, Deserialize)]
 pub struct DataKey([u8; 32]);
 
@@ -77,7 +77,7 @@ impl DataKey {
         Self(random)
     }
 
-    /// A key for another purpose, named by `context`.
+    /// Derives a key for the purpose that `context` names.
     pub(crate) fn derive(&self, context: &str) -> [u8; 32] {
         blake3::derive_key(context, &self.0)
     }
@@ -89,14 +89,15 @@ impl fmt::Debug for DataKey {
     }
 }
 
-/// Which checkpoint a segment belongs to; authenticated with every segment.
+/// The checkpoint that a segment belongs to. It is authenticated with every segment, so that a segment of
+/// another checkpoint does not open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SealContext {
     /// The checkpoint.
     pub checkpoint: CheckpointId,
-    /// Its job.
+    /// Tag of the checkpoint's job.
     pub job_tag: JobTag,
-    /// Its version.
+    /// Version of the checkpoint.
     pub version: Version,
 }
 
@@ -135,8 +136,8 @@ impl SegmentSealer {
         self.keyed(&hashes)
     }
 
-    /// Keyed hash of a segment: of its image bytes, or of the hashes of its pieces where there are
-    /// any, so that the bytes are hashed once.
+    /// Keyed hash of a segment: of the hashes of its pieces if there are any, so that the bytes are hashed
+    /// only once, and of its image bytes otherwise.
     pub fn hash(&self, raw: &[u8], pieces: Option<&[PieceHash]>) -> SegmentHash {
         pieces.map_or_else(|| self.keyed(raw), |pieces| self.hash_pieces(pieces))
     }
@@ -145,21 +146,21 @@ impl SegmentSealer {
         SegmentHash(*blake3::keyed_hash(&self.hash_key, bytes).as_bytes())
     }
 
-    /// Seals `buffer[from..]` as `row`, in place; appends the tag.
+    /// Seals `buffer[from..]` in place as the bytes of `row`, and appends the tag.
     pub fn seal(&self, row: u64, buffer: &mut Vec<u8>, from: usize) {
         let Some(key) = &self.key else { return };
         let sealed = key.seal_in_place_separate_tag(nonce(row), self.aad(row), &mut buffer[from..]);
-        // aws-lc refuses only buffers of more than 64 GiB.
+        // aws-lc refuses only messages of more than 64 GiB.
         let Ok(tag) = sealed else {
             unreachable!("a segment fits into one AES-GCM message")
         };
         buffer.extend_from_slice(tag.as_ref());
     }
 
-    /// Opens the sealed `buffer` of `row` in place and returns the part that holds the stored bytes.
+    /// Opens the sealed bytes of `row` in place and returns them without the tag.
     ///
     /// # Errors
-    /// When the bytes are not what was sealed under this key for this row.
+    /// When the bytes are not those that were sealed with this key for this row.
     pub fn open<'a>(&self, row: u64, buffer: &'a mut [u8]) -> Result<&'a [u8], OpenError> {
         match &self.key {
             None => Ok(buffer),
@@ -215,24 +216,24 @@ pub(crate) fn aes_key(key: &[u8; 32]) -> LessSafeKey {
 pub struct OwnerSecret([u8; 32]);
 
 impl OwnerSecret {
-    /// A secret of 32 random bytes, which the caller draws or reads from the key file.
+    /// A secret of 32 random bytes, which the caller draws, or reads from the key file.
     pub const fn new(seed: [u8; 32]) -> Self {
         Self(seed)
     }
 
-    /// The seed, for writing the key file and for the TLS identity.
+    /// The seed, for the key file and the TLS identity.
     pub const fn seed(&self) -> &[u8; 32] {
         &self.0
     }
 
-    /// The public half: who the owner is to others.
+    /// The public half of the key, by which others know the owner.
     pub fn id(&self) -> OwnerId {
         let mut id = [0; 32];
         id.copy_from_slice(self.key_pair().public_key().as_ref());
         OwnerId(id)
     }
 
-    /// What hosts see instead of the name of a job of one component.
+    /// The tag of a job whose name has one component.
     pub(crate) fn plain_job_tag(&self, job: &JobId) -> JobTag {
         let key = Zeroizing::new(blake3::derive_key("ckpt v1 job tag", &self.0));
         JobTag(*blake3::keyed_hash(&key, job.as_str().as_bytes()).as_bytes())
@@ -245,7 +246,7 @@ impl OwnerSecret {
         signature
     }
 
-    /// Key of the summary of a checkpoint of format 1.
+    /// Key of the summary of a checkpoint of format 1; format 2 derives it from the job's secret.
     pub fn summary_key(&self, checkpoint: CheckpointId) -> SummaryKey {
         let mut hasher = blake3::Hasher::new_derive_key("ckpt v1 summary");
         hasher.update(&self.0).update(&checkpoint.0);
@@ -296,7 +297,7 @@ impl fmt::Debug for SummaryKey {
     }
 }
 
-/// For keys that are used for one message only.
+/// The nonce for keys that seal one message only.
 pub(crate) fn zero_nonce() -> Nonce {
     Nonce::assume_unique_for_key([0; 12])
 }
@@ -401,7 +402,7 @@ mod tests {
         assert!(!owner.id().verify(b"message", &signature[..63]));
     }
 
-    /// Whether a type erases itself is for the compiler to check.
+    /// Compiles only for types that overwrite their bytes when they are dropped.
     #[test]
     fn keys_erase_themselves_when_they_are_dropped() {
         const fn erases_itself<T: ZeroizeOnDrop>() -> bool {

@@ -1,4 +1,4 @@
-//! Cutting the image stream into segments, and telling zero segments from others.
+//! Cuts the image stream into segments, and sorts out those of zeros and those that repeat earlier bytes.
 
 use std::sync::Arc;
 
@@ -6,40 +6,40 @@ use crate::base::{Base, Follower};
 use crate::geometry::SEGMENT_BYTES;
 use crate::pieces::{Match, PieceHash, PieceHasher, Seen, cut_patch, patch_bytes};
 
-/// One piece of the image stream, in order.
+/// What becomes of the next bytes of the image stream.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// All-zero bytes that are recorded but not stored.
+    /// A segment of zeros, which is recorded and not stored.
     Zero {
-        /// How many.
+        /// Length of the segment.
         bytes: u64,
     },
     /// A segment to be stored.
     Stored {
-        /// Its row, counted from 0.
+        /// Row of the segment, from 0.
         row: u64,
-        /// Its image bytes, 1 to [`SEGMENT_BYTES`].
+        /// Image bytes of the segment, 1 to [`SEGMENT_BYTES`].
         raw: Vec<u8>,
-        /// Hashes of its pieces, if it was compared.
+        /// Hashes of its pieces, if segments are compared.
         hashes: Vec<PieceHash>,
     },
-    /// A segment that the base or this image has already, but for some pieces.
+    /// A segment that repeats earlier bytes, of the base or of this image, but for some pieces.
     Patched {
-        /// Where it is, and which pieces changed.
+        /// Where the earlier bytes are, and which pieces changed.
         found: Match,
-        /// Its image bytes.
+        /// Image bytes of the segment.
         len: u32,
         /// Hashes of its pieces.
         hashes: Vec<PieceHash>,
-        /// The pieces that changed, and the row for them.
+        /// Row and bytes of the pieces that changed, if any did.
         patch: Option<(u64, Vec<u8>)>,
     },
 }
 
-/// Cuts segments out of buffers that its caller fills.
+/// Makes a segment of each buffer that its caller fills.
 ///
-/// The caller takes a buffer with room for [`SEGMENT_BYTES`], reads as much as there is, and passes
-/// it on; a buffer that is not full ends its segment early (before a large file, at the end).
+/// The caller reads up to [`SEGMENT_BYTES`] of the stream into a buffer and passes it to [`Self::cut`]. A
+/// buffer that is not full makes a short segment: before a large file, and at the end.
 #[derive(Debug, Default)]
 pub struct Segmenter {
     base: Option<Follower>,
@@ -50,7 +50,7 @@ pub struct Segmenter {
 }
 
 impl Segmenter {
-    /// A segmenter that compares with a base.
+    /// A segmenter that compares with a base, if there is one.
     pub fn with_base(base: Option<Arc<Base>>) -> Self {
         Self {
             base: base.map(Follower::new),
@@ -58,23 +58,24 @@ impl Segmenter {
         }
     }
 
-    /// Finds what the image has twice, too; `seen` hashes as the base does, if there is one.
+    /// Compares with earlier segments of the image, too. If there is a base, `seen` has to hash pieces with
+    /// the base's key.
     pub fn with_seen(self, seen: Option<Seen>) -> Self {
         Self { seen, ..self }
     }
 
-    /// Hashes pieces as whatever segments are compared with; `None` when they are not.
+    /// The hasher for pieces of segments that are compared; `None` if there is nothing to compare with.
     fn hasher(&self) -> Option<&PieceHasher> {
         let base = self.base.as_ref().map(Follower::hasher);
         base.or(self.seen.as_ref().map(Seen::hasher))
     }
 
-    /// Where the next segment should end instead of at the end of `raw`, because what the base has
-    /// begins or ends there. Then the bytes before it have to be passed next, and the others after
-    /// them with what follows.
+    /// Where the next segment should end before the end of `raw`, because content of the base begins or
+    /// ends there. The caller then passes the bytes before the cut as a segment, and begins the next one
+    /// with the bytes after it.
     pub fn cut_at(&mut self, raw: &[u8], hashes: &[PieceHash]) -> Option<usize> {
         let base = self.base.as_mut().filter(|_| !hashes.is_empty())?;
-        // What is in step with a file before is best left so.
+        // A segment that repeats an earlier one of this image is in step with it, and stays so.
         let seen = self
             .seen
             .as_ref()
@@ -86,7 +87,8 @@ impl Segmenter {
         at.filter(|at| (1..raw.len()).contains(at))
     }
 
-    /// Passes the next `raw` bytes of the stream. All-zero segments give their buffer back.
+    /// Takes the next bytes of the stream as a segment. Gives the buffer back unless the segment is
+    /// stored whole.
     ///
     /// # Panics
     /// When `raw` is longer than a segment, which is a mistake of the caller.
@@ -95,8 +97,8 @@ impl Segmenter {
         self.cut_hashed(raw, hashes.unwrap_or_default())
     }
 
-    /// The same with hashes of the pieces that were made before, if segments are compared and the bytes
-    /// are not all zero.
+    /// As [`Self::cut`], with hashes of the pieces that the caller made. `hashes` may be empty if segments
+    /// are not compared or the bytes are zeros.
     ///
     /// # Panics
     /// See [`Self::cut`].
@@ -133,7 +135,8 @@ impl Segmenter {
         (Some(Cut::Stored { row, raw, hashes }), None)
     }
 
-    /// Where most of the segment is already. What this image has need not be fetched to restore it.
+    /// The earlier bytes that the segment repeats but for the fewest pieces. If the image and the base have
+    /// equally good ones, those of the image: a restore has them at hand.
     fn find(&self, len: usize, hashes: &[PieceHash]) -> Option<Match> {
         let seen = self.seen.as_ref().and_then(|seen| seen.find(len, hashes));
         let base = self.base.as_ref();
@@ -148,7 +151,7 @@ impl Segmenter {
         }
     }
 
-    /// What of the segment is to be stored.
+    /// Makes a patch of the pieces that changed.
     fn patch(&mut self, found: Match, raw: &[u8], hashes: Vec<PieceHash>) -> Cut {
         let patch = (found.changed != 0).then(|| {
             let mut patch = Vec::with_capacity(patch_bytes(found.changed, raw.len()));
@@ -169,17 +172,17 @@ impl Segmenter {
         row
     }
 
-    /// Rows given out so far.
+    /// Rows so far.
     pub const fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// Stream bytes seen so far.
+    /// Bytes of the stream so far.
     pub const fn stream_bytes(&self) -> u64 {
         self.stream_bytes
     }
 
-    /// Stream bytes in zero segments so far.
+    /// Bytes of the stream in segments of zeros so far.
     pub const fn zero_bytes(&self) -> u64 {
         self.zero_bytes
     }

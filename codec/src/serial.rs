@@ -1,43 +1,43 @@
-//! The one place that knows bincode: plain data to bytes and back, with a size limit.
+//! Plain data to bytes and back, with a size limit, by bincode. No other module uses bincode.
 //!
-//! bincode 2 is no longer developed; should it have to go, this module is what changes.
+//! bincode 2 is no longer developed. If it has to be replaced, only this module changes.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Bytes that are not what they should be, or a value that is too large.
+/// Why bytes can't be decoded, or a value can't be encoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SerialError {
-    /// More bytes than the limit for this kind of data.
+    /// There are more bytes than the limit for this kind of data.
     #[error("{actual} bytes, at most {limit} are allowed")]
     TooLong {
-        /// Bytes at hand.
+        /// Bytes of the encoding.
         actual: usize,
-        /// Bytes allowed.
+        /// Most bytes that are allowed.
         limit: usize,
     },
-    /// The bytes do not describe such a value.
+    /// The bytes are not the encoding of a value of this type.
     #[error("malformed: {0}")]
     Malformed(String),
-    /// The value is followed by something else.
+    /// This many bytes follow the value.
     #[error("{0} unexpected bytes after the value")]
     Trailing(usize),
 }
 
 const CONFIG: bincode::config::Configuration = bincode::config::standard();
 
-/// bincode counts every integer with its full width before it reads it, so an honest value claims
-/// up to this many times its encoding.
+/// bincode counts every integer with its full width against its limit, before it reads the integer. An
+/// integer of 8 bytes may be encoded in one byte, so an honest value counts up to 8 times its encoding.
 const CLAIM_FACTOR: usize = 8;
 
-/// Sizes of input. Each is decoded with a limit of its own on what may be claimed, so that a lying
-/// length in a short input is refused before much memory is asked for.
+/// Classes of input by length. bincode's limit is a constant, so each class has its own: a false length in
+/// a short input is refused before much memory is allocated.
 const SMALL: usize = 64 << 10;
 const MEDIUM: usize = 1 << 20;
 const LARGE: usize = 32 << 20;
 const HUGE: usize = crate::index::INDEX_BYTES_MAX;
 
-/// Encodes `value` in at most `limit` bytes.
+/// Encodes `value`, into at most `limit` bytes.
 ///
 /// # Errors
 /// When the encoding is longer than `limit`.
@@ -53,10 +53,10 @@ pub fn encode<T: Serialize>(value: &T, limit: usize) -> Result<Vec<u8>, SerialEr
     Ok(bytes)
 }
 
-/// Decodes a value that takes up all of `bytes`, which are at most `limit`.
+/// Decodes a value whose encoding is all of `bytes`, at most `limit` of them.
 ///
 /// # Errors
-/// When there are more than `limit` bytes, or they are not exactly one such value.
+/// When there are more than `limit` bytes, or they are not exactly one value of this type.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8], limit: usize) -> Result<T, SerialError> {
     if bytes.len() > limit {
         return Err(SerialError::TooLong {

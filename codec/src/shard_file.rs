@@ -1,9 +1,18 @@
-//! What a shard looks like on a disk, and what its root is: parsing and writing over bytes.
+//! The file in which a host keeps a shard, and the shard's root. This module works on bytes; it opens no
+//! files.
 //!
-//! A shard is a header, groups of up to 1,024 blocks each followed by its page (length and hash of
-//! every block), and a footer (the outline: hash and place of every page, and the root). Writing
-//! needs memory for one page only, reading for one page and 32 bytes per 1,024 rows. The byte
-//! tables stand in `docs/format.md`.
+//! ```text
+//! header | blocks of rows 0..1024, page 0 | blocks of rows 1024..2048, page 1 | ... | footer
+//! ```
+//!
+//! A **page** has length and hash of each block of its group of 1,024 rows (the last group may be
+//! shorter). The footer has, for each page, its hash and where its group begins, and the root. The hashes
+//! of all pages are the shard's **outline**, and the hash of the outline is its **root**: the owner signs
+//! the root, so each block can be checked by its page, each page by the outline, and the outline by the
+//! root.
+//!
+//! Writing needs memory for one page and 32 bytes for each earlier page, reading for one page and the
+//! footer. The fields are listed in `docs/format.md`.
 
 #![cfg_attr(
     not(test),
@@ -21,7 +30,7 @@ use crate::id::{CheckpointId, JobTag, OwnerId, Version};
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 128;
 
-/// Bytes of the end of a footer, which has a fixed length and tells how long the rest is.
+/// Bytes of the last part of a footer, which has a fixed length. It gives the length of the whole footer.
 pub const TAIL_BYTES: usize = 72;
 
 /// Bytes of one row's entry in a page.
@@ -30,45 +39,45 @@ pub const ENTRY_BYTES: usize = 36;
 /// Bytes of one page's entry in a footer.
 const FOOTER_ENTRY_BYTES: usize = 40;
 
-/// Context of the root's hash.
+/// BLAKE3 key derivation context of the root.
 pub(crate) const OUTLINE_CONTEXT: &str = "ckpt v1 shard root";
 
-/// Bytes before the page hashes in what the root is the hash of.
+/// Bytes of [`Outline::hashed`] before the page hashes.
 pub(crate) const OUTLINE_HEAD_BYTES: usize = 36;
 
-/// Most pages of a shard: 16 TiB of image in full segments, 512 KiB of page hashes.
+/// Most pages of a shard: enough for an image of 16 TiB in full segments, with 512 KiB of page hashes.
 pub const PAGES_MAX: u64 = 1 << 14;
 
 const HEADER_MAGIC: &[u8; 8] = b"CKPTSHD1";
 const FOOTER_MAGIC: &[u8; 8] = b"CKPTEND1";
 const FORMAT: u16 = 1;
 
-/// Bytes that are no (whole) shard.
+/// Why bytes are no shard, or no whole one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
-    /// Too few bytes.
+    /// A part has the wrong length.
     #[error("{part} has {actual} bytes, {expected} expected")]
     Length {
-        /// Which part.
+        /// Name of the part.
         part: &'static str,
         /// Bytes at hand.
         actual: usize,
         /// Bytes needed.
         expected: usize,
     },
-    /// It does not begin (or end) as a shard does.
+    /// The header does not begin, or the footer does not end, as that of a shard does.
     #[error("{0} is not that of a shard")]
     Magic(&'static str),
-    /// Its checksum does not match.
+    /// The hash of a part does not match.
     #[error("{0} is damaged")]
     Checksum(&'static str),
     /// A format that this version does not read.
     #[error("shard format {0} is not known to this version")]
     Format(u16),
-    /// Impossible counts of shards.
+    /// No checkpoint can have these counts of shards.
     #[error(transparent)]
     Redundancy(#[from] RedundancyError),
-    /// A shard index beyond the redundancy.
+    /// The redundancy has no shard of this number.
     #[error("shard {index} of {redundancy}")]
     Shard {
         /// The index found.
@@ -76,7 +85,7 @@ pub enum FormatError {
         /// The redundancy found.
         redundancy: Redundancy,
     },
-    /// A number that contradicts another or exceeds what a shard can have.
+    /// A number contradicts another one, or is larger than a shard allows.
     #[error("impossible {0}")]
     Number(&'static str),
 }
@@ -87,29 +96,29 @@ impl From<TryFromIntError> for FormatError {
     }
 }
 
-/// What a shard is part of: the fields that its header and its root have in common.
+/// The fields that identify a shard; its header and its root both have them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShardIdentity {
     /// The checkpoint.
     pub checkpoint: CheckpointId,
     /// The checkpoint's redundancy.
     pub redundancy: Redundancy,
-    /// Which of its shards.
+    /// Index of the shard in the checkpoint.
     pub shard: ShardIndex,
 }
 
-/// Head of a shard file.
+/// The header of a shard file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What the shard is part of.
+    /// Checkpoint and index of the shard.
     pub identity: ShardIdentity,
-    /// Who wrote it.
+    /// Owner of the checkpoint.
     pub owner: OwnerId,
-    /// The job, as far as hosts know it.
+    /// Tag of the job.
     pub job_tag: JobTag,
     /// Version of the checkpoint.
     pub version: Version,
-    /// When this host began it, Unix seconds.
+    /// When this host began to write the file, Unix seconds.
     pub created: u64,
 }
 
@@ -171,7 +180,7 @@ impl Header {
 pub struct BlockEntry {
     /// Bytes of the block.
     pub len: u32,
-    /// Its hash.
+    /// Hash of the block.
     pub hash: BlockHash,
 }
 
@@ -195,7 +204,7 @@ impl BlockEntry {
         }
     }
 
-    /// Whether `block` is the one that this entry describes.
+    /// Whether `block` has the length and the hash of this entry.
     pub fn matches(&self, block: &[u8]) -> bool {
         block.len() as u64 == u64::from(self.len) && BlockHash::of(block) == self.hash
     }
@@ -208,10 +217,10 @@ pub struct Page {
 }
 
 impl Page {
-    /// Reads a page whose hash is known and which has to hold `rows` entries.
+    /// Reads a page that has to have `rows` entries and the hash `expected`.
     ///
     /// # Errors
-    /// When the bytes have another hash or length, or name a block that is longer than any can be.
+    /// When the bytes have another hash or length, or an entry has a length that no block can have.
     pub fn parse(bytes: &[u8], rows: u64, expected: PageHash) -> Result<Self, FormatError> {
         let expected_len = usize::try_from(rows)?.saturating_mul(ENTRY_BYTES);
         if bytes.len() != expected_len {
@@ -263,7 +272,7 @@ impl Page {
     }
 }
 
-/// What the root of a shard is the hash of.
+/// The content of which a shard's root is the hash.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outline {
     /// Rows of the shard.
@@ -280,7 +289,7 @@ impl Outline {
         ShardRoot(blake3::derive_key(OUTLINE_CONTEXT, &self.hashed(identity)))
     }
 
-    /// What the root is the hash of.
+    /// The bytes of which the root is the hash: the identity, the counts, the page hashes.
     pub(crate) fn hashed(&self, identity: &ShardIdentity) -> Vec<u8> {
         let (data, parity) = identity.redundancy.into();
         let mut bytes = Vec::with_capacity(OUTLINE_HEAD_BYTES + self.pages.len() * 32);
@@ -297,7 +306,7 @@ impl Outline {
     /// Checks that the counts fit together and that the root is `expected`.
     ///
     /// # Errors
-    /// When they do not.
+    /// When one of these does not hold.
     pub fn verify(&self, identity: &ShardIdentity, expected: ShardRoot) -> Result<(), FormatError> {
         if self.pages.len() as u64 != page_count(self.rows) {
             return Err(FormatError::Number("number of pages"));
@@ -311,7 +320,7 @@ impl Outline {
 
 /// Builds the table of a shard while its blocks go by.
 ///
-/// What it keeps is one page and 32 bytes for each earlier one.
+/// Keeps one page, and 32 bytes for each earlier page.
 #[derive(Clone, Debug, Default)]
 pub struct TableBuilder {
     page: Page,
@@ -319,7 +328,7 @@ pub struct TableBuilder {
 }
 
 impl TableBuilder {
-    /// Adds the next row's block; returns the page's bytes when this block filled it.
+    /// Adds the entry of the next row. Returns the bytes of the page if this entry filled it.
     pub fn push(&mut self, entry: BlockEntry) -> Option<Vec<u8>> {
         self.page.entries.push(entry);
         self.outline.rows += 1;
@@ -337,7 +346,7 @@ impl TableBuilder {
         self.outline.block_bytes
     }
 
-    /// Ends the table: the bytes of the last page when it is not empty, and the outline.
+    /// Ends the table. Returns the bytes of the last page if it has entries, and the outline.
     pub fn finish(mut self) -> (Option<Vec<u8>>, Outline) {
         let last = (!self.page.entries.is_empty()).then(|| self.close_page());
         (last, self.outline)
@@ -351,14 +360,14 @@ impl TableBuilder {
     }
 }
 
-/// The end of a shard file: the outline, where each group begins, and the root.
+/// The end of a shard file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Footer {
-    /// What the root is the hash of.
+    /// Counts and page hashes.
     pub outline: Outline,
-    /// Offset in the file of each group.
+    /// Where in the file the blocks of each page begin.
     pub groups: Vec<u64>,
-    /// The root that was computed when the shard was written.
+    /// The root, as it was computed when the shard was written.
     pub root: ShardRoot,
 }
 
@@ -382,10 +391,10 @@ impl Footer {
         bytes
     }
 
-    /// How long the whole footer is whose last bytes are `tail`.
+    /// The length of the whole footer whose last bytes are `tail`.
     ///
     /// # Errors
-    /// When these are not the last bytes of a whole shard.
+    /// When `tail` is not the end of a whole shard.
     pub fn len_from_tail(tail: &[u8; TAIL_BYTES]) -> Result<usize, FormatError> {
         let mut fields = Fields(tail);
         let rows = u64::from_le_bytes(fields.take()?);
@@ -400,7 +409,7 @@ impl Footer {
         Ok(usize::try_from(pages)? * FOOTER_ENTRY_BYTES + TAIL_BYTES)
     }
 
-    /// Reads the footer of a file of `file_len` bytes whose header is `identity`'s.
+    /// Reads the footer of a file of `file_len` bytes whose header has `identity`.
     ///
     /// # Errors
     /// When the bytes are not the footer of this whole shard.
@@ -449,7 +458,7 @@ impl Footer {
         Ok(footer)
     }
 
-    /// Offset in the file of the page of group `page`: right before the next group or the footer.
+    /// Where in the file page number `page` begins. A page ends where the next group or the footer begins.
     pub fn page_offset(&self, page: u64, file_len: u64, footer_len: usize) -> Option<u64> {
         let next = usize::try_from(page).ok()?.checked_add(1)?;
         let end = match self.groups.get(next) {
@@ -465,8 +474,9 @@ impl Footer {
         self.groups.len() * FOOTER_ENTRY_BYTES + TAIL_BYTES
     }
 
-    /// The first group begins after the header, each has room for its page, the last one ends where
-    /// the footer begins; and all blocks and pages together fill that space exactly.
+    /// Checks that the first group begins after the header, that each group has room for its blocks and
+    /// its page, that the last group ends where the footer begins, and that all blocks and pages together
+    /// have as many bytes as there are between header and footer.
     fn check_places(&self, file_len: u64, footer_len: usize) -> Result<(), FormatError> {
         let wrong = FormatError::Number("place of a group");
         let header = HEADER_BYTES as u64;
@@ -535,7 +545,7 @@ mod tests {
         row.to_le_bytes()[..1 + (row % 5) as usize].to_vec()
     }
 
-    /// Header, groups and footer of a shard of `rows` blocks, written as the daemon does.
+    /// The file of a shard of `rows` blocks, written as the daemon does, and its footer.
     fn shard(rows: u64) -> (Vec<u8>, Footer) {
         let mut file = header().encode().to_vec();
         let mut table = TableBuilder::default();
@@ -680,7 +690,7 @@ mod tests {
         }
     }
 
-    /// A footer that was written by a mad program: all hashes are right.
+    /// Whether a footer with these changes is refused, although all of its hashes are right.
     fn refused_numbers(file_len: u64, change: impl Fn(&mut Footer)) -> bool {
         let (_, mut footer) = shard(2049);
         change(&mut footer);

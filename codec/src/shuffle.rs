@@ -1,14 +1,16 @@
-//! Bytes of numbers, sorted by significance: first all first bytes of each group of eight, then all
-//! second ones, and so on. Floats and pointers that are near each other differ in their low bytes only,
-//! so that the planes of high bytes compress well. (The filter is that of HDF5 and Blosc.)
+//! Sorts the bytes of numbers by significance: first the first bytes of all groups of eight, then all
+//! second bytes, and so on; each of these eight parts is a **plane**. Floats and pointers that are near each
+//! other differ in their low bytes only, so that the planes of high bytes compress well. (HDF5 and Blosc
+//! have the same filter.)
 
-/// Bytes of a group: those of a double, a pointer, a 64-bit integer.
+/// Bytes of a group: the length of a double, a pointer, a 64-bit integer.
 const GROUP: usize = 8;
 
 /// Bytes that are transposed at once: eight groups.
 const TILE: usize = GROUP * GROUP;
 
-/// Writes the planes of `raw` to `out`, which is as long; what is left of the last group follows.
+/// Writes the planes of `raw` to `out`, which has the same length. Bytes after the last whole group follow
+/// as they are.
 pub(crate) fn shuffle(raw: &[u8], out: &mut [u8]) {
     let groups = raw.len() / GROUP;
     let (tiles, _) = raw.as_chunks::<TILE>();

@@ -1,5 +1,5 @@
-//! What short signed records have in common: eight bytes that say what it is, the body, the signature
-//! of both.
+//! The common form of short signed records (grants, notices, proposals): eight bytes that name the kind of
+//! record, the encoded body, and an Ed25519 signature of both.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -10,22 +10,23 @@ pub(crate) const SIGNATURE_BYTES: usize = 64;
 
 const MAGIC_BYTES: usize = 8;
 
-/// Why bytes are not such a record.
+/// Why bytes are not a record of the expected kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FrameError {
     Serial(SerialError),
-    /// Another beginning, or too short.
+    /// The bytes begin otherwise, are too short, or encode the body in another way than [`write()`] does.
     Frame,
 }
 
-/// A record that was taken apart; its signature is not checked yet.
+/// The parts of a record. Its signature is not checked yet.
 pub(crate) struct Record<'a, T> {
     pub(crate) body: T,
+    /// The bytes that the signature is of.
     pub(crate) signed: &'a [u8],
     pub(crate) signature: &'a [u8],
 }
 
-/// A whole record of at most `limit` bytes.
+/// Makes a record of at most `limit` bytes; `sign` makes the signature.
 pub(crate) fn write<T: Serialize>(
     magic: &[u8; MAGIC_BYTES],
     body: &T,
@@ -42,8 +43,8 @@ pub(crate) fn write<T: Serialize>(
     Ok(bytes)
 }
 
-/// Takes a record of at most `limit` bytes apart. Only the one way in which [`write`] puts a body is
-/// taken, so that a record has one spelling.
+/// Takes a record of at most `limit` bytes apart. The body has to be encoded exactly as [`write()`] does it,
+/// so that a record can't be written in two ways.
 pub(crate) fn read<'a, T: Serialize + DeserializeOwned>(
     magic: &[u8; MAGIC_BYTES],
     bytes: &'a [u8],

@@ -1,10 +1,20 @@
-//! Parts of hashed bytes, each with what it takes to check it against the hash of the whole.
+//! Proves that bytes are part of a longer sequence, to a reader who knows the hash of the whole.
 //!
-//! BLAKE3 hashes chunks of 1,024 bytes and combines their hashes in a binary tree. A *slice* is the
-//! chunks in which a range lies and, for each subtree beside them, its hash: a reader who knows the hash
-//! and the length of the whole computes the path to the root. The order is that of the tree, left
-//! before right; a subtree of more than one chunk that meets the range is taken apart into its two
-//! halves, one that does not meet it is its 32-byte hash.
+//! BLAKE3 hashes chunks of 1,024 bytes and combines their hashes in a binary tree. A **slice** has the
+//! chunks in which a range of bytes lies and, for each subtree beside them, its hash of 32 bytes. A reader
+//! who knows the hash and the length of the whole computes the root of the tree from the slice.
+//!
+//! A slice is written from left to right: a subtree that does not meet the range as its hash, a chunk that
+//! meets it as its bytes, any other subtree as its left half and its right half. For example, of 4 chunks
+//! and a range in chunk 2:
+//!
+//! ```text
+//!            root
+//!          /      \
+//!       [01]       o            the slice: hash of chunks 0 and 1, bytes of chunk 2, hash of chunk 3
+//!       /  \      /  \
+//!      0    1   (2)  [3]
+//! ```
 
 use std::ops::Range;
 
@@ -19,10 +29,10 @@ pub const CHUNK_BYTES: usize = blake3::CHUNK_LEN;
 /// Bytes of a subtree's hash.
 const HASH_BYTES: usize = 32;
 
-/// A slice that does not belong to the hash.
+/// Why a slice is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SliceError {
-    /// It has fewer or more bytes than a slice of this range has.
+    /// The slice has fewer or more bytes than a slice of this range has.
     #[error("a slice of another length")]
     Length,
     /// The range does not lie within the whole, or is empty.
@@ -33,17 +43,17 @@ pub enum SliceError {
     Hash,
 }
 
-/// How the whole was hashed.
+/// The mode of BLAKE3 in which the whole was hashed.
 #[derive(Clone, Debug)]
 pub struct Hashing(Option<ContextKey>);
 
 impl Hashing {
-    /// By BLAKE3 as it is.
+    /// BLAKE3's plain hash mode.
     pub const fn plain() -> Self {
         Self(None)
     }
 
-    /// In BLAKE3's key derivation mode with this context.
+    /// BLAKE3's key derivation mode with this context.
     pub fn derived(context: &str) -> Self {
         Self(Some(hash_derive_key_context(context)))
     }
@@ -70,7 +80,7 @@ impl Hashing {
     }
 }
 
-/// Length of the left half of a subtree of `len` bytes, more than one chunk.
+/// Length of the left half of a subtree of `len` bytes, which has more than one chunk.
 fn left_len(len: usize) -> usize {
     usize::try_from(left_subtree_len(len as u64)).unwrap_or(len)
 }
@@ -79,7 +89,7 @@ fn meets(node: &Range<usize>, range: &Range<usize>) -> bool {
     node.start < range.end && range.start < node.end
 }
 
-/// The slice of `whole` for `range`; `None` when the range is empty or not within it.
+/// Makes the slice of `whole` for `range`; `None` if the range is empty or not within `whole`.
 pub fn cut(hashing: &Hashing, whole: &[u8], range: Range<usize>) -> Option<Vec<u8>> {
     if range.is_empty() || range.end > whole.len() {
         return None;
@@ -108,7 +118,7 @@ fn cut_node(
     cut_node(hashing, whole, middle..node.end, range, slice);
 }
 
-/// The bytes of `range`, from the slice of a whole of `len` bytes with this hash.
+/// Checks a slice of a whole of `len` bytes that has this hash, and returns the bytes of `range`.
 ///
 /// # Errors
 /// When the slice is not exactly that of this range and hash.
@@ -147,12 +157,12 @@ pub fn read(
     Ok(reader.found)
 }
 
-/// Goes through a slice as [`cut_node`] made it.
+/// Reads a slice in the order in which [`cut_node`] writes it.
 struct Reader<'a> {
     hashing: &'a Hashing,
     range: &'a Range<usize>,
     rest: &'a [u8],
-    /// Bytes of the range so far.
+    /// Bytes of the range that were found so far.
     found: Vec<u8>,
 }
 
@@ -163,7 +173,7 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    /// Keeps what lies in the range of a chunk that begins at `start`.
+    /// Keeps those bytes of a chunk that lie in the range; the chunk begins at byte `start` of the whole.
     fn keep(&mut self, start: usize, chunk: &[u8]) {
         let from = self.range.start.saturating_sub(start).min(chunk.len());
         let to = self.range.end.saturating_sub(start).min(chunk.len());
@@ -266,11 +276,11 @@ mod tests {
                 let slice = cut(&hashing, &whole, range.clone()).unwrap();
                 let found = read(&hashing, &hash, len, range.clone(), &slice);
                 prop_assert_eq!(found.as_deref(), Ok(&whole[range.clone()]));
-                // Who is wrong about the length finds the same bytes or none.
+                // A reader with a wrong length finds the same bytes or none.
                 if let Ok(found) = read(&hashing, &hash, other, range.clone(), &slice) {
                     prop_assert_eq!(&found, &whole[range.clone()]);
                 }
-                // Cut short, longer, or with another hash it is refused.
+                // A slice that is cut short, is longer, or has another hash is refused.
                 let short = read(&hashing, &hash, len, range.clone(), &slice[1..]);
                 prop_assert!(short.is_err());
                 let long = [slice.as_slice(), &[0]].concat();

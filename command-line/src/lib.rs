@@ -1,5 +1,5 @@
-//! What the command lines of client and daemon have in common: sizes and times as they are typed and
-//! printed, and man pages.
+//! Parts that the command lines of client and daemon share: sizes and times as people type and read them,
+//! and man pages.
 
 pub mod man;
 pub mod size;

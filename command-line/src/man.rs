@@ -1,4 +1,5 @@
-//! Man pages: one for a program, one for each of its commands, and one for each of its files.
+//! Man pages: one for the program, one for each of its commands, and one for each kind of file that people
+//! write for it.
 
 use std::fs;
 use std::io;
@@ -8,30 +9,30 @@ use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
-/// What `clap_mangen` calls a section of examples.
-const EXTRA: &str = ".SH EXTRA\n";
+/// The heading under which `clap_mangen` writes examples, to be replaced by a better one.
+const CLAP_EXTRA_SECTION: &str = ".SH EXTRA\n";
 
-/// A file that people write, for section 5.
+/// The page of section 5 for a file that people write.
 #[derive(Clone, Copy, Debug)]
 pub struct FilePage {
-    /// Name of the page, without section: `ckpt-grid-file`.
+    /// Name of the page, without section, such as `ckpt-grid-file`.
     pub name: &'static str,
     /// What the file is, in a few words.
     pub about: &'static str,
-    /// What stands before the keys, a paragraph each.
+    /// Paragraphs before the list of keys.
     pub description: &'static [&'static str],
-    /// Its tables, the one without a name first.
+    /// Tables of the file, the one without a name first.
     pub tables: &'static [FileTable],
-    /// A file as it may be.
+    /// Text of an example file.
     pub example: &'static str,
-    /// Other pages, as `ckpt(1)`.
+    /// Other pages, such as `ckpt(1)`.
     pub see_also: &'static [&'static str],
 }
 
 /// A table of a TOML file.
 #[derive(Clone, Copy, Debug)]
 pub struct FileTable {
-    /// As it stands in the file: `[[hosts]]`; empty for the keys above the first table.
+    /// Heading as in the file, such as `[[hosts]]`; empty for the keys before the first table.
     pub heading: &'static str,
     /// What the table is for.
     pub about: &'static str,
@@ -39,7 +40,8 @@ pub struct FileTable {
     pub keys: &'static [(&'static str, &'static str)],
 }
 
-/// Writes the pages of `command`, of all its commands and of `files` to a directory, which is made.
+/// Writes the pages of `command`, of all its subcommands and of `files` to a directory. Makes the directory
+/// if there is none.
 ///
 /// # Errors
 /// When a file can't be written.
@@ -61,12 +63,13 @@ fn write_page(command: &Command, dir: &Path) -> io::Result<()> {
     let page = Man::new(command.clone());
     let mut text = Vec::new();
     page.render(&mut text)?;
-    let text = String::from_utf8_lossy(&text).replace(EXTRA, ".SH \"EXAMPLES AND NOTES\"\n");
+    let text =
+        String::from_utf8_lossy(&text).replace(CLAP_EXTRA_SECTION, ".SH \"EXAMPLES AND NOTES\"\n");
     fs::write(dir.join(page.get_filename()), text)
 }
 
 impl FilePage {
-    /// The page as `man` reads it.
+    /// The page in roff, which `man` reads.
     pub fn roff(&self) -> String {
         let mut page = Roff::new();
         page.control("TH", [self.name, "5"]);

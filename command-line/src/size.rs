@@ -3,7 +3,7 @@
 /// Reads sizes such as `64MiB`, `10GB`, `1048576`, in bytes.
 ///
 /// # Errors
-/// What is wrong with it, in words.
+/// A description of the mistake, for the user.
 pub fn parse(text: &str) -> Result<u64, String> {
     let digits = text
         .find(|c: char| !c.is_ascii_digit())
@@ -42,7 +42,7 @@ pub fn format(bytes: u64) -> String {
     let mut value = bytes as f64 / 1024.0;
     let mut larger = UNITS.iter();
     let mut unit = larger.next();
-    // 1023.95 would be printed as 1024.0.
+    // 1023.95 and more would be printed as 1024.0.
     while value >= 1023.95
         && let Some(next) = larger.next()
     {

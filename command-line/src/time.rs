@@ -5,13 +5,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-/// Longest time: a hundred years.
+/// Longest time: 36,500 days, about a hundred years.
 const TIME_MAX: Duration = Duration::from_secs(36_500 * 86_400);
 
 /// Reads times such as `240s`, `15min`, `2h`, `500ms`, `1d`; without a unit they are seconds.
 ///
 /// # Errors
-/// What is wrong with it, in words.
+/// A description of the mistake, for the user.
 pub fn parse(text: &str) -> Result<Duration, String> {
     let digits = text
         .find(|c: char| !c.is_ascii_digit())
@@ -34,8 +34,8 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     time.ok_or_else(|| "a time is at least 1ms and at most 36500d".to_owned())
 }
 
-/// The same for times after which something is removed or ends: a number alone is refused, because days
-/// may be meant.
+/// As [`parse`], for times after which something is removed or ends. A number without a unit is refused,
+/// because the user may mean days.
 ///
 /// # Errors
 /// As [`parse`].
@@ -48,7 +48,7 @@ pub fn parse_with_unit(text: &str) -> Result<Duration, String> {
     parse(text)
 }
 
-/// `2026-11-22 14:02:05Z`, of seconds since 1970.
+/// Formats Unix seconds as `2026-11-22 14:02:05Z`.
 pub fn utc(at: u64) -> String {
     timestamp(at).map_or_else(
         || beyond_the_calendar(at),
@@ -56,7 +56,7 @@ pub fn utc(at: u64) -> String {
     )
 }
 
-/// `2026-11-22 14:02` in the machine's time zone, of seconds since 1970.
+/// Formats Unix seconds as `2026-11-22 14:02`, in the machine's time zone.
 pub fn local(at: u64) -> String {
     timestamp(at).map_or_else(
         || beyond_the_calendar(at),

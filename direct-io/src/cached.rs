@@ -1,21 +1,21 @@
-//! What of a file is in the page cache: `cachestat(2)`, Linux 6.5, which no library offers yet.
+//! How many pages of a file are in the page cache: `cachestat(2)` of Linux 6.5, which no library offers yet.
 
 #![allow(unsafe_code, reason = "a system call without a safe wrapper")]
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// The same on all architectures.
+/// Number of the system call, the same on all architectures.
 const SYS_CACHESTAT: libc::c_long = 451;
 
-/// Pages of a file, as the kernel counts them.
+/// Numbers of pages of a file: the kernel's `struct cachestat`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CachedPages {
-    /// In the cache.
+    /// Pages in the cache.
     pub(crate) cached: u64,
-    /// Of these, changed since they were written.
+    /// Pages in the cache that have to be written to the disk.
     pub(crate) dirty: u64,
-    /// Being written.
+    /// Pages that are being written to the disk.
     pub(crate) writeback: u64,
     evicted: u64,
     recently_evicted: u64,
@@ -27,8 +27,8 @@ struct Range {
     len: u64,
 }
 
-/// Pages of a part of a file; `None` where the kernel does not tell: it is older, or the file belongs
-/// to somebody else.
+/// Counts the pages of a part of a file. `None` if the kernel is too old, or refuses because the file belongs
+/// to another user.
 pub(crate) fn cached_pages(file: BorrowedFd<'_>, offset: u64, len: u64) -> Option<CachedPages> {
     let range = Range { offset, len };
     let mut pages = CachedPages::default();
@@ -60,7 +60,7 @@ mod tests {
 
     const LEN: u64 = 1 << 20;
 
-    /// What can be read without waiting is in the cache.
+    /// Whether the whole file can be read without waiting, so that all of it is in the cache.
     fn is_read_at_once(file: &std::fs::File) -> bool {
         let mut buffer = vec![0; LEN as usize];
         let read = preadv2(

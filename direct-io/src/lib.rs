@@ -1,5 +1,6 @@
-//! Files that are written and read past the page cache where the file system can (`O_DIRECT`): the
-//! machine's cache stays its owner's, and a byte costs no second copy and no reclaiming.
+//! Files that are written and read past the page cache (`O_DIRECT`), if the file system can do that. Then
+//! checkpoints don't push the owner's files out of the cache, and no byte is copied into the cache or has to
+//! be reclaimed from it.
 
 mod cached;
 mod read;
@@ -11,23 +12,24 @@ use std::os::unix::fs::FileExt;
 pub use read::{DirectReader, READ_BYTES};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
-/// What direct writes are multiples of, in memory and on disk.
+/// Addresses in memory, offsets in files and lengths of direct reads and writes are multiples of this.
 const ALIGN: usize = 4096;
 
 /// Bytes of one write. Larger ones gain nothing, smaller ones cost more calls.
 pub const WRITE_BYTES: usize = 512 << 10;
 
-/// A file that is written in long runs, front to back.
+/// A file that is written in long runs, from its beginning to its end.
 ///
-/// What is written is in the file only after [`Self::flush`].
+/// Bytes are certain to be in the file only after [`Self::flush`].
 pub struct DirectFile {
     file: File,
     mode: Mode,
     memory: Vec<u8>,
     /// Where in `memory` an aligned buffer of [`WRITE_BYTES`] begins.
     aligned: usize,
-    /// Where in the file the buffer begins, and what is in it.
+    /// Where in the file the bytes of the buffer begin.
     offset: u64,
+    /// Bytes in the buffer.
     len: usize,
 }
 
@@ -35,7 +37,7 @@ pub struct DirectFile {
 enum Mode {
     Direct,
     Cached,
-    /// The file system can't do anything else.
+    /// Through the cache for good: the file system can't write this file directly.
     CachedOnly,
 }
 
@@ -49,7 +51,7 @@ impl std::fmt::Debug for DirectFile {
 }
 
 impl DirectFile {
-    /// A file that is open for writing, not in append mode.
+    /// Takes a file that is open for writing, and not in append mode.
     pub fn new(file: File) -> Self {
         let memory = vec![0; WRITE_BYTES + ALIGN];
         Self {
@@ -62,7 +64,7 @@ impl DirectFile {
         }
     }
 
-    /// The file, for its attributes.
+    /// The file, to read or set its attributes.
     pub const fn file(&self) -> &File {
         &self.file
     }
@@ -70,14 +72,14 @@ impl DirectFile {
     /// Writes `bytes` at `offset`.
     ///
     /// # Errors
-    /// When bytes of this or of an earlier call can't be written; the file is of no use any more.
+    /// When bytes of this call or an earlier one can't be written; the file then is of no use any more.
     pub fn write_at(&mut self, mut bytes: &[u8], offset: u64) -> io::Result<()> {
         if offset != self.offset + self.len as u64 {
             self.flush()?;
             self.offset = offset;
         }
         while !bytes.is_empty() {
-            // A buffer ends at a multiple of its size: the one after it can be written directly.
+            // End at a multiple of the buffer's size, so that the next buffer is aligned.
             let end = WRITE_BYTES - (self.offset % WRITE_BYTES as u64) as usize;
             let (now, later) = bytes.split_at(bytes.len().min(end - self.len));
             let at = self.aligned + self.len;
@@ -91,43 +93,43 @@ impl DirectFile {
         Ok(())
     }
 
-    /// Reads what was written; the file has to be open for reading, too.
+    /// Reads bytes that were written, after [`Self::flush`]. The file has to be open for reading, too.
     ///
     /// # Errors
-    /// When it can't be read, or what is in memory can't be written before.
+    /// When the bytes can't be read, or the buffer can't be written.
     pub fn read_exact_at(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         self.flush()?;
         self.set_mode(false)?;
         self.file.read_exact_at(buffer, offset)
     }
 
-    /// The file, from which anybody can read.
+    /// Writes the buffer and returns the file, without direct mode.
     ///
     /// # Errors
-    /// When what is in memory still can't be written.
+    /// When the buffer can't be written.
     pub fn into_file(mut self) -> io::Result<File> {
         self.flush()?;
         self.set_mode(false)?;
         Ok(self.file)
     }
 
-    /// Writes what is in memory still.
+    /// Writes the bytes in the buffer.
     ///
     /// # Errors
-    /// When it can't be written.
+    /// When they can't be written.
     pub fn flush(&mut self) -> io::Result<()> {
         let fits = |number: u64| number.is_multiple_of(ALIGN as u64);
         let is_aligned = fits(self.offset) && fits(self.len as u64);
         let mut done = 0;
         while done < self.len {
-            // After an odd part, as a full disk takes it, the rest goes through the cache.
+            // A full disk may accept an unaligned part. The rest then goes through the cache.
             self.set_mode(is_aligned && fits(done as u64))?;
             let bytes = &self.memory[self.aligned + done..self.aligned + self.len];
             match self.file.write_at(bytes, self.offset + done as u64) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(written) => done += written,
                 Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
-                // Wants a larger alignment.
+                // The file system needs a larger alignment.
                 Err(cause) if self.mode == Mode::Direct && is_invalid(&cause) => {
                     self.set_mode(false)?;
                     self.mode = Mode::CachedOnly;

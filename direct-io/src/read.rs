@@ -1,4 +1,4 @@
-//! Reading past the page cache.
+//! Reads files past the page cache.
 
 use std::fs::File;
 use std::io;
@@ -13,25 +13,25 @@ use rustix::param::page_size;
 use crate::cached::cached_pages;
 use crate::{ALIGN, is_invalid};
 
-/// Bytes of one read. Larger ones gain little, and do not fit into the cache of a core.
+/// Bytes of one read. Larger reads gain little, and do not fit into the cache of a core.
 pub const READ_BYTES: usize = 512 << 10;
 
-/// Shorter runs are read through the page cache, wherever they are.
+/// Runs that are shorter than this are always read through the page cache.
 const DIRECT_MIN: usize = 256 << 10;
 
-/// A file that is read in long runs, past the page cache where the file system can.
+/// A file that is read in long runs, past the page cache if the file system can do that.
 ///
-/// What is not in the cache comes from the disk at a fraction of the processor time, and nothing that
-/// the machine's owner uses has to leave the cache for it.
+/// A direct read takes a fraction of the processor time of a read through the cache, and pushes none of the
+/// owner's files out of it. Bytes that are in the cache already are read from there.
 #[derive(Debug)]
 pub struct DirectReader {
     file: File,
-    /// The same file, opened for direct reading; `None` where that can't be done.
+    /// The same file, opened for direct reading; `None` if that can't be done.
     direct: OnceLock<Option<File>>,
 }
 
 impl DirectReader {
-    /// For a file that is open for reading.
+    /// Takes a file that is open for reading.
     pub const fn new(file: File) -> Self {
         Self {
             file,
@@ -44,10 +44,11 @@ impl DirectReader {
         &self.file
     }
 
-    /// Reads as `pread` does: long runs that are not in the page cache past it, into `memory` first.
+    /// Reads as `pread` does. Long runs that are not in the page cache are read past it, at most
+    /// [`READ_BYTES`] at once, through the buffer `memory`.
     ///
     /// # Errors
-    /// When it can't be read.
+    /// When the file can't be read.
     pub fn read_at(
         &self,
         memory: &mut Vec<u8>,
@@ -64,8 +65,8 @@ impl DirectReader {
         Ok(bytes.len())
     }
 
-    /// Whether direct reading is likely to be faster: hardly any of these bytes are in the cache. Where
-    /// that is not known, it is not.
+    /// Whether a direct read is likely to be faster: at most an eighth of the pages are in the cache, and
+    /// none of them are still to be written. False if the kernel does not report that.
     fn is_better(&self, offset: u64, len: usize) -> bool {
         let pages = cached_pages(self.file.as_fd(), offset, len as u64);
         pages.is_some_and(|pages| {
@@ -74,15 +75,15 @@ impl DirectReader {
         })
     }
 
-    /// Reads up to `len` bytes from `offset` into `memory`, whatever is in it, and returns where in it
-    /// they are: fewer only at the end of the file.
+    /// Reads `len` bytes from `offset` on into `memory`, and returns where in `memory` they are. They are
+    /// fewer only at the end of the file. Earlier content of `memory` is overwritten.
     ///
     /// # Errors
-    /// When they can't be read.
+    /// When the file can't be read.
     pub fn read(&self, memory: &mut Vec<u8>, offset: u64, len: usize) -> io::Result<Range<usize>> {
         if let Some(direct) = self.direct.get_or_init(|| reopen(&self.file)) {
             match read_direct(direct, memory, offset, len) {
-                // Wants a larger alignment.
+                // The file system needs a larger alignment.
                 Err(cause) if is_invalid(&cause) => {}
                 read => return read,
             }
@@ -93,13 +94,15 @@ impl DirectReader {
     }
 }
 
-/// The memory keeps what is in it: clearing it would cost a pass over it each time.
+/// Makes `memory` at least `len` bytes long. Its content is kept, since zeroing it would cost a pass over
+/// it for each read.
 fn grow(memory: &mut Vec<u8>, len: usize) {
     if memory.len() < len {
         memory.resize(len, 0);
     }
 }
 
+/// Opens the same file again for direct reading, so that `file` itself stays in its mode.
 fn reopen(file: &File) -> Option<File> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
@@ -107,6 +110,7 @@ fn reopen(file: &File) -> Option<File> {
     Some(direct.into())
 }
 
+/// Reads whole aligned blocks around the bytes that are wanted, and returns where these are in `memory`.
 fn read_direct(
     file: &File,
     memory: &mut Vec<u8>,
@@ -123,8 +127,8 @@ fn read_direct(
     Ok(begin + before..begin + end)
 }
 
-/// Reads until `buffer` is full or the file ends, in multiples of `step` up to there; returns how
-/// much there was.
+/// Reads until `buffer` is full or the file ends; a read that ends within a multiple of `step` is the last
+/// one. Returns the number of bytes.
 fn fill(file: &File, buffer: &mut [u8], offset: u64, step: usize) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() && filled.is_multiple_of(step) {

@@ -14,6 +14,7 @@ pub mod consoles;
 pub mod control;
 pub mod counters;
 pub mod guests;
+pub mod heaps;
 pub mod local;
 mod paths;
 pub mod power;

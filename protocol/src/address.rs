@@ -1,4 +1,4 @@
-//! Where a host or registry listens, as files, flags and the list of the grid say it.
+//! The address of a host or registry, as in files, flags and the list of the grid.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -6,13 +6,13 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Longest host name, as DNS has it.
+/// Most bytes of a host name, from DNS.
 const NAME_BYTES_MAX: usize = 253;
 
-/// Longest part of a host name between dots.
+/// Most bytes of a part of a host name between dots, from DNS.
 const LABEL_BYTES_MAX: usize = 63;
 
-/// An IP address and a port, or a host name and a port that is resolved when somebody connects.
+/// An IP address or a host name, with a port. A name is resolved each time when a connection is made.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Address {
@@ -29,13 +29,13 @@ pub struct NamedAddress {
     port: u16,
 }
 
-/// A text that is no address.
+/// The text is no address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no address: ADDRESS:PORT or HOSTNAME:PORT is expected, such as 10.0.0.1:7600")]
 pub struct AddressError(String);
 
 impl Address {
-    /// The IP address and port, unless it is a name.
+    /// IP address and port; `None` for a host name.
     pub const fn ip(&self) -> Option<SocketAddr> {
         match self {
             Self::Ip(addr) => Some(*addr),
@@ -43,7 +43,7 @@ impl Address {
         }
     }
 
-    /// The port; 0 stands for one that is not known yet.
+    /// The port; 0 stands for a port that is not known yet.
     pub const fn port(&self) -> u16 {
         match self {
             Self::Ip(addr) => addr.port(),
@@ -112,7 +112,8 @@ impl From<Address> for String {
     }
 }
 
-/// One whose last part is a number would be an IP address that was typed wrongly.
+/// Whether `name` is a host name. A name whose last part is a number is most likely a mistyped IP address,
+/// and refused.
 fn is_host_name(name: &str) -> bool {
     let is_label = |label: &str| {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';

@@ -1,4 +1,4 @@
-//! The grid file: who belongs to a grid and where they are.
+//! The grid file: the authority, the hosts and the registries of a grid.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,62 +17,62 @@ use crate::identity::{
 };
 use crate::list::{Contents, GridList, ListFiles};
 
-/// Largest grid file.
+/// Most bytes of a grid file.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// A grid, as its file describes it.
+/// A grid, as its file and its signed list describe it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grid {
-    /// Its name.
+    /// Name of the grid.
     pub name: String,
-    /// Certificate of its authority.
+    /// Certificate of the authority.
     pub authority: CertificateDer<'static>,
-    /// Its storage hosts.
+    /// Storage hosts.
     pub hosts: Vec<GridHost>,
-    /// Its registries.
+    /// Registries.
     pub registries: Vec<GridRegistry>,
-    /// Where etcd listens that is a registry, too: `host:port` of its members.
+    /// `host:port` of the members of an etcd cluster that serves as a registry, too.
     pub etcd: Vec<String>,
-    /// The submitter that `ckpt` acts for unless told otherwise.
+    /// Files of the submitter that `ckpt` acts for by default.
     pub owner: Option<OwnerFiles>,
-    /// Keys that the authority took back.
+    /// Revoked keys.
     pub revoked: Revocations,
-    /// Where the signed list is that members pass on, if the file says so.
+    /// Path of the signed list, if the grid file names one.
     pub list_file: Option<PathBuf>,
-    /// Certificates that the authority signed anew, as the signed list says.
+    /// Certificates that the authority renewed, from the signed list.
     pub renewed: Vec<CertificateDer<'static>>,
-    /// The signed list from which hosts, registries and revoked keys are; `None` when they are from the
-    /// grid file itself.
+    /// The signed list that hosts, registries and revoked keys were taken from; `None` if they are from
+    /// the grid file itself.
     pub list: Option<GridList>,
 }
 
 /// A storage host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GridHost {
-    /// Its name.
+    /// Name of the host.
     pub name: String,
-    /// Where it listens.
+    /// Address at which it listens.
     pub addr: Address,
-    /// Its public key.
+    /// Public key of the host.
     pub id: HostId,
-    /// What fails together: building, campus, cloud zone.
+    /// Site, such as a building, a campus or a cloud zone: machines of one site tend to fail together.
     pub site: Option<String>,
-    /// Whose machine it is.
+    /// Owner of the machine.
     pub owner: Option<String>,
 }
 
 /// A registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GridRegistry {
-    /// Its name.
+    /// Name of the registry.
     pub name: String,
-    /// Where it listens.
+    /// Address at which it listens.
     pub addr: Address,
-    /// Its public key.
+    /// Public key of the registry.
     pub id: HostId,
 }
 
-/// Where a submitter's key and certificate are.
+/// Paths of a submitter's key and certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnerFiles {
     /// The key file.
@@ -93,10 +93,10 @@ pub enum GridError {
         #[source]
         cause: io::Error,
     },
-    /// It is larger than any grid file.
+    /// The file is larger than a grid file may be.
     #[error("grid file {0} is larger than {FILE_BYTES_MAX} bytes")]
     TooLarge(PathBuf),
-    /// It is not a grid file.
+    /// The file is not a grid file.
     #[error("grid file {path}: {what}")]
     Malformed {
         /// The file.
@@ -106,7 +106,7 @@ pub enum GridError {
     },
 }
 
-/// The file as it is written.
+/// The TOML text of a grid file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FileText {
@@ -159,7 +159,7 @@ impl RevokedText {
     }
 }
 
-/// The two halves are as long as keys, which can be written and read.
+/// A signature in hexadecimal. Its halves have the length of keys, whose `hex` is used.
 fn hex(signature: &[u8; 64]) -> String {
     let (halves, _) = signature.as_chunks::<32>();
     halves.iter().map(|half| OwnerId(*half).hex()).collect()
@@ -228,7 +228,7 @@ impl HostText {
     }
 }
 
-/// A text that comes from no file.
+/// A text to be written, which has no place in a file yet.
 fn unplaced(text: String) -> Spanned<String> {
     Spanned::new(0..0, text)
 }
@@ -239,7 +239,7 @@ fn line_of(text: &str, offset: usize) -> String {
 }
 
 impl Grid {
-    /// A grid of nobody yet.
+    /// A grid without members.
     pub fn new(name: impl Into<String>, authority: CertificateDer<'static>) -> Self {
         Self {
             name: name.into(),
@@ -255,17 +255,16 @@ impl Grid {
         }
     }
 
-    /// Reads a grid file, and the signed list beside it. Relative paths in it are relative to its
-    /// directory.
+    /// Reads a grid file and its signed list. Relative paths in the file are relative to its directory.
     ///
     /// # Errors
-    /// When it can't be read or is not a grid file; the error says where.
+    /// When the file can't be read, or is not a grid file; the error names the line.
     pub fn load(path: &Path) -> Result<Self, GridError> {
         Self::load_with(path, None)
     }
 
-    /// The same with a list of the program's own beside the one that the grid file names; the newer one
-    /// counts.
+    /// As [`Self::load`], with a list of the program's own beside the one that the grid file names; the
+    /// newer list counts.
     ///
     /// # Errors
     /// As [`Self::load`].
@@ -298,7 +297,7 @@ impl Grid {
     /// Reads the text of a grid file; relative paths in it are joined to `base`.
     ///
     /// # Errors
-    /// A description of what is wrong and where.
+    /// A description of the mistake, with its line.
     pub fn parse(text: &str, base: &Path) -> Result<Self, String> {
         let at = |span: std::ops::Range<usize>| line_of(text, span.start);
         let file: FileText = toml::from_str(text).map_err(|cause| match cause.span() {
@@ -331,7 +330,7 @@ impl Grid {
                     "{line}: host {name}: same name or id as host {other}"
                 ));
             }
-            // Whoever reads the file is not to trust them any more.
+            // Revoked hosts must not be trusted, even if the file still lists them.
             if !revoked.contains(&host.id.0) {
                 hosts.push(host);
             }
@@ -369,10 +368,10 @@ impl Grid {
         })
     }
 
-    /// The text of the grid file that says this. Paths below `base` become relative.
+    /// The text of a grid file that describes this grid. Paths below `base` become relative.
     ///
     /// # Errors
-    /// When something in it can't be written as TOML.
+    /// When a value can't be written as TOML.
     pub fn to_text(&self, base: &Path) -> Result<String, String> {
         let relative = |path: &Path| path.strip_prefix(base).unwrap_or(path).to_owned();
         let file = FileText {
@@ -386,7 +385,7 @@ impl Grid {
             registry: self
                 .etcd
                 .iter()
-                .map(|addr| unplaced(format!("{ETCD}{addr}")))
+                .map(|addr| unplaced(format!("{ETCD_SCHEME}{addr}")))
                 .collect(),
             revoked: RevokedText::write(&self.revoked).map(|text| Spanned::new(0..0, text)),
             registries: self
@@ -413,10 +412,10 @@ impl Grid {
         toml::to_string(&file).map_err(|cause| cause.to_string())
     }
 
-    /// Writes the grid file in one step: readers see the old or the new one.
+    /// Writes the grid file in one step: readers see the old or the new content.
     ///
     /// # Errors
-    /// When it can't be written; then the old one stands.
+    /// When the file can't be written; the old one then stays.
     pub fn save(&self, path: &Path) -> Result<(), GridError> {
         let failed = |cause| GridError::Io {
             path: path.to_owned(),
@@ -427,28 +426,28 @@ impl Grid {
             path: path.to_owned(),
             what,
         })?;
-        // Nothing in it is secret, and every submitter of the machine needs it.
+        // A grid file has no secrets, and every submitter of the machine needs it.
         replace_public(path, text.as_bytes()).map_err(failed)
     }
 
-    /// Which grid it is.
+    /// Id of the grid.
     pub fn id(&self) -> GridId {
         GridId::of(&self.authority)
     }
 
-    /// The number of the signed list that it is from; 0 without one.
+    /// Number of the signed list that this description is from; 0 without a list.
     pub fn number(&self) -> u64 {
         self.list.as_ref().map_or(0, GridList::number)
     }
 
-    /// Where the signed list is that goes with the grid file at `grid_file`: where that says, or beside
-    /// it under the same name with `.members` at the end.
+    /// Path of the signed list for the grid file at `grid_file`: the one that the grid file names, or the
+    /// grid file's own path with the ending `.members`.
     pub fn list_path(&self, grid_file: &Path) -> PathBuf {
         let beside = || grid_file.with_extension("members");
         self.list_file.clone().unwrap_or_else(beside)
     }
 
-    /// Takes over what a signed list says. Of two lists of revoked keys the newer one holds.
+    /// Takes over the content of a signed list. Of two lists of revoked keys the newer one counts.
     pub fn follow(&mut self, list: GridList, contents: Contents) {
         self.list = Some(list);
         self.hosts = contents.hosts;
@@ -465,8 +464,7 @@ impl Grid {
         }
     }
 
-    /// A certificate that the authority signed anew for this key and that ends later than `after`, Unix
-    /// seconds.
+    /// The renewed certificate for this key that ends last, if it ends later than `after`, Unix seconds.
     pub fn renewed_for(&self, key: &OwnerId, after: u64) -> Option<&CertificateDer<'static>> {
         let renewed = self.renewed.iter().filter_map(|one| {
             let peer = Peer::from_certificate(one).ok()?;
@@ -476,10 +474,10 @@ impl Grid {
         renewed.max_by_key(|(end, _)| *end).map(|(_, one)| one)
     }
 
-    /// The text of a grid file for another machine: without what is about this one.
+    /// The text of a grid file for another machine: without the settings that are about this machine.
     ///
     /// # Errors
-    /// When something in it can't be written as TOML.
+    /// When a value can't be written as TOML.
     pub fn to_send(&self) -> Result<String, String> {
         let sent = Self {
             owner: None,
@@ -490,13 +488,13 @@ impl Grid {
     }
 }
 
-/// What the address of an etcd begins with.
-const ETCD: &str = "etcd://";
+/// The beginning of the URL of an etcd member.
+const ETCD_SCHEME: &str = "etcd://";
 
 /// `host:port` of `etcd://host:port`.
 fn read_etcd(url: &str) -> Result<String, String> {
     let addr = url
-        .strip_prefix(ETCD)
+        .strip_prefix(ETCD_SCHEME)
         .map(|addr| addr.trim_end_matches('/'));
     let addr = addr.filter(|addr| is_etcd(addr));
     addr.map(str::to_owned).ok_or_else(|| {
@@ -598,7 +596,7 @@ mod tests {
         ] {
             let wrong = Grid::parse(&text.replace(from, to), base).unwrap_err();
             assert!(wrong.contains(expected), "{wrong}");
-            // A text of several lines is named by its first.
+            // The error names the first line of a value that has several.
             let from = match from {
                 "BEGIN" => "authority",
                 from => from.lines().next().unwrap(),

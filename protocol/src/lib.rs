@@ -1,11 +1,12 @@
-//! What travels between machines, who they are, and how they are reached.
+//! The messages between machines, the identities of machines and people, and connections between them.
 //!
-//! [`wire`] is plain data: messages, limits, codes; no I/O. [`identity`] is keys, certificates and
-//! roles. [`grid`] is the file that describes a grid, [`list`] what its authority says of it and members
-//! pass on. [`authority_dir`] is where the authority signs members and keeps account of them.
-//! [`address`] is where a member listens, by address or by name.
-//! [`places`] says where files are unless it is said otherwise. [`net`] makes QUIC endpoints and exchanges
-//! frames on streams. Arrows go one way: `net` knows `wire`, not the other way round.
+//! - [`wire`]: messages, limits and codes as plain data, without I/O;
+//! - [`identity`]: keys, certificates and roles;
+//! - [`grid`]: the file that describes a grid; [`list`]: the signed list of its members, which they pass on;
+//! - [`authority_dir`]: the directory in which the authority signs certificates and records them;
+//! - [`address`]: where a member listens, by IP address or host name;
+//! - [`places`]: the usual directories of the programs;
+//! - [`net`]: QUIC endpoints, and frames on their streams. `net` uses `wire`, and `wire` does not use `net`.
 
 pub mod address;
 pub mod authority_dir;

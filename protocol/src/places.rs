@@ -1,16 +1,16 @@
-//! Where files are unless it is said otherwise.
+//! The usual directories of the programs, which apply unless a flag names another one.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// What a directory is for.
+/// The purpose of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// The authority of a grid.
+    /// Files of a grid's authority.
     Authority,
-    /// A registry.
+    /// Files of a registry.
     Registry,
-    /// A host's shards.
+    /// Shards of a host.
     Store,
 }
 
@@ -23,8 +23,8 @@ impl Place {
         }
     }
 
-    /// Its usual directory: below `$XDG_DATA_HOME/ckpt`; where that is not set `/var/lib/ckpt` for the
-    /// system's administrator and `~/.local/share/ckpt` for others.
+    /// The usual directory: below `$XDG_DATA_HOME/ckpt`; if that is not set, below `/var/lib/ckpt` for root
+    /// and below `~/.local/share/ckpt` for other users. `variable` reads an environment variable.
     pub fn usual(
         self,
         variable: impl Fn(&str) -> Option<OsString>,

@@ -3,41 +3,42 @@
 use crate::clock::Millis;
 use crate::status::Why;
 
-/// Sums over the life of a supervised job, milliseconds. The first three add up to the time that it
-/// was there.
+/// Sums over the life of a supervised job. `work_ms`, `suspended_ms` and `checkpoint_ms` add up to the
+/// time from its start to its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Accounts {
-    /// Time in which it was allowed to run.
+    /// Time in which the job was allowed to run, milliseconds.
     pub work_ms: u64,
-    /// Time stopped for the owner.
+    /// Time for which it was stopped because the owner needed the machine, milliseconds.
     pub suspended_ms: u64,
-    /// Time stopped for checkpoints.
+    /// Time for which it was stopped or dumped for checkpoints, milliseconds.
     pub checkpoint_ms: u64,
-    /// Work that is in no committed checkpoint at the end: lost to whoever starts the job again.
+    /// Work that no committed checkpoint holds at the end, milliseconds: the next start of the job
+    /// repeats it.
     pub lost_ms: u64,
-    /// Times that it was stopped for the owner.
+    /// How often it was stopped because the owner needed the machine.
     pub suspensions: u64,
-    /// Checkpoints committed.
+    /// How many checkpoints were committed.
     pub committed: u64,
-    /// Saves that failed.
+    /// How many saves failed.
     pub failed: u64,
-    /// The final checkpoint, if the job had to leave.
+    /// The final checkpoint, if the job had to leave its machine.
     pub last: Option<FinalCheckpoint>,
 }
 
-/// Forecast and truth of a final checkpoint.
+/// What was forecast of a final checkpoint, and what came of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FinalCheckpoint {
     /// Why the job had to leave.
     pub why: Why,
-    /// When that was known.
+    /// When the supervisor learnt that the job has to leave.
     pub since: Millis,
-    /// Time given, milliseconds.
+    /// Time from then to the deadline, milliseconds.
     pub grace_ms: u64,
-    /// How long it was expected to take, milliseconds.
+    /// How long the final checkpoint was expected to take, milliseconds.
     pub expected_ms: u64,
-    /// The chance that it is in time.
+    /// The probability, 0 to 1, with which it was expected to be in time.
     pub chance: f64,
-    /// How long it took until it was committed; none if it was not.
+    /// Time from `since` to its commit, milliseconds; `None` if it was not committed.
     pub took_ms: Option<u64>,
 }

@@ -1,120 +1,119 @@
-//! What a supervisor wants done.
+//! What a supervisor asks its shell to do.
 
 use crate::clock::Millis;
 use crate::event::SaveNumber;
 use crate::settings::Parity;
 use crate::status::{Ending, Why};
 
-/// Something to do.
+/// One thing for the shell to do.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Action {
-    /// Ask the job to write a checkpoint, by the signal or the command that the user named. A
-    /// deadline is given when it is the last one.
+    /// Ask the job to write a checkpoint, by the signal or the command that the user named.
     AskForCheckpoint {
-        /// When the machine will be gone.
+        /// When the machine will be gone, if this is the last checkpoint on it.
         last: Option<Millis>,
     },
-    /// Save what is on disk, or dump the job.
+    /// Save the checkpoint on disk, or dump the job.
     StartSave(SaveOrder),
-    /// End the save under way, whatever it has done; [`crate::Event::SaveEnded`] follows.
+    /// End this save, however far it got; [`crate::Event::SaveEnded`] follows.
     CancelSave(SaveNumber),
     /// Stop all processes of the job; [`crate::Event::Still`] follows.
     Stop,
-    /// Let them go on.
+    /// Let the stopped processes of the job run again.
     GoOn,
-    /// Give the job the lowest priority.
+    /// Give the job the lowest priority (`nice` and the like).
     Lower,
-    /// Give it the priority that it started with.
+    /// Give the job the priority that it was started with.
     Normal,
     /// Send this signal to the job.
     SignalJob(u8),
     /// End all processes of the job at once; [`crate::Event::JobEnded`] follows.
     Kill,
-    /// Write this to the journal, and to the terminal.
+    /// Write this to the journal and to the terminal.
     Report(Report),
-    /// It is over.
+    /// End: this is the last action.
     End(Ending),
 }
 
-/// How a save is done.
+/// A save to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SaveOrder {
-    /// Its number.
+    /// The number under which the shell reports its end.
     pub number: SaveNumber,
-    /// What for.
+    /// What the save is for.
     pub kind: SaveKind,
 }
 
 /// What a save is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SaveKind {
-    /// One of many, with the redundancy that the user asked for.
+    /// A checkpoint while the job runs, with the redundancy that the user asked for.
     Regular,
-    /// The last one on this machine.
+    /// The last checkpoint on this machine.
     Final {
         /// When it has to be committed.
         deadline: Millis,
-        /// What it may leave out to be in time.
+        /// Which redundancy it has to have.
         parity: Parity,
     },
 }
 
-/// Something worth knowing.
+/// Something that the user may want to know.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Report {
     /// The job was stopped: the owner needs the machine.
     Suspended {
-        /// Load that was seen.
+        /// Load of the owner at that time, 0 to 1.
         load: f64,
     },
-    /// It goes on after so many milliseconds.
+    /// The job runs again.
     Resumed {
-        /// Time stopped.
+        /// How long it was stopped, milliseconds.
         after_ms: u64,
     },
-    /// It has to leave.
+    /// The job has to leave the machine.
     Leaving {
         /// Why.
         why: Why,
-        /// When it has to be gone.
+        /// When the job has to be gone.
         deadline: Millis,
         /// How long the final checkpoint is expected to take, milliseconds.
         expected_ms: u64,
         /// The chance that it is in time, 0 to 1.
         chance: f64,
     },
-    /// The time given is shorter than it was.
+    /// The job that leaves has to be gone earlier than was known before.
     Hurry {
-        /// When it has to be gone.
+        /// When the job has to be gone.
         deadline: Millis,
     },
     /// A save was committed.
     Committed {
-        /// Its version.
+        /// The version of the job that it became.
         version: u64,
         /// How long it took, milliseconds.
         took_ms: u64,
     },
-    /// A save failed; the next one is tried when the time given has come.
+    /// A save failed.
     SaveFailed {
-        /// When.
+        /// When the next save may be tried.
         retry_at: Millis,
     },
     /// The job did not answer when it was asked for a checkpoint.
     NoAnswer {
-        /// When it is asked again.
+        /// When the job may be asked again.
         retry_at: Millis,
     },
-    /// The job shows neither progress nor processor time nor input and output.
+    /// The job shows no sign of life: no progress, no processor time, no input or output.
     Quiet {
-        /// For so long, milliseconds; time in which it was stopped does not count.
+        /// For how long, milliseconds of time in which the job was allowed to run.
         quiet_ms: u64,
     },
-    /// It runs for more than three times as long as was predicted.
+    /// The job has run for more than three times as long as was predicted.
     Overdue {
-        /// Time that it ran, milliseconds.
+        /// Time that it was allowed to run so far, milliseconds.
         elapsed_ms: u64,
     },
-    /// The processes of the job have outlived their end by the time allowed.
+    /// Processes of the job are still there although they were killed and given time to end.
     NotGone,
 }

@@ -1,17 +1,21 @@
-//! When a checkpoint pays.
+//! When a checkpoint is worth its cost.
 
 use placement::interval::{daly, young};
 
 use crate::leaving::{FinalSave, Hazards};
 
-/// The work that is not in a checkpoint, and what losing it has threatened to cost so far.
+/// The work that no checkpoint holds, and the cost that its loss has threatened so far.
 ///
-/// The accumulator rule: a checkpoint is due at the first amount of unsaved work `u` for which the
-/// integral of `h(s) s ds` from 0 to `u` reaches the cost of a checkpoint. With evictions that are
-/// announced a part of the hazard costs only the final checkpoint: what is integrated is how
-/// much the loss of an eviction grows with each second, `h_p s + h_w s L'(s)`, where `L` is
-/// [`FinalSave::loss`]. Were the chance of a final checkpoint the same for all `s` and its time
-/// nothing, that would be the rule with the hazard [`Hazards::effective`].
+/// This is the accumulator rule: a checkpoint is due at the first amount of unsaved work `u` for which
+/// the integral of `h(s) s ds` from 0 to `u` reaches the cost of a checkpoint. Here `h(s)` is the hazard
+/// of an eviction, and `s` the work that the eviction would cost.
+/// For a constant `h` the integral is `h u^2 / 2`, so that a checkpoint of cost `C` is due at Young's
+/// interval `sqrt(2 C / h)`.
+///
+/// If a job can save itself before an announced eviction (hazard `h_w`), that eviction costs only the
+/// [`FinalSave::loss`] `L(s)`, and only evictions without warning (hazard `h_p`) cost all of `s`. The
+/// integrand then is `(h_p + h_w L'(s)) s`. If the final checkpoint took no time and succeeded with the
+/// same probability for all `s`, this would be the rule with the hazard [`Hazards::effective`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Due {
     work: f64,
@@ -25,9 +29,11 @@ impl Due {
         self.work
     }
 
-    /// Adds `seconds` of work done under `hazards`; `last` is none without final checkpoints.
+    /// Adds `seconds` of work done under `hazards`. `last` is `None` if the job cannot save itself before
+    /// an announced eviction.
     pub fn add(&mut self, seconds: f64, hazards: Hazards, last: Option<&FinalSave>) {
-        // A machine that fails for sure in the next moment is one that fails soon.
+        // An infinite hazard (the survival curve ends here) counts as a failure within a second, so that
+        // the sum stays finite.
         let sane = |hazard: f64| hazard.min(1.0);
         let (from, to) = (self.work, self.work + seconds);
         let middle = f64::midpoint(from, to);
@@ -40,14 +46,15 @@ impl Due {
         self.work = to;
     }
 
-    /// Whether a checkpoint of so many seconds pays now. For long checkpoints the rule is bent as
-    /// Daly's interval is from Young's.
+    /// Whether a checkpoint that costs `checkpoint` seconds pays now. The integral gives Young's interval
+    /// for a constant hazard; the ratio of Daly's interval to Young's corrects the rule for long
+    /// checkpoints.
     #[must_use]
     pub fn pays(&self, checkpoint: f64) -> bool {
         if self.threatened <= 0.0 || self.work <= 0.0 {
             return false;
         }
-        // The constant hazard that would have threatened as much.
+        // The mean time between failures of the constant hazard that would have threatened the same cost.
         let mean = self.work * self.work / (2.0 * self.threatened);
         let bend = daly(checkpoint, mean) / young(checkpoint, mean);
         self.threatened >= checkpoint * bend * bend
@@ -121,8 +128,8 @@ mod tests {
         };
         let hazards = Hazards::new(0.01 / HOUR, 0.2 / HOUR);
         let found = first(20.0, |_| hazards, Some(&last));
-        // The interval of least waste takes the chance of a full interval for all of it, so that
-        // it is shorter than is needed.
+        // `best_interval` counts the chance at the end of the interval for the whole interval, so its
+        // interval is shorter than necessary.
         let least = best_interval(20.0, hazards, Some(&last));
         assert!(found > least && last.chance(found) > 0.7, "{found} {least}");
     }

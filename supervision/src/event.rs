@@ -1,4 +1,4 @@
-//! What a supervisor is told.
+//! What happens to a supervisor.
 
 use placement::SurvivalCurve;
 
@@ -6,136 +6,137 @@ use crate::clock::Millis;
 use crate::patience::Past;
 use crate::status::{JobStatus, Why};
 
-/// Number of a save of one supervisor, counted from 1.
+/// The number of a save, counted from 1 within one supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SaveNumber(pub u32);
 
-/// Something happened.
+/// One thing that happened, as the shell reports it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// The machine and the job were looked at.
+    /// The state of the machine and the job, read once a second.
     Sample(Sample),
-    /// New forecasts for the machine; before the first one nothing is known to threaten it.
+    /// New forecasts for the machine. Before the first one the machine counts as safe.
     Outlook(Outlook),
-    /// More was heard of how owners needed their machines; it counts where patience follows from that.
+    /// New knowledge of how owners needed their machines. Only [`crate::Patience::Auto`] uses it.
     OwnersPast(Past),
-    /// What a save will have to do, as far as that can be seen before it.
+    /// What the next save will have to do, as far as this can be known before it.
     SaveAhead(SaveAhead),
-    /// The machine will be taken in so many milliseconds, for good.
+    /// The machine will be taken for good.
     Notice {
-        /// Why.
+        /// For which reason.
         why: Why,
-        /// Milliseconds from now on.
+        /// In how many milliseconds.
         grace_ms: u64,
     },
-    /// A signal of this number came to the supervisor.
+    /// The supervisor got the signal of this number.
     Signal(u8),
     /// No process of the job is left.
     JobEnded {
-        /// How its first process ended.
+        /// How the job's first process ended.
         status: JobStatus,
-        /// What it left on disk.
+        /// What the job left on disk.
         files: FilesAtEnd,
     },
-    /// The job said something by itself.
+    /// The job reported something by itself.
     Said(Said),
-    /// The job changes files of its checkpoint in place.
+    /// The job has begun to change files of its checkpoint in place.
     FilesMoving,
-    /// A checkpoint on disk is whole, at rest, and not the one before.
+    /// The job has finished a checkpoint on disk that differs from the one before.
     FilesAtRest,
-    /// All processes of the job stand still.
+    /// All processes of the job stand still, after an [`crate::Action::Stop`].
     Still {
-        /// Whether, now that nobody can write, its files are whole: closed by all, or replaced as
-        /// a whole.
+        /// Whether the files of the checkpoint are whole now that no process can write: all processes
+        /// have closed them, or the job replaces them as a whole.
         files_at_rest: bool,
     },
     /// The save of this number has read all that it needs; the job may write again.
     ImageTaken(SaveNumber),
-    /// The save of this number is over.
+    /// A save has ended.
     SaveEnded {
-        /// Which.
+        /// Its number.
         number: SaveNumber,
-        /// How.
+        /// How it ended.
         outcome: SaveOutcome,
     },
-    /// Nothing but time.
+    /// Time has passed, and nothing else happened.
     Tick,
 }
 
-/// What was seen of the machine and the job.
+/// A reading of the machine and the job.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sample {
-    /// The machine's owner. Not looked at when owners are the batch system's affair.
+    /// What the machine's owner does. Ignored under [`crate::OwnerRule::BatchSystem`].
     pub owner: OwnerSample,
-    /// What the job has used.
+    /// What the job has used so far.
     pub job: JobUse,
 }
 
-/// What the machine's owner does.
+/// What the machine's owner does, by one reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct OwnerSample {
-    /// Load on the cores that the job takes ([`crate::load::contended`]), since the last sample.
+    /// Load of the owner on the cores that the job takes ([`crate::load::contended`]) since the last
+    /// reading, 0 to 1.
     pub load: f64,
-    /// Somebody sits at the machine: its consoles were used lately.
+    /// Whether somebody sits at the machine: its consoles were used lately.
     pub user_active: bool,
-    /// The memory does not suffice for the owner and the job (S4).
+    /// Whether the memory does not suffice for both the owner and the job (state S4).
     pub memory_short: bool,
-    /// The machine's daemon says that it is leaving, in so many milliseconds; zero when it doesn't say
-    /// when.
+    /// The machine's daemon announces that the machine leaves in this many milliseconds; 0 if it
+    /// announces no time.
     pub leaving: Option<u64>,
 }
 
-/// What the job has used since it began.
+/// What the job has used since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JobUse {
-    /// Processor time of all its processes, those that have ended included, milliseconds.
+    /// Processor time of all its processes, ended ones included, milliseconds.
     pub cpu_ms: u64,
-    /// Bytes that it has read and written.
+    /// Bytes that its processes have read and written.
     pub io_bytes: u64,
 }
 
-/// Forecasts for the machine, from now on.
+/// Survival forecasts for the machine, from the moment of the event on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outlook {
-    /// That the machine is there at all.
+    /// Probability that the machine is still there (not switched off, crashed or revoked).
     pub presence: SurvivalCurve,
-    /// That a guest is not driven off it: S3, S4 and S5.
+    /// Probability that a guest has not been driven off the machine by state S3, S4 or S5.
     pub guest: SurvivalCurve,
-    /// When its owner's hours, or something else that is known, take it; none is known otherwise.
+    /// When the machine will be taken, if that is known ahead, such as from its owner's hours.
     pub taken_at: Option<Millis>,
 }
 
 /// What a save will have to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SaveAhead {
-    /// Bytes of the files as they are now; zero when there are none yet.
+    /// Bytes of the job's files as they are now; 0 if there are none yet.
     pub image_bytes: u64,
-    /// Bytes of the image that hosts are expected to take in a second; none when nothing is known of them.
-    /// It counts until a save was measured.
+    /// Bytes of the image that the hosts are expected to take per second; `None` if nothing is known of
+    /// the hosts. Used until a save was measured.
     pub bytes_per_second: Option<f64>,
 }
 
 /// What the job left on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FilesAtEnd {
-    /// What the last event about its files said, still holds.
+    /// Nothing new: the last event about its files still holds.
     Unchanged,
-    /// It finished another checkpoint before it ended.
+    /// A finished checkpoint, which no event has reported yet.
     Whole,
-    /// It was cut off while it wrote.
+    /// Files that the job was still writing when it ended.
     Torn,
 }
 
-/// What the job says by itself.
+/// What the job reports by itself.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Said {
     /// A checkpoint on disk is whole.
     Saved,
-    /// So much of its work is done, from 0 to 1.
+    /// This share of its work is done, 0 to 1.
     Progress(f64),
-    /// It cannot be asked for a checkpoint now, or can again.
+    /// `true`: it cannot be asked for a checkpoint now. `false`: it can be asked again.
     Busy(bool),
-    /// It is at this step.
+    /// It has reached this step of its work.
     Step(u64),
 }
 
@@ -144,9 +145,9 @@ pub enum Said {
 pub enum SaveOutcome {
     /// Committed.
     Committed {
-        /// As this version.
+        /// The version that it became.
         version: u64,
-        /// Bytes that had to be stored: those that changed.
+        /// Bytes that had to be stored because they had changed.
         stored_bytes: u64,
         /// Bytes of the whole image.
         image_bytes: u64,

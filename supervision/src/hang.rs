@@ -1,39 +1,40 @@
-//! Progress, and the lack of it.
+//! How far a job is, how fast it gets on, and whether it still lives.
 
 use crate::clock::seconds;
 use crate::event::JobUse;
 
-/// A job is quiet for too long after this time, milliseconds,
+/// A job counts as hung when it was quiet for this time, milliseconds,
 const QUIET_MS: u64 = 10 * 60 * 1000;
-/// or after so many times the longest quiet time seen, if that is more.
+/// or for this many times the longest quiet time of earlier runs, if that is longer.
 const QUIET_TIMES: u64 = 20;
-/// It takes too long when it takes so many times as long as was predicted.
+/// A job is overdue when it has run for this many times the predicted time.
 const OVERDUE_TIMES: u64 = 3;
-/// Processor time below this share of the time that passes is what a sleeping program uses.
+/// A job that uses less than this share of one processor shows no sign of life: a program that only
+/// sleeps and wakes uses as much.
 const IDLE_SHARE: f64 = 0.001;
-/// A rate of progress is forgotten in so many seconds.
+/// Time constant of the average rate of progress, seconds of work.
 const PROGRESS_SECONDS: f64 = 600.0;
 
-/// Elapsed time of a job that needs so many seconds of processor time beside others that load the
-/// processor so much.
+/// Elapsed time, in seconds, of a job that needs `cpu_seconds` of processor time on a processor which
+/// `load` other processes use as well.
 #[must_use]
 pub fn elapsed_beside_load(cpu_seconds: f64, load: f64) -> f64 {
     cpu_seconds * (1.0 + load)
 }
 
-/// What is left of a job, by the processor time that was predicted for it.
+/// What is left of a job, computed from the processor time that was predicted for it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Remaining {
-    /// Processor time, seconds.
+    /// Processor time that is left, seconds.
     pub cpu_seconds: f64,
-    /// Elapsed time, seconds.
+    /// Elapsed time that is left, seconds.
     pub elapsed_seconds: f64,
     /// From the beginning of the job to its end, seconds.
     pub whole_seconds: f64,
 }
 
-/// What is left when `predicted` seconds of processor time were predicted, `used` of them are used after
-/// `elapsed` seconds, and the job gets `share` of a processor.
+/// What is left when `predicted` seconds of processor time were predicted, the job has used `used` of
+/// them in `elapsed` seconds, and it gets the share `share` of a processor.
 #[must_use]
 pub fn remaining(predicted: f64, used: f64, elapsed: f64, share: f64) -> Remaining {
     let cpu_seconds = (predicted - used).max(0.0);
@@ -49,18 +50,18 @@ pub fn remaining(predicted: f64, used: f64, elapsed: f64, share: f64) -> Remaini
     }
 }
 
-/// How fast a job gets on, by what it says itself.
+/// How fast a job gets on, by the progress that it reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Progress {
-    /// Share done, and the time worked when it was.
+    /// The last report: share of the work done, and milliseconds worked until then.
     last: Option<(f64, u64)>,
-    /// Share for each second.
+    /// Average share done per second of work; the last ten minutes count most.
     rate: Option<f64>,
 }
 
 impl Progress {
-    /// The job says that `share` of its work is done, after `worked_ms` milliseconds in which it ran.
-    /// Whether that is more than before.
+    /// The job reports that `share` of its work is done after `worked_ms` milliseconds in which it was
+    /// allowed to run. Returns whether that is more than it reported before.
     pub fn said(&mut self, share: f64, worked_ms: u64) -> bool {
         if !(0.0..=1.0).contains(&share) {
             return false;
@@ -71,7 +72,7 @@ impl Progress {
         };
         let passed = seconds(worked_ms.saturating_sub(at));
         if share <= before {
-            // It began anew, or repeats itself.
+            // The job began anew or repeats itself.
             if share < before {
                 *self = Self {
                     last: Some((share, worked_ms)),
@@ -89,7 +90,7 @@ impl Progress {
         true
     }
 
-    /// Seconds of work that are left, if that can be said.
+    /// Seconds of work that are left; `None` before two different reports.
     #[must_use]
     pub fn remaining_seconds(&self) -> Option<f64> {
         let ((share, _), rate) = (self.last?, self.rate?);
@@ -97,12 +98,12 @@ impl Progress {
     }
 }
 
-/// Looks for signs of life. Time is that in which the job was allowed to run.
+/// Notices when a job shows no sign of life. All times are those in which the job was allowed to run.
 #[derive(Clone, Copy, Debug)]
 pub struct QuietWatch {
     limit_ms: u64,
     used: JobUse,
-    /// When it was last seen to live, and when it was last looked at.
+    /// When the job last showed a sign of life, milliseconds.
     alive_at: u64,
     looked_at: u64,
     longest_ms: u64,
@@ -127,7 +128,7 @@ impl QuietWatch {
         }
     }
 
-    /// The job showed progress after `worked_ms` milliseconds.
+    /// The job showed a sign of life after `worked_ms` milliseconds.
     pub const fn alive(&mut self, worked_ms: u64) {
         let quiet = worked_ms.saturating_sub(self.alive_at);
         if quiet > self.longest_ms {
@@ -137,8 +138,8 @@ impl QuietWatch {
         self.reported = false;
     }
 
-    /// The job has used this after `worked_ms` milliseconds. How long it has been quiet, the first time
-    /// that this is too long.
+    /// The job has used `used` after `worked_ms` milliseconds. If it has been quiet for too long, returns
+    /// for how long; once for each quiet time.
     pub fn looked(&mut self, worked_ms: u64, used: JobUse) -> Option<u64> {
         let passed = worked_ms.saturating_sub(self.looked_at);
         let cpu = used.cpu_ms.saturating_sub(self.used.cpu_ms);
@@ -154,14 +155,15 @@ impl QuietWatch {
         Some(quiet)
     }
 
-    /// The longest quiet time that ended with a sign of life, milliseconds: for the next run.
+    /// The longest quiet time that ended with a sign of life, milliseconds. The next run of the job takes
+    /// it as its own `longest_quiet_ms`.
     #[must_use]
     pub const fn longest_quiet_ms(&self) -> u64 {
         self.longest_ms
     }
 }
 
-/// Whether a job that has run for so long takes too long.
+/// Whether a job that has run for `elapsed_ms` takes too long.
 #[must_use]
 pub const fn is_overdue(elapsed_ms: u64, predicted_ms: u64) -> bool {
     elapsed_ms > predicted_ms.saturating_mul(OVERDUE_TIMES)
@@ -220,7 +222,7 @@ mod tests {
         }
         let left = progress.remaining_seconds().unwrap();
         assert!((left - 510.0).abs() < 1e-6, "{left}");
-        // Half as fast from now on: believed after ten minutes or so.
+        // Half as fast from now on: the estimate has followed after some ten minutes.
         for step in 0..50_u32 {
             progress.said(
                 0.49 + f64::from(step) * 0.005,

@@ -1,12 +1,18 @@
-//! What a final checkpoint is worth, and the interval that it allows.
+//! What a final checkpoint is worth, and how far apart the regular ones may be because of it.
 //!
-//! A job that is driven off its machine can save its state within the grace period, with some
-//! probability. Then the eviction costs no work, and checkpoints have to guard only against what
-//! comes without warning, and against the final checkpoint being late.
+//! A job that is driven off its machine gets a grace period, in which it can save its state with some
+//! probability. If it can, the eviction costs no work. Regular checkpoints then protect only against
+//! losses without warning, and against a final checkpoint that is late.
+//!
+//! An example: an image of 4 GiB, of which 63% change within half an hour, is stored at 50 MB/s; asking
+//! takes 2 s, and the grace period is 60 s. After 10 minutes of unsaved work a final checkpoint takes 26 s
+//! and is in time with 99.7%; after 30 minutes it takes 56 s, with 58.4%. Let the machine fail without
+//! warning once in 100 hours and announce an eviction once in about 5 hours, and let a regular checkpoint
+//! cost 20 s. Then the best interval is 1113 s, against 849 s without final checkpoints.
 //!
 //! Times are seconds, hazards are per second.
 
-/// What threatens a job at some moment.
+/// The hazards of losing the machine at some moment, per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Hazards {
     presence: f64,
@@ -14,8 +20,8 @@ pub struct Hazards {
 }
 
 impl Hazards {
-    /// From the hazard that the machine goes without warning, and the hazard that a guest has to leave
-    /// it for any reason. The withdrawals that are announced are the difference.
+    /// `presence` is the hazard that the machine goes without warning, `guest` the hazard that a guest
+    /// has to leave it for any reason. Evictions with a grace period are the difference.
     #[must_use]
     pub fn new(presence: f64, guest: f64) -> Self {
         let presence = presence.max(0.0);
@@ -31,60 +37,61 @@ impl Hazards {
         self.presence
     }
 
-    /// Hazard of an eviction that leaves a grace period.
+    /// Hazard of an eviction with a grace period.
     #[must_use]
     pub const fn withdrawal(self) -> f64 {
         self.withdrawal
     }
 
-    /// The hazard of losing work, when a final checkpoint is in time with probability `chance`.
+    /// Hazard of losing work if a final checkpoint is in time with probability `chance`.
     #[must_use]
     pub fn effective(self, chance: f64) -> f64 {
         self.presence + (1.0 - chance) * self.withdrawal
     }
 }
 
-/// A final checkpoint within a grace period.
+/// What is expected of a final checkpoint within a grace period.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FinalSave {
-    /// Time to ask the job for it.
+    /// Time from asking the job for a checkpoint to having it on disk.
     pub ask_seconds: f64,
-    /// Size of the image.
+    /// Size of the image, bytes.
     pub image_bytes: f64,
-    /// After so many seconds of work, 63% of the image have changed.
+    /// Work, in seconds, after which 63% (1 - 1/e) of the image have changed.
     pub change_seconds: f64,
-    /// Bytes of the image that are stored in a second.
+    /// Bytes of the image that are stored per second.
     pub bytes_per_second: f64,
-    /// Standard deviation of the logarithm of the time taken.
+    /// Standard deviation of the logarithm of the time that a save takes.
     pub spread: f64,
-    /// The grace period.
+    /// Length of the grace period.
     pub grace_seconds: f64,
 }
 
 impl FinalSave {
-    /// Bytes that change in so many seconds of work.
+    /// Bytes of the image that change in `work` seconds of work.
     #[must_use]
     pub fn changed_bytes(&self, work: f64) -> f64 {
         self.image_bytes * -(-work / self.change_seconds).exp_m1()
     }
 
-    /// Expected time that it takes after so many seconds of unsaved work.
+    /// Expected time of the final checkpoint after `work` seconds of unsaved work.
     #[must_use]
     pub fn seconds(&self, work: f64) -> f64 {
         self.ask_seconds + self.changed_bytes(work) / self.bytes_per_second
     }
 
-    /// The probability that it is committed in time.
+    /// Probability that the final checkpoint is committed within the grace period. Its time is log-normal
+    /// around [`Self::seconds`].
     #[must_use]
     pub fn chance(&self, work: f64) -> f64 {
         let ratio = self.grace_seconds / self.seconds(work);
-        // A time of nothing in a grace period of nothing is in time.
+        // 0 / 0: a checkpoint that takes no time is in time even without a grace period.
         let in_time = if ratio.is_nan() { 1.0 } else { ratio };
         normal(in_time.ln() / self.spread.max(1e-6))
     }
 
-    /// What an announced eviction costs after so many seconds of unsaved work: that work, or the time
-    /// of the final checkpoint.
+    /// Expected cost of an announced eviction after `work` seconds of unsaved work: the work, if the
+    /// final checkpoint is late, and otherwise the time that the final checkpoint takes.
     #[must_use]
     pub fn loss(&self, work: f64) -> f64 {
         let chance = self.chance(work);
@@ -92,8 +99,9 @@ impl FinalSave {
     }
 }
 
-/// Time wasted for each second of work when checkpoints of `checkpoint` seconds are taken every
-/// `interval` seconds of work. `final_save` is none without final checkpoints.
+/// Seconds wasted per second of work when checkpoints of `checkpoint` seconds are taken every `interval`
+/// seconds of work: for checkpoints, lost work and final checkpoints. `final_save` is `None` if the job
+/// cannot save itself before an announced eviction.
 #[must_use]
 pub fn waste(
     interval: f64,
@@ -108,20 +116,21 @@ pub fn waste(
         + hazards.withdrawal() * chance * at_the_end
 }
 
-/// Shortest and longest interval that is considered.
-const INTERVALS: (f64, f64) = (1.0, 30.0 * 86_400.0);
-/// Intervals tried, each a little longer than the one before, and halvings around the best.
-const TRIED: u32 = 300;
+/// Shortest and longest interval that is considered, seconds.
+const INTERVAL_RANGE: (f64, f64) = (1.0, 30.0 * 86_400.0);
+/// Intervals tried, in a geometric series, and steps that refine the best of them.
+const INTERVALS_TRIED: u32 = 300;
 const REFINEMENTS: u32 = 40;
 
 /// The interval with the least [`waste`].
 #[must_use]
 pub fn best_interval(checkpoint: f64, hazards: Hazards, final_save: Option<&FinalSave>) -> f64 {
     let of = |interval: f64| waste(interval, checkpoint, hazards, final_save);
-    let (shortest, longest) = INTERVALS;
-    let step = (longest / shortest).powf(1.0 / f64::from(TRIED));
-    // Where the chance falls there is a second valley, so that all of it has to be looked at.
-    let tried = (0..=TRIED).map(|i| shortest * step.powf(f64::from(i)));
+    let (shortest, longest) = INTERVAL_RANGE;
+    let step = (longest / shortest).powf(1.0 / f64::from(INTERVALS_TRIED));
+    // The waste has a second minimum where the chance of a final checkpoint falls, so a descent from one
+    // side could miss the better one.
+    let tried = (0..=INTERVALS_TRIED).map(|i| shortest * step.powf(f64::from(i)));
     let best = tried.min_by(|a, b| of(*a).total_cmp(&of(*b)));
     let mut best = best.unwrap_or(shortest);
     let mut factor = step;
@@ -136,8 +145,8 @@ pub fn best_interval(checkpoint: f64, hazards: Hazards, final_save: Option<&Fina
     best.clamp(shortest, longest)
 }
 
-/// Work that an eviction of any kind is expected to cost, for a job that does `rate` seconds of work in a
-/// second and takes checkpoints every `interval` seconds.
+/// Seconds of work that one eviction of any kind is expected to cost a job that does `rate` seconds of
+/// work per second and takes a checkpoint every `interval` seconds.
 #[must_use]
 pub fn expected_loss(rate: f64, interval: f64, hazards: Hazards, final_save: &FinalSave) -> f64 {
     let all = hazards.presence() + hazards.withdrawal();
@@ -147,7 +156,7 @@ pub fn expected_loss(rate: f64, interval: f64, hazards: Hazards, final_save: &Fi
     rate * interval / 2.0 * hazards.effective(final_save.chance(interval)) / all
 }
 
-/// The standard normal distribution.
+/// Distribution function of the standard normal distribution.
 fn normal(x: f64) -> f64 {
     libm::erfc(-x / std::f64::consts::SQRT_2) / 2.0
 }

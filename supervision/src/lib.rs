@@ -1,29 +1,31 @@
 //! When a running job is checkpointed, when it steps back before the owner of its machine, and how it
 //! leaves: the decisions of `ckpt run`.
 //!
-//! Pure: no clock, no process, no file. A [`Supervisor`] is given [`Event`]s with the time at which
-//! they happened and answers with [`Action`]s. The shell that drives it does this, and no more:
+//! Pure: no clock, no process, no file. A [`Supervisor`] gets [`Event`]s, each with the time at which it
+//! happened, and answers with [`Action`]s. The shell that drives it does these three things and nothing
+//! else:
 //!
 //! 1. It restores the job's files, starts the job, and makes a [`Supervisor`] with what it knows.
 //! 2. It calls [`Supervisor::handle`] with each event, does what [`Supervisor::poll_action`] gives until
 //!    that is `None`, and sends [`Event::Tick`] at [`Supervisor::next_deadline`] if nothing came before.
 //! 3. At [`Action::End`] it ends with the status given. There is no action after it.
 //!
-//! Two things go on side by side. The machine: `Normal <-> Lowest <-> Suspended -> Leaving -> Stopping ->
-//! Ended`. The checkpoints: `Idle -> Asked -> Halting -> Saving -> Idle`; only what is needed of these steps
-//! is taken, as [`Asking`] and [`Standing`] say.
+//! A supervisor has two state machines. The machine: `Normal <-> Lowest <-> Suspended -> Leaving ->
+//! Stopping -> Ended`. The checkpoint: `Idle -> Asked -> Halting -> Saving -> Idle`. A regular
+//! checkpoint skips `Asked` if the job writes its checkpoints by itself or is dumped ([`Asking`]). Any
+//! checkpoint skips `Halting` if the job may run while its image is read ([`Standing`]).
 //!
 //! What the shell owes the supervisor:
 //!
 //! - An [`Event::Sample`] every second while the job runs or is stopped.
-//! - After [`Action::Stop`] an [`Event::Still`], when all processes of the job stand still, even when they
-//!   did so before. `Stop` and [`Action::GoOn`] are states, not counts.
-//! - After each [`Action::StartSave`] just one [`Event::SaveEnded`] with its number; after
-//!   [`Action::CancelSave`] soon. When the image has been read and the job may write again,
+//! - After each [`Action::Stop`] an [`Event::Still`] as soon as all processes of the job stand still,
+//!   even if they stood still before. `Stop` and [`Action::GoOn`] set a state; they are not counted.
+//! - After each [`Action::StartSave`] exactly one [`Event::SaveEnded`] with its number; soon after an
+//!   [`Action::CancelSave`]. When the image has been read and the job may write again,
 //!   [`Event::ImageTaken`].
 //! - [`Event::FilesAtRest`] when the job has finished a checkpoint on disk that differs from the one
-//!   before, and [`Event::FilesMoving`] when it begins to change files in place. Files that are
-//!   written elsewhere and renamed never move.
+//!   before, and [`Event::FilesMoving`] when it begins to change files in place. Files that the job
+//!   writes under another name and then renames never move.
 //! - [`Event::JobEnded`] once, when no process of the job is left.
 //!
 //! ```

@@ -1,11 +1,12 @@
-//! The owner's load as a guest meets it, and the memory that a guest can have.
+//! The owner's load as a guest meets it, and the memory that a guest may use.
 
-/// Load on the cores that a guest takes: the machine has `cores` cores, of which the owner's processes
-/// keep the share `load` busy, and the guest uses `guest_cores`. What the owner does on the other cores
-/// does not meet the guest. Thresholds apply to this number, from 0 to 1; without a core it is 1.
+/// Load of the owner on the cores that a guest takes, 0 to 1; the thresholds apply to this number. The
+/// machine has `cores` cores, the owner's processes keep the share `load` of all of them busy, and the
+/// guest uses `guest_cores`. The owner's load fills the other cores first, where it does not disturb the
+/// guest. With no core or an unknown load the result is 1.
 #[must_use]
 pub fn contended(load: f64, cores: f64, guest_cores: f64) -> f64 {
-    // A comparison that a number which is none fails.
+    // NaN fails each of these comparisons.
     let known = load.is_finite() && cores > 0.0 && guest_cores > 0.0;
     if !known {
         return 1.0;
@@ -14,8 +15,8 @@ pub fn contended(load: f64, cores: f64, guest_cores: f64) -> f64 {
     ((load * cores - (cores - guest_cores)) / guest_cores).clamp(0.0, 1.0)
 }
 
-/// Bytes of memory that a running guest can have without taking them from the owner: those that are
-/// available, and those that guests have now.
+/// Bytes of memory that a running guest may use without taking them from the owner: the available bytes,
+/// and those that guests use already.
 #[must_use]
 pub const fn memory_for_guests(available_bytes: u64, resident_guest_bytes: u64) -> u64 {
     available_bytes.saturating_add(resident_guest_bytes)

@@ -1,57 +1,64 @@
-//! Whether a job that gets on badly should go on elsewhere.
+//! Whether a job that gets on slowly should go on on another machine.
+//!
+//! An example, from the paper on AVAM: a job of 100 s of processor time has used 40 s of it in 160 s, a
+//! quarter of the processor, so that it needs 240 s more here. Started anew on a machine whose load is 0.5
+//! it takes 100 * 1.5 s, and 4 s for the move. These 154 s are less than 0.7 of 240 s, so the move pays. On
+//! a machine whose load is 0.8 it takes 184 s, and the move does not pay.
 
-/// A move has to take less than this share of what staying takes.
+/// A move pays only if the job is done there in less than this share of the time that it would take here
+/// (AVAM, condition 2).
 pub const WORTHWHILE: f64 = 0.7;
 
-/// Reports missed one after the other, from which on a job counts as lost with its machine.
+/// A job counts as lost with its machine after this many missed reports in a row.
 pub const MISSED_REPORTS_MAX: u32 = 6;
 
-/// A job is moved again after this time at the earliest, seconds,
+/// A job stays on a machine for at least this time, seconds,
 const SETTLE_SECONDS: f64 = 600.0;
-/// or after so many times what moving costs, if that is more.
+/// or for this many times what a move costs, if that is longer.
 const SETTLE_TIMES: f64 = 10.0;
 
-/// A job on another machine.
+/// What the rest of a job would take on another machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Elsewhere {
-    /// Processor time that it needs there, seconds: what is left since the last checkpoint, or all of it when
-    /// there is none.
+    /// Processor time that the job needs there, seconds: what is left since the last checkpoint, or all
+    /// of it if there is none.
     pub cpu_seconds: f64,
-    /// Load of the others there, in processes for each processor.
+    /// Load of the others there, processes per processor.
     pub load: f64,
-    /// Time that moving takes, seconds: notice, queue, restore.
+    /// Time that the move takes, seconds: to notice the machine, to queue, and to restore.
     pub overhead_seconds: f64,
 }
 
 impl Elsewhere {
-    /// Time from now on until it would be done there, seconds.
+    /// Time from now on until the job would be done there, seconds.
     #[must_use]
     pub fn seconds(&self) -> f64 {
         crate::hang::elapsed_beside_load(self.cpu_seconds, self.load) + self.overhead_seconds
     }
 
-    /// Whether it would be done there before its deadline, of which `left_seconds` are left (condition 1).
+    /// Whether the job would be done there within `left_seconds`, the time to its deadline (AVAM,
+    /// condition 1).
     #[must_use]
     pub fn is_in_time(&self, left_seconds: f64) -> bool {
         self.seconds() < left_seconds
     }
 
-    /// Whether that takes so much less than the `remaining_seconds` which are left where it runs now, that
-    /// it is worth the trouble (condition 2).
+    /// Whether the job would be done there so much earlier than here, in `remaining_seconds`, that a move
+    /// pays (AVAM, condition 2).
     #[must_use]
     pub fn is_worthwhile(&self, remaining_seconds: f64) -> bool {
         self.seconds() < WORTHWHILE * remaining_seconds
     }
 }
 
-/// Whether a job may move again, `since_seconds` after it moved last, when moving takes `overhead_seconds`.
-/// Otherwise two machines with loads that vary would have it go to and fro.
+/// Whether a job may move again `since_seconds` after its last move, if a move takes `overhead_seconds`.
+/// Without this limit a job would go to and fro between two machines whose loads vary.
 #[must_use]
 pub fn has_settled(since_seconds: f64, overhead_seconds: f64) -> bool {
     since_seconds >= SETTLE_SECONDS.max(SETTLE_TIMES * overhead_seconds)
 }
 
-/// Counts reports that did not come.
+/// Counts the reports in a row that did not come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Silence {
     missed: u32,
@@ -63,26 +70,27 @@ impl Silence {
         self.missed = 0;
     }
 
-    /// None came when one was due. Whether so many are missing now that the job counts as lost.
+    /// A report was due and did not come. Returns whether the job counts as lost now.
     pub const fn missed(&mut self) -> bool {
         self.missed = self.missed.saturating_add(1);
         self.missed >= MISSED_REPORTS_MAX
     }
 }
 
-/// The share of a processor that a job gets, from its processor time: the last ten minutes count most.
+/// The share of a processor that a job gets, averaged over roughly the last ten minutes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CpuShare {
-    /// Processor time and time that passed when it was looked at last, seconds.
+    /// The last reading: processor time and elapsed time of the job, seconds.
     last: Option<(f64, f64)>,
     share: Option<f64>,
 }
 
 impl CpuShare {
-    /// Time in which what was seen before loses two thirds of its weight, seconds.
+    /// Time constant of the average, seconds: an old reading has lost 63% of its weight by then.
     const MEMORY_SECONDS: f64 = 600.0;
 
-    /// The job has used `cpu_seconds` after `elapsed_seconds`, stopped or not.
+    /// The job has used `cpu_seconds` of processor time in `elapsed_seconds`; time in which it was
+    /// stopped counts as elapsed.
     pub fn looked(&mut self, cpu_seconds: f64, elapsed_seconds: f64) {
         let Some((cpu, elapsed)) = self.last.replace((cpu_seconds, elapsed_seconds)) else {
             return;
@@ -92,7 +100,7 @@ impl CpuShare {
             return;
         }
         let now = ((cpu_seconds - cpu) / passed).max(0.0);
-        // The first looks have no past to be mixed with: the mean so far, then the last ten minutes.
+        // In its first ten minutes this is the mean since the start of the job.
         let weight = passed / elapsed_seconds.min(Self::MEMORY_SECONDS).max(passed);
         self.share = Some(
             self.share
@@ -100,7 +108,7 @@ impl CpuShare {
         );
     }
 
-    /// The share, 1 being one processor; none before two looks.
+    /// The share of a processor, 1 for a whole one; `None` before two readings.
     #[must_use]
     pub const fn share(&self) -> Option<f64> {
         self.share
@@ -114,7 +122,8 @@ mod tests {
 
     #[test]
     fn the_conditions_of_the_paper_decide_as_in_its_example() {
-        // The job of the example has used 40 of 100 s after 160 s, a quarter of the processor.
+        // In the paper's example the job has used 40 of 100 s of processor time after 160 s: a quarter of
+        // the processor.
         let left = remaining(100.0, 40.0, 160.0, 0.25).elapsed_seconds;
         let anew = |load| Elsewhere {
             cpu_seconds: 100.0,
@@ -165,7 +174,7 @@ mod tests {
         }
         let seen = |share: &CpuShare| share.share().unwrap();
         assert!((seen(&share) - 0.5).abs() < 1e-9);
-        // Stopped from now on.
+        // The job is stopped from now on.
         for second in 101..=1300_u32 {
             share.looked(50.0, f64::from(second));
         }

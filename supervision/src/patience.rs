@@ -1,38 +1,45 @@
-//! How long a job stays stopped while the owner needs the machine, before it moves.
+//! How long a job stays stopped while the owner needs the machine, before it moves to another one.
 //!
-//! Times are seconds.
+//! The time during which an owner needs a machine for himself is a *need*; the time between two needs, in
+//! which guests run, is a *use*. All times are seconds.
+//!
+//! An example, in minutes. Needs on this machine lasted 0.2, 0.5, 1, 2, 3, 5, 8, 15, 30 and 180 so far,
+//! and a move costs 20. A job that leaves at once pays 20. One that waits for 8 and then leaves pays 10.37
+//! on average, since seven of ten needs end by then. It pays 14.87 if it waits for 1 only, and 10.97 if it
+//! waits for 10. So [`Past::patience`] is 8.
 
 use placement::AvailabilityBitmap;
 use placement::bitmap::{Availability, SLOT_SECONDS, SLOTS, Slot};
 
-/// Durations that count as much as all those of the pool, at most.
+/// All needs of the pool together weigh at most as much as this many needs of the machine itself.
 const POOL_WEIGHT: f64 = 5.0;
 
-/// Uses of the pool's mean length that count beside those of a machine.
+/// Uses of the pool's mean length that are added to the uses of the machine itself, as its prior.
 const POOL_USES: f64 = 0.5;
 
-/// How often, and for how long each time, owners needed machines for themselves.
+/// How often owners needed their machines for themselves, and for how long each time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Needs {
-    /// For how long each time, seconds.
+    /// Length of each need, seconds.
     pub lengths: Vec<f64>,
-    /// The times between.
+    /// The uses between the needs.
     pub uses: Uses,
 }
 
-/// Times in which guests could use machines without a break.
+/// Sums over the uses of machines: the times in which guests could run without a break.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Uses {
-    /// How many of them ended because guests had to leave.
+    /// How many uses ended because guests had to leave.
     pub ended: f64,
-    /// Their sum, seconds, with those that have not ended or whose end nobody saw.
+    /// Sum of the lengths of all uses, seconds. Includes uses that go on, and those whose end was not
+    /// observed.
     pub seconds: f64,
-    /// The sum of their squares.
+    /// Sum of the squares of these lengths.
     pub squares: f64,
 }
 
 impl Uses {
-    /// Adds one; `ended` when guests had to leave after it.
+    /// Adds a use of `seconds`; `ended` if it ended because guests had to leave.
     pub fn add(&mut self, seconds: f64, ended: bool) {
         self.ended += f64::from(u8::from(ended));
         self.seconds += seconds;
@@ -41,9 +48,10 @@ impl Uses {
 }
 
 impl Needs {
-    /// From when guests could run on a machine (`guest`), and when it was there at all (`presence`): an owner
-    /// needed it when it was there and no guest could run. Slots are five minutes; a need that reaches
-    /// into two of them is taken for one of five minutes.
+    /// Reads needs and uses off two bitmaps of a machine: when guests could run there (`guest`), and when
+    /// the machine was there at all (`presence`). An owner needed the machine when it was there and no
+    /// guest could run. A slot is five minutes; a need that touches two slots counts as one of five
+    /// minutes.
     #[must_use]
     pub fn of_bitmaps(guest: &AvailabilityBitmap, presence: &AvailabilityBitmap) -> Self {
         let mut needs = Self::default();
@@ -64,7 +72,7 @@ impl Needs {
             if is_needed {
                 needed += 1;
             } else if needed > 0 {
-                // Only what is over has a length.
+                // A need that goes on, at the end of the bitmap, has no length yet.
                 needs.lengths.push(need_seconds(needed));
                 needed = 0;
             }
@@ -75,7 +83,7 @@ impl Needs {
         needs
     }
 
-    /// Adds those of another machine.
+    /// Adds the needs and uses of another machine.
     pub fn extend(&mut self, other: Self) {
         self.lengths.extend(other.lengths);
         self.uses.ended += other.uses.ended;
@@ -89,25 +97,26 @@ impl Needs {
     }
 }
 
-/// Length of a need that touches so many slots: it begins and ends somewhere in the first and the last.
+/// Length of a need that touches `slots` slots. It begins and ends in the middle of a slot on average,
+/// hence one slot less, and half a slot if it touches only one.
 fn need_seconds(slots: u64) -> f64 {
     let slot = SLOT_SECONDS as f64;
     ((slots as f64 - 1.0) * slot).max(slot / 2.0)
 }
 
-/// How owners needed their machines: the owner of this one, and those of others.
+/// What is known of needs: those of this machine's owner, and those of the pool's other owners.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Past {
-    /// Durations and their weights, shortest first.
+    /// Lengths of needs and their weights, the shortest first.
     durations: Vec<(f64, f64)>,
-    /// Time of use that is to be expected after a need here, and on another machine, seconds; none where
-    /// nothing is known of others.
+    /// Time of use that a guest may expect after a need here, and after a move to another machine,
+    /// seconds; `None` if nothing is known of other machines.
     use_ahead: Option<(f64, f64)>,
 }
 
 impl Past {
-    /// From what is known of this machine, and of others, whose durations count for what five of its own
-    /// do. What is not a duration is left out.
+    /// Combines the needs of this machine's owner with those of the pool. All needs of the pool together
+    /// weigh as much as five of the owner's own. Lengths that are negative or not finite are left out.
     #[must_use]
     pub fn new(own: &Needs, pool: &Needs) -> Self {
         let shared = pool.durations().count().max(1);
@@ -122,11 +131,16 @@ impl Past {
         }
     }
 
-    /// What a wait may cost where a move costs `moving`. Who moves comes to another machine at any moment of
-    /// the time in which it can be used, and has the rest of that before it; after a wait a use begins here
-    /// that is as long as they are here. So a move buys other hours than a wait does: where owners come
-    /// close together, more. A wait is worth the price at which a move buys the same time. `left` is the work
-    /// that is left of the job, seconds, if that is known: more time than that is worth nothing.
+    /// The cost up to which a wait is worth it, if a move costs `moving` seconds.
+    ///
+    /// A move and a wait buy different times of use. After a wait a new use begins here; its expected
+    /// length is `here`. After a move the job arrives on another machine in the middle of a use, and gets
+    /// the rest of it; its expected length is `there`. Where needs follow each other closely and some
+    /// uses are long, `there` is larger, because most of all use lies in the long ones. A wait is worth
+    /// the price at which a move buys the same time: `moving * here / there`.
+    ///
+    /// `left` is the work that is left of the job, if it is known; time of use beyond `left` is worth
+    /// nothing.
     #[must_use]
     pub fn worth_of_a_wait(&self, moving: f64, left: Option<f64>) -> f64 {
         let Some((here, there)) = self.use_ahead else {
@@ -136,10 +150,11 @@ impl Past {
         moving * here.min(left) / there.min(left)
     }
 
-    /// The time, counted from the beginning, after which a job that has been stopped for `age` had
-    /// better leave, when leaving costs `moving`: that with the least expected
-    /// `min(D, s) + P(D > s) moving` for durations `D` longer than `age`. When none was that long,
-    /// `moving` more, which is at most twice the best.
+    /// The time, counted from the beginning of the stop, after which a job that has been stopped for
+    /// `age` should leave, if leaving costs `moving`. For the lengths `D` of those needs that were longer
+    /// than `age` this is the `s` that minimises the expected cost `E[min(D, s)] + P(D > s) moving`. If
+    /// no need was longer than `age`, the result is the longest need plus `moving`, which costs at most
+    /// twice the best.
     #[must_use]
     pub fn patience(&self, moving: f64, age: f64) -> f64 {
         let longer = self
@@ -151,7 +166,8 @@ impl Past {
             return longest + moving;
         }
         let total: f64 = ahead.iter().map(|(_, weight)| weight).sum();
-        // Of those that are over: their durations times their weights, and their weights.
+        // Over the needs that have ended by the time considered: the sum of length times weight, and the
+        // sum of weights.
         let (mut spent, mut over) = (0.0, 0.0);
         let mut best = (age, age * total + total * moving);
         for (seconds, weight) in ahead {
@@ -159,7 +175,7 @@ impl Past {
             over += weight;
             let left = total - over;
             let cost = spent + left * (seconds + moving);
-            // Sums of weights are not exact; a later time has to be better by more than that.
+            // The sums have rounding errors, which must not make a later time look better.
             if cost < best.1 * (1.0 - 1e-12) {
                 best = (*seconds, cost);
             }
@@ -167,8 +183,8 @@ impl Past {
         best.0
     }
 
-    /// Expected cost of leaving after `patience`: time stopped and, if it comes to that, `moving`.
-    /// Without a past, `moving`.
+    /// Expected cost of leaving after `patience`: the time stopped, and `moving` if the need lasts
+    /// longer. Without known needs it is `moving`.
     #[must_use]
     pub fn cost(&self, patience: f64, moving: f64) -> f64 {
         let total: f64 = self.durations.iter().map(|(_, weight)| weight).sum();
@@ -183,8 +199,11 @@ impl Past {
     }
 }
 
-/// Expected time of use after a need here: its mean length, with half a use of the pool's mean. And what is
-/// left of a use elsewhere at a moment that is drawn from all time of use: E[U^2] / 2 E[U].
+/// Expected time of use after a need here, and after a move to another machine.
+///
+/// Here: the mean length of this machine's uses, with half a use of the pool's mean length as a prior.
+/// There: the rest of a use at a moment drawn uniformly from all time of use, which is `E[U^2] / (2 E[U])`
+/// (the inspection paradox).
 fn use_ahead(own: &Uses, pool: &Uses) -> Option<(f64, f64)> {
     let is_known = pool.ended > 0.0 && pool.seconds > 0.0 && pool.squares.is_finite();
     let is_own = own.seconds >= 0.0 && own.ended >= 0.0;
@@ -221,21 +240,21 @@ mod tests {
 
     #[test]
     fn a_wait_is_worth_what_a_move_pays_for_the_same_time() {
-        // Uses of one length: who comes at any moment has half of one before him.
+        // All uses have one length: a job that arrives at a random moment has half a use before it.
         let alike = Past::new(&uses(&[100.0; 50]), &uses(&[100.0; 50]));
         assert!((alike.worth_of_a_wait(60.0, None) - 120.0).abs() < 1e-9);
-        // Elsewhere most time lies in long uses, whatever their number.
+        // Most of all time of use lies in long uses, although they are few.
         let restless = uses(&[1.0, 1.0, 1.0, 1.0, 996.0]);
         let past = Past::new(&restless, &restless);
         let there = (4.0 + 996.0 * 996.0) / 2000.0;
         let worth = past.worth_of_a_wait(60.0, None);
         assert!((worth - 60.0 * 200.0 / there).abs() < 1e-9, "{worth}");
-        // What is left of the job fits into either.
+        // The rest of the job fits into either use.
         assert!((past.worth_of_a_wait(60.0, Some(100.0)) - 60.0).abs() < 1e-9);
-        // A machine that is taken more often than the others is not waited for.
+        // It does not pay to wait for a machine that is taken more often than the others.
         let worse = Past::new(&uses(&[10.0; 50]), &restless);
         assert!(worse.worth_of_a_wait(60.0, None) < 0.1 * worth);
-        // Nothing is known of others, or of this one.
+        // Nothing is known of the other machines, or of this one.
         assert_eq!(
             Past::new(&restless, &Needs::default()).worth_of_a_wait(60.0, None),
             60.0
@@ -260,7 +279,7 @@ mod tests {
             presence.record(slot, is_there);
         }
         let needs = Needs::of_bitmaps(&guest, &presence);
-        // The last one is not over.
+        // The last need has not ended.
         assert_eq!(needs.lengths, [600.0, 150.0]);
         let slot = SLOT_SECONDS as f64;
         assert_eq!((needs.uses.ended, needs.uses.seconds), (4.0, 10.0 * slot));
@@ -294,7 +313,7 @@ mod tests {
             Past::new(&needs(&[f64::NAN, -1.0]), &Needs::default()).patience(7.0, 3.0),
             7.0
         );
-        // Longer than ever before: that much more than the longest.
+        // Longer than any need before: the longest one, 180, plus the cost of moving.
         assert_eq!(
             Past::new(&needs(&MINUTES), &Needs::default()).patience(7.0, 200.0),
             187.0
@@ -306,7 +325,7 @@ mod tests {
         let pool = needs(&[100.0; 1000]);
         let none = Past::new(&Needs::default(), &pool);
         assert_eq!(none.patience(1000.0, 0.0), 100.0);
-        // With twenty short ones of its own, the machine is believed.
+        // Twenty short needs of its own outweigh the pool.
         let own = Past::new(&needs(&[1.0; 20]), &pool);
         assert_eq!(own.patience(10.0, 0.0), 1.0);
     }

@@ -1,25 +1,25 @@
-//! What a supervisor is to keep to.
+//! What a supervisor has to observe.
 
 use placement::state::Thresholds;
 
 use crate::clock::Millis;
 
-/// All that does not change while a job runs.
+/// Everything that does not change while a job runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Whose affair the owner of the machine is.
+    /// Who deals with the owner of the machine.
     pub owner: OwnerRule,
-    /// How long the job stays stopped before it leaves.
+    /// How long the job stays stopped for the owner before it leaves.
     pub patience: Patience,
-    /// Time between the need to leave and the end, where nobody says another, milliseconds.
+    /// Time from the need to leave to the end, unless the notice gives another, milliseconds.
     pub grace_ms: u64,
-    /// Time that the job has to end after `SIGTERM`, and after `SIGKILL`, milliseconds.
+    /// Time that the job has to end after `SIGTERM`, and again after `SIGKILL`, milliseconds.
     pub kill_ms: u64,
     /// How the job is brought to write a checkpoint.
     pub asking: Asking,
     /// Whether the job has to stand still while its image is read.
     pub standing: Standing,
-    /// What the final checkpoint may leave out.
+    /// Which redundancy the final checkpoint has to have.
     pub final_parity: Parity,
     /// What is done when the job hangs.
     pub on_hang: OnHang,
@@ -29,12 +29,11 @@ pub struct Settings {
     pub costs: Costs,
     /// Time from leaving one machine to running on another, milliseconds: notice, queue, restore.
     pub moving_ms: u64,
-    /// The version that the job was restored from.
+    /// The version that the job was restored from, if it was.
     pub restored: Option<u64>,
-    /// The longest time without progress, processor time, input or output in earlier runs,
-    /// milliseconds.
+    /// The longest time without a sign of life in earlier runs of the job, milliseconds.
     pub longest_quiet_ms: u64,
-    /// How long the whole job was predicted to run, milliseconds.
+    /// How long the whole job was predicted to run, milliseconds, if a prediction exists.
     pub predicted_ms: Option<u64>,
 }
 
@@ -62,96 +61,96 @@ impl Default for Settings {
     }
 }
 
-/// Whose affair the owner of the machine is.
+/// Who deals with the owner of the machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum OwnerRule {
-    /// The supervisor's: the job steps back as the samples say.
+    /// The supervisor: the job steps back when the samples show that the owner needs the machine.
     Watched {
-        /// Above the first the job has the lowest priority, above the second it is stopped.
+        /// Above the first load the job gets the lowest priority, above the second it is stopped.
         thresholds: Thresholds,
-        /// Whether the job runs while somebody sits at the machine.
+        /// Whether the job may run while somebody sits at the machine.
         run_if_user_active: bool,
     },
-    /// That of the batch system which started the supervisor: only signals and notices count.
+    /// The batch system that started the supervisor: only its signals and notices count.
     BatchSystem,
 }
 
-/// How long a job stays stopped before it leaves.
+/// How long a job stays stopped for the owner before it leaves.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Patience {
-    /// As long as it is expected to pay, from how long owners needed their machines before
-    /// ([`crate::patience`]): lengths of S3, which begins when the load has been high for a minute.
-    /// So that minute is waited in any case.
+    /// For as long as waiting is expected to pay, by how long owners needed their machines before
+    /// ([`crate::patience`]). These needs are lengths of state S3, which begins after a minute of high
+    /// load. So the job waits for that minute in any case.
     Auto(crate::patience::Past),
-    /// So many milliseconds.
+    /// This many milliseconds.
     After(u64),
-    /// It never leaves for load.
+    /// For ever: load never makes the job leave.
     Never,
 }
 
 impl Patience {
-    /// One minute, as in the papers.
+    /// One minute, as in the papers on these availability states.
     pub const MINUTE: Self = Self::After(60_000);
 }
 
 /// How the job is brought to write a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asking {
-    /// Not at all: it writes one when it likes. When it has to leave it gets `SIGTERM`.
+    /// Not at all: it writes checkpoints when it likes. When it has to leave it gets `SIGTERM`.
     Never,
-    /// By a signal or a command; it then goes on.
+    /// By a signal or a command, after which it goes on.
     Possible,
-    /// It needs to do nothing: the save dumps its processes, as CRIU does.
+    /// By nothing: the save dumps its processes, as CRIU does.
     Dump,
 }
 
-/// Whether the job stands still while its image is read.
+/// Whether the job has to stand still while its image is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It runs: its files are replaced as a whole, or read from a snapshot. Or dumped, in which case the
-    /// dump itself holds it.
+    /// No: its files are replaced as a whole, or read from a snapshot, or the job is dumped, and the dump
+    /// holds it itself.
     Runs,
-    /// It is stopped until the image was read.
+    /// Yes: it is stopped until the image has been read.
     Stopped,
 }
 
 /// The redundancy with which a final checkpoint may be committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parity {
-    /// All that the user asked for, or none is committed.
+    /// All parity shards that the user asked for; otherwise it is not committed.
     Full,
-    /// As much as fits, and at least so many parity shards.
+    /// As many parity shards as are stored in time, and at least this many.
     AtLeast(u8),
 }
 
 /// What is done when the job hangs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnHang {
-    /// It is reported, once for each time.
+    /// It is reported, once for each quiet time.
     Report,
-    /// It is ended.
+    /// The job is ended and the supervisor exits with [`crate::Ending::HUNG`].
     Leave,
 }
 
-/// What checkpoints cost.
+/// What checkpoints of a job cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
-    /// Time for which the job stands still for one, seconds.
+    /// Time for which the job stands still for one checkpoint, seconds.
     pub standstill_seconds: f64,
-    /// Time from asking to a checkpoint on disk, seconds.
+    /// Time from asking the job to a checkpoint on disk, seconds.
     pub ask_seconds: f64,
-    /// Size of the image.
+    /// Size of the image, bytes.
     pub image_bytes: f64,
-    /// After so many seconds of work, 63% of the image have changed.
+    /// Work, in seconds, after which 63% (1 - 1/e) of the image have changed.
     pub change_seconds: f64,
-    /// Bytes of the image that are stored in a second.
+    /// Bytes of the image that are stored per second.
     pub bytes_per_second: f64,
-    /// Standard deviation of the logarithm of the time that a save takes, over its forecast.
+    /// Standard deviation of the logarithm of (time that a save took / its forecast).
     pub spread: f64,
 }
 
 impl Default for Costs {
-    /// Those of an image of 256 MiB at 25 MB/s.
+    /// Costs of an image of 256 MiB that is stored at 25 MB/s.
     fn default() -> Self {
         Self {
             standstill_seconds: 1.0,

@@ -1,4 +1,4 @@
-//! How a supervised job can end, and the exit status that says so.
+//! How a supervised job can end, and the exit status for each.
 
 /// How the job's own process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub enum JobStatus {
 }
 
 impl JobStatus {
-    /// The status as shells give it: that of the exit, or 128 and the signal's number.
+    /// The exit status as shells give it: that of the process, or 128 plus the number of the signal.
     #[must_use]
     pub const fn code(self) -> u8 {
         match self {
@@ -19,8 +19,8 @@ impl JobStatus {
         }
     }
 
-    /// Whether it ended as one that somebody sent `SIGTERM` or `SIGKILL`: what shutdowns and batch
-    /// systems do to all processes of a job.
+    /// Whether the job ended as after a `SIGTERM` or `SIGKILL` from outside, which shutdowns and batch
+    /// systems send to all processes of a job.
     pub(crate) const fn is_as_if_terminated(self) -> bool {
         const KILL: u8 = 9;
         const TERM: u8 = 15;
@@ -31,7 +31,7 @@ impl JobStatus {
 /// Why a job was never started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartFailure {
-    /// Something failed before: the lock, the restore, the supervisor itself.
+    /// Something failed before the start: the lock, the restore, the supervisor itself.
     BeforeStart,
     /// The command was found and cannot be executed.
     NotExecutable,
@@ -40,7 +40,7 @@ pub enum StartFailure {
 }
 
 impl StartFailure {
-    /// 125, 126 or 127, as `env` and `nohup` have them.
+    /// The exit status 125, 126 or 127, with the meanings that `env` and `nohup` give them.
     #[must_use]
     pub const fn status(self) -> u8 {
         match self {
@@ -54,11 +54,11 @@ impl StartFailure {
 /// Why a job has to leave its machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Why {
-    /// The owner has needed the processor for longer than patience goes.
+    /// The owner has needed the processor for longer than the supervisor's patience.
     Load,
-    /// The memory does not suffice for the owner and the job.
+    /// The memory does not suffice for both the owner and the job.
     Memory,
-    /// The machine's daemon says that the machine leaves, is drained or shut down.
+    /// The machine's daemon announces that the machine leaves, is drained or shuts down.
     MachineLeaves,
     /// The supervisor got this signal.
     Signal(u8),
@@ -72,54 +72,54 @@ pub enum Why {
     Hang,
 }
 
-/// Whose decision the end was, and what it leaves behind.
+/// Who ended the job, and in which state it is saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndedBy {
     /// The job ended by itself, with this status.
     Job(JobStatus),
-    /// It left with the state that it had in this committed version.
+    /// The job left, and this committed version holds the state that it had.
     LeftSaved {
-        /// Why it had to go.
+        /// Why it had to leave.
         why: Why,
-        /// The version.
+        /// The committed version.
         version: u64,
     },
-    /// It left, and the newest committed version is older than the state that it had.
+    /// The job left, and the newest committed version is older than the state that it had.
     LeftOlder {
-        /// Why it had to go.
+        /// Why it had to leave.
         why: Why,
-        /// The newest version, if there is one.
+        /// The newest committed version, if there is one.
         version: Option<u64>,
     },
-    /// Another incarnation of the job has committed a successor of the version that this one began
-    /// with.
+    /// Another incarnation of the job has committed a successor of the version from which this one was
+    /// restored.
     OtherIncarnation,
-    /// It showed no sign of life, and was given up.
+    /// The job showed no sign of life and was ended.
     Hung,
 }
 
-/// How it all ended.
+/// How a supervised job ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ending {
-    /// Whose decision it was.
+    /// Who ended it, and in which state it is saved.
     pub ended_by: EndedBy,
-    /// Whether the job's processes are known to be gone; otherwise they outlived `SIGKILL` for longer
-    /// than was waited.
+    /// Whether the job's processes are known to be gone. If not, they were still there some time after
+    /// `SIGKILL`.
     pub job_gone: bool,
 }
 
 impl Ending {
-    /// Left with its state saved: start me again.
+    /// Exit status: the job left with its state saved, and may be started again.
     pub const SAVED: u8 = 75;
-    /// Left, the last checkpoint is older.
+    /// Exit status: the job left, and its last checkpoint is older than its state.
     pub const OLDER: u8 = 76;
-    /// Another incarnation of the job has gone on.
+    /// Exit status: another incarnation of the job has gone on.
     pub const OTHER: u8 = 77;
-    /// Hung, given up.
+    /// Exit status: the job hung and was ended.
     pub const HUNG: u8 = 78;
 
-    /// The exit status. `evict_exit` takes the place of 75 alone, for batch systems that know a job to
-    /// be started again by another number: whoever gets it may rely on the state.
+    /// The exit status. `evict_exit` replaces 75, and only 75, for batch systems that restart a job on
+    /// another status: a batch system that gets it may rely on the saved state.
     #[must_use]
     pub fn status(self, evict_exit: Option<u8>) -> u8 {
         match self.ended_by {

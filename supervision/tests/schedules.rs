@@ -1,20 +1,20 @@
-//! Random schedules: a simulated machine, its owner, a job and storage hosts, with faults at any moment,
-//! and the promises of the supervisor watched from outside.
+//! Random schedules: a simulated machine with its owner, a job and storage hosts, with faults at any
+//! moment. The model checks the promises of the supervisor from outside.
 
 mod model;
 
 use model::{Fate, play};
 
-/// Schedules that run every time.
+/// Schedules of a normal test run.
 const SCHEDULES: u64 = 6000;
-/// Schedules that run when somebody has two minutes.
+/// Schedules of the test that is ignored by default: two minutes.
 const MANY_SCHEDULES: u64 = 100_000;
 
 fn play_all(seeds: std::ops::Range<u64>) -> Vec<Fate> {
     seeds.map(play).collect()
 }
 
-/// A generator that never gets a job into trouble would let any supervisor pass.
+/// Checks that the generator gets jobs into all kinds of trouble: otherwise any supervisor would pass.
 fn judge(fates: &[Fate]) {
     let share = |of: fn(&Fate) -> bool| {
         let count = fates.iter().filter(|fate| of(fate)).count();

@@ -6,6 +6,18 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::image;
+
+/// What a state is full of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Filler {
+    /// Bytes that do not compress.
+    #[default]
+    Noise,
+    /// Bytes like those of a process ([`image::memory`]).
+    Memory,
+}
+
 /// Where the job is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Steps {
@@ -33,10 +45,16 @@ impl Steps {
         }
     }
 
-    /// The state that holds it, in so many bytes that do not compress.
-    pub fn state(self, bytes: usize) -> Vec<u8> {
-        let mut text = String::new();
-        let _ = writeln!(text, "{} {:016x} {bytes}", self.number, self.hash);
+    /// The state that holds it, in this many bytes.
+    pub fn state(self, bytes: usize, filler: Filler) -> Vec<u8> {
+        let mut text = format!("{} {:016x} {bytes}", self.number, self.hash);
+        if filler == Filler::Memory {
+            let _ = writeln!(text, " memory");
+            let mut state = image::memory(bytes.max(text.len()), self.hash);
+            state[..text.len()].copy_from_slice(text.as_bytes());
+            return state;
+        }
+        text.push('\n');
         let mut state = text.into_bytes();
         let mut filler = self.hash | 1;
         while state.len() < bytes {
@@ -59,12 +77,17 @@ impl Steps {
         let number: u64 = words.next().context("no number")?.parse()?;
         let hash = u64::from_str_radix(words.next().context("no hash")?, 16)?;
         let bytes: usize = words.next().context("no length")?.parse()?;
+        let filler = match words.next() {
+            None => Filler::Noise,
+            Some("memory") => Filler::Memory,
+            Some(other) => bail!("{other:?}?"),
+        };
         let mut steps = Self::START;
         while steps.number < number {
             steps = steps.next();
         }
         ensure!(steps.hash == hash, "step {number} has another hash");
-        if state != steps.state(bytes) {
+        if state != steps.state(bytes, filler) {
             bail!("step {number}: {} bytes that do not fit", state.len());
         }
         Ok(steps)
@@ -87,12 +110,14 @@ mod tests {
     #[test]
     fn a_state_comes_back_and_a_torn_one_does_not() {
         let steps = Steps::START.next().next();
-        let state = steps.state(1000);
-        assert_eq!(Steps::of_state(&state).unwrap(), steps);
-        assert!(Steps::of_state(&state[..990]).is_err());
-        let mut mixed = steps.next().state(1000);
-        mixed.truncate(500);
-        mixed.extend(&state[500..]);
-        assert!(Steps::of_state(&mixed).is_err());
+        for filler in [Filler::Noise, Filler::Memory] {
+            let state = steps.state(100_000, filler);
+            assert_eq!(Steps::of_state(&state).unwrap(), steps);
+            assert!(Steps::of_state(&state[..99_990]).is_err());
+            let mut mixed = steps.next().state(100_000, filler);
+            mixed.truncate(50_000);
+            mixed.extend(&state[50_000..]);
+            assert!(Steps::of_state(&mixed).is_err());
+        }
     }
 }

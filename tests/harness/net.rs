@@ -19,7 +19,7 @@ const PORT: u16 = 7000;
 /// Hosts that fit into the network: its addresses are 10.77.0.N.
 const HOSTS_MAX: u8 = 200;
 
-/// Address number of the machine on which `ckpt` runs.
+/// Address number of the machine on which `ckpt` runs; further machines without a daemon count down from it.
 pub const CLIENT: u8 = 254;
 
 static NETWORKS: AtomicU32 = AtomicU32::new(0);
@@ -42,21 +42,33 @@ pub struct NetGrid {
     dir: tempfile::TempDir,
     prefix: String,
     hosts: u8,
+    machines: u8,
     daemons: Vec<Child>,
 }
 
 impl NetGrid {
-    /// Builds the network and starts `hosts` daemons.
+    /// Builds the network and starts `hosts` daemons; `ckpt` runs on a machine of its own.
     ///
     /// # Errors
     /// When a namespace can't be made or a daemon does not start.
     pub fn up(hosts: u8) -> Result<Self> {
+        Self::up_with(hosts, 1)
+    }
+
+    /// The same with this many machines without a daemon: [`CLIENT`], the number below it, and so on.
+    ///
+    /// # Errors
+    /// As [`Self::up`].
+    pub fn up_with(hosts: u8, machines: u8) -> Result<Self> {
         ensure!(hosts <= HOSTS_MAX, "{hosts} hosts of at most {HOSTS_MAX}");
+        let most = CLIENT - HOSTS_MAX;
+        ensure!(machines <= most, "{machines} machines of at most {most}");
         let number = NETWORKS.fetch_add(1, Ordering::Relaxed);
         let mut grid = Self {
             dir: tempfile::Builder::new().prefix("ckpt-net-").tempdir()?,
             prefix: format!("ckpt-{}-{number}", std::process::id()),
             hosts,
+            machines,
             daemons: Vec::new(),
         };
         grid.build_network()?;
@@ -104,19 +116,69 @@ impl NetGrid {
     /// # Errors
     /// When it can't be run or does not end.
     pub fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Result<Outcome> {
+        let mut inside = self.command(CLIENT, args)?;
+        run(inside.stdout(Stdio::piped()).stderr(Stdio::piped()))
+    }
+
+    /// A `ckpt` command on a machine, whose memory of hosts is its own.
+    ///
+    /// # Errors
+    /// When the program does not build.
+    pub fn command<S: AsRef<OsStr>>(
+        &self,
+        machine: u8,
+        args: impl IntoIterator<Item = S>,
+    ) -> Result<Command> {
         let plain = command(args)?;
-        let mut inside = self.inside(CLIENT, crate::ckpt()?);
+        let mut inside = self.inside(machine, crate::ckpt()?);
         inside
             .args(plain.get_args())
             .env("CKPT_GRID", self.path("grid.toml"))
-            .env("CKPT_STATE_DIR", self.path("state"))
+            .env("CKPT_STATE_DIR", self.state_dir(machine))
             .env_remove("CKPT_KEY_FILE")
             .env_remove("CKPT_CERT_FILE")
             .env_remove("CKPT_COMPUTE_HOST")
-            .current_dir(self.dir.path())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        run(&mut inside)
+            .current_dir(self.dir.path());
+        Ok(inside)
+    }
+
+    /// Where `ckpt` keeps what it remembers on a machine.
+    pub fn state_dir(&self, machine: u8) -> PathBuf {
+        match machine {
+            CLIENT => self.path("state"),
+            other => self.path(&format!("state-{other}")),
+        }
+    }
+
+    /// Kills the daemon of a host.
+    ///
+    /// # Errors
+    /// When there is no such host, or it can't be waited for.
+    pub fn kill(&mut self, host: u8) -> Result<()> {
+        let at = usize::from(host)
+            .checked_sub(1)
+            .context("hosts count from 1")?;
+        let daemon = self.daemons.get_mut(at).context("no such host")?;
+        daemon.kill()?;
+        daemon.wait()?;
+        Ok(())
+    }
+
+    /// Starts the daemon of a host again that was killed.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn revive(&mut self, host: u8) -> Result<()> {
+        let ready = self.data_dir(host).join("ready");
+        let _ = std::fs::remove_file(&ready);
+        let daemon = self.start_daemon(host)?;
+        let at = usize::from(host)
+            .checked_sub(1)
+            .context("hosts count from 1")?;
+        *self.daemons.get_mut(at).context("no such host")? = daemon;
+        wait_until("a daemon is ready", Duration::from_secs(30), || {
+            Ok(ready.exists())
+        })
     }
 
     /// A path for the test's own files.
@@ -129,7 +191,7 @@ impl NetGrid {
         ip(["netns", "add", &switch])?;
         self.in_switch("ip link add br0 type bridge")?;
         self.in_switch("ip link set br0 up")?;
-        for member in (1..=self.hosts).chain([CLIENT]) {
+        for member in self.members() {
             let name = self.namespace(&member.to_string());
             ip(["netns", "add", &name])?;
             let port = format!("p{member}");
@@ -147,6 +209,11 @@ impl NetGrid {
             }
         }
         Ok(())
+    }
+
+    /// Numbers of all that have a link: hosts, then machines without a daemon.
+    fn members(&self) -> impl Iterator<Item = u8> + use<> {
+        (1..=self.hosts).chain((0..self.machines).map(|one| CLIENT - one))
     }
 
     fn write_files(&self) -> Result<()> {
@@ -180,8 +247,9 @@ impl NetGrid {
         daemon.spawn().context("starting a daemon")
     }
 
-    /// `ip netns exec` becomes the program: its process id is that of the program.
-    fn inside(&self, member: u8, program: &Path) -> Command {
+    /// A program on a host or machine. `ip netns exec` becomes the program: its process id is that of the
+    /// program.
+    pub fn inside(&self, member: u8, program: &Path) -> Command {
         let mut command = Command::new("ip");
         command
             .args(["netns", "exec", &self.namespace(&member.to_string())])
@@ -213,7 +281,7 @@ impl Drop for NetGrid {
             let _ = daemon.kill();
             let _ = daemon.wait();
         }
-        let members = (1..=self.hosts).chain([CLIENT]).map(|n| n.to_string());
+        let members = self.members().map(|n| n.to_string());
         for member in members.chain(["switch".to_owned()]) {
             // A network that was only half built does not have them all.
             let _ = ip(["netns", "delete", &self.namespace(&member)]);

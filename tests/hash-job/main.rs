@@ -7,6 +7,7 @@
 //!   step=MS      time of a step (10)
 //!   every=N      steps from one state to the next (5; 0: only when asked)
 //!   bytes=N      size of the state (1000)
+//!   like=memory  of bytes like those of a process; else the state does not compress
 //!   write=HOW    replace (renamed into place), place (written in place, with a pause in between)
 //!   usr2         writes its state at SIGUSR2, too
 //!   term         writes its state at SIGTERM and ends with 0
@@ -24,7 +25,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use tests::hash_job::Steps;
+use tests::hash_job::{Filler, Steps};
 use tokio::signal::unix::{SignalKind, signal};
 
 struct Job {
@@ -34,6 +35,7 @@ struct Job {
     step: Duration,
     every: u64,
     bytes: usize,
+    filler: Filler,
     in_place: bool,
     usr2: bool,
     term: bool,
@@ -50,6 +52,7 @@ impl Job {
             step: Duration::from_millis(10),
             every: 5,
             bytes: 1000,
+            filler: Filler::Noise,
             in_place: false,
             usr2: false,
             term: false,
@@ -63,6 +66,7 @@ impl Job {
                 ("step", ms) => job.step = Duration::from_millis(ms.parse()?),
                 ("every", number) => job.every = number.parse()?,
                 ("bytes", number) => job.bytes = number.parse()?,
+                ("like", "memory") => job.filler = Filler::Memory,
                 ("write", "place") => job.in_place = true,
                 ("write", "replace") => job.in_place = false,
                 ("usr2", "") => job.usr2 = true,
@@ -115,7 +119,7 @@ impl Job {
     }
 
     fn write(&self, steps: Steps) -> Result<()> {
-        let state = steps.state(self.bytes);
+        let state = steps.state(self.bytes, self.filler);
         if self.in_place {
             let mut file = File::create(&self.state)?;
             let (first, rest) = state.split_at(state.len() / 2);

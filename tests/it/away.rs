@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tests::Grid;
-use tests::hash_job::Steps;
+use tests::hash_job::{Filler, Steps};
 use tests::program::{Outcome, ckpt, run, wait, wait_until};
 use tests::supervised::{PATIENCE, journal_entries, lives, report_of};
 
@@ -252,7 +252,10 @@ fn words_and_files_arrive_as_they_are_and_the_result_comes_back() -> Result<()> 
 fn a_job_that_leaves_its_host_goes_on_on_the_next_one() -> Result<()> {
     let grid = Grid::up(5)?;
     let lab = Lab::new(&grid, LIKE_SSH)?;
-    fs::write(lab.dir.join("ballast"), Steps::START.state(64 << 20))?;
+    fs::write(
+        lab.dir.join("ballast"),
+        Steps::START.state(64 << 20, Filler::Noise),
+    )?;
     let words = ["term", "end=300", "every=5"];
     let front = lab.start("moved", &["--grace", "60s"], &words)?;
     let first = lab.wait_for_host("moved", 1)?;

@@ -15,7 +15,7 @@ const REPORT: &str = concat!(
     include_str!("../../study/src/description.rs"),
 );
 const JSON: &str = include_str!("../../docs/json.md");
-const README: &str = include_str!("../../README.md");
+const USAGE: &str = include_str!("../../docs/usage.md");
 
 /// Fields of every struct that is printed as JSON, as `struct.field`.
 fn fields_in_code() -> BTreeSet<String> {
@@ -64,14 +64,14 @@ fn every_json_field_is_documented_and_no_other() {
 }
 
 #[test]
-fn the_readme_has_the_exit_statuses_of_the_help() -> Result<()> {
+fn the_usage_page_has_the_exit_statuses_of_the_help() -> Result<()> {
     let help = tests::program::run(&mut tests::program::command(["--help"])?)?.expect(0)?;
     let help = String::from_utf8_lossy(&help.stdout).into_owned();
     let table = help.split("Exit status:").nth(1).unwrap_or_default();
     let mut count = 0;
     for line in table.lines().filter(|line| !line.trim().is_empty()) {
         let status = line.split_whitespace().next().unwrap_or_default();
-        let documented = README.lines().any(|row| {
+        let documented = USAGE.lines().any(|row| {
             let first = row
                 .trim_start_matches("| ")
                 .split('|')
@@ -79,7 +79,7 @@ fn the_readme_has_the_exit_statuses_of_the_help() -> Result<()> {
                 .unwrap_or_default();
             row.starts_with('|') && first.split(',').any(|number| number.trim() == status)
         });
-        assert!(documented, "exit status {status} is not in the README");
+        assert!(documented, "exit status {status} is not in docs/usage.md");
         count += 1;
     }
     assert_eq!(count, 13);
@@ -176,6 +176,46 @@ fn a_commands_own_options_come_first_in_help_and_man_page() -> Result<()> {
         "{page}"
     );
     Ok(())
+}
+
+/// Rows of all tables of a page, without their heads.
+fn table_rows(page: &str) -> Vec<Vec<&str>> {
+    let (mut rows, mut is_below_head) = (Vec::new(), false);
+    for line in page.lines() {
+        if line.starts_with("|---") {
+            is_below_head = true;
+        } else if !line.starts_with('|') {
+            is_below_head = false;
+        } else if is_below_head {
+            let cells = line.trim_matches('|').split('|');
+            rows.push(cells.map(str::trim).collect());
+        }
+    }
+    rows
+}
+
+#[test]
+fn figures_that_a_page_quotes_stand_in_a_row_of_its_tables() {
+    let pages = [
+        (
+            include_str!("../../docs/prediction.md"),
+            include_str!("../../docs/prediction-tables.md"),
+        ),
+        (
+            include_str!("../../docs/placement.md"),
+            include_str!("../../docs/placement-tables.md"),
+        ),
+    ];
+    for (page, tables) in pages {
+        let (quoted, rows) = (table_rows(page), table_rows(tables));
+        assert!(quoted.len() >= 5, "{quoted:?}");
+        for cells in quoted {
+            let has_all = |row: &Vec<&str>| {
+                row.first() == cells.first() && cells.iter().all(|cell| row.contains(cell))
+            };
+            assert!(rows.iter().any(has_all), "in no table: {cells:?}");
+        }
+    }
 }
 
 /// The unit is for a program at its installed place, which is not here.

@@ -1,5 +1,5 @@
-//! What the owner of a donor meets: `ckpt-store calibrate` and `status`, started as the README says,
-//! through a link.
+//! What the owner of a donor meets: `ckpt-store calibrate` and `status`, started through a link
+//! of that name, as docs/usage.md says.
 
 use std::fs;
 use std::path::Path;

@@ -16,8 +16,9 @@ use tests::program::{ckpt, command, run};
 use crate::page_machines::Story;
 
 /// A page, and how many of its blocks are not run.
-const PAGES: [(&str, &str, usize); 2] = [
+const PAGES: [(&str, &str, usize); 3] = [
     ("README.md", include_str!("../../README.md"), 1),
+    ("docs/usage.md", include_str!("../../docs/usage.md"), 0),
     (
         "docs/operations.md",
         include_str!("../../docs/operations.md"),
@@ -225,6 +226,11 @@ fn run_page(name: &str) -> Result<()> {
 #[test]
 fn the_commands_of_the_readme_do_what_it_says() -> Result<()> {
     run_page("README.md")
+}
+
+#[test]
+fn the_commands_of_the_usage_page_do_what_it_says() -> Result<()> {
+    run_page("docs/usage.md")
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 use tests::Grid;
-use tests::hash_job::Steps;
+use tests::hash_job::{Filler, Steps};
 use tests::program::{run, wait_until};
 use tests::supervised::{PATIENCE, RunMachine, Running, is_run_by_somebody, report_of};
 
@@ -138,7 +138,7 @@ fn what_lies_there_is_moved_aside_and_local_begins_from_it() -> Result<()> {
     for _ in 0..saved + 100 {
         later = later.next();
     }
-    fs::write(here.state(), later.state(1000))?;
+    fs::write(here.state(), later.state(1000, Filler::Noise))?;
     let end = format!("end={}", saved + 110);
     run(&mut here.command(&["--local"], &[&end])?)?.expect(0)?;
     ensure!(

@@ -38,6 +38,18 @@ fn names(list: &Value) -> Vec<&str> {
 }
 
 #[test]
+fn an_image_is_stored_as_it_is_when_the_user_wants_no_compression() -> Result<()> {
+    let grid = Grid::up(5)?;
+    let zeros = vec![0; 3 << 20];
+    fs::write(grid.path("img"), &zeros)?;
+    let save = ["--json", "save", "--job", "42", "--level", "none", "img"];
+    let saved = grid.run(save)?.expect(0)?.json()?;
+    ensure!(saved["stored_bytes"].as_u64() >= Some(3 << 20), "{saved}");
+    ensure!(restore_bytes(&grid, "42")? == zeros);
+    Ok(())
+}
+
+#[test]
 fn silent_hosts_hold_no_save_up() -> Result<()> {
     let grid = Grid::up(6)?;
     fs::write(grid.path("img"), image::memory(100_000, 1))?;

@@ -69,8 +69,8 @@ pub(crate) fn forbidden_words() -> Result<BTreeMap<String, String>> {
     let mut forbidden = BTreeMap::new();
     for row in glossary.lines().filter(|line| line.starts_with("| **")) {
         let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
-        let [word, _, not] = cells.as_slice() else {
-            ensure!(false, "not three cells: {row}");
+        let [word, _, _, _, not] = cells.as_slice() else {
+            ensure!(false, "not five cells: {row}");
             continue;
         };
         for not in not.split(',').map(str::trim).filter(|not| !not.is_empty()) {

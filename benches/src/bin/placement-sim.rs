@@ -1,5 +1,5 @@
 //! Compares ways of choosing storage hosts by simulation over availability traces, and writes
-//! `docs/placement.md`.
+//! `docs/placement-tables.md`.
 
 use std::path::PathBuf;
 use std::thread::available_parallelism;
@@ -26,7 +26,7 @@ struct Args {
     /// Of these, grids for the smaller tables
     #[arg(long, default_value_t = 60)]
     variant_grids: usize,
-    /// Folder for placement.md
+    /// Folder for placement-tables.md
     #[arg(long, default_value = "docs")]
     docs: PathBuf,
 }
@@ -72,6 +72,7 @@ fn main() -> Result<()> {
     }
     ensure!(!studies.is_empty(), "nothing to simulate");
     report::write(&studies, &args.docs)?;
-    println!("written to {}", args.docs.join("placement.md").display());
+    let tables = args.docs.join("placement-tables.md");
+    println!("written to {}", tables.display());
     Ok(())
 }

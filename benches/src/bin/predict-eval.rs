@@ -24,7 +24,7 @@ struct Args {
     /// Write weights fitted on all the traces as Rust source, to be shipped
     #[arg(long, requires = "traces", value_name = "FILE")]
     write_weights: Option<PathBuf>,
-    /// Folder for prediction.md and img/
+    /// Folder for prediction-tables.md and img/
     #[arg(long, default_value = "docs")]
     docs: PathBuf,
 }
@@ -61,7 +61,8 @@ fn main() -> Result<()> {
     let evaluations: Vec<Evaluation> = traces.iter().enumerate().map(evaluate_one).collect();
     println!("{}", report::summary(&evaluations));
     report::write(&evaluations, speed::measure(), &args.docs)?;
-    println!("written to {}", args.docs.join("prediction.md").display());
+    let tables = args.docs.join("prediction-tables.md");
+    println!("written to {}", tables.display());
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! The document: `docs/placement.md`.
+//! The tables: `docs/placement-tables.md`.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -48,12 +48,12 @@ pub(super) fn best_redundancy(study: &Study, most: f64) -> (Width, &[Sums]) {
     chosen.map_or((Width::FALCON, &[]), |(width, sums)| (*width, sums))
 }
 
-/// Writes the document into the folder `docs`.
+/// Writes the tables into the folder `docs`.
 ///
 /// # Errors
 /// When the file can't be written.
 pub fn write(studies: &[Study], docs: &Path) -> Result<()> {
-    let file = docs.join("placement.md");
+    let file = docs.join("placement-tables.md");
     std::fs::write(&file, document(studies)).with_context(|| format!("writing {}", file.display()))
 }
 
@@ -64,11 +64,9 @@ fn document(studies: &[Study]) -> String {
     text += AIMS;
     text += "### Restores that fail\n\n";
     text += &against_random(studies);
-    text += NOTE_ON_FAILURES;
-    text += "### Makespan\n\nPercent by which makespans are longer than those of `ckpt`, with 95% intervals. *Missed* names the schemes whose interval is wholly below zero.\n\n";
+    text += "\n### Makespan\n\nPercent by which makespans are longer than those of `ckpt`, with 95% intervals. *Missed* names the schemes whose interval is wholly below zero.\n\n";
     text += &makespans(studies);
-    text += FALCON;
-    text += "## Everything, by trace\n\n";
+    text += "\n## Everything, by trace\n\n";
     text += COLUMNS;
     for study in studies {
         let _ = write!(text, "### {}\n\n{}\n", study.case.name, main_table(study));
@@ -128,21 +126,6 @@ fn introduction() -> String {
 const AIMS: &str = "\n## The aims\n\n\
     Set before: restores that fail at most a fifth as often as Random's at no more overhead, on every\n\
     trace; a makespan no worse than that of any scheme on any trace.\n\n";
-
-const NOTE_ON_FAILURES: &str = "\nWhere a handful of restores fail in all, a ratio says little; its interval does. The right half of\n\
-    the table spends what `ckpt` saves in time on parity, up to Random's overhead.\n\n\
-    On `spot` no choice helps: there are nine zones, every scheme takes five of the eight that are left,\n\
-    and they fail together when a job is evicted, because that is what evicts it. Knowing the future does\n\
-    not reach the aim either. Only a server outside of the pool does (*dedicated*, which is assumed to be\n\
-    up for 99.4% of the time).\n\n";
-
-const FALCON: &str = "\n### Against FALCON's figures\n\n\
-    FALCON reports makespans 11% to 44% shorter than the other schemes on a production grid, and that\n\
-    most of it comes from compression. Its baseline and its intervals are not published. Here all schemes\n\
-    compress alike and take checkpoints at an interval that is right for what one costs them, which\n\
-    takes most of the difference away from the makespan of any job that is not short: the table above\n\
-    is what the choice of hosts alone is worth. In the time for one checkpoint it is a factor of two to\n\
-    three (below), and that is what a job notices when it has to leave within a grace period.\n\n";
 
 const COLUMNS: &str = "*failed*: restores that failed, of all; *unreadable*: share of the life of checkpoints in which they\n\
     could not be read; *seconds*: time to store one; *overhead*, *lost*, *waiting*, *reading*: time held up\n\

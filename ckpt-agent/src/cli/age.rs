@@ -1,5 +1,5 @@
-//! Files that are encrypted with a passphrase, in the format of the program `age`: what is written here
-//! can be read by `age --decrypt`.
+//! Files that are encrypted with a passphrase, in the format of the program `age`, so that `age
+//! --decrypt` can read them.
 
 use std::io::{Read, Write};
 use std::iter;
@@ -8,32 +8,33 @@ use age::secrecy::SecretString;
 use age::{DecryptError, Decryptor, EncryptError, Encryptor, scrypt};
 use zeroize::Zeroizing;
 
-/// Work for the passphrase, as a power of two: 128 MiB and about half a second. The library would
-/// measure how much the machine does in a second, and a backup may be read on a slower one.
-const WORK: u8 = 17;
+/// Cost of deriving the key from the passphrase, as a power of two: 128 MiB, and about half a second.
+/// Fixed, because the library would fit it to the speed of this machine, and a backup may be read on a
+/// slower one.
+const WORK_LOG2: u8 = 17;
 
-/// Most work that is done for a file that somebody else may have written, as a power of two: 1 GiB.
-const WORK_MAX: u8 = 20;
+/// Highest accepted cost of a file that someone else may have written, as a power of two: 1 GiB.
+const WORK_LOG2_MAX: u8 = 20;
 
-/// Bytes that can't be opened, or none that can be written.
+/// Why a file can't be opened or written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AgeError {
-    /// It is something else.
+    /// It is no such file.
     #[error("not a file of the age format that is encrypted with a passphrase")]
     Form,
-    /// It would take too long.
+    /// Deriving its key would cost too much.
     #[error("made with more work for the passphrase than is done here (2^{0})")]
     Work(u8),
-    /// It can't be opened.
+    /// The passphrase is wrong.
     #[error("wrong passphrase")]
     Passphrase,
-    /// It is not as it was written.
+    /// It has changed since it was written.
     #[error("damaged")]
     Damaged,
-    /// It can't be written.
+    /// It can't be encrypted.
     #[error(transparent)]
     Seal(#[from] EncryptError),
-    /// The stream broke off.
+    /// Writing it failed.
     #[error(transparent)]
     Io(#[from] std::io::Error),
 }
@@ -41,7 +42,7 @@ pub(super) enum AgeError {
 /// Encrypts `plain`.
 pub(super) fn seal(passphrase: &str, plain: &[u8]) -> Result<Vec<u8>, AgeError> {
     let mut recipient = scrypt::Recipient::new(SecretString::from(passphrase));
-    recipient.set_work_factor(WORK);
+    recipient.set_work_factor(WORK_LOG2);
     let encryptor = Encryptor::with_recipients(iter::once(&recipient as &dyn age::Recipient))?;
     let mut sealed = encryptor.wrap_output(Vec::new())?;
     sealed.write_all(plain)?;
@@ -51,7 +52,7 @@ pub(super) fn seal(passphrase: &str, plain: &[u8]) -> Result<Vec<u8>, AgeError> 
 /// Decrypts what [`seal`] or `age --passphrase` wrote.
 pub(super) fn open(passphrase: &str, sealed: &[u8]) -> Result<Zeroizing<Vec<u8>>, AgeError> {
     let mut identity = scrypt::Identity::new(SecretString::from(passphrase));
-    identity.set_max_work_factor(WORK_MAX);
+    identity.set_max_work_factor(WORK_LOG2_MAX);
     let sealed_file = Decryptor::new_buffered(sealed).map_err(said)?;
     if !sealed_file.is_scrypt() {
         return Err(AgeError::Form);
@@ -59,7 +60,7 @@ pub(super) fn open(passphrase: &str, sealed: &[u8]) -> Result<Zeroizing<Vec<u8>>
     let mut opened = sealed_file
         .decrypt(iter::once(&identity as &dyn age::Identity))
         .map_err(said)?;
-    // As much as there can be, so that no copy of the secret is left where the bytes grew from.
+    // Enough capacity for everything: growing would leave copies of the secret in memory.
     let mut plain = Zeroizing::new(Vec::with_capacity(sealed.len()));
     opened
         .read_to_end(&mut plain)
@@ -83,15 +84,15 @@ fn said(error: DecryptError) -> AgeError {
 mod tests {
     use super::*;
 
-    /// Written by `age` 1.1.1 with the passphrase `correct horse`, of 70,000 bytes
-    /// that are their index modulo 251.
+    /// 70,000 bytes, each its index modulo 251, encrypted by `age` 1.1.1 with the passphrase `correct
+    /// horse`.
     const OF_AGE: &[u8] = include_bytes!("age_of_another_program.age");
 
-    /// A backup that `ckpt grid backup` made when the format was code of our own, with the passphrase
-    /// `battery staple`.
+    /// A backup of `ckpt grid backup` from the time when the format was code of this project. The
+    /// passphrase is `battery staple`.
     const OF_EARLIER: &[u8] = include_bytes!("age_of_earlier_program.age");
 
-    /// What the format cuts the bytes into.
+    /// Bytes of a chunk of the format.
     const CHUNK_BYTES: usize = 64 << 10;
 
     fn counted(len: usize) -> Vec<u8> {

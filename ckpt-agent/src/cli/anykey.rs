@@ -1,4 +1,4 @@
-//! Commands that see what retired keys saved, too, and can remove it.
+//! Commands that also see, and can remove, what retired keys saved.
 
 use std::sync::Arc;
 
@@ -15,21 +15,21 @@ use crate::report::{
     RestoreReport, VerifyReport,
 };
 
-/// What to verify.
+/// Which checkpoints to verify, and how thoroughly.
 struct Verify {
     job: Option<JobId>,
     version: Option<Version>,
     depth: Depth,
 }
 
-/// The present key and the retired ones that can still be used, newest first.
+/// The present key, and the retired keys that still work, the newest first.
 pub(super) struct AnyKey<'a> {
     present: &'a Agent,
     retired: Vec<Agent>,
 }
 
 impl<'a> AnyKey<'a> {
-    /// All keys of this connection's owner. A key that a command prints has no earlier ones beside it.
+    /// All keys of the connection's owner. A key that comes from a command has no retired keys beside it.
     pub(super) async fn of(global: &Global, connected: &'a Connected) -> Self {
         let mut retired = Vec::new();
         if global.key_command.is_none() {
@@ -47,21 +47,21 @@ impl<'a> AnyKey<'a> {
         }
     }
 
-    /// Says goodbye with the retired keys.
+    /// Closes the connections of the retired keys.
     pub(super) async fn close(self) {
         for agent in self.retired {
             agent.close().await;
         }
     }
 
-    /// Carries a command out that looks at checkpoints or removes them.
+    /// Runs a command that reads or removes checkpoints.
     pub(super) async fn run(
         &self,
         command: Command,
         observer: Arc<dyn Observer>,
         cancel: Cancel,
     ) -> Result<Said, Failure> {
-        // Only when no key of the owner has what was asked for.
+        // The answer of silent hosts matters only if no key of the owner finds what was asked for.
         let done = self.carry_out(command, observer, cancel).await;
         done.map_err(unless_hidden)
     }
@@ -135,7 +135,7 @@ impl<'a> AnyKey<'a> {
         }
     }
 
-    /// Restores what the present key saved or, if that is nothing, what a retired one did.
+    /// Restores what the present key saved or, if that is nothing, what a retired key saved.
     async fn restore(
         &self,
         request: &RestoreRequest,
@@ -160,8 +160,8 @@ impl<'a> AnyKey<'a> {
         first
     }
 
-    /// Writes what the present key saved or, if that is nothing, what a retired one did. Nothing is written
-    /// before a checkpoint was found.
+    /// Writes what the present key saved or, if that is nothing, what a retired key saved. Nothing is
+    /// written before a checkpoint is found.
     async fn cat(
         &self,
         request: &CatRequest,
@@ -187,7 +187,7 @@ impl<'a> AnyKey<'a> {
     }
 
     /// # Errors
-    /// When a job is named that has no checkpoint, as with all other commands for a job.
+    /// When a named job has no checkpoint, as in all other commands for a job.
     async fn list(
         &self,
         job: Option<&JobId>,
@@ -266,7 +266,7 @@ impl<'a> AnyKey<'a> {
                     Ok(all)
                 }
                 (Err(_), Ok(more)) => Ok(more),
-                // A retired key may have been taken back.
+                // A retired key may have been revoked.
                 (all, Err(_)) => all,
             };
         }
@@ -289,7 +289,7 @@ impl<'a> AnyKey<'a> {
         for agent in &self.retired {
             let mut which = which;
             if let ForgetWhich::Keep(keep) = which {
-                // The newest ones are the present key's.
+                // The checkpoints of the present key are newer, and count first.
                 let left = self
                     .present
                     .list(Some(job), sought, None)
@@ -340,7 +340,7 @@ fn with_removed(mut all: ForgetReport, more: ForgetReport) -> ForgetReport {
     all
 }
 
-/// Adds what is said of hosts of which nothing was said.
+/// Adds the notes on hosts that have no note yet.
 fn merge(notes: &mut Vec<HostNote>, more: Vec<HostNote>) {
     for note in more {
         if notes.iter().all(|one| one.host != note.host) {
@@ -366,7 +366,7 @@ fn forget_which(choice: &ForgetChoice) -> ForgetWhich {
     }
 }
 
-/// As promised, unless an older version was restored than the newest one that is known.
+/// The status is `Degraded` if a newer version than the restored one is known.
 fn restored(report: RestoreReport) -> Result<Said, Failure> {
     let status = if report.version.is_some() && !report.skipped.is_empty() {
         ExitStatus::Degraded

@@ -1,4 +1,4 @@
-//! The command line as it is typed.
+//! The command line as users type it.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -337,7 +337,7 @@ pub struct Save {
     /// they name a time.
     #[arg(long, value_parser = time::parse, value_name = "TIME")]
     pub deadline: Option<Duration>,
-    /// zstd level, -7 to 19; auto compresses as hard as the link leaves time for.
+    /// zstd level, -7 to 19; auto compresses as hard as the link leaves time for; none not at all.
     #[arg(long, default_value = "auto", allow_hyphen_values = true, value_parser = parse_level)]
     pub level: Effort,
     /// Commit with fewer hosts if there are not enough, but with at least this many parity shards.
@@ -389,7 +389,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// What is meant.
+    /// What these options select.
     pub fn sought(&self) -> Sought {
         let labels = self.label.iter().map(|text| SoughtLabel::parse(text));
         Sought {
@@ -418,7 +418,7 @@ pub struct Placing {
 }
 
 impl Placing {
-    /// The wish.
+    /// These options as a wish for the placement.
     pub fn wish(&self, explain: bool) -> PlacementWish {
         PlacementWish {
             choose: self.choose.clone(),
@@ -485,7 +485,7 @@ pub struct HealthArgs {
 }
 
 impl HealthArgs {
-    /// What is asked.
+    /// These options as a request.
     pub fn request(&self) -> HealthRequest {
         HealthRequest {
             limits: Limits {
@@ -675,7 +675,7 @@ fn exit_table() -> String {
     format!("Exit status:\n{}", rows.collect::<String>())
 }
 
-/// A path that may be empty: a variable that is set to nothing is as good as not set.
+/// A path that may be empty: a variable with an empty value counts as not set.
 fn any_path() -> impl TypedValueParser<Value = PathBuf> {
     OsStringValueParser::new().map(PathBuf::from)
 }
@@ -697,11 +697,13 @@ pub(super) fn parse_label(text: &str) -> Result<(String, String), String> {
 }
 
 pub(super) fn parse_level(text: &str) -> Result<Effort, String> {
-    if text == "auto" {
-        return Ok(Effort::Auto);
+    match text {
+        "auto" => return Ok(Effort::Auto),
+        "none" => return Ok(Effort::Fixed(Level::STORED)),
+        _ => {}
     }
     let level = text.parse();
-    let level = level.map_err(|_| "neither a number nor auto".to_owned())?;
+    let level = level.map_err(|_| "neither a number nor auto nor none".to_owned())?;
     let level = Level::new(level).map_err(|cause| cause.to_string())?;
     Ok(Effort::Fixed(level))
 }

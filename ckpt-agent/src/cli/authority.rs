@@ -1,4 +1,4 @@
-//! The grid's authority: who belongs to the grid.
+//! The commands of the grid's authority, which decides who belongs to the grid.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -33,7 +33,7 @@ pub(super) struct InitReport {
     dir: PathBuf,
     grid_file: PathBuf,
     expires: u64,
-    /// Data directory of the registry that was made, too.
+    /// Data directory of the registry, if one was made.
     registry: Option<PathBuf>,
     #[serde(skip)]
     options: String,
@@ -125,7 +125,7 @@ impl Report for SignReport {
 #[derive(Debug, Serialize)]
 pub(super) struct RevokeReport {
     key: String,
-    /// Whether it was revoked before.
+    /// Whether the key was revoked before.
     was_already: bool,
     number: u64,
     grid_file: PathBuf,
@@ -180,7 +180,7 @@ struct Renewed {
     name: String,
     roles: Vec<&'static str>,
     key: String,
-    /// When the certificate ends that was signed before.
+    /// When the certificate before it ends, Unix seconds.
     ended: u64,
     expires: u64,
     certificate: PathBuf,
@@ -213,12 +213,12 @@ impl Report for RenewReport {
     json_of_self!();
 }
 
-/// The digits of a key that tables show, and that `revoke` takes.
+/// The first digits of a key, which tables show and `revoke` accepts.
 fn short(key: &str) -> String {
     key.chars().take(KEY_DIGITS).collect()
 }
 
-/// Digits of a key that tell members apart.
+/// How many digits of a key tables show.
 const KEY_DIGITS: usize = 8;
 
 /// Answer of `grid show`.
@@ -230,7 +230,7 @@ pub(super) struct RollReport {
     list: u64,
     revoked_list: u64,
     members: Vec<Member>,
-    /// Registries that did not say who joined, and why.
+    /// Registries that did not answer who joined, and why.
     silent: Vec<(String, String)>,
 }
 
@@ -239,7 +239,8 @@ struct Member {
     name: String,
     roles: Vec<&'static str>,
     key: String,
-    /// Unknown for those that joined with a token: a registry signed them.
+    /// When the certificate ends, Unix seconds. Unknown for members that joined with a token, because a
+    /// registry signed their certificates.
     expires: Option<u64>,
     revoked: Option<u64>,
     addr: Option<String>,
@@ -277,19 +278,20 @@ impl Report for RollReport {
     json_of_self!();
 }
 
-/// A grid that is to be.
+/// What a new grid is made of.
 #[derive(Debug)]
 pub(super) struct NewGrid<'a> {
     pub(super) name: &'a str,
     pub(super) ttl: Duration,
-    /// Where a registry on this machine listens, and its data directory.
+    /// Where the registry on this machine listens, and its data directory.
     pub(super) registry: Option<(Address, PathBuf)>,
-    /// What the next commands need to be given.
+    /// Options that the next commands need.
     pub(super) options: String,
     pub(super) registry_options: String,
 }
 
-/// Makes the authority of a new grid, and a registry that signs whoever comes with a token.
+/// Makes the authority of a new grid and, if one is wanted, a registry that signs members that have a
+/// token.
 pub(super) fn init(dir: &Path, new: NewGrid<'_>) -> Result<InitReport, Failure> {
     let secret = new_key().map_err(|cause| Failure::new(ExitStatus::Failed, cause.to_string()))?;
     if let Some((_, data)) = &new.registry
@@ -321,10 +323,10 @@ pub(super) fn init(dir: &Path, new: NewGrid<'_>) -> Result<InitReport, Failure> 
     })
 }
 
-/// The registry that `grid init` makes.
-const REGISTRY: &str = "registry";
+/// Name of the registry that `grid init` makes.
+const REGISTRY_NAME: &str = "registry";
 
-/// A day less than the authority's: it began a moment before.
+/// The registry's certificates end a day before the authority's, which was signed a moment earlier.
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// Makes key, certificates, grid file and list of a registry in its data directory.
@@ -340,7 +342,7 @@ fn make_registry(authority: &mut AuthorityDir, addr: Address, data: &Path) -> Re
     let validity = validity(left.saturating_sub(DAY));
     let wish = Certify {
         roles: vec![Role::Registry],
-        name: REGISTRY.to_owned(),
+        name: REGISTRY_NAME.to_owned(),
         key: secret.id(),
         validity,
         host: Some(HostEntry {
@@ -351,9 +353,10 @@ fn make_registry(authority: &mut AuthorityDir, addr: Address, data: &Path) -> Re
     };
     let certificate = authority.certify(&wish).map_err(|e| failure(&e))?;
     write_public(&data.join("identity.crt"), &certificate)?;
-    // The authority is on this machine, too: whoever takes the registry over has that as well.
+    // The authority's key is on the same machine: a thief of the registry's key has that one as well, so
+    // signing members gives him nothing more.
     let roles = [Role::Donor, Role::Submitter];
-    let enrol = authority.delegate(REGISTRY, &roles, validity);
+    let enrol = authority.delegate(REGISTRY_NAME, &roles, validity);
     write_public(&data.join("enrol.crt"), &enrol.map_err(|e| failure(&e))?)?;
     let grid = Grid {
         owner: None,
@@ -397,7 +400,7 @@ pub(super) fn sign(dir: &Path, asked: SignArgs) -> Result<SignReport, Failure> {
             owner: asked.owner,
         }),
     };
-    // Without an address the list stays as it is.
+    // Without an address the list does not change, so no member has to be asked.
     let offline = asked.speaking.offline || certify.host.is_none();
     let change = |authority: &mut AuthorityDir| authority.certify(&certify);
     let (certificate, _, sent) = members::change(dir, offline, change)?;
@@ -444,7 +447,7 @@ impl Report for DelegateReport {
     json_of_self!();
 }
 
-/// Lets a registry sign members.
+/// Makes a certificate that lets a registry sign members.
 pub(super) fn delegate(
     dir: &Path,
     registry: &str,
@@ -484,7 +487,7 @@ impl Report for InviteReport {
     json_of_self!();
 }
 
-/// Tokens that are to be made.
+/// The tokens to make.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Invitation<'a> {
     pub(super) registry: Option<&'a str>,
@@ -537,7 +540,7 @@ fn write_public(path: &Path, certificate: &CertificateDer<'_>) -> Result<(), Fai
     })
 }
 
-/// Takes back all certificates of a member, also of one that joined with a token.
+/// Revokes all certificates of a member, who may have joined with a token.
 pub(super) fn revoke(dir: &Path, who: &str, offline: bool) -> Result<RevokeReport, Failure> {
     let joined = members::joined(dir, offline)?;
     let change =
@@ -552,7 +555,7 @@ pub(super) fn revoke(dir: &Path, who: &str, offline: bool) -> Result<RevokeRepor
     })
 }
 
-/// Takes a host out of the list.
+/// Takes a host out of the list of the grid.
 pub(super) fn remove(dir: &Path, who: &str, offline: bool) -> Result<RemoveReport, Failure> {
     let change = |authority: &mut AuthorityDir| authority.remove(who);
     let (key, grid, sent) = members::change(dir, offline, change)?;
@@ -563,7 +566,7 @@ pub(super) fn remove(dir: &Path, who: &str, offline: bool) -> Result<RemoveRepor
     })
 }
 
-/// Signs all certificates anew that end within some time; they travel in the list.
+/// Renews all certificates that end within some time, and sends them to their members with the list.
 pub(super) fn renew(
     dir: &Path,
     within: Duration,
@@ -583,7 +586,7 @@ pub(super) fn renew(
         before = last_certificates(authority.issued(), began);
         let revoked = &authority.grid().revoked;
         let ends = began.saturating_add(ttl.as_secs());
-        // A certificate that ends no later than the one that is there would be taken by nobody.
+        // Members would not take a certificate that ends no later than the one that they have.
         before.retain(|one| {
             one.expires <= until && one.expires < ends && !revoked.contains(&one.key)
         });
@@ -620,7 +623,7 @@ pub(super) fn renew(
     })
 }
 
-/// Lists the members, those included that joined with a token.
+/// Lists all members, including those that joined with a token.
 pub(super) fn show(dir: &Path, offline: bool) -> Result<RollReport, Failure> {
     let roll = Roll::load(dir).map_err(|e| failure(&e))?;
     let joined = members::joined(dir, offline)?;
@@ -673,8 +676,8 @@ pub(super) fn show(dir: &Path, offline: bool) -> Result<RollReport, Failure> {
     })
 }
 
-/// The members of a record of certificates, each once, in the order in which they were signed first:
-/// name and end are those of the certificate that was signed last, roles those of all that are good.
+/// The members of a record of certificates, each of them once, in the order of their first certificates.
+/// Name and end come from a member's last certificate, roles from all valid ones.
 fn last_certificates(issued: &[Issued], now: u64) -> Vec<Issued> {
     let mut members: Vec<Issued> = Vec::new();
     for one in issued {
@@ -695,8 +698,7 @@ fn last_certificates(issued: &[Issued], now: u64) -> Vec<Issued> {
     members
 }
 
-/// Where the list says that members listen, by key, and what names among these resolve to, unless nothing
-/// is to be asked.
+/// The addresses of members in the list, by key. Names are also resolved, unless `offline`.
 fn addresses(grid: &Grid, offline: bool) -> Result<BTreeMap<OwnerId, String>, Failure> {
     let hosts = grid.hosts.iter().map(|one| (one.id.0, &one.addr));
     let registries = grid.registries.iter().map(|one| (one.id.0, &one.addr));
@@ -727,7 +729,7 @@ fn addresses(grid: &Grid, offline: bool) -> Result<BTreeMap<OwnerId, String>, Fa
     Ok(shown)
 }
 
-/// From now on for this long.
+/// The validity that begins now and lasts this long.
 pub(super) fn validity(lasting: Duration) -> Validity {
     Validity {
         from: unix_seconds(),

@@ -27,7 +27,7 @@ use crate::run::away::{self, Away, AwayOrders, AwayReport, Launcher, Letter, Ran
 use crate::run::{AgentFuture, Reach, not_started};
 use crate::unix_time::unix_millis;
 
-/// For how long a host may act as the job. The next start on a host gets another key.
+/// For how long a host may act as the job, seconds. Each start on a host gets a new key.
 const KEY_SECONDS: u64 = 30 * 86_400;
 
 /// Options of `run` for other machines.
@@ -61,7 +61,7 @@ pub struct OnArgs {
     pub retry: Duration,
 }
 
-/// Options that the machine at which the command was typed keeps to itself.
+/// Options that count only on the machine where the user typed the command.
 const OWN_OPTIONS: [&str; 17] = [
     "job",
     "on",
@@ -82,10 +82,10 @@ const OWN_OPTIONS: [&str; 17] = [
     "cert_file",
 ];
 
-/// And the form of its answer.
+/// The option for the form of the answer, which counts only there, too.
 const JSON: &str = "json";
 
-/// Carries orders out that come on standard input.
+/// Carries out the order on standard input, at the other end of a launcher.
 pub(super) fn there() -> Said {
     let state = knowledge::default_dir(|name| std::env::var_os(name));
     let status = if away::serve(state) {
@@ -163,7 +163,7 @@ fn away_orders(global: &Global, args: RunArgs, typed: &[OsString]) -> Result<Awa
     })
 }
 
-/// The options of `ckpt run` that were typed, but for those of this machine.
+/// The typed options of `ckpt run`, except those for this machine.
 fn options(typed: &[OsString]) -> Result<Vec<OsString>, Failure> {
     let mut command = Cli::command();
     command.build();
@@ -177,7 +177,7 @@ fn options(typed: &[OsString]) -> Result<Vec<OsString>, Failure> {
     let arguments = run
         .get_arguments()
         .filter(|one| of_host(one.get_id().as_str()));
-    // Checkpoints of a job that has ended are this machine's affair.
+    // This machine decides about the checkpoints of a job that has ended.
     let mut options = vec![OsString::from("--after-success=keep")];
     for argument in arguments {
         let Some(name) = argument.get_long() else {
@@ -195,14 +195,14 @@ fn options(typed: &[OsString]) -> Result<Vec<OsString>, Failure> {
     Ok(options)
 }
 
-/// What was typed for an option.
+/// The typed values of an option.
 fn values<'a>(matches: &'a ArgMatches, id: &str) -> Vec<&'a OsStr> {
     let is_typed = matches.value_source(id) == Some(ValueSource::CommandLine);
     let raw = is_typed.then(|| matches.get_raw(id)).flatten();
     raw.into_iter().flatten().collect()
 }
 
-/// The way to the hosts, and what is known of them.
+/// The connection to the grid, and how to rank its hosts.
 struct Here {
     connection: Connection,
     ranks: RankArgs,
@@ -253,7 +253,7 @@ impl Away for Here {
     }
 }
 
-/// A key for this job alone: the one at hand when that is a job key.
+/// A job key for this job alone, or the key of this process if that is a job key itself.
 fn job_key(grid: &Grid, owner: &Identity, job: &JobId) -> Result<String, Failure> {
     let failed = |cause: &dyn std::error::Error| {
         Failure::new(ExitStatus::Failed, format!("job key: {}", chain(cause)))

@@ -1,4 +1,4 @@
-//! Copies of an authority's directory, encrypted with a passphrase.
+//! Backups of an authority's directory, encrypted with a passphrase.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, Read, Write};
@@ -16,25 +16,25 @@ use super::render::{Report, json_of_self};
 use super::{age, authority, members};
 use crate::report::{ExitStatus, Failure};
 
-/// What is secret of it; the rest every member may know.
-const KEY: &str = "authority.key";
+/// The only secret file. Every member may read the others.
+const KEY_FILE: &str = "authority.key";
 
 /// The files of an authority.
 const FILES: [&str; 5] = [
-    KEY,
+    KEY_FILE,
     "authority.crt",
     "grid.toml",
     "grid.members",
     "members.toml",
 ];
 
-/// Larger than any copy: certificates and lists are bounded.
+/// Most bytes of a backup that are read; certificates and lists have limits, too.
 const BACKUP_BYTES_MAX: u64 = MEMBERS_BYTES_MAX + (64 << 20);
 
-/// Shortest passphrase for a new copy.
+/// Shortest passphrase of a new backup, characters.
 const PASSPHRASE_CHARS_MIN: usize = 8;
 
-/// Longest passphrase.
+/// Longest passphrase, bytes.
 const PASSPHRASE_BYTES_MAX: u64 = 1024;
 
 /// Answer of `grid backup` and `grid restore`.
@@ -45,8 +45,9 @@ pub(super) struct BackupReport {
     files: Vec<String>,
     /// Number of the list of the grid.
     list: u64,
-    /// After a restore: how many members answered, and whether they had a newer list.
+    /// After a restore: how many members answered.
     members_asked: Option<usize>,
+    /// After a restore: whether members had a newer list.
     was_behind: Option<bool>,
 }
 
@@ -76,7 +77,7 @@ impl Report for BackupReport {
     json_of_self!();
 }
 
-/// Writes a copy.
+/// Writes a backup.
 pub(super) fn write(
     dir: &Path,
     passphrase: &PassphraseArgs,
@@ -95,12 +96,12 @@ pub(super) fn write(
             name => dir.join(name),
         };
         let bytes = match fs::read(&path) {
-            Err(cause) if cause.kind() == io::ErrorKind::NotFound && name != KEY => continue,
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound && name != KEY_FILE => continue,
             read => Zeroizing::new(read.map_err(|cause| local(&path, &cause))?),
         };
         let mut header = tar::Header::new_ustar();
         header.set_size(bytes.len() as u64);
-        header.set_mode(if name == KEY { 0o600 } else { 0o644 });
+        header.set_mode(if name == KEY_FILE { 0o600 } else { 0o644 });
         let added = archive.append_data(&mut header, name, bytes.as_slice());
         added.map_err(|cause| local(&path, &cause))?;
         files.push(name.to_owned());
@@ -120,7 +121,7 @@ pub(super) fn write(
     })
 }
 
-/// Makes a directory of a copy.
+/// Makes an authority's directory from a backup.
 pub(super) fn read(
     dir: &Path,
     passphrase: &PassphraseArgs,
@@ -169,7 +170,8 @@ pub(super) fn read(
     })
 }
 
-/// Writes the files of a copy; the key comes last, since a directory with a key counts as an authority's.
+/// Writes the files of a backup. The key comes last, since a directory with a key counts as an
+/// authority's.
 fn unpack(plain: &[u8], dir: &Path, file: &Path) -> Result<Vec<String>, Failure> {
     let mut found: Vec<(&str, Zeroizing<Vec<u8>>)> = Vec::new();
     let mut archive = tar::Archive::new(plain);
@@ -189,15 +191,15 @@ fn unpack(plain: &[u8], dir: &Path, file: &Path) -> Result<Vec<String>, Failure>
             .map_err(|cause| local(file, &cause))?;
         found.push((name, bytes));
     }
-    found.sort_by_key(|(name, _)| *name == KEY);
-    if found.last().is_none_or(|(name, _)| *name != KEY) {
+    found.sort_by_key(|(name, _)| *name == KEY_FILE);
+    if found.last().is_none_or(|(name, _)| *name != KEY_FILE) {
         let message = format!("{}: no copy of an authority", file.display());
         return Err(Failure::new(ExitStatus::Usage, message));
     }
     for (name, bytes) in &found {
         let path = dir.join(name);
         let written = match *name {
-            KEY => write_private(&path, bytes),
+            KEY_FILE => write_private(&path, bytes),
             _ => replace_public(&path, bytes),
         };
         written.map_err(|cause| local(&path, &cause))?;
@@ -205,7 +207,7 @@ fn unpack(plain: &[u8], dir: &Path, file: &Path) -> Result<Vec<String>, Failure>
     Ok(found.iter().map(|(name, _)| (*name).to_owned()).collect())
 }
 
-/// The passphrase: the first line of a file, or what is typed; twice when it is a new one.
+/// Gets the passphrase: from the first line of a file, or typed by the user, twice if it is a new one.
 fn ask(args: &PassphraseArgs, is_new: bool) -> Result<Zeroizing<String>, Failure> {
     let usage = |message: &str| Failure::new(ExitStatus::Usage, message);
     let secret = match &args.passphrase_file {
@@ -236,7 +238,7 @@ fn first_line(from: impl Read) -> io::Result<Zeroizing<String>> {
     Ok(line)
 }
 
-/// Reads a line from the terminal without showing it.
+/// Reads a line from the terminal without echo.
 fn type_in(prompt: &str) -> Result<Zeroizing<String>, Failure> {
     let no_terminal = |cause: io::Error| {
         let message = format!("no terminal to ask for the passphrase: {cause}");
@@ -252,10 +254,10 @@ fn type_in(prompt: &str) -> Result<Zeroizing<String>, Failure> {
     hidden.local_modes.remove(LocalModes::ECHO);
     tcsetattr(terminal.as_fd(), OptionalActions::Flush, &hidden)
         .map_err(|cause| no_terminal(cause.into()))?;
-    // What is typed early is thrown away with the change, so the question comes after it.
+    // The change of the terminal discards input, so the prompt comes after it.
     let asked = terminal.write_all(prompt.as_bytes());
     let line = asked.and_then(|()| first_line(&terminal));
-    // As it was, whatever was read.
+    // Restores the echo, whatever happened.
     let _ = tcsetattr(terminal.as_fd(), OptionalActions::Flush, &shown);
     let _ = terminal.write_all(b"\n");
     line.map_err(no_terminal)

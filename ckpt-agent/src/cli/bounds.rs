@@ -1,4 +1,4 @@
-//! Limits that the user's shell or batch system has set for this process.
+//! Limits that the user's shell or batch system sets for this process.
 
 use rustix::process::{Resource, Signal, getrlimit};
 use tokio::signal::unix::{self, SignalKind};
@@ -7,23 +7,23 @@ use super::render::bytes;
 use crate::agent::MEMORY_USUAL;
 use crate::report::{ExitStatus, Failure};
 
-/// Least memory for data in flight with which something can be done.
+/// Least useful memory for data in flight, bytes.
 const MEMORY_LEAST: u64 = 16 << 20;
 
-/// Address space that is needed beside the data in flight: the program itself (256 MiB is what it takes
-/// with two processors, measured, and half as much again) and, for each processor, stacks and heaps of
-/// threads, which take much more address space than memory.
-const BESIDE: u64 = 256 << 20;
-const BESIDE_PER_CPU: u64 = 96 << 20;
+/// Address space that is needed beside the data in flight, bytes. The program itself takes 256 MiB with
+/// two processors (measured, with half as much again as a reserve). Each processor needs more for stacks
+/// and heaps of threads, which take much more address space than memory.
+const PROGRAM_BYTES: u64 = 256 << 20;
+const PROGRAM_BYTES_PER_CPU: u64 = 96 << 20;
 
-/// Memory to use for data in flight: as much as is wanted or, when the address space is limited
-/// (`ulimit -v`), as it leaves room for.
+/// Memory to use for data in flight: the wanted amount or, if the address space is limited (`ulimit -v`),
+/// as much as the limit allows.
 ///
 /// # Errors
-/// When there is no room for that, or for anything: an allocation that fails later can only abort.
+/// When the limit leaves too little: an allocation that fails later could only abort the program.
 pub(super) fn memory(wanted: Option<u64>) -> Result<u64, Failure> {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let beside = BESIDE + BESIDE_PER_CPU * cpus as u64;
+    let beside = PROGRAM_BYTES + PROGRAM_BYTES_PER_CPU * cpus as u64;
     memory_within(wanted, getrlimit(Resource::As).current, beside)
 }
 
@@ -31,7 +31,7 @@ fn memory_within(wanted: Option<u64>, limit: Option<u64>, beside: u64) -> Result
     let Some(limit) = limit else {
         return Ok(wanted.unwrap_or(MEMORY_USUAL));
     };
-    // Buffers that are freed are not given back at once.
+    // Freed buffers are not returned to the system at once, so a third is kept in reserve.
     let room = limit.saturating_sub(beside) / 3 * 2;
     let fits = |memory: &u64| *memory <= room;
     match wanted.filter(fits) {
@@ -54,8 +54,8 @@ fn memory_within(wanted: Option<u64>, limit: Option<u64>, beside: u64) -> Result
     }
 }
 
-/// Makes writing beyond the limit for the length of files (`ulimit -f`) an error instead of the end of
-/// this process, as long as the answer is kept.
+/// Turns writes beyond the limit for the size of files (`ulimit -f`) into errors instead of a fatal
+/// signal, for as long as the result is kept.
 pub(super) fn report_long_files() -> Option<unix::Signal> {
     unix::signal(SignalKind::from_raw(Signal::XFSZ.as_raw())).ok()
 }

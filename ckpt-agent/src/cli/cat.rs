@@ -1,4 +1,4 @@
-//! `ckpt cat`: bytes of a file to standard output.
+//! `ckpt cat`: writes bytes of a file to standard output.
 
 use std::fs::File;
 use std::io;
@@ -9,7 +9,7 @@ use super::args::Cat;
 use crate::agent::CatRequest;
 use crate::report::{ExitStatus, Failure};
 
-/// What is asked for. `./` before a path and slashes behind it have no meaning.
+/// Makes the request. `./` before a path and slashes behind it are ignored.
 pub(super) fn request(cat: Cat) -> CatRequest {
     let path = cat.path.map(|path| {
         let mut path = path.into_vec();
@@ -29,7 +29,7 @@ pub(super) fn request(cat: Cat) -> CatRequest {
     }
 }
 
-/// Standard output, past its line buffer.
+/// Standard output without its line buffer.
 pub(super) fn standard_output() -> Result<File, Failure> {
     let out = io::stdout().as_fd().try_clone_to_owned();
     out.map(File::from)

@@ -1,4 +1,4 @@
-//! The demonstration: a grid, a save, two dead hosts, a restore, a comparison.
+//! `ckpt demo`: starts a grid, saves, kills two hosts, restores, and compares.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -22,10 +22,10 @@ use crate::report::{ExitStatus, Failure, RestoreReport, SaveReport};
 /// Hosts of the demonstration: one more than shards.
 const HOSTS: u16 = 6;
 
-/// Bytes of the made-up image.
+/// Size of the made-up image, bytes.
 const IMAGE_BYTES: usize = 256 << 20;
 
-/// What the demonstration showed.
+/// The results of the demonstration.
 #[derive(Debug, Serialize)]
 pub(super) struct DemoReport {
     save: SaveReport,
@@ -98,12 +98,12 @@ impl Report for DemoReport {
     json_of_self!();
 }
 
-/// Stops the daemons whatever happens.
+/// Stops the daemons at the end, also after an error.
 struct Running<'a>(&'a Path);
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        // What can't be stopped loses its files in a moment and ends by itself.
+        // A daemon that can't be stopped ends by itself when its files are removed, which comes next.
         let _ = local::down(self.0);
     }
 }
@@ -121,7 +121,7 @@ pub(super) async fn run(
         .map_err(|cause| io_failure("temporary directory", &cause))?;
     let say = |text: &str| {
         if !global.json {
-            // Fails only when nobody reads it.
+            // Fails only if standard error is closed.
             let _ = writeln!(io::stderr(), "{text}");
         }
     };
@@ -150,7 +150,7 @@ pub(super) async fn run(
     let observer = progress::observer(global.progress, "saving");
     let save = agent.save(request, observer, cancel.clone()).await?;
 
-    // The first and the last data shard: the restore has to compute both.
+    // The first and the last data shard, so that the restore has to compute both.
     let killed: Vec<String> = [0, 2]
         .iter()
         .filter_map(|shard| save.holders.get(*shard)?.host.clone())
@@ -227,53 +227,54 @@ fn io_failure(what: &str, cause: &io::Error) -> Failure {
     Failure::new(ExitStatus::LocalIo, format!("{what}: {cause}"))
 }
 
-/// An image like a process's memory: smooth fields, random numbers, zero pages, sorted indices.
+/// Makes an image like the memory of a process: smooth fields, random numbers, zero pages, sorted
+/// indices.
 fn make_image(path: &Path) -> io::Result<()> {
-    const PIECE: usize = 64 << 10;
+    const PART_BYTES: usize = 64 << 10;
     let mut file = io::BufWriter::new(File::create(path)?);
     let mut noise = blake3::Hasher::new_derive_key("ckpt demo image").finalize_xof();
-    let mut piece = vec![0; PIECE];
-    const PIECES: usize = IMAGE_BYTES / PIECE;
-    for number in 0..PIECES {
-        match number * 10 / PIECES {
-            0..3 => smooth(&mut piece, number),
-            3..6 => random_doubles(&mut piece, &mut noise),
-            6..8 => piece.fill(0),
-            _ => indices(&mut piece, number, &mut noise),
+    let mut part = vec![0; PART_BYTES];
+    const PARTS: usize = IMAGE_BYTES / PART_BYTES;
+    for number in 0..PARTS {
+        match number * 10 / PARTS {
+            0..3 => smooth(&mut part, number),
+            3..6 => random_doubles(&mut part, &mut noise),
+            6..8 => part.fill(0),
+            _ => indices(&mut part, number, &mut noise),
         }
-        file.write_all(&piece)?;
+        file.write_all(&part)?;
     }
     file.into_inner()?.sync_all()
 }
 
-fn smooth(piece: &mut [u8], number: usize) {
-    for (at, value) in piece.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+fn smooth(part: &mut [u8], number: usize) {
+    for (at, value) in part.as_chunks_mut::<8>().0.iter_mut().enumerate() {
         let x = (number * 8192 + at) as f64;
         let field = 300.0 + 10.0 * (x * 0.0007).sin() + (number as f64 * 0.01).cos();
         *value = field.to_le_bytes();
     }
 }
 
-/// Uniform in [1, 2): the mantissa is full, the exponent always the same.
-fn random_doubles(piece: &mut [u8], noise: &mut blake3::OutputReader) {
-    noise.fill(piece);
-    for value in piece.as_chunks_mut::<8>().0 {
+/// Random numbers, uniform in [1, 2): full mantissas, and always the same exponent.
+fn random_doubles(part: &mut [u8], noise: &mut blake3::OutputReader) {
+    noise.fill(part);
+    for value in part.as_chunks_mut::<8>().0 {
         let mantissa = u64::from_le_bytes(*value) >> 12;
         *value = (mantissa | 0x3ff0_0000_0000_0000).to_le_bytes();
     }
 }
 
-fn indices(piece: &mut [u8], number: usize, noise: &mut blake3::OutputReader) {
-    let mut steps = vec![0; piece.len() / 8];
+fn indices(part: &mut [u8], number: usize, noise: &mut blake3::OutputReader) {
+    let mut steps = vec![0; part.len() / 8];
     noise.fill(&mut steps);
     let mut index = number as u64 * 1000;
-    for (value, step) in piece.as_chunks_mut::<8>().0.iter_mut().zip(steps) {
+    for (value, step) in part.as_chunks_mut::<8>().0.iter_mut().zip(steps) {
         index += u64::from(step);
         *value = index.to_le_bytes();
     }
 }
 
-/// The first path at which two trees differ in names, kinds, modes, links or bytes.
+/// The first path at which two trees differ in names, kinds, modes, links or contents.
 fn compare(a: &Path, b: &Path) -> io::Result<Option<PathBuf>> {
     let (left, right) = (fs::metadata(a)?, b.symlink_metadata()?);
     compare_as(a, &left, b, &right)
@@ -331,9 +332,9 @@ fn names(dir: &Path) -> io::Result<Vec<std::ffi::OsString>> {
 }
 
 fn same_bytes(a: &Path, b: &Path) -> io::Result<bool> {
-    const PIECE: usize = 1 << 20;
+    const PART_BYTES: usize = 1 << 20;
     let (mut a, mut b) = (File::open(a)?, File::open(b)?);
-    let (mut left, mut right) = (vec![0; PIECE], vec![0; PIECE]);
+    let (mut left, mut right) = (vec![0; PART_BYTES], vec![0; PART_BYTES]);
     loop {
         let len = a.read(&mut left)?;
         let (Some(left), Some(right)) = (left.get(..len), right.get_mut(..len)) else {

@@ -1,4 +1,4 @@
-//! `ckpt doctor`: what stands in the way on this machine, and what helps.
+//! `ckpt doctor`: finds problems on this machine, and names a remedy for each.
 
 use std::fs;
 use std::io::{self, Write};
@@ -18,22 +18,22 @@ use crate::knowledge;
 use crate::report::{Check, DoctorReport, ExitStatus, Failure, Finding, Verdict};
 use crate::unix_time::unix_seconds;
 
-/// Certificates that end within this time are spoken of, seconds.
+/// Certificates that end within this time are reported as bad, seconds.
 const ENDS_SOON_S: u64 = 30 * 86_400;
 
-/// Clocks that differ by more than this are spoken of, seconds.
+/// Clocks that differ by more than this are reported as bad, seconds.
 const CLOCK_SLACK_S: u64 = 60;
 
-/// Free space below which a disk counts as full.
-const ROOM_LEAST: u64 = 64 << 20;
+/// Free space below which a disk counts as full, bytes.
+const FREE_BYTES_MIN: u64 = 64 << 20;
 
-/// Files that a command has open at once, at most, besides one for each host.
+/// Most files that a command has open at once, apart from one for each host.
 const FILES_NEEDED: u64 = 24;
 
-/// Address space that a command needs beside the memory for data in flight.
-const SPACE_NEEDED: u64 = 512 << 20;
+/// Address space that a command needs apart from the memory for data in flight, bytes.
+const ADDRESS_SPACE_NEEDED: u64 = 512 << 20;
 
-/// Looks at all that a command needs. Fails never: what is wrong is in the report.
+/// Checks everything that a command needs. Problems are not errors, but findings in the report.
 pub(super) async fn run(global: &Global) -> Result<Said, Failure> {
     let mut report = DoctorReport {
         findings: Vec::new(),
@@ -80,7 +80,7 @@ impl DoctorReport {
     }
 }
 
-/// The grid, and where its file is.
+/// Checks the grid file. Returns its path and contents.
 fn check_grid(global: &Global, report: &mut DoctorReport) -> Option<(PathBuf, Grid)> {
     let Some(path) = grid_file(global) else {
         let remedy =
@@ -194,7 +194,7 @@ fn check_machine(global: &Global, report: &mut DoctorReport) {
         _ => report.good(Check::Limits, "open files (ulimit -n)"),
     }
     let memory = global.memory.unwrap_or(crate::agent::MEMORY_USUAL);
-    let needed = memory.saturating_add(SPACE_NEEDED);
+    let needed = memory.saturating_add(ADDRESS_SPACE_NEEDED);
     match limit(Resource::As) {
         Some(space) if space < needed => report.bad(
             Check::Limits,
@@ -251,7 +251,7 @@ fn check_room(dir: &Path, report: &mut DoctorReport) {
         }
     };
     let what = format!("{} free at {}", bytes(free), dir.display());
-    if free < ROOM_LEAST {
+    if free < FREE_BYTES_MIN {
         report.bad(Check::Disk, what, "make room");
     } else {
         report.good(Check::Disk, what);
@@ -328,7 +328,7 @@ fn check_way(way: &Way, grid_file: &Path, report: &mut DoctorReport) {
     }
 }
 
-/// The address of a host, and what that resolves to if it is a name.
+/// The address of a host in the list and, if it is a name, the addresses to which it resolves.
 fn place(way: &Way) -> String {
     let listed = &way.addr;
     match &way.resolved {

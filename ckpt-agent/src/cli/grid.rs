@@ -1,4 +1,4 @@
-//! The commands for grids.
+//! The commands `ckpt grid`.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use super::grid_args::{AuthorityArgs, GridCommand};
 use super::{DaemonProgram, Said, authority, backup, done, local};
 use crate::report::{ExitStatus, Failure};
 
-/// The usual directory for something.
+/// The usual directory of an authority or a registry.
 pub(super) fn usual(place: Place) -> Result<PathBuf, Failure> {
     let is_root = rustix::process::geteuid().is_root();
     let dir = place.usual(|name| std::env::var_os(name), is_root);
@@ -23,12 +23,12 @@ fn dir_of(args: &AuthorityArgs) -> Result<PathBuf, Failure> {
     }
 }
 
-/// What a command has to be given so that it finds a directory, if it is not the usual one.
+/// The option by which the next command finds a directory, if it is not the usual one.
 fn option(name: &str, said: Option<&Path>) -> String {
     said.map_or_else(String::new, |dir| format!(" {name} {}", dir.display()))
 }
 
-/// Runs a command.
+/// Runs a command for grids.
 pub(super) fn run(command: GridCommand, daemon: &DaemonProgram) -> Result<Said, Failure> {
     match command {
         GridCommand::Init { .. } => init(command),
@@ -135,7 +135,7 @@ fn init(command: GridCommand) -> Result<Said, Failure> {
     done(authority::init(&dir_of(&authority)?, new)?)
 }
 
-/// Grids on this machine.
+/// Runs a command for a grid on this machine.
 fn run_local(command: GridCommand, daemon: &DaemonProgram) -> Result<Said, Failure> {
     match command {
         GridCommand::Up {

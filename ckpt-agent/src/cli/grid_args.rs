@@ -1,4 +1,4 @@
-//! The commands for grids as they are typed.
+//! The commands for grids as users type them.
 
 use std::path::PathBuf;
 use std::time::Duration;

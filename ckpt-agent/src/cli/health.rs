@@ -1,4 +1,4 @@
-//! `ckpt health`: how things are.
+//! `ckpt health`: the state of checkpoints, leases, keys and hosts.
 
 use codec::grant::Grant;
 use protocol::grid::Grid;
@@ -11,7 +11,7 @@ use crate::core::health::{KeyHealth, Known};
 use crate::report::Failure;
 use crate::unix_time::unix_seconds;
 
-/// Looks how things are for a submitter.
+/// Finds out the state of things for a submitter.
 pub(super) async fn run(connected: &Connected, args: &HealthArgs) -> Result<Said, Failure> {
     let keys = keys(&connected.identity, &connected.grid, unix_seconds());
     let registries = registries_health(&connected.grid, &connected.identity);
@@ -21,7 +21,7 @@ pub(super) async fn run(connected: &Connected, args: &HealthArgs) -> Result<Said
     Ok((Box::new(health), status))
 }
 
-/// Looks how things are with the grid, for its admin.
+/// Finds out the state of the grid, for its admin.
 pub(super) async fn of_grid(global: &Global, args: &HealthArgs) -> Result<Said, Failure> {
     let (path, mut grid) = named_grid(global)?;
     let lists = list_files(&path, &grid);
@@ -36,7 +36,7 @@ pub(super) async fn of_grid(global: &Global, args: &HealthArgs) -> Result<Said, 
     Ok((Box::new(health), status))
 }
 
-/// Keys and certificates with which this machine acts, those that end first at the front.
+/// Keys and certificates of this machine and the grid, by the time of their end.
 pub(super) fn keys(identity: &Identity, grid: &Grid, now: u64) -> Vec<KeyHealth> {
     let mut found: Vec<(String, u64)> = Vec::new();
     let certificates = std::iter::once(&identity.certificate).chain(&identity.issuer);

@@ -1,4 +1,4 @@
-//! The submitter's key: made, found, copied, replaced.
+//! The submitter's key: making, finding, copying and replacing it.
 //!
 //! ```text
 //! KEY               the secret key, 0600        (default: $XDG_CONFIG_HOME/ckpt/owner.key)
@@ -32,18 +32,19 @@ use crate::connection::{self, denied, with_certificate};
 use crate::report::{ExitStatus, Failure};
 use crate::unix_time::unix_seconds;
 
-/// How long a key command may take: somebody may have to type a passphrase.
+/// Longest wait for a key command, which may ask the user for a passphrase.
 const KEY_COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Retired keys that are tried.
+/// Most retired keys that are looked for.
 const RETIRED_MAX: u32 = 100;
 
-/// The files that options, environment, grid file or custom name, in this order.
+/// The files of key and certificate: those of options and environment, else those of the grid file, else
+/// the usual ones.
 pub(super) fn files(global: &Global, grid: Option<&Grid>) -> Result<Files, Failure> {
     connection::files(global.key_file.clone(), global.cert_file.clone(), grid)
 }
 
-/// Who acts: key and certificate.
+/// Reads key and certificate of the user.
 pub(super) fn load(global: &Global, files: &Files) -> Result<Identity, Failure> {
     let key = match &global.key_command {
         Some(command) => key_of_command(command)?,
@@ -52,11 +53,11 @@ pub(super) fn load(global: &Global, files: &Files) -> Result<Identity, Failure> 
     connection::identity(key, files)
 }
 
-/// Takes over a certificate that the grid's authority signed anew, and says so once.
+/// Takes over a certificate that the grid's authority renewed, and reports it once.
 pub(super) fn renewed(identity: Identity, grid: &Grid, files: &Files) -> Identity {
     let (identity, written_until) = connection::renewed(identity, grid, files);
     if let Some(until) = written_until {
-        // Fails only when nobody reads it.
+        // Fails only if standard error is closed.
         let _ = writeln!(
             io::stderr(),
             "ckpt: note: the grid's admin renewed your certificate ({}), until {}",
@@ -67,8 +68,7 @@ pub(super) fn renewed(identity: Identity, grid: &Grid, files: &Files) -> Identit
     identity
 }
 
-/// Fails when the certificate has ended, which hosts would say only after they were asked; warns when it
-/// ends soon.
+/// Fails if the certificate has ended, before any host has to refuse it. Warns if it ends soon.
 pub(super) fn check_end(identity: &Identity, files: &Files) -> Result<(), Failure> {
     let now = unix_seconds();
     let peer = identity.peer().map_err(|cause| denied(cause.to_string()))?;
@@ -89,7 +89,7 @@ pub(super) fn check_end(identity: &Identity, files: &Files) -> Result<(), Failur
     if now > peer.not_after {
         return Err(denied(format!("{what} expired {until}")).next(next));
     }
-    // A job key is made for days.
+    // Job keys are made for days, so they always end soon.
     if let Some(days) = peer
         .ends_within_days(now)
         .filter(|_| identity.job.is_none())
@@ -99,7 +99,7 @@ pub(super) fn check_end(identity: &Identity, files: &Files) -> Result<(), Failur
             1 => "in 1 day".to_owned(),
             days => format!("in {days} days"),
         };
-        // Fails only when nobody reads it.
+        // Fails only if standard error is closed.
         let _ = writeln!(
             io::stderr(),
             "ckpt: warning: {what} ends {when} ({until}): {next}"
@@ -108,7 +108,7 @@ pub(super) fn check_end(identity: &Identity, files: &Files) -> Result<(), Failur
     Ok(())
 }
 
-/// Earlier identities, newest first; those that can't be read any more are left out.
+/// Identities with earlier keys, the newest first. Those that can't be read are left out.
 pub(super) fn retired(files: &Files) -> Vec<Identity> {
     let of = |number| {
         let key = suffixed(&files.key, &format!("retired-{number}"));
@@ -118,7 +118,7 @@ pub(super) fn retired(files: &Files) -> Vec<Identity> {
     (1..=RETIRED_MAX).rev().filter_map(of).collect()
 }
 
-/// Asks a command for the key: what it prints is the text of a key file.
+/// Runs a command that prints the key as the text of a key file.
 fn key_of_command(command: &str) -> Result<AnyKey, Failure> {
     let failed = |what: String| denied(format!("key command: {what}"));
     let mut child = Command::new("sh")
@@ -131,16 +131,16 @@ fn key_of_command(command: &str) -> Result<AnyKey, Failure> {
     };
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
-        // Room for all of it: a text that grows leaves copies of the secret behind.
+        // Enough capacity for the whole text: growing would leave copies of the secret in memory.
         let mut text = Zeroizing::new(String::with_capacity(JOB_KEY_FILE_BYTES_MAX + 1));
         let read = out
             .take(JOB_KEY_FILE_BYTES_MAX as u64)
             .read_to_string(&mut text);
-        // Fails when nobody waits any more.
+        // Fails if the caller has given up.
         let _ = sender.send(read.map(|_| text));
     });
     let Ok(text) = receiver.recv_timeout(KEY_COMMAND_TIMEOUT) else {
-        // It may have ended just now.
+        // Fails if the command has just ended.
         let _ = child.kill();
         let _ = child.wait();
         let limit = KEY_COMMAND_TIMEOUT.as_secs();
@@ -175,11 +175,11 @@ pub(super) struct KeyReport {
     id: String,
     /// The secret key's file.
     key: PathBuf,
-    /// The file for the admin, if one was written.
+    /// The public part for the admin, if it was written.
     public: Option<PathBuf>,
-    /// Where the certificate goes.
+    /// The path of the certificate.
     certificate: PathBuf,
-    /// Whether a key was there already.
+    /// Whether the key existed before.
     existed: bool,
     next: Option<String>,
 }
@@ -200,7 +200,7 @@ impl Report for KeyReport {
     json_of_self!();
 }
 
-/// Makes a key, unless there is one, and its public part.
+/// Makes a key, unless one exists, and its public part.
 pub(super) fn init(global: &Global, name: Option<&str>) -> Result<KeyReport, Failure> {
     let files = files(global, None)?;
     make_key(&files.key, &files.certificate, name)
@@ -242,8 +242,8 @@ fn make_key(key: &Path, certificate: &Path, name: Option<&str>) -> Result<KeyRep
     })
 }
 
-/// The name of the key that comes after one of this name: numbered, since no two valid keys of a grid
-/// have the same name.
+/// The name of the next key after one of this name. It gets a number, because no two valid keys of a grid
+/// may have the same name.
 fn name_after(name: &str) -> String {
     let numbered = name.rsplit_once('-');
     let numbered = numbered.and_then(|(stem, number)| Some((stem, number.parse::<u32>().ok()?)));
@@ -262,7 +262,7 @@ pub(super) fn user_name() -> String {
 
 /// Writes the key to a new file, or to standard output for `-`.
 pub(super) fn export(global: &Global, output: &Path) -> Result<KeyReport, Failure> {
-    // The key that all other commands use.
+    // The same key as all other commands use, so the grid file counts.
     let grid = grid_file(global).map(|path| load_grid(&path)).transpose()?;
     let files = files(global, grid.as_ref())?;
     let secret = read_key(&files.key).map_err(|cause| denied(chain(&cause)))?;
@@ -285,14 +285,14 @@ pub(super) fn export(global: &Global, output: &Path) -> Result<KeyReport, Failur
 }
 
 impl KeyReport {
-    /// Whether the key itself is on standard output.
+    /// Whether the key went to standard output.
     pub(super) fn is_on_stdout(&self) -> bool {
         self.key.as_os_str() == "-"
     }
 }
 
-/// Replaces the key in two steps: without a certificate, makes the next key; with one, puts both in
-/// place and retires the present ones.
+/// Replaces the key in two steps. Without a certificate: makes the next key. With its certificate: puts
+/// both in place, and retires the present ones.
 pub(super) fn rotate(
     global: &Global,
     name: Option<&str>,
@@ -324,7 +324,7 @@ pub(super) fn rotate(
         .ok_or_else(|| Failure::new(ExitStatus::Failed, "too many retired keys"))?;
     let retired = format!("retired-{number}");
     let moves = [
-        // Copies first: a crash in between leaves the present key and certificate as they are.
+        // Links first: after a crash in between, the present key and certificate are still in place.
         (&files.certificate, suffixed(&files.certificate, &retired)),
         (&files.key, suffixed(&files.key, &retired)),
     ];
@@ -380,7 +380,7 @@ mod tests {
         assert!(!refused.message.contains("nothing "), "{}", refused.message);
         let refused = key_of_command("exit 3").unwrap_err();
         assert!(refused.message.contains('3'), "{}", refused.message);
-        // More than a key is not read to its end, and does not hang.
+        // A command that prints without end is stopped reading, and does not hang.
         assert!(key_of_command("yes").is_err());
     }
 }

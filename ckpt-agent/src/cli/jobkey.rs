@@ -1,4 +1,4 @@
-//! Job keys: made from the owner's key, and made void.
+//! Job keys: made with the owner's key, and made void.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -21,19 +21,19 @@ use crate::unix_time::unix_millis;
 /// Answer of `key for-job`.
 #[derive(Debug, Serialize)]
 struct JobKeyReport {
-    /// The job, or the prefix with a slash behind it.
+    /// The job, or the prefix followed by a slash.
     job: String,
-    /// What the key is good for.
+    /// What the key may be used for.
     rights: String,
-    /// The number by which it can be made void.
+    /// The number by which the key can be made void.
     serial: u64,
-    /// Until when it is good, Unix seconds.
+    /// When the key ends, Unix seconds.
     until: u64,
-    /// Where it is.
+    /// The file with the key.
     file: PathBuf,
-    /// Checkpoints of format 1 that it can read.
+    /// How many checkpoints of format 1 the key can read.
     earlier: usize,
-    /// Hosts that did not answer: checkpoints of format 1 that only they have can't be read with it.
+    /// Hosts that did not answer. The key can't read checkpoints of format 1 that only they have.
     silent: Vec<HostNote>,
     notes: Vec<String>,
 }
@@ -62,11 +62,11 @@ impl Report for JobKeyReport {
 /// Answer of `key revoke`.
 #[derive(Debug, Serialize)]
 struct RevokeReport {
-    /// Keys with smaller numbers are void.
+    /// Keys with lower serial numbers are void.
     serials_below: u64,
-    /// Hosts that heard of it, and pass it on.
+    /// Hosts that know of it, and pass it on.
     heard: Vec<String>,
-    /// Hosts that did not.
+    /// Hosts that could not be reached.
     silent: Vec<HostNote>,
 }
 
@@ -151,7 +151,7 @@ fn serial_of(file: &Path) -> Result<u64, Failure> {
     }
 }
 
-/// What a job key is to be for.
+/// The properties of a new job key.
 struct Wish {
     job: JobScope,
     ttl: Duration,
@@ -183,7 +183,7 @@ async fn issue(
             "of {} checkpoints of format 1, {SUMMARIES_MAX} can be read",
             earlier.len()
         ));
-        // The newest ones come last.
+        // Keeps the newest ones, which are at the end.
         earlier.drain(..earlier.len() - SUMMARIES_MAX);
     }
     let serial = unix_millis();

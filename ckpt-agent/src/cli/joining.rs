@@ -1,4 +1,4 @@
-//! A submitter joins a grid with a token.
+//! `ckpt join`: a submitter joins a grid with a token.
 
 use std::fs;
 use std::io::{self, Write};
@@ -49,14 +49,14 @@ impl Report for JoinReport {
     json_of_self!();
 }
 
-/// Where the grid file of `ckpt join` is.
+/// The path of the grid file that `ckpt join` writes.
 pub(super) fn usual_grid_file() -> Option<PathBuf> {
     let dir = crate::connection::default_dir(|name| std::env::var_os(name));
     Some(dir?.join("grid.toml"))
 }
 
-/// Redeems a token: the key is made where keys are, unless there is one, and the grid file is written
-/// beside it.
+/// Redeems a token. Makes the key in its usual place, unless it exists, and writes the grid file beside
+/// it.
 pub(super) fn join(
     global: &Global,
     token: &str,
@@ -112,7 +112,7 @@ pub(super) fn join(
         .map_err(|cause| failed(&grid_file, &cause))?;
     let chain = std::iter::once(&who.certificate).chain(&who.issuer);
     let pem: String = chain.map(certificate_to_pem).collect();
-    // Last: whoever has it has all.
+    // The certificate comes last: if it exists, everything else does.
     replace_public(&files.certificate, pem.as_bytes())
         .map_err(|cause| failed(&files.certificate, &cause))?;
     let peer = who.peer();

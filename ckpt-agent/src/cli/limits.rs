@@ -1,14 +1,14 @@
-//! Numbers as they are typed, and what they may be.
+//! Parsers for numbers on the command line, with their limits.
 
 use command_line::size;
 use placement::Probability;
 
 use crate::agent::ByteRange;
 
-/// Least memory with which rows can be encoded while others are sent.
+/// Least memory with which some rows can be encoded while others are sent, bytes.
 const MEMORY_MIN: u64 = 16 << 20;
 
-/// Least rate: with less, hosts can't be told from hosts that are gone.
+/// Lowest rate, bytes per second. Below it, a slow host looks the same as one that is gone.
 const BANDWIDTH_MIN: u64 = 64 << 10;
 
 /// Reads `--memory`.

@@ -30,10 +30,10 @@ use super::render::{Report, Table, json_of_self};
 use super::{DaemonProgram, authority, chain};
 use crate::report::{ExitStatus, Failure};
 
-/// How long certificates of a local grid are valid.
-const VALID: Duration = Duration::from_secs(10 * 365 * 86_400);
+/// How long the certificates of a local grid are valid.
+const CERTIFICATE_VALIDITY: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-/// Hosts of a new grid unless it is said otherwise.
+/// Usual number of hosts of a new grid.
 const HOSTS_USUAL: u16 = 5;
 
 /// Longest wait for a daemon to answer after its start.
@@ -100,7 +100,7 @@ impl Report for DownReport {
     json_of_self!();
 }
 
-/// Starts what does not run; makes the grid first if there is none.
+/// Starts all hosts that do not run. Makes the grid first if there is none.
 pub(super) fn up(
     dir: &Path,
     hosts: Option<u16>,
@@ -133,10 +133,10 @@ pub(super) fn up(
             continue;
         };
         host.addr = match wait_ready(&data, &mut child) {
-            // A name stays one: it is where the host is said to be.
+            // A host that is listed by its name keeps the name.
             Ok(_) if host.addr.ip().is_none() => continue,
             Ok(addr) => addr.into(),
-            // Another program may have taken its port meanwhile.
+            // Another program may have taken the port since.
             Err(cause) => {
                 let Some(addr) = host.addr.ip() else {
                     return Err(cause);
@@ -153,8 +153,8 @@ pub(super) fn up(
     Ok(report)
 }
 
-/// Writes down where hosts are now: in a list that the authority signs, or in the grid file alone when
-/// the authority is not here.
+/// Records the present addresses of the hosts: in a list that the authority signs or, if the authority's
+/// key is not here, in the grid file.
 fn keep_addresses(dir: &Path, grid: &Grid) -> Result<(), Failure> {
     if !dir.join("authority.key").exists() {
         let file = dir.join("grid.toml");
@@ -171,7 +171,7 @@ fn keep_addresses(dir: &Path, grid: &Grid) -> Result<(), Failure> {
         .map_err(|e| authority::failure(&e))
 }
 
-/// Says who runs.
+/// Reports which hosts run.
 pub(super) fn status(dir: &Path) -> Result<GridReport, Failure> {
     Ok(report(dir, &load(dir)?))
 }
@@ -191,7 +191,7 @@ pub(super) fn down(dir: &Path) -> Result<DownReport, Failure> {
         .filter_map(|(host, data)| Some((host, running(&data)?, data)))
         .collect();
     for (_, pid, _) in &running_hosts {
-        // Fails when it has just ended, which is what is wanted.
+        // Fails if it has just ended, which is the goal.
         let _ = kill_process(*pid, Signal::TERM);
     }
     let asked = Instant::now();
@@ -265,7 +265,8 @@ fn data_dir(dir: &Path, name: &str) -> PathBuf {
     dir.join("hosts").join(name)
 }
 
-/// Has the directory of a host that is elsewhere be found where those of the others are.
+/// Makes a link to the data directory of a host that is elsewhere, beside the data directories of the
+/// others.
 fn link_data(dir: &Path, name: &str, data: &Path) -> Result<(), Failure> {
     let dir = std::path::absolute(dir).map_err(|cause| failed(dir, &cause))?;
     let link = data_dir(&dir, name);
@@ -275,14 +276,14 @@ fn link_data(dir: &Path, name: &str, data: &Path) -> Result<(), Failure> {
     if let Some(above) = link.parent() {
         fs::create_dir_all(above).map_err(|cause| failed(above, &cause))?;
     }
-    // A host of this name that is not in the list any more left one.
+    // The link of an earlier host of this name, which is not in the list any more.
     if link.is_symlink() {
         fs::remove_file(&link).map_err(|cause| failed(&link, &cause))?;
     }
     std::os::unix::fs::symlink(data, &link).map_err(|cause| failed(&link, &cause))
 }
 
-/// Where the data of a host really are.
+/// The real data directory of a host, for the user.
 fn shown_data(dir: &Path, name: &str) -> PathBuf {
     let path = data_dir(dir, name);
     fs::read_link(&path).unwrap_or(path)
@@ -302,8 +303,13 @@ fn create(dir: &Path, hosts: u16) -> Result<Grid, Failure> {
         name
     };
     let secret = new_key().map_err(|e| failed(dir, &e))?;
-    let mut authority = AuthorityDir::create(dir, &name, secret, authority::validity(VALID))
-        .map_err(|e| authority::failure(&e))?;
+    let mut authority = AuthorityDir::create(
+        dir,
+        &name,
+        secret,
+        authority::validity(CERTIFICATE_VALIDITY),
+    )
+    .map_err(|e| authority::failure(&e))?;
 
     let owner = new_key().map_err(|e| failed(dir, &e))?;
     let owner_files = OwnerFiles {
@@ -328,8 +334,8 @@ fn create(dir: &Path, hosts: u16) -> Result<Grid, Failure> {
     Ok(grid)
 }
 
-/// Makes key and certificate of a host in its data directory, and lists it; a key that is there is
-/// kept.
+/// Makes key and certificate of a host in its data directory, and enters the host in the list. An
+/// existing key is kept.
 fn make_host(
     authority: &mut AuthorityDir,
     name: &str,
@@ -354,8 +360,8 @@ fn certify(
     key: OwnerId,
     listen: Option<&Address>,
 ) -> Result<CertificateDer<'static>, Failure> {
-    // A little shorter than the authority's, which began a moment ago.
-    let lasting = VALID - Duration::from_secs(86_400);
+    // A little shorter than the authority's certificate, which was signed a moment ago.
+    let lasting = CERTIFICATE_VALIDITY - Duration::from_secs(86_400);
     let wish = Certify {
         roles,
         name: name.to_owned(),
@@ -374,7 +380,7 @@ fn write_certificate(path: &Path, certificate: &CertificateDer<'_>) -> Result<()
     replace_public(path, certificate_to_pem(certificate).as_bytes()).map_err(|e| failed(path, &e))
 }
 
-/// Starts a daemon that outlives us and our terminal.
+/// Starts a daemon that goes on when this process and its terminal are gone.
 fn start(
     grid: &Path,
     data: &Path,
@@ -389,7 +395,7 @@ fn start(
         .open(&log_path)
         .map_err(|e| failed(&log_path, &e))?;
     let ready = data.join("address");
-    // One from an earlier start would be taken for this one's.
+    // The file of an earlier start would look like that of this one.
     let _ = fs::remove_file(&ready);
     let mut command = Command::new(&daemon.path);
     command
@@ -403,7 +409,7 @@ fn start(
         .arg(addr.to_string())
         .arg("--ready-file")
         .arg(&ready)
-        // The machine is the user's own: nobody to stand back for, and nobody to leave space for.
+        // The user's own machine: no owner to stand back for, and no space to leave to one.
         .args(["--normal-priority", "--no-stand-back", "--quota", "100%"])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -441,9 +447,9 @@ fn log_tail(data: &Path) -> String {
     lines[lines.len().saturating_sub(5)..].join("\n")
 }
 
-/// The process that serves this data directory: it holds the lock and its id is in it. A lock that
-/// can be had belongs to nobody, whatever number the file holds; one that was killed holds it until
-/// all its threads have ended, and serves nobody.
+/// The process that serves this data directory: it holds the lock on a file that contains its process id.
+/// If the lock is free the number in the file is out of date. A killed daemon holds the lock until all
+/// its threads have ended, but does not serve any more.
 fn running(data: &Path) -> Option<Pid> {
     let mut file = File::open(data.join("lock")).ok()?;
     if flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
@@ -468,7 +474,7 @@ fn failed(path: &Path, cause: &dyn std::error::Error) -> Failure {
     )
 }
 
-/// Kills the daemon of a host without warning.
+/// Kills the daemon of a host with SIGKILL.
 pub(super) fn kill(dir: &Path, name: &str) -> Result<(), Failure> {
     let data = data_dir(dir, name);
     let pid = running(&data)

@@ -1,5 +1,5 @@
-//! How the authority speaks to members: new lists are brought to them, and registries are asked who
-//! joined with a token.
+//! How the authority talks to members: it sends them new lists, and asks registries who joined with a
+//! token.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -16,18 +16,18 @@ use super::{authority, chain, runtime};
 use crate::report::{Failure, HostNote};
 use crate::unix_time::unix_seconds;
 
-/// Who heard of a list that was signed.
+/// Which members have received a new list.
 #[derive(Debug, Serialize)]
 pub(super) struct Sent {
-    /// Its number.
+    /// Number of the list.
     number: u64,
     /// Members that have it.
     heard: Vec<String>,
-    /// Members that were asked and do not have it; the others bring it to them.
+    /// Members that were asked and do not have it. Others will pass it on to them.
     silent: Vec<HostNote>,
 }
 
-/// Says who heard.
+/// Writes which members have received a list.
 pub(super) fn sent(out: &mut dyn Write, sent: Option<&Sent>) -> io::Result<()> {
     let Some(Sent {
         number,
@@ -58,9 +58,9 @@ pub(super) fn sent(out: &mut dyn Write, sent: Option<&Sent>) -> io::Result<()> {
     }
 }
 
-/// Changes what the authority says, and brings it to members, unless `offline`. What members have that
-/// is newer is taken over first: the directory may be an older copy. Returns what came of the change,
-/// the grid as it is then, and who heard.
+/// Changes the grid, and sends the new list to members unless `offline`. First takes over any newer list
+/// that members have, since the directory may come from a backup. Returns the result of the change, the
+/// grid after it, and which members have received the list.
 pub(super) fn change<T>(
     dir: &Path,
     offline: bool,
@@ -94,8 +94,7 @@ pub(super) fn change<T>(
     Ok((done, authority.grid().clone(), Some(sent)))
 }
 
-/// Takes over what members have that is newer. Returns whether there was something, and how many
-/// answered.
+/// Takes over a newer list if members have one. Returns whether they had, and how many answered.
 pub(super) fn catch_up(dir: &Path) -> Result<(bool, usize), Failure> {
     let mut authority = AuthorityDir::open(dir).map_err(|e| authority::failure(&e))?;
     let runtime = runtime()?;
@@ -122,7 +121,7 @@ fn herald_identity(authority: &AuthorityDir) -> Result<Identity, Failure> {
     identity.map_err(|e| authority::failure(&e))
 }
 
-/// Donors of which registries know.
+/// Donors that registries know and the list does not.
 #[derive(Debug, Default)]
 pub(super) struct Joined {
     pub(super) hosts: Vec<GridHost>,
@@ -131,7 +130,7 @@ pub(super) struct Joined {
 }
 
 impl Joined {
-    /// Their names and keys.
+    /// Names and keys of these donors.
     pub(super) fn joiners(&self) -> Vec<Joiner> {
         let joiner = |host: &GridHost| Joiner {
             name: host.name.clone(),
@@ -141,8 +140,7 @@ impl Joined {
     }
 }
 
-/// Asks registries which donors there are. Where there is no registry, or nothing is to be asked, nobody
-/// joined as far as is known.
+/// Asks the registries which donors joined. The result is empty if there is no registry, or if `offline`.
 pub(super) fn joined(dir: &Path, offline: bool) -> Result<Joined, Failure> {
     let has_key = dir.join("authority.key").exists();
     if offline || !has_key {
@@ -150,7 +148,7 @@ pub(super) fn joined(dir: &Path, offline: bool) -> Result<Joined, Failure> {
     }
     let authority = match AuthorityDir::open(dir) {
         Ok(authority) => authority,
-        // Whoever may not read the key may see what is written down.
+        // A user who may not read the key may still see the other files.
         Err(cause) => {
             let silent = vec![("(not asked)".to_owned(), chain(&cause))];
             return Ok(Joined {
@@ -174,7 +172,7 @@ pub(super) fn joined(dir: &Path, offline: bool) -> Result<Joined, Failure> {
         }
         false => Vec::new(),
     };
-    // Also those whose keys were taken back: whoever looks wants to see them.
+    // Includes revoked donors, which the user wants to see.
     let roster = roster::merge(&[], &told, &[], &Revocations::default());
     let listed = |host: &GridHost| grid.hosts.iter().any(|one| one.id == host.id);
     let hosts = roster.hosts.into_iter().filter(|host| !listed(host));

@@ -1,4 +1,4 @@
-//! The command line: one function for each command, one place for output and exit codes.
+//! The command line: one function for each command, and one place for output and exit statuses.
 
 mod age;
 mod anykey;
@@ -65,7 +65,7 @@ use anykey::AnyKey;
 use args::{Cli, Command, Global, KeyCommand};
 use render::{Report, one_line};
 
-/// How to start a daemon: this program, under another name.
+/// How to start a daemon: this program under another name.
 #[derive(Clone, Debug)]
 pub struct DaemonProgram {
     /// The file to execute.
@@ -74,10 +74,10 @@ pub struct DaemonProgram {
     pub arg0: &'static str,
 }
 
-/// What a command has to say: a report and the status that goes with it.
+/// What a command returns: a report, and the exit status that belongs to it.
 type Said = (Box<dyn Report>, ExitStatus);
 
-/// Runs the program; `args` include its name.
+/// Runs the program. `args` begin with its name.
 pub fn main(args: impl IntoIterator<Item = OsString>, daemon: &DaemonProgram) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
     let cli = match Cli::try_parse_from(&args) {
@@ -96,7 +96,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>, daemon: &DaemonProgram) ->
             let code = report.exit_code().unwrap_or(*status as u8);
             match write_report(report.as_ref(), form.json) {
                 Ok(()) => code,
-                // Who asked does not want to know.
+                // The reader has closed standard output: the result is not wanted.
                 Err(cause) if cause.kind() == io::ErrorKind::BrokenPipe => code,
                 Err(cause) => {
                     let _ = writeln!(io::stderr(), "ckpt: writing the result: {cause}");
@@ -120,16 +120,17 @@ fn log_to_stderr(verbose: bool) {
         .with_ansi(false)
         .with_writer(io::stderr)
         .with_filter(wanted.unwrap_or_else(|| Targets::new().with_default(usual)));
-    // Fails when there is a logger already: then that one is used.
+    // Fails if there is a logger already, which then stays.
     let _ = tracing_subscriber::registry().with(log).try_init();
 }
 
-/// How and where a command answers.
+/// How and where a command prints its result.
 #[derive(Clone, Copy, Debug)]
 struct Form {
-    /// As JSON.
+    /// Whether to print JSON.
     json: bool,
-    /// Standard output is for the image, or the job's, whatever happens.
+    /// Whether standard output is kept for the image or for the job's output, so that even a failure goes
+    /// to standard error.
     is_for_stderr: bool,
 }
 
@@ -153,7 +154,7 @@ impl Form {
 
 fn write_report(report: &dyn Report, json: bool) -> io::Result<()> {
     let mut out: Box<dyn Write> = if report.is_for_stderr() {
-        // Standard output is the image.
+        // Standard output has the image, or the job's output.
         Box::new(io::stderr().lock())
     } else {
         Box::new(io::stdout().lock())
@@ -254,7 +255,7 @@ fn export(global: &Global, output: &Path) -> Result<Said, Failure> {
     done(report)
 }
 
-/// Runs a command; the first SIGINT or SIGTERM ends it cleanly, the second at once.
+/// Runs a command. The first SIGINT or SIGTERM cancels it, the second ends the program at once.
 async fn with_signals(
     global: Global,
     command: Command,
@@ -286,13 +287,13 @@ async fn with_signals(
     })
 }
 
-/// Numbers of the signals that end a command (POSIX fixes them).
+/// Numbers of the signals that end a command; POSIX fixes them.
 mod libc_signal {
     pub(super) const INT: i32 = 2;
     pub(super) const TERM: i32 = 15;
 }
 
-/// The number of the next SIGINT or SIGTERM; `None` where they can't be caught.
+/// The number of the next SIGINT or SIGTERM; `None` if these signals can't be caught.
 pub(crate) async fn next_signal() -> Option<i32> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut interrupt = signal(SignalKind::interrupt()).ok()?;
@@ -346,8 +347,8 @@ async fn execute(
     said
 }
 
-/// Lowers the priority of this thread and of all that it will start; those that run already would
-/// keep theirs.
+/// Lowers the priority of this thread and of all that it will start. Threads that run already would keep
+/// theirs.
 fn be_nice(global: &Global) -> Result<(), Failure> {
     let Some(nice) = global.nice else {
         return Ok(());
@@ -365,14 +366,15 @@ const fn title(command: &Command) -> &'static str {
     }
 }
 
-/// The grid file: as it is named, or the one of `ckpt join`. A variable that is set to nothing names none.
+/// The path of the grid file: the named one, or the one of `ckpt join`. An empty path, as from an empty
+/// variable, counts as no name.
 fn grid_file(global: &Global) -> Option<PathBuf> {
     let named = global.grid.clone();
     let named = named.filter(|path| !path.as_os_str().is_empty());
     named.or_else(|| joining::usual_grid_file().filter(|path| path.exists()))
 }
 
-/// The agent for the grid and identity that options and environment name.
+/// Connects to the grid with the identity that options and environment name.
 async fn connect(global: &Global) -> Result<Connected, Failure> {
     let (path, mut grid) = named_grid(global)?;
     if !grid.etcd.is_empty() && !agent::KNOWS_ETCD {
@@ -395,7 +397,7 @@ async fn connect(global: &Global) -> Result<Connected, Failure> {
     })
 }
 
-/// The grid file that options and environment name, and what it says with the newest list.
+/// The path of the grid file that options and environment name, and its contents with the newest list.
 fn named_grid(global: &Global) -> Result<(PathBuf, Grid), Failure> {
     let path = grid_file(global).ok_or_else(|| {
         Failure::new(ExitStatus::Usage, "no grid file")
@@ -405,7 +407,7 @@ fn named_grid(global: &Global) -> Result<(PathBuf, Grid), Failure> {
     Ok((path, grid))
 }
 
-/// An agent, and what others could be made of.
+/// An agent, and what other agents can be made from.
 struct Connected {
     agent: Agent,
     grid: Grid,
@@ -486,7 +488,7 @@ async fn with_agent(
     }
 }
 
-/// All hosts; too few when none answers.
+/// Asks all hosts for their state. The status is `TooFewHosts` if none answers.
 async fn ask_hosts(agent: &Agent) -> Result<Said, Failure> {
     let report = agent.hosts().await?;
     let status = match report.summary.up {
@@ -597,7 +599,7 @@ fn restore_request(restore: args::Restore) -> RestoreRequest {
     }
 }
 
-/// Done as promised, if all who have something of it heard.
+/// The status is `Done` if all hosts that hold shards know of the change, else `Degraded`.
 fn heard<R: Report + 'static>(
     report: R,
     unheard: impl FnOnce(&R) -> &Vec<HostNote>,
@@ -610,7 +612,7 @@ fn heard<R: Report + 'static>(
     Ok((Box::new(report), status))
 }
 
-/// The worst of what was found: what is lost is worse than what is only away.
+/// The worst result of a verification. A lost checkpoint is worse than one whose hosts are only away.
 fn verify_status(report: &VerifyReport) -> ExitStatus {
     let any = |is: fn(&VerifiedCheckpoint) -> bool| report.checkpoints.iter().any(is);
     if any(|one| one.lost) {
@@ -624,7 +626,7 @@ fn verify_status(report: &VerifyReport) -> ExitStatus {
     }
 }
 
-/// One JSON object, whatever the report.
+/// Any report as one JSON object.
 fn to_json(report: &impl Serialize) -> String {
     serde_json::to_string(report).unwrap_or_else(|cause| format!("{{\"error\":\"{cause}\"}}"))
 }

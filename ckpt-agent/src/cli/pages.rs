@@ -114,7 +114,7 @@ mod tests {
 
     use super::*;
 
-    /// The keys that the parser names when it meets one that it does not know.
+    /// The keys that the parser lists when it meets an unknown one.
     fn taken(text: &str) -> BTreeSet<String> {
         let refused = Grid::parse(text, Path::new("")).unwrap_err();
         let names = refused.split("expected").nth(1).unwrap();

@@ -10,7 +10,7 @@ use super::args::ProgressMode;
 use super::render::{bytes, one_line, ratio};
 use crate::report::{Observer, Progress, ProgressEvent};
 
-/// Who shows the progress of a command called `title`.
+/// The observer that shows the progress of a command called `title`.
 pub(super) fn observer(mode: ProgressMode, title: &'static str) -> Arc<dyn Observer> {
     let terminal = io::stderr().is_terminal();
     match mode {
@@ -22,17 +22,17 @@ pub(super) fn observer(mode: ProgressMode, title: &'static str) -> Arc<dyn Obser
     }
 }
 
-/// One JSON object in each line.
+/// Prints each event as a JSON object in a line.
 struct Lines;
 
 impl Observer for Lines {
     fn event(&self, event: ProgressEvent) {
-        // Fails only when nobody reads it.
+        // Fails only if standard error is closed.
         let _ = writeln!(io::stderr(), "{}", super::to_json(&event));
     }
 }
 
-/// Only what the user should know.
+/// Prints only warnings.
 struct Warnings;
 
 impl Observer for Warnings {
@@ -65,7 +65,7 @@ fn message(event: &ProgressEvent) -> Option<String> {
     }
 }
 
-/// A line on a terminal: bytes, rate, ratio, time left.
+/// A line on the terminal with bytes, rate, ratio and remaining time.
 struct Bar {
     bar: ProgressBar,
     last: Mutex<Progress>,

@@ -1,4 +1,4 @@
-//! `ckpt run` and `ckpt notify`.
+//! The commands `ckpt run` and `ckpt notify`.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ use crate::run::{
     Way, end_of_time_limit,
 };
 
-/// How long an agent is used before hosts are looked for anew.
+/// Age at which an agent is replaced by one that looks for hosts anew.
 const AGENT_AGE_MAX: Duration = Duration::from_secs(600);
 
 /// Runs a job under supervision.
@@ -32,7 +32,8 @@ pub(super) async fn run(global: Global, args: RunArgs) -> Result<Said, Failure> 
     let check = args.check;
     let staged = args.staged;
     if staged {
-        // Whoever has started it may be gone before it ends. Fails where it leads a session already.
+        // In a session of its own, since the process that started it may be gone before it ends. Fails if
+        // it leads a session already.
         let _ = rustix::process::setsid();
     }
     let orders = orders(&global, args).map_err(run::not_started)?;
@@ -45,7 +46,7 @@ pub(super) async fn run(global: Global, args: RunArgs) -> Result<Said, Failure> 
         let shared: Arc<dyn Reach> = reach.clone();
         let report = run::run(orders, shared, Arc::new(Silent)).await?;
         if staged {
-            // Whoever has started it reads it elsewhere.
+            // The process that started it reads the end from a file.
             (Box::new(Quiet(report.exit_code)), ExitStatus::Done)
         } else {
             (Box::new(report), ExitStatus::Done)
@@ -55,11 +56,11 @@ pub(super) async fn run(global: Global, args: RunArgs) -> Result<Said, Failure> 
     Ok(said)
 }
 
-/// Reports to the supervisor whose socket the environment names; nothing where there is none.
+/// Sends notices to the supervisor whose socket is in the environment. Does nothing without a supervisor.
 pub(super) fn notify(args: &NotifyArgs) -> Result<Said, Failure> {
     let socket = std::env::var_os(CKPT_NOTIFY).filter(|path| !path.is_empty());
     let Some(socket) = socket else {
-        // The same script runs without a supervisor, too.
+        // The same script may run without a supervisor.
         return done(render::Text(Vec::new()));
     };
     run::channel::send(Path::new(&socket), &args.notices).map_err(|cause| {
@@ -135,14 +136,14 @@ pub(super) fn orders(global: &Global, args: RunArgs) -> Result<Orders, Failure> 
     })
 }
 
-/// The paths as they are whatever directory the job goes to.
+/// The paths as absolute paths, since the job may have another working directory.
 fn paths(given: Vec<PathBuf>) -> Result<Vec<PathBuf>, Failure> {
     let mut paths = Vec::new();
     for path in given {
         let absolute = std::path::absolute(&path).map_err(|cause| {
             Failure::new(ExitStatus::Usage, format!("{}: {cause}", path.display()))
         })?;
-        // Without a slash at its end, behind which a link would be followed.
+        // Without a trailing slash, which would make a link be followed.
         let absolute: PathBuf = absolute.components().collect();
         if absolute.file_name().is_none() {
             let message = format!(
@@ -199,7 +200,7 @@ fn save_plan(
     })
 }
 
-/// The way to the hosts, looked for anew now and then.
+/// A connection to the grid whose agent is replaced from time to time.
 pub(super) struct Connection {
     pub(super) global: Global,
     pub(super) connected: Connected,
@@ -216,7 +217,7 @@ impl Connection {
         }
     }
 
-    /// An agent of the hosts that there are now.
+    /// An agent that knows the hosts as they are now.
     async fn fresh(&self) -> Result<Agent, Failure> {
         let Connected {
             grid,
@@ -247,12 +248,12 @@ impl Reach for Connection {
             }
             let fresh = match (self.fresh().await, &*held) {
                 (Ok(fresh), _) => fresh,
-                // The hosts that were known may be there still.
+                // The hosts that were known may still be there.
                 (Err(_), Some((_, old))) => return Ok(old.clone()),
                 (Err(failure), None) => return Err(failure),
             };
             if let Some((_, old)) = held.replace((Instant::now(), fresh.clone())) {
-                // A save may be under way with it: it says goodbye when that is over.
+                // Not closed: a save may still use a clone of it, whose end closes it.
                 drop(old);
             }
             Ok(fresh)
@@ -260,7 +261,7 @@ impl Reach for Connection {
     }
 }
 
-/// An exit status alone.
+/// A report of nothing but an exit status.
 struct Quiet(u8);
 
 impl Report for Quiet {
@@ -314,7 +315,7 @@ impl Report for RunReport {
     }
 }
 
-/// The last line of a run: who ended the job, and with what.
+/// The last line of a run: who ended the job, and with which exit status.
 pub(super) fn write_end(
     out: &mut dyn Write,
     ended_by: &str,

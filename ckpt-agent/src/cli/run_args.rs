@@ -1,4 +1,4 @@
-//! The command lines of `ckpt run` and `ckpt notify` as they are typed.
+//! The command lines of `ckpt run` and `ckpt notify` as users type them.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -150,7 +150,7 @@ pub struct RunSave {
     /// How long a save may take that is not the last one; that one has the grace.
     #[arg(long, default_value = "10m", value_parser = time::parse, value_name = "TIME")]
     pub deadline: Duration,
-    /// zstd level, -7 to 19; auto compresses as hard as the link leaves time for.
+    /// zstd level, -7 to 19; auto compresses as hard as the link leaves time for; none not at all.
     #[arg(long, default_value = "auto", allow_hyphen_values = true, value_parser = parse_level)]
     pub level: Effort,
     /// Commit with fewer hosts if there are not enough, but with at least this many parity shards.
@@ -207,7 +207,7 @@ pub struct NotifyArgs {
     pub notices: Vec<Notice>,
 }
 
-/// Time for which the checkpoints of a job that has succeeded are kept.
+/// Usual time for which the checkpoints of a job that has succeeded are kept.
 const LEASE_USUAL: Duration = Duration::from_secs(7 * 86_400);
 
 fn parse_suspend(text: &str) -> Result<Suspend, String> {

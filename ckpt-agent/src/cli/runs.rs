@@ -1,4 +1,4 @@
-//! `ckpt runs`: what earlier runs took, and what another one will take.
+//! `ckpt runs`: what earlier runs took, and how long another one will take.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -15,7 +15,7 @@ use crate::run::history::{HISTORY, History, PastLine};
 use crate::run::kind::{self, Kind, Parameter};
 use crate::run::past_report::{PastRunReport, RunForecastReport, RunsReport};
 
-/// Widest command in the table.
+/// Longest command in the table, characters.
 const COMMAND_WIDTH: usize = 60;
 
 /// Options of `runs`.
@@ -47,7 +47,7 @@ pub struct RunsArgs {
     pub command: Vec<OsString>,
 }
 
-/// Where the history is that the user names, or the usual one; none without a state directory.
+/// The path of the history: the named one, or the usual one. `None` without a state directory.
 pub(super) fn history_file(named: Option<PathBuf>) -> Option<PathBuf> {
     named.or_else(|| {
         let state = knowledge::default_dir(|name| std::env::var_os(name));
@@ -55,7 +55,7 @@ pub(super) fn history_file(named: Option<PathBuf>) -> Option<PathBuf> {
     })
 }
 
-/// Lists runs, or says how long one will take.
+/// Lists runs, or forecasts one.
 pub(super) fn run(args: RunsArgs) -> Result<Said, Failure> {
     let path = history_file(args.history).ok_or_else(|| {
         let message =

@@ -1,4 +1,4 @@
-//! Commands that are not typed as they should be.
+//! Command lines that can't be parsed.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -8,10 +8,11 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use super::{Form, write_failure};
 use crate::report::{ExitStatus, Failure};
 
-/// Says what is wrong with `args`, or the help that they ask for. Returns how the program ends.
+/// Prints what is wrong with `args`, or the help that they ask for. Returns the exit status of the
+/// program.
 pub(super) fn said(error: &clap::Error, args: &[OsString]) -> ExitStatus {
     let is_failure = error.use_stderr();
-    // Either fails only when nobody reads it.
+    // Both fail only if the stream is closed.
     if is_failure && wants_json(args) {
         let form = Form {
             json: true,
@@ -33,20 +34,20 @@ pub(super) fn said(error: &clap::Error, args: &[OsString]) -> ExitStatus {
     }
 }
 
-/// Whether `--json` is among the options. What cannot be parsed is looked through word by word; what
-/// follows `--` is not ours.
+/// Whether `--json` is among the options. Looks word by word, since the command line could not be parsed;
+/// words after `--` belong to another command.
 fn wants_json(args: &[OsString]) -> bool {
     let mut options = args.iter().skip(1).take_while(|arg| *arg != "--");
     options.any(|arg| arg == "--json")
 }
 
-/// What is meant by somebody who gives the name of the job where none is expected.
+/// If the name of a job was given without `--job`: the command that was probably meant.
 fn job_meant(error: &clap::Error, args: &[OsString]) -> Option<String> {
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else {
         return None;
     };
     let command = args.iter().skip(1).map(|arg| arg.to_str());
-    let command = command.flatten().find(|arg| OF_JOBS.contains(arg))?;
+    let command = command.flatten().find(|arg| JOB_COMMANDS.contains(arg))?;
     let is_name = error.kind() == ErrorKind::UnknownArgument && !word.starts_with('-');
     let names_none = args
         .iter()
@@ -54,10 +55,10 @@ fn job_meant(error: &clap::Error, args: &[OsString]) -> Option<String> {
     (is_name && names_none).then(|| format!("ckpt {command} --job {word}"))
 }
 
-/// Commands that take the name of a job, and nothing without an option's name.
-const OF_JOBS: [&str; 6] = ["restore", "show", "forget", "touch", "verify", "list"];
+/// Commands that take the name of a job, and no argument without an option.
+const JOB_COMMANDS: [&str; 6] = ["restore", "show", "forget", "touch", "verify", "list"];
 
-/// What the parser says, as a failure.
+/// The parser's error as a failure.
 fn failure(error: &clap::Error) -> Failure {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return Failure::new(ExitStatus::Usage, "no command is given").next("ckpt --help");

@@ -1,5 +1,5 @@
-//! The same for programs without a runtime: each call returns when it is done. Not to be used on a thread
-//! of a Tokio runtime.
+//! The same client for programs without a runtime. Each call blocks until it is done. Not for threads of
+//! a Tokio runtime.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use super::{
     ListReport, Restore, RestoreReport, Save, SaveReport, Settings, Version, Which,
 };
 
-/// A client of one grid with one key, with threads of its own. Clones share these.
+/// A client of one grid with one key, which has threads of its own. Clones share these threads.
 #[derive(Clone, Debug)]
 pub struct Client {
     inner: super::Client,
     runtime: Arc<Runtime>,
 }
 
-/// A checkpoint that is open for reading: [`super::Image`].
+/// A checkpoint that is open for reading; see [`super::Image`].
 #[derive(Debug)]
 pub struct Image {
     inner: super::Image,
@@ -29,7 +29,7 @@ impl Client {
     /// See [`super::Client::connect`].
     ///
     /// # Errors
-    /// As there, or when no thread can be started.
+    /// Those of the original, and when no thread can be started.
     pub fn connect(settings: &Settings) -> Result<Self, Failure> {
         let runtime = Builder::new_multi_thread().enable_all().build();
         let runtime = runtime.map_err(|cause| {
@@ -109,12 +109,12 @@ impl Client {
 }
 
 impl Image {
-    /// The version that is open.
+    /// The version of the open checkpoint.
     pub const fn version(&self) -> Version {
         self.inner.version()
     }
 
-    /// The files, in the order of their numbers.
+    /// The files with their numbers, in the order of the numbers.
     pub fn files(&self) -> impl Iterator<Item = (FileNumber, ImageFile)> {
         self.inner.files()
     }

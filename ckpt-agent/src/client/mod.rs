@@ -1,4 +1,4 @@
-//! The library: what a program needs that keeps its state on a grid.
+//! The library for programs that keep their state on a grid.
 //!
 //! ```no_run
 //! use ckpt_agent::client::{Save, Settings, Which, blocking::Client};
@@ -15,10 +15,10 @@
 //! # }
 //! ```
 //!
-//! Every call ends: waits for hosts are bounded as those of the program are, and a [`Canceller`] or, in
-//! asynchronous programs, dropping the future ends one early. A save that ends early commits nothing.
-//! Calls need a Tokio runtime; [`blocking`] has one of its own. A [`Failure`] says with its status what the
-//! program would end with, and what to try next.
+//! Every call ends, because waits for hosts are as bounded as those of the program. A [`Canceller`] ends
+//! a call early; so does dropping the future in asynchronous programs. A save that ends early commits
+//! nothing. Calls need a Tokio runtime; [`blocking`] brings its own. A [`Failure`] contains the exit
+//! status that the program would have, and what to try next.
 
 pub mod blocking;
 
@@ -51,7 +51,7 @@ use crate::core::effort::Effort;
 use crate::core::sought::{Sought, SoughtLabel};
 use crate::image::{Exclude, OnceReader};
 
-/// Which grid, who acts, and what may be used of this machine.
+/// Which grid to use, with which key, and how much of this machine.
 #[derive(Clone, Debug)]
 pub struct Settings {
     grid: PathBuf,
@@ -61,8 +61,9 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The grid of this file, with the key that it names or that is in its usual place, 256 MiB for data in
-    /// flight and all processors. What is learnt of hosts is kept where the program keeps it.
+    /// Settings for the grid of this file, with the key that the file names or that is in its usual
+    /// place. Uses 256 MiB for data in flight and all processors. What is learnt of hosts is kept in the
+    /// same place as by the program.
     pub fn of_grid(grid: impl Into<PathBuf>) -> Self {
         let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Self {
@@ -77,36 +78,36 @@ impl Settings {
         }
     }
 
-    /// Acts with the key in this file, its owner's or a job key; the certificate of the first is beside it,
-    /// with the ending `crt`, unless [`Self::certificate`] says otherwise.
+    /// Uses the key in this file: an owner's key or a job key. The certificate of an owner's key is
+    /// beside it, with the ending `crt`, unless [`Self::certificate`] names another file.
     #[must_use]
     pub fn key(mut self, file: impl Into<PathBuf>) -> Self {
         self.key = Some(file.into());
         self
     }
 
-    /// The certificate of the key.
+    /// Uses the certificate in this file.
     #[must_use]
     pub fn certificate(mut self, file: impl Into<PathBuf>) -> Self {
         self.certificate = Some(file.into());
         self
     }
 
-    /// Bytes of memory for data in flight and for parts that were read; at least 16 MiB.
+    /// Limits the memory for data in flight and for parts that were read, bytes; at least 16 MiB.
     #[must_use]
     pub fn memory_bytes(mut self, bytes: u64) -> Self {
         self.resources.memory_bytes = bytes.max(16 << 20);
         self
     }
 
-    /// Threads for compression and coding; at least one.
+    /// Sets the number of threads for compression and coding; at least one.
     #[must_use]
     pub fn cpus(mut self, cpus: usize) -> Self {
         self.resources.cpus = cpus.max(1);
         self
     }
 
-    /// Bytes per second to all hosts together, and from them; at least 64 KiB.
+    /// Limits the rate to all hosts together, and from them, bytes per second; at least 64 KiB.
     #[must_use]
     pub fn bytes_per_second(mut self, bytes: u64) -> Self {
         self.resources.bytes_per_second = Some(bytes.max(64 << 10));
@@ -114,7 +115,7 @@ impl Settings {
     }
 }
 
-/// How a long call is watched and ended.
+/// How a long call reports its progress and is cancelled.
 #[derive(Clone, Default)]
 struct Watch {
     observer: Option<Arc<dyn Observer>>,
@@ -127,7 +128,7 @@ impl Watch {
         let cancel = self.cancel.clone();
         (
             observer.unwrap_or_else(|| Arc::new(Silent)),
-            // Nobody says stop: the side that could is dropped.
+            // Never cancelled: the canceller is dropped.
             cancel.unwrap_or_else(|| canceller().1),
         )
     }
@@ -150,7 +151,7 @@ pub struct Save {
 }
 
 impl Save {
-    /// Saves this input as the next version of a job, as `ckpt save` does without options: 3 data and 2
+    /// Saves this input as the next version of a job, like `ckpt save` without options: 3 data and 2
     /// parity shards, two versions kept.
     pub fn of(job: &JobId, input: SaveInput) -> Self {
         let request = SaveRequest {
@@ -175,7 +176,7 @@ impl Save {
         Self { request, watch }
     }
 
-    /// Saves what a reader gives, to its end.
+    /// Saves everything that a reader returns until its end.
     pub fn of_reader(job: &JobId, reader: impl Read + Send + 'static) -> Self {
         Self::of(job, SaveInput::Reader(OnceReader::new(reader)))
     }
@@ -185,7 +186,7 @@ impl Save {
         Self::of(job, SaveInput::Paths(paths.into_iter().collect()))
     }
 
-    /// Is committed only as the one successor of a version, as with `ckpt save --after`.
+    /// Commits only if it is the one successor of a version, like `ckpt save --after`.
     #[must_use]
     pub fn after(mut self, after: After) -> Self {
         self.request.after = Some(after);
@@ -195,7 +196,7 @@ impl Save {
     /// Adds a label, which hosts can't read.
     ///
     /// # Errors
-    /// When it can't be a label, or the key has one.
+    /// When this can't be a label, or when the key has a label already.
     pub fn label(mut self, key: &str, value: impl Into<String>) -> Result<Self, LabelError> {
         let labels = std::mem::take(&mut self.request.labels);
         let mut pairs: Vec<(String, String)> = labels.into();
@@ -204,42 +205,42 @@ impl Save {
         Ok(self)
     }
 
-    /// So many shards.
+    /// Sets the numbers of data and parity shards.
     #[must_use]
     pub const fn redundancy(mut self, redundancy: Redundancy) -> Self {
         self.request.redundancy = redundancy;
         self
     }
 
-    /// Versions to keep, this one included; at least one.
+    /// Keeps this many versions, this one included; at least one.
     #[must_use]
     pub fn keep(mut self, versions: u32) -> Self {
         self.request.keep = versions.max(1);
         self
     }
 
-    /// Finishes within this time or leaves the old version standing.
+    /// Fails if the save is not finished within this time; the old version then stays the newest.
     #[must_use]
     pub const fn deadline(mut self, time: Duration) -> Self {
         self.request.deadline = Some(time);
         self
     }
 
-    /// For how long the job's checkpoints are kept after this.
+    /// Keeps the job's checkpoints for this long after this save.
     #[must_use]
     pub const fn tenure(mut self, tenure: Tenure) -> Self {
         self.request.tenure = Some(tenure);
         self
     }
 
-    /// Reports progress, from several threads; each call has to return quickly.
+    /// Reports progress to `observer`, from several threads; each call has to return quickly.
     #[must_use]
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.watch.observer = Some(observer);
         self
     }
 
-    /// Ends, and commits nothing, when this says so.
+    /// Ends the save, without committing anything, when it is cancelled.
     #[must_use]
     pub fn cancel(mut self, cancel: Cancel) -> Self {
         self.watch.cancel = Some(cancel);
@@ -255,7 +256,7 @@ pub struct Restore {
 }
 
 impl Restore {
-    /// Restores a whole checkpoint to a path: a directory that is there, to restore into it, or a new name.
+    /// Restores a whole checkpoint to a path: into an existing directory, or to a new name.
     pub fn new(job: &JobId, which: Which, to: impl Into<PathBuf>) -> Self {
         let request = RestoreRequest {
             job: job.clone(),
@@ -281,21 +282,21 @@ impl Restore {
         self
     }
 
-    /// Replaces a file by a file and a directory by a tree of its name.
+    /// Replaces files and trees that have the same names.
     #[must_use]
     pub const fn force(mut self) -> Self {
         self.request.force = true;
         self
     }
 
-    /// Reports progress, from several threads; each call has to return quickly.
+    /// Reports progress to `observer`, from several threads; each call has to return quickly.
     #[must_use]
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.watch.observer = Some(observer);
         self
     }
 
-    /// Ends, and leaves the target as it was, when this says so.
+    /// Ends the restore, with the target as it was, when it is cancelled.
     #[must_use]
     pub fn cancel(mut self, cancel: Cancel) -> Self {
         self.watch.cancel = Some(cancel);
@@ -303,7 +304,7 @@ impl Restore {
     }
 }
 
-/// Which bytes of a checkpoint to write, and how.
+/// Which bytes of a checkpoint to write.
 #[derive(Clone, Debug)]
 pub struct Bytes {
     request: CatRequest,
@@ -311,7 +312,7 @@ pub struct Bytes {
 }
 
 impl Bytes {
-    /// All of the only file that a checkpoint has, or of its stream.
+    /// All bytes of a checkpoint that is a stream or has only one file.
     pub fn of(job: &JobId, which: Which) -> Self {
         let request = CatRequest {
             job: job.clone(),
@@ -323,28 +324,28 @@ impl Bytes {
         Self { request, watch }
     }
 
-    /// Of the file with this path in the image.
+    /// Takes the file with this path in the image.
     #[must_use]
     pub fn file(mut self, path: impl Into<Vec<u8>>) -> Self {
         self.request.path = Some(path.into());
         self
     }
 
-    /// From `offset` on, at most `len` bytes; all to the end of the file without it.
+    /// Takes at most `len` bytes from `offset` on; without `len`, all up to the end of the file.
     #[must_use]
     pub const fn range(mut self, offset: u64, len: Option<u64>) -> Self {
         self.request.range = ByteRange { offset, len };
         self
     }
 
-    /// Reports progress, from several threads; each call has to return quickly.
+    /// Reports progress to `observer`, from several threads; each call has to return quickly.
     #[must_use]
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.watch.observer = Some(observer);
         self
     }
 
-    /// Ends when this says so.
+    /// Ends the call when it is cancelled.
     #[must_use]
     pub fn cancel(mut self, cancel: Cancel) -> Self {
         self.watch.cancel = Some(cancel);
@@ -352,21 +353,21 @@ impl Bytes {
     }
 }
 
-/// A client of one grid with one key. Clones share connections. For programs that have a Tokio runtime;
-/// [`blocking::Client`] is for others.
+/// A client of one grid with one key. Clones share its connections. It needs a Tokio runtime;
+/// [`blocking::Client`] does not.
 #[derive(Clone, Debug)]
 pub struct Client {
     agent: Agent,
-    /// When key or certificate end, Unix seconds.
+    /// When the key or its certificate ends, Unix seconds.
     ends: u64,
 }
 
 impl Client {
-    /// Reads grid file, key and certificate, and finds the hosts. No host is asked yet, unless the grid has
-    /// a registry.
+    /// Reads grid file, key and certificate, and finds the hosts. Connects to no host yet; if the grid
+    /// has a registry, asks it for hosts.
     ///
     /// # Errors
-    /// When a file can't be read, or the key is none that may save or restore.
+    /// When a file can't be read, or when the key may neither save nor restore.
     pub async fn connect(settings: &Settings) -> Result<Self, Failure> {
         let settings = settings.clone();
         let mut grid = connection::load_grid(&settings.grid)?;
@@ -384,9 +385,8 @@ impl Client {
         })
     }
 
-    /// When the certificate or job key ends with which this client acts, Unix seconds: hosts let nobody in
-    /// afterwards. A certificate that the grid's admin renewed is taken over by the next client that
-    /// connects.
+    /// When the certificate or job key of this client ends, Unix seconds; hosts refuse it afterwards. If
+    /// the grid's admin renews the certificate, the next client that connects takes the new one.
     #[must_use]
     pub const fn identity_ends(&self) -> u64 {
         self.ends
@@ -395,26 +395,26 @@ impl Client {
     /// Saves an image as the next version of a job.
     ///
     /// # Errors
-    /// When it was not committed; the older versions stand.
+    /// When it was not committed; the older versions are still there.
     pub async fn save(&self, save: Save) -> Result<SaveReport, Failure> {
         let (observer, cancel) = save.watch.parts();
         self.agent.save(save.request, observer, cancel).await
     }
 
-    /// Restores a checkpoint. `skipped` of the report names newer versions that could not be.
+    /// Restores a checkpoint. `skipped` of the report names newer versions that could not be restored.
     ///
     /// # Errors
-    /// When nothing was restored; the target is as it was.
+    /// When nothing was restored; the target is then as it was.
     pub async fn restore(&self, restore: Restore) -> Result<RestoreReport, Failure> {
         let (observer, cancel) = restore.watch.parts();
         self.agent.restore(restore.request, observer, cancel).await
     }
 
-    /// Writes bytes of a checkpoint to a writer. That it breaks off with
-    /// [`std::io::ErrorKind::BrokenPipe`] is no failure.
+    /// Writes bytes of a checkpoint to a writer. It is no failure if the writer ends early with
+    /// [`std::io::ErrorKind::BrokenPipe`].
     ///
     /// # Errors
-    /// When they can't be read or written; the writer may have the beginning of them then.
+    /// When the bytes can't be read or written; some of them may have been written by then.
     pub async fn write_to(
         &self,
         out: impl Write + Send + 'static,
@@ -424,15 +424,15 @@ impl Client {
         self.agent.cat(&bytes.request, out, observer, cancel).await
     }
 
-    /// Opens a checkpoint, to read parts of it.
+    /// Opens a checkpoint to read parts of it.
     ///
     /// # Errors
-    /// When there is none that can be read.
+    /// When there is no checkpoint that can be read.
     pub async fn open(&self, job: &JobId, which: Which) -> Result<Image, Failure> {
         self.agent.open(job, which).await
     }
 
-    /// Lists the checkpoints of a job, or all.
+    /// Lists the checkpoints of a job, or of all jobs.
     ///
     /// # Errors
     /// When no host answers.
@@ -440,15 +440,15 @@ impl Client {
         self.agent.list(job, &Sought::default(), None).await
     }
 
-    /// Removes checkpoints of a job. `unheard` of the report names hosts that did not hear of it.
+    /// Removes checkpoints of a job. `unheard` of the report names hosts that do not know of it.
     ///
     /// # Errors
-    /// When there is nothing to remove, or no host heard of it.
+    /// When there is nothing to remove, or when no host could be reached.
     pub async fn forget(&self, job: &JobId, which: ForgetWhich) -> Result<ForgetReport, Failure> {
         self.agent.forget(job, which, &Sought::default()).await
     }
 
-    /// The same of checkpoints that are sought, without waiting for hosts that are silent.
+    /// Like [`Self::forget`] for the checkpoints that `sought` matches, without waiting for silent hosts.
     #[cfg(feature = "cli")]
     pub(crate) async fn forget_hurriedly(
         &self,
@@ -459,13 +459,13 @@ impl Client {
         self.agent.forget_hurriedly(job, which, sought).await
     }
 
-    /// Whether it acts with the owner's own key.
+    /// Whether the client acts with the owner's own key, not with a job key.
     #[cfg(feature = "cli")]
     pub(crate) fn is_owner(&self) -> bool {
         self.agent.is_owner()
     }
 
-    /// Says goodbye to all hosts, and writes down what was learnt of them.
+    /// Closes the connections to all hosts, and writes down what was learnt of them.
     pub async fn close(self) {
         self.agent.close().await;
     }

@@ -1,9 +1,10 @@
-//! Where HTCondor keeps a file of a checkpoint: `ckpt://GRID/PREFIX/GLOBAL-JOB-ID/NUMBER/FILE`.
+//! Addresses under which HTCondor keeps files of checkpoints:
+//! `ckpt://GRID/PREFIX/GLOBAL-JOB-ID/NUMBER/FILE`.
 
 use codec::{JobId, JobIdError};
 use protocol::identity::is_name;
 
-/// Label of a version that has the number by which HTCondor knows it.
+/// Label of a version; its value is the number that HTCondor gave the checkpoint.
 pub const NUMBER_LABEL: &str = "checkpoint-number";
 
 const SCHEME: &[u8] = b"ckpt://";
@@ -11,9 +12,9 @@ const SCHEME: &[u8] = b"ckpt://";
 /// A file of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Address {
-    /// Which checkpoint.
+    /// The checkpoint.
     pub checkpoint: CheckpointAddress,
-    /// Path of the file within it, without `.` and empty parts.
+    /// Path of the file within the checkpoint, without `.` and empty parts.
     pub file: Vec<u8>,
 }
 
@@ -22,39 +23,39 @@ pub struct Address {
 pub struct CheckpointAddress {
     /// Name of the grid.
     pub grid: String,
-    /// The job: prefix and global job id.
+    /// The job: prefix and global job id, as one name.
     pub job: JobId,
-    /// The number of the checkpoint, from 0 on.
+    /// The number of the checkpoint, counted from 0 by HTCondor.
     pub number: u64,
 }
 
-/// Why something is no such address.
+/// Why a text is no address of a file of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
-    /// It begins otherwise.
+    /// It does not begin with `ckpt://GRID/`.
     #[error("{0:?} does not begin with ckpt://GRID/")]
     Scheme(String),
-    /// The grid's name would not be one of a file.
+    /// The grid's name has characters that may not be in the name of its file.
     #[error("{0:?} is no name of a grid: letters, digits, '.', '_' and '-'")]
     Grid(String),
-    /// A part goes up.
+    /// A part is `..`.
     #[error("{0:?} has the part ..")]
     Up(String),
-    /// There is no number where one belongs.
+    /// There is no number of a checkpoint.
     #[error("{0:?} has no number of a checkpoint between the job's id and the file")]
     Number(String),
-    /// What is before the number is no name of a job.
+    /// The parts before the number are no name of a job.
     #[error("{0:?}: {1}")]
     Job(String, JobIdError),
 }
 
 impl Address {
-    /// Reads an address. Parts that are `.` or empty have no meaning. The number is the part behind the
-    /// first one that looks like a global job id, as a checkpoint may have directories; without any, it
-    /// is the last part but one.
+    /// Reads an address. Parts that are `.` or empty are ignored. The number is the part behind the first
+    /// part that looks like a global job id, because the path of the file may have directories. Without
+    /// such a part, the number is the last part but one.
     ///
     /// # Errors
-    /// When it is none.
+    /// When the text is no such address.
     pub fn parse(url: &[u8]) -> Result<Self, AddressError> {
         let shown = || String::from_utf8_lossy(url).into_owned();
         let rest = url.strip_prefix(SCHEME);
@@ -87,8 +88,8 @@ impl Address {
     }
 }
 
-/// Whether files can be named after the grid.
-/// Whether this is what HTCondor names a job: `HOST#CLUSTER.PROC#TIME`, in addresses with `_` for `#`.
+/// Whether this is HTCondor's name of a job: `HOST#CLUSTER.PROC#TIME`, in which addresses may have `_`
+/// for `#`.
 fn is_global_job_id(part: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(part) else {
         return false;
@@ -105,7 +106,7 @@ fn is_global_job_id(part: &[u8]) -> bool {
         && host.is_some_and(|host| !host.is_empty())
 }
 
-/// The number of a checkpoint: four digits or more.
+/// Reads the number of a checkpoint: four digits or more.
 fn number(part: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(part).ok()?;
     let is_number = text.len() >= 4 && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -141,7 +142,7 @@ mod tests {
                 "ckpt://lab/m_1#12.0#17/12345/a b",
                 ("lab", "m_1#12.0#17", 12345, "a b"),
             ),
-            // An id that is none of HTCondor's: all but the last two parts.
+            // No global job id of HTCondor: the job is everything but the last two parts.
             (
                 "ckpt://lab/2024/0001/sweep/0002/state",
                 ("lab", "2024/0001/sweep", 2, "state"),

@@ -1,4 +1,4 @@
-//! How HTCondor calls the two programs.
+//! The arguments with which HTCondor calls the two plug-ins.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -7,11 +7,11 @@ use std::path::PathBuf;
 /// A call of the transfer plug-in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PluginCall {
-    /// Say what it can do.
+    /// Print what the plug-in can do.
     Capabilities,
-    /// Say how to use it.
+    /// Print how to use it.
     Help,
-    /// Move files.
+    /// Move the files that the infile lists, and write the results to the outfile.
     Transfer {
         infile: PathBuf,
         outfile: PathBuf,
@@ -22,22 +22,22 @@ pub(super) enum PluginCall {
 /// A call of the clean-up plug-in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CleanupCall {
-    /// Say how to use it.
+    /// Print how to use it.
     Help,
-    /// Remove a file of a checkpoint.
+    /// Remove the checkpoint of this file.
     Delete {
         /// Address of the checkpoint.
         from: Vec<u8>,
-        /// The file's path in it.
+        /// Path of the file in the checkpoint.
         file: Vec<u8>,
         job_ad: Option<PathBuf>,
-        /// The checkpoint's upload failed, so nothing may be there.
+        /// The upload of the checkpoint failed, so it may not exist.
         may_be_missing: bool,
     },
 }
 
 impl PluginCall {
-    /// Reads arguments, without the program's name. `Err` says what is wrong.
+    /// Reads the arguments, without the program's name. `Err` is the message for the user.
     pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, String> {
         let mut args = args.into_iter();
         let (mut infile, mut outfile, mut upload) = (None, None, false);
@@ -63,7 +63,7 @@ impl PluginCall {
 }
 
 impl CleanupCall {
-    /// Reads arguments, without the program's name. `Err` says what is wrong.
+    /// Reads the arguments, without the program's name. `Err` is the message for the user.
     pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, String> {
         let mut args = args.into_iter();
         let (mut from, mut file, mut job_ad, mut may_be_missing) = (None, None, None, false);

@@ -1,41 +1,40 @@
-//! ClassAds as HTCondor writes them: the files that a transfer plug-in is to move, and the ad of a job.
+//! ClassAds as HTCondor writes them: the list of files for a transfer plug-in, and the ad of a job.
 //!
-//! There are two ways to write them. Between brackets, any number one after the other:
-//! `[ Url = "ckpt://lab/a"; Size = 3 ]`. And one ad alone, an attribute in each line: `Size = 3`. Texts,
-//! whole numbers and truth values are read; any other expression is skipped. What HTCondor does not write
-//! is refused.
+//! There are two notations. Between brackets, any number of ads: `[ Url = "ckpt://lab/a"; Size = 3 ]`. By
+//! lines, one ad with one attribute in each line: `Size = 3`. Only texts, whole numbers and truth values
+//! are read; other expressions are skipped. Text that HTCondor never writes is refused.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Most bytes that are read: some 100,000 files of one checkpoint.
+/// Longest text that is read, bytes: enough for some 100,000 files of one checkpoint.
 pub const CLASSADS_BYTES_MAX: usize = 64 << 20;
 
-/// Most brackets within each other.
+/// Deepest nesting of brackets.
 const DEPTH_MAX: usize = 64;
 
-/// What an attribute is.
+/// The value of an attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// Any bytes but NUL: names of files are no UTF-8.
+    /// Any bytes but NUL, since names of files need not be UTF-8.
     Text(Vec<u8>),
     /// A whole number.
     Integer(i64),
     /// A truth value.
     Boolean(bool),
-    /// Something else, which is not read.
+    /// Another expression, which is not read.
     Expression,
 }
 
-/// Attributes by name, whose case does not count.
+/// Attributes by name. Upper and lower case are the same in names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClassAd(BTreeMap<String, Value>);
 
-/// Why something is no ClassAd.
+/// Why a text is no ClassAd.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("byte {at}: {what}")]
 pub struct ClassAdError {
-    /// Where, counted from 0.
+    /// The offset of the error in bytes, counted from 0.
     pub at: usize,
     /// What is wrong there.
     pub what: &'static str,
@@ -55,7 +54,7 @@ impl ClassAd {
         }
     }
 
-    /// Names in small letters, and what they are, by name.
+    /// All attributes by name, in lower case.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.0.iter().map(|(name, value)| (&**name, value))
     }
@@ -71,10 +70,10 @@ impl ClassAd {
     }
 }
 
-/// Reads any number of ads between brackets.
+/// Reads any number of ads, each between brackets.
 ///
 /// # Errors
-/// When this is something else, or too long.
+/// When the text is something else, or too long.
 pub fn parse_ads(bytes: &[u8]) -> Result<Vec<ClassAd>, ClassAdError> {
     let mut reader = Reader::new(bytes)?;
     let mut ads = Vec::new();
@@ -87,10 +86,10 @@ pub fn parse_ads(bytes: &[u8]) -> Result<Vec<ClassAd>, ClassAdError> {
     }
 }
 
-/// Reads one ad with an attribute in each line.
+/// Reads one ad with one attribute in each line.
 ///
 /// # Errors
-/// When this is something else, or too long.
+/// When the text is something else, or too long.
 pub fn parse_lines(bytes: &[u8]) -> Result<ClassAd, ClassAdError> {
     Reader::new(bytes)?;
     let mut ad = ClassAd::default();
@@ -175,7 +174,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A name, also one in single quotes.
+    /// Reads a name; it may be in single quotes.
     fn name(&mut self) -> Result<String, ClassAdError> {
         if self.peek() == Some(b'\'') {
             let name = self.quoted(b'\'')?;
@@ -198,7 +197,7 @@ impl<'a> Reader<'a> {
         Ok(name)
     }
 
-    /// A value up to the ; or ] behind it.
+    /// Reads a value, which ends before `;` or `]`.
     fn value(&mut self) -> Result<Value, ClassAdError> {
         let begin = self.at;
         if self.peek() == Some(b'"') {
@@ -218,7 +217,7 @@ impl<'a> Reader<'a> {
         Ok(plain(text.trim_ascii()))
     }
 
-    /// Goes over an expression to the ; or ] that ends it.
+    /// Skips an expression, which ends before `;` or `]`.
     fn skip(&mut self) -> Result<(), ClassAdError> {
         let mut open = Vec::new();
         loop {
@@ -247,7 +246,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What is between quotes, without its escapes.
+    /// Reads a text between quotes and resolves its escapes.
     fn quoted(&mut self, quote: u8) -> Result<Vec<u8>, ClassAdError> {
         self.take(quote, "a quote begins")?;
         let mut text = Vec::new();
@@ -267,7 +266,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What follows a backslash.
+    /// Reads what follows a backslash.
     fn escaped(&mut self) -> Result<u8, ClassAdError> {
         match self.next() {
             Some(byte @ (b'"' | b'\'' | b'\\')) => Ok(byte),
@@ -278,7 +277,7 @@ impl<'a> Reader<'a> {
             Some(b'f') => Ok(12),
             Some(digit @ b'0'..=b'7') => {
                 let mut value = u32::from(digit - b'0');
-                // Three digits, the first of which is at most 3; else two.
+                // An octal escape has up to three digits if the first is at most 3, otherwise up to two.
                 let more = if digit <= b'3' { 2 } else { 1 };
                 for _ in 0..more {
                     let Some(digit @ b'0'..=b'7') = self.peek() else {
@@ -296,7 +295,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// An attribute that is alone in its line.
+    /// Reads an attribute that has a line of its own.
     fn line(&mut self, ad: &mut ClassAd) -> Result<(), ClassAdError> {
         self.blank();
         let at = self.at;
@@ -321,7 +320,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A value without quotes.
+/// Interprets a value that is not in quotes.
 fn plain(text: &[u8]) -> Value {
     let text = std::str::from_utf8(text).unwrap_or_default();
     if text.eq_ignore_ascii_case("true") {
@@ -333,8 +332,9 @@ fn plain(text: &[u8]) -> Value {
     text.parse().map_or(Value::Expression, Value::Integer)
 }
 
-/// What follows the first quote of a value that is alone in its line. There a backslash is a backslash,
-/// unless a quote follows that is not the line's end. `None` when no quote ends it.
+/// Reads the rest of a quoted value that has a line of its own, after its first quote. In this notation a
+/// backslash is an ordinary byte, except before a quote that does not end the line. `None` if no quote
+/// ends the value.
 fn text_of_line(rest: &[u8]) -> Option<Value> {
     let mut text = Vec::new();
     let mut at = 0;
@@ -346,7 +346,7 @@ fn text_of_line(rest: &[u8]) -> Option<Value> {
                 at += 2;
             }
             [b'"', ..] if is_last => return Some(Value::Text(text)),
-            // A text is only the beginning of it.
+            // The value is an expression that only begins with a text.
             [b'"', ..] => return Some(Value::Expression),
             [byte, ..] => {
                 text.push(*byte);
@@ -357,22 +357,22 @@ fn text_of_line(rest: &[u8]) -> Option<Value> {
     }
 }
 
-/// Something to write.
+/// A value to write.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Written {
-    /// A text; bytes that are no UTF-8 are escaped.
+    /// A text. Bytes that are not UTF-8 are escaped.
     Text(Vec<u8>),
     /// A whole number.
     Integer(i64),
-    /// A number with a point.
+    /// A number with a decimal point.
     Real(f64),
     /// A truth value.
     Boolean(bool),
-    /// A list of one ad.
+    /// A list with one ad in it.
     List(Vec<(&'static str, Self)>),
 }
 
-/// An ad between brackets, in one line.
+/// Writes an ad between brackets, in one line.
 pub fn ad(attributes: &[(&'static str, Written)]) -> String {
     let parts = attributes.iter().map(|(name, value)| match value {
         Written::Text(text) => format!("{name} = {}", quoted(text)),

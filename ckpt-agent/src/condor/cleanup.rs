@@ -1,4 +1,4 @@
-//! Removes versions of which HTCondor does not need the number any more.
+//! Removes versions whose number HTCondor does not need any more.
 
 use std::path::Path;
 
@@ -14,12 +14,13 @@ use crate::client::{Cancel, Client, ForgetWhich};
 use crate::core::sought::{Sought, SoughtLabel};
 use crate::report::{ExitStatus, Failure, HostNote};
 
-/// Removes the checkpoint that a file belongs to; that it is gone already is as good. `Degraded`: hosts
-/// that have something of it did not hear, and nobody will pass it on.
+/// Removes the checkpoint that a file belongs to; succeeds if it is gone already. Returns `Degraded` if
+/// hosts that hold some of it could not be reached, and other hosts will not pass the removal on to them.
 ///
-/// HTCondor removes numbers from the lowest to the highest that it needs no more. The version of one may
-/// have to stay because a later one builds on it; so all lower ones go with it that could not go before,
-/// except when it is the number of an upload that failed (`may_be_missing`): lower ones are needed then.
+/// HTCondor removes the numbers that it does not need any more from the lowest to the highest. The
+/// version with a number may have to stay for a while, because a later version builds on it. So a removal
+/// also removes all lower numbers that had to stay. The number of a failed upload (`may_be_missing`) is
+/// an exception, because the lower numbers are still needed then.
 pub(super) async fn remove(
     from: &[u8],
     file: &[u8],
@@ -53,10 +54,10 @@ pub(super) async fn remove(
     ended.map(|forgotten| forgotten.status())
 }
 
-/// What became of it.
+/// The result of a removal.
 struct Forgotten {
     removed: Vec<String>,
-    /// Hosts that hold something of it, and by nobody will be told.
+    /// Hosts that hold some of it, and will not learn of the removal from other hosts.
     unheard: Vec<HostNote>,
 }
 
@@ -96,7 +97,7 @@ async fn forget(
         () = cancel.cancelled() => Err(Failure::new(ExitStatus::Interrupted, "interrupted")),
         forgotten = client.forget_hurriedly(job, ForgetWhich::All, sought) => forgotten,
     };
-    // Hosts pass on the word of an owner, and not that of a job key.
+    // Hosts pass on the notices of an owner, but not those of a job key.
     let is_passed_on = client.is_owner();
     client.close().await;
     match forgotten {

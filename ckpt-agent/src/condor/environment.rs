@@ -1,20 +1,21 @@
-//! The environment of a job, as its ad has it: up to HTCondor 23 a plug-in does not get it.
+//! The environment of a job, read from the job's ad: up to version 23 HTCondor does not pass it to
+//! plug-ins.
 
 use std::collections::BTreeMap;
 
 use super::classad::ClassAd;
 
-/// A job's variables, by name.
+/// The variables of a job, by name.
 pub type Variables = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// The variables in the ad of a job; none when it has no environment.
+/// Reads the variables from the ad of a job; empty if the ad has no environment.
 ///
 /// # Errors
 /// When a quote is not closed.
 pub fn variables(ad: &ClassAd) -> Result<Variables, &'static str> {
     let pairs = match (ad.text("Environment"), ad.text("Env")) {
         (Some(text), _) => words(text)?,
-        // As versions before 6.7 had it.
+        // The notation of HTCondor before version 6.7.
         (None, Some(text)) => text
             .split(|&byte| byte == b';')
             .map(<[u8]>::to_vec)
@@ -28,7 +29,8 @@ pub fn variables(ad: &ClassAd) -> Result<Variables, &'static str> {
     Ok(pairs.into_iter().filter_map(pair).collect())
 }
 
-/// Words between blanks. Within single quotes blanks are part of the word, and two quotes are one.
+/// Splits a text at blanks. Between single quotes blanks are part of the word, and two single quotes are
+/// one.
 fn words(text: &[u8]) -> Result<Vec<Vec<u8>>, &'static str> {
     let (mut words, mut word) = (Vec::new(), None::<Vec<u8>>);
     let mut is_quoted = false;

@@ -1,4 +1,5 @@
-//! What a call has to say, to where somebody reads it: HTCondor shows its user little of it.
+//! The log of the plug-ins. HTCondor shows its user little of what a plug-in prints, so the log also goes
+//! to a file or to the system's log.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -10,15 +11,15 @@ use rustix::fs::OFlags;
 
 use super::settings::Surroundings;
 
-/// The system's log takes datagrams here.
+/// The socket of the system's log.
 const SYSTEM_LOG: &str = "/dev/log";
 
-/// Facility `user`, and how bad it is, as RFC 3164 numbers them.
+/// Facility `user` (1, times 8) and severity, as RFC 3164 numbers them.
 const WARNING: u8 = 8 + 4;
 const INFORMATION: u8 = 8 + 6;
 
-/// Writes lines to standard error, which HTCondor keeps in the log of its starter, and to the file that
-/// `CKPT_LOG` names or, without it, to the system's log.
+/// Writes lines to standard error, which HTCondor keeps in the log of its starter. Also writes them to
+/// the file that `CKPT_LOG` names or, without that variable, to the system's log.
 #[derive(Debug)]
 pub(super) struct Log {
     name: &'static str,
@@ -32,7 +33,7 @@ impl Log {
         let open = |path: &PathBuf| {
             let mut options = File::options();
             options.create(true).append(true);
-            // The job may have put a link there, to a file that is not its own.
+            // The job may have put a link here to a file that it may not write itself.
             let flags = OFlags::NOFOLLOW.bits().cast_signed();
             options.custom_flags(flags).open(path)
         };
@@ -61,7 +62,7 @@ impl Log {
         self.write(WARNING, line);
     }
 
-    /// Nobody is there to hear that a log can't be written.
+    /// Errors are ignored: there is no other place to report them to.
     fn write(&mut self, how_bad: u8, line: &str) {
         let line: String = line
             .chars()
@@ -86,7 +87,7 @@ impl Log {
 fn connected(path: &Path) -> Option<UnixDatagram> {
     let socket = UnixDatagram::unbound().ok()?;
     socket.connect(path).ok()?;
-    // It must hold nobody up.
+    // A slow system log must not delay the transfer.
     socket.set_nonblocking(true).ok()?;
     Some(socket)
 }

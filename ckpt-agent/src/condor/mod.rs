@@ -1,8 +1,9 @@
-//! The two plug-ins by which HTCondor keeps checkpoints of its jobs on a grid: `docs/recipes/htcondor.md`.
+//! The two plug-ins by which HTCondor keeps checkpoints of its jobs on a grid:
+//! `docs/recipes/htcondor.md`.
 //!
-//! Up to the versions of today HTCondor calls the first with a list of files, all those of a checkpoint
-//! together, and the second for each file of a checkpoint that it needs no more. Here a checkpoint is a
-//! version of the job, with the number that HTCondor gave it as a label; the files are in it by name.
+//! HTCondor calls the transfer plug-in once for a checkpoint, with the list of all its files. It calls
+//! the clean-up plug-in for each file of a checkpoint that it does not need any more. Here a checkpoint
+//! of HTCondor is a version of the job. The number that HTCondor gave it is a label of the version.
 
 pub mod address;
 mod call;
@@ -47,7 +48,7 @@ In the job's environment (condor_submit: environment) or that of the program:
   CKPT_LOG=NAME        log in the sandbox, instead of the system's
 ";
 
-/// Runs the transfer plug-in; `args` include its name.
+/// Runs the transfer plug-in. `args` begin with the program's name.
 pub fn plugin(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let call = match PluginCall::parse(args.into_iter().skip(1)) {
         Ok(call) => call,
@@ -78,7 +79,7 @@ pub fn plugin(args: impl IntoIterator<Item = OsString>) -> ExitCode {
                 Ok(())
             });
             let answers: Vec<String> = outcomes.iter().map(|one| answer(one, upload)).collect();
-            // What is there may be longer than what is written.
+            // `fs::write` also shortens a longer file that is there already.
             let written = fs::write(&outfile, answers.join("\n") + "\n");
             if let Err(failure) = &ended {
                 complain(PLUGIN, &said(failure));
@@ -87,13 +88,13 @@ pub fn plugin(args: impl IntoIterator<Item = OsString>) -> ExitCode {
                 complain(PLUGIN, &format!("{}: {cause}", outfile.display()));
             }
             let all_moved = outcomes.iter().all(|one| one.ended.is_ok());
-            // 2 would mean that credentials are to be renewed.
+            // Status 2 would ask HTCondor to renew the credentials.
             ExitCode::from(u8::from(ended.is_err() || written.is_err() || !all_moved))
         }
     }
 }
 
-/// Moves files; each gets an answer, whatever happens.
+/// Moves files. Every file gets an answer, whatever fails.
 async fn transfer_all(items: &[Item], upload: bool, cancel: Cancel) -> Vec<Outcome> {
     let begun = unix_seconds();
     let mut connecting_s = 0.0;
@@ -152,7 +153,7 @@ async fn transfer_all(items: &[Item], upload: bool, cancel: Cancel) -> Vec<Outco
     items.iter().map(outcome).collect()
 }
 
-/// Runs the clean-up plug-in; `args` include its name.
+/// Runs the clean-up plug-in. `args` begin with the program's name.
 pub fn cleanup(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let call = match CleanupCall::parse(args.into_iter().skip(1)) {
         Ok(call) => call,
@@ -181,9 +182,9 @@ pub fn cleanup(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Runs something that SIGTERM and SIGINT end early.
+/// Runs `act` in a runtime, and cancels it at SIGTERM or SIGINT.
 fn with_runtime<R>(act: impl AsyncFnOnce(Cancel) -> Result<R, Failure>) -> Result<R, Failure> {
-    // Where this can't be done, keys are as safe as those of any program.
+    // If this fails, the keys are as safe as in any other program.
     let _ = keep_out_of_dumps();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -211,7 +212,7 @@ fn complain(name: &str, what: &str) {
     let _ = writeln!(io::stderr(), "{name}: {what}");
 }
 
-/// HTCondor takes 2 of a plug-in to mean something else.
+/// Status 1, because HTCondor gives status 2 of a plug-in another meaning.
 fn wrong_call(name: &str, why: &str) -> ExitCode {
     complain(name, why);
     complain(name, "try: --help");

@@ -1,4 +1,4 @@
-//! What a call goes by: grid file, key, and what the job's environment says of retries, leases and logs.
+//! The settings of a call: grid file, key, and the variables for retries, leases and logs.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -17,40 +17,40 @@ use crate::client::Settings;
 use crate::connection::load_grid;
 use crate::report::{ExitStatus, Failure};
 
-/// Where a site keeps grid files and keys for all its jobs.
-const SITE: &str = "/etc/ckpt";
+/// The directory in which a site keeps grid files and keys for all jobs.
+const SITE_DIR: &str = "/etc/ckpt";
 
-/// For how long hosts are tried again that are too few or too busy. HTCondor puts a job on hold as soon
-/// as a transfer fails, and ends a plug-in after 20 hours.
+/// Usual time for which a call is retried while hosts are too few or too busy. HTCondor puts a job on
+/// hold as soon as a transfer fails, and ends a plug-in after 20 hours.
 const RETRY_USUAL: Duration = Duration::from_secs(10 * 60);
 
-/// For how long a job's checkpoints are kept after the last one: nobody cleans up after plug-ins that
-/// users bring along.
+/// Usual lease of a job's checkpoints after the last one. It has an end because HTCondor does not call
+/// the clean-up plug-in for transfer plug-ins that users bring along.
 const LEASE_USUAL: Duration = Duration::from_secs(30 * 86_400);
 
-/// Versions to keep. HTCondor asks for the last one that it knows of; one upload of which it never heard
-/// may come after that.
+/// Usual number of versions to keep. HTCondor asks for the last checkpoint that it knows of. One more may
+/// have been uploaded after it without HTCondor learning of it.
 const KEEP_USUAL: u32 = 3;
 
-/// Longest ad of a job.
+/// Longest ad of a job, bytes.
 const JOB_AD_BYTES_MAX: u64 = 16 << 20;
 
-/// Where a call finds what it needs.
+/// Where a call looks for its settings.
 #[derive(Clone, Debug)]
 pub(super) struct Surroundings {
-    /// The job's variables, which go before those of this process.
+    /// The variables of the job, which have precedence over those of this process.
     job: Variables,
     process: fn(&str) -> Option<OsString>,
-    /// Relative paths in the job's variables begin here.
+    /// The directory to which paths in the job's variables are relative.
     base: PathBuf,
-    /// Files that the job brings along: in its sandbox they have their last names alone.
+    /// The job's input files. In its sandbox each of them has only the last part of its path.
     inputs: Vec<PathBuf>,
     site: PathBuf,
-    /// Whether this is where the job was submitted.
+    /// Whether the call runs on the access point, where the job was submitted.
     is_at_home: bool,
 }
 
-/// What is asked of a save or a restore.
+/// What a call asks of a save or a restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wishes {
     pub(super) retry: Duration,
@@ -60,13 +60,15 @@ pub(super) struct Wishes {
 }
 
 impl Surroundings {
-    /// Of a transfer: the job's ad is the one that HTCondor names, the working directory the sandbox.
+    /// For a transfer: HTCondor names the job's ad in a variable, and the working directory is the job's
+    /// sandbox.
     pub(super) fn of_transfer() -> Result<Self, Failure> {
         let ad = variable_of_process("_CONDOR_JOB_AD").map(PathBuf::from);
         Self::new(ad.as_deref(), false)
     }
 
-    /// Of a clean-up: the job's ad is given, and relative paths are those of its submission.
+    /// For a clean-up: the job's ad is an argument, and paths are relative to the directory of the
+    /// submission.
     pub(super) fn of_cleanup(job_ad: Option<&Path>) -> Result<Self, Failure> {
         Self::new(job_ad, true)
     }
@@ -89,7 +91,7 @@ impl Surroundings {
             process: variable_of_process,
             base: iwd.filter(|_| is_at_home).unwrap_or_else(|| ".".into()),
             inputs,
-            site: SITE.into(),
+            site: SITE_DIR.into(),
             is_at_home,
         })
     }
@@ -104,8 +106,8 @@ impl Surroundings {
         value.filter(|value| !value.is_empty())
     }
 
-    /// A file that a variable names: where it is from here or, on the access point, where the job's
-    /// sandbox gets it from.
+    /// The path of a file that a variable names: as seen from here or, on the access point, the input
+    /// file of that name which the sandbox gets.
     fn path(&self, name: &str) -> Option<PathBuf> {
         let value = PathBuf::from(self.variable(name)?);
         let path = self.base.join(&value);
@@ -117,7 +119,7 @@ impl Surroundings {
         Some(input.map_or(path, |input| self.base.join(input)))
     }
 
-    /// A credential that HTCondor brought to the job.
+    /// A credential that HTCondor has brought to the job.
     fn credential(&self, name: &str) -> Option<PathBuf> {
         let dir = PathBuf::from((self.process)("_CONDOR_CREDS")?);
         Some(dir.join(name)).filter(|path| path.exists())
@@ -127,7 +129,7 @@ impl Surroundings {
         Some(self.site.join(name)).filter(|path| path.exists())
     }
 
-    /// Where the log goes, if not to the system's: a file in the sandbox, and nowhere else.
+    /// The file of the log, if it does not go to the system's log. It is always directly in the sandbox.
     pub(super) fn log_file(&self) -> Option<PathBuf> {
         let name = self.variable("CKPT_LOG")?;
         Some(self.base.join(Path::new(&name).file_name()?))
@@ -151,8 +153,9 @@ impl Surroundings {
         found.or_else(|| self.of_site(&format!("{grid}.key")))
     }
 
-    /// Grid file and key for a grid of this name. On the access point, where the user is at home, the own
-    /// key goes before a job key: hosts keep what is newest from job keys, and pass on the word of an owner.
+    /// Grid file and key for the grid of this name. On the access point the user's own key has precedence
+    /// over a job key: hosts do not let a job key remove the newest versions, and they pass on only the
+    /// notices of an owner.
     pub(super) fn settings(&self, grid: &str) -> Result<Settings, Failure> {
         let file = self.grid_file(grid)?;
         let found = load_grid(&file)?;
@@ -182,7 +185,7 @@ impl Surroundings {
         Ok(settings)
     }
 
-    /// What the job's environment asks for.
+    /// What the variables ask for.
     pub(super) fn wishes(&self) -> Result<Wishes, Failure> {
         let data = self.number("CKPT_DATA", DATA_USUAL)?;
         let parity = self.number("CKPT_PARITY", PARITY_USUAL)?;
@@ -225,7 +228,8 @@ impl Surroundings {
     }
 }
 
-/// The own key of the user as whom this runs, whatever `HOME` says: HTCondor leaves it as it is for root.
+/// The own key of the user under whom this process runs. Looks up the home directory, because `HOME` is
+/// still that of root here.
 fn key_at_home() -> Option<PathBuf> {
     let user = rustix::process::geteuid().as_raw().to_string();
     let entry = Command::new("getent")
@@ -237,7 +241,7 @@ fn key_at_home() -> Option<PathBuf> {
     key.exists().then_some(key)
 }
 
-/// The home directory in a line of the list of users.
+/// The home directory in an entry of the password database.
 fn home_in(entry: &[u8]) -> Option<PathBuf> {
     let home = entry.split(|&byte| byte == b':').nth(5)?;
     let home = PathBuf::from(OsString::from_vec(home.to_vec()));
@@ -252,7 +256,7 @@ pub(super) fn usage(message: String) -> Failure {
     Failure::new(ExitStatus::Usage, message)
 }
 
-/// A file of at most so many bytes.
+/// Reads a file, unless it is longer than `most` bytes.
 pub(super) fn read(path: &Path, most: u64) -> std::io::Result<Vec<u8>> {
     use std::io::Read;
     let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! Files of a checkpoint there and back: one call is one version, or nothing.
+//! Moves the files of a checkpoint to hosts and back. One call makes one version, or fails as a whole.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -18,19 +18,19 @@ use crate::agent::unless_hidden;
 use crate::client::{Cancel, Client, NamedPath, Restore, Save, SaveInput, Which};
 use crate::report::{ExitStatus, Failure};
 
-/// Rest before hosts are tried again, at first, and at most.
-const REST: Duration = Duration::from_secs(1);
-const REST_MAX: Duration = Duration::from_secs(30);
+/// Pause before the first retry, and the longest pause. Each pause is twice the one before.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// The directory that a checkpoint's files are in: an image of one directory is restored as one, however
-/// many files it has.
-const IMAGE: &str = "checkpoint";
+/// The directory in the image that contains the files of a checkpoint. An image of one directory is
+/// restored as a directory, however many files it has.
+const IMAGE_DIR: &str = "checkpoint";
 
-/// Where a checkpoint is restored, beside the files that it has: HTCondor does not take names that begin
-/// so for output of the job.
-const RESTORING: &str = ".ckpt_plugin.";
+/// Prefix of the directory into which a checkpoint is restored, beside its files' places. HTCondor does
+/// not take names with this prefix for output of the job.
+const RESTORE_DIR_PREFIX: &str = ".ckpt_plugin.";
 
-/// A file that is to be moved, as HTCondor names it.
+/// A file to move, as HTCondor names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Item {
     pub(super) local: PathBuf,
@@ -40,15 +40,15 @@ pub(super) struct Item {
 /// How the transfer of a file ended.
 pub(super) struct Outcome {
     pub(super) item: Item,
-    /// Its bytes, or why not, and what kind of failure it was.
+    /// The number of its bytes, or the kind of failure and its message.
     pub(super) ended: Result<u64, (ExitStatus, String)>,
-    /// Unix seconds.
+    /// When the call began and ended, Unix seconds.
     pub(super) times: (u64, u64),
-    /// Seconds until the grid's files had been read and its hosts were known.
+    /// Seconds until the files of the grid had been read and the hosts were known.
     pub(super) connecting_s: f64,
 }
 
-/// The files that an infile names.
+/// The files that the ads of an infile name.
 pub(super) fn items(ads: &[ClassAd]) -> Result<Vec<Item>, Failure> {
     let item = |ad: &ClassAd| {
         let text = |name: &str| ad.text(name).map(<[u8]>::to_vec);
@@ -62,19 +62,19 @@ pub(super) fn items(ads: &[ClassAd]) -> Result<Vec<Item>, Failure> {
     items.ok_or_else(|| usage("an ad of the infile lacks Url or LocalFileName".into()))
 }
 
-/// One call.
+/// One call of the transfer plug-in.
 pub(super) struct Transfer<'a> {
     pub(super) surroundings: &'a Surroundings,
     pub(super) log: &'a mut Log,
     pub(super) cancel: Cancel,
-    /// How long it took to connect.
+    /// Time that it took to connect.
     pub(super) connecting: Duration,
 }
 
 impl Transfer<'_> {
-    /// Saves all of them as one version; the number of bytes of each.
+    /// Saves all files as one version. Returns the number of bytes of each.
     pub(super) async fn upload(&mut self, items: &[Item]) -> Result<Vec<u64>, Failure> {
-        let Some((checkpoint, named)) = together(items)? else {
+        let Some((checkpoint, named)) = one_checkpoint(items)? else {
             return Ok(Vec::new());
         };
         let wishes = self.surroundings.wishes()?;
@@ -109,8 +109,8 @@ impl Transfer<'_> {
         Ok(bytes.collect())
     }
 
-    /// Restores the checkpoints that items are of, each as a whole, and moves the files to where they
-    /// belong. One for each item: its bytes, or why not.
+    /// Restores each checkpoint of which a file is wanted as a whole, and moves the wanted files to their
+    /// places. Returns for each item the number of its bytes, or its failure.
     pub(super) async fn download(
         &mut self,
         items: &[Item],
@@ -134,7 +134,7 @@ impl Transfer<'_> {
         let wishes = self.surroundings.wishes()?;
         for (checkpoint, files) in of_checkpoints {
             let first = files.first().and_then(|(at, _)| items.get(*at));
-            // On the file system of the sandbox, in which directories may be missing yet.
+            // In the nearest directory that exists, so that the files only have to be renamed later.
             let mut above = first
                 .into_iter()
                 .flat_map(|item| item.local.ancestors().skip(1));
@@ -144,10 +144,10 @@ impl Transfer<'_> {
             for (at, file) in files {
                 let moved = match (&restored, items.get(at)) {
                     (Ok(dir), Some(item)) => {
-                        let restored = dir.path().join(IMAGE).join(OsStr::from_bytes(&file));
+                        let restored = dir.path().join(IMAGE_DIR).join(OsStr::from_bytes(&file));
                         moved(&restored, &item.local)
                     }
-                    (Err(failure), _) => Err(same(failure)),
+                    (Err(failure), _) => Err(copy_of(failure)),
                     (Ok(_), None) => continue,
                 };
                 ended.insert(at, moved);
@@ -165,11 +165,11 @@ impl Transfer<'_> {
         let CheckpointAddress { job, number, .. } = checkpoint;
         let doing = format!("checkpoint {number} of job {job}");
         let dir = tempfile::Builder::new()
-            .prefix(RESTORING)
+            .prefix(RESTORE_DIR_PREFIX)
             .tempdir_in(beside);
         let dir =
             dir.map_err(|cause| local(&format!("a directory in {}", beside.display()), &cause))?;
-        let restore = Restore::new(job, Which::Newest, dir.path().join(IMAGE))
+        let restore = Restore::new(job, Which::Newest, dir.path().join(IMAGE_DIR))
             .label(NUMBER_LABEL, number.to_string())
             .cancel(self.cancel.clone());
         let report = self
@@ -187,8 +187,8 @@ impl Transfer<'_> {
         Ok(dir)
     }
 
-    /// Does something on a new connection, again and again while hosts are too few or too busy and it is
-    /// not too late.
+    /// Acts on a new connection. Repeats this while hosts are too few or too busy, for as long as
+    /// `wishes` allow.
     async fn again<R>(
         &mut self,
         checkpoint: &CheckpointAddress,
@@ -197,7 +197,7 @@ impl Transfer<'_> {
         act: impl AsyncFn(&Client) -> Result<R, Failure>,
     ) -> Result<R, Failure> {
         let until = Instant::now() + wishes.retry;
-        let mut rest = REST;
+        let mut pause = RETRY_PAUSE;
         loop {
             let begun = Instant::now();
             let settings = self.surroundings.settings(&checkpoint.grid)?;
@@ -221,7 +221,7 @@ impl Transfer<'_> {
             if !is_passing || now >= until {
                 return Err(failure);
             }
-            let wait = rest.min(until - now);
+            let wait = pause.min(until - now);
             self.log.warn(&format!(
                 "{doing}: {}; again in {:.0} s, for {:.0} s more",
                 said(&failure),
@@ -234,13 +234,13 @@ impl Transfer<'_> {
                 }
                 () = tokio::time::sleep(wait) => {}
             }
-            rest = (rest * 2).min(REST_MAX);
+            pause = (pause * 2).min(RETRY_PAUSE_MAX);
         }
     }
 }
 
-/// The one checkpoint that all files are of, and under which names they are stored.
-fn together(items: &[Item]) -> Result<Option<(CheckpointAddress, Vec<NamedPath>)>, Failure> {
+/// The one checkpoint to which all files belong, and the files with their names in the image.
+fn one_checkpoint(items: &[Item]) -> Result<Option<(CheckpointAddress, Vec<NamedPath>)>, Failure> {
     let mut one: Option<CheckpointAddress> = None;
     let mut named = Vec::new();
     for item in items {
@@ -255,7 +255,7 @@ fn together(items: &[Item]) -> Result<Option<(CheckpointAddress, Vec<NamedPath>)
             }
             _ => one = Some(checkpoint),
         }
-        // HTCondor names a file that the job may have made a link to another one.
+        // The job may have made this file a link to another one.
         let is_link = item.local.is_symlink();
         let path = if is_link {
             fs::canonicalize(&item.local)
@@ -263,14 +263,14 @@ fn together(items: &[Item]) -> Result<Option<(CheckpointAddress, Vec<NamedPath>)
             Ok(item.local.clone())
         };
         let path = path.map_err(|cause| local(&item.local.display().to_string(), &cause))?;
-        let name = [IMAGE.as_bytes(), b"/", &file].concat();
+        let name = [IMAGE_DIR.as_bytes(), b"/", &file].concat();
         let path = NamedPath::renamed(path, OsStr::from_bytes(&name));
         named.push(path.map_err(|cause| usage(cause.to_string()))?);
     }
     Ok(one.map(|one| (one, named)))
 }
 
-/// Moves a restored file to its place, and says how long it is.
+/// Moves a restored file to its place. Returns the number of its bytes.
 fn moved(from: &Path, to: &Path) -> Result<u64, Failure> {
     let failed = |cause: &io::Error| local(&to.display().to_string(), cause);
     let bytes = match fs::symlink_metadata(from) {
@@ -299,12 +299,12 @@ fn local(what: &str, cause: &io::Error) -> Failure {
     Failure::new(ExitStatus::LocalIo, format!("{what}: {cause}"))
 }
 
-/// The same failure for another file.
-fn same(failure: &Failure) -> Failure {
+/// A copy of the failure for another file.
+fn copy_of(failure: &Failure) -> Failure {
     Failure::new(failure.status, said(failure))
 }
 
-/// A failure in one line, with the hosts that had to do with it and what to try.
+/// A failure in one line: message, part of each host, and what to try.
 pub(super) fn said(failure: &Failure) -> String {
     let mut text = failure.message.clone();
     for note in &failure.hosts {
@@ -316,7 +316,7 @@ pub(super) fn said(failure: &Failure) -> String {
     text
 }
 
-/// The ad with which a plug-in answers for a file.
+/// The ad with which the plug-in reports the result for a file.
 pub(super) fn answer(outcome: &Outcome, upload: bool) -> String {
     let text = |text: &str| Written::Text(text.as_bytes().to_vec());
     let number = |number: u64| Written::Integer(i64::try_from(number).unwrap_or(i64::MAX));
@@ -352,7 +352,7 @@ pub(super) fn answer(outcome: &Outcome, upload: bool) -> String {
     classad::ad(&ad)
 }
 
-/// What kind of failure it was, in the words of protocol version 4.
+/// The kind of failure, in the terms of version 4 of HTCondor's transfer protocol.
 fn error_data(status: ExitStatus, message: &str, url: &[u8]) -> Vec<(&'static str, Written)> {
     let text = |text: &str| Written::Text(text.as_bytes().to_vec());
     let server = url.strip_prefix(b"ckpt://").unwrap_or_default();
@@ -408,7 +408,7 @@ mod tests {
     fn files_of_one_call_are_of_one_checkpoint() {
         let one = item("/s/a", "ckpt://lab/p/m_1.0_7/0002/a");
         let two = item("/s/d/b", "ckpt://lab/p/m_1.0_7/0002/./d/b");
-        let (checkpoint, named) = together(&[one.clone(), two]).unwrap().unwrap();
+        let (checkpoint, named) = one_checkpoint(&[one.clone(), two]).unwrap().unwrap();
         assert_eq!(
             (checkpoint.job.as_str(), checkpoint.number),
             ("p/m_1.0_7", 2)
@@ -423,10 +423,10 @@ mod tests {
             "lob/p/m_1.0_7/0002/b",
         ] {
             let other = item("/s/b", &format!("ckpt://{other}"));
-            let failure = together(&[one.clone(), other]).unwrap_err();
+            let failure = one_checkpoint(&[one.clone(), other]).unwrap_err();
             assert_eq!(failure.status, ExitStatus::Usage);
         }
-        assert_eq!(together(&[]).unwrap(), None);
+        assert_eq!(one_checkpoint(&[]).unwrap(), None);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use rustix::process::Signal;
 
-/// Signals that a job can be asked with, by name.
+/// Signals with which a job can be asked, by name.
 const SIGNALS: [(&str, Signal); 7] = [
     ("HUP", Signal::HUP),
     ("INT", Signal::INT),
@@ -16,20 +16,19 @@ const SIGNALS: [(&str, Signal); 7] = [
     ("WINCH", Signal::WINCH),
 ];
 
-/// How a job is asked.
+/// How a job is asked for a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// Not at all: it writes checkpoints when it wants to.
+    /// Not at all: it writes checkpoints when it likes.
     None,
-    /// With a signal to the process that was started.
+    /// With a signal to the job's first process.
     Signal(Signal),
     /// With a command, run by `sh -c`.
     Command(String),
 }
 
 impl Ask {
-    /// Whether the job ends when it is asked, as far as one can tell: then it is asked only when it has
-    /// to leave.
+    /// Whether the request is known to end the job. Then the job is asked only when it has to leave.
     pub fn ends_the_job(&self) -> bool {
         matches!(self, Self::Signal(signal) if *signal == Signal::TERM)
     }

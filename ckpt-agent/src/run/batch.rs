@@ -1,5 +1,5 @@
-//! Batch systems: where one has the machine, its owner is that system's affair, and only its signals and
-//! its time limit count.
+//! Batch systems. Where a batch system controls the machine, it deals with the owner, and only its
+//! signals and its time limit count here.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -11,7 +11,7 @@ pub enum Batch {
     HtCondor,
     /// Slurm.
     Slurm,
-    /// Another one, as `--batch` says.
+    /// Another one, by `--batch`.
     Other,
 }
 
@@ -28,7 +28,7 @@ impl Batch {
         }
     }
 
-    /// Its name.
+    /// Its name in messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::HtCondor => "HTCondor",
@@ -37,8 +37,8 @@ impl Batch {
         }
     }
 
-    /// Time between its signal and its kill, as it is set where nobody changed it: `KillWait` of Slurm,
-    /// `MachineMaxVacateTime` of HTCondor.
+    /// The usual time between its signal and its kill: `KillWait` of Slurm, `MachineMaxVacateTime` of
+    /// HTCondor.
     pub const fn usual_grace(self) -> Duration {
         match self {
             Self::HtCondor => Duration::from_secs(600),
@@ -47,7 +47,7 @@ impl Batch {
     }
 }
 
-/// Until when the job may run, Unix seconds, where the batch system says so.
+/// The time at which the batch system ends the job, Unix seconds, if a variable gives it.
 pub fn end_of_time_limit(variable: impl Fn(&str) -> Option<OsString>) -> Option<u64> {
     variable("SLURM_JOB_END_TIME")?.to_str()?.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! What a job begins with: the newest version that can be had, what lies there already, or nothing.
+//! What a job begins with: the newest version that can be restored, the files that are there, or nothing.
 
 use std::fs;
 use std::io;
@@ -18,42 +18,42 @@ use crate::cancel::Cancel;
 use crate::core::sought::Sought;
 use crate::report::{ExitStatus, Failure, ListedCheckpoint, Observer, RestoreReport};
 
-/// Label that says how many paths are in a checkpoint, when it is not one.
+/// Label with the number of paths in a checkpoint, if there are several.
 pub(super) const PATHS: &str = "ckpt.paths";
 
-/// How often it is looked whether a version can be had that is waited for.
+/// Time from one attempt to restore a version to the next, while the version is waited for.
 const WAIT_POLL: Duration = Duration::from_secs(5);
 
-/// End of the name under which what lay there is kept.
-const BEFORE: &str = ".before";
+/// Suffix of the name to which existing files are moved when restored ones take their place.
+const BEFORE_SUFFIX: &str = ".before";
 
-/// What is wanted at the beginning.
+/// How a job is to begin.
 #[derive(Clone, Debug)]
 pub struct Beginning {
     /// The job.
     pub job: JobId,
-    /// Where its state is.
+    /// The paths of its state.
     pub paths: Vec<PathBuf>,
-    /// Begin from what lies there.
+    /// Whether to begin from the files that are there.
     pub local: bool,
-    /// How long a version is waited for that is known and can't be had.
+    /// How long to wait for a version that exists and can't be restored now.
     pub wait: Duration,
-    /// Fewest data shards with which the job is saved.
+    /// Smallest number of data shards with which the job is saved.
     pub least_data: u8,
-    /// Whether the state is an image of a process, which needs a machine like the one it is from.
+    /// Whether the state is an image of processes, which needs a machine like the one that wrote it.
     pub is_bound_to_host: bool,
 }
 
-/// What a job begins with.
+/// How a job has begun.
 #[derive(Debug, Default)]
 pub struct Begun {
-    /// The version that its state is of; none when it begins anew.
+    /// The version that its state comes from; `None` if it begins anew.
     pub version: Option<Version>,
-    /// The record of the job in that version, as its label says it.
+    /// The record of the job, from the label of that version.
     pub record: Option<String>,
-    /// How the restore went, if there was one.
+    /// The report of the restore, if there was one.
     pub report: Option<RestoreReport>,
-    /// Where what lay there is now.
+    /// The paths to which existing files were moved.
     pub aside: Vec<PathBuf>,
     /// What the user should know.
     pub notes: Vec<String>,
@@ -63,7 +63,7 @@ impl Beginning {
     /// Brings the job's state to its place.
     ///
     /// # Errors
-    /// When there may be one and it can't be had; what lies there is as it was.
+    /// When the job may have a state that can't be restored now. Existing files are then as they were.
     pub async fn make(
         &self,
         agent: &Agent,
@@ -127,7 +127,7 @@ impl Beginning {
         }
     }
 
-    /// Fails when the newest version is of a machine that has what this one lacks.
+    /// Fails if the newest version comes from a machine with features that this one lacks.
     async fn fits_here(&self, agent: &Agent) -> Result<(), Failure> {
         let Some(newest) = newest(agent, &self.job).await? else {
             return Ok(());
@@ -180,8 +180,8 @@ impl Beginning {
     }
 }
 
-/// A directory beside the job's files, on their file system; what an earlier run left there is removed,
-/// and so is this.
+/// A directory beside the job's files, on the same file system, that exists during a restore. Removes
+/// first what an earlier run has left there.
 #[derive(Debug)]
 struct Staging {
     dir: PathBuf,
@@ -199,7 +199,7 @@ impl Staging {
         Ok(Self { dir })
     }
 
-    /// What a restore into it is called: whatever it holds comes below it, under its own name.
+    /// The target of a restore into it. The trailing separator makes the restored tree keep its own name.
     fn target(&self) -> PathBuf {
         self.dir.join("")
     }
@@ -207,7 +207,7 @@ impl Staging {
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        // What is left is removed by the next run.
+        // If this fails, the next run removes it.
         let _ = remove(&self.dir);
     }
 }
@@ -217,7 +217,7 @@ fn above(path: &Path) -> PathBuf {
     above.map_or_else(|| PathBuf::from("."), Path::to_owned)
 }
 
-/// Why what was restored is not in its place.
+/// Why restored files could not be put in their places.
 #[derive(Debug, thiserror::Error)]
 enum PutError {
     #[error("it holds {found}, and --files names {wanted}")]
@@ -237,7 +237,7 @@ impl PutError {
     }
 }
 
-/// Puts what was restored into `stage` where `paths` say; returns where what lay there is now.
+/// Moves what was restored into `stage` to `paths`. Returns the paths to which existing files were moved.
 fn put_all(stage: &Path, paths: &[PathBuf], saved_paths: usize) -> Result<Vec<PathBuf>, PutError> {
     let io = |path: &Path| {
         let path = path.to_owned();
@@ -247,7 +247,7 @@ fn put_all(stage: &Path, paths: &[PathBuf], saved_paths: usize) -> Result<Vec<Pa
         fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect()
     };
     let mut found = names(stage).map_err(io(stage))?;
-    // Several named paths come below one directory.
+    // Several paths were saved, so the image has a directory above them.
     if let ([only], true) = (found.as_slice(), saved_paths > 1) {
         found = names(only).map_err(io(only))?;
     }
@@ -257,7 +257,7 @@ fn put_all(stage: &Path, paths: &[PathBuf], saved_paths: usize) -> Result<Vec<Pa
         let same_name = found.iter().find(|one| one.file_name() == path.file_name());
         let fitting = match (same_name, found.as_slice(), paths.len()) {
             (Some(one), ..) => Some(one),
-            // A single file or directory may have another name now.
+            // If there is just one file or directory, it may have another name now.
             (None, [only], 1) => Some(only),
             _ => None,
         };
@@ -281,7 +281,7 @@ fn put_all(stage: &Path, paths: &[PathBuf], saved_paths: usize) -> Result<Vec<Pa
     Ok(aside)
 }
 
-/// Puts one file or tree in its place. What lies there and differs is kept under another name.
+/// Moves one file or tree to its place. An existing one that differs is kept under another name.
 fn put(from: &Path, to: &Path) -> io::Result<Option<PathBuf>> {
     let mut kept = None;
     if to.symlink_metadata().is_ok() {
@@ -295,24 +295,24 @@ fn put(from: &Path, to: &Path) -> io::Result<Option<PathBuf>> {
     }
     if let Err(cause) = fs::rename(from, to) {
         if let Some(before) = &kept {
-            // As it was.
+            // Restores the old state of the directory.
             fs::rename(before, to)?;
         }
         return Err(cause);
     }
-    // The job may be killed with the machine the moment after: the name has to be there then, too.
+    // The machine may fail the moment after, and the new name has to survive that.
     fs::File::open(above(to))?.sync_all()?;
     Ok(kept)
 }
 
-/// Where what lies at `path` goes when something else takes its place.
+/// The path to which the file at `path` is moved when a restored one takes its place.
 pub(super) fn before(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(BEFORE);
+    name.push(BEFORE_SUFFIX);
     path.with_file_name(name)
 }
 
-/// The newest version of a job that hosts show and that can be restored.
+/// The newest version of a job that can be restored from the hosts that answer.
 pub(super) async fn newest(
     agent: &Agent,
     job: &JobId,
@@ -346,7 +346,7 @@ mod tests {
         };
         assert!(restore("one").is_empty());
         assert_eq!(fs::read(&state).unwrap(), b"one");
-        // The same again: nothing is moved.
+        // The same state again: nothing is moved.
         assert!(restore("one").is_empty());
         fs::write(&state, "local work").unwrap();
         let aside = restore("two");
@@ -380,7 +380,7 @@ mod tests {
             "{refused}"
         );
         assert!(put_all(&stage, &paths(&["a", "c"]), 2).is_err());
-        // A single one may have another name.
+        // A single file may have another name.
         fs::remove_dir_all(&stage).unwrap();
         fs::create_dir(&stage).unwrap();
         fs::write(stage.join("old-name"), "x").unwrap();

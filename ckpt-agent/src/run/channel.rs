@@ -1,4 +1,4 @@
-//! The socket on which a job reports: its name is in `CKPT_NOTIFY`.
+//! The socket on which a job sends notices. Its path is in the variable `CKPT_NOTIFY`.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -11,29 +11,29 @@ use tokio::net::UnixDatagram;
 
 use super::notice::{NOTICE_BYTES_MAX, Notice};
 
-/// Variable that names the socket.
+/// Variable with the path of the socket.
 pub const CKPT_NOTIFY: &str = "CKPT_NOTIFY";
 
-/// Longest name of a socket, less one for the zero at its end.
+/// Longest path of a socket on Linux, bytes, without the zero at its end.
 const SOCKET_PATH_MAX: usize = 107;
 
 /// How long a notice waits for a supervisor that does not read.
 const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The supervisor's end.
+/// The supervisor's end of the socket.
 #[derive(Debug)]
 pub struct Channel {
     socket: UnixDatagram,
     path: PathBuf,
-    /// Removed with the socket in it.
+    /// The directory with the socket, which is removed at the end.
     _dir: TempDir,
 }
 
 impl Channel {
-    /// A new socket in a directory that only this user can enter.
+    /// Makes a new socket in a directory that only this user can enter.
     ///
     /// # Errors
-    /// When there is no place for it.
+    /// When no directory for it can be made.
     pub fn open() -> io::Result<Self> {
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
         let places = [runtime, Some(std::env::temp_dir()), Some("/tmp".into())];
@@ -65,15 +65,15 @@ impl Channel {
         })
     }
 
-    /// Name of the socket.
+    /// Path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Waits for the next datagram; what is no notice is reported as the reason why.
+    /// Waits for the next datagram. If it is not valid, returns the reason.
     ///
     /// # Errors
-    /// When the socket breaks.
+    /// When the socket fails.
     pub async fn receive(&self) -> io::Result<Result<Vec<Notice>, String>> {
         let mut buffer = [0; NOTICE_BYTES_MAX + 1];
         let length = self.socket.recv(&mut buffer).await?;
@@ -85,7 +85,7 @@ impl Channel {
 /// Sends notices to the supervisor whose socket is at `path`.
 ///
 /// # Errors
-/// When nobody reads there.
+/// When no supervisor reads there.
 pub fn send(path: &Path, notices: &[Notice]) -> io::Result<()> {
     let text: String = notices.iter().map(|notice| format!("{notice}\n")).collect();
     let socket = BlockingDatagram::unbound()?;

@@ -1,4 +1,4 @@
-//! `ckpt run --check`: what would be done on this machine, without starting anything.
+//! `ckpt run --check`: finds out what `ckpt run` would do on this machine, without starting the job.
 
 use codec::grant::{Grant, GrantScope};
 use supervision::leaving::{FinalSave, Hazards, best_interval};
@@ -15,10 +15,10 @@ use crate::core::sought::Sought;
 use crate::report::{ExitStatus, Failure, Silent};
 use crate::unix_time::unix_seconds;
 
-/// Interval from which on no checkpoint pays, seconds: a month.
+/// Interval from which on no checkpoint is worth its cost, seconds: a month.
 const LONGEST_INTERVAL: f64 = 30.0 * 86_400.0;
 
-/// Says what would be done.
+/// Finds out what `ckpt run` would do.
 ///
 /// # Errors
 /// When the job could not be started.
@@ -85,7 +85,7 @@ pub async fn check(orders: &Orders, reach: &dyn Reach) -> Result<RunCheckReport,
     })
 }
 
-/// The files that the job writes; none for an image, which there is only when it is saved.
+/// The files that the job writes. None for an image of processes, which exists only during a save.
 fn files_of(orders: &Orders) -> Vec<std::path::PathBuf> {
     match &orders.way {
         Way::Files { paths, .. } => paths.clone(),
@@ -111,7 +111,7 @@ fn scope(grant: Option<&Grant>) -> String {
     }
 }
 
-/// What holds a job back here, as it was tried.
+/// The ways to hold a job back on this machine, as they were tried: first the chosen one, then all.
 fn controls(orders: &Orders) -> Vec<ControlFound> {
     let Some(control) = orders.control() else {
         return Vec::new();

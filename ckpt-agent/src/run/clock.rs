@@ -1,26 +1,26 @@
-//! The clock of a supervisor: it goes on while the machine sleeps, and never goes back.
+//! The clock of a supervisor. It counts the time that the machine sleeps, and never goes back.
 
 use std::fs;
 use std::time::Instant;
 
 use supervision::Millis;
 
-/// Milliseconds since the machine started, to a hundredth of a second.
+/// Milliseconds since the machine started, with a resolution of 10 ms.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
-    /// Where the system does not say it.
+    /// Replaces the start of the machine if `/proc/uptime` can't be read.
     started: Instant,
 }
 
 impl Clock {
-    /// The clock.
+    /// A clock.
     pub(super) fn new() -> Self {
         Self {
             started: Instant::now(),
         }
     }
 
-    /// Now.
+    /// The time now.
     pub(super) fn now(&self) -> Millis {
         let text = fs::read_to_string("/proc/uptime").unwrap_or_default();
         let up = text.split_whitespace().next().and_then(milliseconds);

@@ -1,4 +1,5 @@
-//! Images of processes by CRIU 4 (`--via criu`): the script that `packaging/` has for other uses, too.
+//! Images of processes by CRIU (`--via criu`), with the script from `packaging/` that also works without
+//! this program.
 
 use std::ffi::{OsStr, OsString};
 use std::process::{Command, Stdio};
@@ -8,16 +9,16 @@ use crate::report::{ExitStatus, Failure};
 
 const SCRIPT: &str = include_str!("../../../packaging/ckpt-criu.sh");
 
-/// Environment variable that names the program, for the script.
+/// Variable with the path of CRIU, also for the script.
 const CRIU: &str = "CRIU";
 
-/// Versions before fail on Linux 6: of Debian 12, 3.17.
+/// Oldest usable version. Older ones fail on Linux 6, such as 3.17 of Debian 12.
 const MAJOR_MIN: u32 = 4;
 
-/// How images of processes are taken and brought back, if this machine can do it.
+/// How CRIU writes and restores images of processes, if this machine allows it.
 ///
 /// # Errors
-/// When CRIU is not there or too old, or this process is not root's.
+/// When CRIU is missing or too old, or when this process does not run as root.
 pub fn way() -> Result<Way, Failure> {
     let program = std::env::var_os(CRIU).unwrap_or_else(|| "criu".into());
     check(&program)?;
@@ -60,7 +61,7 @@ fn check(program: &OsString) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The first number of `Version: 4.2`.
+/// The major version in a line such as `Version: 4.2`.
 fn major(said: &str) -> Option<u32> {
     let version = said
         .lines()

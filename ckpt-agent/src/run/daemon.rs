@@ -1,31 +1,31 @@
-//! The daemon of this machine, if it is a donor: it learns that the job is a guest, and says what its owner
-//! lends.
+//! The connection to the daemon of this machine, if there is one. The daemon learns from it that the job
+//! is a guest, and reports what the owner lends.
 
 use std::time::{Duration, Instant};
 
 use machine::local::{How, Link, Report, State, Uses, usual_sockets};
 
-/// How long a report holds.
+/// How long a report of the daemon is valid.
 const REPORT_AGE_MAX: Duration = Duration::from_secs(20);
 
-/// How often a daemon is looked for that is not there.
+/// Time from one attempt to connect to the next.
 const RETRY_PERIOD: Duration = Duration::from_secs(10);
 
-/// How often it is said what the job uses.
+/// Time from one message on what the job uses to the next.
 const USES_PERIOD: Duration = Duration::from_secs(5);
 
-/// What it says of the owner.
+/// What the daemon reports of the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DaemonSays {
-    /// The owner lends the machine to nobody now: not at this hour, not on the battery, or paused.
+    /// The owner lends the machine to no guest now: not at this hour, not on battery, or paused.
     pub(super) is_withheld: bool,
     /// The memory does not suffice for guests.
     pub(super) memory_short: bool,
-    /// The machine leaves the grid within so many milliseconds.
+    /// The machine leaves the grid within this many milliseconds.
     pub(super) leaving_ms: Option<u64>,
 }
 
-/// The connection to it: as long as it lasts, this process and all that it starts are guests.
+/// A connection to the daemon. While it lasts, this process and its descendants count as guests.
 #[derive(Debug, Default)]
 pub(super) struct Daemon {
     link: Option<Link>,
@@ -35,7 +35,7 @@ pub(super) struct Daemon {
 }
 
 impl Daemon {
-    /// What it says now, if it says anything. `cores` are those that the job keeps busy.
+    /// The newest report, if it is still valid. `cores` is how many cores the job keeps busy.
     pub(super) fn look(&mut self, cores: f64) -> Option<DaemonSays> {
         if self.link.is_none() {
             self.connect();
@@ -55,7 +55,7 @@ impl Daemon {
         match heard {
             Ok(Some(report)) => self.newest = Some((Instant::now(), report)),
             Ok(None) => {}
-            // It has ended: from now on this program looks for itself.
+            // The daemon has ended: from now on only this program's own samples count.
             Err(cause) => {
                 tracing::info!(%cause, "the daemon of this machine is not heard any more");
                 (self.link, self.newest) = (None, None);
@@ -68,7 +68,7 @@ impl Daemon {
         Some(DaemonSays {
             is_withheld: withheld.is_some_and(|withheld| withheld.why.concerns_guests()),
             memory_short: report.state == State::NoMemory,
-            // A daemon that only ends may be followed by another one.
+            // A daemon that ends without draining may be restarted soon.
             leaving_ms: leaving
                 .filter(|leaving| leaving.how == How::Drain)
                 .map(|leaving| leaving.within_s.saturating_mul(1000)),

@@ -1,5 +1,5 @@
-//! The files in which a job keeps its state: whether they changed, whether they are at rest, whether
-//! they are those that were restored.
+//! The files that contain a job's state: whether they have changed, whether they are at rest, and whether
+//! they are the restored ones.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 
 use crate::image::Exclude;
 
-/// Most files that are looked at; a tree of more counts as changed always.
+/// Most files that are looked at. A larger tree always counts as changed.
 const FILES_MAX: usize = 1_000_000;
 
-/// Bytes that are compared at a time.
+/// Size of the buffers for comparing files, bytes.
 const COMPARED_BYTES: usize = 1 << 16;
 
-/// What tells one state of a file from another.
+/// What distinguishes one state of a file from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mark {
     inode: u64,
@@ -31,7 +31,7 @@ impl Mark {
         Self {
             inode: found.ino(),
             size: if is_directory { 0 } else { found.size() },
-            // What is made and renamed in a directory shows in what is in it.
+            // Changes of a directory show in its entries, so its own times are left out.
             modified: match is_directory {
                 true => (0, 0),
                 false => (found.mtime(), found.mtime_nsec()),
@@ -41,7 +41,7 @@ impl Mark {
     }
 }
 
-/// All files of a state as they were at one moment, without their contents.
+/// The state of all files at one moment, without their contents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Fingerprint {
     marks: BTreeMap<PathBuf, Mark>,
@@ -49,11 +49,11 @@ pub(super) struct Fingerprint {
 }
 
 impl Fingerprint {
-    /// Looks at all files. What is missing or can't be read is not in it.
+    /// Takes the fingerprint of all files. Files that are missing or can't be read are left out.
     pub(super) fn of(paths: &[PathBuf], exclude: &Exclude) -> Self {
         let mut print = Self::default();
         for path in paths {
-            // A named path may be a link, as for `ckpt save`.
+            // A path that the user names may be a link, as for `ckpt save`.
             let Ok(found) = fs::metadata(path) else {
                 continue;
             };
@@ -86,33 +86,33 @@ impl Fingerprint {
         }
     }
 
-    /// Whether there is no file in it at all.
+    /// Whether it contains no file.
     pub(super) fn is_empty(&self) -> bool {
         !self.marks.values().any(|mark| !mark.is_directory)
     }
 
-    /// How many files and directories there are.
+    /// Number of files and directories in it.
     pub(super) fn count(&self) -> u32 {
         u32::try_from(self.marks.len()).unwrap_or(u32::MAX)
     }
 
-    /// Whether the state is a single file.
+    /// Whether the state is one file.
     pub(super) fn is_one_file(&self) -> bool {
         !self.is_cut && self.marks.len() == 1 && !self.is_empty()
     }
 
-    /// Whether the state is the same as it was.
+    /// Whether the state is the same as before.
     pub(super) fn is_as(&self, before: &Self) -> bool {
         !self.is_cut && self == before
     }
 
-    /// Bytes of all files.
+    /// Size of all files together, bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.marks.values().map(|mark| mark.size).sum()
     }
 
-    /// Whether every file that differs from `before` is another file, not the same one written to: then
-    /// it was renamed into place, and stays as it is.
+    /// Whether every file that differs from `before` is a new file, which was renamed into its place.
+    /// Such a file does not change any more, unlike one that was written to.
     pub(super) fn was_replaced_since(&self, before: &Self) -> bool {
         !self.is_cut
             && self.marks.iter().all(|(path, mark)| {
@@ -121,7 +121,7 @@ impl Fingerprint {
             })
     }
 
-    /// Whether there are the same names as in `before`: nothing was made, nothing removed.
+    /// Whether the files have the same names as in `before`: none was added, none removed.
     pub(super) fn has_names_of(&self, before: &Self) -> bool {
         !self.is_cut && self.marks.keys().eq(before.marks.keys())
     }
@@ -133,7 +133,7 @@ fn is_left_out(root: &Path, path: &Path, exclude: &Exclude) -> bool {
     exclude.leaves_out(below.as_os_str().as_bytes())
 }
 
-/// The same paths without links, where they are.
+/// The same paths with links resolved, as far as they exist.
 pub(super) fn resolved(paths: &[PathBuf]) -> Vec<PathBuf> {
     let resolve = |path: &PathBuf| {
         fs::canonicalize(path).or_else(|_| {
@@ -146,11 +146,11 @@ pub(super) fn resolved(paths: &[PathBuf]) -> Vec<PathBuf> {
     paths.iter().map(or_given).collect()
 }
 
-/// Whether two files or trees hold the same: names, kinds, bytes, permissions to execute, links. Times
-/// do not count.
+/// Whether two files or trees are the same: names, kinds, contents, execute permissions and links. Times
+/// are ignored.
 ///
 /// # Errors
-/// When one can't be read.
+/// When a file can't be read.
 pub(super) fn are_same(one: &Path, other: &Path) -> io::Result<bool> {
     let (left, right) = (fs::symlink_metadata(one)?, fs::symlink_metadata(other)?);
     if left.file_type() != right.file_type() || (left.mode() ^ right.mode()) & 0o111 != 0 {
@@ -210,7 +210,7 @@ fn are_same_bytes(mut one: File, mut other: File) -> io::Result<bool> {
     }
 }
 
-/// Removes a file or a tree; nothing when there is none.
+/// Removes a file or a tree, if it exists.
 ///
 /// # Errors
 /// When it can't be removed.
@@ -247,7 +247,7 @@ mod tests {
         fs::write(&path, b"third, longer").unwrap();
         let third = print(&path);
         assert!(!third.was_replaced_since(&second));
-        // The first state ever was renamed into place as far as anybody can see.
+        // The first state may have been renamed into place; this can't be known.
         assert!(third.was_replaced_since(&Fingerprint::default()));
     }
 

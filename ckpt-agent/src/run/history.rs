@@ -1,4 +1,5 @@
-//! The history of runs that have ended with 0: one JSON object a line, in a file that many write.
+//! The history of runs that ended with exit status 0: a file with one JSON object per line and many
+//! writers.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -13,105 +14,106 @@ use supervision::forecast::{Model, PastRun, RUNS_MAX, cost_of_nearest};
 use super::kind::Kind;
 use crate::file_lock;
 
-/// Name of the file in the state directory.
+/// Name of the history in the state directory.
 pub const HISTORY: &str = "runs.jsonl";
 
-/// Size from which on the older half is left out.
+/// Size of the file, in bytes, above which its older half is removed.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// Longest line.
+/// Longest line, bytes.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// Newest runs on a host that say how fast it is.
+/// The speed of a host is taken from this many of its newest runs.
 const SPEEDS_MAX: usize = 5;
 
-/// How long other writers are waited for.
+/// Longest wait for other writers.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A run that has ended with 0, of all its incarnations together.
+/// A run that has ended with exit status 0, over all its incarnations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PastLine {
     /// When it ended, Unix seconds.
     pub ended_at: u64,
     /// The job.
     pub job: String,
-    /// Program and words, with `#` for each number.
+    /// The program and its words, with `#` for each number.
     pub words: Vec<String>,
-    /// The numbers.
+    /// The numbers, in the order of the words.
     pub numbers: Vec<f64>,
     /// Processor time at reference speed, seconds.
     pub cpu_s: f64,
-    /// Time in which it could run, in seconds of a machine of reference speed.
+    /// Time in which it could run, converted to seconds of a machine of reference speed.
     pub work_s: f64,
-    /// From its first start to its end, seconds.
+    /// Time from its first start to its end, seconds.
     pub elapsed_s: f64,
     /// The longest time without a sign of life, seconds.
     pub quiet_s: f64,
     /// How often it was started.
     pub starts: u32,
-    /// Speed of the machine on which it ended.
+    /// Speed of the machine on which it ended, 1 for the reference.
     pub speed: f64,
-    /// The host that this machine is in the grid; none when it is none, or an earlier program noted the run.
+    /// The name of that machine in the grid; `None` if it is no host, or if an older program wrote the
+    /// line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// What was forecast when it was started first; none when nothing was known.
+    /// The forecast at its first start; `None` if nothing was known.
     pub forecast: Option<CpuForecast>,
 }
 
 /// A forecast of processor time at reference speed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CpuForecast {
-    /// Seconds.
+    /// The forecast, seconds.
     pub cpu_s: f64,
-    /// Lower end of the interval, seconds; none from a single run.
+    /// Lower end of the interval, seconds; `None` if it rests on a single run.
     pub low_s: Option<f64>,
-    /// Upper end.
+    /// Upper end of the interval, seconds.
     pub high_s: Option<f64>,
-    /// Share of runs that lie in it, 0 to 1.
+    /// Share of runs that lie in the interval, 0 to 1.
     pub share: Option<f64>,
-    /// What the nearest run took, by the numbers as they are.
+    /// Processor time of the run with the nearest numbers, seconds (the rule of AVAM, for comparison).
     pub nearest_s: f64,
-    /// Runs that it is made of.
+    /// How many runs it rests on.
     pub runs: usize,
 }
 
-/// All that comparable runs say of one.
+/// What comparable runs let expect of a run.
 #[derive(Clone, Debug)]
 pub struct Outlook {
     /// Its processor time.
     pub cpu: CpuForecast,
-    /// Time in which it has to run, in seconds of a machine of reference speed.
+    /// Time in which it has to be allowed to run, in seconds of a machine of reference speed.
     pub work_s: f64,
-    /// The longest time without a sign of life of any of them, seconds.
+    /// The longest time without a sign of life in any of these runs, seconds.
     pub quiet_s: f64,
-    /// Places of the numbers that lie outside of all earlier ones.
+    /// Positions of the numbers that lie outside the range of all earlier ones.
     pub outside: Vec<usize>,
 }
 
-/// What is in a history.
+/// The contents of a history.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    /// Its runs, in the order in which they ended.
+    /// The runs, in the order in which they ended.
     pub runs: Vec<PastLine>,
-    /// Lines that are none.
+    /// How many lines are not runs.
     pub unreadable: usize,
 }
 
 /// Why a history can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum HistoryError {
-    /// Reading or writing failed.
+    /// Reading or writing the file failed.
     #[error("history {path}: {cause}", path = path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         cause: io::Error,
     },
-    /// Another process writes it and does not end.
+    /// Another process holds the lock for too long.
     #[error("history {path}: locked by another process for more than {LOCK_TIMEOUT:?}", path = .0.display())]
     Busy(PathBuf),
-    /// The run can't be noted.
+    /// The line of the run is too long.
     #[error("history {path}: a line of {bytes} bytes, at most {LINE_BYTES_MAX} are allowed: name what counts with --param", path = path.display())]
     TooLong {
         /// The file.
@@ -122,14 +124,14 @@ pub enum HistoryError {
 }
 
 impl History {
-    /// Reads the history in a file; an empty one where there is no file.
+    /// Reads a history; empty if the file does not exist.
     ///
     /// # Errors
-    /// When there is one that can't be read.
+    /// When the file exists and can't be read.
     pub fn read(path: &Path) -> Result<Self, HistoryError> {
         let mut text = Vec::new();
         let read = File::open(path).and_then(|file| {
-            // Twice the usual: one that others have filled is not read without end.
+            // A file that someone else has filled is not read without a limit.
             file.take(2 * FILE_BYTES_MAX).read_to_end(&mut text)
         });
         match read {
@@ -139,7 +141,7 @@ impl History {
         }
         let mut history = Self::default();
         for line in text.split_inclusive(|byte| *byte == b'\n') {
-            // The last one may be on its way.
+            // The last line may be incomplete, because it is being written.
             let Some(line) = line.strip_suffix(b"\n") else {
                 continue;
             };
@@ -152,7 +154,7 @@ impl History {
         Ok(history)
     }
 
-    /// The newest runs of this kind, in the order in which they ended.
+    /// The newest runs with the same words, in the order in which they ended.
     pub fn comparable(&self, kind: &Kind) -> Vec<&PastLine> {
         let same =
             |run: &&&PastLine| run.words == kind.words && run.numbers.len() == kind.numbers.len();
@@ -162,7 +164,7 @@ impl History {
         newest
     }
 
-    /// How fast hosts were when runs ended there: of each the median of its newest runs.
+    /// The speed of each host: the median over its newest runs.
     pub fn speeds(&self) -> BTreeMap<String, f64> {
         let mut newest: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
         for run in self.runs.iter().rev() {
@@ -181,7 +183,7 @@ impl History {
         medians.collect()
     }
 
-    /// What comparable runs say of one; nothing when there is none.
+    /// What comparable runs let expect of a run of this kind; `None` if there are none.
     pub fn outlook(&self, kind: &Kind) -> Option<Outlook> {
         let runs = self.comparable(kind);
         let of = |cost: fn(&PastLine) -> f64| -> Vec<PastRun> {
@@ -210,11 +212,11 @@ impl History {
     }
 }
 
-/// The shortest time that is told from none, seconds: that of the kernel's clock ticks.
+/// Shortest time that differs from none, seconds: a clock tick of the kernel.
 const SHORTEST_S: f64 = 0.01;
 
 impl PastLine {
-    /// Whether its figures can be true.
+    /// Whether its figures are possible.
     fn is_sound(&self) -> bool {
         let times = [
             self.cpu_s,
@@ -226,10 +228,10 @@ impl PastLine {
         times.iter().all(|time| time.is_finite() && *time >= 0.0)
     }
 
-    /// Adds it to the history in a file. Others may do so at the same time.
+    /// Appends the run to the history in a file. Other processes may do so at the same time.
     ///
     /// # Errors
-    /// When it is not in the history now.
+    /// When the run was not added.
     pub fn append(&self, path: &Path) -> Result<(), HistoryError> {
         let mut line = serde_json::to_vec(self).map_err(|cause| io_error(path)(cause.into()))?;
         line.push(b'\n');
@@ -260,12 +262,12 @@ fn io_error(path: &Path) -> impl FnOnce(io::Error) -> HistoryError {
 
 fn open(path: &Path) -> io::Result<File> {
     let mut options = File::options();
-    // Command lines are nobody else's affair.
+    // Only the user may read it, since it contains command lines.
     options.read(true).append(true).create(true).mode(0o600);
     options.open(path)
 }
 
-/// Writes a line behind the others; the size of the file then.
+/// Appends a line, and returns the new size of the file.
 fn add(file: &mut File, line: &[u8]) -> io::Result<u64> {
     let bytes = file.seek(SeekFrom::End(0))?;
     let mut whole = Vec::with_capacity(line.len() + 1);
@@ -274,7 +276,7 @@ fn add(file: &mut File, line: &[u8]) -> io::Result<u64> {
         file.seek(SeekFrom::End(-1))?;
         file.read_exact(&mut last)?;
         if last != *b"\n" {
-            // Somebody died over the line before.
+            // A writer was killed in the middle of the line before.
             whole.push(b'\n');
         }
     }
@@ -284,7 +286,7 @@ fn add(file: &mut File, line: &[u8]) -> io::Result<u64> {
     Ok(bytes + whole.len() as u64)
 }
 
-/// Leaves the older half of the lines out.
+/// Removes the older half of the lines.
 fn halve(path: &Path) -> io::Result<()> {
     let text = fs::read(path)?;
     let half = text.get(text.len() / 2..).unwrap_or_default();
@@ -301,7 +303,7 @@ fn halve(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Locks a history: the file beside it, as the history itself may be replaced.
+/// Locks a history. The lock is on a file beside it, because the history itself may be replaced.
 fn lock(path: &Path) -> Result<File, HistoryError> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".lock");
@@ -422,7 +424,7 @@ pub(super) mod tests {
             speed,
             ..run(1.0, 1.0)
         };
-        // The oldest ones count no more: it has another processor now.
+        // The oldest runs do not count: the host has another processor now.
         for speed in [9.0, 9.0, 9.0, 1.1, 1.2, 1.0, 0.2, 1.3] {
             history.runs.push(on(Some("a"), speed));
         }

@@ -1,5 +1,5 @@
-//! What the image of a process needs of a machine: the kind of processor, its features, the kernel. It
-//! is sealed with the checkpoint, and looked at before a restart.
+//! What the image of a process needs of a machine: the kind of processor, its features, the kernel. These
+//! are sealed labels of the checkpoint, and are compared before a restart.
 
 use std::fs;
 
@@ -12,10 +12,10 @@ pub(super) const KERNEL: &str = "ckpt.kernel";
 /// Label with the features of the processor.
 pub(super) const CPU: &str = "ckpt.cpu";
 
-/// Longest list of features that is kept: all labels together have 4096 bytes.
+/// Longest list of features in a label, bytes: all labels together have at most 4096.
 const CPU_BYTES_MAX: usize = 3000;
 
-/// A machine as far as an image of a process can depend on it.
+/// The properties of a machine on which an image of a process can depend.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct HostKind {
     machine: String,
@@ -24,7 +24,7 @@ pub(super) struct HostKind {
 }
 
 impl HostKind {
-    /// This machine.
+    /// The properties of this machine.
     pub(super) fn of_this() -> Self {
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -40,7 +40,7 @@ impl HostKind {
         }
     }
 
-    /// As labels of a checkpoint.
+    /// The labels for a checkpoint from this machine.
     pub(super) fn labels(&self) -> Vec<(String, String)> {
         let mut features = String::new();
         for feature in &self.features {
@@ -56,8 +56,9 @@ impl HostKind {
         ]
     }
 
-    /// What this machine lacks of the one with these labels; nothing when an image from there can run
-    /// here. The kernel does not count: what an older one lacks shows only in the restart itself.
+    /// What this machine lacks of the machine with these labels; `None` if an image from there can run
+    /// here. The kernel is not compared: what an older kernel lacks is known only after the restart
+    /// fails.
     pub(super) fn lacks(&self, of: &Labels) -> Option<String> {
         let machine = of.get(MACHINE)?;
         if machine != self.machine {
@@ -105,7 +106,7 @@ mod tests {
                 .lacks(&labels)
                 .is_some_and(|why| why.contains("aarch64"))
         );
-        // A checkpoint of files alone depends on no machine.
+        // A checkpoint of files has no such labels, and depends on no machine.
         assert_eq!(kind(&[]).lacks(&Labels::default()), None);
     }
 

@@ -1,4 +1,4 @@
-//! The job's processes: started in a group of their own, stopped, continued, ended, reaped.
+//! The job's processes: started in a process group of their own, stopped, resumed, ended and reaped.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -18,18 +18,18 @@ use rustix::process::{
 use super::tree;
 use crate::image::keeper::{Keeper, Kept, MARK, Marked, carry_out};
 
-/// Times that the processes of a job are looked for again while more of them are found.
-const ROUNDS_MAX: usize = 8;
+/// How often the processes of a job are listed again while new ones appear.
+const LISTINGS_MAX: usize = 8;
 
-/// Times that it is looked whether all of a job has ended, and the time between two.
-const LAST_ROUNDS: u32 = 200;
-const LAST_PERIOD: Duration = Duration::from_millis(5);
+/// How often the end of all processes is checked at the very end, and the time between two checks.
+const END_CHECKS_MAX: u32 = 200;
+const END_CHECK_PERIOD: Duration = Duration::from_millis(5);
 
-/// Longest record of how a job is ended that is believed.
+/// Longest accepted record of how a job is ended, bytes.
 const RECORD_BYTES_MAX: u64 = 64 << 10;
 
-/// Ends what a supervisor of the same job has left that was killed together with its keeper: `record` is
-/// what it wrote down. To be called by whoever has the job's lock, so that no other supervisor is there.
+/// Ends what is left of a job whose supervisor was killed together with its keeper. `record` is the file
+/// that the supervisor wrote. The caller has to hold the job's lock, so that no other supervisor runs.
 pub(super) fn end_what_was_left(record: &Path) {
     let Ok(file) = fs::File::open(record) else {
         return;
@@ -42,30 +42,30 @@ pub(super) fn end_what_was_left(record: &Path) {
     {
         carry_out(&text);
     }
-    // A record that stays does no harm: nobody gets the same mark again.
+    // A record that stays is harmless, because no other job ever gets the same mark.
     let _ = fs::remove_file(record);
 }
 
-/// What is started.
+/// The command to start.
 #[derive(Clone, Debug)]
 pub(super) struct JobCommand {
     /// Program and arguments.
     pub words: Vec<OsString>,
-    /// Variables that it gets beside those of this process.
+    /// Variables that it gets in addition to those of this process.
     pub variables: Vec<(&'static str, OsString)>,
-    /// Where it begins; where this process is unless it is said.
+    /// Its working directory; that of this process if `None`.
     pub dir: Option<PathBuf>,
 }
 
-/// Why a job does not run.
+/// Why a job was not started.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StartError {
-    /// The program is not there.
+    /// The program does not exist.
     #[error("{program:?}: {cause}")]
     NotFound {
         /// The program.
         program: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         cause: io::Error,
     },
     /// The program can't be executed.
@@ -73,16 +73,16 @@ pub(super) enum StartError {
     NotExecutable {
         /// The program.
         program: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         cause: io::Error,
     },
-    /// Nobody could end the job should this process be killed.
+    /// There is no keeper, so nothing would end the job if this process were killed.
     #[error("starting the process that ends the job should this one be killed: {0}")]
     Keeper(io::Error),
-    /// It can't be written down how the job is ended should this process be killed.
+    /// The record of how the job is ended could not be written.
     #[error("writing down how the job is ended should this process be killed: {0}")]
     Record(io::Error),
-    /// There is no socket for its notices.
+    /// There is no socket for the job's notices.
     #[error("a socket for the job's notices: {0}")]
     Channel(io::Error),
     /// This process can't adopt the job's orphans.
@@ -91,7 +91,7 @@ pub(super) enum StartError {
 }
 
 impl StartError {
-    /// The exit status that shells and `env` give for it.
+    /// The exit status that shells and `env` give for this error.
     pub(super) const fn exit_code(&self) -> u8 {
         match self {
             Self::NotFound { .. } => 127,
@@ -107,26 +107,26 @@ pub(super) struct Job {
     child: Child,
     group: Pid,
     family: Marked,
-    /// The file that says how all of it is ended, for the next start should this process and the keeper
-    /// be killed together.
+    /// The file that records how all processes of the job are ended. The next start needs it if this
+    /// process and the keeper are killed together.
     record: PathBuf,
     keeper: Keeper,
     kept: Kept,
-    /// Children of this process that are not the job's.
+    /// Children of this process that do not belong to the job.
     helpers: BTreeSet<i32>,
     ended: Option<ExitStatus>,
     is_stopped: bool,
-    /// What holds it back for the machine's owner, where he is watched.
+    /// What holds the job back for the machine's owner, if the owner is watched.
     control: Option<Control>,
 }
 
 impl Job {
-    /// Starts a job in a process group of its own with our standard streams, and a keeper that ends it
-    /// should this process be killed. `mark` tells its processes from others', and `record` is written
-    /// for [`end_what_was_left`].
+    /// Starts a job in a process group of its own with the standard streams of this process, and a keeper
+    /// that ends the job if this process is killed. `mark` distinguishes its processes from others, and
+    /// `record` is written for [`end_what_was_left`].
     ///
     /// # Errors
-    /// When it does not run; then nothing of it does.
+    /// When the job does not run; then none of its processes does.
     pub(super) fn start(
         command: &JobCommand,
         keeper: Keeper,
@@ -176,7 +176,7 @@ impl Job {
             .as_mut()
             .map(|control| control.adopt(&|| tree::descendants(&helpers)));
         if let Some(Err(cause)) = adopted {
-            // Its group would stop nothing of it: signals do.
+            // Without a control group the job is stopped by signals.
             tracing::warn!(%cause, "the job has no control group of its own");
             control = None;
         }
@@ -194,12 +194,12 @@ impl Job {
         })
     }
 
-    /// Process id of the process that was started.
+    /// Process id of the job's first process.
     pub(super) const fn pid(&self) -> Pid {
         self.group
     }
 
-    /// Counts a child of this process as none of the job's.
+    /// Excludes a child of this process from the job's processes.
     pub(super) fn add_helper(&mut self, pid: i32) {
         self.helpers.insert(pid);
     }
@@ -209,32 +209,32 @@ impl Job {
         self.helpers.remove(&pid);
     }
 
-    /// All its processes.
+    /// All processes of the job.
     pub(super) fn processes(&self) -> BTreeSet<i32> {
         tree::descendants(&self.helpers)
     }
 
-    /// Whether it is stopped by [`Self::stop`].
+    /// Whether the job is stopped by [`Self::stop`].
     pub(super) const fn is_stopped(&self) -> bool {
         self.is_stopped
     }
 
-    /// Sends a signal to its process group.
+    /// Sends a signal to the job's process group.
     pub(super) fn signal(&self, signal: Signal) {
         if self.ended.is_none() {
-            // Fails when nobody is left.
+            // Fails if no process is left.
             let _ = kill_process_group(self.group, signal);
         }
     }
 
-    /// Sends a signal to the process that was started alone.
+    /// Sends a signal to the job's first process only.
     pub(super) fn signal_first(&self, signal: Signal) {
         if self.ended.is_none() {
             let _ = kill_process(self.group, signal);
         }
     }
 
-    /// Stops all its processes.
+    /// Stops all processes of the job.
     pub(super) fn stop(&mut self) {
         self.is_stopped = true;
         let helpers = &self.helpers;
@@ -244,7 +244,7 @@ impl Job {
         }
     }
 
-    /// Lets all its processes run again.
+    /// Lets all processes of the job run again.
     pub(super) fn resume(&mut self) {
         self.is_stopped = false;
         let helpers = &self.helpers;
@@ -254,40 +254,40 @@ impl Job {
         self.send_to_all(Signal::CONT);
     }
 
-    /// Asks all of it to end.
+    /// Asks all processes of the job to end.
     pub(super) fn ask_to_end(&mut self) {
         self.send_to_all(Signal::TERM);
-        // A process that is stopped hears nothing.
+        // A process that is stopped does not handle the signal.
         self.resume();
     }
 
-    /// Kills all its processes, whatever they are at.
+    /// Kills all processes of the job.
     pub(super) fn kill(&mut self) {
         self.send_to_all(Signal::KILL);
-        // To end takes time on a CPU, too; without it a process only stays a little longer.
+        // A process also needs processor time to end. If this fails, it only ends a little later.
         let _ = self.raise();
         if self.is_stopped {
-            // What is frozen ends only once it goes on.
+            // A frozen process ends only after it is thawed.
             self.resume();
         }
     }
 
-    /// Has it give way to others; what could not be done.
+    /// Gives the job the lowest priority. Returns the error if that failed.
     pub(super) fn lower(&mut self) -> Option<io::Error> {
         let helpers = &self.helpers;
         let control = self.control.as_mut()?;
         control.lowest(&|| tree::descendants(helpers)).err()
     }
 
-    /// Gives it the priority that it was started with, where that can be taken back; what could not be
-    /// done.
+    /// Gives the job the priority that it was started with, if the system allows to raise it. Returns the
+    /// error if that failed.
     pub(super) fn raise(&mut self) -> Option<io::Error> {
         let helpers = &self.helpers;
         let control = self.control.as_mut()?;
         control.normal(&|| tree::descendants(helpers)).err()
     }
 
-    /// Whether every process of it is stopped, frozen or dead.
+    /// Whether every process of the job is stopped, frozen or dead.
     pub(super) fn is_at_a_standstill(&self) -> bool {
         let frozen = self.frozen();
         let mut processes = self.processes().into_iter();
@@ -296,7 +296,7 @@ impl Job {
         })
     }
 
-    /// Its processes in control groups that are frozen.
+    /// The job's processes in frozen control groups.
     fn frozen(&self) -> BTreeSet<i32> {
         let groups = self.control.as_ref().map(Control::group_directories);
         let mut frozen = BTreeSet::new();
@@ -312,28 +312,28 @@ impl Job {
         frozen
     }
 
-    /// Sends a signal to the group, then to all descendants, until no new ones are found: one that
-    /// forks meanwhile is caught, too.
+    /// Sends a signal to the group, then to all descendants until no new ones appear, so that a process
+    /// which forks meanwhile is reached, too.
     fn send_to_all(&self, signal: Signal) {
         if self.ended.is_none() {
             let _ = kill_process_group(self.group, signal);
         }
         let mut reached = BTreeSet::new();
-        for _ in 0..ROUNDS_MAX {
+        for _ in 0..LISTINGS_MAX {
             let mut new = self.processes();
             new.retain(|pid| reached.insert(*pid));
             if new.is_empty() {
                 return;
             }
             for pid in new.into_iter().filter_map(Pid::from_raw) {
-                // Fails for one that has just ended.
+                // Fails if the process has just ended.
                 let _ = kill_process(pid, signal);
             }
         }
     }
 
-    /// Reaps what has ended, and starts another keeper when it was killed; the exit status of the
-    /// process that was started, once it has one.
+    /// Reaps ended processes, and starts another keeper if the keeper was killed. Returns the exit status
+    /// of the job's first process, once it has one.
     pub(super) fn reap(&mut self) -> Option<ExitStatus> {
         if self.ended.is_none() {
             self.ended = self.child.try_wait().ok().flatten();
@@ -361,7 +361,7 @@ impl Job {
                 continue;
             }
             if let Some(pid) = Pid::from_raw(pid) {
-                // Fails for a zombie that is another process's child.
+                // Fails for a zombie that is a child of another process.
                 let _ = waitid(
                     WaitId::Pid(pid),
                     WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
@@ -370,7 +370,7 @@ impl Job {
         }
     }
 
-    /// Whether any process of it is left.
+    /// Whether no process of the job is left.
     pub(super) fn is_gone(&self) -> bool {
         self.ended.is_some() && self.processes().is_empty()
     }
@@ -378,16 +378,16 @@ impl Job {
 
 impl Drop for Job {
     fn drop(&mut self) {
-        // A process that the kernel can't end is not waited for: the keeper goes with us.
-        for _ in 0..LAST_ROUNDS {
+        // Waits at most a second: the kernel may be unable to end a process.
+        for _ in 0..END_CHECKS_MAX {
             if self.is_gone() {
-                // The next start finds nobody by it.
+                // All processes are gone, so the next start needs no record.
                 let _ = fs::remove_file(&self.record);
                 return;
             }
             self.kill();
             self.reap();
-            std::thread::sleep(LAST_PERIOD);
+            std::thread::sleep(END_CHECK_PERIOD);
         }
     }
 }

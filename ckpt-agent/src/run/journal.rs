@@ -1,4 +1,4 @@
-//! The journal of a job on this machine: one JSON object a line, in the order in which things happened.
+//! The journal of a job on this machine: one JSON object per line, in the order of events.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -6,23 +6,23 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-/// Size from which on a journal is put aside, once: the one before it is removed.
+/// Size, in bytes, above which a journal is renamed, and replaces the one renamed before.
 const JOURNAL_BYTES_MAX: u64 = 16 << 20;
 
-/// End of the name of the one that was put aside.
-const OLD: &str = "jsonl.1";
+/// Extension of the renamed journal.
+const OLD_EXTENSION: &str = "jsonl.1";
 
-/// One line.
+/// A line of the journal.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Line {
-    /// When, Unix milliseconds.
+    /// When it happened, Unix milliseconds.
     pub at_ms: u64,
     /// What happened.
     #[serde(flatten)]
     pub entry: Entry,
 }
 
-/// What happened.
+/// What happened, with its details.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(super) enum Entry {
@@ -30,26 +30,26 @@ pub(super) enum Entry {
     Started {
         /// Process id of the job.
         pid: i32,
-        /// Version that it began from; none when it began anew.
+        /// Version that it began from; `None` if it began anew.
         version: Option<u64>,
-        /// Where what lay there was put.
+        /// Where the files that were there before were moved.
         aside: Vec<String>,
-        /// Who says what is to be expected of the machine.
+        /// Where the forecast for the machine comes from.
         outlook: String,
     },
-    /// What the supervisor does with the job is different now.
+    /// The supervisor treats the job differently now.
     State {
         /// `normal`, `lowest`, `suspended`, `leaving`, `stopping`.
         state: String,
     },
     /// The owner needs the machine: the job was stopped.
     Suspended {
-        /// Load that was seen, 0 to 1.
+        /// Load of the owner, 0 to 1.
         load: f64,
     },
     /// The job goes on.
     Resumed {
-        /// Seconds for which it stood.
+        /// Seconds for which it was stopped.
         after_s: f64,
     },
     /// The job was asked for a checkpoint.
@@ -57,7 +57,7 @@ pub(super) enum Entry {
         /// Whether it is the last one.
         is_final: bool,
     },
-    /// It did not answer.
+    /// The job did not write the checkpoint that it was asked for.
     NoAnswer {
         /// Seconds until it is asked again.
         again_s: f64,
@@ -66,32 +66,32 @@ pub(super) enum Entry {
     Saving {
         /// Whether it is the last one.
         is_final: bool,
-        /// Seconds that it may take.
+        /// Longest time for the save, seconds.
         deadline_s: f64,
     },
     /// A save was committed.
     Saved {
-        /// As this version.
+        /// The version that it became.
         version: u64,
-        /// Seconds until then.
+        /// Seconds from the beginning of the save to the commit.
         seconds: f64,
         /// Sum of the file sizes.
         image_bytes: u64,
         /// Bytes after compression.
         stored_bytes: u64,
-        /// Shards that can be lost.
+        /// How many shards can be lost.
         can_lose: usize,
     },
-    /// A save failed; the version before stands.
+    /// A save failed; the version before is still the newest.
     SaveFailed {
-        /// Why.
+        /// The error message.
         message: String,
-        /// The exit status that `ckpt save` would have ended with.
+        /// The exit status that `ckpt save` would have for this failure.
         status: u8,
     },
     /// The job has to leave this machine.
     Leaving {
-        /// Why.
+        /// For which reason.
         why: String,
         /// Seconds until it has to be gone.
         grace_s: f64,
@@ -100,43 +100,43 @@ pub(super) enum Entry {
         /// The chance that it is in time, 0 to 1.
         chance: f64,
     },
-    /// There is less time than was said.
+    /// The job that leaves has less time than was known before.
     Hurry {
         /// Seconds until it has to be gone.
         grace_s: f64,
     },
-    /// The job shows neither progress nor processor time nor input and output.
+    /// The job shows no sign of life: no progress, no processor time, no input or output.
     Quiet {
-        /// Seconds for which it has shown none.
+        /// For how long, seconds.
         seconds: f64,
     },
-    /// The job takes three times as long as was predicted.
+    /// The job has run for three times as long as was predicted.
     Overdue {
-        /// Seconds for which it has run.
+        /// How long it has run, seconds.
         seconds: f64,
     },
-    /// What earlier runs say of this one.
+    /// The forecast from earlier runs.
     Forecast {
         /// Processor time at reference speed, seconds.
         cpu_s: f64,
-        /// Lower end of the interval.
+        /// Lower end of the interval, seconds.
         low_s: Option<f64>,
-        /// Upper end.
+        /// Upper end of the interval, seconds.
         high_s: Option<f64>,
-        /// Share of runs that lie in it.
+        /// Share of runs that lie in the interval.
         share: Option<f64>,
-        /// Earlier runs.
+        /// How many earlier runs it rests on.
         runs: usize,
-        /// What earlier incarnations have used of it.
+        /// Processor time that earlier incarnations have used already, seconds.
         used_s: f64,
-        /// Speed of this machine, 1 being the reference.
+        /// Speed of this machine, 1 for the reference.
         speed: f64,
     },
-    /// When the job should end.
+    /// An estimate of the job's end.
     Expected {
-        /// Seconds from now on.
+        /// Seconds until the end.
         remaining_s: f64,
-        /// By `progress` that the job reports, or by its `cpu` time.
+        /// What the estimate is based on: `progress` that the job reports, or `cpu`, its processor time.
         by: &'static str,
     },
     /// The job is expected to end after its deadline.
@@ -145,94 +145,94 @@ pub(super) enum Entry {
         remaining_s: f64,
         /// Seconds from now until the deadline.
         left_s: f64,
-        /// As above.
+        /// What the estimate is based on, as in [`Entry::Expected`].
         by: &'static str,
     },
-    /// Processes of the job outlive their end.
+    /// Processes of the job are still there after they were killed.
     NotGone,
-    /// Something that the user should know.
+    /// A warning for the user.
     Warning {
-        /// What.
+        /// The warning.
         message: String,
     },
-    /// The working directory was saved, for hosts to begin from.
+    /// The working directory was saved, for hosts to start the job from.
     Staged {
-        /// As this version.
+        /// The version that it became.
         version: u64,
-        /// Files in it.
+        /// Number of files in it.
         files: usize,
-        /// Seconds until then.
+        /// Seconds from the beginning of the save to the commit.
         seconds: f64,
         /// Sum of the file sizes.
         image_bytes: u64,
     },
     /// The job runs on a host.
     RunsThere {
-        /// The host.
+        /// The name of the host.
         host: String,
-        /// Seconds since it ran last; none the first time.
+        /// Seconds since it ran last; `None` the first time.
         after_s: Option<f64>,
     },
     /// `ckpt run` has ended on a host.
     EndedThere {
-        /// The host.
+        /// The name of the host.
         host: String,
-        /// Its exit status.
+        /// The exit status of `ckpt run`.
         exit_code: u8,
-        /// Why.
+        /// For which reason.
         why: String,
-        /// The newest version.
+        /// The newest version that was committed or restored.
         version: Option<u64>,
     },
-    /// The job is not on the host, which is left alone for a while.
+    /// The job is not on the host, and the host is left alone for a while.
     LeftAlone {
-        /// The host.
+        /// The name of the host.
         host: String,
-        /// Seconds.
+        /// For how long the host is left alone, seconds.
         seconds: f64,
     },
-    /// Six reports of the host did not come: the job goes on elsewhere, and the host is left alone.
+    /// Too many reports of the host did not come: the job goes on elsewhere, and the host is left alone.
     Lost {
-        /// The host.
+        /// The name of the host.
         host: String,
-        /// Seconds.
+        /// For how long the host is left alone, seconds.
         seconds: f64,
     },
     /// The job is asked to leave its host for one on which it is expected to end much earlier.
     Better {
-        /// Where it runs.
+        /// The host on which it runs.
         host: String,
-        /// Where it would end earlier.
+        /// The host on which it would end earlier.
         there: String,
     },
     /// No host is free.
     Waits {
-        /// Seconds until they are asked again.
+        /// Seconds until the hosts are asked again.
         seconds: f64,
     },
     /// The result was restored here.
     BroughtBack {
-        /// Of this version.
+        /// The version of the result.
         version: Option<u64>,
-        /// Files that are new or different.
+        /// Number of files that are new or different.
         files: usize,
         /// Seconds that it took.
         seconds: f64,
     },
-    /// It is over.
+    /// `ckpt run` has ended.
     Ended {
         /// Exit status of `ckpt run`.
         exit_code: u8,
         /// `job` or `supervisor`.
         ended_by: &'static str,
-        /// Why.
+        /// For which reason.
         why: String,
         /// The newest version that was committed or restored.
         version: Option<u64>,
     },
 }
 
-/// A journal that is written to.
+/// A journal that is being written.
 #[derive(Debug)]
 pub(super) struct Journal {
     path: PathBuf,
@@ -240,8 +240,8 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Goes on with the journal at `path`. A journal that can't be written does not keep a job from
-    /// running: then there is none.
+    /// Opens the journal at `path` and appends to it. If that fails, the job runs without a journal, and
+    /// the error is returned.
     pub(super) fn open(path: PathBuf) -> (Self, Option<io::Error>) {
         let opened =
             rotate(&path).and_then(|()| File::options().create(true).append(true).open(&path));
@@ -257,12 +257,12 @@ impl Journal {
         }
     }
 
-    /// Where it is.
+    /// The path of the journal.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Writes a line. On a full disk it is left out.
+    /// Writes a line. A line that can't be written, such as on a full disk, is left out.
     pub(super) fn write(&mut self, line: &Line) {
         let (Some(file), Ok(mut text)) = (&mut self.file, serde_json::to_vec(line)) else {
             return;
@@ -274,7 +274,9 @@ impl Journal {
 
 fn rotate(path: &Path) -> io::Result<()> {
     match fs::metadata(path) {
-        Ok(found) if found.len() > JOURNAL_BYTES_MAX => fs::rename(path, path.with_extension(OLD)),
+        Ok(found) if found.len() > JOURNAL_BYTES_MAX => {
+            fs::rename(path, path.with_extension(OLD_EXTENSION))
+        }
         _ => Ok(()),
     }
 }

@@ -1,15 +1,15 @@
-//! What runs of a program have in common, and what differs: words, and numbers.
+//! What runs of one program have in common, the words, and how they differ, the numbers.
 
 use std::ffi::OsString;
 use std::path::Path;
 
-/// In the place of a number.
+/// Stands for a number among the words.
 const NUMBER: &str = "#";
 
-/// Longest name of a parameter.
+/// Longest name of a parameter, bytes.
 const NAME_BYTES_MAX: usize = 64;
 
-/// Longest value of a parameter.
+/// Longest value of a parameter, bytes.
 const VALUE_BYTES_MAX: usize = 1024;
 
 /// A parameter that the user names.
@@ -46,7 +46,7 @@ impl Parameter {
     }
 }
 
-/// A run's words and numbers. Runs with the same words can be compared.
+/// The words and numbers of a run. Runs with the same words can be compared.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kind {
     /// The program's name without its directory, and its words; `#` stands for each number.
@@ -56,7 +56,7 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// That of a command. With parameters only these count, and of the command the program's name.
+    /// The kind of a command. If the user names parameters, only they and the program's name count.
     pub fn of(command: &[OsString], parameters: &[Parameter]) -> Self {
         let mut words = command.iter().map(|word| word.to_string_lossy());
         let program = words.next().unwrap_or_default();
@@ -89,7 +89,7 @@ impl Kind {
             _ => (before.to_owned(), word),
         };
         let number = value.parse::<f64>().ok().filter(|number| {
-            // `nan`, `inf` and `infinity` are words.
+            // `nan`, `inf` and `infinity` count as words.
             number.is_finite() && value.contains(|c: char| c.is_ascii_digit())
         });
         match number {
@@ -97,23 +97,23 @@ impl Kind {
                 self.numbers.push(number);
                 self.words.push(format!("{option}{NUMBER}"));
             }
-            // A word that looks like the place of a number is none.
+            // A word `#` is doubled, so that it differs from a number.
             None if value == NUMBER => self.words.push(format!("{option}{NUMBER}{NUMBER}")),
             None => self.words.push(format!("{option}{value}")),
         }
     }
 
-    /// As one line, with its numbers.
+    /// The words in one line, with the numbers in their places.
     pub fn line(&self) -> String {
         line(&self.words, &self.numbers)
     }
 
-    /// As one line, with `#` for the numbers.
+    /// The words in one line, with `#` for each number.
     pub fn shape(&self) -> String {
         self.words.join(" ")
     }
 
-    /// What the number at this place is called: its option, or where it stands.
+    /// The name of the number at this place: its option or parameter, else its place.
     pub fn name_of(&self, place: usize) -> String {
         let is_number = |word: &&String| word.ends_with(NUMBER) && !word.ends_with("##");
         let Some(at) = self
@@ -138,7 +138,7 @@ impl Kind {
     }
 }
 
-/// Words with numbers in their places.
+/// The words in one line, with the numbers in their places.
 pub fn line(words: &[String], numbers: &[f64]) -> String {
     let mut numbers = numbers.iter();
     let mut line = Vec::with_capacity(words.len());

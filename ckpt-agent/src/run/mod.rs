@@ -1,7 +1,7 @@
-//! `ckpt run`: a job that is saved in time, gives way to the machine's owner, and goes on elsewhere.
+//! `ckpt run`: saves a job in time, lets it give way to the machine's owner, and restarts it elsewhere.
 //!
-//! What is decided is decided by the crate `supervision`; this is its shell. It starts the job, looks at its
-//! files and at the machine, reports both as events, and carries the actions out that come back.
+//! The crate `supervision` decides; this module is its shell. It starts the job, observes its files and
+//! the machine, reports both as events, and carries out the actions that it gets back.
 
 mod ask;
 pub mod away;
@@ -64,16 +64,16 @@ use shell::{Ended, Shell};
 use signals::Signals;
 use staged::Beat;
 
-/// Exit status when the job was not started.
+/// Exit status if the job was not started.
 const NOT_STARTED: u8 = 125;
 
 /// Name of the journal in the job's directory.
 const JOURNAL: &str = "journal.jsonl";
 
-/// Name of the file there that says how all of the job is ended.
+/// Name of the file in the job's directory that records how all processes of the job can be ended.
 const END_ORDERS: &str = "running";
 
-/// Runs a job under supervision to its end on this machine.
+/// Runs a job under supervision on this machine until it has ended or left.
 ///
 /// # Errors
 /// When the job was not started.
@@ -99,7 +99,7 @@ pub async fn run(
     done
 }
 
-/// Runs a job to its end, in the place that is its.
+/// Runs the job in its directory, which no other process uses.
 async fn supervise(
     orders: &Orders,
     place: &Place,
@@ -133,12 +133,12 @@ async fn supervise(
     if orders.staged {
         staged::save_result(orders, place, &mut ended, reach.as_ref(), &mut signals).await;
     }
-    // The machine counted as alive until its result was saved.
+    // The host counts as alive until the result of its job is saved.
     drop(ended.beat.take());
     Ok(report(orders, version, ended, reach.as_ref()).await)
 }
 
-/// What is said of an end to whoever is far away.
+/// The record of the end, for a mover on another machine.
 fn end_said(done: &Result<RunReport, Failure>) -> EndSaid {
     match done {
         Ok(report) => EndSaid {
@@ -156,7 +156,7 @@ fn end_said(done: &Result<RunReport, Failure>) -> EndSaid {
     }
 }
 
-/// Brings the state to its place; a signal ends that.
+/// Brings the job's state to its place. A signal cancels that.
 async fn begin(
     orders: &Orders,
     place: &Place,
@@ -197,8 +197,8 @@ async fn begin(
     })
 }
 
-/// A failure before the job was started: 125, but for want of hosts, which another machine or another hour
-/// may not have.
+/// Sets the exit status of a failure before the job was started: 125. Too few hosts keep their own
+/// status, since another machine or another hour may have enough.
 pub fn not_started(mut failure: Failure) -> Failure {
     if failure.status != ExitStatus::TooFewHosts {
         failure.exit_code = Some(NOT_STARTED);
@@ -224,7 +224,7 @@ fn start_failure(cause: &StartError) -> Failure {
     failure
 }
 
-/// What is said in the end, after what is to be done after the end was done.
+/// Does what is to be done after the end of the job, and makes the report.
 async fn report(
     orders: &Orders,
     began_from: Option<Version>,

@@ -1,62 +1,61 @@
-//! What a job reports of itself: lines `KEY=VALUE` in a datagram, as with `sd_notify`.
+//! Notices of a job to its supervisor: lines `KEY=VALUE` in a datagram, like those of `sd_notify`.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Largest datagram that is read.
+/// Largest datagram that is read, bytes.
 pub const NOTICE_BYTES_MAX: usize = 4096;
 
-/// Most lines of one datagram.
+/// Most lines in one datagram.
 pub const NOTICE_LINES_MAX: usize = 64;
 
-/// One thing that a job reports.
+/// One notice of a job.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Notice {
-    /// Its checkpoint is written: the files are whole and stay as they are until it is asked again or
-    /// writes the next one.
+    /// The job has written its checkpoint. The files are whole, and do not change until the job is asked
+    /// again or writes the next checkpoint.
     Saved,
-    /// The share of its work that is done, from 0 to 1.
+    /// The share of its work that is done, 0 to 1.
     Progress(f64),
-    /// Whether it is at something that must not be interrupted by a checkpoint.
+    /// Whether the job is busy with something that a checkpoint must not interrupt.
     Busy(bool),
-    /// The number of the step it is at.
+    /// The number of the step that the job has reached.
     Step(u64),
 }
 
-/// A datagram that is no notice.
+/// Why a datagram is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoticeError {
-    /// Too long a datagram.
+    /// The datagram has too many bytes.
     #[error("a notice of {0} bytes, at most {NOTICE_BYTES_MAX} are read")]
     TooLong(usize),
-    /// Too many lines.
+    /// It has too many lines.
     #[error("a notice of more than {NOTICE_LINES_MAX} lines")]
     TooManyLines,
-    /// Bytes that are no text.
+    /// It is not text.
     #[error("a notice that is not UTF-8")]
     NotText,
-    /// A line without an equals sign.
+    /// A line has no equals sign.
     #[error("{0:?} is not KEY=VALUE")]
     NoPair(String),
-    /// A value that the key can't have.
+    /// The value is not allowed for this key.
     #[error("{key}={value}: {allowed}")]
     Value {
         /// The key.
         key: &'static str,
-        /// What was given.
+        /// The value.
         value: String,
-        /// What can be given.
+        /// What is allowed.
         allowed: &'static str,
     },
 }
 
 impl Notice {
-    /// Reads a datagram. Lines with keys that are not known are passed over, so that a job can report
-    /// more than this program reads.
+    /// Reads a datagram. Unknown keys are ignored, so that a job can report more than this program reads.
     ///
     /// # Errors
-    /// When it is too large, no text, or a known key has a value that it can't have: then nothing of it
-    /// counts.
+    /// When the datagram is too large or no text, or when the value of a known key is not allowed. No
+    /// line of such a datagram counts.
     pub fn parse(datagram: &[u8]) -> Result<Vec<Self>, NoticeError> {
         if datagram.len() > NOTICE_BYTES_MAX {
             return Err(NoticeError::TooLong(datagram.len()));
@@ -93,7 +92,7 @@ impl Notice {
 }
 
 impl fmt::Display for Notice {
-    /// The line that is read as this notice.
+    /// Writes the line that is read as this notice.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Saved => f.write_str("SAVED=1"),

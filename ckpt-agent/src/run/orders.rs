@@ -1,4 +1,4 @@
-//! What a supervisor is to do, as the command line says it.
+//! The orders for a run: what the command line asks for.
 
 use std::ffi::OsString;
 use std::future::Future;
@@ -26,40 +26,41 @@ use crate::agent::{Agent, ForgetWhich, MachineOutlook, Tenure};
 use crate::core::sought::Sought;
 use crate::report::Failure;
 
-/// Grace where neither the user nor a batch system says one.
+/// Usual grace period, if neither the user nor the batch system gives another.
 const GRACE_USUAL: Duration = Duration::from_secs(30);
 
-/// Part of the grace that is kept for ending the job's processes, at most.
+/// Largest part of the grace period that is kept for ending the job's processes.
 const KILL_TIME: Duration = Duration::from_secs(5);
 
-/// Directory of the image that `--checkpoint-cmd` writes, in the job's directory.
+/// Name of the directory for the image of `--checkpoint-cmd`, in the job's directory.
 const IMAGE: &str = "image";
 
-/// An agent that lives.
+/// The future of an agent.
 pub type AgentFuture<'a> = Pin<Box<dyn Future<Output = Result<Agent, Failure>> + Send + 'a>>;
 
-/// How hosts are reached. A job runs for days: hosts come and go, and so do their addresses.
+/// Connects to the grid. A job runs for days in which hosts come, go and change addresses, so each use
+/// asks for a new agent.
 pub trait Reach: Send + Sync {
     /// An agent that knows the hosts as they are now.
     fn agent(&self) -> AgentFuture<'_>;
 }
 
-/// How the job's state comes to be saved.
+/// How a checkpoint of the job comes about.
 #[derive(Clone, Debug)]
 pub enum Way {
     /// The job writes files.
     Files {
-        /// Which.
+        /// The files and directories.
         paths: Vec<PathBuf>,
-        /// How it is asked to.
+        /// How the job is asked to write them.
         ask: Ask,
     },
-    /// A command writes an image of the job's processes into a directory, and another one starts the job
-    /// from it.
+    /// A command writes an image of the job's processes into a directory, and another command restarts
+    /// the job from it.
     Command {
-        /// The first.
+        /// Writes the image.
         checkpoint: Script,
-        /// The second.
+        /// Restarts the job.
         restart: Script,
     },
 }
@@ -67,9 +68,9 @@ pub enum Way {
 /// A command for `sh -c`.
 #[derive(Clone, Debug)]
 pub struct Script {
-    /// What messages call it.
+    /// Its name in messages.
     pub name: String,
-    /// What is run.
+    /// The text for the shell.
     pub text: String,
 }
 
@@ -82,73 +83,74 @@ impl From<String> for Script {
     }
 }
 
-/// How long a job stands still before it leaves.
+/// How long a job stays stopped for the owner before it leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Suspend {
-    /// As long as it is expected to pay.
+    /// For as long as waiting is expected to pay.
     Auto,
-    /// This long.
+    /// For this long.
     After(Duration),
     /// For ever.
     Never,
 }
 
-/// What becomes of the checkpoints of a job that has ended with 0.
+/// What happens to the checkpoints of a job that has ended with exit status 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterSuccess {
     /// They stay.
     Keep,
-    /// They stay for so long.
+    /// They get a lease of this length.
     Lease(Duration),
     /// They are removed.
     Forget,
 }
 
-/// All of it.
+/// All orders for a run.
 #[derive(Clone, Debug)]
 pub struct Orders {
     /// The job.
     pub job: JobId,
     /// The command.
     pub command: Vec<OsString>,
-    /// How its state comes to be saved.
+    /// How a checkpoint of the job comes about.
     pub way: Way,
-    /// How it is saved.
+    /// How checkpoints are saved.
     pub save: SavePlan,
-    /// The state is the job's working directory, in its place: it comes from the store and goes back there.
+    /// Whether the state is the working directory that another machine has staged: it comes from the
+    /// hosts and goes back to them.
     pub staged: bool,
-    /// Begin from what lies there.
+    /// Whether to begin from the files that are there.
     pub local: bool,
-    /// How long a version is waited for that can't be had.
+    /// How long to wait for a version that exists and can't be restored now.
     pub wait: Duration,
-    /// Time between the need to leave and the end.
+    /// Time between the need to leave and the end, if the user gave one.
     pub grace: Option<Duration>,
-    /// How long a job stands still.
+    /// How long the job stays stopped for the owner before it leaves.
     pub suspend: Suspend,
-    /// What is done when it hangs.
+    /// What is done when the job hangs.
     pub on_hang: OnHang,
-    /// Exit status in place of 75.
+    /// The exit status that replaces 75, if the user gave one.
     pub evict_exit: Option<u8>,
-    /// What becomes of its checkpoints.
+    /// What happens to the checkpoints after the job has ended with exit status 0.
     pub after_success: AfterSuccess,
-    /// The batch system that has the machine.
+    /// The batch system that controls the machine, if one does.
     pub batch: Option<Batch>,
-    /// When that one ends the job, Unix seconds.
+    /// When the batch system ends the job, Unix seconds.
     pub time_limit: Option<u64>,
-    /// What the machine's owner is granted.
+    /// How much the job gives way to the machine's owner.
     pub owner: OwnerWish,
-    /// Mean time between failures of the machine, as the user says.
+    /// Mean time between failures of the machine, if the user gave one.
     pub mtbf: Option<Duration>,
-    /// Where this program keeps what it knows.
+    /// The directory in which the program keeps the state of jobs.
     pub state_dir: Option<PathBuf>,
-    /// What is noted of the job, and when it should end.
+    /// What is recorded of the job, and when the job should end.
     pub record: RecordOrders,
-    /// How much is said.
+    /// How much is printed.
     pub says: Says,
 }
 
 impl Orders {
-    /// Where the state is.
+    /// The paths of the job's state.
     pub fn paths(&self, place: &Place) -> Vec<PathBuf> {
         match &self.way {
             _ if self.staged => vec![place.path(WORK)],
@@ -162,7 +164,7 @@ impl Orders {
         matches!(self.way, Way::Command { .. })
     }
 
-    /// What holds the job back here; nothing where the owner is the batch system's affair.
+    /// What holds the job back for the owner; `None` if the batch system deals with the owner.
     pub(super) fn control(&self) -> Option<Control> {
         let name = own_name();
         let wishes = Wishes {
@@ -173,7 +175,7 @@ impl Orders {
         is_ours.then(|| choose(&Machine::here(), &wishes))
     }
 
-    /// What is to be had before the job starts.
+    /// How the job is to begin.
     pub fn beginning(&self, place: &Place) -> Beginning {
         Beginning {
             job: self.job.clone(),
@@ -185,14 +187,14 @@ impl Orders {
         }
     }
 
-    /// Time between the need to leave and the end.
+    /// The grace period: time between the need to leave and the end.
     pub fn grace(&self) -> Duration {
         let of_batch = self.batch.map(Batch::usual_grace);
         self.grace.or(of_batch).unwrap_or(GRACE_USUAL)
     }
 
-    /// What is to be expected of the machine, that of an unknown one where nobody says it; and of the hosts
-    /// that take what is saved.
+    /// Forecast for the machine, and the rate at which the hosts store what is saved. The machine counts
+    /// as unknown if no host has a forecast for it.
     pub async fn outlook(&self, reach: &dyn Reach) -> MachineOutlook {
         let host = self.save.placement.compute_host.as_deref();
         let given = self
@@ -214,12 +216,12 @@ impl Orders {
         }
     }
 
-    /// Whether the time for which the job stands still follows from how owners needed their machines.
+    /// Whether the patience of the job depends on how owners needed their machines before.
     pub(super) fn asks_owners(&self) -> bool {
         self.suspend == Suspend::Auto && self.batch.is_none()
     }
 
-    /// How owners needed their machines; nothing where nobody says it.
+    /// How owners needed their machines before; empty if no host answers.
     pub(super) async fn owners_past(&self, reach: &dyn Reach) -> Past {
         let host = self.save.placement.compute_host.as_deref();
         let Ok(agent) = reach.agent().await else {
@@ -235,7 +237,7 @@ impl Orders {
         Past::new(&own, &pool)
     }
 
-    /// Settings of the supervisor. `now_unix_s` and `now` are the same moment.
+    /// The settings of the supervisor. `now` and `now_unix_s` are the same moment.
     pub fn settings(
         &self,
         restored: Option<u64>,
@@ -255,7 +257,7 @@ impl Orders {
                 },
             },
             patience: match self.suspend {
-                // It is heard of soon, without the job's waiting for it.
+                // The past arrives soon as an event; the start of the job does not wait for it.
                 Suspend::Auto => Patience::Auto(Past::default()),
                 Suspend::After(time) => Patience::After(milliseconds(time)),
                 Suspend::Never => Patience::Never,
@@ -264,7 +266,7 @@ impl Orders {
             kill_ms: milliseconds(kill),
             asking: match &self.way {
                 Way::Files { ask: Ask::None, .. } => Asking::Never,
-                // It gets SIGTERM when it has to leave, whoever asks it.
+                // SIGTERM ends the job, so it is sent only when the job has to leave.
                 Way::Files { ask, .. } if ask.ends_the_job() => Asking::Never,
                 _ => Asking::Possible,
             },
@@ -292,16 +294,16 @@ impl Orders {
     }
 }
 
-/// Milliseconds of a time.
+/// A duration in milliseconds.
 pub(super) fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl AfterSuccess {
-    /// Does it; a sentence when it could not be done.
+    /// Carries it out.
     ///
     /// # Errors
-    /// When the checkpoints stay as they were.
+    /// A message, when the checkpoints stay as they were.
     pub async fn carry_out(self, job: &JobId, reach: &dyn Reach) -> Result<(), String> {
         let failed = |failure: &Failure| format!("the checkpoints of job {job} stay: {failure}");
         if self == Self::Keep {

@@ -1,4 +1,4 @@
-//! What the machine's owner does, as a job beside him has to know it: one sample a second.
+//! Observes the machine's owner for a job: one sample a second.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,31 +10,31 @@ use supervision::OwnerSample;
 
 use super::daemon::DaemonSays;
 
-/// Samples in a row in which memory is short before the job has to go.
+/// The memory has to be short in this many samples in a row before the job has to leave.
 const SHORT_SAMPLES: u32 = 3;
 
-/// Memory below which there is too little for the owner, share of all.
+/// Available memory below which the memory is short, as a share of the total.
 const MEMORY_LEAST: f64 = 0.02;
 
-/// The same while pages are swapped.
+/// The same limit while pages are swapped.
 const MEMORY_LEAST_SWAPPING: f64 = 0.10;
 
-/// How much the greatest number of cores that the job took counts in the next sample.
-const CORES_KEPT: f64 = 0.98;
+/// Factor by which the largest number of cores that the job took decays with each sample.
+const CORES_DECAY: f64 = 0.98;
 
-/// What the machine's owner is granted.
+/// What the user grants the machine's owner.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OwnerWish {
     /// Whether the job runs while somebody sits at the machine.
     pub run_if_user_active: bool,
-    /// How long a machine has to be left alone until nobody sits at it.
+    /// How long the consoles have to be unused before nobody counts as sitting at the machine.
     pub idle_time_to_run: Duration,
-    /// Load of the owner above which the job stands still, 0 to 1.
+    /// Load of the owner above which the job is stopped, 0 to 1, if the user gave one.
     pub suspend_cpu_usage: Option<f64>,
 }
 
 impl OwnerWish {
-    /// Loads from which on the job gives way, and from which on it stands still.
+    /// The loads above which the job gets the lowest priority, and above which it is stopped.
     pub fn thresholds(&self) -> Thresholds {
         let usual = Thresholds::LINUX;
         let second = self.suspend_cpu_usage.unwrap_or_else(|| usual.second());
@@ -42,7 +42,7 @@ impl OwnerWish {
     }
 }
 
-/// Watches the owner of this machine.
+/// Observes the owner of this machine.
 #[derive(Debug)]
 pub(super) struct Owner {
     wish: OwnerWish,
@@ -50,14 +50,14 @@ pub(super) struct Owner {
     guests: Guests,
     before: Option<Counters>,
     consoles: Consoles,
-    /// Cores that the job takes when it runs: what it took lately, at most.
+    /// Cores that the job takes when it runs: a recent maximum.
     cores: f64,
     short: u32,
     total_memory: f64,
 }
 
 impl Owner {
-    /// Watches for the job whose first process is `pid`.
+    /// Observes the owner for the job whose first process is `pid`.
     pub(super) fn new(wish: OwnerWish, pid: i32) -> Self {
         let machine = Machine::here();
         let guest = ProcessId::of(&machine, pid);
@@ -78,12 +78,12 @@ impl Owner {
         self.cores
     }
 
-    /// Takes a look: what was used since the last one, and what the machine's daemon says beside it.
+    /// Takes a sample: what the owner used since the last one, and what the machine's daemon reports.
     pub(super) fn look(&mut self, is_running: bool, says: Option<DaemonSays>) -> OwnerSample {
         let mut sample = self.look_here(is_running);
         if let Some(says) = says {
             if says.is_withheld {
-                // An owner who lends the machine to nobody now needs all of it.
+                // If the owner lends the machine to no guest now, all of it counts as used.
                 sample.load = 1.0;
             }
             sample.memory_short |= says.memory_short;
@@ -94,7 +94,7 @@ impl Owner {
 
     fn look_here(&mut self, is_running: bool) -> OwnerSample {
         let Ok(now) = self.sampler.read(&self.guests) else {
-            // A machine that can't be read is not known to be free, nor to be taken.
+            // If the machine can't be read, it counts neither as free nor as in use.
             return OwnerSample::default();
         };
         let Some(before) = self.before.replace(now) else {
@@ -104,7 +104,7 @@ impl Owner {
         let cpus = now.cpus.max(1) as f64;
         if is_running {
             let taken = load.guests * cpus;
-            self.cores = taken.max(self.cores * CORES_KEPT).clamp(1.0, cpus);
+            self.cores = taken.max(self.cores * CORES_DECAY).clamp(1.0, cpus);
         }
         OwnerSample {
             load: contended_load(load.owner, cpus, self.cores.ceil().min(cpus)),

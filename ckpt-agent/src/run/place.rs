@@ -1,4 +1,12 @@
-//! What a supervisor keeps on this machine for a job: a lock, the journal, and for `--via` the image.
+//! The directory of a job on this machine, with its lock, its journal, and for `--via` the image.
+//!
+//! ```text
+//! STATE/run/JOB/
+//!   lock             held by the supervisor; its process id
+//!   journal.jsonl    what happened
+//!   running          how all processes of the job can be ended
+//!   image/           the image of the job's processes, with --via
+//! ```
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -7,29 +15,30 @@ use std::path::{Path, PathBuf};
 use codec::JobId;
 use rustix::fs::{FlockOperation, flock};
 
-/// Name of the file in a job's directory that its supervisor has locked, with its process id.
+/// Name of the file in a job's directory that its supervisor has locked. It contains the supervisor's
+/// process id.
 pub(super) const LOCK: &str = "lock";
 
 /// A job's directory, locked.
 #[derive(Debug)]
 pub struct Place {
     dir: PathBuf,
-    /// Locked for as long as it is open.
+    /// The lock is held for as long as this file is open.
     _lock: File,
 }
 
-/// Why there is no place.
+/// Why a job's directory can't be had.
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
-    /// Nowhere to keep anything.
+    /// The user has no state directory.
     #[error("no state directory: neither CKPT_STATE_DIR nor XDG_STATE_HOME nor HOME is set")]
     NoStateDirectory,
-    /// The system says no.
+    /// The system refused an operation.
     #[error("{path:?}: {cause}")]
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         cause: io::Error,
     },
     /// Another supervisor runs this job.
@@ -37,18 +46,18 @@ pub enum PlaceError {
     Taken {
         /// The job.
         job: JobId,
-        /// Its process id, if it can be read.
+        /// Process id of that supervisor, if it can be read.
         holder: String,
-        /// The lock.
+        /// The file with the lock.
         path: PathBuf,
     },
 }
 
 impl Place {
-    /// The job's directory in `state`, locked until this is dropped.
+    /// Makes and locks the job's directory below `state`. The lock is held until this is dropped.
     ///
     /// # Errors
-    /// When another process has it, or it can't be made.
+    /// When another process holds the lock, or when the directory can't be made.
     pub fn take(state: Option<PathBuf>, job: &JobId) -> Result<Self, PlaceError> {
         let dir = dir_of(state, job)?;
         let failed = |path: &Path| {
@@ -78,13 +87,13 @@ impl Place {
         Ok(Self { dir, _lock: lock })
     }
 
-    /// A file or directory in it.
+    /// The path of a file or directory in it.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
 }
 
-/// Where a job's directory is or would be.
+/// The path that a job's directory has or would have.
 ///
 /// # Errors
 /// When there is no state directory.

@@ -1,7 +1,11 @@
-//! The record of a job over all its incarnations: what it has used, what was forecast, when it should end.
+//! The record of a job over all its incarnations: what it has used, what was forecast, when it should
+//! end.
 //!
-//! It travels with the job as a sealed label of its checkpoints, so it says what the state in that
-//! checkpoint took. When the job ends with 0 it becomes a line of the history.
+//! The record is a sealed label of each checkpoint of the job, so it describes the state in that
+//! checkpoint. When the job ends with exit status 0, its record becomes a line of the history.
+//!
+//! The label is a text such as `v1 cpu=812.500 work=1630.000 quiet=4.000 starts=2 began=1790000000000`, with
+//! `forecast=` and other words behind it if there was a forecast.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,35 +21,35 @@ use super::journal::Entry;
 use super::kind::{Kind, Parameter};
 use crate::unix_time::{unix_millis, unix_seconds};
 
-/// Label of a checkpoint with the record of its job.
+/// Label of a checkpoint; its value is the record of the job.
 pub(super) const RECORD: &str = "ckpt.record";
 
-/// First word of that label, by which a later program tells what follows.
+/// First word of that label: the version of its format.
 const VERSION: &str = "v1";
 
-/// Milliseconds from one word about the expected end to the next.
+/// Time from one estimate of the job's end in the journal to the next, milliseconds.
 const EXPECTED_PERIOD_MS: u64 = 60_000;
 
-/// Milliseconds for which a job has to be watched before its end is foreseen.
+/// Time for which a job has to be observed before its end is estimated, milliseconds.
 const WATCHED_MS: u64 = 5_000;
 
-/// What a user wants of records.
+/// What the user asks of records.
 #[derive(Clone, Debug, Default)]
 pub struct RecordOrders {
-    /// File of the history; none when nothing is to be noted.
+    /// File of the history; `None` if nothing is to be recorded.
     pub history: Option<PathBuf>,
-    /// What counts instead of the command line.
+    /// Parameters that replace the command line in comparisons of runs.
     pub parameters: Vec<Parameter>,
-    /// Time after the job's first start in which it should end.
+    /// Time from the job's first start in which it should end.
     pub finish_within: Option<Duration>,
 }
 
-/// What the incarnations before used, as the label says it.
+/// What the earlier incarnations of a job have used, as read from its label.
 #[derive(Clone, Debug, PartialEq)]
 struct Carried {
     /// Processor time at reference speed, seconds.
     cpu_s: f64,
-    /// Time in which it could run, in seconds of a machine of reference speed.
+    /// Time in which the job could run, converted to seconds of a machine of reference speed.
     work_s: f64,
     /// Longest time without a sign of life, seconds.
     quiet_s: f64,
@@ -67,7 +71,7 @@ impl Carried {
         }
     }
 
-    /// Reads a label; nothing when another program wrote it.
+    /// Reads a label; `None` if it has another format.
     fn parse(label: &str, now_ms: u64) -> Option<Self> {
         let mut words = label.split(' ');
         if words.next() != Some(VERSION) {
@@ -84,7 +88,7 @@ impl Carried {
             work_s: number("work")?,
             quiet_s: number("quiet")?,
             starts: fields.get("starts")?.parse().ok()?,
-            // The clock of another machine may be ahead.
+            // The clock of another machine may have been ahead.
             began_ms: fields.get("began")?.parse::<u64>().ok()?.min(now_ms),
             forecast: forecast.map(|(cpu_s, nearest_s)| CpuForecast {
                 cpu_s,
@@ -127,12 +131,12 @@ impl Carried {
     }
 }
 
-/// When a job should end.
+/// An estimate of the end of a job.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Expected {
     /// Seconds from now until its end.
     pub remaining_s: f64,
-    /// By what: `progress` as the job reports it, or `cpu` by its processor time.
+    /// What the estimate is based on: `progress` that the job reports, or `cpu`, its processor time.
     pub by: &'static str,
 }
 
@@ -145,11 +149,11 @@ pub(super) struct Recorder {
     carried: Carried,
     outlook: Option<Outlook>,
     speed: f64,
-    /// The host that this machine is in the grid, if it is one.
+    /// The name of this machine in the grid, if it is a host.
     host: Option<String>,
-    /// When the job was started here, on the supervisor's clock.
+    /// When the job was started on this machine, by the supervisor's clock.
     started: Millis,
-    /// Processor time of this incarnation, seconds of this machine.
+    /// Processor time of this incarnation, seconds on this machine.
     cpu_s: f64,
     work_ms: u64,
     quiet_ms: u64,
@@ -160,8 +164,8 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    /// For a job that is about to be started, from a checkpoint with this label if it has one. What the
-    /// history says is returned, or why it says nothing.
+    /// For a job that is about to be started, from a checkpoint with this label if there is one. Also
+    /// returns the forecast from the history, or the reason why the history can't be read.
     pub(super) fn new(
         job: String,
         orders: &RecordOrders,
@@ -178,7 +182,7 @@ impl Recorder {
             Some(Err(cause)) => (None, Some(cause)),
             None => (None, None),
         };
-        // What was forecast first is what is compared with the truth in the end.
+        // Keeps the first forecast, which is compared with the truth at the end.
         carried.forecast = carried
             .forecast
             .or_else(|| outlook.as_ref().map(|outlook| outlook.cpu));
@@ -216,23 +220,25 @@ impl Recorder {
         (recorder, failed.map_or(Ok(entry), Err))
     }
 
-    /// This machine is this host of the grid.
+    /// Sets the host of the grid that this machine is.
     pub(super) fn runs_on(&mut self, host: Option<String>) {
         self.host = host;
     }
 
-    /// What earlier runs and incarnations say to the supervisor: how long the job may be quiet, and run.
+    /// Puts into the settings of the supervisor what earlier runs and incarnations showed: how long the
+    /// job may be quiet, and how long it will run.
     pub(super) fn advise(&self, settings: &mut Settings) {
         let quiet = self.outlook.as_ref().map_or(0.0, |outlook| outlook.quiet_s);
         settings.longest_quiet_ms = milliseconds(quiet.max(self.carried.quiet_s));
         if let Some(outlook) = &self.outlook {
-            // Overdue is what has run three times as long as forecast, in all incarnations together.
+            // A job is overdue when all its incarnations together have run for three times the forecast.
             let own = outlook.work_s - self.carried.work_s / 3.0;
             settings.predicted_ms = Some(milliseconds(own / self.speed).max(1));
         }
     }
 
-    /// Looks at the job after it has worked and computed for so long here. What is worth writing down.
+    /// Takes what the job has worked and computed so far on this machine. Returns an entry for the
+    /// journal when one is due.
     pub(super) fn look(&mut self, now: Millis, work_ms: u64, cpu_ms: u64) -> Option<Entry> {
         self.cpu_s = cpu_ms as f64 / 1000.0;
         self.work_ms = work_ms;
@@ -260,13 +266,13 @@ impl Recorder {
         Some(Entry::Expected { remaining_s, by })
     }
 
-    /// The job reports that so much of its work is done.
+    /// The job reports that this share of its work is done.
     pub(super) fn said(&mut self, share: f64, now: Millis) {
-        // By time that passes, so that what it stands still for its owner is in the rate.
+        // By elapsed time, so that the rate includes the time that the job stands still for the owner.
         self.progress.said(share, now.since(self.started));
     }
 
-    /// When the job should end, by what it reports or else by its processor time.
+    /// Estimates the end of the job, by the progress that it reports or else by its processor time.
     fn expected(&self, now: Millis) -> Option<Expected> {
         if let Some(remaining_s) = self.progress.remaining_seconds() {
             return Some(Expected {
@@ -277,7 +283,7 @@ impl Recorder {
         let share = self.share.share().filter(|share| *share > 0.0)?;
         let forecast = self.outlook.as_ref().map(|outlook| outlook.cpu)?;
         let used = self.used_cpu_s();
-        // Beyond what was expected, the upper end of the interval is what is left to go by.
+        // If the job has used more than the forecast, the upper end of the interval is taken instead.
         let whole = if used < forecast.cpu_s {
             forecast.cpu_s
         } else {
@@ -291,7 +297,7 @@ impl Recorder {
         })
     }
 
-    /// What is left of the job, when that can be foreseen.
+    /// What is left of the job, if its end can be estimated.
     pub(super) fn rest(&self, now: Millis) -> Option<RestSaid> {
         if now.since(self.started) < WATCHED_MS {
             return None;
@@ -305,13 +311,13 @@ impl Recorder {
         })
     }
 
-    /// Seconds until the deadline, below zero when it is over.
+    /// Seconds until the deadline; negative if it has passed.
     fn left_s(&self) -> Option<f64> {
         let within = self.orders.finish_within?;
         Some(within.as_secs_f64() - self.elapsed_s())
     }
 
-    /// Since the job's first start, seconds.
+    /// Time since the job's first start, seconds.
     fn elapsed_s(&self) -> f64 {
         unix_millis().saturating_sub(self.carried.began_ms) as f64 / 1000.0
     }
@@ -321,7 +327,7 @@ impl Recorder {
         self.carried.cpu_s + self.cpu_s * self.speed
     }
 
-    /// All of it as it is now.
+    /// The record as it is now, with this incarnation.
     fn whole(&self) -> Carried {
         Carried {
             cpu_s: self.used_cpu_s(),
@@ -336,14 +342,14 @@ impl Recorder {
         self.whole().label()
     }
 
-    /// The job is over on this machine.
+    /// Takes the final figures of this incarnation.
     pub(super) fn end(&mut self, work_ms: u64, quiet_ms: u64, cpu_ms: u64) {
         self.cpu_s = cpu_ms as f64 / 1000.0;
         self.work_ms = work_ms;
         self.quiet_ms = quiet_ms;
     }
 
-    /// What the report says of it.
+    /// The figures for the report.
     pub(super) fn summary(&self) -> Summary {
         let whole = self.whole();
         Summary {
@@ -355,7 +361,7 @@ impl Recorder {
         }
     }
 
-    /// Adds the job to the history: it has ended with 0.
+    /// Adds the job, which has ended with exit status 0, to the history.
     pub(super) fn keep(&self) -> Result<(), HistoryError> {
         let Some(history) = &self.orders.history else {
             return Ok(());
@@ -379,23 +385,23 @@ impl Recorder {
     }
 }
 
-/// What a job took, in all incarnations.
+/// What a job has used in all its incarnations.
 #[derive(Clone, Debug)]
 pub(super) struct Summary {
-    /// Processor time at reference speed.
+    /// Processor time at reference speed, seconds.
     pub cpu_seconds: f64,
-    /// Speed of a processor of this machine.
+    /// Speed of one processor of this machine, relative to the reference.
     pub speed: f64,
     /// What was forecast at the first start.
     pub forecast: Option<CpuForecast>,
     /// How often it was started.
     pub starts: u32,
-    /// Whether the deadline was met; none without one.
+    /// Whether the deadline was met; `None` if the job has no deadline.
     pub is_in_time: Option<bool>,
 }
 
 fn milliseconds(seconds: f64) -> u64 {
-    // A cast of a float ends at the ends of the type.
+    // The cast saturates.
     (seconds.max(0.0) * 1000.0) as u64
 }
 
@@ -460,7 +466,7 @@ mod tests {
     #[test]
     fn the_end_is_expected_by_processor_time_and_by_progress_once_it_is_reported() {
         let mut job = recorder(None, None);
-        // A quarter of a processor that is twice as fast: 10 of 50 s are done after 20 s.
+        // A quarter of a processor of speed 2: 10 of 50 s are done after 20 s.
         job.cpu_s = 5.0;
         job.share.looked(0.0, 0.0);
         job.share.looked(5.0, 20.0);
@@ -495,8 +501,8 @@ mod tests {
         let label = label.replace("work=0.000", "work=30.000");
         let mut settings = Settings::default();
         recorder(Some(&label), None).advise(&mut settings);
-        // 100 s were forecast, of which three times are 300; 30 are over: 270 are left, on a machine of
-        // speed 2 half of that.
+        // The forecast is 100 s, so the limit is 300 s. 30 s are used and 270 s left: 135 s on this
+        // machine of speed 2, which is three times 45 s.
         assert_eq!(settings.predicted_ms, Some(45_000));
         assert_eq!(settings.longest_quiet_ms, 100_000);
     }

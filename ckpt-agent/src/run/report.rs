@@ -1,4 +1,4 @@
-//! Answers of `ckpt run`: the summary at the end, and what `--check` finds.
+//! The answers of `ckpt run`: the summary at the end, and what `--check` finds.
 
 use codec::JobId;
 use serde::Serialize;
@@ -10,56 +10,57 @@ pub struct RunReport {
     pub job: JobId,
     /// Exit status of `ckpt run`.
     pub exit_code: u8,
-    /// Whose decision the end was: `job` or `supervisor`.
+    /// Who ended it: `job` or `supervisor`.
     pub ended_by: &'static str,
     /// Why it ended, such as `exit status 0` or `the owner needs the machine`.
     pub why: String,
-    /// Version that the job began from on this machine; none when it began anew.
+    /// The version from which the job began on this machine; `None` if it began anew.
     pub began_from: Option<u64>,
     /// The newest version that was committed or restored.
     pub version: Option<u64>,
-    /// Seconds in which the job could run.
+    /// Seconds in which the job was allowed to run.
     pub work_seconds: f64,
     /// Seconds in which it was stopped for the machine's owner.
     pub suspended_seconds: f64,
     /// Seconds in which it was stopped for checkpoints.
     pub checkpoint_seconds: f64,
-    /// Seconds of work that are in no committed checkpoint, if it is to be started again.
+    /// Seconds of work that the next start of the job has to repeat, because no committed checkpoint
+    /// holds them.
     pub lost_seconds: f64,
-    /// Times that it was stopped for the owner.
+    /// How often the job was stopped for the owner.
     pub suspensions: u64,
-    /// Checkpoints that were committed.
+    /// How many checkpoints were committed.
     pub checkpoints: u64,
-    /// Saves that failed.
+    /// How many saves failed.
     pub failed_saves: u64,
-    /// The final checkpoint; none when the job did not have to leave.
+    /// The final checkpoint; `None` if the job did not have to leave.
     pub last: Option<FinalReport>,
-    /// Processor time of the job in all its incarnations, at reference speed.
+    /// Processor time of the job in all its incarnations, at reference speed, seconds.
     pub cpu_seconds: f64,
-    /// Speed of a processor of this machine, 1 being the reference.
+    /// Speed of a processor of this machine, 1 for the reference.
     pub speed: f64,
     /// How often the job was started, this time included.
     pub starts: u32,
-    /// Processor time that was forecast when it was started first; none when nothing was known.
+    /// Processor time that was forecast at the first start, seconds; `None` if nothing was known.
     pub forecast_cpu_seconds: Option<f64>,
-    /// Whether `--finish-within` is not over; none without it.
+    /// Whether the job met `--finish-within`, or still can; `None` without that option.
     pub in_time: Option<bool>,
-    /// Where the journal is.
+    /// The path of the journal.
     pub journal: String,
-    /// What the user should know.
+    /// Warnings, as sentences.
     pub warnings: Vec<String>,
 }
 
-/// Forecast and truth of a final checkpoint.
+/// What was forecast of a final checkpoint, and what came of it.
 #[derive(Clone, Debug, Serialize)]
 pub struct FinalReport {
     /// Seconds between the need to leave and the end.
     pub grace_seconds: f64,
     /// Seconds that it was expected to take.
     pub expected_seconds: f64,
-    /// The chance that it would be in time, 0 to 1.
+    /// The probability with which it was expected to be in time, 0 to 1.
     pub chance: f64,
-    /// Seconds that it took; none when it was not committed.
+    /// Seconds that it took; `None` if it was not committed.
     pub took_seconds: Option<f64>,
 }
 
@@ -68,35 +69,36 @@ pub struct FinalReport {
 pub struct RunCheckReport {
     /// The job.
     pub job: JobId,
-    /// Version that would be restored; none when the job would begin anew.
+    /// The version that would be restored; `None` if the job would begin anew.
     pub version: Option<u64>,
-    /// Who has the machine: `owner`, or the batch system's name.
+    /// Who deals with the machine's owner: this program, or a batch system, as a phrase.
     pub owner: String,
-    /// What holds the job back on this machine: what was chosen, then all that was tried.
+    /// What would hold the job back on this machine: first the chosen way, then all that were tried.
     pub control: Vec<ControlFound>,
-    /// Seconds from one checkpoint to the next, if one takes `cost_seconds`; none when none pays.
+    /// Seconds between checkpoints, if each takes `cost_seconds`; `None` if no checkpoint is worth its
+    /// cost.
     pub interval_seconds: Option<f64>,
     /// Seconds for which the job is expected to stand still for a checkpoint.
     pub cost_seconds: f64,
-    /// Who says what is to be expected of the machine.
+    /// Where the forecast for the machine comes from.
     pub outlook: String,
     /// Seconds between the need to leave and the end.
     pub grace_seconds: f64,
-    /// What the key is good for: `all jobs`, or what its grant says.
+    /// What the key may be used for: all jobs of its owner, or what the grant of a job key allows.
     pub key: String,
-    /// Where the journal is or would be.
+    /// The path that the journal has or would have.
     pub journal: String,
-    /// What stands in the way, or works less well than elsewhere.
+    /// What stands in the way, or could work better.
     pub notes: Vec<String>,
 }
 
-/// A way of holding a job back.
+/// A way to hold a job back.
 #[derive(Clone, Debug, Serialize)]
 pub struct ControlFound {
     /// Its name.
     pub name: String,
     /// Whether it works here.
     pub works: bool,
-    /// How that was found out, or why not.
+    /// How it was tried, or why it fails.
     pub what: String,
 }

@@ -1,4 +1,4 @@
-//! Says what happens: in the journal, on standard error, and in the report at the end.
+//! Reports what happens: in the journal, on standard error, and in the report at the end.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
@@ -8,24 +8,24 @@ use supervision::{Doing, Millis, Report, Why};
 use super::journal::{Entry, Journal, Line};
 use crate::unix_time::unix_millis;
 
-/// Most warnings that are said: a job could cause one after the other.
+/// Most warnings that are reported, since a job could cause any number of them.
 const WARNINGS_MAX: usize = 100;
 
-/// How much is said on standard error.
+/// How much is printed on standard error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Says {
     /// Each entry of the journal, as a JSON object.
     Json,
-    /// What the supervisor does with the job and why.
+    /// A sentence for everything that the supervisor does with the job.
     All,
-    /// What the user should know.
+    /// A sentence for everything that the user should know.
     Important,
     /// Nothing.
     Nothing,
 }
 
 impl Says {
-    /// What suits where standard error goes.
+    /// Sentences for everything if standard error is a terminal, otherwise only the important ones.
     pub fn usual() -> Self {
         if io::stderr().is_terminal() {
             Self::All
@@ -35,7 +35,7 @@ impl Says {
     }
 }
 
-/// Says it.
+/// The log of a run.
 #[derive(Debug)]
 pub(super) struct RunLog {
     journal: Journal,
@@ -45,7 +45,7 @@ pub(super) struct RunLog {
 }
 
 impl RunLog {
-    /// One that says so much.
+    /// A log that writes to this journal and prints this much.
     pub(super) const fn new(journal: Journal, says: Says) -> Self {
         Self {
             journal,
@@ -55,7 +55,7 @@ impl RunLog {
         }
     }
 
-    /// Where the journal is.
+    /// The path of the journal.
     pub(super) fn journal_path(&self) -> &Path {
         self.journal.path()
     }
@@ -65,7 +65,7 @@ impl RunLog {
         self.warnings
     }
 
-    /// Says something that the user should know.
+    /// Reports a warning.
     pub(super) fn warn(&mut self, message: String) {
         if self.warnings.len() >= WARNINGS_MAX {
             return;
@@ -74,7 +74,7 @@ impl RunLog {
         self.enter(Entry::Warning { message });
     }
 
-    /// Says what the supervisor does, when that is something else than before.
+    /// Reports what the supervisor does, if that has changed.
     pub(super) fn doing(&mut self, doing: Doing) {
         if self
             .doing
@@ -95,7 +95,7 @@ impl RunLog {
         }
     }
 
-    /// Says that this happened.
+    /// Enters an event into the journal, and prints it.
     pub(super) fn enter(&mut self, entry: Entry) {
         let line = Line {
             at_ms: unix_millis(),
@@ -111,12 +111,12 @@ impl RunLog {
                 .map(|(text, _)| format!("ckpt run: {text}")),
         };
         if let Some(text) = text {
-            // Fails when nobody reads it.
+            // Fails if standard error is closed.
             let _ = writeln!(io::stderr(), "{text}");
         }
     }
 
-    /// Says what the supervisor reports.
+    /// Enters a report of the supervisor.
     pub(super) fn report(&mut self, report: &Report, now: Millis) {
         let seconds = |ms: u64| ms as f64 / 1000.0;
         let until = |then: &Millis| seconds(then.since(now));
@@ -149,14 +149,14 @@ impl RunLog {
                 seconds: seconds(*elapsed_ms),
             },
             Report::NotGone => Entry::NotGone,
-            // The shell says more of these.
+            // The shell enters these with more details.
             Report::Committed { .. } | Report::SaveFailed { .. } => return,
         };
         self.enter(entry);
     }
 }
 
-/// A reason to leave, in words.
+/// Why a job leaves, in words.
 pub(super) fn reason(why: Why) -> String {
     match why {
         Why::Load => "the owner needs the processors".to_owned(),
@@ -172,7 +172,7 @@ pub(super) fn reason(why: Why) -> String {
     }
 }
 
-/// An entry in words, and whether everybody should know it. None where another entry says the same.
+/// An entry in words, and whether it is important. `None` if another entry reports the same.
 fn sentence(entry: &Entry) -> Option<(String, bool)> {
     let (text, is_important) = match entry {
         Entry::Started { version, aside, .. } => return Some(start(*version, aside)),
@@ -182,7 +182,7 @@ fn sentence(entry: &Entry) -> Option<(String, bool)> {
         Entry::State { state } if state == "normal" => {
             ("the machine is free: usual priority".to_owned(), false)
         }
-        // The last line says how it ended.
+        // The last line of the output says how the job ended.
         Entry::State { .. } | Entry::Ended { .. } => return None,
         Entry::Suspended { load } => (
             format!(
@@ -226,7 +226,7 @@ fn sentence(entry: &Entry) -> Option<(String, bool)> {
     Some((text, is_important))
 }
 
-/// The same of what has to do with the end of the job.
+/// [`sentence`] for entries on the end of the job.
 fn foreseen(entry: &Entry) -> Option<(String, bool)> {
     Some(match entry {
         Entry::Forecast {
@@ -283,7 +283,7 @@ fn start(version: Option<u64>, aside: &[String]) -> (String, bool) {
     )
 }
 
-/// The same of what has to do with other machines.
+/// [`sentence`] for entries on other machines.
 fn elsewhere(entry: &Entry) -> Option<(String, bool)> {
     Some(match entry {
         Entry::Staged {
@@ -330,7 +330,7 @@ fn elsewhere(entry: &Entry) -> Option<(String, bool)> {
     })
 }
 
-/// The same of what has to do with checkpoints.
+/// [`sentence`] for entries on checkpoints.
 fn checkpoint(entry: &Entry) -> Option<(String, bool)> {
     Some(match entry {
         Entry::Asked { .. } => ("asked for a checkpoint".to_owned(), false),

@@ -1,4 +1,4 @@
-//! Saves of a supervised job, one at a time, beside everything else.
+//! Saves of a supervised job. There is one at a time, in a task of its own.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::core::effort::Effort;
 use crate::image::Exclude;
 use crate::report::{ExitStatus, Failure, Observer, ProgressEvent, SaveReport};
 
-/// News of saves and of commands that wait to be heard.
+/// Length of the queue of news for the shell.
 pub(super) const NEWS_MAX: usize = 64;
 
 /// What all saves of a job have in common.
@@ -32,23 +32,23 @@ pub(super) const NEWS_MAX: usize = 64;
 pub struct SavePlan {
     /// The job.
     pub job: JobId,
-    /// How many shards.
+    /// Numbers of data and parity shards.
     pub redundancy: Redundancy,
-    /// Fewest parity shards of any save, where not all can be had.
+    /// Smallest number of parity shards of a save, if not all hosts can be had.
     pub allow_degraded: Option<u8>,
-    /// Versions to keep.
+    /// Number of versions to keep.
     pub keep: u32,
-    /// For how long.
+    /// For how long they are kept.
     pub tenure: Option<Tenure>,
     /// Effort of compression.
     pub effort: Effort,
-    /// What is left out.
+    /// Paths that are not saved.
     pub exclude: Exclude,
     /// How hosts are chosen.
     pub placement: PlacementWish,
-    /// What the user writes on it.
+    /// Labels that the user gives to every checkpoint.
     pub labels: Vec<(String, String)>,
-    /// How long a save may take that is not the last.
+    /// Longest time for a save that is not the last one.
     pub deadline: Duration,
     /// Whether the image needs a machine like this one.
     pub is_bound_to_host: bool,
@@ -59,44 +59,44 @@ pub struct SavePlan {
 pub struct SaveJob {
     /// Its number.
     pub number: SaveNumber,
-    /// What is saved.
+    /// The paths that are saved.
     pub paths: Vec<PathBuf>,
-    /// How long it may take.
+    /// Longest time for this save.
     pub deadline: Duration,
-    /// Fewest parity shards with which it is committed.
+    /// Smallest number of parity shards with which it may be committed.
     pub allow_degraded: Option<u8>,
-    /// What it follows.
+    /// The checkpoint that it follows.
     pub after: Option<After>,
     /// When the job may write again.
     pub release: Release,
-    /// The record of the job up to now; none before its first start.
+    /// The record of the job up to now; `None` before its first start.
     pub record: Option<String>,
-    /// The exit status of the job, when this is what it has left.
+    /// The exit status of the job, if this save is its result.
     pub result: Option<u8>,
 }
 
 /// When the job may write again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Release {
-    /// At once: the file is replaced as a whole, so that the one that is read stays as it is.
+    /// At once: the job replaces the file as a whole, so the one that is read does not change.
     AtOnce,
-    /// When there are copies that share their blocks with the files or, where the file system makes none,
-    /// when the image was read.
+    /// As soon as the files have copies that share their blocks. If the file system can't make such
+    /// copies, when the image has been read.
     WhenRead,
-    /// When the image was read, without a try at copies.
+    /// When the image has been read. No copies are tried.
     AtTheEnd,
 }
 
-/// Something that a task has to say.
+/// A message to the shell from one of its tasks.
 #[derive(Debug)]
 pub enum News {
-    /// The job may write again.
+    /// The image of this save was taken: the job may write again.
     Taken(SaveNumber),
     /// A save is over.
     Saved(SaveNumber, Box<Result<SaveReport, Failure>>),
-    /// The command that asks the job has ended: its process id, and why it failed.
+    /// The command that asks the job has ended: its process id, and its error.
     Asked(i32, Result<(), String>),
-    /// What is to be expected of the machine.
+    /// A new forecast for the machine.
     Outlook(Box<crate::agent::MachineOutlook>),
     /// How owners needed their machines.
     OwnersPast(Past),
@@ -112,14 +112,14 @@ pub struct Saving {
 }
 
 impl Saving {
-    /// Ends it; the news of its end follows.
+    /// Cancels the save. Its [`News::Saved`] follows.
     pub fn cancel(&self) {
         self.canceller.cancel();
     }
 
-    /// Waits for its end.
+    /// Waits for the end of its task.
     pub async fn wait(self) {
-        // A task that panicked has reported nothing; nobody waits for it any more.
+        // A task that panicked sends no news, and the caller ends anyway.
         let _ = self.task.await;
     }
 }
@@ -150,7 +150,7 @@ impl SavePlan {
                 (Err(failure), _) | (_, Err(failure)) => Err(failure),
             };
             drop(copies);
-            // Fails when nobody wants to know any more.
+            // Fails if the shell has ended.
             let _ = news.send(News::Saved(number, Box::new(ended))).await;
         });
         Saving {
@@ -160,7 +160,7 @@ impl SavePlan {
         }
     }
 
-    /// Saves, and waits for it.
+    /// Saves and waits for the end.
     ///
     /// # Errors
     /// When nothing was committed.
@@ -214,7 +214,7 @@ impl SavePlan {
                 .iter()
                 .map(|record| (RECORD.to_owned(), record.clone())),
         );
-        // A record that has no room beside the user's labels is no reason to lose the checkpoint.
+        // If the record does not fit beside the user's labels, the checkpoint is saved without it.
         Labels::new(with_record)
             .or_else(|_| Labels::new(pairs))
             .map_err(|cause| Failure::new(ExitStatus::Usage, cause.to_string()))
@@ -222,7 +222,8 @@ impl SavePlan {
 }
 
 impl SaveJob {
-    /// Copies of what is saved, if there can be any; the job is released as soon as it may be.
+    /// Copies of the files, if they are wanted and can be made. Releases the job as soon as it may write
+    /// again.
     async fn copies(&self, news: &mpsc::Sender<News>) -> Option<Stage> {
         match self.release {
             Release::AtTheEnd => return None,
@@ -239,13 +240,13 @@ impl SaveJob {
                 let _ = news.send(News::Taken(self.number)).await;
                 Some(stage)
             }
-            // The files are read themselves.
+            // Without copies, the files themselves are read.
             Ok(Err(_)) | Err(_) => None,
         }
     }
 }
 
-/// Reports when the image was read, and passes everything on.
+/// Reports when the image has been read, and passes all events on.
 struct Reader {
     number: SaveNumber,
     news: mpsc::Sender<News>,
@@ -255,24 +256,25 @@ struct Reader {
 impl Observer for Reader {
     fn event(&self, event: ProgressEvent) {
         if event == ProgressEvent::ImageRead {
-            // The queue is read all the time; a job that is released a little later loses little.
+            // If the queue is full, the job is only released a little later, at the end of the save.
             let _ = self.news.try_send(News::Taken(self.number));
         }
         self.next.event(event);
     }
 }
 
-/// What the next save follows: of all saves that follow one checkpoint, one is committed, so that a second
-/// incarnation of the job learns that it is one.
+/// The checkpoint that the next save follows. Of all saves that follow one checkpoint only one is
+/// committed. So when a job runs twice, the incarnation that saves second learns of the other.
 #[derive(Debug, Default)]
 pub(super) struct Follows {
     last: Option<AfterWhich>,
-    /// Checkpoints of this supervisor that are half done, and may be committed yet.
+    /// Saves of this supervisor that were left half done and may still be committed.
     half_done: Vec<CheckpointId>,
 }
 
 impl Follows {
-    /// The version that the job was restored from; the first version of a job follows none.
+    /// The next save follows the version that the job was restored from; the first version of a job
+    /// follows none.
     pub(super) fn restored(version: Option<Version>) -> Self {
         Self {
             last: version.map(AfterWhich::Version),
@@ -280,7 +282,7 @@ impl Follows {
         }
     }
 
-    /// For the next save.
+    /// The checkpoint that the next save has to follow.
     pub(super) fn after(&self) -> Option<After> {
         let which = self.last?;
         Some(After {
@@ -290,7 +292,7 @@ impl Follows {
         })
     }
 
-    /// What the supervisor has to know of how a save ended.
+    /// Translates the end of a save for the supervisor.
     pub(super) fn outcome(&mut self, ended: &Result<SaveReport, Failure>) -> SaveOutcome {
         let failure = match ended {
             Ok(report) => {
@@ -313,7 +315,7 @@ impl Follows {
         if failure.status != ExitStatus::AnotherSuccessor {
             self.half_done.push(successor.checkpoint);
         } else if self.half_done.contains(&successor.checkpoint) {
-            // An earlier save of ours was finished, by whoever came across it.
+            // Another client has finished an earlier save of this supervisor.
             self.last = Some(AfterWhich::Checkpoint(successor.checkpoint));
         } else {
             return SaveOutcome::OtherSuccessor;

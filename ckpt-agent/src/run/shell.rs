@@ -1,4 +1,4 @@
-//! Drives one supervisor: what happens becomes its events, and what it wants is done.
+//! Drives one supervisor: turns what happens into events, and carries out its actions.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -39,55 +39,55 @@ use crate::image::keeper::Keeper;
 use crate::report::{Failure, Observer, SaveReport};
 use crate::unix_time::unix_seconds;
 
-/// How often the machine and the job are looked at.
+/// Time from one sample of the machine and the job to the next.
 const SAMPLE_PERIOD: Duration = Duration::from_secs(1);
 
-/// How often files and processes are looked at while something waits for them.
+/// Time from one look to the next while something waits for files or processes.
 const QUICK_PERIOD: Duration = Duration::from_millis(50);
 
-/// Datagrams of the job that are read between two samples: one that sends more waits.
+/// Datagrams of the job that are read between two samples. A job that sends more has to wait.
 const NOTICES_MAX: u32 = 200;
 
-/// How often what is to be expected of the machine is asked again.
+/// Time from one forecast for the machine to the next.
 const OUTLOOK_PERIOD: Duration = Duration::from_secs(300);
 
-/// How often hosts are asked how their owners needed them: what is known of weeks changes slowly.
+/// Time from one request for the owners' past to the next. It covers weeks, so it changes slowly.
 const PAST_PERIOD: Duration = Duration::from_secs(6 * 3600);
 
-/// Time from one look at the files to the next, for each of them: a look costs some 10 us a file.
+/// Time from one look at the files to the next, per file. A look takes some 10 us per file.
 const LOOK_PERIOD_OF_FILE: Duration = Duration::from_millis(4);
 
-/// Longest time from one look at the files to the next, however many there are.
+/// Longest time from one look at the files to the next, for any number of files.
 const LOOK_PERIOD_MAX: Duration = Duration::from_secs(60);
 
-/// How long what is left of a job may take to end after its first process has ended.
+/// Time for the other processes of a job to end after its first process has ended, milliseconds.
 const REST_GRACE_MS: u64 = 2_000;
 
-/// How long notices are waited for that a job sent before its end.
+/// Time for notices to arrive that a job sent just before its end, milliseconds.
 const LAST_NOTICES_MS: u64 = 100;
 
-/// Longest wait for a save that was cancelled at the end.
+/// Longest wait at the end for a save that was cancelled.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Directory of the image of processes, as the commands that write and read it find it.
+/// Variable with the directory of the image of processes, for the commands that write and read it.
 const CKPT_DIR: &str = "CKPT_DIR";
 
-/// How it ended.
+/// What is left of a shell when its supervisor has ended.
 #[derive(Debug)]
 pub(super) struct Ended {
-    /// What the supervisor says.
+    /// How the supervisor ended the job.
     pub ending: Ending,
-    /// Where the time went.
+    /// How the time of the job was used.
     pub accounts: Accounts,
     /// The newest version that was committed or restored.
     pub version: Option<u64>,
-    /// What the job took.
+    /// The record of what the job used.
     pub recorder: Recorder,
-    /// What another save would follow.
+    /// The checkpoint that another save would follow.
     pub follows: Follows,
-    /// Who says more.
+    /// The log, which goes on after the end.
     pub log: RunLog,
-    /// Goes on while there is something to be done after the end.
+    /// Signs of life to another machine, which go on while something is left to do.
     pub beat: Option<Beat>,
 }
 
@@ -103,26 +103,26 @@ pub(super) struct Shell<'a> {
     daemon: Daemon,
     usage: Usage,
     recorder: Recorder,
-    /// Whoever is far away hears by it that this process lives.
+    /// Signs of life for a mover on another machine.
     beat: Option<Beat>,
     channel: Channel,
     clock: Clock,
     paths: Vec<PathBuf>,
     roots: Vec<PathBuf>,
     watch: super::watch::Watch,
-    /// The files as they were when they were saved last.
+    /// The files as they were when they were last saved.
     saved: Fingerprint,
     saving: Option<(Saving, Fingerprint)>,
-    /// The file was replaced while it was read: the next save holds the job.
+    /// Whether the next save has to hold the job because the last one failed.
     holds_next: bool,
     version: Option<u64>,
     follows: Follows,
     sender: mpsc::Sender<News>,
     news: mpsc::Receiver<News>,
-    /// Datagrams that are read until the next sample.
+    /// Datagrams that may be read before the next sample.
     notices_left: u32,
     is_asked: bool,
-    /// [`Event::Still`] is wanted.
+    /// Whether the supervisor awaits an [`Event::Still`].
     awaits_standstill: bool,
     first_ended: Option<(ExitStatus, Millis)>,
     ended_is_reported: bool,
@@ -130,7 +130,7 @@ pub(super) struct Shell<'a> {
     next_look: Instant,
     next_outlook: Instant,
     next_past: Instant,
-    /// What the supervisor knows of the next save.
+    /// What the supervisor was last sent about the next save.
     ahead: SaveAhead,
     ending: Option<Ending>,
 }
@@ -139,7 +139,7 @@ impl<'a> Shell<'a> {
     /// Starts the job.
     ///
     /// # Errors
-    /// When it does not run.
+    /// When the job was not started.
     pub(super) fn start(
         orders: &'a Orders,
         place: &Place,
@@ -161,7 +161,7 @@ impl<'a> Shell<'a> {
         let job = Job::start(&command, keeper, &mark, record, orders.control())?;
         let pid = job.pid().as_raw_nonzero().get();
         let now = clock.now();
-        // Only what was restored is known to be a version.
+        // Only restored files are known to be a version.
         let restored = version.filter(|_| begun.report.is_some());
         let mut settings = orders.settings(restored, print.bytes(), now, unix_seconds());
         recorder.advise(&mut settings);
@@ -211,7 +211,7 @@ impl<'a> Shell<'a> {
         Ok(shell)
     }
 
-    /// Says from now on that the job runs.
+    /// Reports from now on that the job runs.
     pub(super) fn beat_with(&mut self, beat: Option<Beat>) {
         if let Some(beat) = &beat {
             beat.says(true, None);
@@ -219,7 +219,7 @@ impl<'a> Shell<'a> {
         self.beat = beat;
     }
 
-    /// Runs until the supervisor says that it is over.
+    /// Runs until the supervisor ends.
     pub(super) async fn run(&mut self, signals: &mut Signals) -> Ending {
         loop {
             self.act();
@@ -232,7 +232,7 @@ impl<'a> Shell<'a> {
                 signal = signals.any() => match signal {
                     Some(TSTP) => self.pause(),
                     Some(number) => {
-                        // It may be time to leave: with what is there now.
+                        // The signal may mean to leave: with the files as they are now.
                         self.look_at_files();
                         self.event(Event::Signal(number));
                     }
@@ -248,7 +248,7 @@ impl<'a> Shell<'a> {
         }
     }
 
-    /// Says goodbye, and hands out what is to be reported.
+    /// Ends what is left of the job and the save, and hands out what the report needs.
     pub(super) async fn end(mut self, ending: Ending) -> Ended {
         self.job.kill();
         if let Some((saving, _)) = self.saving.take() {
@@ -280,7 +280,7 @@ impl<'a> Shell<'a> {
         self.log.doing(self.supervisor.doing());
     }
 
-    /// Does what the supervisor wants, until it wants nothing more.
+    /// Carries out the actions of the supervisor, until there are none.
     fn act(&mut self) {
         while let Some(action) = self.supervisor.poll_action() {
             match action {
@@ -307,8 +307,8 @@ impl<'a> Shell<'a> {
                 Action::Kill => self.job.kill(),
                 Action::Report(report) => {
                     if matches!(report, Report::Leaving { .. }) {
-                        // At the lowest priority it would not get to its last checkpoint beside an owner
-                        // who takes all cores, and all its work would be lost.
+                        // At the lowest priority, beside an owner who uses all cores, the job would not
+                        // finish its last checkpoint, and would lose all its work.
                         self.prioritise(Job::raise);
                     }
                     if let (Report::Leaving { .. }, Some(beat)) = (&report, &self.beat) {
@@ -338,7 +338,7 @@ impl<'a> Shell<'a> {
         first.map_or(self.next_sample, |first| first.min(self.next_sample))
     }
 
-    /// Time has passed.
+    /// Does what is due by now.
     fn wake(&mut self) {
         if self.awaits_standstill && self.job.is_at_a_standstill() {
             self.awaits_standstill = false;
@@ -579,7 +579,7 @@ impl<'a> Shell<'a> {
         let sender = self.sender.clone();
         tokio::spawn(async move {
             let past = orders.owners_past(reach.as_ref()).await;
-            // Fails when nobody wants to know any more.
+            // Fails if the shell has ended.
             let _ = sender.send(News::OwnersPast(past)).await;
         });
     }
@@ -589,7 +589,7 @@ impl<'a> Shell<'a> {
         let sender = self.sender.clone();
         tokio::spawn(async move {
             let outlook = orders.outlook(reach.as_ref()).await;
-            // Fails when nobody wants to know any more.
+            // Fails if the shell has ended.
             let _ = sender.send(News::Outlook(Box::new(outlook))).await;
         });
     }
@@ -624,7 +624,7 @@ impl<'a> Shell<'a> {
         }
     }
 
-    /// Somebody at the terminal stops this process: the job stands still, too, until it goes on.
+    /// The user stops this process at the terminal. The job is stopped with it, until it goes on.
     fn pause(&mut self) {
         let was_stopped = self.job.is_stopped();
         self.job.stop();
@@ -636,7 +636,7 @@ impl<'a> Shell<'a> {
         }
     }
 
-    /// Looks whether the job has ended: its first process, and then all of it.
+    /// Checks whether the first process of the job has ended, and then all others.
     fn look_for_end(&mut self) {
         let Some(status) = self.job.reap() else {
             return;
@@ -655,7 +655,7 @@ impl<'a> Shell<'a> {
             }
             return;
         }
-        // What it said last may be on its way still.
+        // The last notices of the job may not have arrived yet.
         if now.since(since) < LAST_NOTICES_MS {
             return;
         }
@@ -667,7 +667,7 @@ impl<'a> Shell<'a> {
     }
 }
 
-/// The record of the job, and what earlier runs say of it.
+/// The recorder of the job, with what earlier runs allow to forecast.
 fn recorder(
     orders: &Orders,
     begun: &Begun,
@@ -706,7 +706,7 @@ fn job_status(status: ExitStatus) -> JobStatus {
     }
 }
 
-/// What the job is started with: the command, or the one that starts it from its image.
+/// What is started: the job's command, or the command that restarts the job from its image.
 fn command(
     orders: &Orders,
     channel: &Channel,
@@ -731,7 +731,7 @@ fn command(
     }
 }
 
-/// A mark that nobody else has.
+/// A random mark, by which the processes of one job are recognised.
 pub(super) fn mark() -> std::io::Result<String> {
     let mut bytes = [0; 16];
     aws_lc_rs::rand::fill(&mut bytes).map_err(|_| std::io::Error::other("no random numbers"))?;

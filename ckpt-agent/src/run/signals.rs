@@ -1,21 +1,21 @@
-//! Signals that come to the supervisor.
+//! The signals that the supervisor handles.
 
 use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
-/// Numbers of the signals that are taken (POSIX and Linux fix them): HUP, INT, QUIT, USR1, USR2, TERM,
-/// TSTP, WINCH.
+/// Numbers of the handled signals: HUP, INT, QUIT, USR1, USR2, TERM, TSTP, WINCH. POSIX and Linux fix
+/// these numbers.
 const TAKEN: [u8; 8] = [1, 2, 3, 10, 12, 15, 20, 28];
 
-/// Signals that wait to be heard.
+/// Length of the queue of signals.
 const WAITING_MAX: usize = 16;
 
 /// Number of SIGTSTP.
 pub(super) const TSTP: u8 = 20;
 
-/// A child has ended, and signals that are the supervisor's or the job's.
+/// Notifies of ended children, and of signals for the supervisor or the job.
 #[derive(Debug)]
 pub(super) struct Signals {
     children: Signal,
@@ -23,10 +23,10 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// From now on none of them ends this process.
+    /// Handles these signals from now on, so that none of them ends this process.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// When the system refuses a handler.
     pub(super) fn new() -> io::Result<Self> {
         let (sender, others) = mpsc::channel(WAITING_MAX);
         for number in TAKEN {
@@ -42,7 +42,7 @@ impl Signals {
         })
     }
 
-    /// Waits for the next signal that is not of a child; its number.
+    /// Waits for the next signal other than SIGCHLD, and returns its number.
     pub(super) async fn next(&mut self) -> u8 {
         match self.others.recv().await {
             Some(number) => number,
@@ -50,7 +50,7 @@ impl Signals {
         }
     }
 
-    /// Waits for the next signal of either kind; none when a child has ended.
+    /// Waits for the next signal. `None` means SIGCHLD: a child has ended.
     pub(super) async fn any(&mut self) -> Option<u8> {
         tokio::select! {
             number = self.others.recv() => match number {

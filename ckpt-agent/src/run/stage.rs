@@ -1,5 +1,5 @@
-//! Copies of a job's files that share their blocks with them (reflinks), where the file system can make
-//! such: they are made in milliseconds, and saved while the job goes on.
+//! Copies of a job's files that share their blocks with them (reflinks), if the file system can make such
+//! copies. They are made within milliseconds, and are saved while the job goes on.
 
 use std::fs::{self, File, FileTimes};
 use std::io;
@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-/// Most files of which copies are made while the job stands still.
+/// Most files that are copied while the job stands still.
 const FILES_MAX: usize = 20_000;
 
-/// Beginning of the names of directories of this program beside a job's files.
+/// Prefix of the directories that this program makes beside a job's files.
 pub(super) const PREFIX: &str = ".ckpt-run-";
 
-/// Copies, removed when this is dropped.
+/// Copies of a job's files. They are removed when this is dropped.
 #[derive(Debug)]
 pub(super) struct Stage {
     dirs: Vec<TempDir>,
@@ -22,11 +22,11 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Copies of `paths`, each under its own name.
+    /// Copies `paths`, each under its own name.
     ///
     /// # Errors
-    /// When the file system makes no reflinks, or there is among the files something else than files,
-    /// directories and links, or there are too many: then the files themselves are read.
+    /// When the file system can't make reflinks, when there are other things than files, directories and
+    /// links, or when there are too many files. The caller then reads the files themselves.
     pub(super) fn of(paths: &[PathBuf]) -> io::Result<Self> {
         let mut stage = Self {
             dirs: Vec::new(),
@@ -43,7 +43,7 @@ impl Stage {
                 .permissions(fs::Permissions::from_mode(0o700))
                 .tempdir_in(above.unwrap_or_else(|| Path::new(".")))?;
             let copy = dir.path().join(name);
-            // As for a save, a named path may be a link.
+            // A path that the user names may be a link, as for `ckpt save`.
             clone(&fs::canonicalize(path)?, &copy, &mut files)?;
             stage.dirs.push(dir);
             stage.paths.push(copy);
@@ -51,7 +51,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// The copies.
+    /// The paths of the copies.
     pub(super) const fn paths(&self) -> &Vec<PathBuf> {
         &self.paths
     }

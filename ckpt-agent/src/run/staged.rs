@@ -1,5 +1,5 @@
-//! A job whose working directory comes from the store and goes back there: the end of `ckpt run --on` that
-//! is on the job's machine.
+//! A job whose working directory comes from the hosts of the grid and goes back to them: the part of
+//! `ckpt run --on` that runs on the job's machine.
 
 use std::fs;
 use std::io;
@@ -20,43 +20,43 @@ use super::signals::Signals;
 use crate::cancel::canceller;
 use crate::report::Silent;
 
-/// The job's working directory, in its place.
+/// Name of the job's working directory, in the job's directory.
 pub(super) const WORK: &str = "work";
 
-/// The same when its job has ended and it could not be saved.
+/// Name to which the working directory is moved if the job has ended and its result could not be saved.
 const UNSAVED: &str = "unsaved";
 
-/// File in the job's place that is written again and again while the supervisor lives.
+/// Name of the file in the job's directory that is rewritten regularly while the supervisor lives.
 pub(super) const BEAT: &str = "beat.json";
 
-/// File there that says how it ended.
+/// Name of the file in the job's directory that records how the job ended.
 pub(super) const END: &str = "end.json";
 
-/// Label of a version that is the result of a job which has ended: its exit status.
+/// Label of a version that is the result of an ended job; its value is the job's exit status.
 pub(super) const RESULT: &str = "ckpt.result";
 
-/// How often the file is written. Reports are no more frequent than that.
+/// Time from one write of the beat to the next. Reports to other machines can't be more frequent.
 const BEAT_PERIOD: Duration = Duration::from_millis(500);
 
-/// Shortest and longest time from one try to save a result to the next.
-const AGAIN_FIRST: Duration = Duration::from_secs(2);
-const AGAIN_LONGEST: Duration = Duration::from_secs(60);
+/// Shortest and longest pause before a result is saved again after a failure.
+const RETRY_FIRST: Duration = Duration::from_secs(2);
+const RETRY_LONGEST: Duration = Duration::from_secs(60);
 
-/// Number of the save of a result: no other one is under way then.
+/// Number of the save of a result. No other save is under way at that time.
 const LAST_SAVE: SaveNumber = SaveNumber(u32::MAX);
 
-/// What is in the file.
+/// The contents of the beat.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct BeatSaid {
-    /// Counts.
+    /// Grows with each write, by which a reader sees that the supervisor lives.
     pub number: u64,
-    /// Whether the job has been started.
+    /// Whether the job runs and is not leaving.
     pub runs: bool,
-    /// What is left of it.
+    /// What is left of the job, if that is known.
     pub rest: Option<RestSaid>,
 }
 
-/// Writes the file, on a task of its own: what it says stands still when this process does.
+/// Writes the beat, in a task of its own. The number in the beat stops growing when this process stops.
 #[derive(Debug)]
 pub(super) struct Beat {
     said: Arc<Mutex<BeatSaid>>,
@@ -65,7 +65,7 @@ pub(super) struct Beat {
 }
 
 impl Beat {
-    /// Begins.
+    /// Begins to write.
     pub(super) fn begin(place: &Place) -> Self {
         let said = Arc::new(Mutex::new(BeatSaid::default()));
         let path = place.path(BEAT);
@@ -79,7 +79,7 @@ impl Beat {
         Self { said, path, task }
     }
 
-    /// Whether the job runs and is not leaving, and what is left of it.
+    /// Sets whether the job runs and is not leaving, and what is left of it.
     pub(super) fn says(&self, runs: bool, rest: Option<RestSaid>) {
         let did_run = {
             let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
@@ -104,11 +104,11 @@ fn write_beat(said: &Mutex<BeatSaid>, path: &Path) {
         said.number += 1;
         *said
     };
-    // On a full disk it is left out: then the host counts as silent, as it is of no use.
+    // If the disk is full the write fails, and the host counts as silent: it could not go on anyway.
     let _ = write_json(path, &now);
 }
 
-/// Writes a file that others read at any time.
+/// Writes a file that others may read at any time.
 pub(super) fn write_json(path: &Path, value: &impl Serialize) -> io::Result<()> {
     let text = serde_json::to_vec(value)?;
     let next = path.with_extension("next");
@@ -116,14 +116,14 @@ pub(super) fn write_json(path: &Path, value: &impl Serialize) -> io::Result<()> 
     fs::rename(next, path)
 }
 
-/// Before a start: what an earlier incarnation has left here is worth nothing, its versions count.
+/// Before a start: removes what an earlier incarnation has left here. Only its saved versions count.
 pub(super) fn clear(place: &Place) -> io::Result<()> {
     remove(&place.path(WORK))?;
     remove(&place.path(END))
 }
 
-/// After the end of a job that has ended by itself: its working directory becomes a version with its
-/// status, however long that takes, unless a signal wants this process to end.
+/// After a job has ended by itself: saves its working directory as a version with its exit status.
+/// Retries for as long as it takes, unless a signal asks this process to leave.
 pub(super) async fn save_result(
     orders: &Orders,
     place: &Place,
@@ -134,7 +134,7 @@ pub(super) async fn save_result(
     let EndedBy::Job(status) = ended.ending.ended_by else {
         return;
     };
-    let mut pause = AGAIN_FIRST;
+    let mut pause = RETRY_FIRST;
     loop {
         let save = SaveJob {
             number: LAST_SAVE,
@@ -175,22 +175,22 @@ pub(super) async fn save_result(
             () = tokio::time::sleep(pause) => {}
             signal = leaving(signals) => return left(place, ended, signal),
         }
-        pause = (pause * 2).min(AGAIN_LONGEST);
+        pause = (pause * 2).min(RETRY_LONGEST);
     }
 }
 
-/// Waits for a signal that ends this process.
+/// Waits for a signal that asks this process to leave.
 async fn leaving(signals: &mut Signals) -> u8 {
-    const LEAVES: [u8; 2] = [10, 15];
+    const LEAVE_SIGNALS: [u8; 2] = [10, 15];
     loop {
         let signal = signals.next().await;
-        if LEAVES.contains(&signal) {
+        if LEAVE_SIGNALS.contains(&signal) {
             return signal;
         }
     }
 }
 
-/// The result is nowhere but here, and stays.
+/// Keeps a result that was not saved, since no other copy of it exists.
 fn left(place: &Place, ended: &mut Ended, signal: u8) {
     let unsaved = place.path(UNSAVED);
     let moved = remove(&unsaved).and_then(|()| fs::rename(place.path(WORK), &unsaved));
@@ -205,7 +205,7 @@ fn left(place: &Place, ended: &mut Ended, signal: u8) {
     };
 }
 
-/// Says how it ended, and removes the working directory: what counts of it is in the store.
+/// Records how the job ended, and removes its working directory: what counts of it is saved.
 pub(super) fn end(place: &Place, end: &EndSaid) -> io::Result<()> {
     let removed = remove(&place.path(WORK));
     write_json(&place.path(END), end)?;

@@ -1,5 +1,5 @@
-//! The processes of a job, found in `/proc`: all descendants of this process but its helpers. Orphans
-//! among them are ours, too, as this process is their subreaper.
+//! The processes of a job, found in `/proc`: all descendants of this process except its helpers. This
+//! process is a subreaper, so orphans of the job become its children and are found, too.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-/// Most processes of a job that are looked at.
+/// Most processes of a job that are listed.
 const PROCESSES_MAX: usize = 100_000;
 
-/// Process ids of all descendants of this process but of `helpers`; zombies among them.
+/// Process ids of all descendants of this process except `helpers`, zombies included.
 pub(super) fn descendants(helpers: &BTreeSet<i32>) -> BTreeSet<i32> {
     let mut found = BTreeSet::new();
     let mut open = children("/proc/self".as_ref());
@@ -24,7 +24,7 @@ pub(super) fn descendants(helpers: &BTreeSet<i32>) -> BTreeSet<i32> {
     found
 }
 
-/// Children of a process: they belong to the thread that started them.
+/// Children of a process. `/proc` lists them under the thread that started them.
 fn children(process: &Path) -> Vec<i32> {
     let Ok(tasks) = fs::read_dir(process.join("task")) else {
         return Vec::new();
@@ -40,7 +40,7 @@ fn children(process: &Path) -> Vec<i32> {
     found
 }
 
-/// The state of a process, such as `R` or `T`; none when it is gone.
+/// The state of a process, such as `R` or `T`; `None` if the process is gone.
 pub(super) fn state(pid: i32) -> Option<char> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let text = String::from_utf8_lossy(&stat);
@@ -48,8 +48,8 @@ pub(super) fn state(pid: i32) -> Option<char> {
     rest.trim_start().chars().next()
 }
 
-/// A file beneath one of `roots` (absolute, without links) that one of these processes can write to now:
-/// it has it open for writing, or maps it so.
+/// A file below one of `roots` (absolute paths without links) to which one of these processes can write
+/// now: the process has it open for writing, or has mapped it shared and writable.
 pub(super) fn written_to(pids: &BTreeSet<i32>, roots: &[PathBuf]) -> Option<PathBuf> {
     let is_beneath = |path: &Path| roots.iter().any(|root| path.starts_with(root));
     pids.iter()

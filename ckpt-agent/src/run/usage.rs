@@ -1,4 +1,4 @@
-//! What a job uses, and the command that asks it for a checkpoint.
+//! What a job uses, and the command that asks a job for a checkpoint.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,37 +17,37 @@ use super::channel::CKPT_NOTIFY;
 use super::orders::Script;
 use super::saver::News;
 
-/// Process id of the job, as the command that asks it finds it.
+/// Variable with the job's process id, for the command that asks it.
 const CKPT_PID: &str = "CKPT_PID";
 
-/// Directory of the image, as that command finds it.
+/// Variable with the directory of the image, for that command.
 const CKPT_DIR: &str = "CKPT_DIR";
 
-/// What is kept of a command's standard error, bytes.
+/// How many bytes of a command's standard error are kept: the last ones.
 const COMPLAINT_BYTES_MAX: usize = 1024;
 
-/// Lines of it that are shown: the last one alone often says only that something failed.
+/// How many of its last lines are shown. One alone often shows only that something failed.
 const COMPLAINT_LINES_MAX: usize = 3;
 
-/// How long the last of it is waited for once the command has ended.
+/// Longest wait for the rest of it after the command has ended.
 const COMPLAINT_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// CPU time and bytes of all processes that a job ever had; they never become less.
+/// Processor time and bytes of all processes that a job ever had. Both only grow.
 #[derive(Debug)]
 pub(super) struct Usage {
     machine: Machine,
-    /// CPU time of children of this process that had ended before the job was started, clock ticks.
+    /// Processor time of children of this process that had ended before the job was started, clock ticks.
     before: u64,
-    /// CPU time, clock ticks.
+    /// Processor time of the job, clock ticks.
     ticks: u64,
-    /// Bytes that each process has moved that is there.
+    /// Bytes that each process has moved, for processes that are there.
     moved: BTreeMap<i32, u64>,
-    /// Bytes that those moved that are gone.
+    /// Bytes that processes have moved which are gone.
     gone: u64,
 }
 
 impl Usage {
-    /// Of a job that is about to be started by this process.
+    /// For a job that is about to be started by this process.
     pub(super) fn new() -> Self {
         let machine = Machine::here();
         Self {
@@ -59,8 +59,8 @@ impl Usage {
         }
     }
 
-    /// Looks at the job's processes: what they use, what their children used that have ended, and what
-    /// those used that ended as children of this process.
+    /// Reads what the job's processes have used, what their ended children have used, and what processes
+    /// have used that ended as children of this process.
     pub(super) fn look(&mut self, processes: &BTreeSet<i32>) -> JobUse {
         let ended = ended_children_ticks(&self.machine).saturating_sub(self.before);
         let (mut alive, mut moved) = (0, BTreeMap::new());
@@ -73,7 +73,7 @@ impl Usage {
         }
         self.gone += self.moved.values().sum::<u64>();
         self.moved = moved;
-        // CPU time of a process that ends between these two looks is counted at the next.
+        // Processor time of a process that ends between the two readings is counted at the next sample.
         self.ticks = self.ticks.max(alive + ended);
         JobUse {
             cpu_ms: self.ticks * 1000 / procfs::ticks_per_second().max(1),
@@ -87,7 +87,7 @@ fn ended_children_ticks(machine: &Machine) -> u64 {
     own.map_or(0, |own| own.waited_ticks)
 }
 
-/// Bytes that a process has read and written, wherever they went.
+/// Bytes that a process has read and written, to files, sockets and pipes alike.
 fn bytes_moved(pid: i32) -> u64 {
     let io = fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
     let moved = io.lines().filter_map(|line| {
@@ -97,24 +97,25 @@ fn bytes_moved(pid: i32) -> u64 {
     moved.sum()
 }
 
-/// The command that asks a job for a checkpoint, or takes one of it.
+/// A run of the command that asks a job for a checkpoint, or writes an image of it.
 #[derive(Clone, Debug)]
 pub(super) struct Asking {
     /// The command.
     pub command: Script,
     /// Process id of the job.
     pub pid: i32,
-    /// Directory that the image goes to: empty when the command starts.
+    /// Directory for the image. It is emptied before the command starts.
     pub dir: Option<PathBuf>,
-    /// The job's socket.
+    /// The job's socket for notices.
     pub notify: PathBuf,
 }
 
 impl Asking {
-    /// Starts it in a process group of its own; its process id. News follow when it has ended.
+    /// Starts the command in a process group of its own, and returns its process id. [`News::Asked`]
+    /// follows when it has ended.
     ///
     /// # Errors
-    /// When it does not start.
+    /// When the command can't be started.
     pub(super) fn start(&self, news: mpsc::Sender<News>) -> io::Result<i32> {
         let mut command = std::process::Command::new("sh");
         command
@@ -135,7 +136,8 @@ impl Asking {
         let name = self.command.name.clone();
         let (sender, complaint) = std::sync::mpsc::channel();
         if let Some(errors) = child.stderr.take() {
-            // What the command leaves in the background may keep it open.
+            // In a thread of its own, because processes that the command leaves behind may keep the pipe
+            // open.
             std::thread::spawn(move || sender.send(last_lines(errors)));
         }
         tokio::task::spawn_blocking(move || {
@@ -148,14 +150,14 @@ impl Asking {
                 }
                 Err(cause) => Err(format!("{name:?}: {cause}")),
             };
-            // Fails when nobody wants to know any more.
+            // Fails if the shell has ended.
             let _ = news.blocking_send(News::Asked(pid, ended));
         });
         Ok(pid)
     }
 }
 
-/// The last lines that a command writes before it closes its standard error, to stand behind a message.
+/// The last lines that a command writes to its standard error, as the end of a message.
 fn last_lines(mut errors: impl Read) -> String {
     let (mut last, mut buffer) = (Vec::new(), [0; COMPLAINT_BYTES_MAX]);
     while let Ok(read @ 1..) = errors.read(&mut buffer) {

@@ -1,30 +1,31 @@
-//! Follows the files of a job's state: when a checkpoint in them is whole.
+//! Finds out when a checkpoint in the job's files is whole.
 //!
-//! A job that has ever sent `SAVED=1` says so itself, and is believed. Otherwise files are whole when they
-//! changed, no process of the job can write to them, and they have stayed as they are for a while.
+//! A job that has sent `SAVED=1` once is expected to send it for every checkpoint. The files of any other
+//! job are whole when they have changed, no process of the job can write to them, and they have not
+//! changed for a while.
 
 use supervision::{Event, FilesAtEnd, JobStatus, Millis, Said};
 
 use super::files::Fingerprint;
 
-/// How long files have to stay as they are, milliseconds.
+/// How long files must not change before they count as whole, milliseconds.
 const REST_MS: u64 = 1_000;
 
 /// What is known of the files.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
-    /// As they were when they were whole last: restored, or at rest, or saved by the job.
+    /// The files when they were whole for the last time: restored, at rest, or reported by the job.
     whole: Fingerprint,
-    /// As they were at the last look, and since when.
+    /// The files at the last look, and since when they are like this.
     last: Option<(Fingerprint, Millis)>,
-    /// Whether the job says itself when they are whole.
+    /// Whether the job itself reports when they are whole.
     says_itself: bool,
-    /// Whether it was reported that they move, since they were whole.
+    /// Whether [`Event::FilesMoving`] was reported since they were whole.
     is_moving: bool,
 }
 
 impl Watch {
-    /// With the files as they are before the job starts.
+    /// Begins with the files as they are before the job starts.
     pub(super) fn new(restored: Fingerprint) -> Self {
         Self {
             whole: restored,
@@ -32,8 +33,8 @@ impl Watch {
         }
     }
 
-    /// Takes a look at the files. `is_open` says whether a process of the job can write to one of them;
-    /// it is asked only when that matters.
+    /// Looks at the files. `is_open` finds out whether a process of the job can write to one of them. It
+    /// reads `/proc`, so it is called only when it matters.
     pub(super) fn look(
         &mut self,
         now: Millis,
@@ -41,7 +42,7 @@ impl Watch {
         is_open: impl FnOnce() -> bool,
     ) -> Option<Event> {
         if self.says_itself {
-            // Only the job knows when they are whole again.
+            // The files are whole again when the job reports it.
             return (!print.is_as(&self.whole))
                 .then(|| self.moves(&print))
                 .flatten();
@@ -54,7 +55,7 @@ impl Watch {
         if print.is_empty() || print.is_as(&self.whole) {
             return None;
         }
-        // A single file that was renamed into the place of another is whole at once.
+        // A single file that took the place of another one by a rename is whole at once.
         let took_the_place_of = |other: &Fingerprint| {
             print.is_one_file() && print.has_names_of(other) && print.was_replaced_since(other)
         };
@@ -69,14 +70,14 @@ impl Watch {
         Some(Event::FilesAtRest)
     }
 
-    /// Files that are replaced as a whole never move.
+    /// Reports once that the files move. Files that are replaced as a whole never move.
     fn moves(&mut self, print: &Fingerprint) -> Option<Event> {
         let is_new = !self.is_moving && !print.was_replaced_since(&self.whole);
         self.is_moving |= is_new;
         is_new.then_some(Event::FilesMoving)
     }
 
-    /// The job says that its checkpoint is written, or the command that asks it has ended well.
+    /// The job reports a written checkpoint, or the command that asks the job has succeeded.
     pub(super) fn said(&mut self, print: Fingerprint, by_the_job: bool) -> Event {
         self.says_itself |= by_the_job;
         self.is_moving = false;
@@ -84,7 +85,7 @@ impl Watch {
         Event::Said(Said::Saved)
     }
 
-    /// Whether the files are whole now that no process can write: `is_open` as in [`Self::look`].
+    /// Whether the files are whole now that no process runs; `is_open` as in [`Self::look`].
     pub(super) fn is_whole(&self, print: &Fingerprint, is_open: impl FnOnce() -> bool) -> bool {
         if print.is_as(&self.whole) {
             return !print.is_empty();
@@ -92,7 +93,7 @@ impl Watch {
         !self.says_itself && !print.is_empty() && !is_open()
     }
 
-    /// They are whole, and stand still; what that is to the supervisor, if it did not know.
+    /// Accepts files that are whole and at rest. Returns the event for the supervisor, if they are new.
     pub(super) fn accept(&mut self, print: Fingerprint) -> Option<Event> {
         let is_new = !print.is_as(&self.whole);
         self.is_moving = false;
@@ -100,7 +101,7 @@ impl Watch {
         is_new.then_some(Event::FilesAtRest)
     }
 
-    /// What a job that has ended so left on disk.
+    /// What a job that ended with this status has left on disk.
     pub(super) fn at_end(&mut self, print: Fingerprint, status: JobStatus) -> FilesAtEnd {
         if print.is_as(&self.whole) || print.is_empty() {
             return FilesAtEnd::Unchanged;
@@ -171,7 +172,7 @@ mod tests {
         let mut state = State::new();
         assert_eq!(state.look_after(5000, false), None);
         state.append("some");
-        // The first one ever may be anything.
+        // At the first look any file may be half written.
         assert_eq!(state.look_after(1000, false), None);
         assert_eq!(state.look_after(500, false), None);
         assert_eq!(state.look_after(500, false), Some(Event::FilesAtRest));

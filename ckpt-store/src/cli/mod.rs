@@ -24,6 +24,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use command_line::{man, size, time};
+use machine::heaps;
 use machine::local::{SOCKET_NAME, socket_in, user_socket};
 use protocol::address::Address;
 use protocol::grid::Grid;
@@ -374,10 +375,7 @@ fn run(args: Serve) -> Result<ExitCode> {
         warn!(%cause, "running at normal priority");
     }
     let mut config = config(args, data)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()?;
+    let runtime = runtime()?;
     runtime.block_on(async {
         // One future for the whole loop, because a signal between two of them would be lost.
         let mut stop = std::pin::pin!(stop_signal());
@@ -447,10 +445,7 @@ fn run_registry(args: RegistryArgs) -> Result<ExitCode> {
         data_dir,
         listen,
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()?;
+    let runtime = runtime()?;
     runtime.block_on(async {
         let mut stop = std::pin::pin!(stop_signal());
         let mut registry = RegistryServer::start(config.clone())?;
@@ -592,6 +587,15 @@ fn load_identity(data: &Path) -> Result<Identity> {
         )
     })?;
     Ok(Identity::from_pem(secret, &pem)?)
+}
+
+/// The threads on which a daemon or a registry runs.
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    heaps::share();
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
 }
 
 /// Replaces the file in one step, so that a reader sees no file or the whole address. Other users may

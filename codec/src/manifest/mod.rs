@@ -1,9 +1,9 @@
-//! The signed record that says how to get an image back.
+//! The signed record with which a restore begins, and which makes a checkpoint visible.
 //!
-//! Its body is public: hosts check it, and can rebuild a lost shard from it, without any key. What
-//! is nobody's business (job, data key, sizes) is in the sealed summary.
+//! The body of a manifest is public: hosts check it, and can rebuild a lost shard with it, without any key.
+//! What only the owner may know (name of the job, data key, sizes) is in the sealed summary.
 //!
-//! There are two formats. The second has who signed and by what grant, the job's path, labels and
+//! There are two formats. The second also has the signer and their grant, the job's path, labels and
 //! witnesses.
 
 mod public;
@@ -28,7 +28,7 @@ use crate::seal::{Cipher, OpenError};
 use crate::serial::{self, SerialError};
 use public::{Public1, Public2};
 
-/// Longest manifest.
+/// Most bytes of a manifest.
 pub const MANIFEST_BYTES_MAX: usize = 64 << 10;
 
 const MAGIC_1: &[u8; 8] = b"CKPTMAN1";
@@ -36,16 +36,16 @@ const MAGIC_2: &[u8; 8] = b"CKPTMAN2";
 const SIGNATURE_BYTES: usize = 64;
 const PREFIX_BYTES: usize = 12;
 
-/// Bytes of a manifest beside its public part and its summary, at most: prefix, signature, length and
-/// seal of the summary.
+/// Most bytes of a manifest beside its public part and its summary: prefix, signature, length and seal of
+/// the summary.
 const OVERHEAD_BYTES: usize = PREFIX_BYTES + SIGNATURE_BYTES + 9 + SEAL_OVERHEAD;
 
 /// Formats of manifests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Format {
-    /// The first: signed by the owner; no labels, no witnesses.
+    /// The first format: signed by the owner; without labels and witnesses.
     One,
-    /// Signed by the owner or with a grant.
+    /// The second format: signed by the owner, or with a grant.
     Two,
 }
 
@@ -58,13 +58,13 @@ impl Format {
     }
 }
 
-/// Bytes that are no manifest, or one that must not be believed.
+/// Why bytes are refused as a manifest, or why a manifest can't be signed or opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ManifestError {
-    /// Not a manifest at all.
+    /// The body is malformed, or too long.
     #[error("manifest: {0}")]
     Serial(#[from] SerialError),
-    /// It does not begin as a manifest does, or has another length than it says.
+    /// The bytes do not begin as a manifest does, or have another length than they state.
     #[error("not a manifest")]
     Frame,
     /// The signature is not the owner's.
@@ -73,22 +73,22 @@ pub enum ManifestError {
     /// A format that this version does not read.
     #[error("manifest format {0} is not known to this version")]
     Format(u16),
-    /// Numbers that contradict each other.
+    /// A number contradicts another one.
     #[error("manifest: impossible {0}")]
     Number(&'static str),
     /// The path is not that of the job.
     #[error("manifest: the path is another job's")]
     Path,
-    /// The grant in it is none.
+    /// The grant in the manifest is not valid.
     #[error("manifest: {0}")]
     Grant(#[from] GrantError),
-    /// The signer may not sign this.
+    /// The grant does not allow the signer to sign this manifest.
     #[error("manifest: the signer is not allowed to sign it: {0}")]
     NotGranted(&'static str),
     /// The keys are not for this job.
     #[error("the key is not for job {0}")]
     OtherJob(JobId),
-    /// What format 1 does not have.
+    /// Format 1 has no place for this.
     #[error("manifests of format 1 have no {0}")]
     OnlyIn2(&'static str),
     /// The summary does not open.
@@ -99,7 +99,7 @@ pub enum ManifestError {
     Job,
 }
 
-/// Who signed a manifest of format 2, and for which job.
+/// The fields that only format 2 has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Signed {
     signer: PublicKey,
@@ -112,7 +112,7 @@ struct Signed {
 pub struct Manifest {
     public: Public,
     public_len: usize,
-    /// In format 2.
+    /// `None` in format 1.
     signed: Option<Signed>,
     summary: Vec<u8>,
     bytes: Vec<u8>,
@@ -122,8 +122,8 @@ impl Manifest {
     /// Makes and signs a manifest.
     ///
     /// # Errors
-    /// When it is longer than [`MANIFEST_BYTES_MAX`], its numbers contradict each other, the keys are
-    /// not for the job, or the format has no place for what is to be said.
+    /// When the manifest is longer than [`MANIFEST_BYTES_MAX`], its numbers contradict each other, the keys
+    /// are not for the job, or the format has no place for a field.
     pub fn sign(
         keys: &Keys,
         format: Format,
@@ -166,11 +166,11 @@ impl Manifest {
         Self::parse(bytes)
     }
 
-    /// Reads a manifest and checks its signature and numbers and, if it was signed with a grant, that
-    /// the grant covers it. Whether the grant is void is the caller's to check.
+    /// Reads a manifest and checks its signature and numbers and, if it was signed with a grant, that the
+    /// grant covers it. The caller has to check that the grant is not void.
     ///
     /// # Errors
-    /// When it is malformed, changed, not allowed, or contradicts itself.
+    /// When the manifest is malformed, changed, not allowed, or contradicts itself.
     pub fn parse(bytes: Vec<u8>) -> Result<Self, ManifestError> {
         if bytes.len() > MANIFEST_BYTES_MAX {
             return Err(SerialError::TooLong {
@@ -206,12 +206,12 @@ impl Manifest {
         })
     }
 
-    /// What everybody may know.
+    /// The public part.
     pub const fn public(&self) -> &Public {
         &self.public
     }
 
-    /// Its format.
+    /// The format of the manifest.
     pub const fn format(&self) -> Format {
         match self.signed {
             None => Format::One,
@@ -219,18 +219,18 @@ impl Manifest {
         }
     }
 
-    /// The key that signed it.
+    /// The key that signed the manifest.
     pub fn signer(&self) -> PublicKey {
         let signed = self.signed.as_ref();
         signed.map_or_else(|| self.public.owner.into(), |signed| signed.signer)
     }
 
-    /// The grant that allowed the signer to sign; none when the owner signed.
+    /// The grant that allowed the signer to sign; `None` if the owner signed.
     pub fn grant(&self) -> Option<&Grant> {
         self.signed.as_ref()?.grant.as_ref()
     }
 
-    /// Where the job lies; not known in format 1.
+    /// Path of the job; `None` in format 1.
     pub fn path(&self) -> Option<&Path> {
         self.signed.as_ref().map(|signed| &signed.path)
     }
@@ -281,13 +281,13 @@ impl Manifest {
     }
 }
 
-/// What is to be sealed and signed.
+/// The parts of a manifest before it is sealed and signed.
 struct Composed {
     public: Public,
     path: Path,
-    /// Up to the summary.
+    /// The encoded body up to the summary.
     body: Vec<u8>,
-    /// The summary.
+    /// The encoded summary, not sealed.
     plain: Vec<u8>,
 }
 
@@ -332,22 +332,22 @@ impl Draft {
         Self { new, summary }
     }
 
-    /// What only the owner may know.
+    /// The summary of the manifest.
     pub const fn summary(&self) -> &Summary {
         &self.summary
     }
 
-    /// The same, of a checkpoint that is saved as the only one after another.
+    /// Adds the checkpoint after which this one is saved as the only successor.
     #[must_use]
     pub const fn following(mut self, after: Option<CheckpointId>) -> Self {
         self.summary.tail.after = after;
         self
     }
 
-    /// Whether it can be signed in this format, whoever the witnesses will be; what will be public of it.
+    /// Checks that the draft can be signed in this format with any witnesses, and returns its public part.
     ///
     /// # Errors
-    /// When it is too long, or the keys are not for the job or the format.
+    /// When the manifest would be too long, or the keys are not for the job or the format.
     pub fn check(&self, keys: &Keys, format: Format) -> Result<Public, ManifestError> {
         let everybody = vec![PublicKey([0; 32]); self.new.redundancy.total()];
         let whole = self.clone().with_witnesses(format, everybody);
@@ -360,8 +360,8 @@ impl Draft {
         Ok(composed.public)
     }
 
-    /// Signs it, once: the key that seals the summary is for one message only. `witnesses` are hosts
-    /// that have acknowledged a shard; the first format has no place for them, nor for labels.
+    /// Signs the draft, once, since the key that seals the summary may seal one message only. `witnesses`
+    /// are hosts that have acknowledged a shard. The first format leaves out witnesses and labels.
     ///
     /// # Errors
     /// As [`Self::check`].
@@ -387,7 +387,7 @@ impl Draft {
     }
 }
 
-/// A body that was taken apart, its signature checked.
+/// The parts of a body whose signature was checked.
 struct Parts {
     public: Public,
     /// Bytes of the body before the length of the summary.

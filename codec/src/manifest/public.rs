@@ -1,4 +1,4 @@
-//! The public part of a manifest, as both formats have it.
+//! The public part of a manifest, in both formats.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,48 +16,48 @@ use crate::shard_file::{PAGES_MAX, ShardIdentity};
 pub struct Public {
     /// The checkpoint.
     pub checkpoint: CheckpointId,
-    /// Its owner, who signed or let somebody sign.
+    /// Owner of the checkpoint, who signed the manifest or gave the signer a grant.
     pub owner: OwnerId,
-    /// Its job, as far as hosts know it.
+    /// Tag of the job.
     pub job_tag: JobTag,
-    /// Its version.
+    /// Version of the checkpoint.
     pub version: Version,
-    /// When the save began, Unix seconds; later than of all that the save saw of the job.
+    /// When the save began, Unix seconds; later than for every checkpoint of the job that the save saw.
     pub created: u64,
-    /// The manifest of the version before it.
+    /// Hash of the manifest of the version before, if there was one.
     pub previous: Option<ManifestHash>,
-    /// Its redundancy.
+    /// Numbers of data and parity shards.
     pub redundancy: Redundancy,
-    /// How its segments are sealed.
+    /// How segments are sealed.
     pub cipher: Cipher,
-    /// Rows, index included.
+    /// Number of all rows: of the image, of piece hashes, of the index.
     pub rows: u64,
-    /// Sum of the block lengths of one shard.
+    /// Sum of the block lengths of one shard; all shards have the same.
     pub block_bytes: u64,
-    /// Root of each shard.
+    /// Root of each shard, by its index.
     pub roots: Vec<ShardRoot>,
 }
 
-/// Fields of a new manifest.
+/// Fields of the public part of a new manifest; the keys that sign give owner and job. See [`Public`].
 #[derive(Clone, Debug)]
 pub struct NewManifest {
     /// The checkpoint.
     pub checkpoint: CheckpointId,
-    /// Its version.
+    /// Version of the checkpoint.
     pub version: Version,
     /// When the save began, Unix seconds.
     pub created: u64,
-    /// The manifest of the version before it.
+    /// Hash of the manifest of the version before, if there was one.
     pub previous: Option<ManifestHash>,
-    /// Its redundancy.
+    /// Numbers of data and parity shards.
     pub redundancy: Redundancy,
-    /// How its segments are sealed.
+    /// How segments are sealed.
     pub cipher: Cipher,
-    /// Rows, index included.
+    /// Number of all rows: of the image, of piece hashes, of the index.
     pub rows: u64,
     /// Sum of the block lengths of one shard.
     pub block_bytes: u64,
-    /// Root of each shard.
+    /// Root of each shard, by its index.
     pub roots: Vec<ShardRoot>,
 }
 
@@ -79,7 +79,7 @@ impl NewManifest {
     }
 }
 
-/// The begin of the body in format 1.
+/// The beginning of the body in format 1.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Public1 {
     pub(super) format: u16,
@@ -133,7 +133,7 @@ impl From<Public1> for Public {
     }
 }
 
-/// The begin of the body in format 2.
+/// The beginning of the body in format 2.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Public2 {
     pub(super) format: u16,
@@ -198,7 +198,7 @@ impl Public2 {
 }
 
 impl Public {
-    /// What the root of `shard` binds, and the root itself.
+    /// Identity and root of a shard; `None` if the checkpoint has no such shard.
     pub fn shard(&self, shard: ShardIndex) -> Option<(ShardIdentity, ShardRoot)> {
         let identity = ShardIdentity {
             checkpoint: self.checkpoint,
@@ -228,7 +228,8 @@ impl Public {
         Ok(())
     }
 
-    /// Whether the path is that of the job. A name of one component has a tag of its own kind.
+    /// Checks that the path is that of the job. It can't be checked for a name of one component, whose tag
+    /// is made otherwise.
     pub(super) fn check_path(&self, path: &Path) -> Result<(), ManifestError> {
         if path.depth() > 1 && tag_of(self.owner, &path.blinded()) != self.job_tag {
             return Err(ManifestError::Path);
@@ -236,7 +237,7 @@ impl Public {
         Ok(())
     }
 
-    /// Whether `signer` may sign this.
+    /// Checks that `signer` may sign this: the owner without a grant, another key with one that covers it.
     pub(super) fn check_grant(
         &self,
         signer: PublicKey,
@@ -263,7 +264,7 @@ impl Public {
         if !terms.covers(self.job_tag, &path.blinded()) {
             return refused("another job");
         }
-        // The time of a save is its beginning, and later than what it saw of the job.
+        // `created` is the time at which the save began, moved forward if it saw later checkpoints.
         let latest = terms.not_after.saturating_add(CLOCK_SLACK_S);
         let earliest = terms.not_before.saturating_sub(CLOCK_SLACK_S);
         if !(earliest..=latest).contains(&self.created) {

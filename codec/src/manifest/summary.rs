@@ -11,17 +11,17 @@ use crate::pieces::BaseRef;
 use crate::seal::DataKey;
 use crate::serial::{self, SerialError};
 
-/// Most witnesses: as many as there can be shards.
+/// Most witnesses of a checkpoint: as many as it can have shards.
 pub const WITNESSES_MAX: usize = 64;
 
 /// What only the owner may know of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
-    /// The job.
+    /// Name of the job.
     pub job: JobId,
     /// Key of all segments.
     pub data_key: DataKey,
-    /// What was saved.
+    /// Kind of image.
     pub kind: ImageKind,
     /// Sum of the file sizes, holes included.
     pub image_bytes: u64,
@@ -31,51 +31,52 @@ pub struct Summary {
     pub stored_bytes: u64,
     /// Number of files.
     pub files: u64,
-    /// The index rows, which are the last ones.
+    /// The rows of the index, which are the last rows.
     pub index: Vec<StoredSegment>,
-    /// What was added later.
+    /// Fields that were added later.
     #[serde(skip)]
     pub tail: Tail,
 }
 
-/// What summaries did not have at first.
+/// Fields that summaries did not have at first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tail {
-    /// The earlier checkpoint that this one refers to.
+    /// The base of this checkpoint, if it has one.
     pub base: Option<BaseRef>,
-    /// The rows with the hashes of pieces, just before the index rows; none when it can't be a base.
+    /// The rows with hashes of pieces, just before the rows of the index; empty if the checkpoint can't
+    /// be a base.
     pub pieces: Vec<StoredSegment>,
-    /// What the user wrote on it; none in format 1.
+    /// Labels that the user gave the checkpoint; empty in format 1.
     pub labels: Labels,
-    /// Hosts that had acknowledged a shard when the manifest was signed; none in format 1.
+    /// Hosts that had acknowledged a shard when the manifest was signed; empty in format 1.
     pub witnesses: Vec<PublicKey>,
-    /// The checkpoint after which it was saved as the only one, by the word of that one's witnesses; none
-    /// in format 1.
+    /// The checkpoint of which this one is the only successor: its witnesses agreed on that. `None` in
+    /// format 1.
     pub after: Option<CheckpointId>,
 }
 
-/// Number of the extension that says after which checkpoint this one was saved: its id.
-const AFTER: u16 = 1;
+/// Number of the extension with [`Tail::after`].
+const AFTER_EXTENSION: u16 = 1;
 
-/// The tail in format 1; follows the rest unless it is empty.
+/// The tail in format 1; left out if it is empty.
 #[derive(Serialize, Deserialize)]
 struct Tail1 {
     base: Option<BaseRef>,
     pieces: Vec<StoredSegment>,
 }
 
-/// The tail in format 2; always there.
+/// The tail in format 2; never left out.
 #[derive(Serialize, Deserialize)]
 struct Tail2 {
     base: Option<BaseRef>,
     pieces: Vec<StoredSegment>,
     labels: Labels,
     witnesses: Vec<PublicKey>,
-    /// For what is added later: a number and bytes. Unknown ones are passed over.
+    /// Fields that are added later, each a number and bytes. Unknown numbers are passed over.
     extensions: Vec<(u16, serde_bytes::ByteBuf)>,
 }
 
-/// What was saved.
+/// Kind of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ImageKind {
     /// One file.
@@ -138,7 +139,7 @@ impl Summary {
 
     fn encode_2(&self) -> Result<Vec<u8>, ManifestError> {
         let after = self.tail.after.iter();
-        let after = after.map(|id| (AFTER, serde_bytes::ByteBuf::from(id.0)));
+        let after = after.map(|id| (AFTER_EXTENSION, serde_bytes::ByteBuf::from(id.0)));
         let tail = Tail2 {
             base: self.tail.base,
             pieces: self.tail.pieces.clone(),
@@ -152,7 +153,7 @@ impl Summary {
     fn decode_2(bytes: &[u8]) -> Result<Self, SerialError> {
         let (summary, tail): (Self, Tail2) = serial::decode(bytes, MANIFEST_BYTES_MAX)?;
         let mut extensions = tail.extensions.iter();
-        let after = extensions.find(|(number, _)| *number == AFTER);
+        let after = extensions.find(|(number, _)| *number == AFTER_EXTENSION);
         let after = after.and_then(|(_, id)| <[u8; 16]>::try_from(id.as_slice()).ok());
         let tail = Tail {
             base: tail.base,
@@ -164,7 +165,7 @@ impl Summary {
         Ok(Self { tail, ..summary })
     }
 
-    /// Rows before those of the image's segments end: all others are the index's and the pieces'.
+    /// Number of the rows after those of the image: of piece hashes and of the index.
     pub const fn other_rows(&self) -> u64 {
         (self.index.len() + self.tail.pieces.len()) as u64
     }

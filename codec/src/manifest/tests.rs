@@ -66,12 +66,12 @@ fn sign_as(
     Manifest::sign(keys, format, new, &summary)
 }
 
-/// The same in both formats.
+/// [`sign_as`] the owner, in both formats.
 fn sign(change: impl Fn(&mut NewManifest, &mut Summary)) -> [Result<Manifest, ManifestError>; 2] {
     BOTH.map(|format| sign_as(format, &owner(), &change))
 }
 
-/// In both formats, sealed and not.
+/// Manifests in both formats, sealed and not.
 fn all() -> Vec<Manifest> {
     let each = [Cipher::Aes256Gcm, Cipher::None].map(|cipher| sign(|new, _| new.cipher = cipher));
     each.into_iter().flatten().map(Result::unwrap).collect()
@@ -306,7 +306,7 @@ fn a_job_key_reads_format_1_where_it_has_the_summary_key_and_never_writes_it() {
     assert_eq!(old.open(&keys), Ok(summary()));
     let other = sign_as(Format::One, &owner(), |new, _| new.checkpoint = new_id(3)).unwrap();
     assert_eq!(other.open(&keys), Err(ManifestError::Open(OpenError)));
-    // Even with the key: the job is another.
+    // The summary key opens it, and the job in it is another one.
     let other = sign_as(Format::One, &owner(), named("43")).unwrap();
     assert_eq!(other.open(&keys), Err(ManifestError::Job));
     let refused = sign_as(Format::One, &keys, |_, _| ());
@@ -331,7 +331,7 @@ fn a_job_key_signs_at_its_time_and_with_the_right_to_save_only() {
     assert_eq!(refused, Err(ManifestError::NotGranted("no right to save")));
 }
 
-/// What somebody signs who has the key of a grant and a program of his own.
+/// A manifest that a changed program could sign with these keys.
 fn forged(
     keys: &Keys,
     grant: Option<&Grant>,
@@ -389,7 +389,7 @@ fn what_a_grant_does_not_cover_is_refused_however_it_is_signed() {
         refused("a grant for the owner")
     );
 
-    // Below a prefix: by the path, which has to be the tag's.
+    // A grant for a prefix covers jobs by their paths, which have to belong to their tags.
     let keys = granted("a/", Rights::SAVE);
     let grant = keys.grant();
     let other = || Err(ManifestError::NotGranted("another job"));

@@ -1,6 +1,6 @@
-//! What time it is when not every clock can be believed.
+//! The time of day, when a host's own clock or those of others may be wrong.
 
-/// The lower median of the own clock and those of others; `None` when there is no other.
+/// The lower median of the host's own clock and those of others; `None` if there are no others.
 fn lower_median(own: u64, mut others: Vec<u64>) -> Option<u64> {
     if others.is_empty() {
         return None;
@@ -10,16 +10,17 @@ fn lower_median(own: u64, mut others: Vec<u64>) -> Option<u64> {
     others.get((others.len() - 1) / 2).copied()
 }
 
-/// The time of day by which something may be deleted, Unix seconds: not later than the own clock, and
-/// not later than most others'. So others can only delay, and a clock of one's own that is fast deletes
-/// nothing. `None` when there is no other: then nothing is to be deleted for its age.
+/// The time of day by which a host may delete what is too old, Unix seconds. It is not later than the
+/// host's own clock, so other hosts can only delay a deletion; and not later than the lower median of all
+/// clocks, so a fast clock of the host's own deletes nothing. `None` if there are no other clocks: then the
+/// host must not delete anything for its age.
 pub fn agreed_clock(own: u64, others: Vec<u64>) -> Option<u64> {
     lower_median(own, others).map(|median| median.min(own))
 }
 
-/// The time of day by which the number of a notice is too far ahead, Unix seconds: not earlier than the
-/// own clock, and not earlier than the lower median. So a host whose own clock is slow takes notices all
-/// the same.
+/// The time of day by which a host decides that the number of a notice is too far ahead, Unix seconds. It
+/// is not earlier than the host's own clock and not earlier than the lower median of all clocks, so a host
+/// whose own clock is slow still accepts notices.
 pub fn latest_clock(own: u64, others: Vec<u64>) -> u64 {
     lower_median(own, others).map_or(own, |median| median.max(own))
 }
@@ -34,7 +35,7 @@ mod tests {
         assert_eq!(agreed_clock(9_999, vec![100]), Some(100));
         assert_eq!(agreed_clock(9_999, vec![100, 101]), Some(101));
         assert_eq!(agreed_clock(100, vec![101, 9_999]), Some(100));
-        // As many liars as one likes.
+        // Any number of hosts may report false times.
         assert_eq!(agreed_clock(100, vec![9_999; 50]), Some(100));
     }
 

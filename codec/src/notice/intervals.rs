@@ -1,4 +1,4 @@
-//! Stretches of a job's history that are gone.
+//! Intervals of a job's history: sets of checkpoints, given by the first and the last of each stretch.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,44 +7,45 @@ use crate::id::CheckpointId;
 /// Most intervals of one notice.
 pub const INTERVALS_MAX: usize = 256;
 
-/// Where a checkpoint stands in the history of its job.
+/// The place of a checkpoint in the history of its job. Of two checkpoints of the same second, the id
+/// decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Stamp {
-    /// When its save began, Unix seconds, as its manifest says.
+    /// When its save began, Unix seconds, from its manifest.
     pub created: u64,
-    /// Which it is.
+    /// The checkpoint.
     pub checkpoint: CheckpointId,
 }
 
 impl Stamp {
-    /// The earliest there can be.
+    /// The earliest possible stamp.
     pub const FIRST: Self = Self {
         created: 0,
         checkpoint: CheckpointId([0; 16]),
     };
 }
 
-/// Everything from one checkpoint to another, both included.
+/// All stamps from one to another, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interval {
-    /// The earliest.
+    /// The earliest stamp.
     pub from: Stamp,
-    /// The latest; not before `from`.
+    /// The latest stamp, not before `from`.
     pub to: Stamp,
 }
 
-/// Intervals in order, which have nothing in common.
+/// Intervals in ascending order that do not overlap.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<Interval>", into = "Vec<Interval>")]
 pub struct Intervals(Vec<Interval>);
 
-/// Intervals that overlap, are out of order, or too many.
+/// Why a list of intervals is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IntervalsError {
-    /// Backwards, out of order, or one within another.
+    /// An interval ends before it begins, or begins before the end of the one before.
     #[error("intervals that are not in order")]
     Order,
-    /// Too many.
+    /// There are more than [`INTERVALS_MAX`].
     #[error("{0} intervals, at most {INTERVALS_MAX} are allowed")]
     TooMany(usize),
 }
@@ -71,13 +72,13 @@ impl From<Intervals> for Vec<Interval> {
 }
 
 impl Intervals {
-    /// Whether a checkpoint lies in one of them.
+    /// Whether a checkpoint lies in one of these intervals.
     pub fn has(&self, stamp: Stamp) -> bool {
         let next = self.0.partition_point(|one| one.to < stamp);
         self.0.get(next).is_some_and(|one| one.from <= stamp)
     }
 
-    /// Whether everything in `others` lies in these.
+    /// Whether each interval of `others` lies within one of these.
     pub fn cover(&self, others: &Self) -> bool {
         others.0.iter().all(|other| {
             let next = self.0.partition_point(|one| one.to < other.from);
@@ -86,7 +87,7 @@ impl Intervals {
         })
     }
 
-    /// What lies in these or in the others. May be more than a notice takes: see [`Self::limited`].
+    /// The union of both. It may have more intervals than a notice allows: see [`Self::limited`].
     #[must_use]
     pub fn union(&self, others: &Self) -> Self {
         let mut all = [self.0.as_slice(), &others.0].concat();
@@ -101,7 +102,7 @@ impl Intervals {
         Self(merged)
     }
 
-    /// These, and an interval of its own for each of `gone`.
+    /// These intervals, and one for each checkpoint of `gone`.
     #[must_use]
     pub fn with(&self, gone: &[Stamp]) -> Self {
         let mut points: Vec<Interval> = gone
@@ -116,8 +117,12 @@ impl Intervals {
         self.union(&Self(points))
     }
 
-    /// These, `gone`, and all that lies before or between them with nothing of `kept` before or
-    /// between: what is not known now and turns up there is gone, too.
+    /// These intervals and `gone`, joined wherever no checkpoint of `kept` lies between two of them, and
+    /// from the first stamp on if none lies before them. So a checkpoint that is not known now, and turns
+    /// up in between later, is gone, too.
+    ///
+    /// For example, with checkpoints 3, 5 and 9 gone: if none is kept, the interval is from the first stamp
+    /// to 9; if 4 is kept, the intervals are from the first stamp to 3 and from 5 to 9.
     #[must_use]
     pub fn with_stretches(&self, gone: &[Stamp], kept: &[Stamp]) -> Self {
         let all = self.with(gone);
@@ -138,29 +143,29 @@ impl Intervals {
         Self(joined)
     }
 
-    /// The latest ones, as many as a notice takes.
+    /// The last [`INTERVALS_MAX`] of these intervals.
     #[must_use]
     pub fn limited(mut self) -> Self {
         self.0.drain(..self.0.len().saturating_sub(INTERVALS_MAX));
         self
     }
 
-    /// The end of the last one.
+    /// The end of the last interval.
     pub fn end(&self) -> Option<Stamp> {
         self.0.last().map(|last| last.to)
     }
 
-    /// How many there are.
+    /// Number of intervals.
     pub const fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no intervals.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// All of them, in order.
+    /// All intervals, in order.
     pub fn iter(&self) -> impl Iterator<Item = &Interval> {
         self.0.iter()
     }

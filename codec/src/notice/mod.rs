@@ -1,12 +1,17 @@
-//! What an owner says of a job's checkpoints as a whole: until when they are kept, and which are gone.
+//! Notices: signed records in which an owner states, for all checkpoints of a job, until when they are kept
+//! and which of them are gone.
 //!
-//! A notice is signed, so hosts can pass it on to each other: one that was away learns from any other
-//! what was deleted meanwhile (the notice is its tombstone) and that a lease was renewed.
+//! A notice is signed, so hosts can pass it on to each other. A host that was away learns from any other
+//! host that a lease was renewed, and which checkpoints were deleted meanwhile: the notice serves as their
+//! tombstone.
 //!
-//! What is gone is named twice. By random ids: these checkpoints are deleted at once, and a notice can't
-//! be about one that was made after it. And, in the second format, by intervals of the job's history:
-//! what lies there is not taken from others and not restored without a word. Ids are few, the last
-//! ones; intervals are few as well, but say all.
+//! Checkpoints that are gone are named in two ways:
+//!
+//! - by their ids, the last [`GONE_MAX`] of them. Hosts delete these checkpoints at once. Ids are random, so
+//!   no checkpoint that is made later can have one of them.
+//! - by **intervals** of the job's history, in the second format only. They cover all checkpoints that are
+//!   gone, unless these take more than [`INTERVALS_MAX`]. A host does not take a checkpoint within an
+//!   interval from another host, and a client does not restore one without a warning.
 
 mod clock;
 mod intervals;
@@ -27,24 +32,24 @@ use crate::scope::{Blinded, tag_of};
 use crate::serial::SerialError;
 use crate::signed::{self, FrameError};
 
-/// Longest notice.
+/// Most bytes of a notice.
 pub const NOTICE_BYTES_MAX: usize = 20 << 10;
 
-/// Longest notice of the first format.
+/// Most bytes of a notice of the first format.
 pub const NOTICE_1_BYTES_MAX: usize = 4 << 10;
 
-/// Most checkpoints that one notice names by their ids: the last ones.
+/// Most checkpoints that a notice names by their ids: the last that were deleted.
 pub const GONE_MAX: usize = 128;
 
 const MAGIC_1: &[u8; 8] = b"CKPTNOT1";
 const MAGIC_2: &[u8; 8] = b"CKPTNOT2";
 
-/// For how long a job's checkpoints are kept.
+/// How long a job's checkpoints are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
-    /// Seconds by which each save prolongs it.
+    /// Seconds for which each save renews the lease.
     pub ttl_s: u64,
-    /// When it ends, Unix seconds by the owner's clock.
+    /// When the lease ends, Unix seconds by the owner's clock.
     pub until: u64,
 }
 
@@ -58,27 +63,27 @@ impl Lease {
     }
 }
 
-/// What a notice says.
+/// The content of a notice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Words {
-    /// Who says it.
+    /// Owner of the job.
     pub owner: OwnerId,
-    /// Of which job.
+    /// Tag of the job.
     pub job_tag: JobTag,
-    /// A notice with a higher number replaces one with a lower, but for its intervals. Unix
-    /// milliseconds, as a rule.
+    /// Number of the notice, in general the time in Unix milliseconds. A notice with a higher number
+    /// replaces one with a lower number, except for its intervals, which are united.
     pub number: u64,
-    /// Until when the job's checkpoints are kept; for ever when not given.
+    /// Until when the job's checkpoints are kept; `None` means for ever.
     pub lease: Option<Lease>,
-    /// Checkpoints that are to be removed at once, the last one last.
+    /// Checkpoints that hosts have to delete at once, in the order of deletion.
     pub gone: Vec<CheckpointId>,
-    /// What is gone of the job's history; empty in the first format.
+    /// The parts of the job's history that are gone; empty in the first format.
     pub intervals: Intervals,
 }
 
 impl Words {
-    /// What is to be said after `last`, at `now` (Unix milliseconds). Of what is gone, the last
-    /// [`GONE_MAX`] are named, those of `last` included; its intervals stay.
+    /// The content of the notice that follows `last`, at `now` (Unix milliseconds). It has the last
+    /// [`GONE_MAX`] ids of those in `last` and in `gone`, and the intervals of both.
     #[must_use]
     pub fn following(
         last: Option<&Self>,
@@ -103,7 +108,7 @@ impl Words {
         }
     }
 
-    /// What two notices of the same job say together: the newer one's word, and all that is gone.
+    /// Unites two notices of the same job: the fields of the newer one, and what is gone by either.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         let (older, newer) = if self.number < other.number {
@@ -118,12 +123,13 @@ impl Words {
         }
     }
 
-    /// Whether it says that a checkpoint is gone.
+    /// Whether a checkpoint is gone, by its id or by an interval.
     pub fn is_gone(&self, stamp: Stamp) -> bool {
         self.gone.contains(&stamp.checkpoint) || self.intervals.has(stamp)
     }
 }
 
+/// The last [`GONE_MAX`] ids of both lists, each once.
 fn last_ones(before: &[CheckpointId], gone: &[CheckpointId]) -> Vec<CheckpointId> {
     let mut all = before.to_vec();
     all.retain(|one| !gone.contains(one));
@@ -159,13 +165,13 @@ struct Body2 {
     intervals: Intervals,
 }
 
-/// Bytes that are no notice, or one that must not be believed.
+/// Why bytes are refused as a notice, or why a notice can't be signed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoticeError {
-    /// Not a notice at all.
+    /// The body is malformed, or too long.
     #[error("notice: {0}")]
     Serial(#[from] SerialError),
-    /// It does not begin as a notice does.
+    /// The bytes do not begin as a notice does.
     #[error("not a notice")]
     Frame,
     /// The signature is not the owner's.
@@ -174,16 +180,16 @@ pub enum NoticeError {
     /// A format that this version does not read.
     #[error("notice format {0} is not known to this version")]
     Format(u16),
-    /// Too much at once.
+    /// The notice names too many checkpoints by their ids.
     #[error("notice of {0} checkpoints, at most {GONE_MAX} are allowed")]
     TooMany(usize),
     /// The path is not that of the job.
     #[error("notice: the path is another job's")]
     Path,
-    /// The grant in it is none.
+    /// The grant in the notice is not valid.
     #[error("notice: {0}")]
     Grant(#[from] GrantError),
-    /// The signer may not say this.
+    /// The grant does not allow the signer to sign this notice.
     #[error("notice: the signer is not allowed to sign it: {0}")]
     NotGranted(&'static str),
 }
@@ -207,10 +213,10 @@ pub struct Notice {
 }
 
 impl Notice {
-    /// Signs what is to be said of the job with this path. The first format leaves out the intervals.
+    /// Signs a notice about the job with this path. The first format leaves out the intervals.
     ///
     /// # Errors
-    /// When the keys may not say it, or it is too much.
+    /// When the keys do not allow it, or the notice is too long.
     pub fn sign(
         keys: &Keys,
         format: Format,
@@ -253,10 +259,10 @@ impl Notice {
     }
 
     /// Reads a notice and checks its signature and, if it was signed with a grant, that the grant covers
-    /// it. Whether the grant is void is the caller's to check.
+    /// it. The caller has to check that the grant is not void.
     ///
     /// # Errors
-    /// When it is malformed, changed, not allowed, or says too much.
+    /// When the notice is malformed, changed, not allowed, or names too many checkpoints.
     pub fn parse(bytes: Vec<u8>) -> Result<Self, NoticeError> {
         let (words, grant, format) = if bytes.starts_with(MAGIC_1) {
             (read_1(&bytes)?, None, Format::One)
@@ -275,22 +281,22 @@ impl Notice {
         })
     }
 
-    /// What it says.
+    /// The content of the notice.
     pub const fn words(&self) -> &Words {
         &self.words
     }
 
-    /// The grant that allowed its signer to sign; none when the owner signed.
+    /// The grant that allowed the signer to sign; `None` if the owner signed.
     pub const fn grant(&self) -> Option<&Grant> {
         self.grant.as_ref()
     }
 
-    /// Its format.
+    /// The format of the notice.
     pub const fn format(&self) -> Format {
         self.format
     }
 
-    /// Its bytes.
+    /// The bytes of the notice, with its signature.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -343,7 +349,7 @@ fn read_2(bytes: &[u8]) -> Result<(Words, Option<Grant>), NoticeError> {
     Ok((words, grant))
 }
 
-/// Whether the signer may say this.
+/// Checks that the signer may sign this: the owner without a grant, another key with one that covers it.
 fn check_grant(body: &Body2, grant: Option<&Grant>) -> Result<(), NoticeError> {
     let refused = |what| Err(NoticeError::NotGranted(what));
     let terms = match (body.signer == body.owner.into(), grant) {
@@ -361,7 +367,7 @@ fn check_grant(body: &Body2, grant: Option<&Grant>) -> Result<(), NoticeError> {
     if !terms.covers(body.job_tag, &body.path) {
         return refused("another job");
     }
-    // So that a key that has expired can't outbid its owner's later notices.
+    // Otherwise a key that has expired could sign a number above all later notices of its owner.
     if body.number / 1000 > terms.not_after.saturating_add(CLOCK_SLACK_S) {
         return refused("another time");
     }

@@ -67,7 +67,7 @@ fn notices_are_counted_and_add_up() {
             until: 65,
         };
         assert_eq!(first.words().lease, Some(lease));
-        // The clock went back.
+        // The owner's clock went back by a second.
         let second = notice(format, Some(&first), 4_000, &[2, 3]);
         assert_eq!(second.words().number, 5_001);
         assert_eq!(second.words().gone, ids(&[1, 2, 3]));
@@ -98,7 +98,7 @@ fn the_longest_notice_fits_and_forgets_the_oldest_ids() {
             u64::MAX
         );
     }
-    // As many intervals and components as there can be, all numbers long, signed with a grant.
+    // As many intervals and components as are allowed, all numbers long, signed with a grant.
     let name = vec!["x"; JOB_COMPONENTS_MAX].join("/");
     let many = (0..2 * INTERVALS_MAX as u64).map(|number| Stamp {
         created: u64::MAX - number,
@@ -150,7 +150,7 @@ fn what_two_say_is_gone_is_gone_by_both_in_any_order() {
             .into_iter()
             .all(|stamp| both.intervals.has(stamp))
     );
-    // One of the first format takes no interval away.
+    // A notice of the first format does not remove intervals.
     let old = notice(Format::One, Some(&two), 3_000, &[]);
     let all = both.and(old.words());
     assert_eq!((all.number, &all.intervals), (3_000, &both.intervals));

@@ -1,8 +1,8 @@
-//! What a save proposes to the witnesses of a checkpoint: to be the one checkpoint that follows it.
+//! Proposals: a save asks the witnesses of a checkpoint that its own checkpoint becomes the only successor.
 //!
-//! A proposal is signed, so that a witness can hide or repeat one and can't invent it. It carries the
-//! manifest of what is proposed, sealed with a key that only the owner's programs have: should the save
-//! die, the next one can finish it, and a witness can't show it as committed.
+//! A proposal is signed. So a witness may hide a proposal or repeat it, and can't invent one. The proposal
+//! carries the manifest of the proposed checkpoint, sealed with a key that only programs of its owner have:
+//! if the save dies, the next save can finish it, and no witness can present the manifest as committed.
 
 #[cfg(test)]
 mod tests;
@@ -20,25 +20,25 @@ use crate::seal::{OpenError, SummaryKey};
 use crate::serial::SerialError;
 use crate::signed::{self, FrameError};
 
-/// Longest proposal: a manifest, and who proposes it.
+/// Most bytes of a proposal: a manifest, and the fields around it.
 pub const PROPOSAL_BYTES_MAX: usize = MANIFEST_BYTES_MAX + (3 << 10);
 
 const MAGIC: &[u8; 8] = b"CKPTPRO1";
 
 const FORMAT: u16 = 1;
 
-/// The number of an attempt to have a successor chosen; of two, the higher one counts. No two attempts
-/// have the same.
+/// The number of an attempt to have a successor chosen. Of two attempts the one with the higher ballot
+/// counts; no two attempts have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Ballot {
-    /// Larger than that of all attempts of which the save has heard.
+    /// Larger than the rounds of all attempts that the save knows of.
     pub round: u64,
-    /// The checkpoint that is being saved.
+    /// The checkpoint of the save that makes the attempt.
     pub proposer: CheckpointId,
 }
 
 impl Ballot {
-    /// Lower than that of any attempt.
+    /// A ballot that is lower than that of any attempt.
     pub const NONE: Self = Self {
         round: 0,
         proposer: CheckpointId([0; 16]),
@@ -50,9 +50,9 @@ impl Ballot {
 pub struct Successor {
     /// The checkpoint.
     pub checkpoint: CheckpointId,
-    /// Its version.
+    /// Version of the checkpoint.
     pub version: Version,
-    /// Hash of its manifest.
+    /// Hash of the checkpoint's manifest.
     pub manifest: ManifestHash,
 }
 
@@ -67,18 +67,18 @@ impl From<&Manifest> for Successor {
     }
 }
 
-/// What a proposal says.
+/// The content of a proposal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Proposed {
-    /// Whose checkpoints it is about.
+    /// Owner of both checkpoints.
     pub owner: OwnerId,
-    /// Their job.
+    /// Tag of the job of both checkpoints.
     pub job_tag: JobTag,
-    /// The checkpoint that is to be followed.
+    /// The checkpoint that gets a successor.
     pub after: CheckpointId,
-    /// The attempt.
+    /// Number of the attempt.
     pub ballot: Ballot,
-    /// What is to follow it.
+    /// The proposed successor.
     pub successor: Successor,
 }
 
@@ -98,13 +98,13 @@ struct Body {
     sealed: Vec<u8>,
 }
 
-/// Bytes that are no proposal, or one that must not be believed.
+/// Why bytes are refused as a proposal, or why a proposal can't be signed or opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProposalError {
-    /// Not a proposal at all.
+    /// The body is malformed, or too long.
     #[error("proposal: {0}")]
     Serial(#[from] SerialError),
-    /// It does not begin as a proposal does.
+    /// The bytes do not begin as a proposal does.
     #[error("not a proposal")]
     Frame,
     /// The signature is not the owner's.
@@ -116,22 +116,22 @@ pub enum ProposalError {
     /// The path is not that of the job.
     #[error("proposal: the path is another job's")]
     Path,
-    /// The grant in it is none.
+    /// The grant in the proposal is not valid.
     #[error("proposal: {0}")]
     Grant(#[from] GrantError),
-    /// The signer may not propose this.
+    /// The grant does not allow the signer to propose this.
     #[error("proposal: the signer is not allowed to sign it: {0}")]
     NotGranted(&'static str),
     /// The keys are not for this job.
     #[error("the key is not for job {0}")]
     OtherJob(JobId),
-    /// The manifest in it does not open.
+    /// The sealed manifest does not open.
     #[error("proposal: {0}")]
     Open(#[from] OpenError),
-    /// What is sealed in it is no manifest.
+    /// The sealed bytes are no valid manifest.
     #[error("proposal: {0}")]
     Manifest(#[from] ManifestError),
-    /// The manifest in it is that of another checkpoint.
+    /// The sealed manifest is that of another checkpoint.
     #[error("proposal: the manifest is another checkpoint's")]
     OtherManifest,
 }
@@ -172,7 +172,7 @@ impl Proposal {
         Self::sign_sealed(keys, job, (after, ballot), successor, sealed)
     }
 
-    /// Proposes the same once more, in another attempt.
+    /// Proposes the same successor again, in a new attempt.
     ///
     /// # Errors
     /// When the keys are not for the job.
@@ -209,10 +209,10 @@ impl Proposal {
     }
 
     /// Reads a proposal and checks its signature and, if it was signed with a grant, that the grant covers
-    /// it. Whether the grant is void is the caller's to check.
+    /// it. The caller has to check that the grant is not void.
     ///
     /// # Errors
-    /// When it is malformed, changed, or not allowed.
+    /// When the proposal is malformed, changed, or not allowed.
     pub fn parse(bytes: Vec<u8>) -> Result<Self, ProposalError> {
         let record = signed::read::<Body>(MAGIC, &bytes, PROPOSAL_BYTES_MAX)?;
         let body = record.body;
@@ -245,30 +245,30 @@ impl Proposal {
         })
     }
 
-    /// What it says.
+    /// The content of the proposal.
     pub const fn proposed(&self) -> &Proposed {
         &self.proposed
     }
 
-    /// The key that signed it.
+    /// The key that signed the proposal.
     pub const fn signer(&self) -> PublicKey {
         self.signer
     }
 
-    /// The grant that allowed its signer to sign; none when the owner signed.
+    /// The grant that allowed the signer to sign; `None` if the owner signed.
     pub const fn grant(&self) -> Option<&Grant> {
         self.grant.as_ref()
     }
 
-    /// Its bytes.
+    /// The bytes of the proposal, with its signature.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The manifest of what is proposed.
+    /// Opens the manifest of the proposed successor.
     ///
     /// # Errors
-    /// When the keys are not those of the job, or it is not the manifest of what is proposed.
+    /// When the keys are not those of the job, or the manifest is another one.
     pub fn manifest(&self, keys: &Keys, job: &JobId) -> Result<Manifest, ProposalError> {
         let successor = self.proposed.successor;
         let key = key_of(keys, job, successor.checkpoint)?;
@@ -285,7 +285,8 @@ impl Proposal {
     }
 }
 
-/// Key of the manifest in a proposal: it seals one message only, as a checkpoint has one manifest.
+/// The key that seals the manifest in a proposal. A checkpoint has one manifest, so the key seals one
+/// message only.
 fn key_of(keys: &Keys, job: &JobId, checkpoint: CheckpointId) -> Result<SummaryKey, ProposalError> {
     let found = keys.tag_and_path(job);
     let (tag, path) = found.ok_or_else(|| ProposalError::OtherJob(job.clone()))?;
@@ -294,7 +295,7 @@ fn key_of(keys: &Keys, job: &JobId, checkpoint: CheckpointId) -> Result<SummaryK
     Ok(SummaryKey(key))
 }
 
-/// Whether the signer may propose this.
+/// Checks that the signer may propose this: the owner without a grant, another key with one that covers it.
 fn check_grant(body: &Body, grant: Option<&Grant>) -> Result<(), ProposalError> {
     let refused = |what| Err(ProposalError::NotGranted(what));
     let terms = match (body.signer == body.owner.into(), grant) {

@@ -66,7 +66,7 @@ fn a_proposal_comes_back_and_only_the_owners_programs_see_what_is_proposed() {
         let shown = manifest.bytes();
         let hidden = proposal.bytes().windows(64);
         assert!(hidden.clone().all(|part| part != &shown[..64]));
-        // Another program of the owner's proposes the same in its own name.
+        // Another program of the owner's proposes the same successor in an attempt of its own.
         let again = read.again(&owner(), &job(), ballot(2)).unwrap();
         assert_eq!(again.proposed().ballot, ballot(2));
         assert_eq!(again.proposed().successor, read.proposed().successor);

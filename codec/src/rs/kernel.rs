@@ -1,7 +1,6 @@
 //! Products of a matrix of factors with blocks, by the fastest instructions that this CPU has.
 //!
-//! Which instructions those are is asked at run time: the same binary runs on every CPU of its
-//! architecture.
+//! The instructions are chosen at run time, so the same binary runs on every CPU of its architecture.
 
 use std::fmt;
 
@@ -9,12 +8,12 @@ use reed_solomon_erasure::galois_8;
 
 use super::simd;
 
-/// Bytes of each block that the portable kernel works on at a time: few enough that the inputs of
-/// a tile stay in a cache until all its outputs are computed, and many for each of the library's
-/// tables of 256 bytes.
+/// Bytes of each block that the portable kernel works on at a time. Few enough that the inputs of a tile
+/// stay in a cache until all its outputs are computed, and enough to make up for loading one of the
+/// library's tables of 256 bytes for each factor.
 const PORTABLE_TILE: usize = 8192;
 
-/// How blocks are multiplied; only kernels that this CPU can run exist.
+/// A way to multiply blocks. A value exists only for instructions that this CPU has.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Kernel(Instructions);
 
@@ -40,7 +39,7 @@ pub(super) enum Instructions {
 }
 
 impl Instructions {
-    /// Fastest first, as measured by `benches/kernels`.
+    /// The fastest first, as measured by `benches/kernels`.
     const ALL: &[Self] = &[
         #[cfg(target_arch = "x86_64")]
         Self::GfniAvx512,
@@ -86,7 +85,7 @@ impl Kernel {
         available.map(|instructions| Self(*instructions))
     }
 
-    /// Its name, for reports.
+    /// The kernel's name, for reports.
     pub const fn name(self) -> &'static str {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
@@ -107,11 +106,11 @@ impl Kernel {
         self.0
     }
 
-    /// Overwrites every output by the sum of all inputs times its row of `factors`, which has one
-    /// row of `inputs.len()` factors for each output.
+    /// Overwrites every output by a sum of products of all inputs with the output's row of `factors`.
+    /// `factors` has one row of `inputs.len()` factors for each output.
     ///
     /// # Panics
-    /// When the number of factors is another, or inputs and outputs are not all of one length.
+    /// When there are more or fewer factors, or inputs and outputs do not all have one length.
     pub(super) fn multiply(self, factors: &[u8], inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
         assert_eq!(factors.len(), inputs.len() * outputs.len());
         let len = inputs.first().map_or(0, |input| input.len());
@@ -150,8 +149,8 @@ mod tests {
     use super::*;
     use crate::samples::noise;
 
-    /// Compares all kernels with sums of the library's products, with inputs and outputs at
-    /// `offset` in their memory; bytes beside the outputs have to stay.
+    /// Compares all kernels with sums of the library's products. Inputs and outputs begin at `offset` in
+    /// their memory, and the bytes beside the outputs have to stay as they are.
     fn check(inputs: usize, outputs: usize, len: usize, offset: usize) {
         let mut factors = noise(0, inputs * outputs);
         factors[0] = 0;

@@ -1,8 +1,11 @@
-//! Reed-Solomon over GF(2^8): `data` blocks to `parity` more, and any `data` of them back.
+//! Reed-Solomon over GF(2^8): makes `parity` blocks of `data` blocks, and the data blocks of any `data` of
+//! all these.
 //!
-//! The only place where a library's word "shard" is translated to our "block". The library defines
-//! the code: every factor of a linear combination is taken from it, by coding unit vectors. The
-//! combinations themselves are computed by a [`Kernel`], with the same bytes as result.
+//! Every block is a linear combination of any `data` others. The library `reed_solomon_erasure` defines the
+//! factors: they are found by letting it code unit vectors, so there is no matrix arithmetic here. The
+//! combinations are computed by a [`Kernel`], which is faster and gives the same bytes as the library.
+//!
+//! What the library calls a shard is a block in this crate.
 
 mod kernel;
 mod simd;
@@ -16,21 +19,21 @@ use crate::geometry::{DATA_MAX, PARITY_MAX, Redundancy, ShardIndex};
 
 pub use kernel::Kernel;
 
-/// Blocks that cannot be decoded.
+/// Why blocks can't be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CodeError {
-    /// Fewer blocks than are needed.
+    /// There are fewer blocks than are needed.
     #[error("not enough blocks: {present} present < {data} data")]
     TooFew {
-        /// Different blocks at hand.
+        /// Number of different blocks that were given.
         present: usize,
-        /// Blocks needed.
+        /// Number of blocks that are needed.
         data: usize,
     },
-    /// Blocks of different lengths, or none at all.
+    /// The blocks have different lengths, or are empty.
     #[error("blocks of different lengths")]
     Lengths,
-    /// A block number beyond the redundancy.
+    /// The redundancy has no block of this number.
     #[error("block {index} of {redundancy}")]
     Index {
         /// The number.
@@ -42,28 +45,28 @@ pub enum CodeError {
 
 const TOTAL_MAX: usize = DATA_MAX as usize + PARITY_MAX as usize;
 
-/// Inverted matrices that a coder keeps. While hosts stay the same, so do the blocks that a restore
-/// decodes from; hedging makes a few more sets.
+/// Inverted matrices that a coder keeps. A restore decodes from the same blocks of each row as long as it
+/// reads from the same hosts; requests that are hedged add a few more sets of blocks.
 const INVERSES_MAX: usize = 8;
 
-/// Codes and decodes for one redundancy; one for each thread.
+/// Codes and decodes for one redundancy. Each thread has one, since it keeps inverted matrices.
 #[derive(Debug)]
 pub struct Coder {
     redundancy: Redundancy,
     kernel: Kernel,
-    /// `None` when there is no parity.
+    /// `None` if there is no parity.
     library: Option<ReedSolomon>,
     /// Rows of `data` factors, one for each parity block.
     parity_factors: Vec<u8>,
-    /// The last used one first.
+    /// The one that was used last comes first.
     inverses: Vec<Inverse>,
 }
 
-/// How all other blocks follow from one set of `data` blocks.
+/// The factors by which all other blocks follow from one set of `data` blocks, the **sources**.
 #[derive(Debug)]
 struct Inverse {
     sources: BlockSet,
-    /// Rows of `data` factors, one for each block that is no source, in the order of blocks.
+    /// Rows of `data` factors, one row for each block that is no source, in the order of blocks.
     factors: Vec<u8>,
 }
 
@@ -73,7 +76,7 @@ struct BlockSet(u64);
 
 const _: () = assert!(TOTAL_MAX <= u64::BITS as usize);
 
-/// Blocks of one length, of which there are enough, and those of them that are decoded from.
+/// Blocks that were checked: there are enough, all of one length. The first `data` of them are the sources.
 struct Given<'a> {
     len: usize,
     present: [Option<&'a [u8]>; TOTAL_MAX],
@@ -88,7 +91,7 @@ impl Coder {
 
     /// A coder for `redundancy` that uses `kernel`.
     pub fn with_kernel(redundancy: Redundancy, kernel: Kernel) -> Self {
-        // The library refuses only counts that a redundancy cannot have, except no parity at all.
+        // Of all counts that a redundancy can have, the library refuses only those without parity.
         let library = ReedSolomon::new(redundancy.data(), redundancy.parity()).ok();
         let sources = BlockSet::first(redundancy.data());
         let parity_factors = factors_of_others(library.as_ref(), redundancy, sources);
@@ -121,11 +124,11 @@ impl Coder {
             .multiply(&self.parity_factors, &inputs[..data], outputs);
     }
 
-    /// Replaces `out` by the `data` data blocks, one after the other, from any `data` different
-    /// blocks. Blocks at hand are copied, only missing ones are computed.
+    /// Replaces `out` by all data blocks, one after the other, from any `data` different blocks. Data blocks
+    /// that were given are copied; only the missing ones are computed.
     ///
     /// # Errors
-    /// When there are too few blocks, or of different lengths.
+    /// When there are too few blocks, or they have different lengths.
     pub fn decode_data(
         &mut self,
         blocks: &[(ShardIndex, &[u8])],
@@ -133,7 +136,7 @@ impl Coder {
     ) -> Result<(), CodeError> {
         let given = Given::check(blocks, self.redundancy)?;
         let data = self.redundancy.data();
-        // Every byte is overwritten, so what is in the memory already need not be cleared.
+        // Old bytes in `out` are not zeroed: every byte is overwritten.
         out.resize(data * given.len, 0);
         let mut missing: [&mut [u8]; DATA_MAX as usize] = array::from_fn(|_| [].as_mut_slice());
         let mut missing_count = 0;
@@ -146,7 +149,7 @@ impl Coder {
             }
         }
         if missing_count > 0 {
-            // Data blocks come first, so the missing ones are the first of those that are no source.
+            // Data blocks come first in the order of blocks, so the missing ones have the first rows.
             let kernel = self.kernel;
             let factors = &self.inverse(given.sources)[..missing_count * data];
             let inputs = given.inputs();
@@ -158,7 +161,7 @@ impl Coder {
     /// Replaces `out` by the block `want`, from any `data` different blocks.
     ///
     /// # Errors
-    /// When there are too few blocks, or of different lengths.
+    /// When there are too few blocks, they have different lengths, or there is no block `want`.
     pub fn rebuild(
         &mut self,
         blocks: &[(ShardIndex, &[u8])],
@@ -183,7 +186,7 @@ impl Coder {
         Ok(())
     }
 
-    /// The factors of all blocks but `sources`, from the cache if they were used lately.
+    /// The factors of all blocks but `sources`, computed unless they are kept from an earlier call.
     fn inverse(&mut self, sources: BlockSet) -> &[u8] {
         match self
             .inverses
@@ -201,8 +204,8 @@ impl Coder {
     }
 }
 
-/// How every block that is not among the `data` `sources` follows from them: a row of factors for
-/// each. The library reconstructs them when source number `i` is the `i`-th unit vector.
+/// The factors by which every other block follows from the `data` blocks in `sources`: a row for each. If
+/// source number `i` is the `i`-th unit vector, the blocks that the library reconstructs are these rows.
 fn factors_of_others(
     library: Option<&ReedSolomon>,
     redundancy: Redundancy,
@@ -268,7 +271,7 @@ impl<'a> Given<'a> {
         })
     }
 
-    /// The sources in the order of blocks, then nothing.
+    /// The sources in the order of blocks; the rest of the array is empty.
     fn inputs(&self) -> [&'a [u8]; DATA_MAX as usize] {
         let mut sources = (0..TOTAL_MAX).filter(|&block| self.sources.contains(block));
         array::from_fn(|_| {
@@ -311,7 +314,7 @@ mod tests {
         bytes
     }
 
-    /// What the library makes of `data` blocks.
+    /// Data and parity blocks as the library alone makes them.
     fn by_library(redundancy: Redundancy, data: &[u8], block_len: usize) -> Vec<u8> {
         let mut all = data.to_vec();
         all.resize(redundancy.total() * block_len, 0);

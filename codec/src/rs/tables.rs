@@ -1,17 +1,17 @@
-//! Products in GF(2^8) with polynomial 0x11D in the forms that vector instructions take.
+//! Tables of products in GF(2^8) with polynomial 0x11D, in the forms that vector instructions take.
 //!
-//! Made from the definition of the field when this is compiled; the tests compare them with the
+//! They are computed at compile time from the definition of the field. The tests compare them with the
 //! library's own table.
 
 /// `x^8 + x^4 + x^3 + x^2 + 1` without its highest term.
 const POLYNOMIAL: u8 = 0x1D;
 
-/// For every factor its products with 0x00..=0x0F, then those with 0x00, 0x10 ..= 0xF0: what a
-/// shuffle by the low and by the high half of a byte looks up. Their sum is the product.
+/// For every factor, its products with 0x00, 0x01 ..= 0x0F and with 0x00, 0x10 ..= 0xF0. A shuffle looks up
+/// the first by the low half of a byte and the second by its high half; their sum is the product.
 pub(super) static NIBBLE_PRODUCTS: [NibbleProducts; 256] = nibble_products();
 
-/// For every factor the 8x8 bit matrix of the multiplication by it, as `GF2P8AFFINEQB` takes it:
-/// byte `7 - i` holds the bits of the operand whose sum is bit `i` of the product.
+/// For every factor, the 8x8 bit matrix that multiplies by it, as `GF2P8AFFINEQB` takes it: byte `7 - i`
+/// has the bits of the operand whose sum is bit `i` of the product.
 #[cfg(any(test, target_arch = "x86_64"))]
 pub(super) static BIT_MATRICES: [u64; 256] = bit_matrices();
 

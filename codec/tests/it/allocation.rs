@@ -1,4 +1,4 @@
-//! Lengths in bad input are not believed: no parser asks for much more memory than its input has.
+//! No parser believes a false length: none allocates much more memory than its input has bytes.
 
 #![allow(unsafe_code, reason = "a global allocator that takes notes")]
 
@@ -18,7 +18,7 @@ use crate::checkpoint::save;
 #[global_allocator]
 static ALLOCATOR: Noting = Noting;
 
-/// The system's allocator; remembers the largest request of each thread.
+/// The system's allocator, which also records the largest request of each thread.
 struct Noting;
 
 thread_local! {
@@ -26,11 +26,11 @@ thread_local! {
 }
 
 fn note(size: usize) {
-    // While a thread ends there is nothing to take notes in.
+    // A thread that ends has no thread-local variable any more.
     let _ = LARGEST.try_with(|largest| largest.set(largest.get().max(size)));
 }
 
-// SAFETY: all calls go to the system's allocator as they are; taking notes allocates nothing.
+// SAFETY: all calls go to the system's allocator as they are, and the record allocates nothing.
 unsafe impl GlobalAlloc for Noting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         note(layout.size());
@@ -56,8 +56,8 @@ unsafe impl GlobalAlloc for Noting {
     }
 }
 
-/// What serde reserves at most for a sequence before it has seen its elements.
-const CAUTIOUS: usize = 1 << 20;
+/// Most bytes that serde reserves for a sequence before it has read the elements.
+const SEQUENCE_RESERVE_MAX: usize = 1 << 20;
 
 fn largest_request(run: impl FnOnce()) -> usize {
     LARGEST.set(0);
@@ -65,7 +65,7 @@ fn largest_request(run: impl FnOnce()) -> usize {
     LARGEST.get()
 }
 
-/// The encodings of lengths that lie, as bincode writes integers.
+/// Encodings of large integers, as bincode writes them, to be taken for lengths.
 fn lying_lengths() -> Vec<Vec<u8>> {
     let mut lies = vec![vec![250], vec![251, 255, 255]];
     for bits in [20, 24, 28, 30, 31] {
@@ -78,7 +78,7 @@ fn lying_lengths() -> Vec<Vec<u8>> {
     lies
 }
 
-/// `bytes` with a lying length in the place of every byte.
+/// Copies of `bytes` in which one byte is replaced by a false length, for every byte and every length.
 fn with_lies(bytes: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     (0..bytes.len()).flat_map(move |at| {
         let lies = lying_lengths().into_iter();
@@ -98,7 +98,7 @@ fn no_length_in_an_index_is_believed() {
     let whole = std::fs::read(path).unwrap();
     for bytes in with_lies(&whole) {
         let size = largest_request(|| drop(Index::decode(&bytes)));
-        assert!(size <= CAUTIOUS, "{size} bytes for {bytes:?}");
+        assert!(size <= SEQUENCE_RESERVE_MAX, "{size} bytes for {bytes:?}");
     }
 }
 
@@ -109,7 +109,7 @@ fn no_length_in_a_manifest_is_believed() {
         let len = (bytes.len() as u32).to_le_bytes();
         bytes = [&b"CKPTMAN1"[..], &len, &bytes, &[0; 64]].concat();
         let size = largest_request(|| drop(Manifest::parse(bytes.clone())));
-        assert!(size <= CAUTIOUS, "{size} bytes for {bytes:?}");
+        assert!(size <= SEQUENCE_RESERVE_MAX, "{size} bytes for {bytes:?}");
     }
 }
 
@@ -124,7 +124,7 @@ fn nested_lengths_are_not_believed() {
             |bytes: &[u8]| drop(serial::decode::<serde_bytes::ByteBuf>(bytes, 1 << 30)),
         ] {
             let size = largest_request(|| decode(&bytes));
-            assert!(size <= CAUTIOUS, "{size} bytes for {lie:?}");
+            assert!(size <= SEQUENCE_RESERVE_MAX, "{size} bytes for {lie:?}");
         }
     }
 }

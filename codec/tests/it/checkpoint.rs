@@ -1,4 +1,4 @@
-//! A save and a restore in memory, in the order in which agent and daemons do it.
+//! A save and a restore in memory, with the steps of agent and daemons in their order.
 
 use anyhow::{Context, Result, ensure};
 use codec::compress::Level;
@@ -16,7 +16,7 @@ use codec::shard_file::{
 };
 use codec::{CheckpointId, JobId, Redundancy, SegmentHash, ShardIndex, Version};
 
-/// What is on the disks after a save.
+/// The bytes that are on the disks of hosts after a save.
 #[derive(Clone)]
 pub(crate) struct Saved {
     pub(crate) manifest: Vec<u8>,
@@ -112,7 +112,7 @@ impl ShardWriter {
     }
 }
 
-/// Saves `image` cut into pieces of `segment_bytes`.
+/// Saves `image` in segments of `segment_bytes`.
 pub(crate) fn save(
     image: &[u8],
     segment_bytes: usize,
@@ -192,7 +192,7 @@ impl<'a> Shard<'a> {
         })
     }
 
-    /// The block of `row`, when it is what the manifest vouches for.
+    /// The block of `row`, checked against the table.
     fn block(&self, row: u64) -> Result<(ShardIndex, &'a [u8])> {
         let (page, place) = page_of(row);
         let footer_len = self.footer.encoded_len();
@@ -237,7 +237,7 @@ impl Restorer<'_> {
     }
 }
 
-/// The image, from what is left of `saved`. Damaged shards and blocks are left out.
+/// Restores the image from these shards. Damaged shards and blocks are left out.
 pub(crate) fn restore(manifest: &[u8], shards: &[Vec<u8>]) -> Result<Vec<u8>> {
     let manifest = Manifest::parse(manifest.to_vec())?;
     let summary = manifest.open(&keys())?;

@@ -1,4 +1,4 @@
-//! Any byte changed and any length cut: an error or the right image, never another one.
+//! With any byte changed, and cut to any length, a restore gives an error or the right image.
 
 use codec::Redundancy;
 use codec::seal::Cipher;

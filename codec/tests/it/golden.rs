@@ -1,5 +1,5 @@
-//! A checkpoint as version 1 of the formats wrote it. These files are never changed: a format that
-//! changes gets a new number and new files.
+//! A checkpoint as version 1 of the formats wrote it. These files never change: a format that changes gets
+//! a new number and new files.
 
 use std::path::{Path, PathBuf};
 
@@ -11,14 +11,14 @@ use codec::{Redundancy, SegmentHash};
 
 use crate::checkpoint::{restore, save};
 
-/// Compares `actual` with the fixture; when it differs (or there is none), what was made is left
-/// in a directory that the message names.
+/// Compares `actual` with the fixture. If it differs, or there is no fixture, `actual` is written to a
+/// directory that the message names.
 #[track_caller]
 fn expect_fixture(name: &str, actual: &[u8]) {
     expect(&fixture_path(name), actual);
 }
 
-/// The same for any file.
+/// As [`expect_fixture`], for a file anywhere.
 #[track_caller]
 pub(crate) fn expect(fixture: &Path, actual: &[u8]) {
     if std::fs::read(fixture).is_ok_and(|expected| expected == actual) {
@@ -65,8 +65,8 @@ fn a_checkpoint_of_version_1_is_read() {
     assert_eq!(back, image());
 }
 
-/// Should this alone fail after an update of zstd, its output changed and the format did not: the
-/// checkpoint is still read, and still differs only in compressed rows.
+/// If only this test fails after an update of zstd, then zstd's output changed and the format did not: the
+/// checkpoint can still be read, and differs only in compressed rows.
 #[test]
 fn a_checkpoint_is_written_as_in_version_1() {
     let saved = save(&image(), 200, Redundancy::DEFAULT, Cipher::Aes256Gcm);

@@ -1,4 +1,4 @@
-//! The codec through its public interface: what is saved comes back, what is damaged does not.
+//! The codec through its public interface: images come back, and damage is found.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 #![allow(

@@ -1,4 +1,4 @@
-//! Any image, any redundancy, any loss up to the parity: identical back.
+//! Any image comes back identical, with any redundancy and any loss up to its parity.
 
 use codec::Redundancy;
 use codec::geometry::{DATA_MAX, PARITY_MAX, SEGMENT_BYTES};
@@ -8,7 +8,7 @@ use proptest::sample::subsequence;
 
 use crate::checkpoint::{restore, save};
 
-/// Compressible parts, noise and zeros, in runs of any length.
+/// An image of compressible bytes, noise and zeros, in runs of any length.
 pub(crate) fn image(len: usize, seed: u64) -> Vec<u8> {
     let mut noise = blake3::Hasher::new()
         .update(&seed.to_le_bytes())

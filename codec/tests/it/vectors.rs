@@ -1,5 +1,5 @@
-//! The test vectors of docs/format.md: a base and a version that refers to it, in both formats, of
-//! which three shards of five are kept. These files are never changed.
+//! The test vectors of docs/format.md: a base and a version that refers to it, in both formats. Three of
+//! five shards are kept of each. These files never change.
 
 use std::path::PathBuf;
 
@@ -32,7 +32,7 @@ fn keys() -> Keys {
     OwnerSecret::new([7; 32]).into()
 }
 
-/// 40 KiB that compress well; the second image differs in some bytes of the second piece.
+/// Image number 1 or 2: 40 KiB that compress well. The second differs in some bytes of its second piece.
 fn image(number: u8) -> Vec<u8> {
     let mut image = b"what was computed so far, ".repeat(1600)[..40 << 10].to_vec();
     if number == 2 {
@@ -216,7 +216,7 @@ fn the_vectors_of_both_formats_are_read() {
     }
 }
 
-/// Should this alone fail after an update of zstd, its output changed and the formats did not.
+/// If only this test fails after an update of zstd, then zstd's output changed and the formats did not.
 #[test]
 fn the_vectors_are_written_as_they_are() {
     expect(

@@ -1,4 +1,5 @@
-//! What only the owner reads: manifests, indices, compressed segments.
+//! Parsers of what owners sign and read: manifests, notices, proposals, grants, job keys, indices,
+//! compressed segments.
 
 use codec::compress::{Decompressor, Method};
 use codec::geometry::SEGMENT_BYTES;
@@ -35,7 +36,7 @@ pub(crate) fn manifest(input: &[u8]) -> bool {
     true
 }
 
-/// The input is a notice, and then what is signed of one.
+/// Takes the input for a notice, and then for a notice without its signature, which is added.
 pub(crate) fn notice(input: &[u8]) -> bool {
     let mut signed = input.to_vec();
     signed.extend(owner().sign(input));
@@ -54,7 +55,7 @@ pub(crate) fn notice(input: &[u8]) -> bool {
     accepted
 }
 
-/// The input is a proposal, and then what is signed of one.
+/// Takes the input for a proposal, and then for a proposal without its signature, which is added.
 pub(crate) fn proposal(input: &[u8]) -> bool {
     let mut signed = input.to_vec();
     signed.extend(owner().sign(input));
@@ -77,7 +78,8 @@ pub(crate) fn proposal(input: &[u8]) -> bool {
     accepted
 }
 
-/// The input is a body, which is signed: what a mad client of this owner could write.
+/// Takes the input for the body of a manifest, which is then signed, as a faulty program of this owner could
+/// do.
 pub(crate) fn manifest_body(input: &[u8]) -> bool {
     let Ok(len) = u32::try_from(input.len()) else {
         return false;
@@ -90,7 +92,8 @@ pub(crate) fn manifest_body(input: &[u8]) -> bool {
     signed.contains(&true)
 }
 
-/// The input is a grant or a list of void ones, and then what is signed of one.
+/// Takes the input for a grant or a list of void grants, and then for one without its signature, which is
+/// added.
 pub(crate) fn grant(input: &[u8]) -> bool {
     let mut signed = input.to_vec();
     signed.extend(owner().sign(input));
@@ -161,7 +164,7 @@ pub(crate) fn index(input: &[u8]) -> bool {
     true
 }
 
-/// The first bytes are the length that is promised.
+/// Takes the first 4 bytes for the length of the segment, and the others for its compressed bytes.
 pub(crate) fn decompress(input: &[u8]) -> bool {
     let Some((len, stored)) = input.split_first_chunk() else {
         return false;

@@ -1,8 +1,8 @@
-//! What is done with the input of each fuzz target: parse it, and if it is accepted check what the
+//! One function for each fuzz target: it parses its input and, if the parser accepts it, checks what the
 //! parser promises. A broken promise is a panic.
 //!
-//! The same functions are run by cargo-fuzz (`fuzz/fuzz_targets`) and, with simple mutations of the
-//! seeds in `fuzz/seeds`, by `cargo test -p fuzz-parsers`.
+//! cargo-fuzz runs these functions (`fuzz/fuzz_targets`), and so does `cargo test -p fuzz-parsers`, with
+//! simple mutations of the seeds in `fuzz/seeds`.
 
 mod image;
 mod local;
@@ -10,12 +10,12 @@ mod messages;
 mod shard;
 mod state;
 
-/// Something to do with any bytes.
+/// A fuzz target.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
     /// Name of the target, of its binary in `fuzz_targets` and of its directory in `seeds`.
     pub name: &'static str,
-    /// Whether the parser accepts the bytes. Panics when a promise is broken.
+    /// Parses the bytes and returns whether the parser accepts them. Panics when a promise is broken.
     pub run: fn(&[u8]) -> bool,
 }
 
@@ -60,7 +60,7 @@ const fn target(name: &'static str, run: fn(&[u8]) -> bool) -> Target {
 /// Runs the target called `name`.
 ///
 /// # Panics
-/// When there is none, and when the target panics.
+/// When there is no such target, and when the target panics.
 pub fn run(name: &str, input: &[u8]) {
     let target = TARGETS.iter().find(|target| target.name == name);
     let Some(target) = target else {

@@ -1,9 +1,9 @@
-//! What a daemon and the guests of its machine say to each other.
+//! Parsers of the messages between a daemon and the guests of its machine.
 
 use machine::local::{FromDaemon, FromGuest, LINE_BYTES_MAX, Lines, Message};
 
 fn check<M: Message>(input: &[u8]) -> bool {
-    // However it arrives, what is kept of it is bounded.
+    // The buffer of unfinished lines is bounded for any input.
     let mut lines = Lines::default();
     for line in lines.take(input).unwrap_or_default() {
         assert!(line.len() < LINE_BYTES_MAX);

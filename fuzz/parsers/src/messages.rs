@@ -1,4 +1,4 @@
-//! What comes over the network or from people.
+//! Parsers of what comes over the network, and of grid files, tokens and job ids.
 
 use std::fmt::Debug;
 use std::path::Path;
@@ -57,7 +57,7 @@ pub(crate) fn member(input: &[u8]) -> bool {
     check::<MemberRecord>(input).is_some()
 }
 
-/// What a stranger shows is read for the log before anything of it is proved.
+/// A stranger's certificate is read for the log before its signature is checked.
 pub(crate) fn certificate(input: &[u8]) -> bool {
     let certificate = CertificateDer::from(input);
     let delegates = Peer::may_delegate(&certificate);
@@ -101,7 +101,7 @@ pub(crate) fn grid(input: &[u8]) -> bool {
     true
 }
 
-/// What the authority signed is read after that was checked, so the input is signed first.
+/// The body of a list is parsed only after its signature was checked, so the input is signed first.
 pub(crate) fn grid_list(input: &[u8]) -> bool {
     let validity = Validity {
         from: 1_800_000_000,

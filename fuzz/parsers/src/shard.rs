@@ -1,4 +1,5 @@
-//! What a daemon finds on its disk. Checksums are put right first, or nothing would be reached.
+//! Parsers of the parts of a shard file, and of proofs. Checksums in the input are corrected first; otherwise
+//! no mutation would get beyond their check.
 
 use codec::geometry::page_rows;
 use codec::proof::{PROOF_BYTES_MAX, ShardProof, Spot};
@@ -35,7 +36,7 @@ pub(crate) fn header(input: &[u8]) -> bool {
     accepted
 }
 
-/// The input is a page, and then one whose hash is wrong.
+/// Takes the input for a page, whose hash and length are also given wrongly.
 pub(crate) fn page(input: &[u8]) -> bool {
     let rows = (input.len() / ENTRY_BYTES) as u64;
     assert!(Page::parse(input, rows, PageHash([0; 32])).is_err());
@@ -50,7 +51,7 @@ pub(crate) fn page(input: &[u8]) -> bool {
     true
 }
 
-/// Rows of the shard of which the proofs in `seeds` are.
+/// Rows of the shard to which the proofs in `seeds` belong.
 const PROVED_ROWS: u64 = 3;
 
 fn proved_block(row: u64) -> Vec<u8> {
@@ -59,8 +60,8 @@ fn proved_block(row: u64) -> Vec<u8> {
         .collect()
 }
 
-/// The first bytes are a row and a draw, the others a proof: what is accepted shows the chunk that the
-/// shard has there.
+/// Takes the first bytes for a row and a draw, and the others for a proof. An accepted proof has to give the
+/// chunk that the shard has there.
 pub(crate) fn proof(input: &[u8]) -> bool {
     let Some((row, rest)) = input.split_first_chunk() else {
         return false;
@@ -101,7 +102,7 @@ pub(crate) fn proof(input: &[u8]) -> bool {
     true
 }
 
-/// The first bytes are the length of the file, the others its footer.
+/// Takes the first 8 bytes for the length of the file, and the others for its footer.
 pub(crate) fn footer(input: &[u8]) -> bool {
     let Some((len, bytes)) = input.split_first_chunk() else {
         return false;
@@ -140,7 +141,7 @@ fn check_footer(bytes: &[u8], file_len: u64, identity: &ShardIdentity) -> bool {
     true
 }
 
-/// `bytes` with the root and the checksum that belong to their other fields.
+/// A footer with root and checksum corrected for its other fields.
 fn with_right_hashes(bytes: &[u8], identity: &ShardIdentity) -> Option<Vec<u8>> {
     let (entries, tail) = bytes.split_last_chunk::<TAIL_BYTES>()?;
     let (rows, rest) = tail.split_first_chunk()?;

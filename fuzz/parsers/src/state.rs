@@ -1,4 +1,5 @@
-//! What the programs keep for themselves, or their users write, between two runs.
+//! Parsers of files that the programs keep between two runs, and of texts that users and other programs
+//! write.
 
 use ckpt_agent::condor::address::Address;
 use ckpt_agent::condor::classad::{ClassAd, Value, parse_ads, parse_lines};
@@ -54,12 +55,12 @@ pub(crate) fn knowledge(input: &[u8]) -> bool {
     let Ok(knowledge) = Knowledge::parse(text) else {
         return false;
     };
-    // What is written is the latest part of it, and can be read.
+    // The text may leave out older entries, and can be read again.
     assert!(Knowledge::parse(&knowledge.to_text()).is_ok());
     true
 }
 
-/// The input is the file of a promise, and then what is hashed of one.
+/// Takes the input for the file of a promise, and then for such a file without its hash, which is added.
 pub(crate) fn fence(input: &[u8]) -> bool {
     let mut accepted = false;
     for bytes in [input.to_vec(), FenceFile::hashed(input.to_vec())] {
@@ -75,7 +76,7 @@ pub(crate) fn fence(input: &[u8]) -> bool {
             (None, None) => {}
             (one, other) => panic!("{one:?} is not {other:?}"),
         }
-        // What is written of it says the same.
+        // The file is the same after it was written and read again.
         let again = file.encode().ok().map(|bytes| FenceFile::decode(&bytes));
         assert_eq!(again, Some(Ok(file)));
         accepted = true;
@@ -93,13 +94,13 @@ pub(crate) fn job_notice(input: &[u8]) -> bool {
             assert!((0.0..=1.0).contains(share));
         }
     }
-    // What is read is written so that it is read again.
+    // Notices are the same after they were written and read again.
     let written: String = notices.iter().map(|notice| format!("{notice}\n")).collect();
     assert_eq!(Notice::parse(written.as_bytes()), Ok(notices));
     true
 }
 
-/// The input is ads between brackets, then one ad line by line, then an address.
+/// Takes the input for ads between brackets, then for one ad line by line, then for an address.
 pub(crate) fn class_ad(input: &[u8]) -> bool {
     let check = |ad: &ClassAd| {
         for (name, value) in ad.iter() {

@@ -1,4 +1,4 @@
-//! A bounded run of every target: mutations of its seeds, the same in every run.
+//! Runs every target with a bounded number of mutations of its seeds, the same in every run.
 //!
 //! `CKPT_FUZZ_SEED` and `CKPT_FUZZ_ITERATIONS` choose another run.
 
@@ -14,10 +14,10 @@ use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
-/// Longest input.
+/// Most bytes of an input.
 const INPUT_BYTES_MAX: usize = 1 << 16;
 
-/// Numbers at which arithmetic goes wrong.
+/// Numbers at which arithmetic is likely to go wrong.
 const EDGES: [u64; 12] = [
     0,
     1,
@@ -47,8 +47,8 @@ fn seeds(target: &Target) -> Vec<Vec<u8>> {
     paths.iter().map(read).collect()
 }
 
-/// One to eight changes of a seed: flips, cuts, repetitions, splices with another seed, and
-/// numbers (plain, or as bincode writes them) in places where there may be a length.
+/// Makes one to eight changes to a seed: flips, cuts, repetitions, splices with another seed, and numbers
+/// (plain, or as bincode writes them) in any place, where a length may be.
 fn mutate(rng: &mut SmallRng, seeds: &[Vec<u8>]) -> Vec<u8> {
     let mut input = seeds.choose(rng).cloned().unwrap_or_default();
     for _ in 0..rng.random_range(1..=8) {

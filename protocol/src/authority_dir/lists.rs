@@ -1,4 +1,4 @@
-//! What the authority says of its grid: the signed, numbered list.
+//! The signed, numbered list that the authority makes of its grid.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,15 +11,15 @@ use crate::address::Address;
 use crate::identity::{HostId, Identity, Peer, Role, Validity, new_key, replace_public};
 use crate::list::{Contents, GridList};
 
-/// How long the identity is good with which the authority speaks to members.
+/// How long the identity of [`AuthorityDir::herald`] is valid.
 const HERALD_LASTING: Duration = Duration::from_secs(3600);
 
 impl AuthorityDir {
-    /// Signs what the grid is now as the next list, and writes it and the grid file. The list is first:
-    /// it holds where the two differ.
+    /// Signs the present grid as the next list, and writes the list and the grid file. The list is written
+    /// first, because it counts if the two differ.
     pub(super) fn publish(&mut self) -> Result<(), AuthorityDirError> {
-        // No lower than the number of the revoked keys: programs from before there were lists count
-        // these.
+        // Higher than the number of the list of revoked keys: programs that are too old for lists of
+        // the grid go by that number.
         let last = self.grid.number().max(self.grid.revoked.number());
         let contents = Contents::of(&self.grid);
         let list = GridList::sign(&self.authority, last.saturating_add(1), &contents)?;
@@ -30,7 +30,7 @@ impl AuthorityDir {
         Ok(self.grid.save(&file)?)
     }
 
-    /// Signs a list for a grid from before there were lists.
+    /// Signs a list for a grid that has none yet, since it was made by an older program.
     ///
     /// # Errors
     /// When it can't be written.
@@ -41,11 +41,11 @@ impl AuthorityDir {
         }
     }
 
-    /// Takes over a list that members have and that is newer than the one here: this directory is an
-    /// older copy. Returns whether it was newer.
+    /// Takes over a list that members have, if it is newer than the list in this directory, which then is
+    /// an older copy. Returns whether it was newer.
     ///
     /// # Errors
-    /// When it can't be written.
+    /// When a file can't be written.
     pub fn adopt(&mut self, list: GridList, contents: Contents) -> Result<bool, AuthorityDirError> {
         if list.number() <= self.grid.number() {
             return Ok(false);
@@ -58,7 +58,7 @@ impl AuthorityDir {
         Ok(true)
     }
 
-    /// Says where hosts are now. Signs nothing when all are where they were.
+    /// Changes the addresses of hosts in the list. Signs no list if none has changed.
     ///
     /// # Errors
     /// When the list can't be made or written.
@@ -76,11 +76,11 @@ impl AuthorityDir {
         if is_other { self.publish() } else { Ok(()) }
     }
 
-    /// Signs certificates anew that members already have, and says them in the list, through which they
-    /// travel to whom they are for.
+    /// Renews certificates of members, and puts the new ones into the list, with which they reach their
+    /// members.
     ///
     /// # Errors
-    /// When a wish can't be granted, or the list can't be made or written.
+    /// When a certificate must not be signed, or the list can't be made or written.
     pub fn renew(
         &mut self,
         wishes: &[Certify],
@@ -104,10 +104,10 @@ impl AuthorityDir {
         Ok(signed)
     }
 
-    /// Takes a host or a registry out of the list; its key stays good. Returns the key.
+    /// Takes a host or a registry out of the list, and returns its key, which is not revoked.
     ///
     /// # Errors
-    /// When it is not in the list.
+    /// When it is not in the list, several are meant, or a file can't be written.
     pub fn remove(&mut self, who: &str) -> Result<OwnerId, AuthorityDirError> {
         let hosts = self.grid.hosts.iter().map(|one| (&one.name, one.id.0));
         let registries = self.grid.registries.iter();
@@ -146,8 +146,8 @@ impl AuthorityDir {
         });
     }
 
-    /// An identity with which the authority can speak to members for an hour: a key of its own that is
-    /// written nowhere, so that the authority's stays here.
+    /// An identity with which the authority can connect to members for an hour. It has a new key that is
+    /// written to no file, so that the authority's own key is not used in connections.
     ///
     /// # Errors
     /// When the system has no random numbers.
@@ -164,7 +164,7 @@ impl AuthorityDir {
         Ok(Identity::new(secret, certificate)?)
     }
 
-    /// All certificates that were signed, in that order, with those of members that were taken back.
+    /// All certificates that were signed, in the order of signing, those of revoked members included.
     pub fn issued(&self) -> &[super::Issued] {
         &self.issued
     }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{AuthorityDirError, at};
 use crate::identity::{Role, is_name, replace_public};
 
-/// Largest record.
+/// Most bytes of a record.
 pub const MEMBERS_BYTES_MAX: u64 = 64 << 20;
 
 /// A certificate that was signed.
@@ -18,15 +18,15 @@ pub const MEMBERS_BYTES_MAX: u64 = 64 << 20;
 pub struct Issued {
     /// Name of the member.
     pub name: String,
-    /// Its public key.
+    /// Public key of the member.
     pub key: OwnerId,
-    /// What it may do.
+    /// Roles of the member.
     pub roles: Vec<Role>,
     /// When the certificate was signed, Unix seconds.
     pub issued: u64,
-    /// When it ends, Unix seconds.
+    /// When the certificate ends, Unix seconds.
     pub expires: u64,
-    /// When it was taken back, Unix seconds.
+    /// When the key was revoked, Unix seconds.
     pub revoked: Option<u64>,
 }
 
@@ -86,7 +86,7 @@ impl IssuedText {
 /// Reads the text of a record.
 ///
 /// # Errors
-/// A description of what is wrong.
+/// A description of the mistake.
 pub fn parse_members(text: &str) -> Result<Vec<Issued>, String> {
     let file: FileText = toml::from_str(text).map_err(|cause| cause.message().to_owned())?;
     file.certificates
@@ -98,13 +98,13 @@ pub fn parse_members(text: &str) -> Result<Vec<Issued>, String> {
 /// The text of a record.
 ///
 /// # Errors
-/// When something in it can't be written as TOML.
+/// When a value can't be written as TOML.
 pub(super) fn to_text(issued: &[Issued]) -> Result<String, String> {
     let certificates = issued.iter().map(IssuedText::write).collect();
     toml::to_string(&FileText { certificates }).map_err(|cause| cause.to_string())
 }
 
-/// Reads a record; nothing was signed when there is none.
+/// Reads a record. No file means that nothing was signed yet.
 pub(super) fn load(path: &Path) -> Result<Vec<Issued>, AuthorityDirError> {
     let file = match File::open(path) {
         Ok(file) => file,

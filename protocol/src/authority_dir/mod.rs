@@ -1,15 +1,16 @@
 //! The directory of a grid's authority: its key, the grid file, and a record of all certificates.
 //!
 //! ```text
-//! DIR/authority.key    the secret key, 0600; whoever has it decides who belongs to the grid
+//! DIR/authority.key    the secret key, mode 0600; its holder decides who belongs to the grid
 //! DIR/authority.crt    its certificate
 //! DIR/grid.toml        the grid file that members get
 //! DIR/grid.members     the list of hosts, registries and revoked keys, signed; members pass it on
-//! DIR/members.toml     every certificate that was signed
+//! DIR/members.toml     the record of every certificate that was signed
 //! ```
 //!
-//! One process at a time changes it. What is written first is what does no harm alone: the record
-//! before the certificate, the list of revoked keys before the record of it.
+//! Only one process at a time may change the directory. Files are written in an order in which a crash
+//! between two of them does no harm: the record before the certificate is handed out, the list of revoked
+//! keys before their entries in the record.
 
 mod lists;
 mod members;
@@ -39,10 +40,10 @@ pub use members::{Issued, MEMBERS_BYTES_MAX, parse_members};
 /// How long to wait for another process that changes the same directory.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why something can't be done with an authority's directory.
+/// Why an operation on an authority's directory fails.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityDirError {
-    /// A file.
+    /// A file can't be read or written.
     #[error("{path}")]
     Io {
         /// The file.
@@ -51,28 +52,28 @@ pub enum AuthorityDirError {
         #[source]
         cause: io::Error,
     },
-    /// There is an authority already.
+    /// The directory has an authority already.
     #[error("{0} has an authority already")]
     Exists(PathBuf),
-    /// There is none.
+    /// The directory has no authority.
     #[error("{0} has no authority: authority.key and grid.toml are not there")]
     Missing(PathBuf),
-    /// Another process changes it.
+    /// Another process has the directory locked.
     #[error("{0} is being changed by another process")]
     Locked(PathBuf),
-    /// The key.
+    /// The key file can't be used.
     #[error(transparent)]
     Key(#[from] KeyFileError),
-    /// The grid file.
+    /// The grid file can't be used.
     #[error(transparent)]
     Grid(#[from] GridError),
-    /// The authority's certificate.
+    /// A certificate can't be read.
     #[error("authority's certificate: {0}")]
     Certificate(#[from] PeerError),
-    /// The key is not that of the grid file's authority.
+    /// Key, certificate and grid file are of different authorities.
     #[error("{0}: authority.key, authority.crt and grid.toml do not belong together")]
     Mixed(PathBuf),
-    /// The record.
+    /// The record can't be read or written.
     #[error("{path}: {what}")]
     Members {
         /// The file.
@@ -83,101 +84,101 @@ pub enum AuthorityDirError {
     /// A certificate can't be made.
     #[error(transparent)]
     Authority(#[from] AuthorityError),
-    /// A list can't be made.
+    /// The list of revoked keys can't be made.
     #[error(transparent)]
     Revocation(#[from] RevocationError),
-    /// A name that is none.
+    /// The name is not allowed.
     #[error(
         "name {0:?}: 1 to {NAME_BYTES_MAX} of A-Z a-z 0-9 . _ - are allowed, not beginning with . \
          or -"
     )]
     Name(String),
-    /// A certificate for nothing.
+    /// No role was given.
     #[error("{0}: no role")]
     NoRole(String),
-    /// Somebody else is called so.
+    /// Another member has the name.
     #[error(
         "{name} is the name of another member, with key {key}; revoke that one first or choose another name"
     )]
     NameTaken {
         /// The name.
         name: String,
-        /// Whose it is.
+        /// Key of the member that has it.
         key: OwnerId,
     },
-    /// The key was taken back.
+    /// The key is revoked.
     #[error("key {} was revoked: its holder has to make a new one", .0.hex())]
     Revoked(OwnerId),
     /// The key is the authority's own.
     #[error("that is the authority's own key; members make keys of their own")]
     OwnKey,
-    /// It would outlive the authority.
+    /// The certificate would end after the authority's own, which ends in this many seconds.
     #[error("the certificate would outlive the authority, whose own ends in {} days", .0 / 86_400)]
     Outlives(u64),
-    /// Another host or registry is there.
+    /// Another host or registry has the address.
     #[error("{addr} is the address of {name}: give another one, or take {name} out first")]
     AddressTaken {
         /// The address.
         addr: Address,
-        /// Whose it is.
+        /// Name of the host or registry that has it.
         name: String,
     },
     /// The list of the grid can't be made or must not be believed.
     #[error(transparent)]
     List(#[from] ListError),
-    /// The system.
+    /// The system has no random numbers.
     #[error(transparent)]
     Random(#[from] RandomError),
-    /// It is not in the list.
+    /// No host or registry of the list has this name or key.
     #[error("{0} is no host or registry of the list")]
     NotListed(String),
-    /// Nobody is called so.
+    /// No member has this name or key.
     #[error("no member {0}: neither a name nor a key (its first 8 digits or more) of one")]
     Unknown(String),
-    /// More than one is.
+    /// This many members have this name, or a key that begins so.
     #[error("{0} can be one of {1} members: give the key")]
     Ambiguous(String, usize),
-    /// A registry that is not there.
+    /// The grid file has no registry of this name.
     #[error("{0} is no registry of the grid file; ckpt grid sign --role registry --addr makes one")]
     NoRegistry(String),
-    /// A registry whose name has no address, which a token needs.
+    /// The host name of a registry has no IP address, which a token needs.
     #[error(transparent)]
     Unresolved(#[from] ResolveError),
-    /// An authority whose certificate does not let it delegate.
+    /// The authority's certificate does not allow it to delegate.
     #[error("this authority can't let registries sign: it was made before there were join tokens")]
     NoDelegation,
-    /// An address for what is no host.
+    /// An address was given for a member that is neither donor nor registry.
     #[error("{0} is no donor or registry: only these have an address in the grid file")]
     NoDonor(String),
 }
 
-/// What is to be certified.
+/// A request for a certificate.
 #[derive(Clone, Debug)]
 pub struct Certify {
-    /// What the member may do.
+    /// Roles of the member.
     pub roles: Vec<Role>,
-    /// Its name.
+    /// Name of the member.
     pub name: String,
-    /// Its public key.
+    /// Public key of the member.
     pub key: OwnerId,
-    /// From when and for how long.
+    /// When the certificate begins, and how long it lasts.
     pub validity: Validity,
-    /// Entry in the grid file, for donors.
+    /// Entry in the grid file, for donors and registries.
     pub host: Option<HostEntry>,
 }
 
-/// Where a donor is.
+/// Where a donor or a registry is.
 #[derive(Clone, Debug)]
 pub struct HostEntry {
-    /// Where it listens.
+    /// Address at which it listens.
     pub addr: Address,
-    /// What fails together: building, campus, cloud zone.
+    /// Site, such as a building, a campus or a cloud zone: machines of one site tend to fail together.
     pub site: Option<String>,
-    /// Whose machine it is.
+    /// Owner of the machine.
     pub owner: Option<String>,
 }
 
-/// An authority's directory that this process alone may change.
+/// An authority's directory, locked so that only this process may change it.
 #[derive(Debug)]
 pub struct AuthorityDir {
     dir: PathBuf,
@@ -188,30 +189,31 @@ pub struct AuthorityDir {
     _lock: File,
 }
 
-/// A member that is in no record of the authority's: a registry let it in.
+/// A member that joined with a token: a registry signed its certificate, so the authority has no record of
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Joiner {
-    /// Its name, as it says.
+    /// Name, as the member claims.
     pub name: String,
-    /// Its public key.
+    /// Public key.
     pub key: OwnerId,
 }
 
-/// What came of taking a key back.
+/// The result of revoking a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Revoked {
     /// The key.
     pub key: OwnerId,
-    /// Whether it was on the list before.
+    /// Whether the key was revoked before.
     pub was_already: bool,
 }
 
-/// What everybody may know of an authority: read without its key.
+/// The public content of an authority's directory, which is read without its key.
 #[derive(Clone, Debug)]
 pub struct Roll {
     /// The grid file.
     pub grid: Grid,
-    /// All certificates that were signed, in that order.
+    /// All certificates that were signed, in the order of signing.
     pub issued: Vec<Issued>,
 }
 
@@ -219,7 +221,7 @@ impl Roll {
     /// Reads an authority's directory.
     ///
     /// # Errors
-    /// When it is none.
+    /// When the directory has no authority, or a file can't be read.
     pub fn load(dir: &Path) -> Result<Self, AuthorityDirError> {
         if !grid_path(dir).exists() {
             return Err(AuthorityDirError::Missing(dir.to_owned()));
@@ -240,7 +242,7 @@ impl AuthorityDir {
     /// Makes an authority for a new grid, with a grid file that names no hosts.
     ///
     /// # Errors
-    /// When there is one already, or the directory can't be written.
+    /// When the directory has an authority already, or can't be written.
     pub fn create(
         dir: &Path,
         name: &str,
@@ -267,10 +269,10 @@ impl AuthorityDir {
         Ok(made)
     }
 
-    /// Opens a directory for changes.
+    /// Opens a directory for changes, and waits for another process that has it locked.
     ///
     /// # Errors
-    /// When it has no authority, or another process changes it and does not stop.
+    /// When the directory has no authority, its files can't be used, or it stays locked for too long.
     pub fn open(dir: &Path) -> Result<Self, AuthorityDirError> {
         let key = dir.join("authority.key");
         if !key.exists() {
@@ -296,7 +298,7 @@ impl AuthorityDir {
         })
     }
 
-    /// The grid file as it is now.
+    /// The content of the grid file.
     pub const fn grid(&self) -> &Grid {
         &self.grid
     }
@@ -306,10 +308,10 @@ impl AuthorityDir {
         self.expires
     }
 
-    /// Signs a certificate, records it, and enters a donor with an address in the grid file.
+    /// Signs a certificate and records it. Enters a donor or registry with an address in the grid file.
     ///
     /// # Errors
-    /// When the wish can't be granted; the error says why.
+    /// When the certificate must not be signed, or a file can't be written.
     pub fn certify(
         &mut self,
         wish: &Certify,
@@ -335,7 +337,7 @@ impl AuthorityDir {
         Ok(certificate)
     }
 
-    /// Signs a certificate and enters it in the record, which is not written yet.
+    /// Signs a certificate and enters it in the record in memory. The caller writes the record.
     fn sign_and_record(
         &mut self,
         wish: &Certify,
@@ -407,7 +409,7 @@ impl AuthorityDir {
         }
     }
 
-    /// Two members can't be at one address. Port 0 stands for one that is not known yet.
+    /// Checks that no other member has the address. Port 0 stands for a port that is not known yet.
     fn check_address(&self, key: OwnerId, addr: &Address) -> Result<(), AuthorityDirError> {
         let hosts = self
             .grid
@@ -453,8 +455,8 @@ impl AuthorityDir {
         }
     }
 
-    /// Certifies that a registry of the grid file may itself sign members with these roles that join
-    /// with a token, for as long as `validity` says.
+    /// Certifies that a registry of the grid file may itself sign certificates of members that join with a
+    /// token, with these roles and for this time.
     ///
     /// # Errors
     /// When there is no such registry, or the authority was made before there were tokens.
@@ -474,11 +476,11 @@ impl AuthorityDir {
             .delegate(&registry.name, key, roles, validity)?)
     }
 
-    /// Makes a token with which one member with this role can join through a registry of the grid file.
-    /// It has the number of the present list: whoever joins with it takes no older one.
+    /// Makes a token with which one member with this role can join through a registry of the grid file. The
+    /// token has the number of the present list, and the member that joins accepts no older one.
     ///
     /// # Errors
-    /// When there is no such registry.
+    /// When there is no such registry, or its host name does not resolve.
     pub fn invite(
         &self,
         registry: &str,
@@ -487,7 +489,7 @@ impl AuthorityDir {
         nonce: [u8; 16],
     ) -> Result<JoinToken, AuthorityDirError> {
         let registry = self.registry(registry)?;
-        // A token is an announcement: it has an address, whatever the registry is called.
+        // A token has an IP address, even if the grid file has a host name.
         let addr = resolve_here(&registry.addr)?.first().copied();
         let addr = addr.ok_or_else(|| AuthorityDirError::NoRegistry(registry.name.clone()))?;
         let terms = TokenTerms {
@@ -506,12 +508,12 @@ impl AuthorityDir {
         found.ok_or_else(|| AuthorityDirError::NoRegistry(name.to_owned()))
     }
 
-    /// Takes back all that was certified for a member, which is named by name or key: its key goes
-    /// on the list of revoked keys, and its host out of the list. `joined` are those whom registries
-    /// know beside those whom the authority signed.
+    /// Revokes a member, which `who` gives by name or key: its key goes on the list of revoked keys, and
+    /// its hosts leave the list of the grid. `joined` are members that registries know, and the authority
+    /// does not.
     ///
     /// # Errors
-    /// When nobody, or more than one, is meant.
+    /// When no member is meant or several are, or a file can't be written.
     pub fn revoke(
         &mut self,
         who: &str,
@@ -532,7 +534,7 @@ impl AuthorityDir {
         let joiner = joined.iter().find(|one| one.key == key);
         let is_recorded = self.issued.iter().any(|one| one.key == key);
         if let Some(joiner) = joiner.filter(|one| !is_recorded && is_name(&one.name)) {
-            // A registry signed it; from now on it is in the record, as one that was taken back.
+            // A registry signed this member. It gets an entry in the record, as a revoked one.
             self.issued.push(Issued {
                 name: joiner.name.clone(),
                 key,
@@ -549,8 +551,9 @@ impl AuthorityDir {
         Ok(Revoked { key, was_already })
     }
 
-    /// Whom `who` means: somebody of that name who is not revoked, any key that begins with these
-    /// digits, or somebody of that name who is revoked. A whole key need not be in the record.
+    /// The key of the member that `who` means. In this order: a whole key, which need not be in the record;
+    /// the name of a member that is not revoked; the first 8 digits or more of a key; the name of a revoked
+    /// member.
     fn find(&self, who: &str, joined: &[Joiner]) -> Result<OwnerId, AuthorityDirError> {
         if let Some(key) = OwnerId::from_hex(who) {
             return Ok(key);
@@ -590,7 +593,7 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> AuthorityDirError {
     move |cause| AuthorityDirError::Io { path, cause }
 }
 
-/// Waits until no other process changes the directory.
+/// Locks the key file, and waits for another process that has it locked.
 fn lock(key: &Path, dir: &Path) -> Result<File, AuthorityDirError> {
     let file = File::open(key).map_err(at(key))?;
     let began = Instant::now();

@@ -146,7 +146,7 @@ fn what_makes_no_sense_is_refused() {
         assert!(cause.contains(expected), "{cause}");
     }
     assert_eq!(lab.issued.len(), 1);
-    // The holder of the name may have it again.
+    // The same key may be certified again with the same name.
     lab.certify(&submitter("ada", 2)).unwrap();
     let twice = AuthorityDir::create(
         &dir.path().join("lab"),
@@ -212,7 +212,7 @@ fn a_donor_that_a_registry_let_in_is_taken_back_by_name_or_digits() {
     assert_eq!(lab.revoke("h4", &joined, NOW).unwrap().key, key(8));
     let digits = key(9).hex()[..8].to_owned();
     assert_eq!(lab.revoke(&digits, &joined, NOW).unwrap().key, key(9));
-    // Whoever calls itself by another member's name has nobody else taken back.
+    // A machine that joins under another member's name can't cause that member to be revoked.
     let joined = [joiner("ada", 10)];
     let unclear = lab.revoke("ada", &joined, NOW).unwrap_err();
     assert!(
@@ -246,7 +246,7 @@ fn each_change_is_a_list_with_the_next_number() {
     );
     lab.revoke("h1", &[], NOW).unwrap();
     assert_eq!((lab.grid().number(), lab.grid().hosts.len()), (6, 0));
-    // What was taken out is good still, and can be listed again.
+    // A host that was taken out of the list is not revoked, and can be listed again.
     lab.certify(&donor("h2", 4, 8)).unwrap();
     drop(lab);
     let again = Roll::load(&path).unwrap().grid;
@@ -284,7 +284,7 @@ fn two_members_are_not_at_one_address() {
         taken.to_string(),
         "10.0.0.1:7 is the address of h1: give another one, or take h1 out first"
     );
-    // Who is signed again stays where it is, and port 0 is nobody's.
+    // A host that is signed again keeps its address, and several hosts may have port 0.
     lab.certify(&donor("h1", 3, 7)).unwrap();
     lab.certify(&donor("h3", 5, 0)).unwrap();
     lab.certify(&donor("h4", 6, 0)).unwrap();

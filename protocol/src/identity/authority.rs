@@ -1,4 +1,4 @@
-//! The grid's authority: signs who may do what.
+//! The grid's authority, which signs certificates.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use time::OffsetDateTime;
 
 use super::Role;
 
-/// A grid, by the hash of its authority's certificate.
+/// Id of a grid: the hash of its authority's certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GridId(pub [u8; 32]);
 
@@ -35,14 +35,14 @@ impl std::fmt::Display for GridId {
 /// When a certificate is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
-    /// Begin, Unix seconds.
+    /// When it begins, Unix seconds.
     pub from: u64,
-    /// For how long.
+    /// How long it lasts.
     pub lasting: Duration,
 }
 
 impl Validity {
-    /// Clocks of machines differ; certificates are valid a little earlier than they are made.
+    /// Certificates are valid from this long before they are made, since the clocks of machines differ.
     const CLOCK_SKEW: Duration = Duration::from_secs(3600);
 
     fn not_before(self) -> OffsetDateTime {
@@ -54,7 +54,7 @@ impl Validity {
     }
 }
 
-/// The last second that a certificate can name.
+/// A time for a certificate, at most the last one that a certificate can have.
 fn date(unix_seconds: u64) -> OffsetDateTime {
     const YEAR_9999: i64 = 253_402_300_799;
     let seconds = i64::try_from(unix_seconds).unwrap_or(YEAR_9999);
@@ -62,7 +62,7 @@ fn date(unix_seconds: u64) -> OffsetDateTime {
         .unwrap_or(OffsetDateTime::UNIX_EPOCH)
 }
 
-/// A certificate that can't be made.
+/// A certificate can't be made.
 #[derive(Debug, thiserror::Error)]
 #[error("making a certificate: {0}")]
 pub struct AuthorityError(#[from] rcgen::Error);
@@ -75,7 +75,7 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// A new authority for the grid called `name`, from 32 random bytes.
+    /// Makes an authority for the grid called `name`, with a new secret.
     ///
     /// # Errors
     /// When the name can't be put into a certificate.
@@ -85,7 +85,7 @@ impl Authority {
         validity: Validity,
     ) -> Result<Self, AuthorityError> {
         let mut params = params(name, validity);
-        // A registry may sign donors that join with a token.
+        // One level below: a registry may sign certificates of members that join with a token.
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(1));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let certificate = params.self_signed(&Signer::new(&secret))?;
@@ -95,7 +95,7 @@ impl Authority {
         })
     }
 
-    /// An authority whose key and certificate were stored.
+    /// An authority whose key and certificate were read from files.
     pub const fn load(secret: OwnerSecret, certificate: CertificateDer<'static>) -> Self {
         Self {
             secret,
@@ -108,12 +108,12 @@ impl Authority {
         &self.certificate
     }
 
-    /// The authority's secret key, for storing it.
+    /// The authority's secret key, to be written to a file.
     pub const fn secret(&self) -> &OwnerSecret {
         &self.secret
     }
 
-    /// Certifies that the member with this public key is called `name` and may do what `roles` say.
+    /// Certifies that the member with this public key has this name and these roles.
     ///
     /// # Errors
     /// When the name can't be put into a certificate.
@@ -128,9 +128,9 @@ impl Authority {
         member(&issuer, roles, name, key, validity)
     }
 
-    /// Certifies that the registry with this public key may itself sign certificates of members with
-    /// these roles, and of nobody else (RFC 5280, section 4.2.1.10: its name constraint has the names of
-    /// these roles alone).
+    /// Certifies that the registry with this public key may itself sign certificates of members with these
+    /// roles and no others: its name constraint has only the DNS names of these roles (RFC 5280, section
+    /// 4.2.1.10).
     ///
     /// # Errors
     /// When the name can't be put into a certificate.
@@ -166,7 +166,7 @@ pub struct Enroller {
 }
 
 impl Enroller {
-    /// A registry's key, and the certificate that [`Authority::delegate`] made for it.
+    /// Takes a registry's key, and the certificate that [`Authority::delegate`] made for it.
     pub const fn new(secret: OwnerSecret, certificate: CertificateDer<'static>) -> Self {
         Self {
             secret,
@@ -174,13 +174,13 @@ impl Enroller {
         }
     }
 
-    /// The certificate that says that it may.
+    /// The certificate that allows the registry to sign.
     pub const fn certificate(&self) -> &CertificateDer<'static> {
         &self.certificate
     }
 
-    /// Certifies a member with this role. Whether the registry may is up to its own certificate, which
-    /// whoever is shown this one checks.
+    /// Certifies a member with this role. Members that are shown the certificate check that the registry's
+    /// own certificate allows it to sign this role.
     ///
     /// # Errors
     /// When the name can't be put into a certificate.

@@ -1,4 +1,4 @@
-//! What a program that holds keys leaves behind when it crashes.
+//! Keeps the keys of a program out of its core dumps.
 
 use std::io;
 
@@ -6,12 +6,12 @@ use rustix::process::{
     DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit,
 };
 
-/// Keeps keys and images out of core dumps, and other programs of the same user from reading the
-/// memory of this one. Programs that it starts are not affected, but for the size of core dumps that
-/// they begin with.
+/// Makes this process leave no core dumps, which would have keys and images, and keeps other processes of
+/// the same user from reading its memory. Of this, programs that it starts inherit only the limit of core
+/// dumps, which they may raise again.
 ///
 /// # Errors
-/// When the system does not let it.
+/// When the system refuses one of these settings.
 pub fn keep_out_of_dumps() -> io::Result<()> {
     let limit = getrlimit(Resource::Core);
     let none = Rlimit {

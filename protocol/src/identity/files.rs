@@ -1,4 +1,4 @@
-//! How files of identities are written: private ones for their owner only, public ones in one step.
+//! Writes files of identities: private ones that only their owner can read, public ones in one step.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -16,22 +16,22 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
         .create_new(true)
         .mode(0o600)
         .open(path)?;
-    // What was saved with a key that a crash took away can't be read by anybody.
+    // Checkpoints that were saved with a key are lost if a crash loses the key, so it is synced.
     let written = file
         .write_all(bytes)
         .and_then(|()| file.sync_all())
         .and_then(|()| sync_directory_of(path));
     if written.is_err() {
-        // A half-written key would be taken for a broken one later.
+        // Otherwise a key that is half written would be found later, and taken for a damaged one.
         let _ = fs::remove_file(path);
     }
     written
 }
 
-/// Writes a file that everybody may read, in one step: readers see the old or the new one.
+/// Writes a file that everybody may read, in one step: readers see the old or the new content.
 ///
 /// # Errors
-/// When it can't be written; then the old one stands.
+/// When the file can't be written; the old one then stays.
 pub fn replace_public(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = tempfile::Builder::new()
         .permissions(fs::Permissions::from_mode(0o644))
@@ -42,7 +42,8 @@ pub fn replace_public(path: &Path, bytes: &[u8]) -> io::Result<()> {
     sync_directory_of(path)
 }
 
-/// Has what was created, renamed or removed beside `path` survive a crash.
+/// Syncs the directory of `path`, so that files that were created, renamed or removed there stay so after a
+/// crash.
 ///
 /// # Errors
 /// When the directory can't be read.

@@ -1,7 +1,7 @@
-//! Certificates of job keys: an owner signs them, and a critical extension says for what they are.
+//! Certificates of job keys. The owner of the jobs signs them, and a critical extension has the grant.
 //!
-//! Programs that do not know the extension refuse the certificate, since it is critical (RFC 5280,
-//! section 4.2): nobody takes a job key for its owner's.
+//! A program that does not know a critical extension has to refuse the certificate (RFC 5280, section 4.2).
+//! So no program takes a job key for its owner's key.
 
 use codec::OwnerId;
 use codec::grant::{GRANT_BYTES_MAX, Grant};
@@ -14,34 +14,34 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use super::authority::{AuthorityError, PublicKey, Signer, Validity, params};
 use super::{GridId, Peer, PeerError, Role};
 
-/// Number of the extension that holds a grant. It lies below 2.25, where whoever wants a number takes
-/// a random one (ITU-T X.667).
+/// Object identifier of the extension with the grant. Below 2.25, anybody may use a random number (ITU-T
+/// X.667).
 const GRANT_OID: [u64; 3] = [2, 25, 5_868_236_471_925_204_393];
 
-/// Tag of DER for a string of bytes.
+/// DER tag of a string of bytes.
 const OCTET_STRING: u8 = 4;
 
-/// A certificate of a job key that is not to be believed.
+/// Why the certificate of a job key is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GrantFault {
     /// A certificate can't be read.
     #[error(transparent)]
     Peer(#[from] PeerError),
-    /// The owner did not sign it.
+    /// The owner did not sign the certificate.
     #[error("the certificate of the job key is not signed by the key's owner")]
     Signature,
-    /// The owner may not save and restore.
+    /// The owner is not a submitter.
     #[error("the owner of the job key is not certified as a submitter")]
     Role,
     /// Certificate and grant do not belong together.
     #[error("the {0} of the job key is not that of its grant")]
     Mismatch(&'static str),
-    /// Its time is over, or has not begun.
+    /// The grant has ended, or has not begun.
     #[error("the job key has expired, or is not valid yet")]
     Time,
 }
 
-/// Certifies the key of `grant`: the certificate is shown together with `owners`, the one of the owner.
+/// Certifies the key of `grant`. Its holder shows this certificate together with `owners`, the owner's.
 ///
 /// # Errors
 /// When the owner's certificate can't be read.
@@ -68,7 +68,7 @@ pub fn certify_grant(
     Ok(certificate.der().clone())
 }
 
-/// DER of a string of at most [`GRANT_BYTES_MAX`] bytes.
+/// The DER encoding of a string of at most [`GRANT_BYTES_MAX`] bytes.
 fn octets(bytes: &[u8]) -> Vec<u8> {
     const _: () = assert!(GRANT_BYTES_MAX <= u16::MAX as usize);
     let [low, high] = u16::try_from(bytes.len()).unwrap_or(u16::MAX).to_le_bytes();
@@ -80,11 +80,11 @@ fn octets(bytes: &[u8]) -> Vec<u8> {
     [head, bytes].concat()
 }
 
-/// The grant in a certificate, which its owner signed; `None` when there is none in it. Whether it is
-/// the grant of this certificate's key, and holds now, is not checked: see [`check_grant`].
+/// The grant in a certificate, with its signature checked; `None` if the certificate has no grant. Whether
+/// the grant is for this certificate's key, and is current, is not checked: see [`check_grant`].
 ///
 /// # Errors
-/// When the certificate can't be read, or what is in the extension is no grant.
+/// When the certificate can't be read, or its extension has no valid grant.
 pub fn grant_of(certificate: &CertificateDer<'_>) -> Result<Option<Grant>, PeerError> {
     let malformed = |cause: &dyn std::fmt::Display| PeerError::Malformed(cause.to_string());
     let (_, parsed) = X509Certificate::from_der(certificate).map_err(|e| malformed(&e))?;
@@ -106,11 +106,12 @@ pub fn grant_of(certificate: &CertificateDer<'_>) -> Result<Option<Grant>, PeerE
     Grant::parse(inner).map(Some).map_err(|e| malformed(&e))
 }
 
-/// Checks the certificate of a job key beside that of `owner`, which the caller has checked, at `now`
-/// (Unix seconds).
+/// Checks the certificate of a job key at `now` (Unix seconds). The caller has checked the certificate of
+/// `owner`.
 ///
 /// # Errors
-/// When it is not one, or does not hold here and now.
+/// When `owner` did not sign the certificate, it does not fit the grant, or the grant is for another grid
+/// or time.
 pub fn check_grant(
     certificate: &CertificateDer<'_>,
     grant: &Grant,

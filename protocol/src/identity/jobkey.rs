@@ -1,10 +1,10 @@
-//! Job keys as text: one file has all that a job's machine needs beside the grid file.
+//! Job keys as text. One file has all that the machine of a job needs beside the grid file:
 //!
 //! ```text
 //! ckpt-job-key-v1 HEXADECIMAL          the keys (codec::keys::JobKeys)
-//! -----BEGIN CERTIFICATE----- ...      the certificate of the key
-//! -----BEGIN CERTIFICATE----- ...      that of its owner, who signed it
-//! -----BEGIN CERTIFICATE----- ...      that of the registry that signed the owner's, if one did
+//! -----BEGIN CERTIFICATE----- ...      certificate of the job key, signed by its owner
+//! -----BEGIN CERTIFICATE----- ...      certificate of the owner
+//! -----BEGIN CERTIFICATE----- ...      certificate of the registry that signed the owner's, if one did
 //! ```
 
 use codec::keys::{JOB_KEYS_BYTES_MAX, JobKeys, JobKeysError, Keys};
@@ -15,41 +15,41 @@ use super::{Identity, PeerError, Role};
 
 const PREFIX: &str = "ckpt-job-key-v1 ";
 
-/// Longer than any such file.
+/// Most bytes that are read of such a file; it is always shorter.
 pub const JOB_KEY_FILE_BYTES_MAX: usize = 2 * JOB_KEYS_BYTES_MAX + (32 << 10);
 
-/// Text that is no job key.
+/// Why a text is no job key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JobKeyTextError {
-    /// It does not begin as one.
+    /// The text has another form.
     #[error("not `{PREFIX}`, hexadecimal digits and two or three certificates")]
     Form,
-    /// The keys.
+    /// The keys can't be read.
     #[error(transparent)]
     Keys(#[from] JobKeysError),
-    /// The certificates.
+    /// A certificate can't be read.
     #[error(transparent)]
     Peer(#[from] PeerError),
-    /// The certificates are of other keys.
+    /// The certificates are for other keys.
     #[error("the certificates are not those of the key")]
     OtherKey,
 }
 
-/// Whether this is the text of a job key, or means to be.
+/// Whether a text begins as that of a job key.
 pub fn is_job_key(text: &str) -> bool {
     text.starts_with(PREFIX)
 }
 
-/// The text of a job key; `None` for a member's own identity. It is secret.
+/// The text of a job key, which is secret; `None` for a member's own identity.
 ///
 /// # Errors
-/// When the keys can't be written.
+/// When the keys can't be encoded.
 pub fn job_key_to_text(identity: &Identity) -> Result<Option<Zeroizing<String>>, JobKeysError> {
     let Some(keys) = &identity.job else {
         return Ok(None);
     };
     let bytes = keys.encode()?;
-    // Room for all of it: a text that grows leaves copies of the secret behind.
+    // Enough capacity from the beginning: a string that grows leaves copies of the secret in memory.
     let mut text = Zeroizing::new(String::with_capacity(JOB_KEY_FILE_BYTES_MAX));
     text.push_str(PREFIX);
     for byte in bytes.iter() {
@@ -67,7 +67,7 @@ pub fn job_key_to_text(identity: &Identity) -> Result<Option<Zeroizing<String>>,
 /// Reads what [`job_key_to_text`] writes.
 ///
 /// # Errors
-/// When it is something else, or its parts do not belong together.
+/// When the text is something else, or its parts do not belong together.
 pub fn job_key_from_text(text: &str) -> Result<Identity, JobKeyTextError> {
     let rest = text.strip_prefix(PREFIX).ok_or(JobKeyTextError::Form)?;
     let (digits, pem) = rest.split_once('\n').ok_or(JobKeyTextError::Form)?;

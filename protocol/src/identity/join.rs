@@ -1,15 +1,17 @@
-//! Tokens with which a member joins a grid by itself: signed by the authority, good for one donor or
-//! one submitter and for some time, redeemed at a registry.
+//! Join tokens. The authority signs a token, and with it one machine can join the grid as a donor or a
+//! submitter, at a registry and until the token ends.
 //!
 //! ```text
 //! ckpt-join-v2/ROLE/GRID/REGISTRY/ADDRESS/LIST/EXPIRES/NONCE/SIGNATURE
 //! ckpt-join-v1/GRID/REGISTRY/ADDRESS/EXPIRES/NONCE/SIGNATURE
 //! ```
 //!
-//! `donor` or `submitter`; grid id and registry's key in hexadecimal, address with port, the number of
-//! the grid's list, Unix seconds, 16 bytes and the Ed25519 signature of all that is before it in
-//! hexadecimal. Those of the first version are for donors and name no list. Who has the token can become
-//! a member; it is to be passed on like a password.
+//! `ROLE` is `donor` or `submitter`; `GRID` the grid id and `REGISTRY` the registry's public key, both in
+//! hexadecimal; `ADDRESS` an IP address with port; `LIST` the number of the grid's list; `EXPIRES` Unix
+//! seconds; `NONCE` 16 bytes and `SIGNATURE` the Ed25519 signature of all text before it, both in
+//! hexadecimal. Tokens of the first version are for donors and name no list.
+//!
+//! Anybody who has a token can become a member, so a token has to be kept like a password.
 
 use std::net::SocketAddr;
 
@@ -21,15 +23,15 @@ use super::{Authority, GridId, HostId, Peer, Role};
 const PREFIX_ONE: &str = "ckpt-join-v1/";
 const PREFIX: &str = "ckpt-join-v2/";
 
-/// Longest text of a token.
+/// Most bytes of the text of a token.
 const TOKEN_BYTES_MAX: usize = 512;
 
-/// What a token makes of a machine.
+/// The role that a token gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenRole {
     /// A host that lends disk space.
     Donor,
-    /// Somebody who saves and restores.
+    /// A submitter, who saves and restores.
     Submitter,
 }
 
@@ -48,20 +50,20 @@ impl TokenRole {
     }
 }
 
-/// What a token says.
+/// The content of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenTerms {
-    /// The registry that redeems it: nobody else can pretend to.
+    /// The registry that redeems the token. The machine connects to the holder of this key only.
     pub registry: HostId,
-    /// Where that registry listens.
+    /// Address of that registry.
     pub addr: SocketAddr,
-    /// What it makes of a machine.
+    /// The role that the token gives.
     pub role: TokenRole,
-    /// Number of the grid's list when it was made: whoever joins with it believes no older one.
+    /// Number of the grid's list when the token was made. The machine accepts no older list.
     pub list: u64,
-    /// When it ends, Unix seconds.
+    /// When the token ends, Unix seconds.
     pub expires: u64,
-    /// Names the token: each is redeemed once.
+    /// Identifies the token, so that the registry redeems it only once.
     pub nonce: [u8; 16],
 }
 
@@ -70,31 +72,31 @@ pub struct TokenTerms {
 pub struct JoinToken {
     /// The grid.
     pub grid: GridId,
-    /// What it says.
+    /// The content of the token.
     pub terms: TokenTerms,
-    /// Whether its text has role and list.
+    /// Whether its text is of the first version, without role and list.
     is_first_form: bool,
     signature: [u8; 64],
 }
 
-/// A token that is not redeemed.
+/// Why a token is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JoinTokenError {
-    /// Not a token.
+    /// The text does not begin as a token does.
     #[error("that is no join token: they begin with {PREFIX}donor/ or {PREFIX}submitter/")]
     Malformed,
-    /// It begins as one.
+    /// The text begins as a token does, and the rest is malformed.
     #[error(
         "the join token is not whole, or has characters too many: copy all of it and nothing else"
     )]
     Damaged,
-    /// Of another grid.
+    /// The token is of another grid.
     #[error("the token is of another grid")]
     OtherGrid,
-    /// Not signed by the authority.
+    /// The authority did not sign the token.
     #[error("the token is not signed by the grid's authority")]
     Signature,
-    /// Too late.
+    /// The token has ended.
     #[error("the token has expired; the grid's admin makes a new one: ckpt grid invite")]
     Expired,
 }
@@ -130,17 +132,17 @@ impl JoinToken {
         format!("{PREFIX}{role}/{grid}/{registry}/{addr}/{list}/{expires}/{nonce}/")
     }
 
-    /// Its text.
+    /// The text of the token.
     pub fn to_text(&self) -> String {
         let (halves, _) = self.signature.as_chunks::<32>();
         let signature: String = halves.iter().map(|half| OwnerId(*half).hex()).collect();
         self.body() + &signature
     }
 
-    /// Reads a text.
+    /// Reads the text of a token. The signature is not checked: see [`Self::check`].
     ///
     /// # Errors
-    /// When it is no token.
+    /// When the text is no token.
     pub fn parse(text: &str) -> Result<Self, JoinTokenError> {
         let text = text.trim();
         let is_first_form = text.starts_with(PREFIX_ONE);
@@ -149,7 +151,7 @@ impl JoinToken {
             .or_else(|| text.strip_prefix(PREFIX));
         let rest = rest.ok_or(JoinTokenError::Malformed)?;
         let read = Self::read(rest, is_first_form).filter(|token| token.to_text() == text);
-        // One text for each token: what was redeemed can't come again in other letters.
+        // Each token has exactly one text, so a redeemed token can't be used again in other letters.
         read.filter(|_| text.len() <= TOKEN_BYTES_MAX)
             .ok_or(JoinTokenError::Damaged)
     }
@@ -190,10 +192,10 @@ impl JoinToken {
         parts.next().is_none().then_some(token)
     }
 
-    /// Checks that the authority signed it and that it has not ended.
+    /// Checks that the authority signed the token and that it has not ended at `now`, Unix seconds.
     ///
     /// # Errors
-    /// When it is not to be redeemed; the error says why.
+    /// When the token must not be redeemed.
     pub fn check(&self, authority: &CertificateDer<'_>, now: u64) -> Result<(), JoinTokenError> {
         if GridId::of(authority) != self.grid {
             return Err(JoinTokenError::OtherGrid);
@@ -251,7 +253,7 @@ mod tests {
         let read = JoinToken::parse(&text).unwrap();
         assert_eq!(read.check(lab.certificate(), 1000), Ok(()));
         assert_eq!(read.terms.role, TokenRole::Donor);
-        // The signature is of the text, so none becomes one of the other version.
+        // The prefix is signed, too, so a token can't be changed into one of the other version.
         let other = text.replacen("v1/", "v2/submitter/", 1);
         assert_eq!(JoinToken::parse(&other), Err(JoinTokenError::Damaged));
     }

@@ -1,4 +1,4 @@
-//! Secret keys on disk: one line of text, readable by their owner only.
+//! Files with secret keys: one line of text, which only the file's owner can read.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -14,7 +14,7 @@ use super::jobkey::{JOB_KEY_FILE_BYTES_MAX, JobKeyTextError, is_job_key, job_key
 
 const PREFIX: &str = "ckpt-key-v1 ";
 
-/// Longer than any key file.
+/// Most bytes that are read of a key file; it is always shorter.
 pub const KEY_FILE_BYTES_MAX: usize = 256;
 
 /// Why a key file can't be used.
@@ -29,7 +29,7 @@ pub enum KeyFileError {
         #[source]
         cause: io::Error,
     },
-    /// Others could read the secret.
+    /// Other users can read the file.
     #[error("key file {path} has mode {mode:04o}: others can read it; run chmod 600 {path}")]
     Mode {
         /// The file.
@@ -37,22 +37,22 @@ pub enum KeyFileError {
         /// Its mode.
         mode: u32,
     },
-    /// Somebody else has it.
+    /// The file belongs to another user.
     #[error(
         "key file {path} belongs to user {owner}, who can read and replace it; run chown {user} {path}"
     )]
     Owner {
         /// The file.
         path: PathBuf,
-        /// Whose it is.
+        /// User id of the file's owner.
         owner: u32,
-        /// Whose process this is.
+        /// User id of this process.
         user: u32,
     },
-    /// Not a key.
+    /// The file has something else.
     #[error("key file {0} is not `{PREFIX}` followed by 64 hexadecimal digits")]
     Malformed(PathBuf),
-    /// A job key that is none.
+    /// The file begins as a job key does, and the rest is not one.
     #[error("job key {path}")]
     JobKey {
         /// The file.
@@ -81,8 +81,7 @@ pub fn new_key() -> Result<OwnerSecret, RandomError> {
 /// Reads a secret key.
 ///
 /// # Errors
-/// When the file is not there, belongs to somebody else, is readable by others, or holds something
-/// else.
+/// When the file is missing, belongs to another user, can be read by others, or has something else.
 pub fn read_key(path: &Path) -> Result<OwnerSecret, KeyFileError> {
     let text = read_private(path, KEY_FILE_BYTES_MAX)?;
     key_from_text(&text).ok_or_else(|| KeyFileError::Malformed(path.to_owned()))
@@ -91,16 +90,16 @@ pub fn read_key(path: &Path) -> Result<OwnerSecret, KeyFileError> {
 /// A key that a program can act with.
 #[derive(Debug)]
 pub enum AnyKey {
-    /// A member's own; its certificate is elsewhere.
+    /// A member's own key; its certificate is in another file.
     Member(OwnerSecret),
-    /// A job's, with its certificates.
+    /// A job key, with its certificates.
     Job(Box<Identity>),
 }
 
 /// Reads a member's secret key, or a job key.
 ///
 /// # Errors
-/// When the file is not there, is readable by others, or holds something else.
+/// When the file is missing, belongs to another user, can be read by others, or has something else.
 pub fn read_any_key(path: &Path) -> Result<AnyKey, KeyFileError> {
     let text = read_private(path, JOB_KEY_FILE_BYTES_MAX)?;
     if is_job_key(&text) {
@@ -114,7 +113,7 @@ pub fn read_any_key(path: &Path) -> Result<AnyKey, KeyFileError> {
     any_key_from_text(&text).ok_or_else(|| KeyFileError::Malformed(path.to_owned()))
 }
 
-/// Reads the text of a member's key file, or of a job key; `None` when it is something else.
+/// Reads the text of a member's key file, or of a job key; `None` if the text is something else.
 pub fn any_key_from_text(text: &str) -> Option<AnyKey> {
     if is_job_key(text) {
         let identity = job_key_from_text(text).ok()?;
@@ -123,7 +122,7 @@ pub fn any_key_from_text(text: &str) -> Option<AnyKey> {
     key_from_text(text).map(AnyKey::Member)
 }
 
-/// Reads a file of at most `most` bytes that nobody else can read.
+/// Reads at most `most` bytes of a file, after checking that no other user can read it.
 fn read_private(path: &Path, most: usize) -> Result<Zeroizing<String>, KeyFileError> {
     let failed = |cause| KeyFileError::Io {
         path: path.to_owned(),
@@ -146,7 +145,7 @@ fn read_private(path: &Path, most: usize) -> Result<Zeroizing<String>, KeyFileEr
             mode,
         });
     }
-    // Room for all of it: a text that grows leaves copies of the secret behind.
+    // Enough capacity from the beginning: a string that grows leaves copies of the secret in memory.
     let mut text = Zeroizing::new(String::with_capacity(most));
     file.take(most as u64)
         .read_to_string(&mut text)
@@ -154,12 +153,12 @@ fn read_private(path: &Path, most: usize) -> Result<Zeroizing<String>, KeyFileEr
     Ok(text)
 }
 
-/// Whether a key file of `owner` is one that `user` can rely on: his own, or root's.
+/// Whether `user` can rely on a key file of `owner`: it has to be their own, or root's.
 const fn is_owner_fit(owner: u32, user: u32) -> bool {
     owner == user || owner == 0
 }
 
-/// Reads the text of a key file; `None` when it is something else.
+/// Reads the text of a key file; `None` if the text is something else.
 pub fn key_from_text(text: &str) -> Option<OwnerSecret> {
     let seed = text.trim_end().strip_prefix(PREFIX).and_then(seed_from_hex);
     seed.map(|seed| OwnerSecret::new(*seed))

@@ -1,9 +1,14 @@
-//! Who is who: keys, certificates, roles.
+//! Keys, certificates and roles of members.
 //!
-//! Every member of a grid has one Ed25519 key; its id is the public key. The grid's authority, a
-//! key that is kept offline, signs certificates that say which role and which name a key has. A
-//! submitter's key is also the owner key that signs manifests, so a shard belongs to whoever may
-//! read it.
+//! Every member of a grid has one Ed25519 key, and the public key is the member's id. The grid's authority,
+//! whose key is kept offline, signs certificates that give a key a name and roles. A submitter's key is
+//! also the owner key that signs manifests: the owner of a shard is the submitter who may read it.
+//!
+//! ```text
+//! authority -> member (donor, submitter, registry, admin)      signed by the authority
+//! authority -> registry -> member                              joined with a token
+//! authority -> (registry ->) submitter -> job key              a grant for some of the submitter's jobs
+//! ```
 
 mod authority;
 mod dumps;
@@ -40,11 +45,11 @@ use codec::keys::{JobKeys, Keys};
 use codec::seal::OwnerSecret;
 use rustls_pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 
-/// Longest name of a grid or a member.
+/// Most bytes of the name of a grid or a member.
 pub const NAME_BYTES_MAX: usize = 63;
 
-/// Whether `name` can name a grid or a member. Names appear in paths, tables and logs: letters,
-/// digits and `.`, `_`, `-`, not beginning with `.` or `-`.
+/// Whether `name` is allowed as the name of a grid or a member. Names appear in paths, tables and logs, so
+/// they have only letters, digits and `.`, `_`, `-`, and don't begin with `.` or `-`.
 pub fn is_name(name: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     (1..=NAME_BYTES_MAX).contains(&name.len())
@@ -52,9 +57,9 @@ pub fn is_name(name: &str) -> bool {
         && name.chars().all(allowed)
 }
 
-/// Whether `label` can be a site or the owner of a host. Strangers choose them, and they are printed
-/// in tables: letters and digits of any script, spaces within, and some signs; no control characters,
-/// nothing that changes the direction of writing.
+/// Whether `label` is allowed as the site or the owner of a host. Strangers choose labels, and programs
+/// print them in tables. So labels have letters and digits of any script, spaces within and some signs, and
+/// no control characters and nothing that changes the direction of writing.
 pub fn is_label(label: &str) -> bool {
     let allowed = |c: char| c.is_alphanumeric() || " ._-/:@+,()#&'".contains(c);
     (1..=NAME_BYTES_MAX).contains(&label.len())
@@ -70,9 +75,9 @@ pub enum Role {
     Donor,
     /// Saves and restores.
     Submitter,
-    /// Tells members of each other.
+    /// Keeps the list of donors and sends it to members.
     Registry,
-    /// Looks after the grid.
+    /// Looks after the grid: reads the counts of hosts.
     Admin,
 }
 
@@ -85,7 +90,7 @@ impl Role {
         Self::ALL.into_iter().find(|role| role.name() == name)
     }
 
-    /// Its name.
+    /// The role's name, as it is typed and printed.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Donor => "donor",
@@ -95,8 +100,8 @@ impl Role {
         }
     }
 
-    /// The DNS name that stands for this role in certificates. A client that asks for a server of
-    /// this name has TLS itself check the role.
+    /// The DNS name that stands for this role in certificates. If a client connects to a server by this
+    /// name, TLS itself checks the server's role.
     pub const fn dns_name(self) -> &'static str {
         match self {
             Self::Donor => "donor.ckpt.internal",
@@ -146,14 +151,13 @@ impl std::fmt::Display for HostId {
 pub struct Identity {
     /// The secret half of the key.
     pub secret: OwnerSecret,
-    /// The certificate.
+    /// The certificate of the key.
     pub certificate: CertificateDer<'static>,
-    /// That of whoever signed it, if that was not the authority itself.
+    /// The certificate of the registry or owner that signed `certificate`; `None` if the authority did.
     pub issuer: Option<CertificateDer<'static>>,
-    /// That of whoever signed the issuer's, if that was not the authority either: a job key whose owner
-    /// joined with a token.
+    /// The certificate of the registry that signed `issuer`: for a job key whose owner joined with a token.
     pub above: Option<CertificateDer<'static>>,
-    /// The keys of the jobs that it is for; none when it is a member's own.
+    /// The job keys, if this is the identity of a job key; `None` for a member's own.
     pub job: Option<Box<JobKeys>>,
 }
 
@@ -161,7 +165,7 @@ impl Identity {
     /// Puts key and certificate together.
     ///
     /// # Errors
-    /// When the certificate is for another key, or is none of ours.
+    /// When the certificate is for another key, or is not that of a member.
     pub fn new(
         secret: OwnerSecret,
         certificate: CertificateDer<'static>,
@@ -187,7 +191,7 @@ impl Identity {
     /// registry signed it, that registry's.
     ///
     /// # Errors
-    /// When the certificate is for another key, or is none of ours.
+    /// When the certificate is for another key, or is not that of a member.
     pub fn from_pem(secret: OwnerSecret, pem: &str) -> Result<Self, PeerError> {
         let mut chain = certificates_from_pem(pem)?.into_iter();
         let first = chain.next().ok_or(PeerError::Missing)?;
@@ -198,7 +202,7 @@ impl Identity {
         })
     }
 
-    /// Makes job keys: `owner` certifies them for `grid`.
+    /// Makes the identity of job keys, with a certificate that `owner` signs.
     ///
     /// # Errors
     /// When the owner's certificate can't be read.
@@ -213,7 +217,7 @@ impl Identity {
         })
     }
 
-    /// The keys for checkpoints that it has: those of all its jobs, or of some.
+    /// The keys for checkpoints: those of all jobs of a member, or those of the job key.
     pub fn keys(&self) -> Keys {
         match &self.job {
             None => self.secret.clone().into(),
@@ -221,7 +225,7 @@ impl Identity {
         }
     }
 
-    /// The certificates that the other side is shown.
+    /// The certificates to show to the other side, its own first.
     pub(crate) fn chain(&self) -> Vec<CertificateDer<'static>> {
         let others = self.issuer.iter().chain(&self.above).cloned();
         std::iter::once(self.certificate.clone())
@@ -229,7 +233,7 @@ impl Identity {
             .collect()
     }
 
-    /// Who this is.
+    /// The member that this identity is, as others read it from the certificates.
     ///
     /// # Errors
     /// Never for an identity that [`Self::new`] made.
@@ -237,7 +241,7 @@ impl Identity {
         Peer::of_chain(&self.chain())
     }
 
-    /// The key as TLS wants it; to be erased by the caller.
+    /// The key in the form that the TLS library takes; the caller has to erase it.
     pub(crate) fn private_key(&self) -> PrivatePkcs8KeyDer<'static> {
         /// PKCS #8 version 1 with algorithm Ed25519, up to the seed (RFC 8410, section 7).
         const PREFIX: [u8; 16] = [

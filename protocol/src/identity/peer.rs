@@ -1,4 +1,4 @@
-//! Reading certificates: who the other side is.
+//! Reads certificates: which member the other side is.
 
 use std::sync::Arc;
 
@@ -13,27 +13,27 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use super::Role;
 use super::granted::grant_of;
 
-/// A member, as its certificate describes it. TLS has checked the certificate.
+/// A member, as its certificate describes it. The caller makes sure that TLS has checked the certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its public key.
+    /// Public key.
     pub id: OwnerId,
-    /// Its name.
+    /// Name of the member; for a job key, that of its owner and `/job-key`.
     pub name: String,
-    /// What it may do.
+    /// Roles of the member.
     pub roles: Vec<Role>,
-    /// From when it may do that, Unix seconds.
+    /// When the certificate begins, Unix seconds.
     pub not_before: u64,
-    /// Until when, Unix seconds.
+    /// When the certificate ends, Unix seconds.
     pub not_after: u64,
-    /// What an owner lets it do, when it has the key of a job and is no member itself.
+    /// The grant of a job key; `None` for a member.
     pub grant: Option<Arc<Grant>>,
 }
 
-/// Days before its end from which on there are warnings of it.
+/// Programs warn of a certificate that ends within this many days.
 pub const ENDS_SOON_DAYS: u64 = 30;
 
-/// Days until `end` (Unix seconds), when these are at most [`ENDS_SOON_DAYS`].
+/// Whole days from `now` to `end`, Unix seconds, if they are fewer than [`ENDS_SOON_DAYS`].
 pub const fn ends_within_days(end: u64, now: u64) -> Option<u64> {
     let days = end.saturating_sub(now) / 86_400;
     if days < ENDS_SOON_DAYS {
@@ -43,26 +43,26 @@ pub const fn ends_within_days(end: u64, now: u64) -> Option<u64> {
     }
 }
 
-/// A certificate that is none of ours.
+/// Why a certificate can't be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PeerError {
-    /// There is none.
+    /// A certificate is missing.
     #[error("no certificate")]
     Missing,
-    /// It can't be read.
+    /// The certificate can't be read.
     #[error("malformed certificate: {0}")]
     Malformed(String),
-    /// Its key is not an Ed25519 key.
+    /// The key in the certificate is not an Ed25519 key.
     #[error("certificate of {0:?}: not an Ed25519 key")]
     Key(String),
-    /// It is for another key than the one at hand.
+    /// The certificate is for another key than the one that was given.
     #[error("certificate of {name:?} is for key {certified}, not for {key}")]
     OtherKey {
-        /// Whose certificate it is.
+        /// Name in the certificate.
         name: String,
-        /// The key in it.
+        /// Key in the certificate.
         certified: OwnerId,
-        /// The key at hand.
+        /// Key that was given.
         key: OwnerId,
     },
 }
@@ -71,7 +71,7 @@ impl Peer {
     /// Reads a certificate.
     ///
     /// # Errors
-    /// When it is malformed or not for an Ed25519 key.
+    /// When the certificate is malformed, or not for an Ed25519 key.
     pub fn from_certificate(certificate: &CertificateDer<'_>) -> Result<Self, PeerError> {
         let malformed = |cause: &dyn std::fmt::Display| PeerError::Malformed(cause.to_string());
         let (_, parsed) = X509Certificate::from_der(certificate).map_err(|e| malformed(&e))?;
@@ -108,11 +108,11 @@ impl Peer {
         })
     }
 
-    /// Reads the certificates that somebody shows, the own one first. Who has a job key acts for the
-    /// key's owner, whose certificate is the second, and is a submitter if the owner is one.
+    /// Reads the certificates that a peer shows, its own first. The holder of a job key acts for the key's
+    /// owner, whose certificate is the second, and has the role of a submitter if the owner has it.
     ///
     /// # Errors
-    /// When one is missing or can't be read.
+    /// When a certificate is missing or can't be read.
     pub fn of_chain(chain: &[CertificateDer<'_>]) -> Result<Self, PeerError> {
         let peer = Self::from_certificate(chain.first().ok_or(PeerError::Missing)?)?;
         let Some(grant) = &peer.grant else {
@@ -134,17 +134,17 @@ impl Peer {
         })
     }
 
-    /// Whose checkpoints it stores and reads: its own, or those of the owner of its job key.
+    /// The owner of the checkpoints that this peer stores and reads: itself, or the owner of its job key.
     pub fn account(&self) -> OwnerId {
         self.grant
             .as_ref()
             .map_or(self.id, |grant| grant.terms().owner)
     }
 
-    /// Who is at the other end of `connection`.
+    /// The peer at the other end of `connection`.
     ///
     /// # Errors
-    /// When it showed no certificate of ours, which TLS does not let happen.
+    /// When the peer showed no certificate of a member. TLS does not let that happen.
     pub fn of(connection: &quinn::Connection) -> Result<Self, PeerError> {
         let identity = connection.peer_identity().ok_or(PeerError::Missing)?;
         let chain = identity
@@ -153,8 +153,8 @@ impl Peer {
         Self::of_chain(&chain)
     }
 
-    /// Who signed the certificate of whoever is at the other end of `connection`, if that was not the
-    /// authority itself. TLS has checked that they might.
+    /// The keys that signed the certificates of the peer at the other end of `connection`, without the
+    /// authority's. TLS has checked that these keys may sign.
     pub fn issuers_of(connection: &quinn::Connection) -> Vec<OwnerId> {
         let identity = connection.peer_identity();
         let chain = identity.and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
@@ -164,16 +164,15 @@ impl Peer {
             .collect()
     }
 
-    /// Whether its certificate is valid at this time, Unix seconds.
+    /// Whether the certificate is valid at this time, Unix seconds.
     pub const fn is_valid_at(&self, now: u64) -> bool {
         self.not_before <= now && now <= self.not_after
     }
 
-    /// Whether an authority's certificate lets it delegate: whether certificates may be signed by
-    /// somebody whom it certified.
+    /// Whether an authority's certificate allows it to delegate, so that a registry may sign certificates.
     ///
     /// # Errors
-    /// When it can't be read.
+    /// When the certificate can't be read.
     pub fn may_delegate(authority: &CertificateDer<'_>) -> Result<bool, PeerError> {
         let malformed = |cause: &dyn std::fmt::Display| PeerError::Malformed(cause.to_string());
         let (_, parsed) = X509Certificate::from_der(authority).map_err(|e| malformed(&e))?;
@@ -182,16 +181,16 @@ impl Peer {
         Ok(length.is_none_or(|length| length > 0))
     }
 
-    /// Days that its certificate is good for still, when these are at most [`ENDS_SOON_DAYS`]; 0 on the
-    /// last day and afterwards.
+    /// Whole days until the certificate ends, if they are fewer than [`ENDS_SOON_DAYS`]; 0 on the last day
+    /// and afterwards.
     pub const fn ends_within_days(&self, now: u64) -> Option<u64> {
         ends_within_days(self.not_after, now)
     }
 
-    /// Which roles a registry may give others, as its certificate for that says.
+    /// The roles that a registry may certify, from the certificate that allows it to sign.
     ///
     /// # Errors
-    /// When it can't be read.
+    /// When the certificate can't be read.
     pub fn delegated(certificate: &CertificateDer<'_>) -> Result<Vec<Role>, PeerError> {
         let malformed = |cause: &dyn std::fmt::Display| PeerError::Malformed(cause.to_string());
         let (_, parsed) = X509Certificate::from_der(certificate).map_err(|e| malformed(&e))?;
@@ -206,7 +205,7 @@ impl Peer {
         Ok(Role::ALL.into_iter().filter(is_named).collect())
     }
 
-    /// Whether it may do what `role` says.
+    /// Whether the peer has this role.
     pub fn has(&self, role: Role) -> bool {
         self.roles.contains(&role)
     }
@@ -215,7 +214,7 @@ impl Peer {
 /// Reads the first certificate of a PEM text.
 ///
 /// # Errors
-/// When there is none.
+/// When the text has no certificate, or a malformed one.
 pub fn certificate_from_pem(pem: &str) -> Result<CertificateDer<'static>, PeerError> {
     CertificateDer::from_pem_slice(pem.as_bytes())
         .map_err(|cause| PeerError::Malformed(cause.to_string()))
@@ -224,7 +223,7 @@ pub fn certificate_from_pem(pem: &str) -> Result<CertificateDer<'static>, PeerEr
 /// Reads all certificates of a PEM text, in order.
 ///
 /// # Errors
-/// When there is something else.
+/// When the text is malformed.
 pub fn certificates_from_pem(pem: &str) -> Result<Vec<CertificateDer<'static>>, PeerError> {
     CertificateDer::pem_slice_iter(pem.as_bytes())
         .collect::<Result<_, _>>()

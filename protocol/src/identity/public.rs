@@ -1,4 +1,4 @@
-//! The public part of a member's key: what travels to the authority to be certified.
+//! The public part of a member's key, which goes to the authority to be certified.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -11,11 +11,11 @@ use super::is_name;
 
 const PREFIX: &str = "ckpt-pub-v1";
 
-/// Longer than any such file.
+/// Most bytes that are read of such a file; it is always shorter.
 const FILE_BYTES_MAX: u64 = 512;
 
-/// A public key and the name that its holder would like to have. Nothing in it is secret, and
-/// nothing is proved by it: the authority's admin has to know from whom it comes.
+/// A public key and the name that its holder would like to have. Nothing in it is secret, and it proves
+/// nothing: the authority's admin has to make sure of its sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublicPart {
     /// The key.
@@ -36,10 +36,10 @@ pub enum PublicPartError {
         #[source]
         cause: io::Error,
     },
-    /// Not a public part.
+    /// The file has something else.
     #[error("public key file {0} is not `{PREFIX}`, 64 hexadecimal digits and a name")]
     Malformed(PathBuf),
-    /// A secret key, which must not travel.
+    /// The file has a secret key, which must not leave its machine.
     #[error(
         "{0} holds a secret key, which must not leave its machine; the public part is in the file \
          that ends in .pub"
@@ -48,7 +48,7 @@ pub enum PublicPartError {
 }
 
 impl PublicPart {
-    /// Reads the text of a public part; `None` when it is something else.
+    /// Reads the text of a public part; `None` if the text is something else.
     pub fn parse(text: &str) -> Option<Self> {
         let line = text.strip_suffix('\n').unwrap_or(text);
         let line = line.strip_suffix('\r').unwrap_or(line);
@@ -61,7 +61,7 @@ impl PublicPart {
         words.next().is_none().then_some(Self { key, name })
     }
 
-    /// The text: one line.
+    /// The text of the file: one line.
     pub fn to_text(&self) -> String {
         format!("{PREFIX} {} {}\n", self.key.hex(), self.name)
     }
@@ -69,7 +69,7 @@ impl PublicPart {
     /// Reads a file.
     ///
     /// # Errors
-    /// When it is not there or holds something else.
+    /// When the file is missing or has something else.
     pub fn read(path: &Path) -> Result<Self, PublicPartError> {
         let mut text = String::new();
         File::open(path)
@@ -90,7 +90,7 @@ impl PublicPart {
     /// Writes the file, in one step.
     ///
     /// # Errors
-    /// When it can't be written.
+    /// When the file can't be written.
     pub fn write(&self, path: &Path) -> Result<(), PublicPartError> {
         replace_public(path, self.to_text().as_bytes()).map_err(|cause| PublicPartError::Io {
             path: path.to_owned(),

@@ -1,4 +1,4 @@
-//! Who is no member any more: a list of keys, signed by the authority.
+//! The list of revoked keys, signed by the authority.
 
 use std::collections::BTreeSet;
 
@@ -10,34 +10,34 @@ use super::{Authority, GridId, Peer};
 /// Most keys in a list.
 pub const REVOKED_KEYS_MAX: usize = 1 << 16;
 
-/// What the signed bytes begin with; no certificate begins like this.
+/// The beginning of the bytes that are signed. No certificate begins so.
 const CONTEXT: &[u8; 16] = b"ckpt v1 revoked ";
 
-/// The keys that the authority took back. A list with a higher number replaces one with a lower.
+/// The keys that the authority revoked. A list with a higher number replaces one with a lower number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Revocations {
     number: u64,
     keys: BTreeSet<OwnerId>,
-    /// `None` only for the list that every grid begins with: number 0, no keys.
+    /// `None` only for the list with which every grid begins: number 0, no keys.
     signature: Option<[u8; 64]>,
 }
 
-/// A list that must not be believed.
+/// Why a list of revoked keys is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RevocationError {
-    /// Too long.
+    /// The list is too long.
     #[error("list of revoked keys has {0} keys, more than {REVOKED_KEYS_MAX}")]
     TooMany(usize),
-    /// Not signed by the grid's authority.
+    /// The grid's authority did not sign the list.
     #[error("list of revoked keys (number {0}) is not signed by the grid's authority")]
     Signature(u64),
 }
 
 impl Revocations {
-    /// A list as it was read, of the grid with this authority.
+    /// Checks a list that was read, of the grid with this authority.
     ///
     /// # Errors
-    /// When the authority has not signed it.
+    /// When the authority has not signed the list, or it is too long.
     pub fn check(
         authority: &CertificateDer<'_>,
         number: u64,
@@ -60,12 +60,12 @@ impl Revocations {
         })
     }
 
-    /// Whether this key was taken back.
+    /// Whether this key is revoked.
     pub fn contains(&self, key: &OwnerId) -> bool {
         self.keys.contains(key)
     }
 
-    /// How many lists the authority has made for this grid.
+    /// Number of the list: how many lists the authority has made for this grid.
     pub const fn number(&self) -> u64 {
         self.number
     }
@@ -75,14 +75,14 @@ impl Revocations {
         self.keys.iter()
     }
 
-    /// The authority's signature; `None` for the list that every grid begins with.
+    /// The authority's signature; `None` for the list with which every grid begins.
     pub const fn signature(&self) -> Option<&[u8; 64]> {
         self.signature.as_ref()
     }
 }
 
 impl Authority {
-    /// The list that follows `current`.
+    /// Signs the list that follows `current`, with these keys.
     ///
     /// # Errors
     /// When there are too many keys.

@@ -1,4 +1,4 @@
-//! Where a program keeps the list of its grid.
+//! The files in which a program keeps the list of its grid.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Read};
@@ -17,8 +17,8 @@ use crate::wire::limits::LIST_BYTES_MAX;
 /// How long to wait for another process that writes the same file.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The file that the grid file names, and one of the program's own for where that can't be written. Of
-/// two lists the one with the higher number counts.
+/// The file that the grid file names, and a file of the program's own in case the first can't be written.
+/// Of two lists the one with the higher number counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListFiles {
     named: PathBuf,
@@ -26,7 +26,7 @@ pub struct ListFiles {
 }
 
 impl ListFiles {
-    /// The files for the grid that the file at `grid_file` describes; `own` is one that this program can
+    /// The files for the grid that the file at `grid_file` describes; `own` is a file that this program can
     /// write.
     pub fn of(grid_file: &Path, grid: &Grid, own: Option<PathBuf>) -> Self {
         Self {
@@ -35,24 +35,23 @@ impl ListFiles {
         }
     }
 
-    /// All of them.
+    /// The paths of the files.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         std::iter::once(&self.named)
             .chain(&self.own)
             .map(PathBuf::as_path)
     }
 
-    /// The newest list that is there. One that must not be believed is left aside, with a line in the
-    /// log.
+    /// The newest list in the files. A list that must not be believed is left aside, with a line in the log.
     pub fn newest(&self, authority: &CertificateDer<'_>) -> Option<(GridList, Contents)> {
         let lists = self.paths().filter_map(|path| load(path, authority));
         lists.max_by_key(|(list, _)| list.number())
     }
 
-    /// Writes a list, unless there is one that is as new. Returns whether it was written.
+    /// Writes a list, unless the file has one that is as new. Returns whether it was written.
     ///
     /// # Errors
-    /// When none of the files can be written; what was there before stands.
+    /// When none of the files can be written; their content then stays.
     pub fn keep(&self, authority: &CertificateDer<'_>, list: &GridList) -> io::Result<bool> {
         let written = keep_at(&self.named, authority, list);
         match (written, &self.own) {
@@ -86,7 +85,7 @@ fn lock_directory(dir: &Path) -> io::Result<File> {
     }
 }
 
-/// The list in a file; `None` when there is none that is to be believed.
+/// The list in a file; `None` if there is no file or its list must not be believed.
 fn load(path: &Path, authority: &CertificateDer<'_>) -> Option<(GridList, Contents)> {
     let read = read(path).map_err(|cause| cause.to_string());
     let checked = match read {
@@ -101,14 +100,14 @@ fn load(path: &Path, authority: &CertificateDer<'_>) -> Option<(GridList, Conten
         .ok()
 }
 
-/// The bytes of a file, no more than a list has; `None` when there is no file.
+/// The bytes of a file, at most one more than a list may have; `None` if there is no file.
 fn read(path: &Path) -> io::Result<Option<Bytes>> {
     let file = match File::open(path) {
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened?,
     };
     let mut bytes = Vec::new();
-    // One more shows that it is too long.
+    // One byte more shows that the file is too long.
     file.take(LIST_BYTES_MAX as u64 + 1)
         .read_to_end(&mut bytes)?;
     Ok(Some(bytes.into()))

@@ -1,11 +1,11 @@
-//! The list of a grid: its hosts, its registries and the keys that were taken back, numbered and
-//! signed by the authority. Members pass it on, so that a change is made in one place.
+//! The list of a grid: its hosts, its registries and its revoked keys, numbered and signed by the authority.
+//! Members pass the list on, so that a change has to be made in one place only.
 //!
 //! ```text
 //! magic 8 | grid 32 | number 8 | body (bincode) | signature 64
 //! ```
 //!
-//! A list with a higher number replaces one with a lower, never the other way round.
+//! A list with a higher number replaces one with a lower number, never the other way round.
 
 mod files;
 
@@ -27,7 +27,7 @@ pub use files::ListFiles;
 
 const MAGIC: &[u8; 8] = b"CKPTLST1";
 
-/// What the signed bytes begin with; no certificate and no other list begins like this.
+/// The beginning of the bytes that are signed. No certificate and no list of revoked keys begins so.
 const CONTEXT: &[u8; 16] = b"ckpt v1 list    ";
 
 const GRID_BYTES: usize = 32;
@@ -47,43 +47,43 @@ impl std::fmt::Debug for GridList {
     }
 }
 
-/// What a list says.
+/// The content of a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Contents {
     /// The storage hosts.
     pub hosts: Vec<GridHost>,
     /// The registries.
     pub registries: Vec<GridRegistry>,
-    /// `host:port` of the members of an etcd that is a registry, too.
+    /// `host:port` of the members of an etcd cluster that serves as a registry, too.
     pub etcd: Vec<String>,
-    /// Keys that the authority took back.
+    /// Revoked keys.
     pub revoked: Revocations,
-    /// Certificates that were signed anew, each for the member whose key it names.
+    /// Certificates that were renewed, each for the member whose key it names.
     pub renewed: Vec<CertificateDer<'static>>,
 }
 
-/// What later programs added: certificates that were signed anew, as a list of their bytes (DER).
-const RENEWED: u16 = 1;
+/// Number of the part with renewed certificates: a list of their bytes (DER).
+const RENEWED_PART: u16 = 1;
 
-/// A list that must not be believed, or can't be made.
+/// Why a list is refused, or can't be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ListError {
-    /// Too long.
+    /// The list is too long.
     #[error("list of the grid: {0} bytes, more than {LIST_BYTES_MAX}")]
     TooLong(usize),
-    /// It does not begin as one.
+    /// The bytes do not begin as a list does, or are too few.
     #[error("that is no list of a grid")]
     NoList,
-    /// Of another grid.
+    /// The list is of another grid.
     #[error("list of another grid")]
     OtherGrid,
-    /// Not signed by the grid's authority.
+    /// The grid's authority did not sign the list.
     #[error("list of the grid (number {0}) is not signed by the grid's authority")]
     Signature(u64),
-    /// What was signed can't be read.
+    /// The signed body can't be read.
     #[error("list of the grid: {0}")]
     Body(#[from] SerialError),
-    /// The revoked keys in it.
+    /// The revoked keys in the list are refused.
     #[error(transparent)]
     Revoked(#[from] RevocationError),
 }
@@ -94,7 +94,7 @@ struct Body {
     registries: Vec<RegistryBody>,
     etcd: Vec<String>,
     revoked: Option<RevokedBody>,
-    /// What later programs add.
+    /// Fields that were added later, each a number and bytes. Unknown numbers are passed over.
     parts: Vec<(u16, ByteBuf)>,
 }
 
@@ -123,10 +123,10 @@ struct RevokedBody {
 }
 
 impl GridList {
-    /// Signs what is to be said under this number.
+    /// Signs a list with this number.
     ///
     /// # Errors
-    /// When it is too long.
+    /// When the list is too long.
     pub fn sign(
         authority: &Authority,
         number: u64,
@@ -143,8 +143,7 @@ impl GridList {
         })
     }
 
-    /// The bytes of a list with this body, signed, whatever the body is: so that what is behind the
-    /// signature can be tested.
+    /// Signs any bytes as the body of a list, so that tests can reach the parser behind the signature.
     pub fn sign_body(authority: &Authority, number: u64, body: &[u8]) -> Vec<u8> {
         let grid = GridId::of(authority.certificate());
         let mut bytes = MAGIC.to_vec();
@@ -156,11 +155,10 @@ impl GridList {
         bytes
     }
 
-    /// Reads a list of the grid with this authority. The signature is checked before anything of what
-    /// is signed is read.
+    /// Reads a list of the grid with this authority. The signature is checked before the body is read.
     ///
     /// # Errors
-    /// When it must not be believed.
+    /// When the list must not be believed.
     pub fn check(
         authority: &CertificateDer<'_>,
         bytes: Bytes,
@@ -190,7 +188,7 @@ impl GridList {
         Ok((Self { number, bytes }, contents))
     }
 
-    /// How many lists the authority has made for this grid, or more.
+    /// Number of the list. Each list of a grid has a higher number than those before.
     pub const fn number(&self) -> u64 {
         self.number
     }
@@ -206,7 +204,7 @@ fn signed(said: &[u8]) -> Vec<u8> {
 }
 
 impl Contents {
-    /// What `grid` says.
+    /// The content of a list that describes `grid`.
     pub fn of(grid: &Grid) -> Self {
         Self {
             hosts: grid.hosts.clone(),
@@ -238,7 +236,10 @@ impl Contents {
         let renewed: Vec<ByteBuf> = self.renewed.iter().map(|one| one.to_vec().into()).collect();
         let mut parts = Vec::new();
         if !renewed.is_empty() {
-            parts.push((RENEWED, serial::encode(&renewed, LIST_BYTES_MAX)?.into()));
+            parts.push((
+                RENEWED_PART,
+                serial::encode(&renewed, LIST_BYTES_MAX)?.into(),
+            ));
         }
         Ok(Body {
             hosts: hosts.collect(),
@@ -249,7 +250,8 @@ impl Contents {
         })
     }
 
-    /// What this program can't use is left out: addresses that are none here, names that are none.
+    /// Reads a body. Hosts and registries that this program can't use are left out: their address or name
+    /// is not valid here, or their key is revoked.
     fn of_body(authority: &CertificateDer<'_>, body: Body) -> Result<Self, ListError> {
         let revoked = match body.revoked {
             None => Revocations::default(),
@@ -263,7 +265,7 @@ impl Contents {
                 Revocations::check(authority, number, keys.into_iter().collect(), signature)?
             }
         };
-        let renewed = body.parts.iter().find(|(kind, _)| *kind == RENEWED);
+        let renewed = body.parts.iter().find(|(kind, _)| *kind == RENEWED_PART);
         let renewed = renewed.map_or_else(Vec::new, |(_, bytes)| renewed_of(bytes, &revoked));
         let host = |host: HostBody| {
             let addr: Address = host.addr.parse().ok()?;
@@ -295,7 +297,7 @@ impl Contents {
     }
 }
 
-/// The certificates of a part; those that can't be read, or whose key was taken back, are left out.
+/// The certificates of a part, without those that can't be read or whose key is revoked.
 fn renewed_of(bytes: &[u8], revoked: &Revocations) -> Vec<CertificateDer<'static>> {
     let read: Result<Vec<ByteBuf>, SerialError> = serial::decode(bytes, LIST_BYTES_MAX);
     let certificates = read.unwrap_or_default().into_iter();

@@ -145,7 +145,7 @@ fn an_older_list_never_replaces_a_newer_one_in_a_file() {
     assert!(keep(5) && !keep(5) && !keep(4));
     let read = Grid::load(&grid_file).unwrap();
     assert_eq!((read.number(), read.hosts.len()), (5, 2));
-    // Of two files the newer one counts, and one that is no list counts for nothing.
+    // Of two lists the newer one counts, and a file that is no list is left aside.
     std::fs::write(&own, list(8).bytes()).unwrap();
     let newest = |files: &ListFiles| files.newest(lab.certificate()).map(|(one, _)| one.number());
     assert_eq!(newest(&files), Some(8));

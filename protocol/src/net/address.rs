@@ -1,12 +1,12 @@
-//! Addresses that members say they have.
+//! Addresses that members claim to have.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// Ports below are those of the system's services: what is sent there could harm bystanders.
+/// Ports below this one belong to services of the system, which datagrams of ours could harm.
 const PORT_MIN: u16 = 1024;
 
-/// Whether a member can be at this address, as far as the address itself shows. Whoever believes an
-/// address sends datagrams there: never to groups, everybody, or services of bystanders.
+/// Whether a member may announce this address. Other members send datagrams there, so broadcast and
+/// multicast addresses and the ports of system services are refused.
 pub fn may_be_announced(addr: SocketAddr) -> bool {
     let ip = addr.ip().to_canonical();
     let is_for_many = match ip {

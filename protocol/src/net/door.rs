@@ -1,7 +1,7 @@
-//! Lets members of the grid in, and can name those whom it does not.
+//! Admits members of the grid to a server, and reports who was refused and why.
 //!
-//! TLS checks a client's certificate, but an endpoint is told only that a handshake failed. Here
-//! every handshake has a verifier of its own that remembers what it was shown.
+//! TLS checks a client's certificate, and reports to the endpoint only that a handshake failed. Here every
+//! handshake has a verifier of its own, which keeps the certificate that it refused and the reason.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -21,10 +21,10 @@ use super::members::{Members, unix_seconds};
 use super::trust::CertificateFault;
 use crate::identity::{GrantFault, GridId, Peer, PeerError, check_grant};
 
-/// Longest part of a name that a stranger claims which is told.
+/// Most characters of a name in a refused certificate that are reported.
 const CLAIMED_CHARS_MAX: usize = 64;
 
-/// Lets members in.
+/// Completes the handshakes of a server, with members only or with strangers, too.
 #[derive(Debug)]
 pub struct Door {
     server: ServerConfig,
@@ -35,30 +35,30 @@ pub struct Door {
     strangers: bool,
 }
 
-/// Who was not let in, and why.
+/// Why a client was not admitted.
 #[derive(Debug, thiserror::Error)]
 pub enum NotAdmitted {
-    /// A certificate that is not accepted.
+    /// The client's certificate is not accepted.
     #[error("certificate not accepted: {fault}")]
     Refused {
-        /// Whom it names. Nothing of it is proved.
+        /// The member that the certificate names. Nothing of it is proved.
         claims: Box<Peer>,
-        /// Why.
+        /// Why the certificate is not accepted.
         fault: CertificateFault,
     },
-    /// The handshake failed before or for another reason.
+    /// The handshake failed before the certificate was checked, or for another reason.
     #[error("handshake failed: {0}")]
     Failed(#[from] ConnectionError),
     /// The handshake can't be begun.
     #[error(transparent)]
     Settings(#[from] EndpointError),
-    /// What TLS accepted can't be read.
+    /// A certificate that TLS accepted can't be read.
     #[error(transparent)]
     Peer(#[from] PeerError),
 }
 
 impl Door {
-    /// A door of the endpoint with these settings, for those who are `members`.
+    /// A door for the server with these settings, which admits `members`.
     ///
     /// # Errors
     /// When the identity can't be used.
@@ -75,29 +75,29 @@ impl Door {
         })
     }
 
-    /// Also lets in who shows no certificate: to join.
+    /// Also admits clients without a certificate, which want to join.
     #[must_use]
     pub fn with_strangers(mut self) -> Self {
         self.strangers = true;
         self
     }
 
-    /// Who is let in.
+    /// The members that are admitted.
     pub const fn members(&self) -> &Members {
         &self.members
     }
 
-    /// Completes a handshake. How long to wait is up to the caller.
+    /// Completes a handshake. The caller bounds the wait.
     ///
     /// # Errors
-    /// When the client is no member (any more).
+    /// When the client is no member, or none any more.
     pub async fn admit(&self, incoming: Incoming) -> Result<(Connection, Peer), NotAdmitted> {
         let connection = self.handshake(incoming).await?;
         let peer = Peer::of(&connection)?;
         Ok((connection, peer))
     }
 
-    /// The same; without a peer for somebody who shows no certificate, if such are let in.
+    /// As [`Self::admit`]. Returns no peer for a client without a certificate, if such clients are admitted.
     ///
     /// # Errors
     /// When the client is no member any more.
@@ -114,14 +114,14 @@ impl Door {
     }
 
     async fn handshake(&self, incoming: Incoming) -> Result<Connection, NotAdmitted> {
-        let witness = Arc::new(Witness {
+        let recording = Arc::new(RecordingVerifier {
             inner: Arc::clone(&self.verifier),
             members: self.members.clone(),
             grid: self.grid,
             strangers: self.strangers,
             refused: Mutex::new(None),
         });
-        let tls = server_tls(Arc::clone(&witness) as _, Arc::clone(&self.certified))?;
+        let tls = server_tls(Arc::clone(&recording) as _, Arc::clone(&self.certified))?;
         let mut server = self.server.clone();
         server.crypto = Arc::new(
             QuicServerConfig::try_from(tls)
@@ -130,7 +130,7 @@ impl Door {
         let connected = incoming.accept_with(Arc::new(server))?.await;
         match connected {
             Ok(connection) => Ok(connection),
-            Err(cause) => Err(match witness.take() {
+            Err(cause) => Err(match recording.take() {
                 Some((claims, fault)) => NotAdmitted::Refused {
                     claims: Box::new(claims),
                     fault,
@@ -141,9 +141,9 @@ impl Door {
     }
 }
 
-/// A verifier that remembers whom it refused.
+/// The verifier of one handshake, which keeps the certificate that it refused and the reason.
 #[derive(Debug)]
-struct Witness {
+struct RecordingVerifier {
     inner: Arc<dyn ClientCertVerifier>,
     members: Members,
     grid: GridId,
@@ -151,7 +151,7 @@ struct Witness {
     refused: Mutex<Option<(Peer, CertificateFault)>>,
 }
 
-impl Witness {
+impl RecordingVerifier {
     fn take(&self) -> Option<(Peer, CertificateFault)> {
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         refused.take()
@@ -167,7 +167,7 @@ impl Witness {
     }
 }
 
-impl Witness {
+impl RecordingVerifier {
     /// Checks the certificate of a member, which the authority or a registry signed.
     fn verify_member(
         &self,
@@ -189,7 +189,7 @@ impl Witness {
         Ok(peer)
     }
 
-    /// Checks the certificate of a job key: first that of its owner, then what the owner signed.
+    /// Checks the certificate of a job key: first the certificate of its owner, then the grant.
     fn verify_job_key(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -219,7 +219,7 @@ impl Witness {
         Ok(())
     }
 
-    /// Checks that the grid has not taken a member's key back, and that its time is not over.
+    /// Checks that a member's key was not revoked and that its certificate has not expired.
     fn check(&self, shown: &CertificateDer<'_>, peer: &Peer) -> Result<(), rustls::Error> {
         self.members.check(peer, unix_seconds()).map_err(|fault| {
             let cause = match fault {
@@ -237,7 +237,7 @@ fn read(certificate: &CertificateDer<'_>) -> Result<Peer, rustls::Error> {
         .map_err(|_| rustls::Error::InvalidCertificate(CertificateError::BadEncoding))
 }
 
-impl ClientCertVerifier for Witness {
+impl ClientCertVerifier for RecordingVerifier {
     fn client_auth_mandatory(&self) -> bool {
         !self.strangers
     }
@@ -280,7 +280,7 @@ impl ClientCertVerifier for Witness {
         if peer.grant.is_none() {
             return self.inner.verify_tls13_signature(message, cert, dss);
         }
-        // The verifier of TLS does not read a certificate with our extension.
+        // The verifier of the TLS library refuses certificates with our extension.
         if dss.scheme == SignatureScheme::ED25519 && peer.id.verify(message, dss.signature()) {
             return Ok(HandshakeSignatureValid::assertion());
         }

@@ -1,4 +1,5 @@
-//! Endpoints: mutual TLS 1.3 within the grid, bounded windows, large datagrams where they pass.
+//! QUIC endpoints: mutual TLS 1.3 within the grid, bounded windows, and large datagrams on paths that pass
+//! them.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -38,29 +39,30 @@ use crate::wire::limits::CONNECT_TIMEOUT;
 const INITIAL_WINDOW: u64 = 4 * MTU_MAX as u64;
 
 /// Round trip that is assumed until one was measured. A connection that breaks off before that is kept,
-/// with its memory, for nine times as long (RFC 9000, section 10.2). A way that is slower costs a few
-/// datagrams that are sent twice.
+/// with its memory, for nine times as long (RFC 9000, section 10.2). On a slower path, a few datagrams are
+/// sent twice.
 const INITIAL_RTT: Duration = Duration::from_millis(100);
 
-/// How fast data are sent when the path is full.
+/// Congestion control: how the rate of sending follows the capacity of the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Congestion {
-    /// Loss-based: fair to others, but collapses at a loss of 0.1%.
+    /// CUBIC, by losses: fair to other connections, but collapses at a loss of 0.1%.
     Cubic,
-    /// Model-based: keeps its rate at some loss.
+    /// BBR, by a model of the path: keeps its rate at some loss.
     Bbr,
 }
 
 /// Settings of an endpoint.
 #[derive(Clone, Debug)]
 pub struct EndpointConfig {
-    /// Who this is.
+    /// Key and certificate of this program.
     pub identity: Identity,
     /// Certificate of the grid's authority.
     pub authority: CertificateDer<'static>,
-    /// Bytes that one peer may have in flight to here: bounds the memory that it can claim.
+    /// Bytes that one peer may have sent and this program not read yet: bounds the memory that a peer can
+    /// take.
     pub receive_window: u32,
-    /// Bytes that may be in flight to here on one stream.
+    /// The same limit for one stream.
     pub stream_window: u32,
     /// Bytes in flight to one peer.
     pub send_window: u64,
@@ -68,34 +70,34 @@ pub struct EndpointConfig {
     pub streams_max: u32,
     /// Largest datagram that is tried, at most [`MTU_MAX`].
     pub mtu_max: u16,
-    /// How fast data are sent when the path is full.
+    /// Congestion control.
     pub congestion: Congestion,
-    /// After how long without a word the other side is asked for a sign of life.
+    /// Time without a datagram after which the other side is asked for a sign of life.
     pub keep_alive: Duration,
 }
 
 /// Largest datagram that path MTU discovery tries.
 ///
-/// quinn hands the system up to ten datagrams at once, and the system takes at most 65,507 bytes.
-/// What is larger vanishes without an error, is taken for a hole in the path, and the datagrams
-/// shrink to 1,200 bytes.
+/// quinn hands the system up to ten datagrams at once, and the system takes at most 65,507 bytes. Larger
+/// batches vanish without an error; quinn then concludes that the path drops large datagrams, and shrinks
+/// them to 1,200 bytes.
 pub const MTU_MAX: u16 = 6_500;
 
-/// Largest datagram of endpoints that move little: it passes everywhere, and the buffer that quinn
-/// receives into, which is for 2,048 of the largest datagrams, takes 3 MiB and not 13.
+/// Largest datagram of endpoints that transfer little. It passes on every path, and quinn's receive buffer,
+/// which holds 2,048 of the largest datagrams, takes 3 MiB instead of 13.
 pub const MTU_SMALL: u16 = 1_452;
 
-/// A connection on which nothing is heard for this long is dead. Living peers send something every
-/// [`KEEP_ALIVE`] at least.
+/// A connection on which no datagram arrives for this long is dead. A peer that lives sends one at least
+/// every [`KEEP_ALIVE`].
 const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// After how long without a word a peer is asked for a sign of life, unless somebody waits for it.
+/// Usual value of [`EndpointConfig::keep_alive`].
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
-/// Most datagrams that quinn hands over at once.
+/// Most datagrams that quinn hands to the system at once.
 const BATCH_DATAGRAMS_MAX: u32 = 10;
 
-/// Most bytes that IPv4 lets one UDP message have.
+/// Most bytes of one UDP message over IPv4.
 const BATCH_BYTES_MAX: u32 = 65_507;
 
 const _: () = assert!(MTU_MAX as u32 * BATCH_DATAGRAMS_MAX <= BATCH_BYTES_MAX);
@@ -156,25 +158,25 @@ impl EndpointConfig {
 /// Why an endpoint can't be made.
 #[derive(Debug, thiserror::Error)]
 pub enum EndpointError {
-    /// The socket.
+    /// The socket can't be made.
     #[error("UDP socket on {addr}")]
     Socket {
-        /// Where it should listen.
+        /// Address at which it should listen.
         addr: SocketAddr,
-        /// Why.
+        /// The error of the system.
         #[source]
         cause: io::Error,
     },
-    /// The identity or the authority's certificate.
+    /// The identity or the authority's certificate can't be used.
     #[error("identity or authority: {0}")]
     Tls(#[from] rustls::Error),
-    /// The authority's certificate.
+    /// The authority's certificate can't be used.
     #[error("authority: {0}")]
     Verifier(String),
 }
 
-/// An endpoint that accepts members of the grid with any role; who may do what is decided request
-/// by request. It knows nothing of revoked members: see [`super::Door`].
+/// An endpoint that accepts members of the grid with any role; rights are checked for each request. It does
+/// not know which keys were revoked: see [`super::Door`].
 ///
 /// # Errors
 /// When the socket or the identity can't be used.
@@ -188,7 +190,7 @@ pub fn server(config: &EndpointConfig, addr: SocketAddr) -> Result<Endpoint, End
     endpoint(settings, config.mtu_max, Some(server), socket).map_err(failed)
 }
 
-/// An endpoint that connects to donors.
+/// An endpoint for connections to donors and registries.
 ///
 /// # Errors
 /// When the socket or the identity can't be used.
@@ -202,7 +204,7 @@ pub fn client(config: &EndpointConfig, addr: SocketAddr) -> Result<Endpoint, End
     Ok(endpoint)
 }
 
-/// Checks that the authority signed a client's certificate, and when it is valid.
+/// A verifier that checks that the authority signed a client's certificate and that it is valid now.
 pub(super) fn server_verifier(
     config: &EndpointConfig,
 ) -> Result<Arc<dyn ClientCertVerifier>, EndpointError> {
@@ -211,21 +213,22 @@ pub(super) fn server_verifier(
         .map_err(|cause| EndpointError::Verifier(cause.to_string()))
 }
 
-/// Certificate and key as TLS wants them.
+/// Certificate and key in the form that the TLS library takes.
 pub(super) fn certified(identity: &Identity) -> Result<Arc<SingleCertAndKey>, EndpointError> {
     let mut der = identity.private_key();
     let key = any_eddsa_type(&der);
     der.zeroize();
     let certified = CertifiedKey::new(identity.chain(), key?);
-    // TLS reads no certificate with an extension that it does not know; [`Identity::of_job`] has put
-    // the right key into this one.
+    // The TLS library refuses to read a certificate with an extension that it does not know.
+    // [`Identity::of_job`] has put the right key into this one.
     if identity.job.is_none() {
         certified.keys_match()?;
     }
     Ok(Arc::new(SingleCertAndKey::from(certified)))
 }
 
-/// Sessions are never resumed: a resumed one would skip the check of the certificate.
+/// TLS settings of a server. Sessions are never resumed: a resumed one would skip the check of the
+/// certificate.
 pub(super) fn server_tls(
     verifier: Arc<dyn ClientCertVerifier>,
     certified: Arc<SingleCertAndKey>,
@@ -248,7 +251,7 @@ pub(super) fn server_config(
         .map_err(|cause| EndpointError::Verifier(cause.to_string()))?;
     let mut server = ServerConfig::with_crypto(Arc::new(crypto));
     server.transport_config(Arc::new(config.transport()));
-    // Handshakes that nobody has taken up yet, and what they may have sent meanwhile.
+    // Limits of handshakes that the program has not accepted yet, and of bytes that arrive meanwhile.
     server.max_incoming(256);
     server.incoming_buffer_size(16 << 10);
     server.incoming_buffer_size_total(1 << 20);
@@ -284,9 +287,9 @@ pub(super) fn client_config(
     Ok(client)
 }
 
-/// Has a host that was restarted recognise connections that it had before: it tells their clients
-/// at once that it has forgotten them (RFC 9000, section 10.3), who would otherwise wait for
-/// [`IDLE_TIMEOUT`].
+/// Derives the keys of connection ids and of stateless resets from the identity, so that a host that was
+/// restarted recognises its earlier connections. It then resets them at once (RFC 9000, section 10.3);
+/// otherwise their clients would wait for [`IDLE_TIMEOUT`].
 fn remember_connections(settings: &mut quinn::EndpointConfig, identity: &Identity) {
     let derive = |context| Zeroizing::new(blake3::derive_key(context, identity.secret.seed()));
     let reset = derive("ckpt v1 stateless reset key");
@@ -308,7 +311,7 @@ fn endpoint(
     Endpoint::new(settings, server, socket, Arc::new(quinn::TokioRuntime))
 }
 
-/// A socket with buffers that hold a burst; the system's default of 208 KiB loses packets.
+/// A socket with buffers that hold a burst of datagrams; the system's default of 208 KiB loses some.
 fn socket(addr: SocketAddr) -> io::Result<UdpSocket> {
     const BUFFER: usize = 8 << 20;
     let socket = Socket::new(Domain::for_address(addr), Type::DGRAM, Some(Protocol::UDP))?;
@@ -326,60 +329,61 @@ pub(super) fn provider() -> Arc<CryptoProvider> {
 /// Why there is no connection to a host.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
-    /// Nothing that speaks QUIC answers there.
+    /// No QUIC endpoint answers at the address.
     #[error(
         "no answer within {} s: host down, wrong address, or UDP blocked on the way",
         CONNECT_TIMEOUT.as_secs()
     )]
     NoAnswer,
-    /// It answered once, but does no more.
+    /// The host answered before, and does not any more.
     #[error("nothing heard for {} s: host or network down", IDLE_TIMEOUT.as_secs())]
     Silent,
-    /// It is no donor of this grid.
+    /// The host's certificate is not accepted here.
     #[error("its certificate is not accepted here: {0}")]
     Certificate(CertificateFault),
-    /// It does not accept us.
+    /// The host does not accept our certificate.
     #[error("it does not accept our certificate: {0}")]
     Rejected(CertificateFault),
-    /// It speaks another version of the protocol.
+    /// The host speaks another version of the protocol.
     #[error(
         "it speaks neither protocol {} nor {}: its program is much older or newer than this one",
         WireVersion::Two,
         WireVersion::One
     )]
     Protocol,
-    /// It has no room for another connection.
+    /// The host has no room for another connection.
     #[error("it has too many connections; try again later")]
     Busy,
-    /// It shuts down.
+    /// The host shuts down.
     #[error("it is shutting down")]
     Stopping,
-    /// It is a donor of this grid, but another one.
+    /// Another member of this grid answers at the address.
     #[error("it is host {actual}, not {expected}: the grid file has another host's address")]
     OtherHost {
-        /// Whom the grid file names.
+        /// The member that was meant.
         expected: HostId,
-        /// Who answered.
+        /// The member that answered.
         actual: HostId,
     },
-    /// Its certificate can't be read.
+    /// The host's certificate can't be read.
     #[error(transparent)]
     Peer(#[from] PeerError),
-    /// It is known by a name that has no address.
+    /// The host's name has no address.
     #[error(transparent)]
     Unresolved(#[from] super::ResolveError),
-    /// Anything else.
+    /// Another reason.
     #[error("{0}")]
     Other(String),
 }
 
 /// Connects to the donor `id` at `addr`.
 ///
-/// A TLS 1.3 client is done before the host has seen its certificate. A host that does not accept
-/// it closes the connection soon after; [`connect_error`] says why.
+/// With TLS 1.3, the handshake of a client ends before the host has checked the client's certificate. A
+/// host that does not accept the certificate closes the connection soon after; [`connect_error`] gives the
+/// reason.
 ///
 /// # Errors
-/// When it can't be reached, or is not this donor.
+/// When the donor can't be reached, or another member answers.
 pub async fn connect(
     endpoint: &Endpoint,
     addr: SocketAddr,
@@ -388,7 +392,7 @@ pub async fn connect(
     connect_as(endpoint, addr, id, Role::Donor).await
 }
 
-/// Connects to the member `id` at `addr`, whose certificate has to give it this role.
+/// Connects to the member `id` at `addr`, whose certificate has to have this role.
 ///
 /// # Errors
 /// As [`connect`].
@@ -421,14 +425,14 @@ pub fn spoken(connection: &Connection) -> WireVersion {
     let agreed = connection.handshake_data();
     let agreed = agreed.and_then(|any| any.downcast::<HandshakeData>().ok());
     let name = agreed.and_then(|agreed| agreed.protocol);
-    // QUIC demands that one was agreed on; the oldest does no harm.
+    // QUIC demands that a version was agreed on. If there is none all the same, the oldest is safe.
     name.and_then(|name| WireVersion::from_alpn(&name))
         .unwrap_or(WireVersion::One)
 }
 
-/// Why a connection is closed, in our words.
+/// Why a connection could not be made, or was closed.
 pub fn connect_error(cause: &ConnectionError) -> ConnectError {
-    // The other side chose some of these words, so they are not printed as they are.
+    // The other side may have chosen part of the text, so control characters are escaped.
     let other = || ConnectError::Other(cause.to_string().escape_debug().to_string());
     match cause {
         ConnectionError::TimedOut => ConnectError::Silent,

@@ -1,5 +1,5 @@
-//! How a machine that is no member yet speaks to a registry: it shows no certificate, and believes
-//! only who has the key that its token names.
+//! How a machine that is no member yet joins a grid. It connects to a registry without a certificate, and
+//! trusts the registry by the key that its token names.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,53 +28,54 @@ use crate::wire::message::{JoinRequest, Joined, Request, Response};
 /// Why a machine could not join.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
-    /// This machine.
+    /// This machine can't make an endpoint.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
-    /// The way to the registry.
+    /// The registry can't be reached.
     #[error("registry {addr}")]
     Connect {
-        /// Where it should be.
+        /// Address of the registry in the token.
         addr: SocketAddr,
-        /// Why.
+        /// Why it can't be reached.
         #[source]
         cause: ConnectError,
     },
-    /// The registry said no, or broke off.
+    /// The registry refused the request, or broke off.
     #[error("registry {addr}")]
     Exchange {
-        /// Where it is.
+        /// Address of the registry.
         addr: SocketAddr,
-        /// Why.
+        /// What went wrong.
         #[source]
         cause: ExchangeError,
     },
-    /// It shows an older list than the token names.
+    /// The registry has an older list of the grid than the token names.
     #[error(
         "registry {addr} shows list number {shown} of the grid, and the token names {promised}: try again when the registry has heard of it"
     )]
     Old {
-        /// Where it is.
+        /// Address of the registry.
         addr: SocketAddr,
-        /// The number that it shows; 0 for none.
+        /// Number of the registry's list; 0 for none.
         shown: u64,
         /// The number in the token.
         promised: u64,
     },
-    /// What it sent is not what the token promises.
+    /// The registry sent something else than the token promises.
     #[error("registry {addr} sent {what}")]
     Wrong {
-        /// Where it is.
+        /// Address of the registry.
         addr: SocketAddr,
-        /// What.
+        /// What it sent.
         what: String,
     },
 }
 
-/// An endpoint of a machine that has no certificate yet and believes only who has `registry`'s key.
+/// An endpoint of a machine that has no certificate yet. It connects only to the holder of `registry`'s
+/// key.
 ///
 /// # Errors
-/// When no socket can be had.
+/// When no socket can be made.
 pub fn stranger(registry: OwnerId, bind: SocketAddr) -> Result<Endpoint, EndpointError> {
     let mut endpoint =
         Endpoint::client(bind).map_err(|cause| EndpointError::Socket { addr: bind, cause })?;
@@ -85,17 +86,17 @@ pub fn stranger(registry: OwnerId, bind: SocketAddr) -> Result<Endpoint, Endpoin
 /// A machine that has joined.
 #[derive(Debug)]
 pub struct NewMember {
-    /// Who it is now.
+    /// Key and certificate of the machine.
     pub identity: Identity,
     /// The grid, with the list if there is one.
     pub grid: Grid,
 }
 
-/// Redeems a token.
+/// Joins a grid: sends the token to its registry, and gets a certificate and the grid file.
 ///
 /// # Errors
-/// When the registry can't be reached or does not want us, is not the one of the token, or shows an
-/// older list of the grid than the token names.
+/// When the registry can't be reached, refuses, is not the one that the token names, or has an older list
+/// of the grid than the token names.
 pub async fn join(
     token: &JoinToken,
     secret: OwnerSecret,
@@ -124,7 +125,7 @@ pub async fn join(
     });
     let answered = request(&connection, &asked, REQUEST_TIMEOUT).await;
     connection.close(0_u32.into(), b"");
-    // The last datagram says that we are done.
+    // Time for the datagram that closes the connection to leave.
     let _ = tokio::time::timeout(Duration::from_secs(1), endpoint.wait_idle()).await;
     let joined = match answered {
         Ok((Response::Joined(joined), _)) => *joined,
@@ -139,8 +140,8 @@ pub async fn join(
     Ok(member)
 }
 
-/// Fetches the list of the grid, as the member that this machine is now. A registry from before there
-/// were lists shows none.
+/// Fetches the list of the grid, with the machine's new identity. A registry that is too old for lists has
+/// none.
 async fn fetch_list(
     token: &JoinToken,
     any: SocketAddr,
@@ -178,7 +179,7 @@ fn read(token: &JoinToken, secret: OwnerSecret, joined: Joined) -> Result<NewMem
     if GridId::of(&grid.authority) != token.grid {
         return Err("the file of another grid".into());
     }
-    // What it says of its own machine is none of ours.
+    // These settings are about the registry's machine.
     let grid = Grid {
         owner: None,
         list_file: None,
@@ -216,8 +217,8 @@ fn client_config(registry: OwnerId) -> Result<ClientConfig, EndpointError> {
     Ok(config)
 }
 
-/// Accepts one key and no other. That its holder belongs to the grid follows from the authority's
-/// signature of the token that names it.
+/// Accepts one key and no other. The key belongs to the grid, because the authority signed the token that
+/// names it.
 #[derive(Debug)]
 struct Pinned {
     registry: OwnerId,

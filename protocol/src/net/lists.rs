@@ -1,4 +1,4 @@
-//! How lists of a grid pass from one member to another.
+//! How members exchange the signed list of their grid.
 
 use bytes::Bytes;
 use codec::serial::SerialError;
@@ -13,15 +13,15 @@ use crate::wire::WireVersion;
 use crate::wire::limits::{LIST_BYTES_MAX, LIST_TIMEOUT, REQUEST_TIMEOUT, STALL_TIMEOUT};
 use crate::wire::message::{Request, Response};
 
-/// Bytes that are handed over at once: whoever takes none of them for long is given up.
+/// Bytes of a list that are sent at once. If none of them is accepted for [`STALL_TIMEOUT`], sending fails.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// What became of a list that was offered.
+/// The answer to a list that was offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offered {
-    /// The other side has it now.
+    /// The other side has taken the list over.
     Taken,
-    /// The other side had one with this number, which is as high or higher.
+    /// The other side already has a list with this number, which is not lower.
     Known(u64),
 }
 
@@ -34,11 +34,11 @@ impl From<ListError> for ExchangeError {
     }
 }
 
-/// Compares lists with a donor or a registry: asks for the list that is known there if it is newer than
-/// that of `grid`, and checks it; has the other side take ours if that is the newer one.
+/// Compares the list of `grid` with that of a donor or a registry. If the other side's is newer, fetches,
+/// checks and returns it; if ours is newer, sends it.
 ///
 /// # Errors
-/// When the other side does not answer, is too old to know the question, or sends what the authority
+/// When the other side does not answer, is too old to know the request, or sends a list that the authority
 /// did not sign.
 pub async fn compare_lists(
     connection: &Connection,
@@ -66,10 +66,10 @@ pub async fn compare_lists(
     Ok(None)
 }
 
-/// Has a donor or a registry take a list.
+/// Sends a list to a donor or a registry.
 ///
 /// # Errors
-/// When it does not say that it did, or is too old to know what that is.
+/// When the other side does not acknowledge the list, or is too old to know lists.
 pub async fn offer_list(
     connection: &Connection,
     list: &GridList,
@@ -83,7 +83,7 @@ pub async fn offer_list(
         let (mut send, mut recv) = connection.open_bi().await?;
         let bytes = bytes as u32;
         write_frame(&mut send, &Request::PutList { number, bytes }).await?;
-        // Fails when the other side does not want it, and then it says why.
+        // Fails if the other side stops reading; then its answer has the reason.
         let _ = send_bytes(&mut send, list.bytes()).await;
         let _ = send.finish();
         match read_frame(&mut recv, LIST_TIMEOUT).await? {
@@ -96,10 +96,10 @@ pub async fn offer_list(
     within(LIST_TIMEOUT, offered).await
 }
 
-/// Answers a `List` request: what is `known` here, if that is newer than what the asker has.
+/// Answers a `List` request: sends the list `known` if its number is higher than `asked`.
 ///
 /// # Errors
-/// When the asker does not take it.
+/// When the asker does not accept the bytes.
 pub async fn send_list(
     send: &mut SendStream,
     asked: u64,
@@ -107,7 +107,7 @@ pub async fn send_list(
 ) -> Result<(), ExchangeError> {
     let number = known.map_or(0, GridList::number);
     let newer = known.filter(|list| list.number() > asked);
-    // No list is longer than its limit.
+    // A list has at most LIST_BYTES_MAX, which fit into 32 bits.
     let bytes = newer.map_or(0, |list| list.bytes().len() as u32);
     write_frame(send, &Response::List { number, bytes }).await?;
     match newer {
@@ -116,10 +116,10 @@ pub async fn send_list(
     }
 }
 
-/// Reads a list of so many bytes that comes on a stream, and checks it.
+/// Reads a list of this number and length from a stream, and checks it.
 ///
 /// # Errors
-/// When it does not come within [`LIST_TIMEOUT`], or is not what was promised.
+/// When the list does not arrive within [`LIST_TIMEOUT`], has another number, or is not signed.
 pub async fn receive_list(
     recv: &mut RecvStream,
     authority: &CertificateDer<'_>,
@@ -138,7 +138,7 @@ pub async fn receive_list(
     Ok((list, contents))
 }
 
-/// Nothing is copied: whoever is slow to take a list costs no memory for it.
+/// Sends a list without copying it, so that a slow receiver costs no memory.
 async fn send_bytes(send: &mut SendStream, bytes: &Bytes) -> Result<(), ExchangeError> {
     let mut left = bytes.clone();
     while !left.is_empty() {

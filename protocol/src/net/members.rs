@@ -1,5 +1,5 @@
-//! Who still belongs to the grid: checked when a connection is made, and again while it lives. And where
-//! everybody is, as the newest list says that this program has seen.
+//! The members of the grid, from the newest list that this program has seen: where they are, and which keys
+//! were revoked. A peer's membership is checked when a connection is made, and again while it is open.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -15,31 +15,31 @@ use crate::grid::Grid;
 use crate::identity::{Peer, Revocations};
 use crate::list::{Contents, GridList, ListFiles};
 
-/// How often the grid file and the list are looked at.
+/// How often the grid file and the list are checked for changes.
 const LOOK_PERIOD: Duration = Duration::from_secs(2);
 
-/// Longest sleep until a certificate expires: the clock of the machine can be set meanwhile.
+/// Longest sleep before the end of a certificate is checked again: the machine's clock may be set meanwhile.
 const EXPIRY_LOOK_PERIOD: Duration = Duration::from_secs(30);
 
-/// What is known of the grid's members; all copies know the same.
+/// What this program knows of the grid's members. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Members(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     grid: watch::Sender<Arc<Grid>>,
-    /// Where a list that was heard of is written; nowhere when nothing is followed.
+    /// Files to which newer lists are written; `None` if no files are followed.
     files: Option<ListFiles>,
 }
 
 impl Members {
-    /// Nothing but which keys were taken back is known, and that will not change.
+    /// Knows these revoked keys and nothing else, and never changes.
     pub fn fixed(revoked: Revocations) -> Self {
         let nobody = Grid::new("grid", CertificateDer::from(Vec::new()));
         Self::of(&Grid { revoked, ..nobody })
     }
 
-    /// Begins with what `grid` says. Lists that are heard of are written nowhere.
+    /// Begins with `grid`. Newer lists that are received are not written to a file.
     pub fn of(grid: &Grid) -> Self {
         Self(Arc::new(Inner {
             grid: watch::Sender::new(Arc::new(grid.clone())),
@@ -47,9 +47,9 @@ impl Members {
         }))
     }
 
-    /// Begins with what `grid` says and follows the grid file at `path`, the list that goes with it and
-    /// the one at `own`, until nobody asks any more: a list of a higher number is taken over, anything
-    /// else is logged and left. Has to be called within a tokio runtime.
+    /// Begins with `grid`, and follows the grid file at `path`, its list, and the list at `own`, until the
+    /// last clone is dropped: a list with a higher number is taken over, anything else is logged and left
+    /// aside. Has to be called within a tokio runtime.
     pub fn follow(path: PathBuf, grid: &Grid, own: Option<PathBuf>) -> Self {
         let files = ListFiles::of(&path, grid, own);
         let inner = Arc::new(Inner {
@@ -60,18 +60,18 @@ impl Members {
         Self(inner)
     }
 
-    /// The grid as it is known now.
+    /// The grid as this program knows it now.
     pub fn grid(&self) -> Arc<Grid> {
         Arc::clone(&self.0.grid.borrow())
     }
 
-    /// Says when something else is known.
+    /// A receiver that is notified when the grid changes.
     pub fn changes(&self) -> watch::Receiver<Arc<Grid>> {
         self.0.grid.subscribe()
     }
 
-    /// Hears of a list that was checked. One that is newer than what is known holds from now on, and
-    /// is written down. Returns whether it was newer.
+    /// Takes over a list that was checked, if it is newer than the one that is known, and writes it to its
+    /// file. Returns whether it was newer.
     pub async fn hear(&self, list: GridList, contents: Contents) -> bool {
         let number = list.number();
         let authority = self.grid().authority.clone();
@@ -98,11 +98,11 @@ impl Members {
         true
     }
 
-    /// Checks whether the certificate of `peer`, which the authority signed, is still good at `now`,
-    /// Unix seconds.
+    /// Checks that the certificate of `peer`, which the authority signed, is still good at `now`, Unix
+    /// seconds.
     ///
     /// # Errors
-    /// When it is not; the error says why.
+    /// When the key was revoked, or the certificate is not valid at that time.
     pub fn check(&self, peer: &Peer, now: u64) -> Result<(), CertificateFault> {
         if self.is_revoked(&peer.id) || self.is_revoked(&peer.account()) {
             return Err(CertificateFault::Revoked);
@@ -113,12 +113,12 @@ impl Members {
         Ok(())
     }
 
-    /// Whether the authority took this key back.
+    /// Whether the authority revoked this key.
     pub fn is_revoked(&self, key: &OwnerId) -> bool {
         self.0.grid.borrow().revoked.contains(key)
     }
 
-    /// Waits until the certificate of `peer` is not good any more, and says why.
+    /// Waits until the certificate of `peer` is not good any more, and returns the reason.
     pub async fn until_gone(self, peer: &Peer) -> CertificateFault {
         let mut changes = self.changes();
         loop {
@@ -126,7 +126,7 @@ impl Members {
             if let Err(fault) = self.check(peer, now) {
                 return fault;
             }
-            // The last second counts.
+            // A certificate is valid up to and including its last second.
             let left = Duration::from_secs(peer.not_after.saturating_sub(now).saturating_add(1));
             let sleep = tokio::time::sleep(left.min(EXPIRY_LOOK_PERIOD));
             tokio::select! {
@@ -144,7 +144,7 @@ pub(super) fn unix_seconds() -> u64 {
         .map_or(0, |since| since.as_secs())
 }
 
-/// What tells one state of a file from another.
+/// Time of the last change, length and inode number of a file: these differ when it has changed.
 type Stamp = Option<(SystemTime, u64, u64)>;
 
 fn stamp(path: &Path) -> Stamp {
@@ -154,7 +154,7 @@ fn stamp(path: &Path) -> Stamp {
 }
 
 async fn follow(path: PathBuf, files: ListFiles, inner: Weak<Inner>) {
-    // A file may have changed since it was read: the first look always reads all.
+    // The first check reads all files, which may have changed since the caller read them.
     let mut seen: Vec<Stamp> = Vec::new();
     let mut looks = tokio::time::interval(LOOK_PERIOD);
     looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -206,7 +206,7 @@ fn read(path: &Path, files: &ListFiles, authority: &CertificateDer<'_>) -> Resul
     })
 }
 
-/// Takes over what the files say; of two lists the newer one holds.
+/// Takes over the grid that was read, but keeps lists that are known and newer.
 fn take_over(sender: &watch::Sender<Arc<Grid>>, mut grid: Grid, path: &Path) {
     let current = Arc::clone(&sender.borrow());
     let file = path.display();
@@ -227,7 +227,7 @@ fn take_over(sender: &watch::Sender<Arc<Grid>>, mut grid: Grid, path: &Path) {
         info!(%file, number = is, keys, "revoked keys read");
     }
     sender.send_if_modified(|known| {
-        // Somebody may have heard of a newer one meanwhile; the next look sees it.
+        // A newer list may have been received meanwhile; then the next check compares again.
         let is_other = **known != grid && known.number() <= grid.number();
         if is_other {
             *known = Arc::new(grid);
@@ -362,7 +362,7 @@ mod tests {
         let older = Contents::default();
         assert!(!members.hear(signed(7, &older), older.clone()).await);
         assert!(!members.hear(signed(6, &older), older.clone()).await);
-        // It is written down, and an older one in its place changes nothing.
+        // The list is written to its file, and an older list in that file changes nothing.
         assert_eq!(Grid::load(&path).unwrap().number(), 7);
         std::fs::write(dir.path().join("grid.members"), signed(5, &older).bytes()).unwrap();
         tokio::time::sleep(2 * LOOK_PERIOD).await;

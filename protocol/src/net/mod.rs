@@ -1,4 +1,4 @@
-//! QUIC endpoints and what is exchanged on their streams.
+//! QUIC endpoints, connections between members, and frames on streams.
 
 mod address;
 mod door;

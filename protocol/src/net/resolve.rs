@@ -1,4 +1,4 @@
-//! Host names become IP addresses when somebody connects.
+//! Resolves host names to IP addresses, each time when a connection is made.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -14,38 +14,38 @@ use super::endpoint::{ConnectError, EndpointConfig, EndpointError, client, conne
 use crate::address::{Address, NamedAddress};
 use crate::identity::{HostId, Role};
 
-/// How long the system may take to resolve a name. The C library itself may take half a minute.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Longest wait for the system to resolve a name. The C library alone would wait up to half a minute.
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Most addresses of a name that are tried.
 pub const RESOLVED_MAX: usize = 3;
 
-/// Head start of an address of a name before the next one is tried beside it.
+/// How long one address of a name is tried before the next one is tried beside it.
 const HEAD_START: Duration = Duration::from_millis(300);
 
-/// Names that are resolved at once: each occupies a thread for as long as the system takes.
+/// Names that are resolved at the same time. Each takes a thread for as long as the system needs.
 static LOOKUPS: Semaphore = Semaphore::const_new(16);
 
-/// A name without an address.
+/// Why a name has no address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResolveError {
-    /// The system knows none.
+    /// The system knows no address of the name.
     #[error("host name {name:?} does not resolve: {why}")]
     Unknown {
         /// The name.
         name: String,
-        /// What the system says.
+        /// The error of the system.
         why: String,
     },
-    /// The system does not answer.
-    #[error("host name {0:?} does not resolve: no answer within {seconds} s", seconds = PATIENCE.as_secs())]
+    /// The system did not answer in time.
+    #[error("host name {0:?} does not resolve: no answer within {seconds} s", seconds = RESOLVE_TIMEOUT.as_secs())]
     Late(String),
 }
 
-/// The IP addresses at which somebody listens: of a name at most [`RESOLVED_MAX`].
+/// The IP addresses of `address`: itself, or those of its name, at most [`RESOLVED_MAX`].
 ///
 /// # Errors
-/// When it is a name that does not resolve within two seconds.
+/// When a name does not resolve within two seconds.
 pub async fn resolve(address: &Address) -> Result<Vec<SocketAddr>, ResolveError> {
     let named = match address {
         Address::Ip(addr) => return Ok(vec![*addr]),
@@ -56,7 +56,7 @@ pub async fn resolve(address: &Address) -> Result<Vec<SocketAddr>, ResolveError>
     let asked = async {
         let permit = LOOKUPS.acquire().await.map_err(|_| late())?;
         let asking = named.clone();
-        // A thread of tokio's would be waited for at the end of the program.
+        // Not one of tokio's threads: at its end, a program would wait for these.
         let begun = std::thread::Builder::new().spawn(move || {
             let _ = answer.send(look_up(&asking));
             drop(permit);
@@ -64,11 +64,11 @@ pub async fn resolve(address: &Address) -> Result<Vec<SocketAddr>, ResolveError>
         begun.map_err(|cause| unknown(named, &cause))?;
         answered.await.map_err(|_| late())
     };
-    let found = tokio::time::timeout(PATIENCE, asked).await;
+    let found = tokio::time::timeout(RESOLVE_TIMEOUT, asked).await;
     checked(named, found.map_err(|_| late())??)
 }
 
-/// The same for those who can wait.
+/// As [`resolve`], for callers outside of a tokio runtime. Blocks.
 ///
 /// # Errors
 /// As [`resolve`].
@@ -83,7 +83,7 @@ pub fn resolve_here(address: &Address) -> Result<Vec<SocketAddr>, ResolveError> 
         let _ = answer.send(look_up(&asking));
     });
     begun.map_err(|cause| unknown(named, &cause))?;
-    match answered.recv_timeout(PATIENCE) {
+    match answered.recv_timeout(RESOLVE_TIMEOUT) {
         Ok(found) => checked(named, found),
         Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
             Err(ResolveError::Late(named.name().to_owned()))
@@ -119,8 +119,7 @@ fn unknown(named: &NamedAddress, why: &dyn std::fmt::Display) -> ResolveError {
     }
 }
 
-/// Sockets for connections to members wherever they listen; each kind is made when it is needed for the
-/// first time.
+/// Sockets for connections to members: one for IPv4 and one for IPv6, each made when it is first needed.
 #[derive(Clone, Debug)]
 pub struct Sockets(Arc<Slots>);
 
@@ -132,7 +131,7 @@ struct Slots {
 }
 
 impl Sockets {
-    /// None yet.
+    /// Makes no socket yet.
     pub fn new(config: EndpointConfig) -> Self {
         Self(Arc::new(Slots {
             config,
@@ -154,10 +153,10 @@ impl Sockets {
         Ok(slot.insert(client(&self.0.config, any)?).clone())
     }
 
-    /// Connects to the member `id`, whose certificate has to give it this role, as [`connect_at`].
+    /// Connects to the member `id`, whose certificate has to have this role, as [`connect_at`].
     ///
     /// # Errors
-    /// As [`connect_at`], or when there is no socket.
+    /// As [`connect_at`], or when no socket can be made.
     pub async fn connect(
         &self,
         address: &Address,
@@ -171,7 +170,7 @@ impl Sockets {
         connect_at(socket, address, id, role).await
     }
 
-    /// Waits until all that was said has left, but not for ever.
+    /// Waits until all connections are closed and their last datagrams sent, at most `limit` for each socket.
     pub async fn wait_idle(&self, limit: Duration) {
         for slot in [&self.0.v4, &self.0.v6] {
             let made = slot.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -182,9 +181,9 @@ impl Sockets {
     }
 }
 
-/// Connects to the member `id`, whose certificate has to give it this role, where `address` says. The
-/// addresses of a name are tried one after the other, each beside the one before when that takes more
-/// than 0.3 s. `endpoint_for` gives the socket for an address.
+/// Connects to the member `id` at `address`; its certificate has to have this role. The IP addresses of a
+/// name are tried one after the other; if one takes more than 0.3 s, the next is tried beside it.
+/// `endpoint_for` gives the socket for an address.
 ///
 /// # Errors
 /// When the name does not resolve, or the member is at none of its addresses.
@@ -216,7 +215,7 @@ pub async fn connect_at(
         };
         match ended {
             Ok(Some(Ok(Ok(connection)))) => return Ok(connection),
-            // What is wrong with the first address is what people can look after.
+            // The first error is kept: people most likely expect the first address to work.
             Ok(Some(Ok(Err(cause)))) => why = why.or(Some(cause)),
             Ok(Some(Err(_))) | Err(_) => {}
             Ok(None) if is_last => {

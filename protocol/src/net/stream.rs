@@ -11,13 +11,13 @@ use crate::wire::WireVersion;
 use crate::wire::limits::{FRAME_BYTES_MAX, STALL_TIMEOUT};
 use crate::wire::message::{Message, Refusal, Request, Response};
 
-/// Code of a connection that ends because nothing is left to say.
+/// Code with which a connection is closed that is not needed any more.
 pub const DONE: VarInt = VarInt::from_u32(0);
 
-/// Code of a stream that is given up by either side.
+/// Code with which either side gives a stream up.
 pub const GIVEN_UP: VarInt = VarInt::from_u32(1);
 
-/// Code of a connection whose client has no business here; the reason says why.
+/// Code of a connection whose client is not admitted; the close has the reason as text.
 pub const NOT_ALLOWED: VarInt = VarInt::from_u32(2);
 
 /// Code of a connection whose host shuts down.
@@ -29,7 +29,7 @@ pub const REVOKED: VarInt = VarInt::from_u32(4);
 /// Code of a connection whose client's certificate expired.
 pub const EXPIRED: VarInt = VarInt::from_u32(5);
 
-/// Code of a connection of somebody who has as many as one may have.
+/// Code of a connection of a member that already has as many as it may have.
 pub const TOO_MANY: VarInt = VarInt::from_u32(6);
 
 /// Why an exchange with the other side failed.
@@ -38,16 +38,16 @@ pub enum ExchangeError {
     /// The connection broke, or the other side gave the stream up.
     #[error("connection lost: {0}")]
     Lost(String),
-    /// Nothing came, or nothing was taken, for too long.
+    /// No byte was received, or none was accepted, for this long.
     #[error("no progress for {} s", .0.as_secs())]
     Stalled(Duration),
     /// The other side does not keep to the protocol.
     #[error("malformed message: {0}")]
     Malformed(#[from] SerialError),
-    /// An answer to another question.
+    /// The answer does not belong to the request.
     #[error("unexpected answer: {0}")]
     Unexpected(&'static str),
-    /// The host said no.
+    /// The other side refused the request.
     #[error("refused: {0}")]
     Refused(Refusal),
     /// The other side's program is too old to know the request, which was not sent.
@@ -82,7 +82,7 @@ impl From<quinn::ConnectionError> for ExchangeError {
     }
 }
 
-/// The other side chose some of these words, so they are not printed as they are.
+/// A lost connection. The other side may have chosen part of the text, so control characters are escaped.
 fn lost(cause: &dyn std::error::Error) -> ExchangeError {
     ExchangeError::Lost(cause.to_string().escape_debug().to_string())
 }
@@ -90,7 +90,7 @@ fn lost(cause: &dyn std::error::Error) -> ExchangeError {
 /// Waits for `future`, but not longer than `limit`.
 ///
 /// # Errors
-/// When the time is over, or the future fails.
+/// When the future is not ready within `limit`, or fails.
 pub async fn within<T, E: Into<ExchangeError>>(
     limit: Duration,
     future: impl Future<Output = Result<T, E>>,
@@ -101,10 +101,10 @@ pub async fn within<T, E: Into<ExchangeError>>(
         .map_err(Into::into)
 }
 
-/// Sends a frame.
+/// Sends a message as one frame.
 ///
 /// # Errors
-/// When it is too long, or the other side does not take it.
+/// When the message is too long, or the other side does not accept its bytes.
 pub async fn write_frame(
     stream: &mut SendStream,
     message: &impl Message,
@@ -120,7 +120,7 @@ pub async fn write_frame(
 /// Reads a frame, waiting at most `limit` for all of it.
 ///
 /// # Errors
-/// When it does not come, or is not such a message.
+/// When the frame does not arrive in time, or is not a message of this type.
 pub async fn read_frame<M: Message>(
     stream: &mut RecvStream,
     limit: Duration,
@@ -141,12 +141,12 @@ pub async fn read_frame<M: Message>(
     .await
 }
 
-/// Reads `len` bytes, which the caller has checked to be no more than it wants to hold.
+/// Reads `len` bytes. The caller has checked that it wants to hold this many in memory.
 ///
-/// Memory grows with what really comes, not with what was announced.
+/// Memory grows with the bytes that arrive, not with the length that was announced.
 ///
 /// # Errors
-/// When they do not all come, or come more slowly than one piece each [`STALL_TIMEOUT`].
+/// When the stream ends before, or no byte arrives for [`STALL_TIMEOUT`].
 pub async fn read_exact(stream: &mut RecvStream, len: usize) -> Result<Bytes, ExchangeError> {
     let mut bytes = BytesMut::new();
     while bytes.len() < len {
@@ -170,21 +170,21 @@ async fn next_chunk(stream: &mut RecvStream, len: usize) -> Result<Bytes, Exchan
     }
 }
 
-/// A request that was sent, and the stream on which more follows.
+/// The stream of a request, after the first answer.
 #[derive(Debug)]
 pub struct Exchange {
-    /// What the client still sends.
+    /// For bytes that the client still has to send.
     pub send: SendStream,
-    /// What the host still sends.
+    /// For bytes that the server still has to send.
     pub recv: RecvStream,
 }
 
-/// Sends a request and reads the first answer; all that takes at most `limit`. The sending side is
-/// finished unless the request is one that blocks follow. What the other side would not know is not
-/// sent.
+/// Sends a request and reads the first answer, within `limit`. Ends the sending side of the stream, unless
+/// blocks follow this kind of request. A request that the other side's version of the protocol does not
+/// have is not sent.
 ///
 /// # Errors
-/// When the host does not answer, refuses, or is too old to know the request.
+/// When the other side does not answer, refuses, or is too old to know the request.
 pub async fn request(
     connection: &Connection,
     request: &Request,
@@ -199,7 +199,7 @@ pub async fn request(
         let mut exchange = Exchange { send, recv };
         write_frame(&mut exchange.send, &*request.for_wire(spoken)).await?;
         if !matches!(request, Request::PutShard(_) | Request::PutRebuilt(_)) {
-            // Fails only when the stream is closed already, which the answer will tell.
+            // Fails only if the stream is closed already; then reading the answer fails, too.
             let _ = exchange.send.finish();
         }
         match read_frame(&mut exchange.recv, limit).await? {

@@ -74,7 +74,7 @@ fn any() -> SocketAddr {
     (Ipv4Addr::LOCALHOST, 0).into()
 }
 
-/// A host that answers every request with the name of who asks.
+/// A host that answers `Status` with the name of the asker.
 struct Host {
     addr: SocketAddr,
     id: HostId,
@@ -121,7 +121,7 @@ async fn greet(connection: &Connection) {
     }
 }
 
-/// Connects and asks something, so that the host has seen our certificate.
+/// Connects and sends a request, so that the host has checked our certificate.
 async fn contact(
     config: &EndpointConfig,
     addr: SocketAddr,
@@ -237,7 +237,7 @@ async fn a_client_learns_why_a_host_turns_it_away() {
     assert_eq!(refused, Err(expected));
 }
 
-/// Connects with other TLS settings than ours; what it is told.
+/// Connects with other TLS settings than ours, and returns the error.
 async fn contact_with(tls: rustls::ClientConfig, host: &Host) -> ConnectError {
     let config = client_config(&submitter(&authority(1)), tls).unwrap();
     let mut endpoint = Endpoint::client(any()).unwrap();
@@ -273,7 +273,7 @@ async fn another_version_of_the_protocol_is_named() {
     assert_eq!(contact_with(tls, &host).await, ConnectError::Protocol);
 }
 
-/// Connects with a client that offers these versions; the one that both sides agree on.
+/// Connects with a client that offers these versions, and returns the one that both sides agree on.
 async fn agreed(host: &Host, offered: &[&[u8]]) -> Result<WireVersion, ConnectError> {
     let mut tls = client_tls(&submitter(&authority(1))).unwrap();
     tls.alpn_protocols = offered.iter().map(|name| name.to_vec()).collect();
@@ -326,7 +326,7 @@ async fn what_an_old_host_does_not_know_is_not_sent_to_it() {
         parts: Parts::default(),
     };
     let new = Request::ExtendedAnnounce(Box::new(Extended::close(presence)));
-    // The host panics at anything but Status.
+    // The host panics at any request but Status, so the new request must not be sent.
     let needed = WireVersion::Two;
     match request(&connection, &new, LIMIT).await {
         Err(ExchangeError::TooOld { needed: said }) => assert_eq!(said, needed),
@@ -443,7 +443,7 @@ fn record(bytes: usize) -> Record {
 
 #[tokio::test]
 async fn the_longest_frame_passes_and_a_longer_one_is_refused() {
-    // Its length takes five bytes, the empty list of shards one.
+    // The manifest's length takes five bytes, the empty list of shards one.
     let longest = record(FRAME_BYTES_MAX - 6);
     let mut pair = pair(|config| config, &framed(2, &[0, 0])).await;
     let short = read_frame::<Record>(&mut pair.far.recv, LIMIT).await;

@@ -1,4 +1,4 @@
-//! What TLS says about a certificate, as a reason that people can act on.
+//! Why a certificate is not accepted: TLS alerts and errors as reasons on which people can act.
 //!
 //! TLS alerts travel as QUIC crypto errors (RFC 9001, section 4.8); the numbers are those of
 //! RFC 8446, section 6.2.
@@ -14,25 +14,25 @@ pub enum CertificateFault {
     /// Another authority signed it.
     #[error("signed by the authority of another grid; compare the grid files of both sides")]
     OtherAuthority,
-    /// It does not name the role that is needed.
+    /// The certificate does not have the role that is needed.
     #[error("not for the role that is needed; have it signed for that role")]
     Role,
-    /// Its time is over, or has not begun.
+    /// The certificate has expired, or is not valid yet.
     #[error("expired or not valid yet; have it signed again, or set the clocks of both sides")]
     Expired,
-    /// The authority took it back.
+    /// The authority revoked the key.
     #[error("revoked by the grid's authority; ask its admin")]
     Revoked,
-    /// There is none.
+    /// No certificate was shown.
     #[error("none was shown")]
     Missing,
-    /// Anything else, in the words of TLS.
+    /// Another reason, in the words of TLS.
     #[error("{0}")]
     Other(String),
 }
 
 impl CertificateFault {
-    /// Why TLS did not accept a certificate.
+    /// The reason in an error of TLS.
     pub(super) fn of_error(cause: &rustls::Error) -> Self {
         let rustls::Error::InvalidCertificate(cause) = cause else {
             return Self::Other(cause.to_string());
@@ -43,7 +43,7 @@ impl CertificateFault {
             | CertificateError::NotValidYet
             | CertificateError::NotValidYetContext { .. } => Self::Expired,
             CertificateError::Revoked => Self::Revoked,
-            // An authority of the same name with another key made the signature.
+            // `BadSignature`: the issuer has the authority's name and another key.
             CertificateError::UnknownIssuer | CertificateError::BadSignature => {
                 Self::OtherAuthority
             }
@@ -51,7 +51,7 @@ impl CertificateFault {
         }
     }
 
-    /// With which code a connection is closed for this reason.
+    /// The code with which a connection is closed for this reason.
     pub const fn close_code(&self) -> VarInt {
         match self {
             Self::Revoked => REVOKED,
@@ -60,15 +60,16 @@ impl CertificateFault {
         }
     }
 
-    /// What a TLS alert says about a certificate; `None` when it is about something else.
+    /// The reason in a TLS alert; `None` if the alert is not about a certificate.
     pub(super) fn of_alert(code: TransportErrorCode, reason: &str) -> Option<Self> {
         const CRYPTO_ERRORS: u64 = 0x100;
         match u64::from(code).checked_sub(CRYPTO_ERRORS)? {
-            // bad_certificate: the name, which is the role, does not match, or it can't be read.
+            // bad_certificate: the DNS name, which stands for the role, does not match, or the
+            // certificate can't be read.
             42 => Some(Self::Role),
             44 => Some(Self::Revoked),
             45 => Some(Self::Expired),
-            // unknown_ca, and decrypt_error: an authority of the same name with another key.
+            // unknown_ca; decrypt_error: the issuer has the authority's name and another key.
             48 | 51 => Some(Self::OtherAuthority),
             116 => Some(Self::Missing),
             // unsupported_certificate, certificate_unknown, access_denied.
@@ -78,7 +79,7 @@ impl CertificateFault {
     }
 }
 
-/// Whether an error says that no common protocol was found.
+/// Whether an error code means that the two sides have no protocol version in common.
 pub(super) fn is_no_protocol(code: TransportErrorCode) -> bool {
     const NO_APPLICATION_PROTOCOL: u8 = 120;
     code == TransportErrorCode::crypto(NO_APPLICATION_PROTOCOL)

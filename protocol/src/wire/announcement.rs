@@ -1,4 +1,5 @@
-//! What a host says of its own availability. A claim, not a fact: contact outranks it.
+//! What a host announces about its own availability. An announcement is a claim: what a client itself saw
+//! of the host counts for more.
 
 use std::num::NonZeroU32;
 
@@ -10,39 +11,39 @@ use super::Withheld;
 use super::machine::MachineClaim;
 use super::parts::{Extensible, Parts};
 
-/// Most steps of an announced survival curve.
+/// Most steps of a survival curve in an announcement.
 pub const CURVE_STEPS_MAX: usize = 256;
 
-/// Value of a curve that means certainty.
-const ONE: f64 = u16::MAX as f64;
+/// Value on the wire of the probability 1.
+const CERTAIN: f64 = u16::MAX as f64;
 
-/// A host's announcement as it travels.
+/// A host's announcement as it travels, before it is checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Announcement {
     /// When it was made by the host's clock, Unix seconds.
     pub at: u64,
-    /// Index in [`StorageState::ALL`].
+    /// State of the disk: index in [`StorageState::ALL`].
     pub storage_state: u8,
-    /// Index in [`AvailabilityState::ALL`].
+    /// State of the machine as a guest job sees it: index in [`AvailabilityState::ALL`].
     pub guest_state: u8,
     /// Seconds after which new shards may be welcome again; 0 when they are now.
     pub refuses_for_s: u32,
-    /// Bytes per second that it can take, from what it received lately and what its owner allows;
-    /// 0 when nothing is known.
+    /// Bytes per second that it can receive, from what it received lately and what its owner allows;
+    /// 0 when it does not know.
     pub receives_bytes_per_s: u64,
     /// Seconds between two values of the curves.
     pub curve_step_s: u32,
-    /// Probability that it stays reachable, after 1, 2, ... steps, in units of 1/65535.
+    /// Probability that the host stays reachable for 1, 2, ... steps, in units of 1/65535.
     pub presence: Vec<u16>,
-    /// Probability that a guest job on it stays alive, likewise.
+    /// Probability that a guest job on the host stays alive for 1, 2, ... steps, in units of 1/65535.
     pub guest: Vec<u16>,
-    /// Twenty-eight days in which it was reachable ([`AvailabilityBitmap::to_bytes`]).
+    /// When the host was reachable in the last 28 days ([`AvailabilityBitmap::to_bytes`]).
     #[serde(with = "serde_bytes")]
     pub presence_bitmap: Vec<u8>,
-    /// Twenty-eight days in which a guest could have run, likewise.
+    /// When a guest could have run in the last 28 days ([`AvailabilityBitmap::to_bytes`]).
     #[serde(with = "serde_bytes")]
     pub guest_bitmap: Vec<u8>,
-    /// What later programs say; only in `ckpt/2`.
+    /// Fields that were added later; only in `ckpt/2`.
     #[serde(skip)]
     pub parts: Parts,
 }
@@ -53,7 +54,7 @@ impl Extensible for Announcement {
     }
 }
 
-/// An announcement whose parts were checked.
+/// An announcement whose fields were checked, made by [`Announcement::check`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Announced {
     /// When it was made by the host's clock, Unix seconds.
@@ -64,39 +65,38 @@ pub struct Announced {
     pub guest_state: AvailabilityState,
     /// Seconds after which new shards may be welcome again; 0 when they are now.
     pub refuses_for_s: u32,
-    /// Why they are not, when it says so.
+    /// Why new shards are not welcome now, if the host gives a reason.
     pub withheld: Option<Withheld>,
-    /// Its machine, when it says so.
+    /// What the host claims of its machine, if anything.
     pub machine: Option<MachineClaim>,
-    /// Bytes per second that it says it can take.
+    /// Bytes per second that the host claims to be able to receive, if it knows.
     pub receives_bytes_per_s: Option<u64>,
-    /// Probability that it stays reachable.
+    /// Probability that the host stays reachable, over time.
     pub presence: SurvivalCurve,
-    /// Probability that a guest job on it stays alive.
+    /// Probability that a guest job on the host stays alive, over time.
     pub guest: SurvivalCurve,
-    /// When it was reachable.
+    /// When the host was reachable in the last 28 days.
     pub presence_bitmap: AvailabilityBitmap,
-    /// When a guest could have run.
+    /// When a guest could have run in the last 28 days.
     pub guest_bitmap: AvailabilityBitmap,
 }
 
-/// An announcement that says nothing sensible.
+/// Why an announcement is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AnnouncementError {
-    /// A number that stands for no state.
+    /// No state has this number.
     #[error("state {0} is not known")]
     State(u8),
-    /// A curve that is none.
+    /// A survival curve has too many steps, steps of no length, or values that grow.
     #[error("survival curve: {0}")]
     Curve(String),
-    /// A bitmap that is none.
+    /// A bitmap can't be decoded.
     #[error(transparent)]
     Bitmap(#[from] placement::bitmap::BitmapDecodeError),
 }
 
 impl Announced {
-    /// The form that travels. Curves are cut to [`CURVE_STEPS_MAX`] steps and keep the step of
-    /// `presence`.
+    /// The form that travels. Both curves get the step of `presence` and at most [`CURVE_STEPS_MAX`] steps.
     pub fn to_wire(&self) -> Announcement {
         let step = self.presence.step_seconds();
         let steps = self.presence.steps();
@@ -122,10 +122,10 @@ impl Announced {
 }
 
 impl Announcement {
-    /// The announcement with every part checked.
+    /// The announcement with every field checked. Parts that this program does not understand are left out.
     ///
     /// # Errors
-    /// When a part is not what it should be.
+    /// When a state, a curve or a bitmap is not valid.
     pub fn check(&self) -> Result<Announced, AnnouncementError> {
         Ok(Announced {
             at: self.at,
@@ -143,7 +143,7 @@ impl Announcement {
     }
 }
 
-/// The number of a state on the wire; none has more than a few.
+/// The number of a state on the wire. Every list of states has far fewer than 255.
 fn number(index: usize) -> u8 {
     u8::try_from(index).unwrap_or(u8::MAX)
 }
@@ -155,11 +155,13 @@ fn state<S: ModelState>(index: u8) -> Result<S, AnnouncementError> {
 
 #[allow(
     clippy::cast_possible_truncation,
-    reason = "a survival curve has values of 0 to 1, and ONE fits"
+    reason = "a survival curve has values of 0 to 1, and CERTAIN fits"
 )]
 fn quantised(curve: &SurvivalCurve) -> Vec<u16> {
     let values = curve.values().iter().skip(1).take(CURVE_STEPS_MAX);
-    values.map(|value| (value * ONE).round() as u16).collect()
+    values
+        .map(|value| (value * CERTAIN).round() as u16)
+        .collect()
 }
 
 fn curve(step_s: u32, values: &[u16]) -> Result<SurvivalCurve, AnnouncementError> {
@@ -169,7 +171,7 @@ fn curve(step_s: u32, values: &[u16]) -> Result<SurvivalCurve, AnnouncementError
         let found = values.len();
         return Err(bad(format!("{found} steps of at most {CURVE_STEPS_MAX}")));
     }
-    let values = values.iter().map(|value| f64::from(*value) / ONE);
+    let values = values.iter().map(|value| f64::from(*value) / CERTAIN);
     SurvivalCurve::new(step, std::iter::once(1.0).chain(values).collect())
         .map_err(|cause| bad(cause.to_string()))
 }

@@ -1,17 +1,15 @@
-//! Why a request was refused, as numbers: text is for logs, numbers are for decisions.
+//! Why a request was refused, as a number. Programs decide by the number; the text is for logs.
 
 use serde::{Deserialize, Serialize};
 
-/// Reason of a refusal.
-///
-/// New reasons are added at the end; the numbers never change.
+/// The reason of a refusal. New reasons are added at the end; the numbers never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Code {
     /// The request is malformed or out of order.
     BadRequest,
-    /// This identity may not do this.
+    /// The asker's certificate does not allow this.
     Forbidden,
-    /// No such checkpoint, shard or row here (or not the asker's).
+    /// The host has no such checkpoint, shard or row, or it is not the asker's.
     NotFound,
     /// The host's capacity, or the submitter's share of it, does not suffice.
     NoSpace,
@@ -21,9 +19,9 @@ pub enum Code {
     Exists,
     /// Another checkpoint has this version of the job.
     VersionTaken,
-    /// What was sent is not what was promised (root, length, signature).
+    /// What was sent is not what was promised: its root, length or signature differs.
     Mismatch,
-    /// The host is busy (its owner comes first, or too many requests); try later.
+    /// The host is busy, because its owner comes first or because of too many requests; try later.
     Busy,
     /// The host is shutting down.
     Stopping,
@@ -32,7 +30,7 @@ pub enum Code {
 }
 
 impl Code {
-    /// Words for people.
+    /// The reason in words.
     pub const fn describe(self) -> &'static str {
         match self {
             Self::BadRequest => "malformed request",

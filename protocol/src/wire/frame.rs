@@ -1,4 +1,4 @@
-//! Messages as the bytes of a frame.
+//! Messages to and from the bytes of a frame.
 
 use codec::serial::{self, SerialError};
 
@@ -6,18 +6,18 @@ use super::limits::FRAME_BYTES_MAX;
 use super::message::{MemberRecord, NoticeRecord, Record, Request, Response};
 use super::parts::Extended;
 
-/// A message that can be a frame.
+/// A message that travels as one frame.
 pub trait Message: Sized {
-    /// The frame's bytes, without the length before it.
+    /// The bytes of the frame, without its length, which goes before it.
     ///
     /// # Errors
-    /// When it is longer than a frame may be.
+    /// When the message is longer than [`FRAME_BYTES_MAX`].
     fn to_frame(&self) -> Result<Vec<u8>, SerialError>;
 
-    /// Reads a frame.
+    /// Reads the message of a frame.
     ///
     /// # Errors
-    /// When it is not exactly one such message.
+    /// When the bytes are not exactly one message of this type.
     fn from_frame(bytes: &[u8]) -> Result<Self, SerialError>;
 }
 

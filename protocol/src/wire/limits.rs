@@ -7,7 +7,7 @@ use codec::manifest::MANIFEST_BYTES_MAX;
 use codec::proposal::PROPOSAL_BYTES_MAX;
 use codec::shard_file::{ENTRY_BYTES, PAGES_MAX};
 
-/// Longest frame: a record, which is a manifest and a few numbers for each shard.
+/// Longest frame. The longest message is a record: a manifest and a few numbers for each shard.
 pub const FRAME_BYTES_MAX: usize = MANIFEST_BYTES_MAX + (8 << 10);
 
 const _: () = assert!(PROPOSAL_BYTES_MAX + 16 < FRAME_BYTES_MAX);
@@ -36,7 +36,7 @@ pub const HOLDS_MAX: usize = 4096;
 /// Most checkpoints in one `PeerHeld`.
 pub const PEER_ASKED_MAX: usize = 1024;
 
-/// Most checkpoints in one `PeerHolds`: question and answer each fit into a frame.
+/// Most checkpoints in one `PeerHolds`. The request and its answer both fit into a frame.
 pub const PEER_HOLDS_ASKED_MAX: usize = 2048;
 
 /// Most jobs in one `Notices`.
@@ -66,7 +66,7 @@ pub const PROBE_BYTES_MAX: u32 = 1 << 20;
 /// Bytes of a full page.
 pub const PAGE_BYTES_MAX: usize = PAGE_ROWS as usize * ENTRY_BYTES;
 
-/// Bytes of the page hashes of the largest shard.
+/// Bytes of the outline of the largest shard.
 pub const OUTLINE_BYTES_MAX: usize = PAGES_MAX as usize * 32;
 
 /// Longest wait for a connection.
@@ -78,10 +78,10 @@ pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest wait for a host to sync a shard after its last byte.
 pub const SYNC_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Longest time in which a list of a grid is to arrive.
+/// Longest wait for all bytes of a list of a grid.
 pub const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A transfer that does not move one byte for this long has stalled.
+/// A transfer in which no byte arrives for this long has stalled.
 pub const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a host keeps a finished shard, or a claim, without a manifest.

@@ -1,4 +1,5 @@
-//! What a host says of its machine: how much of a job it could do. A claim, as all that a host says.
+//! What a host announces about its machine, for choosing where a job runs: processors, speed, memory,
+//! load. All of it is a claim of the host.
 
 use placement::rank::{LOAD_HOURS, LoadForecast};
 
@@ -7,31 +8,31 @@ use super::parts::Parts;
 /// Number of the part of an announcement that describes the machine.
 pub const MACHINE_PART: u16 = 2;
 
-/// First byte of that part. A later program that says more adds it behind; one that says something else uses
-/// another first byte, and the part is then passed over here.
+/// First byte of the part. A later program that has more fields adds them at the end, and they are passed
+/// over here. If the fields have another meaning, it uses another first byte, and the part is passed over.
 const FORM: u8 = 1;
 
-/// Bytes of the part.
-const BYTES: usize = 1 + 2 + 4 + 8 + 2 + 2 * LOAD_HOURS.len();
+/// Bytes of the part: the form, and the fields of [`MachineClaim`] in order.
+const PART_BYTES: usize = 1 + 2 + 4 + 8 + 2 + 2 * LOAD_HOURS.len();
 
-/// Value of a load that means all of the machine.
-const ONE: f64 = u16::MAX as f64;
+/// Value on the wire of the load 1, which takes all processors.
+const WHOLE_MACHINE: f64 = u16::MAX as f64;
 
-/// Highest speed that is believed: a machine that claims more would draw all jobs.
+/// Highest speed that is believed. A machine that claims more could draw all jobs.
 pub const SPEED_MAX: f64 = 100.0;
 
-/// A machine as far as a job's time on it depends on it.
+/// The properties of a machine on which the run time of a job depends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MachineClaim {
-    /// Its processors.
+    /// Number of processors.
     pub cores: u16,
-    /// Speed of one of them, 1 being the reference of this program.
+    /// Speed of one processor, in units of this program's reference.
     pub speed: f64,
     /// Memory that a guest could have now, bytes.
     pub memory_bytes: u64,
-    /// Guests that it would take now beside those that it has.
+    /// Guests that the machine would take now, beside those that it has.
     pub places: u16,
-    /// Mean load of its owner, all of its processors being 1, while a guest can run.
+    /// Expected mean load of the owner while a guest can run; 1 is all processors.
     pub load: LoadForecast,
 }
 
@@ -43,7 +44,7 @@ impl MachineClaim {
         reason = "speeds and loads are brought into the range of the field before"
     )]
     fn to_bytes(self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(BYTES);
+        let mut bytes = Vec::with_capacity(PART_BYTES);
         bytes.push(FORM);
         bytes.extend(self.cores.to_le_bytes());
         let thousandths = (self.speed.clamp(0.0, SPEED_MAX) * 1000.0).round() as u32;
@@ -51,7 +52,7 @@ impl MachineClaim {
         bytes.extend(self.memory_bytes.to_le_bytes());
         bytes.extend(self.places.to_le_bytes());
         for mean in self.load.means() {
-            bytes.extend(((mean * ONE).round() as u16).to_le_bytes());
+            bytes.extend(((mean * WHOLE_MACHINE).round() as u16).to_le_bytes());
         }
         bytes
     }
@@ -65,7 +66,7 @@ impl MachineClaim {
         let places = u16::from_le_bytes(take(&mut rest)?);
         let mut means = [0.0; LOAD_HOURS.len()];
         for mean in &mut means {
-            *mean = f64::from(u16::from_le_bytes(take(&mut rest)?)) / ONE;
+            *mean = f64::from(u16::from_le_bytes(take(&mut rest)?)) / WHOLE_MACHINE;
         }
         let speed = f64::from(thousandths) / 1000.0;
         let is_sound = form == FORM && cores > 0 && speed > 0.0;
@@ -78,7 +79,7 @@ impl MachineClaim {
         })
     }
 
-    /// The parts of an announcement with this claim behind the others.
+    /// Adds this claim, if there is one, to the parts of an announcement.
     pub(super) fn add_to(this: Option<&Self>, parts: Parts) -> Parts {
         match this {
             Some(claim) => parts.with(MACHINE_PART, claim.to_bytes()),
@@ -92,6 +93,7 @@ impl MachineClaim {
     }
 }
 
+/// Takes the first bytes off `rest`.
 fn take<const COUNT: usize>(rest: &mut &[u8]) -> Option<[u8; COUNT]> {
     let (taken, left) = rest.split_first_chunk::<COUNT>()?;
     *rest = left;
@@ -115,7 +117,7 @@ mod tests {
     #[test]
     fn a_machine_arrives_and_what_a_later_program_adds_is_passed_over() {
         let bytes = claim().to_bytes();
-        assert_eq!(bytes.len(), BYTES);
+        assert_eq!(bytes.len(), PART_BYTES);
         assert_eq!(MachineClaim::from_bytes(&bytes), Some(claim()));
         let longer = [bytes.as_slice(), &[1, 2, 3]].concat();
         assert_eq!(MachineClaim::from_bytes(&longer), Some(claim()));
@@ -124,7 +126,7 @@ mod tests {
     #[test]
     fn what_is_no_machine_is_none_and_wild_claims_are_cut() {
         let bytes = claim().to_bytes();
-        for length in 0..BYTES {
+        for length in 0..PART_BYTES {
             assert_eq!(MachineClaim::from_bytes(&bytes[..length]), None);
         }
         let mut other = bytes.clone();

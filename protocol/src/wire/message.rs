@@ -1,9 +1,9 @@
-//! Requests and responses. What is here never changes; new variants are added at the end, and a peer
-//! that does not know one refuses it as malformed.
+//! Requests and responses. A message that is defined here never changes. New variants are added at the
+//! end, and a peer that does not know a variant refuses it as malformed.
 //!
-//! What carries [`Parts`] travels in another variant in `ckpt/2` than in `ckpt/1`. Programs see one of
-//! them only: [`Request::for_wire`] and [`Response::for_wire`] make the other before it is sent,
-//! [`Request::from_wire`] and [`Response::from_wire`] take it apart.
+//! A message with [`Parts`] has one variant for `ckpt/1` and another one for `ckpt/2`. Only the first is
+//! used inside of programs: [`Request::for_wire`] and [`Response::for_wire`] make the second of it before
+//! it is sent, [`Request::from_wire`] and [`Response::from_wire`] turn it back after it is received.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -23,26 +23,26 @@ use super::limits::TEXT_BYTES_MAX;
 use super::parts::{Extended, Extensible, Parts};
 use super::{Code, WireVersion};
 
-/// What a client asks; the first frame of a stream.
+/// What a client asks a server to do; the first frame of a stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
-    /// How are you?
+    /// Send your status: what you lend, and how much of it is used.
     Status,
     /// Reserve a version of a job for a checkpoint.
     Claim(Claim),
     /// Take a shard; its blocks follow.
     PutShard(PutShard),
-    /// Make a checkpoint visible whose shard you hold.
+    /// Make a checkpoint visible of which you hold a shard.
     Commit {
         /// The signed manifest.
         #[serde(with = "serde_bytes")]
         manifest: Vec<u8>,
     },
-    /// Which checkpoints of mine do you hold?
+    /// Send the manifests of my checkpoints of which you hold shards.
     Find {
-        /// Only those of this job.
+        /// Only checkpoints of this job.
         job_tag: Option<JobTag>,
-        /// Only those with a larger id, in ascending order (to continue an earlier answer).
+        /// Only checkpoints with a larger id, in ascending order (to continue an earlier answer).
         after: Option<CheckpointId>,
     },
     /// Send the outline of a shard.
@@ -51,7 +51,7 @@ pub enum Request {
     Page {
         /// The shard.
         shard: ShardName,
-        /// The page.
+        /// Number of the page, from 0.
         page: u64,
     },
     /// Send blocks of a shard.
@@ -60,128 +60,128 @@ pub enum Request {
         shard: ShardName,
         /// First row.
         first: u64,
-        /// How many, at most [`super::limits::ROWS_PER_READ_MAX`].
+        /// Number of rows, at most [`super::limits::ROWS_PER_READ_MAX`].
         count: u32,
     },
-    /// Remove all that you have of a checkpoint.
+    /// Remove all that you hold of a checkpoint.
     Forget {
         /// The checkpoint.
         checkpoint: CheckpointId,
     },
-    /// What do you say of your own availability?
+    /// Send your announcement: what you expect of your own availability.
     Announcement,
-    /// Say when you have received as many bytes as follow, to measure the way to you.
+    /// Answer when all of the bytes that follow have arrived. Measures the rate of the network path.
     Probe {
-        /// How many, at most [`super::limits::PROBE_BYTES_MAX`].
+        /// Number of bytes, at most [`super::limits::PROBE_BYTES_MAX`].
         bytes: u32,
     },
-    /// This is what I found when I checked a shard of mine that you should have.
+    /// Note what my check of a shard found that you keep for me.
     Audited(Audit),
-    /// I am a donor, and this is how I am; asked of a registry.
+    /// List me as a donor, with this description. Sent to a registry.
     Announce(Box<Presence>),
-    /// I am still as I said; asked of a registry.
+    /// I am alive, and my last announcement and list of shards hold. Sent to a registry by a donor.
     Heartbeat {
-        /// Number of the announcement that I made last.
+        /// Number of my last announcement.
         epoch: u64,
-        /// Number of the list of shards that I sent last.
+        /// Number of my last list of shards.
         holdings: u64,
     },
-    /// These are shards that I hold; asked of a registry.
+    /// Note these shards, which I hold. Sent to a registry by a donor.
     Holds(HoldsPage),
-    /// Which donors are there? Asked of a registry.
+    /// Send the list of donors. Sent to a registry.
     Members {
-        /// Only those with a larger key, in ascending order (to continue an earlier answer).
+        /// Only donors with a larger key, in ascending order (to continue an earlier answer).
         after: Option<OwnerId>,
     },
-    /// Who holds shards of this checkpoint? Asked of a registry.
+    /// Name the donors that hold shards of this checkpoint. Sent to a registry.
     Holders {
         /// The checkpoint.
         checkpoint: CheckpointId,
     },
-    /// Certify me; asked of a registry by a machine that is no member yet.
+    /// Certify me. Sent to a registry by a machine that is no member of the grid yet.
     Join(JoinRequest),
-    /// Which shards of these checkpoints do you hold? Asked by a donor, who can know their names only
-    /// if it holds shards of them.
+    /// Name the shards of these checkpoints that you hold. Sent by a donor, which knows the id of a
+    /// checkpoint only if it holds a shard of it.
     PeerHeld {
         /// At most [`super::limits::PEER_ASKED_MAX`].
         checkpoints: Vec<CheckpointId>,
     },
-    /// Take a shard that was rebuilt, and commit it; its blocks follow as those of `PutShard` do. Asked
-    /// by a donor.
+    /// Take a shard that was rebuilt, and commit it; its blocks follow as after `PutShard`. Sent by a
+    /// donor.
     PutRebuilt(Box<PutRebuilt>),
-    /// This is what I say of a job; or, from a donor, what its owner said.
+    /// Keep this notice about a job. Sent by the job's owner, or by a donor that passes it on.
     Notice {
         /// The signed notice ([`codec::notice::Notice`]).
         #[serde(with = "serde_bytes")]
         notice: Vec<u8>,
     },
-    /// What was said last of these jobs? A submitter asks of its own, a donor of those of which it
-    /// holds shards.
+    /// Send the last notices about these jobs. A submitter asks about its own jobs, a donor about jobs
+    /// of which it holds shards.
     Notices {
         /// At most [`super::limits::NOTICES_ASKED_MAX`].
         jobs: Vec<(OwnerId, JobTag)>,
     },
     /// `Announce` in `ckpt/2`.
     ExtendedAnnounce(Box<Extended<Presence>>),
-    /// Which of these checkpoints do you hold shards of? Asked by a donor. Names none: a tag is a hash
-    /// that only who knows the checkpoint recognises ([`codec::holding`]).
+    /// Answer which of these checkpoints you hold shards of. Sent by a donor. No checkpoint is named: a
+    /// tag is a hash that only a host that knows the checkpoint's id recognises ([`codec::holding`]).
     PeerHolds {
         /// Random bytes that the tags depend on.
         salt: [u8; 32],
         /// At most [`super::limits::PEER_HOLDS_ASKED_MAX`].
         tags: Vec<Tag>,
     },
-    /// Show that you have a part of a shard ([`codec::proof`]). Asked by its owner or by a donor.
+    /// Prove that you have a part of a shard ([`codec::proof`]). Sent by its owner or by a donor.
     Prove {
-        /// Whose the shard is.
+        /// Owner of the checkpoint.
         owner: OwnerId,
         /// The shard.
         shard: ShardName,
         /// Which part.
         spot: Spot,
     },
-    /// There is a job here, below the prefix that my job key is for. From then on the connection may ask
-    /// about that job.
+    /// Open this connection for a job whose name begins with the prefix that my job key is for: later
+    /// requests may be about it.
     Within {
-        /// Where the job lies: what hosts see of all components of its name, at most 16.
+        /// The job's name as hosts see it, a hash for each of its components, at most 16.
         path: Vec<Blinded>,
     },
-    /// These job keys are void: their owner says so.
+    /// Keep this list of job keys that their owner declared void.
     Void {
         /// The signed list ([`codec::grant::VoidList`]).
         #[serde(with = "serde_bytes")]
         list: Vec<u8>,
     },
-    /// Which job keys of these owners are void?
+    /// Send the lists of void job keys of these owners.
     Voids {
         /// At most [`super::limits::VOIDS_ASKED_MAX`].
         owners: Vec<OwnerId>,
     },
-    /// Is there a newer list of the grid than the one that I have? Asked of donors and registries.
+    /// Send your list of the grid if it is newer than mine. Sent to donors and registries.
     List {
-        /// Number of the one that I have; 0 for none.
+        /// Number of my list; 0 for none.
         number: u64,
     },
-    /// Take a list of the grid, whose bytes follow. Said to donors and registries.
+    /// Take a list of the grid, whose bytes follow. Sent to donors and registries.
     PutList {
-        /// Its number.
+        /// Number of the list.
         number: u64,
-        /// Its length, at most [`super::limits::LIST_BYTES_MAX`].
+        /// Bytes of the list, at most [`super::limits::LIST_BYTES_MAX`].
         bytes: u32,
     },
-    /// What do you count? Asked by an admin.
+    /// Send your counts. Sent by an admin.
     Census,
-    /// Promise to accept no successor of a checkpoint with a lower ballot. Asked of its witnesses
+    /// Promise to accept no successor of a checkpoint with a lower ballot. Sent to its witnesses
     /// (`codec::proposal`).
     Prepare {
         /// The job.
         job_tag: JobTag,
-        /// The checkpoint that is followed.
+        /// The checkpoint whose successor is to be chosen.
         after: CheckpointId,
-        /// The ballot.
+        /// The ballot of this attempt.
         ballot: Ballot,
     },
-    /// Accept the successor of a checkpoint. Asked of its witnesses.
+    /// Accept this successor of a checkpoint. Sent to its witnesses.
     Propose {
         /// The signed proposal (`codec::proposal::Proposal`).
         #[serde(with = "serde_bytes")]
@@ -190,7 +190,7 @@ pub enum Request {
 }
 
 impl Request {
-    /// The first version of the protocol that knows this.
+    /// The first version of the protocol that has this request.
     pub const fn since(&self) -> WireVersion {
         match self {
             Self::Status
@@ -240,7 +240,7 @@ impl Request {
         }
     }
 
-    /// What [`Self::for_wire`] was made of.
+    /// The request of which [`Self::for_wire`] made this form.
     #[must_use]
     pub fn from_wire(self) -> Self {
         match self {
@@ -250,32 +250,32 @@ impl Request {
     }
 }
 
-/// Reservation of a version number.
+/// The reservation of a version of a job for a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
     /// The job.
     pub job_tag: JobTag,
     /// The version.
     pub version: Version,
-    /// The checkpoint that will have it.
+    /// The checkpoint that will have this version.
     pub checkpoint: CheckpointId,
 }
 
-/// Head of a shard transfer.
+/// The head of a shard's transfer, before its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PutShard {
-    /// Which checkpoint it is of, and of which job and version.
+    /// The checkpoint, its job and its version.
     pub claim: Claim,
     /// The checkpoint's redundancy.
     pub redundancy: Redundancy,
     /// Number of the shard.
     pub shard: u8,
-    /// Bytes to expect, as far as known: an upper bound, or 0 when it is not known at all. The
-    /// host refuses at once what it has no room for.
+    /// Upper bound of the bytes of the shard, or 0 if it is not known. The host refuses at once a shard
+    /// that it has no room for.
     pub expected_bytes: u64,
 }
 
-/// A shard by name.
+/// The name of a shard: its checkpoint, and its number in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ShardName {
     /// The checkpoint.
@@ -284,18 +284,18 @@ pub struct ShardName {
     pub shard: u8,
 }
 
-/// What a host answers; the first frame that it sends.
+/// What a server answers; the first frame that it sends on the stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Response {
-    /// No, and why.
+    /// The request is refused, with the reason.
     Refused(Refusal),
-    /// How the host is.
+    /// The host's status.
     Status(HostStatus),
     /// The version is reserved.
     Claimed,
-    /// The version is another checkpoint's; `next` was free when this was said.
+    /// Another checkpoint has the version; `next` was free when the host answered.
     Taken {
-        /// The lowest version above all that this host knows of the job.
+        /// One more than the highest version of the job that this host knows.
         next: Version,
     },
     /// Blocks may follow.
@@ -304,11 +304,11 @@ pub enum Response {
     Stored(StoredShard),
     /// The manifest is synced and the checkpoint visible.
     Committed,
-    /// So many records follow.
+    /// Records of checkpoints follow.
     Found {
-        /// How many, at most [`super::limits::RECORDS_MAX`].
+        /// Number of records, at most [`super::limits::RECORDS_MAX`].
         count: u32,
-        /// Whether there are more after the last of these.
+        /// Whether there are more records after the last of these.
         more: bool,
     },
     /// Page hashes follow.
@@ -322,94 +322,94 @@ pub enum Response {
     },
     /// A page follows.
     Page {
-        /// Its length.
+        /// Bytes of the page.
         bytes: u32,
     },
     /// Blocks follow.
     Rows {
-        /// Their length together.
+        /// Bytes of all these blocks together.
         bytes: u64,
     },
-    /// Nothing of the checkpoint is here any more.
+    /// The host holds nothing of the checkpoint any more.
     Forgotten {
-        /// Whether there was something.
+        /// Whether it held something before.
         existed: bool,
     },
-    /// What the host says of its own availability.
+    /// What the host expects of its own availability.
     Announcement(Announcement),
-    /// The bytes of a probe have arrived.
+    /// All bytes of a probe have arrived.
     Probed,
-    /// The host has heard it.
+    /// The host has taken note of what was sent.
     Noted,
-    /// The registry has heard it, and says what it still wants to hear.
+    /// The registry has taken note of what was sent, and asks for what it lacks.
     Heard {
-        /// An announcement.
+        /// Whether the donor should send its announcement.
         announce: bool,
-        /// The list of shards.
+        /// Whether the donor should send its list of shards.
         holdings: bool,
     },
-    /// So many [`MemberRecord`]s follow, in `ckpt/2` as [`Extended`].
+    /// [`MemberRecord`]s follow, in `ckpt/2` as [`Extended`].
     Members {
-        /// How many, at most [`super::limits::MEMBERS_MAX`].
+        /// Number of records, at most [`super::limits::MEMBERS_MAX`].
         count: u32,
-        /// Whether there are more after the last of these.
+        /// Whether there are more records after the last of these.
         more: bool,
     },
-    /// Donors that said that they hold shards of the checkpoint, and which.
+    /// Donors that claim to hold shards of the checkpoint.
     Holders {
-        /// At most [`super::limits::HOLDERS_MAX`].
+        /// Donors with the numbers of their shards, at most [`super::limits::HOLDERS_MAX`].
         holders: Vec<(OwnerId, u8)>,
     },
-    /// Welcome.
+    /// The machine is a member of the grid now.
     Joined(Box<Joined>),
-    /// Those are here.
+    /// The host's shards of the checkpoints that were asked about.
     PeerHeld {
-        /// Shards of committed checkpoints.
+        /// The shards, of committed checkpoints only.
         shards: Vec<ShardName>,
     },
-    /// So many [`NoticeRecord`]s follow.
+    /// [`NoticeRecord`]s follow.
     Notices {
         /// The host's clock, Unix seconds.
         clock: u64,
-        /// How many, at most `NOTICES_PER_JOB_MAX` for each job that was asked for.
+        /// Number of records, at most `NOTICES_PER_JOB_MAX` for each job that was asked about.
         count: u32,
     },
     /// `Status` in `ckpt/2`.
     ExtendedStatus(Box<Extended<HostStatus>>),
     /// `Announcement` in `ckpt/2`.
     ExtendedAnnouncement(Box<Extended<Announcement>>),
-    /// Of those the host holds shards.
+    /// The checkpoints of the question of which the host holds shards.
     PeerHolds {
-        /// Checkpoints that the host knows and holds, in any order.
+        /// Their tags, in any order.
         held: Vec<HeldTag>,
     },
-    /// A part of a shard with the way to its root.
+    /// A part of a shard, with the hashes that lead from it to the shard's root.
     Proof(ShardProof),
-    /// What owners said of their job keys, of those owners who said something.
+    /// The lists of void job keys of those owners that have one.
     Voids {
         /// Signed lists ([`codec::grant::VoidList`]).
         lists: Vec<ByteBuf>,
     },
-    /// The list of the grid that is known here. Its bytes follow if it is newer than the one that was
-    /// asked about; to `PutList` this is the answer when the list is not newer.
+    /// The server's list of the grid. Its bytes follow if it is newer than the list of the asker. Also
+    /// the answer to `PutList` if the list that was sent is not newer than the server's.
     List {
-        /// Its number; 0 for none.
+        /// Number of the server's list; 0 for none.
         number: u64,
-        /// How many bytes follow, at most [`super::limits::LIST_BYTES_MAX`]; 0 for none.
+        /// Number of bytes that follow, at most [`super::limits::LIST_BYTES_MAX`]; 0 for none.
         bytes: u32,
     },
-    /// What the host counts.
+    /// The host's counts.
     Census(Box<HostCensus>),
     /// No successor with a lower ballot will be accepted.
     Promised {
-        /// The signed proposal that was accepted last, if one was.
+        /// The signed proposal that the witness accepted last, if any.
         accepted: Option<ByteBuf>,
     },
-    /// The successor is accepted, and that is synced.
+    /// The successor is accepted, and the acceptance is synced.
     Agreed,
-    /// A higher ballot was promised.
+    /// The witness has promised a higher ballot.
     Outbid {
-        /// That one.
+        /// The higher ballot.
         ballot: Ballot,
     },
 }
@@ -428,7 +428,7 @@ impl Response {
         })
     }
 
-    /// What [`Self::for_wire`] was made of.
+    /// The response of which [`Self::for_wire`] made this form.
     #[must_use]
     pub fn from_wire(self) -> Self {
         match self {
@@ -439,18 +439,18 @@ impl Response {
     }
 }
 
-/// A checkpoint of a question that a host holds shards of.
+/// A checkpoint of which a host holds shards, in the answer to `PeerHolds`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldTag {
-    /// Place of its tag in the question.
+    /// Index of the checkpoint's tag in the question.
     pub place: u16,
-    /// Which shards, bit 0 for shard 0.
+    /// The shards that the host holds, bit 0 for shard 0.
     pub shards: u64,
-    /// Shows that the host knows the checkpoint's id.
+    /// Hash that only a host that knows the checkpoint's id can make.
     pub tag: Tag,
 }
 
-/// A notice, as a host tells of it.
+/// A notice, as it follows `Notices`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NoticeRecord {
     /// The signed notice.
@@ -458,14 +458,14 @@ pub struct NoticeRecord {
     pub notice: Vec<u8>,
 }
 
-/// What a check of a shard found.
+/// What a submitter's check of a shard found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Audit {
     /// The checkpoint.
     pub checkpoint: CheckpointId,
     /// Number of the shard.
     pub shard: u8,
-    /// Blocks that were read and right.
+    /// Blocks that were read and had the right hash.
     pub blocks: u32,
     /// What was wrong, if anything.
     pub fault: Option<AuditFault>,
@@ -474,19 +474,19 @@ pub struct Audit {
 /// What a check of a shard found wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AuditFault {
-    /// The host does not have what it acknowledged.
+    /// The host does not have a shard that it acknowledged.
     Missing,
-    /// What it sent is not what was stored.
+    /// A block that the host sent is not the one that was stored.
     Damaged,
-    /// It broke off, or took too long.
+    /// The host broke off its answer, or took too long.
     BrokenOff,
 }
 
 impl AuditFault {
-    /// All of them.
+    /// All faults.
     pub const ALL: [Self; 3] = [Self::Missing, Self::Damaged, Self::BrokenOff];
 
-    /// Its name in files and reports.
+    /// The fault's name in files and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Missing => "missing",
@@ -501,36 +501,36 @@ impl AuditFault {
     }
 }
 
-/// Head of the transfer of a shard that was rebuilt from others.
+/// The head of the transfer of a shard that was rebuilt from others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PutRebuilt {
     /// The shard.
     pub put: PutShard,
-    /// The manifest that the owner signed: what the shard has to be.
+    /// The manifest that the owner signed; it has the root that the shard must have.
     #[serde(with = "serde_bytes")]
     pub manifest: Vec<u8>,
 }
 
-/// How a donor is, as it tells registries.
+/// What a donor announces to registries.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Presence {
-    /// Its name, at most [`TEXT_BYTES_MAX`] bytes as all texts.
+    /// Name of the donor; like all texts, at most [`TEXT_BYTES_MAX`] bytes.
     pub name: String,
-    /// Where it listens.
+    /// Address at which it listens.
     pub addr: SocketAddr,
-    /// What fails together with it.
+    /// Site; machines of one site tend to fail together.
     pub site: Option<String>,
-    /// Whose machine it is.
+    /// Owner of the machine.
     pub owner: Option<String>,
     /// Bytes that it lends.
     pub capacity_bytes: u64,
     /// Bytes that can still be stored.
     pub free_bytes: u64,
-    /// Larger with each announcement that says something new.
+    /// Number of this announcement; grows whenever the content changes.
     pub epoch: u64,
-    /// What it says of its availability. Its parts are not sent: there are those of the presence.
+    /// What it expects of its availability. Sent without its parts, which are among `parts` below.
     pub announcement: Announcement,
-    /// What later programs say; only in `ckpt/2`.
+    /// Fields that were added later; only in `ckpt/2`.
     #[serde(skip)]
     pub parts: Parts,
 }
@@ -541,29 +541,29 @@ impl Extensible for Presence {
     }
 }
 
-/// A part of the list of shards that a donor holds.
+/// One message of the list of shards that a donor holds, which may take several.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HoldsPage {
-    /// Number of the list: larger than that of any earlier one.
+    /// Number of the list, larger than that of any earlier list.
     pub epoch: u64,
-    /// Whether it is the first part; the list before is dropped when the last one is there.
+    /// Whether the list begins with this message.
     pub first: bool,
-    /// Whether it is the last part.
+    /// Whether the list ends with this message; it then replaces the list before.
     pub last: bool,
-    /// At most [`super::limits::HOLDS_MAX`].
+    /// Shards of this message, at most [`super::limits::HOLDS_MAX`].
     pub shards: Vec<ShardName>,
 }
 
-/// A donor, as a registry tells of it.
+/// A donor, as a registry lists it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberRecord {
-    /// Its public key.
+    /// Public key of the donor.
     pub id: OwnerId,
-    /// Milliseconds since it was heard of.
+    /// Milliseconds since its last message.
     pub silent_ms: u64,
-    /// Whether it was heard of as lately as its rhythm lets expect.
+    /// Whether its last message is as recent as the rhythm of its messages lets expect.
     pub alive: bool,
-    /// What it said of itself.
+    /// Its last announcement.
     pub presence: Presence,
 }
 
@@ -576,52 +576,52 @@ impl Extensible for MemberRecord {
 /// A machine that wants to become a donor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinRequest {
-    /// Text of the token.
+    /// Text of the join token.
     pub token: String,
-    /// Name that it would like to have.
+    /// Name that the machine would like to have.
     pub name: String,
-    /// Its public key.
+    /// Public key of the machine.
     pub key: OwnerId,
-    /// Its signature of [`JoinRequest::signed`]: it has the key.
+    /// Signature of [`JoinRequest::signed`] with that key, which proves that the machine has it.
     #[serde(with = "serde_bytes")]
     pub signature: Vec<u8>,
 }
 
 impl JoinRequest {
-    /// What is signed.
+    /// The bytes that a machine signs to join.
     pub fn signed(token: &str, name: &str) -> Vec<u8> {
         format!("ckpt v1 join\0{token}\0{name}").into_bytes()
     }
 }
 
-/// What a new donor needs.
+/// What a machine gets that joined as a donor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Joined {
-    /// Its certificate, DER.
+    /// Certificate of the machine, DER.
     #[serde(with = "serde_bytes")]
     pub certificate: Vec<u8>,
-    /// That of the registry, which signed it, DER.
+    /// Certificate of the registry, which signed the machine's, DER.
     #[serde(with = "serde_bytes")]
     pub issuer: Vec<u8>,
     /// Text of the grid file.
     pub grid: String,
 }
 
-/// A refusal.
+/// Why a server refuses a request. Programs decide by the code, never by the text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// Why.
+    /// The reason.
     pub code: Code,
-    /// For logs, at most [`TEXT_BYTES_MAX`] bytes.
+    /// Text for logs, at most [`TEXT_BYTES_MAX`] bytes.
     pub detail: String,
-    /// When it may be worth asking again; 0 when it is not.
+    /// Milliseconds after which the same request may succeed; 0 if it will not.
     pub retry_after_ms: u32,
 }
 
-/// How a host is.
+/// The status of a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostStatus {
-    /// Its name in the grid.
+    /// Name of the host in the grid.
     pub name: String,
     /// Version of its software.
     pub software: String,
@@ -631,13 +631,13 @@ pub struct HostStatus {
     pub used_bytes: u64,
     /// Bytes that can still be stored: capacity and the disk's free space considered.
     pub free_bytes: u64,
-    /// Whole shards.
+    /// Whole shards that it holds.
     pub shards: u64,
-    /// Committed checkpoints.
+    /// Committed checkpoints of which it holds shards.
     pub checkpoints: u64,
     /// Seconds since it started.
     pub uptime_s: u64,
-    /// What later programs say; only in `ckpt/2`.
+    /// Fields that were added later; only in `ckpt/2`.
     #[serde(skip)]
     pub parts: Parts,
 }
@@ -648,10 +648,10 @@ impl Extensible for HostStatus {
     }
 }
 
-/// What a host counts, for an admin: no ids of checkpoints, no jobs.
+/// The counts of a host, for an admin. They name no checkpoint and no job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostCensus {
-    /// Its clock, Unix seconds.
+    /// The host's clock, Unix seconds.
     pub clock: u64,
     /// Version of its software.
     pub software: String,
@@ -663,60 +663,61 @@ pub struct HostCensus {
     pub free_bytes: u64,
     /// What it does for others: 0 all that it is asked, 1 no new shards and slow reads, 2 nothing.
     pub stance: u8,
-    /// Why not all: a number as in part 1 of an announcement; 0 when it gives no reason.
+    /// Reason of a stance above 0, numbered as part 1 of an announcement; 0 when it gives none.
     pub withheld: u8,
     /// Seconds after which new shards may be welcome again; 0 when they are now.
     pub refuses_for_s: u32,
-    /// When it had last gone through all that it holds, Unix seconds; 0 when not since its start.
+    /// When its last round through all that it holds ended, Unix seconds; 0 before the first since its
+    /// start.
     pub counted_at: u64,
     /// Of the checkpoints that it counts, those that can lose 0, 1, 2, ... of the shards that were
     /// proved; at most 33 numbers.
     pub can_lose: Vec<u64>,
-    /// Those of which fewer shards were proved than it takes to restore them.
+    /// Checkpoints of which fewer shards were proved than a restore needs.
     pub too_few: u64,
-    /// Those of which fewer shards were proved than they were saved with.
+    /// Checkpoints of which fewer shards were proved than they were saved with.
     pub below: u64,
-    /// Of these, those of which further shards are claimed that nobody was asked to prove yet.
+    /// Checkpoints among those `below` of which further shards are claimed and not proved yet.
     pub unchecked: u64,
-    /// Checks by submitters that failed here in the last seven days, at most 50.
+    /// Checks by submitters that failed on this host in the last seven days, at most 50.
     pub failed_checks: u64,
-    /// Proofs that other hosts could not give to it.
+    /// Proofs that this host asked of other hosts and that failed.
     pub failed_proofs: u64,
-    /// Who uses how much here: at most [`super::limits::CENSUS_OWNERS_MAX`], the largest.
+    /// The submitters that use most, at most [`super::limits::CENSUS_OWNERS_MAX`].
     pub owners: Vec<OwnerUse>,
 }
 
 /// What one submitter uses on a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnerUse {
-    /// First 8 hexadecimal digits of the public key.
+    /// First 8 hexadecimal digits of the submitter's public key.
     pub key: String,
-    /// Name, as in the certificate; empty when the host has not seen it.
+    /// Name in the submitter's certificate; empty when the host has not seen the certificate.
     pub name: String,
     /// Bytes that are taken or promised.
     pub used_bytes: u64,
 }
 
-/// Acknowledgement of a shard.
+/// The acknowledgement of a shard that a host has stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredShard {
-    /// Its rows.
+    /// Rows of the shard.
     pub rows: u64,
-    /// The root over what was synced.
+    /// Root that the host computed over what it synced.
     pub root: ShardRoot,
 }
 
-/// A committed checkpoint and what a host holds of it.
+/// A committed checkpoint, and the shards of it that a host holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// The signed manifest.
     #[serde(with = "serde_bytes")]
     pub manifest: Vec<u8>,
-    /// Shards that this host holds, by number.
+    /// Numbers of the shards that the host holds.
     pub shards: Vec<u8>,
 }
 
-/// The end of a shard transfer, after the block length 0.
+/// The end of a shard's transfer. It follows a block length of 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PutEnd {
     /// Rows that were sent.
@@ -726,7 +727,7 @@ pub struct PutEnd {
 }
 
 impl PutEnd {
-    /// Bytes of an end.
+    /// Length: 8 bytes of rows, 32 bytes of root.
     pub const BYTES: usize = 40;
 
     /// The end's bytes.
@@ -753,14 +754,14 @@ impl PutEnd {
 }
 
 impl PutShard {
-    /// The shard, checked against the redundancy.
+    /// The shard's index; `None` if the redundancy has no shard of this number.
     pub fn shard(&self) -> Option<ShardIndex> {
         self.redundancy.shard(self.shard)
     }
 }
 
 impl Refusal {
-    /// A refusal that is not worth asking again; `detail` is cut to the allowed length.
+    /// A refusal that will not change (`retry_after_ms` is 0); `detail` is cut to the allowed length.
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
         let mut detail = detail.into();
         let end = (0..=TEXT_BYTES_MAX.min(detail.len()))

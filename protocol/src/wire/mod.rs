@@ -1,4 +1,9 @@
-//! Messages as plain data. Nothing here does I/O.
+//! The messages of the protocol, as plain data. Nothing in this module does I/O.
+//!
+//! [`message`] has the requests, the responses and the records in them; [`announcement`], [`machine`],
+//! [`status`] and [`parts`] have what hosts report about themselves; [`code`] has the reasons of
+//! refusals and [`limits`] every maximum. The bytes are described in `docs/format.md`, whose tables are
+//! made of the comments in these files.
 
 #![cfg_attr(
     not(test),

@@ -1,7 +1,7 @@
-//! Numbered parts: what later programs say beside what every program knows.
+//! Numbered parts: fields that were added to a message after its form was fixed.
 //!
-//! A program that does not know the number of a part passes over it, so a new part needs no new
-//! version of the protocol.
+//! A program passes over a part whose number it does not know. So a new part needs no new version of the
+//! protocol.
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -13,25 +13,25 @@ use super::limits::{PARTS_BYTES_MAX, PARTS_MAX};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Parts(Vec<(u16, ByteBuf)>);
 
-/// Parts that nobody may send.
+/// Why parts are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PartsError {
-    /// Too many.
+    /// There are more than [`PARTS_MAX`].
     #[error("more than {PARTS_MAX} parts")]
     TooMany,
-    /// Too long.
+    /// Together they have more than [`PARTS_BYTES_MAX`] bytes.
     #[error("parts have more than {PARTS_BYTES_MAX} bytes together")]
     TooLong,
-    /// The same number twice, or a smaller one after a larger.
+    /// A number is not larger than the number before it.
     #[error("numbers of parts do not ascend")]
     Order,
 }
 
 impl Parts {
-    /// Parts with these numbers, each with its bytes.
+    /// Makes parts of numbers with the bytes of each.
     ///
     /// # Errors
-    /// When they are too many or too long, or when their numbers do not ascend.
+    /// When the parts are too many or too long, or when their numbers do not ascend.
     pub fn new(parts: impl IntoIterator<Item = (u16, Vec<u8>)>) -> Result<Self, PartsError> {
         let parts = parts.into_iter();
         Self::check(
@@ -54,7 +54,8 @@ impl Parts {
         Ok(Self(parts))
     }
 
-    /// These and one more, if that may be sent: its number is larger than all of these, and there is room.
+    /// Adds a part at the end. If its number is not larger than the others, or there is no room for it, the
+    /// parts stay as they are.
     #[must_use]
     pub fn with(self, number: u16, bytes: Vec<u8>) -> Self {
         let mut more = self.0.clone();
@@ -68,7 +69,7 @@ impl Parts {
         part.map(|(_, bytes)| bytes.as_slice())
     }
 
-    /// Whether there are none.
+    /// Whether there are no parts.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -80,13 +81,13 @@ impl<'de> Deserialize<'de> for Parts {
     }
 }
 
-/// What carries [`Parts`] in `ckpt/2`.
+/// A message or record that carries [`Parts`] in `ckpt/2`.
 pub trait Extensible {
-    /// The parts, which its form in `ckpt/1` leaves out.
+    /// The parts, which the form in `ckpt/1` leaves out.
     fn parts_mut(&mut self) -> &mut Parts;
 }
 
-/// The form in `ckpt/2`: the one in `ckpt/1`, followed by the parts.
+/// A message or record in the form of `ckpt/2`: its form in `ckpt/1`, followed by its parts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Extended<T> {
     said: T,
@@ -94,13 +95,13 @@ pub struct Extended<T> {
 }
 
 impl<T: Extensible> Extended<T> {
-    /// The form in which `said` travels.
+    /// Makes the form of `ckpt/2`.
     pub fn close(mut said: T) -> Self {
         let parts = std::mem::take(said.parts_mut());
         Self { said, parts }
     }
 
-    /// What was said.
+    /// The message or record, with its parts in it.
     pub fn open(self) -> T {
         let Self { mut said, parts } = self;
         *said.parts_mut() = parts;

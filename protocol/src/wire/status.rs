@@ -1,4 +1,4 @@
-//! What a host's status has in its parts.
+//! The parts of a host's status.
 
 use super::message::HostStatus;
 
@@ -6,7 +6,7 @@ use super::message::HostStatus;
 pub const PART_LIST_NUMBER: u16 = 1;
 
 impl HostStatus {
-    /// The number of the host's list of the grid, 0 for none; `None` when its program knows no lists.
+    /// Number of the host's list of the grid, 0 for none; `None` if the host's program is too old for lists.
     pub fn list_number(&self) -> Option<u64> {
         let part = self.parts.get(PART_LIST_NUMBER)?;
         Some(u64::from_le_bytes(part.try_into().ok()?))

@@ -1,4 +1,4 @@
-//! The bytes of messages: what was fixed once stays, and no bytes do harm.
+//! The bytes of every message, which may not change any more; and any bytes can be read without harm.
 
 use codec::hash::ShardRoot;
 use codec::proof::{ShardProof, Spot};
@@ -21,8 +21,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The frame of `message` is `frozen`, in which `ID`, `TAG` and `ROOT` stand for 16, 32 and 32
-/// bytes.
+/// Checks that the frame of `message` is `frozen`, and that no shorter one is read. In `frozen`, `ID`,
+/// `TAG` and `ROOT` stand for 16, 32 and 32 bytes.
 fn check<M: Message + PartialEq + std::fmt::Debug>(message: &M, frozen: &str) {
     let expected = frozen
         .replace("ID", &"11".repeat(16))
@@ -323,7 +323,7 @@ fn what_hosts_count_is_as_it_was() {
         &Response::Census(Box::new(census)),
         "1b 01 0176 02 03 04 01 08 3c 05 020607 08 09 0a 0b 0c 01 016b 00 0d",
     );
-    // The longest that can be said fits into a frame.
+    // The longest census fits into a frame.
     let owner = OwnerUse {
         key: "01234567".into(),
         name: "n".repeat(crate::identity::NAME_BYTES_MAX),
@@ -484,7 +484,7 @@ proptest! {
     }
 }
 
-/// Whatever can be read says the same when it is written and read again.
+/// Checks that a message that can be read is the same when it is written and read again.
 fn check_any<M: Message + PartialEq + std::fmt::Debug>(bytes: &[u8]) -> Result<(), TestCaseError> {
     if let Ok(message) = M::from_frame(bytes) {
         let frame = message.to_frame();

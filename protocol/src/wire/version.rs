@@ -1,6 +1,6 @@
-//! Versions of the wire protocol, which two programs agree on in the TLS handshake.
+//! Versions of the wire protocol. Two programs agree on one in the TLS handshake.
 
-/// A version of the wire protocol. A later one knows all that an earlier one knows.
+/// A version of the wire protocol. A later version has all messages of an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WireVersion {
     /// `ckpt/1`.
@@ -11,10 +11,10 @@ pub enum WireVersion {
 }
 
 impl WireVersion {
-    /// All versions that this program speaks, the one that it prefers first.
+    /// All versions that this program speaks, in order of preference.
     pub const ALL: [Self; 2] = [Self::Two, Self::One];
 
-    /// Its name in the handshake (ALPN, RFC 7301).
+    /// The version's name in the handshake (ALPN, RFC 7301).
     pub const fn alpn(self) -> &'static [u8] {
         match self {
             Self::One => b"ckpt/1",
@@ -27,7 +27,7 @@ impl WireVersion {
         Self::ALL.into_iter().find(|version| version.alpn() == name)
     }
 
-    /// The names of all versions, as TLS wants them.
+    /// The names of all versions, in order of preference, as the TLS library takes them.
     pub fn offered() -> Vec<Vec<u8>> {
         Self::ALL.map(|version| version.alpn().to_vec()).into()
     }

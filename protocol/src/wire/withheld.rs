@@ -1,21 +1,21 @@
-//! Why a host takes no shards now, in the words of all programs.
+//! Why a host takes no new shards now, in numbers and words that all programs share.
 
 use std::fmt;
 
 use super::parts::Parts;
 
-/// Number of the part of an announcement that says why new shards are refused: one byte, a number of
-/// [`Withheld`].
+/// Number of the part of an announcement that gives the reason for which new shards are refused: one
+/// byte, a number of [`Withheld`].
 pub const WITHHELD_PART: u16 = 1;
 
-/// Why a host takes no new shards, as it says.
+/// The reason that a host gives for taking no new shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Withheld {
     /// Its owner allows no use of the network at this hour.
     NetworkHours,
     /// Its owner allows no new shards at this hour.
     Hours,
-    /// It runs on its battery.
+    /// The machine runs on its battery.
     Battery,
     /// Its owner needs the CPU.
     Cpu,
@@ -23,18 +23,18 @@ pub enum Withheld {
     Memory,
     /// Its owner needs the disk.
     Disk,
-    /// It hands its shards over, and ends.
+    /// It hands its shards over to other hosts, and stops after that.
     Leaving,
     /// Its owner has paused it.
     Paused,
-    /// A program runs for which its owner wants the machine alone.
+    /// A program runs that its owner wants to have the machine alone.
     Program,
-    /// It has moved as many bytes as its owner allows in some days.
+    /// It has moved as many bytes as its owner allows within a number of days.
     Transfers,
 }
 
 impl Withheld {
-    /// All of them, by their numbers: the first has number 1.
+    /// All reasons in the order of their numbers, which begin with 1.
     pub const ALL: [Self; 10] = [
         Self::NetworkHours,
         Self::Hours,
@@ -48,19 +48,19 @@ impl Withheld {
         Self::Transfers,
     ];
 
-    /// The number on the wire; never 0.
+    /// The reason's number on the wire; never 0.
     pub fn number(self) -> u8 {
         let place = Self::ALL.iter().position(|one| *one == self);
         place.map_or(0, |place| u8::try_from(place + 1).unwrap_or(0))
     }
 
-    /// The reason with this number; `None` for one of a later program.
+    /// The reason with this number; `None` for a number that this program does not know.
     pub fn from_number(number: u8) -> Option<Self> {
         let place = usize::from(number).checked_sub(1)?;
         Self::ALL.get(place).copied()
     }
 
-    /// In words that fit after "the host stands back:".
+    /// The reason in words that fit after "the host stands back:".
     pub const fn why(self) -> &'static str {
         match self {
             Self::NetworkHours => "its owner allows no network at this hour",
@@ -79,7 +79,7 @@ impl Withheld {
     /// The parts of an announcement with this reason.
     pub(super) fn to_parts(this: Option<Self>) -> Parts {
         let part = this.map(|reason| (WITHHELD_PART, vec![reason.number()]));
-        // One short part can always be sent.
+        // One part of one byte is within all limits.
         Parts::new(part).unwrap_or_default()
     }
 

@@ -1,17 +1,17 @@
-//! What went wrong on hosts, and for how long they are left alone.
+//! Failures of hosts, and for how long each host is left alone.
 
 use std::collections::BTreeMap;
 
 use crate::clock::Millis;
 
-/// Longest time is reached by then at the latest.
+/// Limits the exponent of the back-off. The longest back-off is reached much earlier.
 const DOUBLINGS_MAX: u32 = 20;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Past {
     failures: u32,
     free_at: Millis,
-    /// The status with which it refused the job last.
+    /// The exit status with which the host refused the job the last time.
     refusal: Option<u8>,
 }
 
@@ -22,24 +22,26 @@ pub(super) struct Hosts {
 }
 
 impl Hosts {
-    /// Whether a host may be asked.
+    /// Whether the back-off of a host is over, if it has one.
     pub(super) fn is_free(&self, host: &str, now: Millis) -> bool {
         self.past.get(host).is_none_or(|past| past.free_at <= now)
     }
 
-    /// When the first of these may be asked; none when there is none.
+    /// When the first of these hosts ends its back-off; `None` if none of them has one.
     pub(super) fn first_free<'a>(&self, hosts: impl Iterator<Item = &'a str>) -> Option<Millis> {
         hosts
             .filter_map(|host| Some(self.past.get(host)?.free_at))
             .min()
     }
 
-    /// The status with which a host refused the job last; none when it did not.
+    /// The exit status with which a host refused the job the last time; `None` if its last failure was no
+    /// refusal.
     pub(super) fn refusal(&self, host: &str) -> Option<u8> {
         self.past.get(host)?.refusal
     }
 
-    /// It failed: how long it is left alone, from `first_ms`, doubled each time, to `most_ms`.
+    /// Records a failure. Returns for how many milliseconds the host is left alone: `first_ms`, doubled
+    /// with each failure, at most `most_ms`.
     pub(super) fn fail(
         &mut self,
         host: &str,
@@ -57,7 +59,7 @@ impl Hosts {
         ms
     }
 
-    /// The job has run there for a while.
+    /// Forgets the failures of a host on which the job has run for a while.
     pub(super) fn forgive(&mut self, host: &str) {
         self.past.remove(host);
     }

@@ -1,12 +1,15 @@
-//! A job that runs on other machines: on which one, when it is given up there, and when it goes on
-//! elsewhere. The decisions of `ckpt run --on`.
+//! A job that runs on other machines: which machine it runs on, when a machine is given up, and when the
+//! job moves to another one. These are the decisions of `ckpt run --on`.
 //!
 //! A [`Mover`] is driven like a [`crate::Supervisor`]: [`Event`]s with their time go in, [`Action`]s come
-//! out, and [`Event::Tick`] is due at [`Mover::next_deadline`]. What the shell owes it:
+//! out, and the shell sends [`Event::Tick`] at [`Mover::next_deadline`]. The *launcher* is the process
+//! that connects to a host and starts, or finds, `ckpt run` there. An *incarnation* is one run of the job
+//! on one host. What the shell owes the mover:
 //!
-//! - After [`Action::Rank`] just one of [`Event::Ranked`], [`Event::RankFailed`] and [`Event::Finished`].
-//! - After [`Action::Launch`] what the host says, and [`Event::LinkEnded`] once when the launcher has ended
-//!   by itself; nothing more of it after [`Action::Close`].
+//! - After each [`Action::Rank`] exactly one of [`Event::Ranked`], [`Event::RankFailed`] and
+//!   [`Event::Finished`].
+//! - After [`Action::Launch`] the reports of the host, and one [`Event::LinkEnded`] when the launcher has
+//!   ended by itself. After [`Action::Close`] no event of that launcher.
 
 mod hosts;
 #[cfg(test)]
@@ -19,14 +22,16 @@ use crate::clock::{Millis, millis};
 use crate::moving::{Elsewhere, Silence, has_settled};
 use hosts::Hosts;
 
-/// What a mover keeps to.
+/// Times that a mover keeps to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
     /// Time from one report of a host to the next, milliseconds.
     pub report_ms: u64,
-    /// Time until hosts are asked again when none is free, and the longest back-off, milliseconds.
+    /// Time until the hosts are asked again when none is free, which is also the longest back-off,
+    /// milliseconds.
     pub retry_ms: u64,
-    /// Time from leaving one machine to running on another until one was seen, milliseconds.
+    /// First estimate of the time from leaving one machine to running on another, milliseconds. The first
+    /// real move replaces it.
     pub moving_ms: u64,
 }
 
@@ -40,41 +45,41 @@ impl Default for Settings {
     }
 }
 
-/// Part of [`Settings::retry_ms`] for which a host is left alone that failed once; twice that after the
-/// second time, and so on.
+/// A host that failed once is left alone for this part of [`Settings::retry_ms`]. Each further failure
+/// doubles the time.
 const FIRST_BACK_OFF_PART: u64 = 10;
 
-/// Part of [`Settings::report_ms`] after which a host whose launcher broke off is called again.
+/// A launcher that broke off is started again after this part of [`Settings::report_ms`].
 const RECONNECT_PART: u64 = 5;
 
-/// A host on which the job could go on, from here to its end.
+/// A host on which the job could run, from now to its end.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
-    /// Its name.
+    /// The name of the host.
     pub host: String,
     /// Processor time that the rest of the job needs there, seconds.
     pub cpu_seconds: f64,
-    /// Load of the owner there, in processes for each processor.
+    /// Load of the owner there, processes per processor.
     pub load: f64,
-    /// Time to the job's end, wherever that is, with what may go wrong on the way, seconds.
+    /// Expected time to the job's end if it goes on there, seconds. Counts evictions and further moves.
     pub expected_seconds: f64,
 }
 
 /// What a running job has before it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rest {
-    /// Seconds until its end where it is.
+    /// Seconds until its end if it stays where it is.
     pub seconds: f64,
-    /// Seconds until its deadline; none without one.
+    /// Seconds until its deadline; `None` if it has no deadline.
     pub left_seconds: Option<f64>,
 }
 
-/// What a host says.
+/// What a host reports.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Heard {
-    /// It is there, and restores the job's state.
+    /// `ckpt run` is there and restores the job's state.
     Starting,
-    /// The job runs there.
+    /// The job runs there; with what it has before it, if that is known.
     Runs(Option<Rest>),
 }
 
@@ -86,32 +91,32 @@ pub enum There {
         /// Its exit status.
         status: u8,
     },
-    /// The supervisor ended with this status, one of those of `ckpt run`.
+    /// `ckpt run` ended with this exit status of its own.
     Supervisor {
-        /// The status.
+        /// The exit status.
         status: u8,
     },
-    /// There is no supervisor, and nothing that says how it ended.
+    /// `ckpt run` is gone and has left no record of how it ended.
     Vanished,
 }
 
-/// Something that happened.
+/// One thing that happened.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// Hosts that could take the job now, the best first.
     Ranked(Vec<Candidate>),
-    /// Nobody can say which.
+    /// The ranking failed: nothing is known of the hosts.
     RankFailed,
-    /// The job's newest version says that it has ended, with this status.
+    /// The job's newest version records that the job has ended with this status.
     Finished {
-        /// The status.
+        /// The job's exit status.
         status: u8,
     },
-    /// The host says this.
+    /// The host sent this report.
     Heard(Heard),
     /// `ckpt run` has ended on the host.
     Ended(There),
-    /// The launcher has ended.
+    /// The launcher has ended by itself.
     LinkEnded,
     /// The user wants the job to be saved and ended.
     Leave,
@@ -119,93 +124,93 @@ pub enum Event {
     Tick,
 }
 
-/// Something to do.
+/// One thing for the shell to do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Look for the result, and rank the hosts.
+    /// Look for the job's result, and rank the hosts.
     Rank,
-    /// Start the launcher.
+    /// Start a launcher.
     Launch {
         /// For this host.
         host: String,
-        /// Number of the incarnation of the job, from 1.
+        /// Number of the incarnation of the job, counted from 1.
         number: u32,
-        /// Only to find the incarnation that runs there.
+        /// `true`: only find the incarnation that runs there. `false`: start it.
         attach: bool,
     },
-    /// End the launcher; nobody listens to it any more.
+    /// End the launcher. None of its reports are wanted any more.
     Close,
     /// Ask `ckpt run` on the host to leave with a last checkpoint.
     AskToLeave,
-    /// Say this.
+    /// Report this to the user.
     Report(Report),
-    /// It is over.
+    /// End: this is the last action.
     End(End),
 }
 
-/// What the user may want to know.
+/// Something that the user may want to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {
     /// The job runs on this host now.
     Runs {
-        /// The host.
+        /// The name of the host.
         host: String,
-        /// Time since it ran last, milliseconds; none the first time.
+        /// Time since it ran last, milliseconds; `None` the first time.
         after_ms: Option<u64>,
     },
     /// The host did not take the job, or does not have it any more.
     Failed {
-        /// The host.
+        /// The name of the host.
         host: String,
         /// Time for which it is left alone, milliseconds.
         back_off_ms: u64,
     },
-    /// Reports of this host are missing: the job goes on elsewhere.
+    /// Too many reports of this host are missing: the job goes on elsewhere.
     Lost {
-        /// The host.
+        /// The name of the host.
         host: String,
         /// Time for which it is left alone, milliseconds.
         back_off_ms: u64,
     },
     /// The job is expected to end earlier on another host.
     Better {
-        /// Where it runs.
+        /// The host on which it runs.
         host: String,
-        /// Where it is to go.
+        /// The host on which it is to go on.
         there: String,
     },
     /// No host is free.
     Waits {
-        /// Time until they are asked again, milliseconds.
+        /// Time until the hosts are asked again, milliseconds.
         ms: u64,
     },
 }
 
-/// How it ended.
+/// How a job that ran on other machines ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     /// The job ended by itself, with this status.
     Job {
-        /// The status.
+        /// The job's exit status.
         status: u8,
-        /// Where, if that is known.
+        /// The host on which it ended, if that is known.
         host: Option<String>,
     },
-    /// The user wanted it to leave: 75 or 76, as `ckpt run` has them.
+    /// The user wanted the job to leave: 75 or 76, with the meanings of `ckpt run`.
     Left {
-        /// The status.
+        /// The exit status.
         status: u8,
     },
-    /// It was given up where it ran: `ckpt run` ended there with this status.
+    /// The job was given up where it ran: `ckpt run` ended there with this status.
     GivenUp {
-        /// The status.
+        /// The exit status.
         status: u8,
-        /// Where.
+        /// The name of the host.
         host: String,
     },
-    /// It was started nowhere: every host refused it, the last one with this status.
+    /// The job never ran: every host refused it, the last one with this status.
     NotStarted {
-        /// The status.
+        /// The exit status.
         status: u8,
     },
 }
@@ -217,23 +222,23 @@ enum Leaving {
     ForBetter,
 }
 
-/// A job at a host.
+/// The job's stay on a host.
 #[derive(Clone, Debug, PartialEq)]
 struct Stay {
     host: String,
     number: u32,
-    /// The launcher is to be started again then; none while it runs.
+    /// When the launcher is to be started again; `None` while it runs.
     reconnect_at: Option<Millis>,
-    /// Whether the host has ever said something.
+    /// Whether the host has sent any report.
     was_heard: bool,
-    /// Since when the job runs there, as far as was heard.
+    /// When the host first reported that the job runs.
     running_since: Option<Millis>,
     silence: Silence,
-    /// When the next report should have come.
+    /// When the next report is due.
     due: Millis,
     rest: Option<Rest>,
     leaving: Option<Leaving>,
-    /// When it is looked again whether the job should go elsewhere.
+    /// The earliest time of the next comparison with other hosts.
     next_look: Millis,
     /// Whether a ranking is under way.
     is_ranking: bool,
@@ -254,21 +259,22 @@ pub struct Mover {
     state: State,
     actions: VecDeque<Action>,
     hosts: Hosts,
-    /// Incarnations so far.
+    /// How many incarnations were started so far.
     number: u32,
-    /// Hosts that were given up without a word of their end, the newest last.
+    /// Hosts that were given up without a report of how the job ended there, and the number of the
+    /// incarnation; the newest last. The job may still run on them.
     abandoned: Vec<(String, u32)>,
-    /// When the job was last known to run, and since when it doesn't.
+    /// When the job was last known to run.
     ran_until: Option<Millis>,
     has_run: bool,
     moving_ms: u64,
-    /// Status at the user's wish to leave while the job runs nowhere.
+    /// The exit status if the user wants to leave while the job runs nowhere.
     left_status: u8,
     wants_to_leave: bool,
 }
 
 impl Mover {
-    /// For a job that runs nowhere.
+    /// A mover for a job that runs nowhere.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         let mut mover = Self {
@@ -288,7 +294,7 @@ impl Mover {
         mover
     }
 
-    /// For a job that runs nowhere after `number` incarnations, of which some were given up.
+    /// A mover for a job that runs nowhere after `number` incarnations; `abandoned` were given up.
     #[must_use]
     pub fn again(settings: Settings, number: u32, abandoned: Vec<(String, u32)>) -> Self {
         Self {
@@ -299,8 +305,8 @@ impl Mover {
         }
     }
 
-    /// For a job whose incarnation `number` was started on `host`, and may still run there; `abandoned` are
-    /// those that were given up before.
+    /// A mover for a job whose incarnation `number` was started on `host` and may still run there.
+    /// `abandoned` are the incarnations that were given up before.
     #[must_use]
     pub fn resume(
         settings: Settings,
@@ -312,13 +318,13 @@ impl Mover {
         let mut mover = Self::again(settings, number, abandoned);
         mover.actions.clear();
         mover.has_run = true;
-        // What was not heard of its end may have been lost.
+        // How the incarnation ended was never reported, so its last state may be lost.
         mover.left_status = Ending::OLDER;
         mover.launch(now, host, number, true);
         mover
     }
 
-    /// Something has happened.
+    /// Takes an event that happened at `now`.
     pub fn handle(&mut self, now: Millis, event: Event) {
         match event {
             Event::Ranked(candidates) => self.ranked(now, &candidates),
@@ -329,7 +335,7 @@ impl Mover {
             },
             Event::Finished { status } => match &mut self.state {
                 State::Ranking => self.end(End::Job { status, host: None }),
-                // Its own word is on its way.
+                // The host's own report of the end is on its way.
                 State::There(stay) => stay.is_ranking = false,
                 State::Waiting { .. } | State::Ended => {}
             },
@@ -342,13 +348,13 @@ impl Mover {
         self.time_passes(now);
     }
 
-    /// The next thing to do.
+    /// The next thing for the shell to do.
     pub fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
 
-    /// When [`Event::Tick`] is due if nothing else comes before; none when only the shell's answer is
-    /// waited for.
+    /// When [`Event::Tick`] is due if nothing else comes before; `None` while only an answer of the shell
+    /// is awaited.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Millis> {
         match &self.state {
@@ -361,7 +367,7 @@ impl Mover {
         }
     }
 
-    /// The host on which the job is, or is being started, and the number of the incarnation.
+    /// The host on which the job runs or is being started, and the number of the incarnation.
     #[must_use]
     pub fn host(&self) -> Option<(&str, u32)> {
         match &self.state {
@@ -370,7 +376,7 @@ impl Mover {
         }
     }
 
-    /// Hosts that were given up without a word of their end.
+    /// The incarnations that were given up without a report of how they ended: host and number.
     #[must_use]
     pub fn abandoned(&self) -> &[(String, u32)] {
         &self.abandoned
@@ -403,7 +409,7 @@ impl Mover {
         }
     }
 
-    /// No host is free. Where the job has never run and every host refuses it, waiting does not help.
+    /// No host is free. If the job has never run and every host refuses it, waiting does not help.
     fn refused_or_wait(&mut self, now: Millis, candidates: &[Candidate], first: Option<Millis>) {
         let refusals = candidates
             .iter()
@@ -418,7 +424,8 @@ impl Mover {
         }
     }
 
-    /// Whether the job should go on elsewhere: conditions 1 and 2 of AVAM, and the expected end.
+    /// Asks the job to leave for a host that is better by AVAM's conditions 1 or 2 and by the expected
+    /// end. The conditions are in [`crate::moving`].
     fn compare(&mut self, now: Millis, candidates: &[Candidate]) {
         let State::There(stay) = &mut self.state else {
             return;
@@ -438,7 +445,7 @@ impl Mover {
                 load: one.load,
                 overhead_seconds,
             };
-            // Whatever may go wrong there is in the expected end.
+            // The expected end counts evictions and further moves, which AVAM's conditions leave out.
             let expected = Elsewhere {
                 cpu_seconds: one.expected_seconds,
                 load: 0.0,
@@ -534,7 +541,8 @@ impl Mover {
                 self.left_status = status;
                 match leaving {
                     Some(Leaving::ForUser) => self.end(End::Left { status }),
-                    // Or it could be the best one again, before the job has settled on another.
+                    // The back-off keeps the host from being chosen again before the job has settled
+                    // elsewhere.
                     Some(Leaving::ForBetter) | None => self.failed(now, host, None),
                 }
             }
@@ -552,7 +560,7 @@ impl Mover {
         }
     }
 
-    /// Another incarnation has gone on: one on a host that was given up, if there is such a host.
+    /// Another incarnation has gone on. If a host was given up, follow the job there.
     fn find_the_other(&mut self, now: Millis, host: String) {
         self.left_status = Ending::OLDER;
         match self.abandoned.pop() {
@@ -567,7 +575,7 @@ impl Mover {
             return;
         };
         if stay.was_heard {
-            // The job may well be there still.
+            // The job may still run there: only the connection is known to be gone.
             stay.reconnect_at = Some(again);
             return;
         }
@@ -599,7 +607,8 @@ impl Mover {
             return;
         };
         if stay.due <= now {
-            // At most one at a time: who slept for an hour has missed nothing that he could have heard.
+            // Counts at most one missed report at a time: reports that came due while this machine slept
+            // could not have been received.
             stay.due = now.plus(self.settings.report_ms.max(1));
             if stay.silence.missed() {
                 return self.lost(now);
@@ -620,7 +629,7 @@ impl Mover {
         }
     }
 
-    /// Six reports are missing: whatever runs there, the job goes on elsewhere.
+    /// Too many reports are missing: the job goes on elsewhere, whatever runs on that host.
     fn lost(&mut self, now: Millis) {
         let State::There(stay) = &self.state else {
             return;
@@ -664,7 +673,7 @@ impl Mover {
         self.actions.push_back(Action::Rank);
     }
 
-    /// Waits for a free host: until the first of them ends its back-off, or for the whole time.
+    /// Waits for a free host: until the first back-off ends, but at most for [`Settings::retry_ms`].
     fn wait(&mut self, now: Millis, first: Option<Millis>) {
         let latest = now.plus(self.settings.retry_ms.max(1));
         let until = first.map_or(latest, |first| first.clamp(now.plus(1), latest));
@@ -680,8 +689,8 @@ impl Mover {
 }
 
 impl Candidate {
-    /// A host on which `work_seconds` of work at speed 1 are left: `speed` and the owner's `load`, 0 to 1, on
-    /// the processors that the job takes.
+    /// A candidate that has `work_seconds` of work at speed 1 left to do. The processors that the job
+    /// takes there have the given `speed` and the owner's `load`, 0 to 1.
     #[must_use]
     pub fn new(
         host: String,
@@ -690,21 +699,21 @@ impl Candidate {
         load: f64,
         expected_seconds: f64,
     ) -> Self {
-        let load = load.clamp(0.0, MOST_LOAD);
+        let load = load.clamp(0.0, LOAD_MAX);
         Self {
             host,
             cpu_seconds: work_seconds / speed.max(f64::MIN_POSITIVE),
-            // Beside so many processes a job gets 1 / (1 + load) of a processor.
+            // A load of l is l / (1 - l) processes: beside that many, a job gets 1 - l of a processor.
             load: load / (1.0 - load),
             expected_seconds,
         }
     }
 }
 
-/// A processor that is taken for longer counts as taken for this share of the time: division by zero.
-const MOST_LOAD: f64 = 0.999;
+/// The highest load that is counted, so that `load / (1 - load)` stays finite.
+const LOAD_MAX: f64 = 0.999;
 
-/// Milliseconds of seconds that a user or a host named; at least one.
+/// Seconds, as a user or a host gave them, in milliseconds; at least 1.
 #[must_use]
 pub fn period_ms(seconds: f64) -> u64 {
     millis(seconds).max(1)

@@ -54,7 +54,7 @@ fn a_job_that_leaves_goes_on_on_the_next_host_and_its_own_status_ends_it() {
         after_ms: Some(1_500),
     };
     assert_eq!(actions(&mut mover), [Action::Report(runs)]);
-    // 75 as the job's own status is its end.
+    // 75 as the job's own status ends it: only the supervisor's 75 is a move.
     mover.handle(Millis(1_600), Event::Ended(There::Job { status: 75 }));
     let end = End::Job {
         status: 75,
@@ -66,7 +66,7 @@ fn a_job_that_leaves_goes_on_on_the_next_host_and_its_own_status_ends_it() {
 #[test]
 fn a_host_is_lost_after_six_reports_that_did_not_come_and_asked_first_when_another_has_gone_on() {
     let mut mover = on_a(Millis(0));
-    // One that is not looked at for long, because this machine slept, counts once.
+    // A report that is looked at much too late, because this machine slept, counts once.
     let mut last = 1_000_000;
     for missed in 1..=MISSED_REPORTS_MAX {
         assert_eq!(actions(&mut mover), [], "{missed}");
@@ -96,7 +96,7 @@ fn a_launcher_that_breaks_off_is_started_again_for_the_same_incarnation() {
     let again = mover.next_deadline().unwrap();
     mover.handle(again, Event::Tick);
     assert_eq!(actions(&mut mover), [launch("a", 1, true)]);
-    // Nothing is there any more.
+    // The job is not there any more.
     mover.handle(again, Event::Ended(There::Vanished));
     assert_eq!(actions(&mut mover).last(), Some(&Action::Rank));
 }
@@ -146,7 +146,7 @@ fn a_job_goes_where_it_ends_much_earlier_once_it_has_settled() {
             left_seconds,
         })))
     };
-    // Elsewhere it takes 1000 s and what moving costs.
+    // Elsewhere it takes 1000 s, and the cost of the move.
     for (seconds, left, goes) in [
         (1400.0, None, false),
         (1500.0, None, true),
@@ -201,7 +201,7 @@ fn a_load_of_a_half_is_one_process_beside_the_job() {
     assert!(none.load.is_finite() && none.cpu_seconds > 0.0);
 }
 
-/// What may happen to a mover, besides what it asks for.
+/// What may happen to a mover apart from the answers to its actions.
 #[derive(Clone, Debug)]
 enum Chance {
     Passes(u64),
@@ -235,11 +235,11 @@ fn chance() -> impl Strategy<Value = Chance> {
     ]
 }
 
-/// A world that carries out what a mover wants, and sees to it that the mover keeps its promises.
+/// A world that does what a mover wants, and checks that the mover keeps its promises.
 struct World {
     mover: Mover,
     now: Millis,
-    /// The launcher that runs: host, incarnation.
+    /// The launcher that runs: host and incarnation.
     link: Option<(String, u32)>,
     ended: bool,
     ranking: bool,
@@ -306,7 +306,7 @@ impl World {
     fn happens(&mut self, chance: &Chance, names: &[&str]) {
         let event = match chance {
             Chance::Passes(ms) => {
-                // Time never jumps over a deadline.
+                // Stops at each deadline, as a real shell does.
                 let end = self.now.plus(*ms);
                 while let Some(at) = self.mover.next_deadline().filter(|at| *at <= end) {
                     assert!(at > self.now || self.ranking, "no time passes");
@@ -377,7 +377,8 @@ proptest! {
                 return Ok(());
             }
         }
-        // Whoever wants to leave does so, at the latest when the host is silent.
+        // A user who wants to leave gets an end, at the latest when the host has been silent for too
+        // long.
         if world.ranking {
             world.rank(names);
         }

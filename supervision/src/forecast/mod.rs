@@ -1,9 +1,11 @@
 //! How long a run takes, from what earlier runs of the same program took.
 //!
-//! Two runs are comparable when their words are the same and only their numbers differ: whoever asks sees to
-//! that. Each number counts by how far it moved the cost of earlier runs (the rank correlation), over its
-//! spread; the forecast is the geometric mean of the three nearest runs, the nearer the heavier. The interval
-//! is that of the errors which the same rule makes on each earlier run when it knows only the others.
+//! The caller passes only comparable runs: those whose command lines have the same words and differ in
+//! numbers alone. A number counts for much if it moved the cost of earlier runs: its weight is the rank
+//! correlation between number and cost, divided by the spread of the number. The forecast is the
+//! geometric mean of the costs of the three nearest runs, weighted by 1 / distance. The interval comes
+//! from leaving one out: each earlier run is forecast from all the others, and the errors of these
+//! forecasts are sorted.
 
 mod ranks;
 #[cfg(test)]
@@ -11,64 +13,65 @@ mod tests;
 
 use self::ranks::spearman;
 
-/// Runs that a forecast is made of: the nearest ones.
+/// How many of the nearest runs make a forecast.
 const NEAREST: usize = 3;
 
-/// Added to every distance, so that a run with the same numbers has one.
+/// Added to every distance, so that the weight of a run with the same numbers is finite.
 const LEAST_DISTANCE: f64 = 1e-9;
 
-/// The share of runs that an interval should hold.
+/// The share of runs whose cost should lie in the interval.
 pub const INTERVAL_SHARE: f64 = 0.9;
 
-/// Newest runs that are looked at; older ones are passed over. The errors of so many take a tenth of a second.
+/// Only this many of the newest runs are used: leaving each of them out once takes a tenth of a second.
 pub const RUNS_MAX: usize = 500;
 
-/// A run that has ended.
+/// An earlier run that has ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PastRun {
-    /// Its numbers: as many as those of any other, and in the same order.
+    /// Its numbers, of the same count and in the same order for all runs.
     pub numbers: Vec<f64>,
-    /// What it cost, above zero, such as seconds of processor time at reference speed.
+    /// What the run cost, above zero, such as seconds of processor time at reference speed.
     pub cost: f64,
 }
 
-/// What a run will cost.
+/// The forecast for one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Forecast {
-    /// The cost.
+    /// The expected cost, in the unit of [`PastRun::cost`].
     pub cost: f64,
-    /// The costs between which it is; none when there was one earlier run only.
+    /// The interval in which the cost probably lies; `None` if there was one earlier run only.
     pub interval: Option<Interval>,
-    /// Earlier runs that were looked at.
+    /// How many earlier runs the forecast rests on.
     pub runs: usize,
-    /// Places of the numbers that lie outside of all earlier ones, counted from 0: what is said of these is a
-    /// guess.
+    /// Positions, counted from 0, of the numbers that lie outside the range of all earlier ones. A
+    /// forecast with such a number is a guess.
     pub outside: Vec<usize>,
 }
 
-/// Costs between which one is, in so many of a hundred cases.
+/// An interval of costs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
     /// The lower end.
     pub low: f64,
     /// The upper end.
     pub high: f64,
-    /// The share of runs that lie in it, 0 to 1: [`INTERVAL_SHARE`], or less when there were few runs.
+    /// The share of runs whose cost lies in the interval, 0 to 1: [`INTERVAL_SHARE`], or less if there
+    /// were few runs.
     pub share: f64,
 }
 
-/// What earlier runs say, ready to be asked.
+/// A model of earlier runs, which forecasts new ones.
 #[derive(Clone, Debug)]
 pub struct Model {
     runs: Vec<PastRun>,
     scale: Vec<f64>,
-    /// ln(cost / forecast) of each run, with only the others known; in order.
+    /// ln(cost / forecast) of each run, forecast from all the others; sorted.
     errors: Vec<f64>,
 }
 
 impl Model {
-    /// Learns from runs, the oldest first. Runs with a cost that is none, or with other numbers than the
-    /// newest one has, are passed over. None when no run is left.
+    /// Learns from `past`, the oldest run first. Leaves out runs whose cost is not finite and positive,
+    /// and runs with another count of numbers than the newest one. `None` if no run is left.
     #[must_use]
     pub fn new(past: &[PastRun]) -> Option<Self> {
         let numbers = past.last()?.numbers.len();
@@ -99,7 +102,7 @@ impl Model {
         })
     }
 
-    /// What a run with these numbers will cost. None when it has another count of numbers.
+    /// Forecasts a run with these numbers. `None` if their count differs from that of the earlier runs.
     #[must_use]
     pub fn forecast(&self, numbers: &[f64]) -> Option<Forecast> {
         let all: Vec<&PastRun> = self.runs.iter().collect();
@@ -119,12 +122,12 @@ impl Model {
         })
     }
 
-    /// The smallest interval by order of the errors that holds the share wanted, or all of them.
+    /// Cuts equally many errors off both ends of the sorted list, as many as [`INTERVAL_SHARE`] allows.
     fn interval(&self, cost: f64) -> Option<Interval> {
         let count = self.errors.len();
-        // A new error falls into each of the count + 1 gaps between the old ones equally often.
+        // A new error falls with equal probability into each of the `count + 1` gaps around the old ones.
         let gaps = count as f64 + 1.0;
-        let cut = below((1.0 - INTERVAL_SHARE) / 2.0 * gaps).max(1);
+        let cut = floor((1.0 - INTERVAL_SHARE) / 2.0 * gaps).max(1);
         let low = self.errors.get(cut - 1)?;
         let high = self.errors.get(count.checked_sub(cut)?)?;
         (low <= high && count > 1).then(|| Interval {
@@ -135,17 +138,17 @@ impl Model {
     }
 }
 
-/// The whole number below one of a few hundreds.
+/// A small positive number, rounded down.
 #[allow(
     clippy::cast_possible_truncation,
     reason = "cutting the fraction off is what is wanted"
 )]
-const fn below(number: f64) -> usize {
+const fn floor(number: f64) -> usize {
     number as usize
 }
 
-/// What the run with the nearest numbers cost, by the distance between the numbers as they are: the papers'
-/// rule, as what ours is compared with. Of runs that are equally near, the newest counts.
+/// The cost of the run with the nearest numbers, by their Euclidean distance without weights: the rule of
+/// AVAM, against which ours is measured. Among equally near runs the newest counts.
 #[must_use]
 pub fn cost_of_nearest(past: &[PastRun], numbers: &[f64]) -> Option<f64> {
     let comparable = past.iter().rev();
@@ -160,7 +163,8 @@ pub fn cost_of_nearest(past: &[PastRun], numbers: &[f64]) -> Option<f64> {
     Some(nearest.cost)
 }
 
-/// What a difference of one weighs in the distance, for each number; zero for one that never differed.
+/// The weight of each number in the distance: |rank correlation with the cost| / spread; 0 for a number
+/// that never differed.
 fn scale(runs: &[&PastRun]) -> Vec<f64> {
     let count = runs.first().map_or(0, |run| run.numbers.len());
     let costs: Vec<f64> = runs.iter().map(|run| run.cost).collect();
@@ -181,7 +185,7 @@ fn scale(runs: &[&PastRun]) -> Vec<f64> {
     (0..count).map(of_place).collect()
 }
 
-/// The cost by the nearest runs; of those that are equally near, the newest count.
+/// The forecast cost by the nearest runs. Among equally near runs the newest count.
 fn cost_of(runs: &[&PastRun], scale: &[f64], numbers: &[f64]) -> Option<f64> {
     if numbers.len() != scale.len() {
         return None;

@@ -1,6 +1,6 @@
-//! Correlation of ranks.
+//! Spearman's rank correlation.
 
-/// Spearman's correlation of two lists of one length; zero when one of them does not vary.
+/// Spearman's rank correlation of two lists of equal length, -1 to 1; 0 if one list does not vary.
 pub(super) fn spearman(one: &[f64], other: &[f64]) -> f64 {
     let (one, other) = (ranks(one), ranks(other));
     let mean = |ranks: &[f64]| ranks.iter().sum::<f64>() / ranks.len().max(1) as f64;
@@ -16,7 +16,7 @@ pub(super) fn spearman(one: &[f64], other: &[f64]) -> f64 {
     if spread > 0.0 { both / spread } else { 0.0 }
 }
 
-/// The rank of each value, counted from 0; equal values have the mean of theirs.
+/// The rank of each value, counted from 0. Equal values share the mean of their ranks.
 fn ranks(values: &[f64]) -> Vec<f64> {
     let mut order: Vec<(f64, usize)> = values.iter().copied().zip(0..).collect();
     order.sort_by(|one, other| one.0.total_cmp(&other.0));

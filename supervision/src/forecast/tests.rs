@@ -23,7 +23,7 @@ fn four() -> Vec<PastRun> {
 #[test]
 fn the_nearest_three_count_by_their_distance() {
     let model = Model::new(&four()).unwrap();
-    // One weight of 1 over the spread.
+    // The weight is 1 / spread, since the rank correlation of these runs is 1.
     assert!((1.0 / model.scale[0] - 268.095_13).abs() < 1e-5);
     let cost = |number: f64| model.forecast(&[number]).unwrap().cost;
     assert!((cost(300.0) - 24.998_78).abs() < 1e-5, "{}", cost(300.0));
@@ -64,7 +64,7 @@ fn what_lies_outside_of_all_earlier_runs_is_named_and_odd_runs_are_passed_over()
     let model = Model::new(&past).unwrap();
     let forecast = model.forecast(&[2.5, 6.0]).unwrap();
     assert_eq!((forecast.runs, forecast.outside), (3, vec![1]));
-    // A number that never differed says nothing.
+    // A number that never differed does not influence the forecast.
     assert_eq!(
         model.forecast(&[2.0, 5.0]).map(|one| one.cost),
         model.forecast(&[2.0, 6.0]).map(|one| one.cost)
@@ -78,8 +78,8 @@ fn only_so_many_of_the_newest_runs_count() {
     assert_eq!(Model::new(&past).unwrap().runs.len(), RUNS_MAX);
 }
 
-/// The mean errors of our rule and of the papers', and how often a cost was in its interval: over 60 times
-/// 10 runs, with 100 earlier ones each.
+/// The mean errors of our rule and of AVAM's, and how often the cost lay in its interval. Over 60 draws
+/// of 10 runs, each with 100 earlier ones.
 fn eval(cost: fn(&[f64]) -> f64) -> (f64, f64, f64) {
     let mut rng = SmallRng::seed_from_u64(18);
     let (mut ours, mut raw, mut inside, mut count) = (0.0, 0.0, 0.0, 0.0);

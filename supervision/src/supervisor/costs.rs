@@ -1,35 +1,35 @@
-//! What checkpoints cost, learnt from those taken.
+//! What checkpoints of a job cost, learnt from its saves.
 
 use crate::clock::seconds;
 use crate::event::SaveAhead;
 use crate::leaving::FinalSave;
 use crate::settings::Costs;
 
-/// Weight of the first guess of the spread, in saves.
+/// The first estimate of the spread counts as this many saves.
 const SPREAD_WEIGHT: f64 = 4.0;
-/// Spreads that can be.
-const SPREADS: (f64, f64) = (0.05, 2.0);
-/// Least time that a checkpoint costs: what it takes of the processor and the link.
+/// Smallest and largest spread that is used.
+const SPREAD_RANGE: (f64, f64) = (0.05, 2.0);
+/// Least cost of a checkpoint, seconds: even without a standstill it takes processor time and bandwidth.
 const STANDSTILL_MIN: f64 = 0.1;
-/// Share of an image that changed, of which something can be said.
-const CHANGED: (f64, f64) = (1e-4, 0.99);
-/// Work after which so much has changed that nothing else needs to be known.
-const CHANGE_SECONDS: (f64, f64) = (1.0, 1e7);
+/// Shares of changed bytes from which `change_seconds` can be computed.
+const CHANGED_SHARE_RANGE: (f64, f64) = (1e-4, 0.99);
+/// Smallest and largest `change_seconds` that is used.
+const CHANGE_SECONDS_RANGE: (f64, f64) = (1.0, 1e7);
 
-/// Costs that follow what was measured: the newest measurement counts for half.
+/// Costs that follow measurements: each new one counts for half.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Learned {
     costs: Costs,
-    /// Sum of the squares of the logarithms of time taken over forecast, and their number.
+    /// Sum of the squares of ln(time that a save took / its forecast), and the number of these saves.
     errors: (f64, f64),
-    /// A version of the job is stored: the next one stores what has changed since.
+    /// Whether a version of the job is stored: the next save then stores only what has changed.
     has_version: bool,
-    /// A save was measured here.
+    /// Whether a save was measured in this run.
     is_measured: bool,
 }
 
 impl Learned {
-    /// `has_version` when the job was restored from one.
+    /// `has_version` if the job was restored from a version.
     pub(super) fn new(costs: Costs, has_version: bool) -> Self {
         Self {
             costs,
@@ -48,11 +48,11 @@ impl Learned {
         FinalSave {
             ask_seconds: costs.ask_seconds,
             image_bytes: costs.image_bytes,
-            // The first version stores all, as if all of it changed at once.
+            // The first version stores the whole image, as if all of it changed within a second.
             change_seconds: if self.has_version {
                 costs.change_seconds
             } else {
-                CHANGE_SECONDS.0
+                CHANGE_SECONDS_RANGE.0
             },
             bytes_per_second: costs.bytes_per_second,
             spread: costs.spread,
@@ -60,8 +60,7 @@ impl Learned {
         }
     }
 
-    /// What can be seen of the next save before it: the files, and how fast hosts took what was sent to
-    /// them before.
+    /// Takes what is known of the next save before it: the size of the files, and the rate of the hosts.
     pub(super) fn foresee(&mut self, ahead: SaveAhead) {
         if ahead.image_bytes > 0 {
             self.costs.image_bytes = ahead.image_bytes as f64;
@@ -72,20 +71,21 @@ impl Learned {
         }
     }
 
-    /// The job stood still for so long, for a checkpoint.
+    /// The job stood still for `ms` milliseconds for a checkpoint.
     pub(super) fn stood_still(&mut self, ms: u64) {
         let costs = &mut self.costs;
         costs.standstill_seconds = f64::midpoint(costs.standstill_seconds, seconds(ms));
     }
 
-    /// The job took so long to write one.
+    /// The job took `ms` milliseconds to write a checkpoint that it was asked for.
     pub(super) fn answered(&mut self, ms: u64) {
         self.costs.ask_seconds = f64::midpoint(self.costs.ask_seconds, seconds(ms));
     }
 
-    /// A save of `stored` of `image` bytes took `ms` milliseconds, after `work` seconds since the one
-    /// before. The first save of an incarnation stores all, and says nothing of changes. One that was
-    /// over as soon as its image was read (`meanwhile`) says only that sending is no slower.
+    /// A save took `ms` milliseconds, `work` seconds of work after the one before, and stored `stored` of
+    /// the `image` bytes. The first version stores everything, so it teaches nothing about changes. If
+    /// the save ended as soon as the image was read (`meanwhile`), its time is that of reading, and
+    /// teaches only that sending is no slower.
     pub(super) fn saved(&mut self, ms: u64, stored: u64, image: u64, work: f64, meanwhile: bool) {
         let is_whole = !self.has_version;
         let took = seconds(ms).max(1e-3);
@@ -102,14 +102,17 @@ impl Learned {
         self.is_measured |= stored > 0;
         let costs = &mut self.costs;
         let spread = (self.errors.0 / self.errors.1).sqrt();
-        costs.spread = spread.clamp(SPREADS.0, SPREADS.1);
+        costs.spread = spread.clamp(SPREAD_RANGE.0, SPREAD_RANGE.1);
         let (stored, image) = (stored as f64, image as f64);
         if image > 0.0 {
             costs.image_bytes = image;
             let changed = stored / image;
-            if (CHANGED.0..CHANGED.1).contains(&changed) && work > 0.0 && !is_whole {
+            if (CHANGED_SHARE_RANGE.0..CHANGED_SHARE_RANGE.1).contains(&changed)
+                && work > 0.0
+                && !is_whole
+            {
                 let found = -work / (-changed).ln_1p();
-                let found = found.clamp(CHANGE_SECONDS.0, CHANGE_SECONDS.1);
+                let found = found.clamp(CHANGE_SECONDS_RANGE.0, CHANGE_SECONDS_RANGE.1);
                 costs.change_seconds = (costs.change_seconds * found).sqrt();
             }
         }
@@ -158,14 +161,14 @@ mod tests {
         });
         let expected = learned.final_save(30_000).seconds(60.0);
         assert!((expected - (2.0 + 10.9)).abs() < 0.01, "{expected}");
-        // Nothing written, no host known: what was assumed before.
+        // Nothing is written and no host is known: the estimate stays.
         learned.foresee(SaveAhead::default());
         learned.foresee(SaveAhead {
             image_bytes: 0,
             bytes_per_second: Some(f64::NAN),
         });
         assert_eq!(learned.final_save(30_000).seconds(60.0), expected);
-        // From then on what has changed is stored, at the rate that was measured.
+        // From then on only changes are stored, at the rate that was measured.
         learned.saved(5450, 218_000_000, 218_000_000, 60.0, false);
         let next = learned.final_save(30_000);
         assert_eq!(next.change_seconds, Costs::default().change_seconds);

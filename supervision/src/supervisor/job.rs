@@ -1,17 +1,17 @@
-//! What is known of the job.
+//! What the supervisor knows of the job.
 
 /// The job.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Job {
     /// Some of its processes are there.
     pub(super) alive: bool,
-    /// It is stopped, because the owner needs the machine,
+    /// It is stopped because the owner needs the machine.
     pub(super) held_for_owner: bool,
-    /// or because its image is read; or both.
+    /// It is stopped because its image is being read. Both reasons may hold at once.
     pub(super) held_for_reading: bool,
     /// It cannot be asked for a checkpoint now.
     pub(super) busy: bool,
-    /// The checkpoint on disk that is not being saved and never was.
+    /// The checkpoint on disk, if it is not being saved and was not saved before.
     pub(super) image: Option<Image>,
     /// The newest committed checkpoint.
     pub(super) committed: Option<Committed>,
@@ -20,9 +20,9 @@ pub(super) struct Job {
 /// A checkpoint on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Image {
-    /// Work that it holds, milliseconds of this incarnation.
+    /// Work that it holds, milliseconds since the start of this incarnation.
     pub(super) work_ms: u64,
-    /// It was written when the job was asked for its last one, and the job has stood still since.
+    /// The job wrote it when it was asked for its last checkpoint, and has stood still since.
     pub(super) answers_last: bool,
 }
 
@@ -30,9 +30,9 @@ pub(super) struct Image {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Committed {
     pub(super) version: u64,
-    /// See [`Image`].
+    /// As in [`Image`].
     pub(super) work_ms: u64,
-    /// See [`Image`].
+    /// As in [`Image`].
     pub(super) answers_last: bool,
 }
 
@@ -49,14 +49,15 @@ impl Job {
         }
     }
 
-    /// The version that holds the state which the job has after `work_ms` milliseconds of work.
+    /// The committed version that holds the state of the job after `work_ms` milliseconds of work, if one
+    /// does.
     pub(super) fn version_with_its_state(&self, work_ms: u64) -> Option<u64> {
         let committed = self.committed?;
         let holds = committed.answers_last || committed.work_ms == work_ms;
         holds.then_some(committed.version)
     }
 
-    /// Whether the checkpoint on disk holds the state which it has after `work_ms` milliseconds.
+    /// Whether the checkpoint on disk holds the state of the job after `work_ms` milliseconds of work.
     pub(super) fn image_has_its_state(&self, work_ms: u64) -> bool {
         self.image
             .is_some_and(|image| image.answers_last || image.work_ms == work_ms)

@@ -1,4 +1,4 @@
-//! How a job gets off its machine.
+//! How a job leaves its machine: with a final checkpoint by a deadline, and then ended.
 
 use super::saving::{Asked, Checkpoints, Retry};
 use super::{Machine, Supervisor};
@@ -12,7 +12,7 @@ use crate::supervisor::job::Image;
 
 /// `SIGTERM`.
 pub(super) const TERM: u8 = 15;
-/// Least time for the save under way when the job has ended by itself, milliseconds.
+/// Least time for a save under way to finish when the job has ended by itself, milliseconds.
 const LAST_SAVE_MS: u64 = 60_000;
 
 /// The job has to be gone by the deadline.
@@ -26,14 +26,14 @@ pub(super) struct Leaving {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stopping {
     outcome: Outcome,
-    /// When it is killed, if it has not ended.
+    /// When the job is killed if it has not ended.
     kill_at: Millis,
     killed: bool,
-    /// When nothing is waited for any more.
+    /// When the supervisor stops waiting for the job and the save.
     gone_by: Millis,
 }
 
-/// What has been decided about the end; the rest follows from what is committed then.
+/// What is decided about the end. [`Supervisor::finish`] adds what is committed by then.
 #[derive(Clone, Copy, Debug)]
 enum Outcome {
     Left(Why),
@@ -59,7 +59,8 @@ impl Stopping {
 }
 
 impl Supervisor {
-    /// The job has to be gone in `grace_ms`.
+    /// Begins to leave: the job has to be gone in `grace_ms`. A job that leaves already can only get less
+    /// time.
     pub(super) fn leave(&mut self, now: Millis, why: Why, grace_ms: u64) {
         let deadline = self.within_limit(now.plus(grace_ms));
         match &mut self.machine {
@@ -104,18 +105,17 @@ impl Supervisor {
             self.hold(true, self.job.held_for_reading);
         }
         self.machine = Machine::Leaving(Leaving { why, deadline });
-        // What failed before is tried again at once.
+        // Final saves don't wait for the back-off of an earlier failure.
         self.retry = Retry::default();
     }
 
-    /// The deadline, or what the batch system's limit leaves of it: whatever else drives the job away,
-    /// its end has to fit before the limit.
+    /// The deadline, but not later than the batch system's limit allows, whatever drives the job away.
     fn within_limit(&self, deadline: Millis) -> Millis {
         self.limit_deadline()
             .map_or(deadline, |limit| limit.min(deadline))
     }
 
-    /// The deadline, while the job leaves.
+    /// The deadline, if the job is leaving.
     pub(super) const fn leaving_deadline(&self) -> Option<Millis> {
         match &self.machine {
             Machine::Leaving(leaving) => Some(leaving.deadline),
@@ -123,7 +123,7 @@ impl Supervisor {
         }
     }
 
-    /// The next step towards the final checkpoint, or away.
+    /// Takes the next step towards the final checkpoint, or ends the job.
     pub(super) fn leaving_step(&mut self, now: Millis) {
         let Machine::Leaving(leaving) = self.machine else {
             return;
@@ -138,7 +138,8 @@ impl Supervisor {
                 let left = seconds(leaving.deadline.since(now));
                 let needs = self.final_save().seconds(self.unsaved_seconds());
                 let first = self.save_left_seconds(&saving, now);
-                // Both fit, or neither does, unless the one under way is given up.
+                // The save under way and the final one don't both fit; without the first the final one
+                // does.
                 if first + needs > left && needs < left {
                     self.cancel_save();
                 }
@@ -166,7 +167,7 @@ impl Supervisor {
         }
     }
 
-    /// Whether the job runs for its last checkpoint alone.
+    /// Whether the job may run now only because it has to write its last checkpoint.
     pub(super) fn awaits_last(&self) -> bool {
         match self.checkpoints {
             Checkpoints::Asked(asked) => asked.last,
@@ -176,7 +177,7 @@ impl Supervisor {
         }
     }
 
-    /// Gets at the state that the job has.
+    /// Begins a final checkpoint of the state that the job has now.
     fn request_last(&mut self, now: Millis, why: Why) {
         let has_state = self.job.image_has_its_state(self.accounts.work_ms);
         if has_state || (!self.job.alive && self.image().is_some()) {
@@ -184,7 +185,7 @@ impl Supervisor {
         } else if !self.job.alive {
             self.stop(now, Outcome::Left(why));
         } else {
-            // A job that can't be asked now has to run until it can.
+            // A job that can't be asked now has to run until it can be asked.
             self.hold(false, false);
             if self.job.busy {
                 return;
@@ -197,7 +198,7 @@ impl Supervisor {
         }
     }
 
-    /// Ends the job: at once when it is stopped or late, else with time to tidy up.
+    /// Ends the job: at once if it is stopped or late, otherwise with time to tidy up.
     fn stop(&mut self, now: Millis, outcome: Outcome) {
         let deadline = self.leaving_deadline().or(self.limit_deadline());
         self.finish_accounts_of_last(now);
@@ -274,7 +275,7 @@ impl Supervisor {
         }));
     }
 
-    /// Notes how long the final checkpoint took, once it is committed.
+    /// Records how long the final checkpoint took, once it is committed.
     fn finish_accounts_of_last(&mut self, now: Millis) {
         let is_saved = self
             .job
@@ -288,7 +289,7 @@ impl Supervisor {
         }
     }
 
-    /// Another incarnation of the job has gone on.
+    /// Another incarnation of the job has gone on: this one ends.
     pub(super) fn yield_to_the_other(&mut self, now: Millis) {
         if !matches!(self.machine, Machine::Stopping(_) | Machine::Ended) {
             self.stop(now, Outcome::OtherIncarnation);
@@ -297,7 +298,7 @@ impl Supervisor {
         }
     }
 
-    /// The job hangs: what it has on disk is not trusted, so nothing is saved.
+    /// The job hangs. Its files are not trusted, so nothing is saved.
     pub(super) fn give_up(&mut self, now: Millis) {
         let runs = matches!(self.machine, Machine::Normal | Machine::Lowest(_));
         if runs {
@@ -305,7 +306,7 @@ impl Supervisor {
         }
     }
 
-    /// No process of the job is left.
+    /// Takes the event that no process of the job is left.
     pub(super) fn job_ended(&mut self, now: Millis, status: JobStatus, files: FilesAtEnd) {
         if !self.job.alive {
             return;
@@ -351,7 +352,8 @@ impl Supervisor {
         }
     }
 
-    /// The save under way may go on for a while: whoever starts the job again can use it.
+    /// The job has ended by itself. A save under way may go on for a while, because the next start of the
+    /// job can use it.
     fn ended_by_itself(&mut self, now: Millis, status: JobStatus) {
         let limit = match self.checkpoints {
             Checkpoints::Saving(saving) => {
@@ -361,7 +363,7 @@ impl Supervisor {
         };
         let until = now.plus(limit);
         let until = self.leaving_deadline().map_or(until, |end| end.min(until));
-        // No processes are left that would need time to be killed.
+        // No process is left that needs time to be killed, so the save may go on up to the limit itself.
         let limit = self.settings.time_limit;
         let until = limit.map_or(until, |limit| limit.min(until));
         self.machine = Machine::Stopping(Stopping {

@@ -1,4 +1,4 @@
-//! The job and the owner of its machine.
+//! How the job follows the owner of its machine.
 
 use placement::state::TRANSIENT_SECONDS;
 
@@ -9,23 +9,26 @@ use crate::event::OwnerSample;
 use crate::settings::{OwnerRule, Patience};
 use crate::status::Why;
 
-/// The load has to stay below a threshold for so long before the job gets more, milliseconds.
+/// The load has to stay below a threshold for this time before the job gets more of the machine,
+/// milliseconds.
 const CALM_MS: u64 = 5000;
-/// What is kept of a batch system's time limit beside the final checkpoint, milliseconds.
+/// Time that is kept free before the batch system's time limit, beside the final checkpoint,
+/// milliseconds.
 const LIMIT_RESERVE_MS: u64 = 5000;
-/// Standard deviations by which a final checkpoint may be late and is yet in time: 99 of 100 are.
-const LATE: f64 = 2.33;
+/// The time kept free before the limit allows for this many standard deviations of the final checkpoint:
+/// 99 of 100 are in time.
+const LATE_DEVIATIONS: f64 = 2.33;
 
-/// A job stopped for the owner.
+/// A job that is stopped for the owner.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Suspended {
     since: Millis,
-    /// Since when the load is low enough.
+    /// Since when the load is low enough for the job to go on.
     calm_since: Option<Millis>,
 }
 
 impl Supervisor {
-    /// The owner was looked at.
+    /// Takes a reading of the owner.
     pub(super) fn owner(&mut self, now: Millis, owner: &OwnerSample) {
         let OwnerRule::Watched {
             thresholds,
@@ -34,7 +37,7 @@ impl Supervisor {
         else {
             return;
         };
-        // A load that is no number is not known to be low.
+        // NaN does not count as a low load.
         let is_high = owner.load.is_nan() || owner.load > thresholds.second();
         let is_low = owner.load < thresholds.first();
         let user = owner.user_active && !run_if_user_active;
@@ -92,7 +95,7 @@ impl Supervisor {
         self.act(Action::Report(Report::Suspended { load }));
     }
 
-    /// Leaves when the job has been stopped for longer than it pays.
+    /// Begins to leave if the job has been stopped for longer than pays.
     pub(super) fn end_of_patience(&mut self, now: Millis) {
         let Machine::Suspended(suspended) = self.machine else {
             return;
@@ -102,7 +105,8 @@ impl Supervisor {
         }
     }
 
-    /// When patience ends; none while it looks as if the job could go on, and when it never ends.
+    /// When patience ends. `None` if it never ends, and while the load is low, since the job may soon go
+    /// on.
     pub(super) fn patience_end(&self, suspended: &Suspended) -> Option<Millis> {
         if suspended.calm_since.is_some() {
             return None;
@@ -114,7 +118,7 @@ impl Supervisor {
                 let last = self.final_save();
                 let moving =
                     last.seconds(self.unsaved_seconds()) + seconds(self.settings.moving_ms);
-                // What is over within a minute is no S3, and not in the past that is known.
+                // A need shorter than a minute is not an S3, and not among the needs of `past`.
                 let age = seconds(self.now.since(suspended.since)) - TRANSIENT_SECONDS as f64;
                 let worth = past.worth_of_a_wait(moving, self.remaining_seconds());
                 let patience = past.patience(worth, age.max(0.0));
@@ -128,13 +132,13 @@ impl Supervisor {
     pub(super) fn time_limit_lead(&self) -> Option<Millis> {
         let limit = self.settings.time_limit?;
         let last = self.final_save();
-        let takes = last.seconds(self.unsaved_seconds()) * (LATE * last.spread).exp();
+        let takes = last.seconds(self.unsaved_seconds()) * (LATE_DEVIATIONS * last.spread).exp();
         let lead = millis(takes).max(self.settings.grace_ms);
         let kill = self.settings.kill_ms.saturating_add(LIMIT_RESERVE_MS);
         Some(limit.minus(lead.saturating_add(kill)))
     }
 
-    /// Leaves in time for the batch system's limit.
+    /// Begins to leave if it is time to, because of the batch system's limit.
     pub(super) fn leave_before_the_limit(&mut self, now: Millis) {
         let is_there = matches!(
             self.machine,
@@ -148,14 +152,14 @@ impl Supervisor {
         }
     }
 
-    /// The latest moment to kill the job, so that it is gone by the batch system's limit.
+    /// The latest moment to kill the job such that it is gone by the batch system's limit.
     pub(super) fn limit_deadline(&self) -> Option<Millis> {
         let limit = self.settings.time_limit?;
         Some(limit.minus(self.settings.kill_ms))
     }
 }
 
-/// Whether `holds` has been true for long enough, with what it was before in `since`.
+/// Whether `holds` has been true for [`CALM_MS`]; `since` remembers since when.
 fn is_calm(since: &mut Option<Millis>, holds: bool, now: Millis) -> bool {
     if !holds {
         *since = None;

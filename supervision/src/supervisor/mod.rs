@@ -1,7 +1,6 @@
-//! The state machine.
-//!
-//! `machine` follows the owner, `saving` takes checkpoints while the job runs, `leave` gets it off the
-//! machine; `job` keeps what all of them know of the job.
+//! The state machines: `machine` follows the owner, `saving` takes checkpoints while the job runs,
+//! `leave` takes the job off the machine. `job` is what all three know of the job, `costs` what
+//! checkpoints cost.
 
 mod costs;
 mod job;
@@ -28,10 +27,10 @@ use crate::leaving::{FinalSave, Hazards};
 use crate::settings::{OnHang, Patience, Settings};
 use crate::status::Why;
 
-/// Signals that mean: leave.
+/// Signals that ask the supervisor to leave: `SIGUSR1` and `SIGTERM`.
 const LEAVE_SIGNALS: [u8; 2] = [10, 15];
 
-/// Watches over one job on one machine; see the crate's page.
+/// Watches over one job on one machine; the crate's page explains how it is driven.
 #[derive(Clone, Debug)]
 pub struct Supervisor {
     settings: Settings,
@@ -43,10 +42,10 @@ pub struct Supervisor {
     accounts: Accounts,
     costs: Learned,
     outlook: Option<(Millis, Outlook)>,
-    /// The owner needs the machine, by the last sample.
+    /// Whether the owner needs the machine, by the last sample.
     owner_needs: bool,
     retry: Retry,
-    /// The foreseen end for which a checkpoint was begun.
+    /// The foreseen end of the machine for which a checkpoint was begun already.
     prepared_for: Option<Millis>,
     quiet: QuietWatch,
     progress: Progress,
@@ -56,11 +55,11 @@ pub struct Supervisor {
     actions: VecDeque<Action>,
 }
 
-/// Where the job stands with its machine.
+/// How much of the machine the job may use, and whether it leaves.
 #[derive(Clone, Debug)]
 enum Machine {
     Normal,
-    /// Since when the load is low enough for more.
+    /// The job has the lowest priority. Since when the load is low enough for the normal one, if it is.
     Lowest(Option<Millis>),
     Suspended(Suspended),
     Leaving(Leaving),
@@ -68,36 +67,36 @@ enum Machine {
     Ended,
 }
 
-/// What the supervisor does, in one word.
+/// What the supervisor does with the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doing {
-    /// The job runs as it was started.
+    /// The job runs with the priority that it was started with.
     Normal,
     /// It runs at the lowest priority.
     Lowest,
-    /// It is stopped, for the owner.
+    /// It is stopped because the owner needs the machine.
     Suspended,
-    /// It gets off the machine, with a final checkpoint.
+    /// It is leaving the machine, with a final checkpoint.
     Leaving,
     /// It is being ended.
     Stopping,
-    /// It is over.
+    /// The supervisor has ended.
     Ended,
 }
 
-/// Work that is in no checkpoint.
+/// Work that is in no checkpoint, for each kind of checkpoint.
 #[derive(Clone, Copy, Debug, Default)]
 struct Dues {
-    /// In none that is committed,
+    /// Since the newest committed checkpoint.
     unsaved: Due,
-    /// in none on disk,
+    /// Since the checkpoint on disk, if there is one that is not being saved.
     since_image: Option<Due>,
-    /// in none that is being saved.
+    /// Since the checkpoint that is being saved, if there is one.
     since_saving: Option<Due>,
 }
 
 impl Supervisor {
-    /// For a job that starts to run now.
+    /// A supervisor for a job that starts to run now.
     #[must_use]
     pub fn new(settings: Settings, now: Millis) -> Self {
         let committed = settings.restored.map(|version| Committed {
@@ -127,7 +126,8 @@ impl Supervisor {
         }
     }
 
-    /// Something happened at `now`. A time before that of the last event counts as that.
+    /// Takes an event that happened at `now`. A time before that of the last event counts as the time of
+    /// the last event.
     pub fn handle(&mut self, now: Millis, event: Event) {
         let now = now.max(self.now);
         self.pass_time(now);
@@ -154,12 +154,12 @@ impl Supervisor {
         self.go_on(now);
     }
 
-    /// The next thing to do.
+    /// The next thing for the shell to do.
     pub fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
 
-    /// When [`Event::Tick`] is due if nothing else comes before; none when nothing waits for time.
+    /// When [`Event::Tick`] is due if nothing else comes before; `None` if no state waits for a time.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Millis> {
         match &self.machine {
@@ -178,7 +178,7 @@ impl Supervisor {
         }
     }
 
-    /// What the supervisor does now.
+    /// What the supervisor does with the job now.
     #[must_use]
     pub const fn doing(&self) -> Doing {
         match self.machine {
@@ -191,7 +191,7 @@ impl Supervisor {
         }
     }
 
-    /// Where the time went, up to the last event.
+    /// How the time was used, up to the last event.
     #[must_use]
     pub const fn accounts(&self) -> &Accounts {
         &self.accounts
@@ -203,19 +203,20 @@ impl Supervisor {
         self.dues.unsaved.work()
     }
 
-    /// The final checkpoint that an eviction with the usual grace would allow.
+    /// The final checkpoint that an eviction with the usual grace period would allow now.
     #[must_use]
     pub fn final_save(&self) -> FinalSave {
         self.costs.final_save(self.settings.grace_ms)
     }
 
-    /// Time for which the job stands still for a checkpoint, as far as that is known, seconds.
+    /// Time for which the job stands still for one checkpoint, seconds: as measured, or as assumed before
+    /// the first.
     #[must_use]
     pub fn standstill_seconds(&self) -> f64 {
         self.costs.standstill()
     }
 
-    /// What threatens the job at the last event.
+    /// The hazards at the time of the last event; zero before the first [`Event::Outlook`].
     #[must_use]
     pub fn hazards(&self) -> Hazards {
         self.outlook
@@ -227,14 +228,14 @@ impl Supervisor {
             })
     }
 
-    /// Seconds of work left, by what the job says of its progress.
+    /// Seconds of work left, estimated from the progress that the job reports.
     #[must_use]
     pub fn remaining_seconds(&self) -> Option<f64> {
         self.progress.remaining_seconds()
     }
 
-    /// The longest time without a sign of life after which the job lived on, milliseconds: for the
-    /// settings of its next run.
+    /// The longest quiet time after which the job showed a sign of life, milliseconds. It belongs into
+    /// the settings of the job's next run.
     #[must_use]
     pub const fn longest_quiet_ms(&self) -> u64 {
         self.quiet.longest_quiet_ms()
@@ -266,7 +267,7 @@ impl Supervisor {
         }
     }
 
-    /// Whatever follows from the states and the time.
+    /// Does what follows from the states and the time.
     fn go_on(&mut self, now: Millis) {
         self.leave_before_the_limit(now);
         self.end_of_patience(now);
@@ -343,7 +344,8 @@ impl Supervisor {
         self.job.held_for_owner || self.job.held_for_reading
     }
 
-    /// Stops the job, if it runs, or lets it go on, if it was stopped and no reason is left.
+    /// Sets the reasons to hold the job: stops it if it has one now and had none, and the other way
+    /// round.
     fn hold(&mut self, for_owner: bool, for_reading: bool) {
         if !self.job.alive {
             return;
@@ -357,13 +359,13 @@ impl Supervisor {
         }
     }
 
-    /// The image on disk that can be saved.
+    /// The checkpoint on disk that can be saved.
     const fn image(&self) -> Option<Image> {
         self.job.image
     }
 }
 
-/// The earlier of two times, of which either may be none.
+/// The earlier of two times, either of which may be `None`.
 fn earliest(a: Option<Millis>, b: Option<Millis>) -> Option<Millis> {
     a.into_iter().chain(b).min()
 }

@@ -1,4 +1,4 @@
-//! Checkpoints while the job runs, and what all saves have in common.
+//! Checkpoints while the job runs, and what is common to all saves.
 
 use super::{Due, Machine, Supervisor};
 use crate::action::{Action, Report, SaveKind, SaveOrder};
@@ -7,31 +7,33 @@ use crate::event::{SaveNumber, SaveOutcome};
 use crate::settings::{Asking, Standing};
 use crate::supervisor::job::{Committed, Image};
 
-/// Time until a failed save is tried again, milliseconds: the first, and the longest.
+/// Time until a failed save is tried again, milliseconds: after the first failure, and at most.
 const RETRY_MS: (u64, u64) = (30_000, 600_000);
-/// The same while the job leaves.
+/// Time until a failed save is tried again while the job leaves, milliseconds.
 const LAST_RETRY_MS: u64 = 1000;
-/// Time for processes to stand still, milliseconds.
+/// Time for the processes of the job to stand still after they were stopped, milliseconds.
 const STILL_MS: u64 = 10_000;
-/// Time for a job to answer, milliseconds of work; or so many times what it took before.
+/// Time for the job to answer when it is asked for a checkpoint: milliseconds of work, or a multiple of
+/// the time that it took before, whichever is longer.
 const ANSWER_MS: u64 = 600_000;
 const ANSWER_TIMES: f64 = 10.0;
-/// Time for a save, milliseconds; or so many times what it is expected to take.
+/// Time for a save: milliseconds, or a multiple of its expected time, whichever is longer.
 const SAVE_MS: u64 = 1_800_000;
 const SAVE_TIMES: f64 = 20.0;
-/// A checkpoint on disk is as good as one that would be asked for now when it lacks so little,
-/// seconds of work.
+/// A checkpoint on disk is saved, instead of asking for a new one, if it lacks at most this many seconds
+/// of work.
 const FRESH_SECONDS: f64 = 10.0;
-/// A checkpoint before a foreseen end begins so many times its time before, and these seconds.
-const FORESEEN: (f64, f64) = (2.0, 30.0);
+/// A checkpoint before a foreseen end begins this many times its expected time before that end, plus
+/// these seconds.
+const FORESEEN_LEAD: (f64, f64) = (2.0, 30.0);
 
-/// Where a checkpoint stands. There is one at a time.
+/// The state of the one checkpoint that is being taken.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Checkpoints {
     Idle,
     /// The job was asked to write one.
     Asked(Asked),
-    /// One is on disk, and the job is being stopped to read it.
+    /// A checkpoint is on disk, and the job is being stopped so that it can be read.
     Halting {
         since: Millis,
         last: bool,
@@ -43,9 +45,9 @@ pub(super) enum Checkpoints {
 pub(super) struct Asked {
     pub(super) since: Millis,
     pub(super) worked_ms: u64,
-    /// It is the last one on this machine.
+    /// It is the last checkpoint on this machine.
     pub(super) last: bool,
-    /// By `SIGTERM`, after which the job is expected to end.
+    /// The job was asked by `SIGTERM`, after which it is expected to end.
     pub(super) by_term: bool,
 }
 
@@ -54,20 +56,20 @@ pub(super) struct Saving {
     pub(super) number: SaveNumber,
     pub(super) since: Millis,
     pub(super) last: bool,
-    /// When the job was stopped for it.
+    /// When the job was stopped for this save.
     held_since: Millis,
-    /// What is saved.
+    /// The checkpoint that is being saved.
     image: Image,
     /// Work since the save before, seconds.
     work: f64,
-    /// When all was read.
+    /// When the image had been read.
     image_taken: Option<Millis>,
-    /// The job has changed the files since.
+    /// Whether the job has changed the files since the save began.
     stale: bool,
     pub(super) cancelled: bool,
 }
 
-/// When a save is tried again.
+/// When a save may be tried again.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Retry {
     pub(super) not_before: Millis,
@@ -75,7 +77,7 @@ pub(super) struct Retry {
 }
 
 impl Supervisor {
-    /// Takes a checkpoint if it pays, and ends what takes too long.
+    /// Takes a checkpoint if it pays, and ends a step that takes too long.
     pub(super) fn checkpoint_step(&mut self, now: Millis) {
         match self.checkpoints {
             Checkpoints::Idle => self.begin_if_it_pays(now),
@@ -111,7 +113,7 @@ impl Supervisor {
         }
     }
 
-    /// Ends the save under way, once.
+    /// Cancels the save under way, unless it is cancelled already.
     pub(super) fn cancel_save(&mut self) {
         if let Checkpoints::Saving(saving) = &mut self.checkpoints
             && !saving.cancelled
@@ -172,12 +174,12 @@ impl Supervisor {
         }
     }
 
-    /// The end of the machine that is known ahead, when it is time to save before it and that has
-    /// not been done.
+    /// The foreseen end of the machine, if it is time to save before it and no checkpoint was begun for
+    /// it yet.
     fn foreseen_end(&self, now: Millis) -> Option<Millis> {
         let end = self.outlook.as_ref()?.1.taken_at?;
         let unsaved = self.unsaved_seconds();
-        let lead = FORESEEN.0 * self.final_save().seconds(unsaved) + FORESEEN.1;
+        let lead = FORESEEN_LEAD.0 * self.final_save().seconds(unsaved) + FORESEEN_LEAD.1;
         let is_time = end.minus(millis(lead)) <= now && now < end;
         let pays = unsaved > self.costs.standstill();
         (is_time && pays && self.prepared_for != Some(end)).then_some(end)
@@ -200,7 +202,7 @@ impl Supervisor {
         });
     }
 
-    /// The job begins to change the files of its checkpoint.
+    /// The job begins to change the files of its checkpoint, so they can't be saved.
     pub(super) fn files_move(&mut self) {
         self.job.image = None;
         self.dues.since_image = None;
@@ -209,7 +211,7 @@ impl Supervisor {
         }
     }
 
-    /// A checkpoint is on disk.
+    /// The job has finished a checkpoint on disk.
     pub(super) fn image_written(&mut self, now: Millis) {
         if !self.job.alive {
             return;
@@ -231,12 +233,12 @@ impl Supervisor {
         }
     }
 
-    /// Saves the checkpoint on disk, after the job was stopped if it has to be. The last one is
-    /// saved while it stands still in any case.
+    /// Saves the checkpoint on disk. Stops the job first if its files must not change meanwhile, or if
+    /// this is the last checkpoint, after which no work would be saved.
     pub(super) fn read_image(&mut self, now: Millis, last: bool) {
         let stops = self.settings.standing == Standing::Stopped && self.job.alive;
         if stops && self.is_held() {
-            // Asks again whether it stands still.
+            // The job is stopped already; the shell checks once more whether all processes stand still.
             self.act(Action::Stop);
         }
         if stops || last {
@@ -257,7 +259,7 @@ impl Supervisor {
             self.start_save(now, last);
             return;
         }
-        // It was stopped in the middle of the next one.
+        // The job was stopped while it was writing its next checkpoint.
         self.files_move();
         self.checkpoints = Checkpoints::Idle;
         let again = last || self.settings.asking == Asking::Possible;
@@ -274,7 +276,7 @@ impl Supervisor {
 
     pub(super) fn start_save(&mut self, now: Millis, last: bool) {
         if self.leaving_deadline().is_some_and(|end| end <= now) {
-            // It could only be cancelled.
+            // A save that begins at the deadline would only be cancelled.
             self.checkpoints = Checkpoints::Idle;
             return;
         }
@@ -313,7 +315,7 @@ impl Supervisor {
         self.act(Action::StartSave(SaveOrder { number, kind }));
     }
 
-    /// Whether the job is being dumped, which holds it.
+    /// Whether the job is being dumped. The dump holds its processes itself.
     pub(super) fn is_dumping(&self) -> bool {
         let Checkpoints::Saving(saving) = self.checkpoints else {
             return false;
@@ -341,7 +343,7 @@ impl Supervisor {
         }
     }
 
-    /// Lets the job write again, unless it leaves.
+    /// Lets the job run and write again, unless it leaves.
     fn release_after_reading(&mut self) {
         if !matches!(self.machine, Machine::Leaving(_) | Machine::Stopping(_)) {
             self.hold(self.job.held_for_owner, false);
@@ -358,7 +360,7 @@ impl Supervisor {
         self.checkpoints = Checkpoints::Idle;
         let since_saving = self.dues.since_saving.take();
         if saving.last {
-            // Nothing that it does from now on would be saved.
+            // Work after the final checkpoint would be lost.
             self.hold(self.job.held_for_owner, true);
         } else {
             self.release_after_reading();
@@ -375,7 +377,7 @@ impl Supervisor {
                 let work = saving.work;
                 let costs = &mut self.costs;
                 costs.saved(took_ms, stored_bytes, image_bytes, work, meanwhile);
-                // Of a dump that was never reported as taken nobody knows what it holds.
+                // A dump that was not reported as taken holds an unknown state.
                 let dumps = self.settings.asking == Asking::Dump;
                 let is_known = !dumps || saving.image_taken.is_some();
                 self.job.committed = Some(Committed {
@@ -421,14 +423,14 @@ impl Supervisor {
         self.retry.not_before
     }
 
-    /// Seconds that the save under way still needs, if it goes as expected.
+    /// Seconds that the save under way still needs, by its forecast.
     pub(super) fn save_left_seconds(&self, saving: &Saving, now: Millis) -> f64 {
         let last = self.final_save();
         let expected = last.seconds(saving.work) - last.ask_seconds;
         (expected - seconds(now.since(saving.since))).max(0.0)
     }
 
-    /// When the next attempt may begin, if that is later.
+    /// When the next save may begin, if not yet.
     pub(super) fn retry_after(&self, now: Millis) -> Option<Millis> {
         Some(self.retry.not_before).filter(|at| *at > now)
     }

@@ -11,7 +11,7 @@ use crate::patience::{Needs, Past};
 use crate::settings::{Asking, Costs, Parity, Standing};
 use crate::status::{EndedBy, Ending, JobStatus};
 
-/// A supervisor, and the time.
+/// A supervisor with a clock.
 struct Desk {
     supervisor: Supervisor,
     now: u64,
@@ -32,7 +32,7 @@ impl Desk {
             .collect()
     }
 
-    /// One sample a second for so many seconds, with a job that works; all actions.
+    /// Sends one sample a second for `seconds`, of a job that works. Returns all actions.
     fn samples(&mut self, seconds: u64, load: f64) -> Vec<Action> {
         let mut actions = Vec::new();
         for _ in 0..seconds {
@@ -55,7 +55,7 @@ impl Desk {
         self.tell(event)
     }
 
-    /// The machine goes without warning so often, on average.
+    /// An outlook by which the machine goes without warning every `every_seconds` on average.
     fn threaten(&mut self, every_seconds: f64) {
         let step = NonZeroU32::new(60).unwrap();
         let curve = SurvivalCurve::exponential(step, 600, 1.0 / every_seconds);
@@ -75,7 +75,7 @@ fn asked() -> Settings {
     }
 }
 
-/// Of an image that is stored in less than half a second.
+/// Costs of an image that is stored in less than half a second.
 fn small() -> Costs {
     Costs {
         image_bytes: 1e7,
@@ -134,7 +134,7 @@ fn a_job_steps_back_as_the_owner_comes_and_goes() {
     assert_eq!(desk.samples(2, 0.3), [Action::Lower]);
     assert_eq!(desk.samples(1, 0.9), [Action::Stop]);
     assert_eq!(desk.samples(20, 0.9), []);
-    // Five seconds below the threshold before it goes on.
+    // The load has to stay below the threshold for five seconds before the job goes on.
     assert_eq!(desk.samples(3, 0.5), []);
     assert_eq!(desk.samples(1, 0.9), []);
     assert_eq!(desk.samples(5, 0.1), []);
@@ -149,7 +149,7 @@ fn a_job_steps_back_as_the_owner_comes_and_goes() {
 
 #[test]
 fn a_job_stopped_for_longer_than_patience_leaves_with_its_state() {
-    // The first sample stops it, the one a minute later lets it write its last checkpoint.
+    // The first sample stops the job. The one a minute later lets it write its last checkpoint.
     let mut desk = Desk::new(asked());
     assert_eq!(desk.samples(60, 0.9), [Action::Lower, Action::Stop]);
     let asks = Action::AskForCheckpoint {
@@ -211,7 +211,7 @@ fn patience_can_be_endless_and_can_be_learnt() {
     });
     desk.samples(5000, 0.9);
     assert_eq!(desk.supervisor.doing(), Doing::Suspended);
-    // Owners were always done within 20 minutes, and moving takes half an hour.
+    // Owners always needed at most 20 minutes, and a move takes half an hour.
     let past = past_of(&[300.0, 600.0, 1200.0]);
     let mut desk = Desk::new(Settings {
         patience: Patience::Auto(past),
@@ -220,7 +220,7 @@ fn patience_can_be_endless_and_can_be_learnt() {
     });
     desk.samples(1200, 0.9);
     assert_eq!(desk.supervisor.doing(), Doing::Suspended);
-    // Nothing is known of longer ones: as long again as moving would take, after the first minute.
+    // No longer need is known: the patience is the longest one plus a move, after the first minute.
     desk.samples(1850, 0.9);
     assert_eq!(desk.supervisor.doing(), Doing::Suspended);
     desk.samples(30, 0.9);
@@ -229,7 +229,7 @@ fn patience_can_be_endless_and_can_be_learnt() {
 
 #[test]
 fn a_job_is_not_driven_away_by_a_peak_however_little_patience_pays() {
-    // Owners always stayed for hours, so that waiting never pays.
+    // Owners always needed hours, so that waiting never pays.
     let past = past_of(&[9000.0; 9]);
     let mut desk = Desk::new(Settings {
         patience: Patience::Auto(past),
@@ -263,7 +263,7 @@ fn a_checkpoint_is_asked_for_when_it_pays_and_not_while_the_job_is_busy() {
     assert_eq!(desk.tell(Event::FilesAtRest), [regular(1)]);
     assert_eq!(desk.samples(10, 0.1), []);
     assert_eq!(desk.tell(ended(1, committed(1))), []);
-    // Work since the image was written counts for the next one.
+    // Work since the image was written counts towards the next checkpoint.
     assert_eq!(desk.supervisor.unsaved_seconds(), 10.0);
     assert_eq!(desk.samples(385, 0.1), []);
     assert!(desk.samples(30, 0.1).contains(&asks));
@@ -274,13 +274,13 @@ fn a_save_that_fails_is_tried_again_later_and_the_job_runs_on() {
     let mut desk = Desk::new(Settings::default());
     desk.threaten(1000.0);
     assert_eq!(desk.samples(100, 0.1), []);
-    // It writes by itself.
+    // The job writes a checkpoint by itself.
     assert_eq!(desk.tell(Event::FilesAtRest), [regular(1)]);
     assert_eq!(desk.tell(ended(1, SaveOutcome::Failed)), []);
     assert_eq!(desk.samples(29, 0.1), []);
     assert_eq!(desk.samples(1, 0.1), [regular(2)]);
     assert_eq!(desk.tell(ended(2, SaveOutcome::Failed)), []);
-    // What moves is not saved.
+    // Files that are being changed are not saved.
     desk.tell(Event::FilesMoving);
     assert_eq!(desk.samples(200, 0.1), []);
     assert_eq!(desk.tell(Event::FilesAtRest), [regular(3)]);
@@ -296,7 +296,7 @@ fn a_job_that_leaves_does_not_wait_because_a_save_has_failed_before() {
     assert_eq!(desk.tell(Event::FilesAtRest), [regular(1)]);
     assert_eq!(desk.tell(ended(1, SaveOutcome::Failed)), []);
     desk.samples(1, 0.1);
-    // It would be tried again in 29 s: all that SIGTERM leaves.
+    // The failed save would be tried again in 29 s, which is all that `SIGTERM` leaves.
     let leaves = desk.tell(Event::Signal(15));
     assert_ne!(leaves, [], "the last checkpoint is begun at once");
 }
@@ -331,7 +331,7 @@ fn files_that_are_not_replaced_are_read_while_the_job_stands_still() {
         files_at_rest: true,
     };
     assert_eq!(desk.after(10, whole), [regular(1)]);
-    // The owner comes meanwhile: it stays stopped when the image was read.
+    // The owner needs the machine meanwhile, so the job stays stopped when the image was read.
     assert_eq!(desk.samples(2, 0.9), [Action::Lower]);
     assert_eq!(desk.tell(Event::ImageTaken(SaveNumber(1))), []);
     assert_eq!(desk.supervisor.accounts().checkpoint_ms, 1020);
@@ -357,7 +357,7 @@ fn a_job_that_cannot_be_asked_gets_sigterm_and_is_saved_when_it_has_ended() {
         desk.after(2000, ended(1, committed(5))),
         [end(EndedBy::LeftSaved { why, version: 5 })]
     );
-    // One that writes nothing leaves what it had.
+    // A job that writes no checkpoint leaves the version that it was restored from.
     let mut desk = Desk::new(Settings {
         restored: Some(4),
         ..Settings::default()
@@ -388,7 +388,7 @@ fn a_job_that_does_not_answer_is_killed_at_the_deadline() {
     assert_eq!(desk.supervisor.next_deadline(), Some(Millis(40_000)));
     assert_eq!(desk.samples(29, 0.1), []);
     assert_eq!(desk.after(1000, Event::Tick), [Action::Kill]);
-    // Nothing is waited for beyond the time to kill.
+    // After the time to kill the supervisor waits for nothing more.
     assert_eq!(desk.after(4999, Event::Tick), []);
     let ending = Ending {
         ended_by: EndedBy::LeftOlder { why, version: None },
@@ -459,7 +459,7 @@ fn under_a_batch_system_only_signals_and_the_limit_count() {
         ..asked()
     });
     assert_eq!(desk.samples(900, 0.99), []);
-    // The grace, the time to kill and a reserve before the limit.
+    // The grace period, the time to kill and a reserve come before the limit.
     assert_eq!(desk.supervisor.next_deadline(), Some(Millis(930_000)));
     let asks = Action::AskForCheckpoint {
         last: Some(Millis(995_000)),
@@ -485,13 +485,13 @@ fn a_notice_that_gives_longer_than_the_time_limit_does_not_outlast_it() {
     };
     let mut desk = Desk::new(settings());
     desk.samples(80, 0.1);
-    // The time to kill is kept before the limit.
+    // The time to kill comes before the limit.
     assert_eq!(desk.tell(notice.clone()), [asks(95_000)]);
     assert_eq!(desk.supervisor.next_deadline(), Some(Millis(95_000)));
     assert_eq!(desk.after(15_000, Event::Tick), [Action::Kill]);
     let ended = desk.after(5000, Event::Tick);
     assert!(matches!(ended[..], [Action::End(_)]), "{ended:?}");
-    // One that ends in time stays as it is.
+    // A notice that ends before the limit keeps its deadline.
     let mut desk = Desk::new(settings());
     desk.samples(40, 0.1);
     assert_eq!(desk.tell(notice), [asks(80_000)]);
@@ -511,7 +511,7 @@ fn a_job_that_is_ended_for_another_reason_is_gone_by_the_time_limit() {
     assert_eq!(desk.tell(Event::FilesAtRest), [regular(1)]);
     let other = ended(1, SaveOutcome::OtherSuccessor);
     assert_eq!(desk.after(5000, other), [Action::SignalJob(15)]);
-    // It would have twenty seconds without the limit.
+    // Without the limit the job would have twenty seconds.
     assert_eq!(desk.after(15_000, Event::Tick), [Action::Kill]);
     let ending = Ending {
         ended_by: EndedBy::OtherIncarnation,
@@ -546,7 +546,7 @@ fn no_save_begins_when_the_time_to_leave_is_over() {
     let mut desk = Desk::new(asked());
     desk.samples(10, 0.1);
     desk.tell(Event::Signal(15));
-    // The answer comes with the deadline.
+    // The answer comes together with the deadline.
     let actions = desk.after(60_000, Event::FilesAtRest);
     assert_eq!(actions, [Action::Stop, Action::Kill]);
 }

@@ -4,7 +4,7 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use supervision::{Asking, JobStatus, Settings, Standing};
 
-/// What it does on `SIGTERM`.
+/// What the job does on `SIGTERM`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OnTerm {
     Dies,
@@ -17,21 +17,21 @@ pub(super) struct Job {
     pub(super) alive: bool,
     pub(super) stopped: bool,
     pub(super) hung: bool,
-    /// Time that it ran, milliseconds.
+    /// Time that it was running, milliseconds.
     pub(super) work: u64,
     pub(super) cpu_ms: u64,
-    /// Work of which it has a whole checkpoint on disk.
+    /// Work in the whole checkpoint that it has on disk, if it has one, milliseconds.
     pub(super) on_disk: Option<u64>,
-    /// It says when it has saved.
+    /// Whether it reports its finished checkpoints.
     pub(super) says: bool,
     pub(super) ends_at: Option<u64>,
     pub(super) status: JobStatus,
-    /// Work in the checkpoint that it writes, and the time that it still takes.
+    /// While it writes a checkpoint: the work in it, and the time that writing still takes.
     writes: Option<(u64, u64)>,
     moved: bool,
     in_place: bool,
     work_in_all: u64,
-    /// It writes by itself after so much work.
+    /// It writes a checkpoint by itself after this many milliseconds of work.
     writes_every: Option<u64>,
     writes_at: u64,
     write_ms: u64,
@@ -78,7 +78,7 @@ impl Job {
         self.writes.is_some()
     }
 
-    /// Runs for so long, if it is let. The work in a checkpoint that was finished.
+    /// Runs for `ms`, if nothing holds it. Returns the work in a checkpoint that it finished.
     pub(super) fn run(&mut self, ms: u64, now: u64, dumped: bool) -> Option<u64> {
         if !self.alive || self.stopped || dumped {
             return None;
@@ -96,7 +96,8 @@ impl Job {
         }
         let (content, left) = self.writes.as_mut()?;
         *left = left.saturating_sub(ms);
-        // What it computes meanwhile is in the next one, unless it writes and does nothing else.
+        // The job does nothing else while it writes, so the checkpoint holds its state at the end of
+        // writing.
         if *left > 0 {
             *content = self.work;
             return None;

@@ -1,4 +1,4 @@
-//! A simulated world around a supervisor, which watches what the supervisor promises.
+//! A simulated world around a supervisor, which checks that the supervisor keeps its promises.
 
 mod job;
 mod settings;
@@ -17,17 +17,17 @@ use supervision::{
 
 use job::Job;
 
-/// Longest time between a checkpoint on disk and the event that says so, milliseconds.
+/// Longest time between a finished checkpoint on disk and the event for it, milliseconds.
 const SEEN_MS: u64 = 2000;
-/// Steps of time, milliseconds.
+/// Length of one step of the simulation, milliseconds.
 const STEP_MS: u64 = 100;
-/// A schedule that is not over by then is stuck.
+/// A schedule that has not ended by this time is stuck, milliseconds.
 const LONGEST_MS: u64 = 4 * 3600 * 1000;
 
 /// Step of the forecasts, seconds.
 const CURVE_STEP: NonZeroU32 = NonZeroU32::new(60).unwrap();
 
-/// What became of a job.
+/// How a schedule ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fate {
     pub(crate) status: u8,
@@ -42,7 +42,7 @@ pub(crate) struct Fate {
 /// A save under way.
 struct Save {
     order: SaveOrder,
-    /// Work that the image holds; a dump finds it out when it is taken.
+    /// Work that the image holds; `None` for a dump until its image is taken.
     content: Option<u64>,
     read_at: u64,
     ends_at: u64,
@@ -66,13 +66,13 @@ struct World {
     next_sample: u64,
     /// The owner needed the machine at the last sample.
     owner_needs: bool,
-    /// A last checkpoint was asked for and has not come.
+    /// The job was asked for its last checkpoint and has not written it.
     request_open: bool,
     asked: bool,
-    /// It was stopped in the middle of a checkpoint.
+    /// The job was stopped in the middle of a checkpoint, and has to finish it.
     finishes: bool,
     busy: bool,
-    /// When all has to be over, without the time to kill.
+    /// When everything has to be over, without the time to kill.
     gone_by: Option<u64>,
     hurried: bool,
     killed: bool,
@@ -81,7 +81,7 @@ struct World {
     seen_at: Option<u64>,
     ended: Option<Ending>,
     job_status: Option<JobStatus>,
-    /// The world's plan: when something befalls the job or the machine, and what.
+    /// What befalls the job or the machine, and when.
     plan: Vec<(u64, Blow)>,
 }
 
@@ -95,7 +95,7 @@ enum Blow {
     Unbusy,
 }
 
-/// Lives through the schedule of this seed and panics when a promise is broken.
+/// Plays the schedule of this seed. Panics if the supervisor breaks a promise.
 pub(crate) fn play(seed: u64) -> Fate {
     let mut world = World::new(seed);
     loop {
@@ -160,13 +160,13 @@ impl World {
     }
 
     fn draw_plan(rng: &mut SmallRng) -> Vec<(u64, Blow)> {
-        // A job that hangs has to go at some time.
+        // Ends a job that hangs and is never given up.
         let mut plan = vec![(rng.random_range(1_500_000..3_000_000), Blow::Signal(15))];
         for _ in 0..rng.random_range(0..4) {
             let at = rng.random_range(0..900_000);
             let grace = rng.random_range(0..120_000);
             if rng.random_bool(0.2) {
-                // A notice seldom comes alone.
+                // A second notice, with another deadline, often follows the first.
                 plan.push((at, Blow::Notice(Why::Spot, 120_000)));
                 let soon = rng.random_range(0..60_000);
                 plan.push((
@@ -202,7 +202,7 @@ impl World {
         );
     }
 
-    /// Lets a little time pass.
+    /// Lets [`STEP_MS`] pass.
     fn step(&mut self) {
         self.now += STEP_MS;
         let dumped = self.is_dumped();
@@ -257,7 +257,7 @@ impl World {
         }
     }
 
-    /// The machine will be taken.
+    /// The machine will be taken in `grace_ms`.
     fn must_go(&mut self, grace_ms: u64) {
         let at = self.now + grace_ms;
         self.hurried |= self.gone_by.is_some_and(|before| at < before);
@@ -286,7 +286,8 @@ impl World {
             self.still_at = None;
             let files_at_rest = !self.job.is_writing();
             if !files_at_rest {
-                // It may have to finish what it writes. Stopped for the owner, it was not asked.
+                // The job may have to finish what it writes. If it was stopped for the owner it was not
+                // asked.
                 self.finishes = true;
                 self.request_open |= self.supervisor.doing() == Doing::Leaving;
             }
@@ -384,7 +385,7 @@ impl World {
         self.tell(Event::Sample(Sample { owner, job }));
     }
 
-    /// Gives the event to the supervisor and does what it wants.
+    /// Gives the event to the supervisor and does all its actions.
     fn tell(&mut self, event: Event) {
         if self.ended.is_some() {
             return;
@@ -493,7 +494,7 @@ impl World {
             );
         }
         let soon = self.now + self.rng.random_range(0..3000);
-        // It may be committed all the same.
+        // A save that is cancelled may be committed all the same.
         let fails = self.rng.random_bool(0.8);
         if let Some(save) = &mut self.save {
             save.ends_at = save.ends_at.min(soon);
@@ -503,7 +504,7 @@ impl World {
         }
     }
 
-    /// What has to hold at all times.
+    /// Checks what has to hold at all times.
     fn watch(&mut self) {
         if self.ended.is_some() {
             return;
@@ -540,7 +541,7 @@ impl World {
         let accounts = self.supervisor.accounts();
         let stopped = accounts.suspended_ms + accounts.checkpoint_ms;
         if self.job.alive {
-            // Within what happens between two looks.
+            // Within what may happen between two samples.
             let within = 1000 + STEP_MS;
             let all = accounts.work_ms + stopped;
             self.check(all + within >= self.now, "time that is not accounted for");

@@ -1,4 +1,4 @@
-//! What a supervisor is told to do, at random.
+//! Random settings for a supervisor.
 
 use placement::state::Thresholds;
 use rand::Rng;

@@ -99,7 +99,7 @@ fn best_of(scores: &Scores, role: Role, horizon: usize) -> Option<(&str, Measure
     named.min_by(|a, b| a.1.brier.total_cmp(&b.1.brier))
 }
 
-/// Writes `prediction.md` and its plots under `docs`.
+/// Writes `prediction-tables.md` and its plots under `docs`.
 ///
 /// # Errors
 /// If a file cannot be written.
@@ -116,7 +116,7 @@ pub fn write(evaluations: &[Evaluation], speed: Speed, docs: &Path) -> Result<()
                 .with_context(|| format!("writing {}", path.display()))?;
         }
     }
-    let path = docs.join("prediction.md");
+    let path = docs.join("prediction-tables.md");
     std::fs::write(&path, document(evaluations, speed))
         .with_context(|| format!("writing {}", path.display()))
 }
@@ -284,8 +284,9 @@ fn horizon_table(scores: &Scores, horizon: usize, hours: u64) -> String {
 
 fn availability_section(scores: &Scores) -> String {
     let mut text = String::from(
-        "\n### Usable at a moment\n\nBrier score of the probability of being usable (in no failure \
-         state) after so many hours, from any known state: for reading back.\n\n| predictor |",
+        "\n### Usable at a moment\n\nBrier score of the probability that a host in any known state is \
+         usable (in no failure state) after this time, which decides whether a shard can be read.\n\n\
+         | predictor |",
     );
     let mut rule = String::from("|---|");
     for hours in HORIZON_HOURS {
@@ -306,7 +307,7 @@ fn availability_section(scores: &Scores) -> String {
 fn robustness_section(robustness: &Robustness) -> String {
     let mut text = format!(
         "\n### Injected failures\n\nMean relative change of TR from 8:00 on a weekday when failures of \
-         60 to 1800 s are put around 8:00 into that many of the 30 weekdays before, over {} hosts.\n",
+         60 to 1800 s are put around 8:00 into some of the 30 weekdays before, over {} hosts.\n",
         robustness.hosts
     );
     for (name, table) in [

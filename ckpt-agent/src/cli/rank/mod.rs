@@ -1,4 +1,4 @@
-//! `ckpt rank`: on which host a job should run.
+//! `ckpt rank`: ranks the hosts for a job.
 
 pub mod report;
 
@@ -81,13 +81,13 @@ pub enum Format {
 struct Candidate {
     host: String,
     claim: Option<MachineClaim>,
-    /// Speed that was seen in runs of one's own.
+    /// Speed of the host in the user's own runs.
     seen: Option<f64>,
     stays: SurvivalCurve,
 }
 
 impl Candidate {
-    /// Its speed: what was seen outranks what it says.
+    /// Its speed. What the user's own runs showed outranks what the host claims.
     fn speed(&self) -> Option<f64> {
         self.seen.or_else(|| Some(self.claim.as_ref()?.speed))
     }
@@ -131,7 +131,7 @@ pub(super) async fn run(agent: &Agent, args: &RankArgs) -> Result<RankReport, Fa
     Ok(report(&fit, args, unfit, silent))
 }
 
-/// Speeds of hosts in runs of one's own.
+/// Speeds of hosts in the user's own runs.
 fn speeds(args: &RankArgs) -> Result<BTreeMap<String, f64>, Failure> {
     let path = match &args.history {
         Some(path) if path.as_os_str() == "none" => None,
@@ -145,7 +145,7 @@ fn speeds(args: &RankArgs) -> Result<BTreeMap<String, f64>, Failure> {
     Ok(history.speeds())
 }
 
-/// Why a machine can't run the job now.
+/// Why a machine can't run the job now, if it can't.
 fn lacks(claim: &MachineClaim, args: &RankArgs) -> Option<String> {
     if claim.cores < args.cores {
         return Some(format!("it has {} processors", claim.cores));
@@ -174,7 +174,8 @@ fn report(
         RuleArg::Falcon => (Rule::Falcon, "falcon"),
         RuleArg::Expected => (Rule::Expected, "expected"),
     };
-    // Work of all processors together: a machine of speed 1 does as much of it in a second as the job has.
+    // The work is the time on all of the job's processors together, so a machine of speed 1 does a second
+    // of it per second.
     let ranked = rank(&places, args.work.as_secs_f64(), rule);
     let hosts = ranked.iter().filter_map(|rated| {
         let (candidate, place) = fit.get(rated.place).zip(places.get(rated.place))?;
@@ -213,13 +214,13 @@ fn ranked_host(candidate: &Candidate, place: &Place, rated: &Rated) -> RankedHos
     }
 }
 
-/// Load on the processors that the job takes.
+/// Forecast of the owner's load on the processors that the job takes.
 fn contended_load(claim: &MachineClaim, cores: u16) -> LoadForecast {
     let of = |load: f64| contended(load, f64::from(claim.cores), f64::from(cores));
     LoadForecast::new(claim.load.means().map(of))
 }
 
-/// Speed and load of the mean machine that says them; those of the reference where none does.
+/// Mean speed and load of the machines that claim any; those of the reference if no machine does.
 fn average(fit: &[Candidate], args: &RankArgs) -> (f64, LoadForecast) {
     let speeds: Vec<f64> = fit.iter().filter_map(Candidate::speed).collect();
     let speed = match speeds.as_slice() {
@@ -276,12 +277,12 @@ fn span(seconds: Option<f64>) -> String {
 impl RankReport {
     fn as_slurm(&self, out: &mut dyn Write) -> io::Result<()> {
         for (rank, host) in self.hosts.iter().enumerate() {
-            // What a host calls itself is not run by a shell.
+            // A name that a host chose must not be run by a shell.
             if !is_name(&host.host) {
                 writeln!(out, "# {}: no name of a node", one_line(&host.host))?;
                 continue;
             }
-            // Slurm fills the nodes of the least weight first.
+            // Slurm fills the nodes with the least weight first.
             writeln!(
                 out,
                 "scontrol update nodename={} weight={}",
@@ -411,7 +412,8 @@ mod tests {
         let report = report(&fit, &args(&["--cores", "4"]), Vec::new(), Vec::new());
         let unknown = &report.hosts[1];
         assert!(unknown.assumed && unknown.cores.is_none());
-        // Half of four processors is half of each when all are taken, and none of one alone.
+        // A load of half on four processors is half of each if the job takes all four, and no load on one
+        // alone.
         assert_eq!((unknown.speed, unknown.load), (1.0, 0.5));
         assert_eq!(
             super::report(&fit, &args(&[]), vec![], vec![]).hosts[0].load,

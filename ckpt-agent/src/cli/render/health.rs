@@ -1,4 +1,4 @@
-//! How things are, as text.
+//! The report of `ckpt health` as text.
 
 use std::io::{self, Write};
 
@@ -7,10 +7,10 @@ use crate::core::health::{
     Basis, GridHealth, Health, HostHealth, HostState, HostsHealth, Known, RegistryHealth, span,
 };
 
-/// Submitters that are listed for people; `--json` has all.
+/// How many submitters are listed in the text. The JSON has all.
 const OWNERS_SHOWN: usize = 20;
 
-/// Widest reason in a table.
+/// Longest reason that is shown, characters.
 const WHY_WIDTH: usize = 60;
 
 impl Report for Health {
@@ -141,7 +141,7 @@ fn write_grid(out: &mut dyn Write, grid: &GridHealth) -> io::Result<()> {
     Ok(())
 }
 
-/// The line on all hosts together.
+/// The line that sums up all hosts.
 fn summary(hosts: &HostsHealth) -> String {
     format!(
         "{} of {} up, {} take shards, {} free",
@@ -189,10 +189,10 @@ fn registry_line(registry: &RegistryHealth) -> String {
     }
 }
 
-/// Clocks that differ by less than this many seconds are not spoken of.
+/// Clocks that differ by less than this many seconds are not mentioned.
 const CLOCK_SLACK_S: u64 = 60;
 
-/// What there is to say of a host beside that it is up.
+/// What is remarkable about a host; `None` if it is simply up.
 fn unusual(host: &HostHealth) -> Option<String> {
     let why = host.why.as_deref().map(|why| shortened(why, WHY_WIDTH));
     let because = why.map_or(String::new(), |why| format!(": {why}"));

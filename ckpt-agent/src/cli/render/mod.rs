@@ -23,16 +23,16 @@ use crate::report::{
     VerifyReport,
 };
 
-/// Silent hosts up to this number get a line each, more one together.
+/// Up to this many silent hosts get a line each; more of them get one line together.
 const SILENT_SHOWN: usize = 3;
 
-/// Widest state of a host in a table.
+/// Longest state of a host in a table, characters.
 const STATE_WIDTH: usize = 40;
 
-/// Whether the user wants to read more.
+/// Whether the user asked for more details (`-v`).
 static VERBOSE: AtomicBool = AtomicBool::new(false);
 
-/// Says that the user wants to read more; to be called once, at the start.
+/// Sets whether the user asked for more details. Called once, at the start.
 pub(super) fn be_verbose(verbose: bool) {
     VERBOSE.store(verbose, Ordering::Relaxed);
 }
@@ -41,20 +41,20 @@ fn is_verbose() -> bool {
     VERBOSE.load(Ordering::Relaxed)
 }
 
-/// Something that a command says in the end.
+/// The result of a command, as it is printed.
 pub(super) trait Report {
-    /// For people.
+    /// Writes it for people.
     fn human(&self, out: &mut dyn Write) -> io::Result<()>;
 
-    /// For scripts: one object.
+    /// Returns it for scripts, as one JSON object.
     fn json(&self) -> String;
 
-    /// Whether standard output is taken by the image itself.
+    /// Whether to print it on standard error, because standard output has the image or the job's output.
     fn is_for_stderr(&self) -> bool {
         false
     }
 
-    /// Exit status in place of that of the command, where it has others.
+    /// The exit status, if the command has others than [`crate::report::ExitStatus`].
     fn exit_code(&self) -> Option<u8> {
         None
     }
@@ -69,7 +69,7 @@ macro_rules! json_of_self {
 }
 pub(super) use json_of_self;
 
-/// Bytes that are written as they are.
+/// Bytes that are printed unchanged.
 #[derive(Debug)]
 pub(super) struct Text(pub(super) Vec<u8>);
 
@@ -148,7 +148,7 @@ fn survives(can_lose: usize) -> String {
 
 impl Report for RestoreReport {
     fn human(&self, out: &mut dyn Write) -> io::Result<()> {
-        // What was passed over was said when it happened.
+        // Skipped versions were reported when they were skipped.
         let Some(version) = self.version else {
             return writeln!(out, "job {}: no checkpoint, nothing restored", self.job);
         };
@@ -196,7 +196,8 @@ impl RestoreReport {
 }
 
 impl Report for CatReport {
-    /// Nothing: the bytes are the answer, and what was passed over was said when it happened.
+    /// Nothing: the bytes themselves are the answer, and skipped versions were reported when they were
+    /// skipped.
     fn human(&self, _: &mut dyn Write) -> io::Result<()> {
         Ok(())
     }
@@ -261,7 +262,7 @@ fn state_of_listed(one: &ListedCheckpoint) -> String {
     state
 }
 
-/// `key=value key=value`.
+/// All labels, as `key=value key=value`.
 fn labels(one: &ListedCheckpoint) -> String {
     let pairs = one.labels.iter();
     let pairs: Vec<String> = pairs.map(|(key, value)| format!("{key}={value}")).collect();
@@ -276,12 +277,12 @@ fn state(can_lose: Option<usize>) -> String {
     }
 }
 
-/// `host: what happened there`, in one line.
+/// A note as one line: `host: what happened there`.
 fn of_host(note: &HostNote) -> String {
     format!("{}: {}", one_line(&note.host), one_line(&note.what))
 }
 
-/// The first line, when hosts that hold something did not hear what was said.
+/// Writes the line on hosts that hold shards and do not know of a change, if there are any.
 fn write_unheard(out: &mut dyn Write, unheard: &[HostNote]) -> io::Result<()> {
     if unheard.is_empty() {
         return Ok(());
@@ -359,7 +360,7 @@ impl Report for ShowReport {
             table.row(vec![
                 format!("{}{:04o}", letter(&file.kind), file.mode),
                 bytes(file.size),
-                // A stream has no name, and was not changed at any time.
+                // A stream has neither a name nor a time of change.
                 u64::try_from(file.mtime)
                     .ok()
                     .filter(|_| !file.path.is_empty())
@@ -381,7 +382,7 @@ impl Report for ShowReport {
     json_of_self!();
 }
 
-/// `a stream`, `a file`, `a tree of 12 files`.
+/// The kind of an image: `a stream`, `a file`, `a tree of 12 files`.
 fn what_it_is(kind: &str, files: usize) -> String {
     match (kind, files) {
         ("stream" | "file", 1) => format!("a {kind}"),
@@ -586,8 +587,8 @@ impl Report for HostsReport {
     json_of_self!();
 }
 
-/// `up`, why it is not, that it takes no shards, or that its certificate ends soon; bounded, unless the
-/// user wants to read more.
+/// The state of a host: `up`, the reason why it is not, that it takes no shards, or that its certificate
+/// ends soon. Shortened unless the user asked for more details.
 fn host_state(host: &HostReport) -> String {
     let state = match (&host.error, host.refuses_for_s) {
         (Some(error), _) => error.clone(),
@@ -604,7 +605,7 @@ fn host_state(host: &HostReport) -> String {
     }
 }
 
-/// The state of a host that is up: with a mark when its certificate ends soon.
+/// The state of a host that is up, with a remark if its certificate ends soon.
 fn up_until(host: &HostReport) -> String {
     let now = unix_seconds();
     let days = host
@@ -615,7 +616,7 @@ fn up_until(host: &HostReport) -> String {
     })
 }
 
-/// At most so many characters of a text, in one line; what is left out is marked.
+/// At most `width` characters of a text, in one line. An ellipsis marks what is left out.
 pub(super) fn shortened(text: &str, width: usize) -> String {
     let line = one_line(text);
     if line.chars().count() <= width {
@@ -625,7 +626,7 @@ pub(super) fn shortened(text: &str, width: usize) -> String {
     format!("{}…", kept.trim_end())
 }
 
-/// Columns as wide as they must be.
+/// A table whose columns are as wide as their longest cells.
 pub(super) struct Table {
     rows: Vec<Vec<String>>,
 }
@@ -660,8 +661,9 @@ impl Table {
     }
 }
 
-/// A text that strangers may have chosen, as it can be printed: in one line, and without anything that
-/// a terminal obeys or that changes the direction of writing. Such characters appear as `\u{1b}`.
+/// A text that strangers may have chosen, made safe for a terminal: in one line, and without characters
+/// that a terminal interprets or that change the direction of writing. Such characters are escaped, as in
+/// `\u{1b}`.
 pub(super) fn one_line(text: &str) -> Cow<'_, str> {
     let is_obeyed = |c: char| {
         let format = ['\u{ad}', '\u{61c}', '\u{feff}'].contains(&c)
@@ -684,14 +686,14 @@ pub(super) fn one_line(text: &str) -> Cow<'_, str> {
     Cow::Owned(line)
 }
 
-/// `1 file`, `2 files`.
+/// A number with a noun: `1 file`, `2 files`.
 pub(super) fn count(number: usize, what: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {what}{plural}")
 }
 
-/// How many times smaller; `-` when nothing is stored. Of what is all holes and zeros, little is left
-/// that could be a ratio.
+/// How many times smaller the stored bytes are; `-` if nothing is stored. The ratio means little for an
+/// image of holes and zeros, so it is cut at 1000.
 pub(super) fn ratio(from: u64, to: u64) -> String {
     if to == 0 {
         return "-".to_owned();

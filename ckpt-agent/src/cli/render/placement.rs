@@ -1,4 +1,4 @@
-//! The choice of hosts and the advice on intervals, as text.
+//! The choice of hosts, and the advice on checkpoint intervals, as text.
 
 use std::io::{self, Write};
 
@@ -71,7 +71,7 @@ fn row(host: &PlacedHost) -> Vec<String> {
     ]
 }
 
-/// A probability in per cent, with as many digits as it needs.
+/// A probability in per cent, with more digits if it is close to 1.
 pub(super) fn share(probability: f64) -> String {
     let miss = 1.0 - probability;
     if miss <= 0.0 {
@@ -83,7 +83,7 @@ pub(super) fn share(probability: f64) -> String {
     }
 }
 
-/// `45 s`, `12 min`, `3.5 h`, `12 days`.
+/// A time with a unit: `45 s`, `12 min`, `3.5 h`, `12 days`.
 fn duration(seconds: f64) -> String {
     if seconds > YEAR_SECONDS {
         "more than a year".to_owned()
@@ -100,7 +100,7 @@ fn duration(seconds: f64) -> String {
     }
 }
 
-/// The same, where none stands for more than a year.
+/// A time with a unit, where `None` stands for more than a year.
 fn duration_or_more(seconds: Option<f64>) -> String {
     duration(seconds.unwrap_or(f64::INFINITY))
 }

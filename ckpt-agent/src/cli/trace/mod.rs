@@ -1,4 +1,4 @@
-//! `ckpt trace`: what a pool of machines is like.
+//! `ckpt trace`: describes a pool of machines.
 
 mod text;
 
@@ -65,7 +65,7 @@ fn within(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "1s to 1h".to_owned())
 }
 
-/// What was described, and what was drawn.
+/// The description, and the plots that were written.
 struct Described {
     pool: PoolDescription,
     plots: Vec<PathBuf>,
@@ -85,7 +85,7 @@ impl Report for Described {
     }
 }
 
-/// Does it.
+/// Runs a command for traces.
 pub(super) fn run(command: TraceCommand) -> Result<Said, Failure> {
     let TraceCommand::Describe(args) = command;
     let raw = read(&args.dirs)?;
@@ -125,7 +125,7 @@ pub(super) fn run(command: TraceCommand) -> Result<Said, Failure> {
     })
 }
 
-/// All traces as one.
+/// Reads all traces as one pool.
 fn read(dirs: &[PathBuf]) -> Result<RawTrace, Failure> {
     let failed = |cause: anyhow::Error| Failure::new(ExitStatus::LocalIo, format!("{cause:#}"));
     let mut whole: Option<RawTrace> = None;

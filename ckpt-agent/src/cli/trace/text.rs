@@ -1,4 +1,4 @@
-//! A pool's description for people.
+//! The description of a pool as text.
 
 use std::io::{self, Write};
 
@@ -8,10 +8,10 @@ use study::description::{
 
 use crate::cli::render::{Table, count, one_line, shortened, time};
 
-/// Sites that get a line; `--json` has all.
+/// How many sites are listed in the text. The JSON has all.
 const SITES_SHOWN: usize = 20;
 
-/// The whole description.
+/// Writes the whole description.
 pub(super) fn write(pool: &PoolDescription, out: &mut dyn Write) -> io::Result<()> {
     head(pool, out)?;
     levels(pool, out)?;
@@ -277,7 +277,7 @@ fn left_out(sites: usize, out: &mut dyn Write) -> io::Result<()> {
     }
 }
 
-/// What a quantity is.
+/// The heading of a quantity.
 fn title(quantity: &str) -> &'static str {
     match quantity {
         "failure_gap" => "Time from a failure to the next of the pool",
@@ -358,7 +358,7 @@ fn parameters(line: &FitLine) -> String {
     parts.collect::<Vec<_>>().join(", ")
 }
 
-/// The sites as tables 3 and 4 of the study have them: one distribution for each quantity.
+/// Fits for each site, in the form of tables 3 and 4 of the study: one distribution for each quantity.
 fn site_fits(pool: &PoolDescription, out: &mut dyn Write) -> io::Result<()> {
     let names = pool.site_failures.iter().map(|site| site.site.as_str());
     let of = |site: &str, quantity: &str| {
@@ -412,7 +412,7 @@ fn percent(share: f64) -> String {
     format!("{:.1}%", 100.0 * share)
 }
 
-/// Five digits.
+/// A number with about five digits.
 fn digits(value: f64) -> String {
     match value.abs() {
         size if size >= 10_000.0 => format!("{value:.0}"),

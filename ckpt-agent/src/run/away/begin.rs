@@ -1,4 +1,5 @@
-//! The beginning: the working directory becomes a version, or an earlier start is gone on with.
+//! The beginning of `ckpt run --on`: saves the working directory as a version, or continues an earlier
+//! start.
 
 use std::sync::Arc;
 
@@ -29,7 +30,8 @@ pub(super) fn result_of(version: &ListedCheckpoint) -> Option<u8> {
     version.own_labels.get(RESULT)?.parse().ok()
 }
 
-/// What an earlier process has kept of the job, or what is kept now that its working directory is saved.
+/// Returns what an earlier process has kept of the job. If there is none, saves the working directory and
+/// keeps a new one.
 pub(super) async fn begin(
     orders: &AwayOrders,
     place: &Place,
@@ -55,7 +57,7 @@ pub(super) async fn begin(
                 "job {} goes on from its version {version}; --local begins from what lies here",
                 orders.job
             ));
-            // What lies here may be anything: whatever differs is kept beside the result.
+            // The files here are unknown, so whatever differs from the result is kept beside it.
             (version, Listing::default())
         }
         newest => {
@@ -95,7 +97,7 @@ fn words(orders: &AwayOrders) -> Vec<Word> {
     words.map(|word| Word::from(word.as_os_str())).collect()
 }
 
-/// Whether what an earlier process has kept is gone on with; else it counts for nothing any more.
+/// Whether to continue what an earlier process has kept. If not, it is replaced.
 fn is_gone_on_with(kept: &Kept, orders: &AwayOrders) -> Result<bool, Failure> {
     let refuse = |message: String| {
         let failure = not_started(Failure::new(ExitStatus::Usage, message));
@@ -130,7 +132,7 @@ async fn save(
         let message = format!("{}: {cause}", orders.dir.display());
         not_started(Failure::new(ExitStatus::LocalIo, message))
     };
-    // Of a restore that was killed.
+    // Left by a restore that was killed.
     let left = orders
         .dir
         .join(format!("{PREFIX}{}", orders.job.file_name()));

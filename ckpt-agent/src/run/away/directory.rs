@@ -1,5 +1,5 @@
-//! The working directory of a job that runs elsewhere: what was there when it was saved, and how what the
-//! job changed comes back.
+//! The working directory of a job that runs elsewhere: which files it had when it was saved, and how the
+//! files that the job has changed come back.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -16,15 +16,15 @@ use crate::image::Exclude;
 use crate::run::begin::before;
 use crate::run::files::{are_same, remove};
 
-/// Longest line of a list.
+/// Longest line of a list, bytes.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
-/// What tells one state of a file from another, on any machine.
+/// What distinguishes one state of a file from another, on any machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Seen {
     kind: Kind,
     size: u64,
-    /// Seconds and nanoseconds.
+    /// Time of the last change: Unix seconds, and nanoseconds.
     modified: (i64, i64),
 }
 
@@ -37,7 +37,7 @@ enum Kind {
 }
 
 impl Seen {
-    /// Of what is neither a directory nor left out by a save.
+    /// `None` for directories and for files that a save leaves out.
     fn of(found: &Metadata) -> Option<Self> {
         let kind = found.file_type();
         let kind = if kind.is_file() {
@@ -57,7 +57,7 @@ impl Seen {
     }
 }
 
-/// A file of a list.
+/// A line of a list: one file.
 #[derive(Debug, Serialize, Deserialize)]
 struct Line {
     path: Word,
@@ -65,12 +65,12 @@ struct Line {
     seen: Seen,
 }
 
-/// All files of a directory as they were at one moment, by their paths below it.
+/// All files of a directory at one moment, by their paths below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Listing(BTreeMap<PathBuf, Seen>);
 
 impl Listing {
-    /// Looks at all files.
+    /// Lists all files below `dir`, except those that `exclude` matches.
     ///
     /// # Errors
     /// When a directory can't be read.
@@ -97,15 +97,15 @@ impl Listing {
         Ok(())
     }
 
-    /// How many files there are.
+    /// Number of files in the list.
     pub(super) fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// Writes it to a file.
+    /// Writes the list to a file.
     ///
     /// # Errors
-    /// When that fails.
+    /// When writing fails.
     pub(super) fn write(&self, path: &Path) -> io::Result<()> {
         let next = path.with_extension("next");
         let mut file = BufWriter::new(File::create(&next)?);
@@ -121,10 +121,10 @@ impl Listing {
         fs::rename(next, path)
     }
 
-    /// Reads what was written.
+    /// Reads a list that was written.
     ///
     /// # Errors
-    /// When it can't be read.
+    /// When the file can't be read, or is no list.
     pub(super) fn read(path: &Path) -> io::Result<Self> {
         let mut file = BufReader::new(File::open(path)?);
         let (mut listing, mut line) = (Self::default(), Vec::new());
@@ -141,27 +141,28 @@ impl Listing {
         }
     }
 
-    /// Whether this is the file as it was.
+    /// Whether the list has this file in this state.
     fn has(&self, below: &Path, found: &Metadata) -> bool {
         let was = self.0.get(below);
         was.is_some_and(|was| Seen::of(found).as_ref() == Some(was))
     }
 }
 
-/// What came back.
+/// What a merge has changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Merged {
-    /// Files that are new or different.
+    /// Number of files that are new or different.
     pub files: usize,
-    /// Files that were changed here, too, and where they are now.
+    /// New paths of files that both the user and the job have changed.
     pub kept: Vec<PathBuf>,
 }
 
-/// Moves what the job has changed from `result` into `dir`, which was as `staged` says. What the job left as
-/// it was stays as it is here; what both have changed is kept under another name; nothing is removed.
+/// Moves the files that the job has changed from `result` into `dir`, whose files were as in `staged`
+/// when the job began. A file that the job has not changed stays as it is in `dir`. A file that was
+/// changed in both is kept under another name. No file is removed.
 ///
 /// # Errors
-/// When something can't be put in its place; what was moved before stays moved.
+/// When a file can't be moved. Files that were moved before stay in their new places.
 pub(super) fn merge(result: &Path, dir: &Path, staged: &Listing) -> io::Result<Merged> {
     let mut merged = Merged::default();
     merge_below(result, dir, Path::new(""), staged, &mut merged)?;
@@ -211,10 +212,10 @@ fn merge_below(
     Ok(())
 }
 
-/// Makes a directory where there is none.
+/// Makes a directory if there is none.
 fn merge_directory(to: &Path, there: Option<&Metadata>, merged: &mut Merged) -> io::Result<()> {
     match there {
-        // A link to a directory would lead out of here.
+        // A link to a directory is replaced, because it would lead out of `dir`.
         Some(there) if there.is_dir() => return Ok(()),
         Some(_) => put_aside(to, merged)?,
         None => {}
@@ -260,7 +261,7 @@ mod tests {
         staged.write(&file).unwrap();
         assert_eq!(Listing::read(&file).unwrap(), staged);
         assert_eq!(staged.count(), names.len());
-        // A copy that keeps times, as a restore does.
+        // Copies the files with their times, as a restore does.
         for name in names {
             write(&result, name, "old");
             let modified = fs::metadata(dir.join(name)).unwrap().modified().unwrap();

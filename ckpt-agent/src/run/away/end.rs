@@ -1,4 +1,4 @@
-//! The end: what the job has left comes back to the working directory.
+//! The end of `ckpt run --on`: moves the result of the job into the working directory.
 
 use std::fs;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ use crate::run::journal::Entry;
 use crate::run::place::Place;
 use crate::run::stage::PREFIX;
 
-/// Does what is to be done at the end, and says how it ended.
+/// Does what is to be done at the end, and makes the report.
 pub(super) async fn end(
     orders: &AwayOrders,
     place: &Place,
@@ -76,9 +76,9 @@ pub(super) async fn end(
     Ok(report(orders, ended, exit_code, by_job, host, restored))
 }
 
-/// There is nothing to go on with.
+/// Removes what is kept of the job, so that the next start does not continue it.
 fn forget(place: &Place) {
-    // Where it stays, the next start finds the result and ends with it.
+    // If it stays, the next start finds the result and ends with it.
     let _ = Kept::remove(&place.path(KEPT));
     let _ = remove(&place.path(LISTING));
 }
@@ -127,13 +127,13 @@ fn report(
     }
 }
 
-/// Adds the run to the history here: the host's own goes with the job.
+/// Adds the run to the history of this machine. The history on the host was only for this job.
 fn note(orders: &AwayOrders, ended: &mut Ended) {
     let (Some(history), Some(line)) = (&orders.record.history, &ended.noted) else {
         return;
     };
     let read = serde_json::from_str::<PastLine>(line);
-    // A host that noted nothing passes on a line that it was given.
+    // A host that recorded nothing returns the last of the lines that it was sent.
     let Some(line) = read
         .ok()
         .filter(|line| line.job == orders.job.to_string() && line.ended_at >= ended.began_at)
@@ -145,7 +145,7 @@ fn note(orders: &AwayOrders, ended: &mut Ended) {
     }
 }
 
-/// Restores the newest version beside the working directory's files, and moves what is new into place.
+/// Restores the newest version into a directory below the working directory, and merges it from there.
 async fn bring_back(
     orders: &AwayOrders,
     place: &Place,

@@ -1,4 +1,4 @@
-//! Drives one [`Mover`]: starts launchers, hears what comes through them, and passes signals on.
+//! Drives one [`Mover`]: starts launchers, handles what arrives through them, and passes signals on.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,39 +28,39 @@ use crate::run::run_log::RunLog;
 use crate::run::signals::{Signals, TSTP};
 use crate::unix_time::unix_seconds;
 
-/// Work of a job of which nobody knows anything, seconds.
-const WORK_OF_UNKNOWN: f64 = 3600.0;
+/// Assumed work of a job of which nothing is known, seconds at speed 1.
+const WORK_SECONDS_UNKNOWN: f64 = 3600.0;
 
-/// Numbers of signals (POSIX and Linux fix them): the terminal is gone, and those that make a job leave.
+/// Numbers of signals, which POSIX and Linux fix: the terminal is gone; the job has to leave.
 const HUP: u8 = 1;
-const LEAVES: [u8; 2] = [10, 15];
+const LEAVE_SIGNALS: [u8; 2] = [10, 15];
 const TERM: u8 = 15;
 
-/// Exit status for what was ordered in a way that the host does not know.
+/// Exit status if the host does not know this form of orders.
 const WRONG_FORM: u8 = 125;
 
-/// How it ended.
+/// What is left of a front when its mover has ended.
 #[derive(Debug)]
 pub(super) struct Ended {
-    /// What the mover says.
+    /// How the mover ended.
     pub end: End,
-    /// What the host said last.
+    /// The last report of an end from a host.
     pub said: Option<EndSaid>,
-    /// The line of the history that the host wrote.
+    /// The line that the host added to its history.
     pub noted: Option<String>,
     /// When this process began, Unix seconds.
     pub began_at: u64,
-    /// Hosts on which the job was started.
+    /// The hosts on which the job was started, in order.
     pub hosts: Vec<String>,
-    /// How often it was started in all.
+    /// How often the job was started in all.
     pub starts: u32,
-    /// Seconds from the end on one host to running on another.
+    /// For each move: seconds from the end on one host to running on another.
     pub moves_seconds: Vec<f64>,
-    /// Who says more.
+    /// The log, which goes on after the end.
     pub log: RunLog,
 }
 
-/// Something that a task has found out.
+/// The answer of a task that looked for the result and ranked the hosts.
 #[derive(Debug)]
 enum Answer {
     Ranked(Ranking),
@@ -78,7 +78,7 @@ pub(super) struct Front<'a> {
     clock: Clock,
     printer: Printer,
     link: Option<Link>,
-    /// Launchers so far.
+    /// How many launchers were started so far.
     links: u64,
     closing: JoinSet<()>,
     sender: mpsc::Sender<(u64, News)>,
@@ -91,7 +91,7 @@ pub(super) struct Front<'a> {
     began_at: u64,
     hosts: Vec<String>,
     moves_seconds: Vec<f64>,
-    /// What was said last of hosts that are not there: it is not said again.
+    /// The last complaint about hosts, which is not repeated.
     complaint: String,
     end: Option<End>,
 }
@@ -145,7 +145,7 @@ impl<'a> Front<'a> {
         }
     }
 
-    /// Until the mover says that it is over.
+    /// Runs until the mover ends.
     pub(super) async fn run(mut self, signals: &mut Signals) -> Ended {
         let end = loop {
             self.act();
@@ -153,7 +153,7 @@ impl<'a> Front<'a> {
                 break end;
             }
             let wake = self.wake();
-            // What has come is heard before it counts as missing.
+            // `biased`: messages that have arrived are handled before they could count as missing.
             tokio::select! {
                 biased;
                 signal = signals.next() => self.signalled(signal),
@@ -185,11 +185,11 @@ impl<'a> Front<'a> {
     }
 
     fn wake(&self) -> Instant {
-        /// Longest sleep: an answer is on its way.
-        const LONG: Duration = Duration::from_secs(60);
+        /// Longest sleep if no deadline is set: an answer is on its way, and wakes this up.
+        const SLEEP_MAX: Duration = Duration::from_secs(60);
         let now = self.clock.now();
         let left = self.mover.next_deadline().map(|at| at.since(now));
-        Instant::now() + left.map_or(LONG, Duration::from_millis)
+        Instant::now() + left.map_or(SLEEP_MAX, Duration::from_millis)
     }
 
     fn happens(&mut self, event: Event) {
@@ -211,7 +211,7 @@ impl<'a> Front<'a> {
                 Action::Report(report) => self.report(report),
                 Action::End(end) => {
                     if matches!(end, End::Left { .. } | End::GivenUp { .. }) {
-                        // The next start goes on from its newest version.
+                        // The next start goes on from the newest version of the job.
                         self.kept.now = None;
                         self.keep();
                     }
@@ -262,7 +262,7 @@ impl<'a> Front<'a> {
             .as_ref()
             .is_none_or(|now| (&now.host, now.number) != (&host, number));
         if is_another {
-            // Of one that was given up, some of the output is shown a second time.
+            // Some output of an incarnation that was given up may be shown twice.
             self.kept.shown = Shown::default();
             self.kept.number = self.kept.number.max(number);
             self.kept.now = Some(OnHost {
@@ -273,7 +273,7 @@ impl<'a> Front<'a> {
         if is_another || self.hosts.is_empty() {
             self.hosts.push(host.clone());
         }
-        // Before it runs: it would not be found again.
+        // Before the job runs: otherwise a start after a kill would not find it.
         self.keep();
         let start = match (!attach).then(|| self.start(&host)).transpose() {
             Ok(start) => start,
@@ -333,7 +333,7 @@ impl<'a> Front<'a> {
         })
     }
 
-    /// Lines of the history that say something of this job.
+    /// Lines of the history with runs that are comparable to this job.
     fn comparable(&self) -> Vec<String> {
         let Some(history) = self.history() else {
             return Vec::new();
@@ -353,12 +353,12 @@ impl<'a> Front<'a> {
         History::read(self.orders.record.history.as_deref()?).ok()
     }
 
-    /// The work that is left, as well as it is known, seconds at speed 1.
+    /// The work that is left, as well as it is known, in seconds at speed 1.
     fn work_seconds(&self) -> f64 {
         let rest = self.rest.map(|rest| rest.work_seconds);
         rest.or(self.orders.work_seconds)
             .or_else(|| Some(self.history()?.outlook(&self.kind())?.work_s))
-            .unwrap_or(WORK_OF_UNKNOWN)
+            .unwrap_or(WORK_SECONDS_UNKNOWN)
             .max(1.0)
     }
 
@@ -377,7 +377,7 @@ impl<'a> Front<'a> {
                 }
             };
             let answer = found.await.unwrap_or_else(Answer::Failed);
-            // Fails when nobody wants to know any more.
+            // Fails if the front has ended.
             let _ = asker.send(answer).await;
         });
     }
@@ -400,12 +400,12 @@ impl<'a> Front<'a> {
 
     fn signalled(&mut self, number: u8) {
         match number {
-            number if LEAVES.contains(&number) => self.happens(Event::Leave),
+            number if LEAVE_SIGNALS.contains(&number) => self.happens(Event::Leave),
             TSTP => {
                 // Returns when this process goes on.
                 let _ = kill_process(getpid(), Signal::STOP);
             }
-            // Nobody sees this process any more; the job runs, and is found again.
+            // The terminal is gone. The job runs on, and the next start finds it.
             HUP => self.end_at_once(HUP),
             number => self.say(ToHost::Signal(number)),
         }
@@ -435,7 +435,7 @@ impl<'a> Front<'a> {
 
     fn hear_said(&mut self, said: FromHost) {
         match said {
-            // It begins to start the job.
+            // The host begins to start the job.
             FromHost::Hello { form: FORM, .. } => self.happens(Event::Heard(Heard::Starting)),
             FromHost::Out { .. } | FromHost::Err { .. } => {}
             FromHost::Hello { form, program } => {
@@ -530,7 +530,7 @@ impl<'a> Front<'a> {
 }
 
 impl Kept {
-    /// Number of the incarnation that is shown.
+    /// Number of the incarnation whose output is shown.
     fn number_now(&self) -> u32 {
         self.now.as_ref().map_or(0, |now| now.number)
     }

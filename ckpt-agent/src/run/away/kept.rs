@@ -1,4 +1,4 @@
-//! What `ckpt run --on` keeps of a job, so that it finds it again when it was killed.
+//! What `ckpt run --on` keeps of a job on disk, so that a start after a kill finds the job again.
 
 use std::fs;
 use std::io;
@@ -10,13 +10,13 @@ use super::words::{Shown, Word};
 use crate::run::files::remove;
 use crate::run::staged::write_json;
 
-/// Name of the file.
+/// Name of the file in the job's directory.
 pub(super) const KEPT: &str = "away.json";
 
-/// Name of the list of files beside it.
+/// Name of the list of the working directory's files, in the same directory.
 pub(super) const LISTING: &str = "staged.jsonl";
 
-/// An incarnation on a host.
+/// An incarnation of the job on a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct OnHost {
     /// Name of the host.
@@ -25,32 +25,32 @@ pub(super) struct OnHost {
     pub number: u32,
 }
 
-/// What is kept.
+/// The contents of the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Kept {
-    /// Random: tells this job from others of its name.
+    /// A random text that distinguishes this job from others of the same name.
     pub run: String,
     /// The working directory.
     pub dir: Word,
     /// The command.
     pub command: Vec<Word>,
-    /// The version that the working directory was saved as.
+    /// The version as which the working directory was saved.
     pub staged: u64,
-    /// Where the job is; none when it is nowhere.
+    /// Where the job is; `None` if it is on no host.
     pub now: Option<OnHost>,
-    /// Incarnations so far.
+    /// How many incarnations were started so far.
     pub number: u32,
-    /// Those that were given up without a word of their end.
+    /// Incarnations that were given up without a report of how they ended.
     pub abandoned: Vec<OnHost>,
-    /// How much of the output of the newest incarnation was shown.
+    /// How much output of the newest incarnation was shown.
     pub shown: Shown,
 }
 
 impl Kept {
-    /// Reads it; none where there is none.
+    /// Reads the file; `None` if it does not exist.
     ///
     /// # Errors
-    /// When there is one that can't be read.
+    /// When the file exists and can't be read.
     pub(super) fn read(path: &Path) -> io::Result<Option<Self>> {
         match fs::read(path) {
             Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
@@ -59,18 +59,18 @@ impl Kept {
         }
     }
 
-    /// Writes it.
+    /// Writes the file.
     ///
     /// # Errors
-    /// When that fails.
+    /// When writing fails.
     pub(super) fn write(&self, path: &Path) -> io::Result<()> {
         write_json(path, self)
     }
 
-    /// Removes it.
+    /// Removes the file, if it exists.
     ///
     /// # Errors
-    /// When it is there and stays.
+    /// When it can't be removed.
     pub(super) fn remove(path: &Path) -> io::Result<()> {
         remove(path)
     }

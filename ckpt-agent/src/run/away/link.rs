@@ -1,4 +1,4 @@
-//! A launcher that runs, and what comes through it.
+//! A running launcher, and the messages that go through it.
 
 use std::ffi::OsString;
 use std::io;
@@ -13,19 +13,19 @@ use tokio::sync::mpsc;
 
 use super::words::{FromHost, LINE_BYTES_MAX, OUTPUT_BYTES_MAX, Order, ToHost};
 
-/// News of launchers that wait to be heard: the sender then waits, too.
+/// Length of the queue of news from launchers. If it is full, the tasks that read from launchers wait.
 pub(super) const NEWS_MAX: usize = 64;
 
-/// Lines that wait to be sent.
+/// Length of the queue of lines to a launcher.
 const LINES_MAX: usize = 64;
 
-/// How long a launcher may take to end when nobody listens to it any more.
+/// Time for a launcher to end after its standard input was closed.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What takes the place of the host's name in a launcher.
-const HOST: &str = "{host}";
+/// Stands for the host's name in a launcher.
+const HOST_PLACEHOLDER: &str = "{host}";
 
-/// How processes are started on hosts.
+/// The command that starts a process on a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launcher {
     words: Vec<OsString>,
@@ -35,35 +35,36 @@ pub struct Launcher {
 /// Why a text is no launcher.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LauncherError {
-    /// No words.
+    /// It has no words.
     #[error("it is empty")]
     Empty,
-    /// A quote without its end.
+    /// A quote is not closed.
     #[error("a quote is not closed")]
     Quote,
-    /// Every host would be the same one.
+    /// It has no place for the host's name, so every host would be the same one.
     #[error("it does not say where the name of the host goes: {{host}}")]
     NoHost,
-    /// A shell would obey it.
+    /// The program's name has signs that a shell would interpret.
     #[error("{0:?}: a name of a program without spaces and signs that a shell obeys")]
     Program(String),
 }
 
 impl Launcher {
-    /// Reads a launcher as it is typed, such as `ssh {host} --`; `program` is `ckpt` there. Words are
-    /// separated by spaces; quotes and backslashes are those of a shell.
+    /// Reads a launcher as users type it, such as `ssh {host} --`. `program` is the name or path of
+    /// `ckpt` on the hosts. Words are separated by spaces; quotes and backslashes work as in a shell.
     ///
     /// # Errors
-    /// When it is none.
+    /// When the text is no launcher, or when the program's name is not safe.
     pub fn parse(text: &str, program: &str) -> Result<Self, LauncherError> {
         let words = split(text)?;
         if words.is_empty() {
             return Err(LauncherError::Empty);
         }
-        if !words.iter().any(|word| word.contains(HOST)) {
+        if !words.iter().any(|word| word.contains(HOST_PLACEHOLDER)) {
             return Err(LauncherError::NoHost);
         }
-        // It may go through a shell, or not: it has to mean the same both times.
+        // The launcher may pass its words through a shell or not; the name has to mean the same in both
+        // cases.
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._+-~".contains(c);
         if program.is_empty() || program.starts_with('-') || !program.chars().all(is_plain) {
             return Err(LauncherError::Program(program.to_owned()));
@@ -74,7 +75,7 @@ impl Launcher {
         })
     }
 
-    /// The command line for a host.
+    /// The command line that starts `ckpt there` on a host.
     fn command(&self, host: &str) -> Vec<OsString> {
         let words = self.words.iter().map(|word| replaced(word, host));
         words
@@ -84,11 +85,11 @@ impl Launcher {
 }
 
 fn replaced(word: &OsString, host: &str) -> OsString {
-    let text = word.to_string_lossy().replace(HOST, host);
+    let text = word.to_string_lossy().replace(HOST_PLACEHOLDER, host);
     OsString::from_vec(text.as_bytes().to_vec())
 }
 
-/// Words of a command line, as a shell without variables and wildcards splits them.
+/// Splits a command line into words as a shell does, but without variables and wildcards.
 fn split(text: &str) -> Result<Vec<String>, LauncherError> {
     let (mut words, mut word) = (Vec::new(), None::<String>);
     let mut chars = text.chars();
@@ -125,35 +126,35 @@ fn split(text: &str) -> Result<Vec<String>, LauncherError> {
     Ok(words)
 }
 
-/// Something that came through a launcher.
+/// Something that arrived through a launcher.
 #[derive(Debug)]
 pub(super) enum News {
     /// A message.
     Said(FromHost),
     /// Bytes of the job's standard output.
     Out(Vec<u8>),
-    /// The same of its standard error.
+    /// Bytes of the job's standard error.
     Err(Vec<u8>),
-    /// A line that is no message.
+    /// A line that is no message, such as one of the launcher itself.
     Noise(String),
     /// The launcher has ended, or has closed its output.
     Ended,
 }
 
-/// A launcher that runs.
+/// A running launcher.
 #[derive(Debug)]
 pub(super) struct Link {
-    /// Its number: news of another one are out of date.
+    /// Its number, which distinguishes its news from those of earlier launchers.
     pub number: u64,
     child: Child,
     lines: Option<mpsc::Sender<Vec<u8>>>,
 }
 
 impl Link {
-    /// Starts the launcher for a host and gives it the order.
+    /// Starts the launcher for a host and sends the order through it.
     ///
     /// # Errors
-    /// When it does not start.
+    /// When the launcher can't be started.
     pub(super) fn start(
         launcher: &Launcher,
         order: &Order,
@@ -166,7 +167,7 @@ impl Link {
             .args(words)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // What is typed at the terminal is not for it.
+            // A group of its own, so that keys at the terminal don't send signals to the launcher.
             .process_group(0)
             .kill_on_drop(true)
             .spawn()?;
@@ -177,7 +178,7 @@ impl Link {
         let first = line(order)?;
         tokio::spawn(write(input, first, waiting));
         tokio::spawn(async move {
-            // Whatever is wrong with it: it is of no use any more.
+            // After any error the launcher is of no use.
             let _ = read(output, number, &news).await;
             let _ = news.send((number, News::Ended)).await;
         });
@@ -188,15 +189,15 @@ impl Link {
         })
     }
 
-    /// Says something to the host. It does not arrive where the launcher is stuck.
+    /// Sends a message to the host. The message is lost if the launcher is stuck.
     pub(super) fn say(&self, said: ToHost) {
         if let (Some(lines), Ok(text)) = (&self.lines, line(&said)) {
             let _ = lines.try_send(text);
         }
     }
 
-    /// Ends the launcher: the end of its standard input lets what runs there end, and a signal what
-    /// does not hear of it.
+    /// Ends the launcher. Closing its standard input ends what runs at the other end; a launcher that
+    /// does not end then is killed.
     pub(super) async fn close(mut self) {
         self.lines = None;
         let pid = self
@@ -210,7 +211,7 @@ impl Link {
             return;
         }
         if let Some(group) = pid {
-            // Fails when it has just ended.
+            // Fails if it has just ended.
             let _ = kill_process_group(group, Signal::KILL);
         }
         let _ = self.child.wait().await;

@@ -1,7 +1,9 @@
-//! `ckpt run --on`: a job on the machines of the grid, without a batch system. Its working directory is saved,
-//! `ckpt run` is started on the best host through a launcher such as `ssh`, and the result comes back.
+//! `ckpt run --on`: a job on the machines of the grid, without a batch system. Its working directory is
+//! saved, `ckpt run` is started on the best host through a launcher such as `ssh`, and the result comes
+//! back.
 //!
-//! Where the job goes is decided by [`supervision::away`]; this is its shell. `there` is the other end.
+//! [`supervision::away`] decides where the job runs; this module is its shell. `front` is the end of the
+//! launcher on the user's machine, `there` the end on the job's machine.
 
 mod begin;
 mod directory;
@@ -40,14 +42,14 @@ pub use there::serve;
 /// Directory of the jobs that run on other machines, in the state directory.
 const AWAY: &str = "away";
 
-/// What is to be done.
+/// The orders for `ckpt run --on`.
 #[derive(Clone, Debug)]
 pub struct AwayOrders {
     /// The job.
     pub job: JobId,
     /// The command.
     pub command: Vec<OsString>,
-    /// Where it is started, and where its result goes.
+    /// The working directory: the job starts with its files, and its result goes there.
     pub dir: PathBuf,
     /// How processes are started on hosts.
     pub launcher: Launcher,
@@ -55,61 +57,61 @@ pub struct AwayOrders {
     pub options: Vec<OsString>,
     /// How the working directory is saved.
     pub save: SavePlan,
-    /// Begin from what lies in the working directory.
+    /// Whether to begin from the files in the working directory, not from the newest version.
     pub local: bool,
-    /// What becomes of the job's checkpoints when it has ended with 0.
+    /// What happens to the checkpoints after the job has ended with exit status 0.
     pub after_success: AfterSuccess,
-    /// Exit status in place of 75.
+    /// The exit status that replaces 75, if the user gave one.
     pub evict_exit: Option<u8>,
-    /// The job's work in seconds at speed 1, as the user says.
+    /// The job's work, if the user gave it, seconds at speed 1.
     pub work_seconds: Option<f64>,
-    /// When the job goes elsewhere.
+    /// When the job is given up on a host, and when it moves.
     pub settings: Settings,
-    /// What is noted of the job.
+    /// What is recorded of the job.
     pub record: RecordOrders,
-    /// Where this program keeps what it knows.
+    /// The directory in which the program keeps the state of jobs.
     pub state_dir: Option<PathBuf>,
-    /// How much is said.
+    /// How much is printed.
     pub says: Says,
 }
 
-/// Hosts for a job, and those that were left out with the reason.
+/// The hosts that can take a job, and the others with the reason.
 #[derive(Clone, Debug, Default)]
 pub struct Ranking {
-    /// The best first.
+    /// The hosts that can take it, the best first.
     pub candidates: Vec<Candidate>,
-    /// A sentence for each that can't take it.
+    /// A sentence for each host that can't take it.
     pub unfit: Vec<String>,
 }
 
-/// What a host needs to reach the grid as this job.
+/// What a host needs to use the grid for this job.
 #[derive(Clone)]
 pub struct Letter {
     /// The grid file.
     pub grid: String,
-    /// A key for the job alone.
+    /// A job key for this job alone.
     pub key: String,
 }
 
-/// A ranking that is made.
+/// The future of a ranking.
 pub type RankFuture<'a> = Pin<Box<dyn Future<Output = Result<Ranking, Failure>> + Send + 'a>>;
 
-/// How hosts are reached and chosen.
+/// Reaches and ranks hosts.
 pub trait Away: Reach {
-    /// Hosts for so much work, in seconds at speed 1.
+    /// Ranks the hosts for this much work, in seconds at speed 1.
     fn rank(&self, work_seconds: f64) -> RankFuture<'_>;
 
-    /// What a host needs to reach the grid as this job.
+    /// Makes what a host needs to use the grid for this job.
     ///
     /// # Errors
-    /// When there can be none.
+    /// When the user's key can't make a job key.
     fn letter(&self, job: &JobId) -> Result<Letter, Failure>;
 }
 
-/// Runs a job on other machines to its end.
+/// Runs a job on other machines until it has ended or left.
 ///
 /// # Errors
-/// When it was started nowhere, or its result can't be had.
+/// When the job was started nowhere, or when its result can't be restored.
 pub async fn run(orders: AwayOrders, away: Arc<dyn Away>) -> Result<AwayReport, Failure> {
     let state = orders.state_dir.clone().map(|state| state.join(AWAY));
     let place = Place::take(state, &orders.job).map_err(place_failure)?;

@@ -1,5 +1,5 @@
-//! Shows the job's output, on a thread of its own: whoever reads it may take a rest, and reports of the
-//! host are heard all the same.
+//! Prints the job's output, in a thread of its own: a reader that pauses does not delay the reports of
+//! the host.
 
 use std::io::{self, Write};
 use std::sync::mpsc;
@@ -7,33 +7,34 @@ use std::thread::JoinHandle;
 
 use tokio::sync::mpsc as news;
 
-/// Where something is shown.
+/// Where output is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stream {
     Out,
     Err,
 }
 
-/// Something that was shown: of which incarnation, where, and how many bytes.
+/// Output that was printed: of which incarnation, to which stream, and how many bytes.
 pub(super) type Done = (u32, Stream, u64);
 
-/// Shows output.
+/// Prints output.
 #[derive(Debug)]
 pub(super) struct Printer {
     parts: Option<mpsc::Sender<(u32, Stream, Vec<u8>)>>,
     thread: Option<JoinHandle<()>>,
-    /// What was shown.
+    /// Output that was printed.
     pub done: news::UnboundedReceiver<Done>,
 }
 
 impl Printer {
-    /// Begins. What waits is bounded by the sender, who waits for what was shown.
+    /// Starts the thread. Its queue has no limit of its own: the host sends only
+    /// [`super::words::WINDOW_BYTES`] more than was printed.
     pub(super) fn begin() -> Self {
         let (parts, waiting) = mpsc::channel::<(u32, Stream, Vec<u8>)>();
         let (said, done) = news::unbounded_channel();
         let thread = std::thread::spawn(move || {
             for (number, stream, part) in waiting {
-                // Whoever does not want to read it any more does not end the job.
+                // If nobody reads the output any more, the job goes on.
                 let _ = match stream {
                     Stream::Out => show(&mut io::stdout().lock(), &part),
                     Stream::Err => show(&mut io::stderr().lock(), &part),
@@ -48,14 +49,14 @@ impl Printer {
         }
     }
 
-    /// Shows this.
+    /// Queues output for printing.
     pub(super) fn show(&self, number: u32, stream: Stream, part: Vec<u8>) {
         if let Some(parts) = &self.parts {
             let _ = parts.send((number, stream, part));
         }
     }
 
-    /// Waits until all was shown.
+    /// Waits until everything was printed.
     pub(super) async fn end(mut self) {
         self.parts = None;
         if let Some(thread) = self.thread.take() {

@@ -1,4 +1,4 @@
-//! Answer of `ckpt run --on`.
+//! The answer of `ckpt run --on`.
 
 use codec::JobId;
 use serde::Serialize;
@@ -10,26 +10,28 @@ pub struct AwayReport {
     pub job: JobId,
     /// Exit status of `ckpt run`.
     pub exit_code: u8,
-    /// Whose decision the end was: `job` or `supervisor`.
+    /// Who ended it: `job` or `supervisor`.
     pub ended_by: &'static str,
     /// Why it ended.
     pub why: String,
-    /// The host on which it was at the end; none when it was on none, or nobody knows.
+    /// The host on which the job was at the end; `None` if it was on none, or if that is unknown.
     pub host: Option<String>,
-    /// The newest version that was restored here, or that the next start goes on from; none when nobody knows.
+    /// The version that was restored here, or the newest one, from which the next start goes on; `None`
+    /// if unknown.
     pub version: Option<u64>,
-    /// The hosts that it was started on, one after the other, as far as this process has seen it.
+    /// The hosts on which this process started or found the job, in order.
     pub hosts: Vec<String>,
-    /// How often the job was started on a host, by earlier processes, too.
+    /// How often the job was started on a host, by earlier processes as well.
     pub starts: u32,
-    /// Seconds from the end on one host to running on another, for each move that this process has seen.
+    /// For each move that this process has seen: seconds from the end on one host to running on another.
     pub moves_seconds: Vec<f64>,
-    /// Files of the working directory that are new or different; none when nothing was restored.
+    /// Number of files of the working directory that are new or different; `None` if nothing was
+    /// restored.
     pub changed_files: Option<usize>,
-    /// Where files are that were changed here and by the job, as they were here.
+    /// Paths to which files were moved that both the user and the job had changed.
     pub aside: Vec<String>,
-    /// Where the journal is.
+    /// Path of the journal.
     pub journal: String,
-    /// What the user should know.
+    /// Warnings, as sentences.
     pub warnings: Vec<String>,
 }

@@ -1,8 +1,21 @@
-//! The end of a launcher that is on the job's machine: starts `ckpt run`, or finds the one that runs, and
-//! passes its output, its reports and its end on.
+//! The end of a launcher on the job's machine. Starts `ckpt run`, or finds the one that runs, and passes
+//! on its output, its reports and its end.
 //!
-//! The supervisor is in a session of its own and writes to files, so that it goes on when the launcher, or
-//! whoever started it, is gone.
+//! The supervisor, `ckpt run`, has a session of its own and writes to files. So it goes on when the
+//! launcher or the process that started the launcher is gone.
+//!
+//! ```text
+//! STATE/there/HOST/run/JOB/       the job's directory
+//!   starting.lock                 held while a supervisor is found or started
+//!   lock                          held by the supervisor; its process id
+//!   incarnation.json              which incarnation the other files belong to
+//!   grid.toml, job.key            what the supervisor needs to use the grid
+//!   history.jsonl                 runs to compare with; the supervisor adds its own
+//!   work/                         the working directory
+//!   out, err                      the output of the job
+//!   beat.json                     rewritten while the supervisor lives
+//!   end.json                      how it ended
+//! ```
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, BufRead, Read, Seek, SeekFrom, Write};
@@ -26,32 +39,32 @@ use crate::run::files::remove;
 use crate::run::place::{LOCK, dir_of};
 use crate::run::staged::{BEAT, BeatSaid, END, write_json};
 
-/// Directory of the jobs that run here for others, in the state directory; below it one for each host, as
-/// machines may share their home directories.
+/// Directory of the jobs that run here for other machines, in the state directory. It has a directory for
+/// each host, because machines may share their home directories.
 const THERE: &str = "there";
 
-/// Files in a job's place.
-const OUT: &str = "out";
-const ERR: &str = "err";
-const GRID: &str = "grid.toml";
-/// What an earlier start has heard of the grid: the file that comes with the order is newer.
-const MEMBERS: &str = "grid.members";
-const KEY: &str = "job.key";
-const PAST: &str = "history.jsonl";
-const PAST_LOCK: &str = "history.jsonl.lock";
-const WHICH: &str = "incarnation.json";
-const STARTING: &str = "starting.lock";
+/// Names of files in a job's directory.
+const OUT_FILE: &str = "out";
+const ERR_FILE: &str = "err";
+const GRID_FILE: &str = "grid.toml";
+/// The list of the grid that an earlier start has received. The grid file in the order is newer.
+const MEMBERS_FILE: &str = "grid.members";
+const KEY_FILE: &str = "job.key";
+const HISTORY_FILE: &str = "history.jsonl";
+const HISTORY_LOCK: &str = "history.jsonl.lock";
+const INCARNATION_FILE: &str = "incarnation.json";
+const STARTING_LOCK: &str = "starting.lock";
 
-/// How often it is looked whether there is something to pass on.
+/// Time from one look for output, reports and an end to the next.
 const LOOK_PERIOD: Duration = Duration::from_millis(50);
 
-/// How long the first line may take to come.
+/// Longest wait for the first line.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long a supervisor may take to lock its job's place.
+/// Longest wait for a supervisor to lock its job's directory.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Largest file of a supervisor that is believed.
+/// Longest file of a supervisor that is read, bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Why an order is not carried out.
@@ -76,7 +89,7 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> ThereError {
     move |cause| ThereError::Io { path, cause }
 }
 
-/// Carries the order on standard input out; whether that could be done.
+/// Carries out the order on standard input. Returns whether that succeeded.
 pub fn serve(state: Option<PathBuf>) -> bool {
     let hello = FromHost::Hello {
         form: FORM,
@@ -87,7 +100,7 @@ pub fn serve(state: Option<PathBuf>) -> bool {
         return false;
     }
     match Relay::begin(state) {
-        // Fails when nobody listens any more.
+        // Fails if nobody reads at the other end any more.
         Ok(mut relay) => relay.pass_on(&mut out).is_ok(),
         Err(cause) => {
             let message = cause.to_string();
@@ -103,13 +116,14 @@ fn send(out: &mut impl Write, message: &FromHost) -> io::Result<()> {
     out.flush()
 }
 
-/// A supervisor that runs, or ran.
+/// A supervisor that runs, or has run.
 #[derive(Debug)]
 struct Supervisor {
     handle: OwnedFd,
-    /// Its state in `/proc`, which can't be read any more when it is gone, whoever gets its number.
+    /// Its file `stat` in `/proc`. An open one can't be read any more when the process is gone, even if
+    /// another process gets its number.
     state: File,
-    /// When this process has started it.
+    /// The child, if this process has started the supervisor.
     child: Option<Child>,
 }
 
@@ -136,12 +150,12 @@ impl Supervisor {
 
     fn signal(&self, number: u8) {
         if let Some(signal) = Signal::from_named_raw(i32::from(number)) {
-            // Fails when it has just ended.
+            // Fails if it has just ended.
             let _ = pidfd_send_signal(&self.handle, signal);
         }
     }
 
-    /// Its exit status, if this process started it.
+    /// Its exit status, if this process has started it.
     fn status(&mut self) -> Option<u8> {
         let status = self.child.as_mut()?.wait().ok()?;
         u8::try_from(status.code()?).ok()
@@ -155,7 +169,7 @@ struct Relay {
     supervisor: Option<Supervisor>,
     sent: Shown,
     shown: Shown,
-    /// Number of the beat that was reported last, and whether the job ran then.
+    /// Number of the last reported beat, and whether the job ran at that time.
     beat: Option<(u64, bool)>,
     report_at: Instant,
     end_sent: bool,
@@ -186,7 +200,7 @@ impl Relay {
         })
     }
 
-    /// Until whoever gave the order is gone.
+    /// Passes messages on until the other end is gone or needs nothing any more.
     fn pass_on(&mut self, out: &mut impl Write) -> io::Result<()> {
         loop {
             match self.lines.recv_timeout(LOOK_PERIOD) {
@@ -203,7 +217,7 @@ impl Relay {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
-            // Looked at first: what it wrote before its end is there then.
+            // Checked before the output is read: if it has ended, its output is complete by then.
             let has_ended = self.supervisor.as_mut().is_none_or(Supervisor::has_ended);
             let more = self.send_output(out)?;
             if !has_ended {
@@ -216,20 +230,20 @@ impl Relay {
         }
     }
 
-    /// Sends what the job wrote; whether there is more.
+    /// Sends output of the job. Returns whether there is more.
     fn send_output(&mut self, out: &mut impl Write) -> io::Result<bool> {
         let (sent, shown) = (self.sent, self.shown);
         let path = |name| self.dir.join(name);
         let of_out = |bytes| FromHost::Out { bytes };
         let of_err = |bytes| FromHost::Err { bytes };
-        let wrote = tail(out, &path(OUT), sent.out, shown.out, of_out)?;
-        let complained = tail(out, &path(ERR), sent.err, shown.err, of_err)?;
+        let wrote = tail(out, &path(OUT_FILE), sent.out, shown.out, of_out)?;
+        let complained = tail(out, &path(ERR_FILE), sent.err, shown.err, of_err)?;
         self.sent.out += wrote.sent;
         self.sent.err += complained.sent;
         Ok(wrote.is_more || complained.is_more)
     }
 
-    /// Says that the supervisor lives, if it has said so since the last time.
+    /// Reports that the supervisor lives, if it has written its beat since the last report.
     fn report(&mut self, out: &mut impl Write) -> io::Result<()> {
         let said = read_json::<BeatSaid>(&self.dir.join(BEAT));
         let Some(said) = said else {
@@ -248,15 +262,16 @@ impl Relay {
     }
 
     fn end_said(&mut self) -> FromHost {
-        let is_it = which(&self.dir).as_ref() == Some(&self.order.incarnation);
+        let is_it = read_incarnation(&self.dir).as_ref() == Some(&self.order.incarnation);
         let said = read_json::<EndSaid>(&self.dir.join(END)).filter(|_| is_it);
         let status = self.supervisor.as_mut().and_then(Supervisor::status);
         match (said, status) {
             (Some(end), _) => FromHost::Ended {
                 end,
-                noted: noted(&self.dir.join(PAST)),
+                noted: last_line(&self.dir.join(HISTORY_FILE)),
             },
-            // It failed before it had the job's place; standard error says why.
+            // The supervisor failed before it locked the job's directory. The reason is in its standard
+            // error.
             (None, Some(exit_code)) => FromHost::Ended {
                 end: EndSaid {
                     exit_code,
@@ -270,10 +285,20 @@ impl Relay {
         }
     }
 
-    /// Removes what is of no use any more, the key above all.
+    /// Removes the files that are not needed any more, above all the key.
     fn forget(&self) {
-        for name in [KEY, GRID, OUT, ERR, PAST, PAST_LOCK, WHICH, END, BEAT] {
-            // What stays is replaced by the next start.
+        for name in [
+            KEY_FILE,
+            GRID_FILE,
+            OUT_FILE,
+            ERR_FILE,
+            HISTORY_FILE,
+            HISTORY_LOCK,
+            INCARNATION_FILE,
+            END,
+            BEAT,
+        ] {
+            // A file that stays is replaced by the next start.
             let _ = remove(&self.dir.join(name));
         }
     }
@@ -284,7 +309,8 @@ fn named(text: &str) -> Result<JobId, ThereError> {
         .map_err(|cause| ThereError::Order(format!("{text:?}: {cause}")))
 }
 
-/// The order, and what is said later. The thread ends with standard input.
+/// Receives the order, and starts a thread that receives later messages. The thread ends with standard
+/// input.
 fn listen() -> Result<(Order, Receiver<ToHost>), ThereError> {
     let (first, order) = channel();
     let (later, lines) = channel();
@@ -322,7 +348,7 @@ struct Tailed {
     is_more: bool,
 }
 
-/// Sends a part of what is in a file from `from` on, as far as there is room after what was shown.
+/// Sends a part of a file from offset `from` on, within the window after what was shown.
 fn tail(
     out: &mut impl Write,
     path: &Path,
@@ -330,12 +356,12 @@ fn tail(
     shown: u64,
     message: impl FnOnce(u64) -> FromHost,
 ) -> io::Result<Tailed> {
-    let nothing = Tailed {
+    let none_sent = Tailed {
         sent: 0,
         is_more: false,
     };
     let Ok(mut file) = File::open(path) else {
-        return Ok(nothing);
+        return Ok(none_sent);
     };
     let there = file.metadata()?.len().saturating_sub(from);
     let room = (shown + WINDOW_BYTES).saturating_sub(from);
@@ -343,7 +369,7 @@ fn tail(
     if bytes == 0 {
         return Ok(Tailed {
             is_more: there > 0,
-            ..nothing
+            ..none_sent
         });
     }
     file.seek(SeekFrom::Start(from))?;
@@ -359,7 +385,8 @@ fn tail(
     })
 }
 
-/// The supervisor of this incarnation: the one that runs, or a new one; none when it ran.
+/// The supervisor of this incarnation: the running one, or a new one. `None` if it has ended, or if it
+/// does not run and the order is not to start one.
 fn find_or_start(
     order: &Order,
     dir: &Path,
@@ -367,11 +394,11 @@ fn find_or_start(
 ) -> Result<Option<Supervisor>, ThereError> {
     fs::create_dir_all(dir).map_err(at(dir))?;
     fs::set_permissions(dir, Permissions::from_mode(0o700)).map_err(at(dir))?;
-    // Two launchers for one job: the second one finds what the first one has started.
-    let starting = dir.join(STARTING);
+    // With two launchers for one job, the second one finds what the first one has started.
+    let starting = dir.join(STARTING_LOCK);
     let lock = open(&starting)?;
     flock(&lock, FlockOperation::LockExclusive).map_err(|cause| at(&starting)(cause.into()))?;
-    let is_it = which(dir).as_ref() == Some(&order.incarnation);
+    let is_it = read_incarnation(dir).as_ref() == Some(&order.incarnation);
     if let Some(pid) = holder(&dir.join(LOCK))? {
         if !is_it {
             return Err(ThereError::Taken(order.job.clone()));
@@ -380,7 +407,7 @@ fn find_or_start(
         return found.map(Some).map_err(at(dir));
     }
     match &order.start {
-        // It has run here, and its end may be read.
+        // It has run here, and its end may be recorded.
         Some(_) if is_it => Ok(None),
         None => Ok(None),
         Some(start) => start_one(order, start, dir, state).map(Some),
@@ -398,7 +425,7 @@ fn open(path: &Path) -> Result<File, ThereError> {
     opened.map_err(at(path))
 }
 
-/// Who holds the lock of a job's place.
+/// The process that holds the lock of a job's directory.
 fn holder(path: &Path) -> Result<Option<Pid>, ThereError> {
     let mut file = open(path)?;
     if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
@@ -417,26 +444,29 @@ fn start_one(
     dir: &Path,
     state: Option<PathBuf>,
 ) -> Result<Supervisor, ThereError> {
-    for name in [OUT, ERR, END, BEAT, MEMBERS] {
+    for name in [OUT_FILE, ERR_FILE, END, BEAT, MEMBERS_FILE] {
         let path = dir.join(name);
         remove(&path).map_err(at(&path))?;
     }
     let private = |name: &str, text: &str| -> Result<PathBuf, ThereError> {
         let path = dir.join(name);
-        // The directory is the owner's alone.
+        // Until the permissions of the file are set, those of the directory protect it.
         fs::write(&path, text).map_err(at(&path))?;
         fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(at(&path))?;
         Ok(path)
     };
-    let (grid, key) = (private(GRID, &start.grid)?, private(KEY, &start.key)?);
+    let (grid, key) = (
+        private(GRID_FILE, &start.grid)?,
+        private(KEY_FILE, &start.key)?,
+    );
     let history = match &start.history {
         Some(lines) => {
             let past: String = lines.iter().map(|line| format!("{line}\n")).collect();
-            private(PAST, &past)?
+            private(HISTORY_FILE, &past)?
         }
         None => PathBuf::from("none"),
     };
-    let path = dir.join(WHICH);
+    let path = dir.join(INCARNATION_FILE);
     write_json(&path, &order.incarnation).map_err(at(&path))?;
     let output = |name: &str| -> Result<Stdio, ThereError> {
         let path = dir.join(name);
@@ -456,8 +486,8 @@ fn start_one(
         .env_remove("CKPT_KEY_COMMAND")
         .env_remove("CKPT_CERT_FILE")
         .stdin(Stdio::null())
-        .stdout(output(OUT)?)
-        .stderr(output(ERR)?)
+        .stdout(output(OUT_FILE)?)
+        .stderr(output(ERR_FILE)?)
         .current_dir(dir);
     if let Some(state) = state {
         command.env("CKPT_STATE_DIR", state);
@@ -468,7 +498,7 @@ fn start_one(
     Supervisor::of(pid, Some(child)).map_err(at(dir))
 }
 
-/// Waits until the supervisor has locked its job's place, or has ended.
+/// Waits until the supervisor has locked its job's directory or has ended.
 fn wait_for_lock(child: &mut Child, dir: &Path) -> Result<(), ThereError> {
     let began = Instant::now();
     let own = child.id().to_string();
@@ -482,8 +512,8 @@ fn wait_for_lock(child: &mut Child, dir: &Path) -> Result<(), ThereError> {
     Ok(())
 }
 
-fn which(dir: &Path) -> Option<Incarnation> {
-    read_json(&dir.join(WHICH))
+fn read_incarnation(dir: &Path) -> Option<Incarnation> {
+    read_json(&dir.join(INCARNATION_FILE))
 }
 
 fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Option<T> {
@@ -494,7 +524,7 @@ fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Option<T> {
 }
 
 /// The last line of a history.
-fn noted(path: &Path) -> Option<String> {
+fn last_line(path: &Path) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     text.lines().next_back().map(str::to_owned)
 }

@@ -1,34 +1,45 @@
-//! What the two ends of a launcher say to each other. Each message is a line with a JSON object; bytes of
-//! the job's output follow theirs as they are.
+//! The messages between the two ends of a launcher. Each message is a line with a JSON object. After a
+//! message on output, the bytes of the output follow as they are.
 //!
-//! Nothing but plain words goes through the launcher's command line: `ssh` joins its arguments, and a shell
-//! splits them again, where `ip netns exec` passes them on. So the command, its arguments and the options
-//! go through standard input.
+//! The launcher's command line has only plain words. `ssh` joins its arguments, and a shell splits them
+//! again, whereas `ip netns exec` passes them on unchanged. So the job's command, its arguments and the
+//! options go through standard input.
+//!
+//! ```text
+//! from the host   {"ckpt":"hello","form":1,"program":"0.1.0"}
+//! to the host     {"form":1,"host":"h2","job":"42",...}          an Order
+//! from the host   {"ckpt":"alive","runs":true,"rest":null}
+//! from the host   {"ckpt":"out","bytes":6}                       and the 6 bytes
+//! to the host     {"shown":{"out":6,"err":0}}
+//! from the host   {"ckpt":"ended","end":{"exit_code":0,...},...}
+//! to the host     "forget"
+//! ```
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use serde::{Deserialize, Serialize};
 
-/// Number of this form of messages. A program that knows another one refuses.
+/// Number of this form of messages. A program that knows only another form refuses.
 pub(super) const FORM: u32 = 1;
 
-/// Longest line that is believed.
+/// Longest line that is read, bytes.
 pub(super) const LINE_BYTES_MAX: u64 = 32 << 20;
 
-/// Bytes of output that are sent at a time.
+/// Most bytes of output in one message.
 pub(super) const OUTPUT_BYTES_MAX: u64 = 64 << 10;
 
-/// Bytes of output that may be on their way without having been shown: reports go past them.
+/// Most bytes of output that are sent and not yet shown. The limit keeps reports from waiting behind
+/// output.
 pub(super) const WINDOW_BYTES: u64 = 1 << 20;
 
-/// A word of a command line, whatever its bytes are.
+/// A word of a command line, which may have any bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Word {
-    /// As text.
+    /// A word that is UTF-8.
     Text(String),
-    /// Bytes that are no text.
+    /// The bytes of another word.
     Bytes(Vec<u8>),
 }
 
@@ -50,7 +61,7 @@ impl From<Word> for OsString {
     }
 }
 
-/// How much of the job's output was shown, in bytes.
+/// How much of the job's output was shown, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Shown {
     /// Standard output.
@@ -59,35 +70,35 @@ pub(super) struct Shown {
     pub err: u64,
 }
 
-/// Which incarnation of a job, on which host.
+/// An incarnation of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Incarnation {
-    /// Random: the run of `ckpt run --on` that it belongs to.
+    /// A random text for the run of `ckpt run --on` to which it belongs.
     pub run: String,
-    /// Its number in that run, from 1.
+    /// Its number in that run, counted from 1.
     pub number: u32,
 }
 
 /// The first line to a host.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Order {
-    /// [`FORM`].
+    /// The form of the messages, [`FORM`].
     pub form: u32,
     /// Name of the host in the grid.
     pub host: String,
     /// The job.
     pub job: String,
-    /// Which incarnation.
+    /// The incarnation.
     pub incarnation: Incarnation,
     /// How much of its output was shown already.
     pub shown: Shown,
-    /// Milliseconds from one report to the next.
+    /// Time from one report to the next, milliseconds.
     pub report_ms: u64,
-    /// What is started if it does not run; none when it is only looked for.
+    /// What to start if the incarnation does not run; `None` if it is only looked for.
     pub start: Option<Start>,
 }
 
-/// What is started.
+/// What to start.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Start {
     /// Options of `ckpt run`.
@@ -96,15 +107,15 @@ pub(super) struct Start {
     pub command: Vec<Word>,
     /// The grid file.
     pub grid: String,
-    /// A key for this job alone.
+    /// A job key for this job alone.
     pub key: String,
-    /// Lines of the history that the run is compared with; none when nothing is to be noted.
+    /// Lines of the history to which the run is compared; `None` if nothing is to be recorded.
     pub history: Option<Vec<String>>,
 }
 
 impl std::fmt::Debug for Start {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The key is nobody's business.
+        // The key must not get into logs.
         f.debug_struct("Start")
             .field("command", &self.command)
             .finish_non_exhaustive()
@@ -117,20 +128,20 @@ impl std::fmt::Debug for Start {
 pub(super) enum ToHost {
     /// A signal for `ckpt run`.
     Signal(u8),
-    /// So much was shown.
+    /// How much output was shown by now.
     Shown(Shown),
-    /// Its end was heard: what lies there of the job is needed no more.
+    /// The end has arrived: the files of the job are not needed any more.
     Forget,
 }
 
-/// What is left of a running job, as its supervisor foresees it.
+/// What is left of a running job, as its supervisor estimates it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(in crate::run) struct RestSaid {
-    /// Seconds until its end where it is.
+    /// Seconds until its end if it stays where it is.
     pub seconds: f64,
     /// Work that is left, in seconds of processor time at speed 1.
     pub work_seconds: f64,
-    /// Seconds until its deadline; below zero when that is over.
+    /// Seconds until its deadline, negative if it has passed; `None` if it has no deadline.
     pub left_seconds: Option<f64>,
 }
 
@@ -139,11 +150,11 @@ pub(in crate::run) struct RestSaid {
 pub(in crate::run) struct EndSaid {
     /// Its exit status.
     pub exit_code: u8,
-    /// Whether that is the job's own.
+    /// Whether this is the exit status of the job itself.
     pub by_job: bool,
     /// Why it ended.
     pub why: String,
-    /// The newest version.
+    /// The newest version that was committed or restored.
     pub version: Option<u64>,
 }
 
@@ -151,43 +162,43 @@ pub(in crate::run) struct EndSaid {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "ckpt", rename_all = "snake_case")]
 pub(super) enum FromHost {
-    /// The first one.
+    /// The first line.
     Hello {
-        /// [`FORM`].
+        /// The form of the messages, [`FORM`].
         form: u32,
         /// Version of the program.
         program: String,
     },
     /// The order can't be carried out.
     Refused {
-        /// Why.
+        /// For which reason.
         message: String,
     },
-    /// So many bytes of the job's standard output follow.
+    /// Bytes of the job's standard output follow.
     Out {
-        /// Bytes.
+        /// How many bytes follow.
         bytes: u64,
     },
-    /// The same of its standard error.
+    /// Bytes of the job's standard error follow.
     Err {
-        /// Bytes.
+        /// How many bytes follow.
         bytes: u64,
     },
     /// The supervisor lives.
     Alive {
-        /// Whether the job runs, or is being restored or saved.
+        /// Whether the job runs. Otherwise it is being restored, or saved before it leaves.
         runs: bool,
-        /// What is left of it, if that is foreseen.
+        /// What is left of the job, if that can be estimated.
         rest: Option<RestSaid>,
     },
     /// The supervisor has ended, and all output was sent.
     Ended {
-        /// How.
+        /// How it ended.
         end: EndSaid,
-        /// The line of the history that it added.
+        /// The line that it added to the history.
         noted: Option<String>,
     },
-    /// There is no supervisor of this incarnation, nor any word of its end.
+    /// There is neither a supervisor of this incarnation nor a record of its end.
     Vanished,
 }
 

@@ -1,7 +1,8 @@
-//! The kernels that use vector instructions: one algorithm over a small trait for each kind.
+//! The kernels that use vector instructions: one algorithm over the trait [`Vector`], which has an
+//! implementation for each set of instructions.
 //!
-//! A step covers a few vectors of up to four outputs: their sums stay in registers while all
-//! inputs go by once, and are stored once.
+//! A step computes a few vectors of up to four outputs. Their sums stay in registers while all inputs are
+//! read once, and are then stored once.
 
 #![allow(
     unsafe_code,
@@ -18,12 +19,12 @@ use super::kernel::{Instructions, Kernel};
 /// Outputs that are computed together.
 const GROUP: usize = 4;
 
-/// Bytes of all inputs of a tile: more than four outputs need a second look at the inputs, which
-/// then are still in the first-level cache.
+/// Bytes of all inputs of a tile. With more than four outputs, inputs are read several times; a tile is
+/// small enough that they are still in the first-level cache.
 const TILE_BYTES: usize = 24 << 10;
 
-/// Computes what [`Kernel::multiply`] says, whose caller checked all lengths. False, and nothing
-/// done, when the kernel has no vector instructions or the blocks are shorter than a vector.
+/// Does what [`Kernel::multiply`] describes. Returns false, and does nothing, if the kernel has no vector
+/// instructions or the blocks are shorter than a vector.
 pub(super) fn multiply(
     kernel: Kernel,
     factors: &[u8],
@@ -66,7 +67,7 @@ pub(super) fn multiply(
 /// All functions may be called only on a CPU that has the instructions, and have to be inlined
 /// into a function that enables them.
 unsafe trait Vector: Copy {
-    /// How many bytes.
+    /// Bytes of a vector.
     const BYTES: usize;
 
     /// A vector of operands, prepared for products with several factors.
@@ -89,7 +90,7 @@ unsafe trait Vector: Copy {
     unsafe fn store(self, to: *mut u8);
 }
 
-/// The whole of a product, in steps of `WIDE` vectors.
+/// Computes all outputs, in steps of `WIDE` vectors.
 ///
 /// # Safety
 /// The CPU has the instructions of `V` and the caller enables them; there are `inputs.len()`
@@ -102,7 +103,7 @@ unsafe fn multiply_by<V: Vector, const WIDE: usize>(
 ) {
     let len = inputs.first().map_or(0, |input| input.len());
     let step = WIDE * V::BYTES;
-    // With one group no input is looked at twice.
+    // With one group, every input is read once, so that tiles are of no use.
     let tile = match outputs.len() {
         0..=GROUP => len.next_multiple_of(step),
         _ => (TILE_BYTES / inputs.len().max(1)).next_multiple_of(step),
@@ -130,7 +131,7 @@ unsafe fn multiply_by<V: Vector, const WIDE: usize>(
     }
 }
 
-/// Bytes `start..end` of one group of outputs.
+/// Computes the bytes `start..end` of one group of outputs.
 ///
 /// # Safety
 /// As for [`multiply_by`]; `end` is within the blocks, and at least `V::BYTES`.
@@ -161,7 +162,7 @@ unsafe fn tile_of<V: Vector, const OUTPUTS: usize, const WIDE: usize>(
     }
 }
 
-/// `WIDE` vectors of each output, beginning at byte `at`.
+/// Computes `WIDE` vectors of each output, from byte `at` on.
 ///
 /// # Safety
 /// As for [`multiply_by`]; the vectors lie within the blocks.

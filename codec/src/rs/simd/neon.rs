@@ -5,7 +5,7 @@ use std::arch::aarch64::*;
 use super::{Vector, multiply_by};
 use crate::rs::tables::NIBBLE_PRODUCTS;
 
-/// With 32 registers of 16 bytes.
+/// Steps of four vectors, since there are 32 registers of 16 bytes.
 ///
 /// # Safety
 /// The CPU has NEON; there are `inputs.len()` factors for each output; all blocks have the same

@@ -21,19 +21,19 @@ macro_rules! kernel {
 }
 
 kernel! {
-    /// With 32 registers of 64 bytes.
+    /// Steps of four vectors, since there are 32 registers of 64 bytes.
     gfni_avx512, "gfni,avx512f", Gfni512, 4
 }
 kernel! {
-    /// With 16 registers of 32 bytes.
+    /// Steps of two vectors, since there are 16 registers of 32 bytes.
     gfni_avx2, "gfni,avx2", Gfni256, 2
 }
 kernel! {
-    /// With 16 registers of 32 bytes.
+    /// Steps of two vectors, since there are 16 registers of 32 bytes.
     avx2, "avx2", Shuffle256, 2
 }
 kernel! {
-    /// With 16 registers of 16 bytes.
+    /// Steps of two vectors, since there are 16 registers of 16 bytes.
     ssse3, "ssse3", Shuffle128, 2
 }
 

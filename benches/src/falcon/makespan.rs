@@ -1,0 +1,460 @@
+//! How long jobs take whose machines are taken away again and again, as a trace says, faster than real time.
+//!
+//! Every job runs on a machine of its own until the machine is taken from it, and goes on at once on another
+//! one, whose disk is empty. When that happens follows from the trace, the seed and the client alone, so
+//! that all schemes meet the same evictions. In the loops a save is begun at Young's interval for what the
+//! last save took: sqrt(2 C MTBF).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use placement::history::Timeline;
+use placement::state::{AvailabilityState, ModelState};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use rustix::process::{Pid, Signal, kill_process};
+use tests::net::CLIENT;
+use tests::program::wait_until;
+use traces::Trace;
+
+use super::lab::{Lab, Way};
+
+/// How often processes are looked at.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What the machine leaves a job that it warns.
+const GRACE: Duration = Duration::from_secs(20);
+
+/// How long a job may take to write its state.
+const WRITE_LIMIT: Duration = Duration::from_secs(60);
+
+/// A scheme gives up when it has taken this many times the work.
+const PATIENCE: f64 = 10.0;
+
+/// Share of the mean time between evictions after which the first save begins.
+const FIRST_INTERVAL: f64 = 0.1;
+
+/// What jobs there are.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// Jobs at the same time, each on a machine of its own.
+    pub clients: u8,
+    /// Bytes of each job's state.
+    pub state_bytes: usize,
+    /// Time that a job needs for itself.
+    pub work: Duration,
+    /// Seconds of the trace for each second of the experiment.
+    pub speed_up: f64,
+    /// What evictions are drawn with.
+    pub seed: u64,
+}
+
+/// How jobs are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scheme {
+    Nothing,
+    Loop(Way),
+    /// `ckpt run`, killed without a warning.
+    Run,
+    /// `ckpt run`, told with SIGTERM 20 s before.
+    RunWarned,
+}
+
+const SCHEMES: [(&str, Scheme); 6] = [
+    ("no checkpoints", Scheme::Nothing),
+    ("one server, uncompressed", Scheme::Loop(Way::Server)),
+    ("random 3+2, uncompressed", Scheme::Loop(Way::RANDOM_RAW)),
+    ("ckpt save in the same loop", Scheme::Loop(Way::CKPT)),
+    ("ckpt run, no warning", Scheme::Run),
+    ("ckpt run, SIGTERM 20 s before", Scheme::RunWarned),
+];
+
+/// What became of a job.
+#[derive(Clone, Copy, Debug)]
+struct Outcome {
+    /// Seconds until it was done; `None` when it was given up.
+    makespan: Option<f64>,
+    evictions: usize,
+}
+
+/// Seconds for which machines stay, one after the other, until together they are `total`; and their mean.
+///
+/// # Errors
+/// When no machine of the trace is ever taken away.
+fn stays(trace: &Trace, setting: Setting, client: u8, total: f64) -> Result<Vec<f64>> {
+    let failing = trace
+        .hosts
+        .iter()
+        .filter(|host| has_failure(&host.timeline));
+    let hosts: Vec<_> = failing.collect();
+    ensure!(!hosts.is_empty(), "no host of {} ever fails", trace.name);
+    let mut draw = StdRng::seed_from_u64(setting.seed << 8 | u64::from(client));
+    let mut stays = Vec::new();
+    while stays.iter().sum::<f64>() < total {
+        let line = &hosts[draw.random_range(0..hosts.len())].timeline;
+        let from = draw.random_range(line.start()..line.end());
+        if line.state_at(from).is_none_or(ModelState::is_failure) {
+            continue;
+        }
+        let stay = line.follow_up(from, line.end());
+        if stay.failed {
+            stays.push(stay.seconds as f64 / setting.speed_up);
+        }
+    }
+    Ok(stays)
+}
+
+fn has_failure(line: &Timeline<AvailabilityState>) -> bool {
+    let mut runs = line.runs(line.start()..line.end());
+    runs.any(|run| run.state.is_some_and(ModelState::is_failure))
+}
+
+/// Runs all schemes one after the other and prints a line for each.
+///
+/// # Errors
+/// When a program fails.
+pub fn makespans(lab: &Lab, trace: &Trace, setting: Setting) -> Result<String> {
+    let alone = alone(lab, setting)?;
+    let plans = (0..setting.clients)
+        .map(|client| stays(trace, setting, client, PATIENCE * alone))
+        .collect::<Result<Vec<_>>>()?;
+    let all: Vec<f64> = plans.iter().flatten().copied().collect();
+    let mtbf = all.iter().sum::<f64>() / all.len() as f64;
+    let mut table = format!(
+        "{} jobs of {:.0} s, {} MiB; machines of {} stay {mtbf:.0} s on average, {} times faster than they did\n\n\
+         | scheme | done | makespan, s | / work | of one server's | of random's | evictions |\n|---|---|---|---|---|---|---|\n",
+        setting.clients,
+        alone,
+        setting.state_bytes >> 20,
+        trace.name,
+        setting.speed_up,
+    );
+    let mut found: Vec<(Scheme, Vec<Outcome>)> = Vec::new();
+    for (name, scheme) in SCHEMES {
+        eprintln!("{name} ...");
+        let outcomes = std::thread::scope(|scope| {
+            let running = (0..setting.clients).zip(&plans).map(|(client, stays)| {
+                scope.spawn(move || Job::new(lab, setting, client, mtbf)?.run(scheme, stays))
+            });
+            let running: Vec<_> = running.collect();
+            let ended = running.into_iter().map(|one| {
+                one.join()
+                    .unwrap_or_else(|_| anyhow::bail!("a job's thread panicked"))
+            });
+            ended.collect::<Result<Vec<Outcome>>>()
+        })?;
+        let beside = |other: Way| {
+            let other = found
+                .iter()
+                .find(|(scheme, _)| *scheme == Scheme::Loop(other));
+            other.map_or_else(|| "-".to_owned(), |(_, other)| ratio(&outcomes, other))
+        };
+        let done: Vec<f64> = outcomes.iter().filter_map(|one| one.makespan).collect();
+        let mean = done.iter().sum::<f64>() / done.len() as f64;
+        table += &format!(
+            "| {name} | {} of {} | {mean:.0} | {:.2} | {} | {} | {} |\n",
+            done.len(),
+            outcomes.len(),
+            mean / alone,
+            beside(Way::Server),
+            beside(Way::RANDOM_RAW),
+            outcomes.iter().map(|one| one.evictions).sum::<usize>(),
+        );
+        found.push((scheme, outcomes));
+    }
+    Ok(table)
+}
+
+/// Makespans as a share of those under another scheme: the mean over jobs, the least and the most.
+fn ratio(these: &[Outcome], others: &[Outcome]) -> String {
+    let pairs = these.iter().zip(others);
+    let ratios = pairs.filter_map(|(this, other)| Some(this.makespan? / other.makespan?));
+    let ratios: Vec<f64> = ratios.collect();
+    let mean = ratios.iter().sum::<f64>() / ratios.len() as f64;
+    let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = ratios.iter().copied().fold(0.0, f64::max);
+    format!("{mean:.2} ({least:.2} to {most:.2})")
+}
+
+/// What a job takes that is never evicted and never saved.
+fn alone(lab: &Lab, setting: Setting) -> Result<f64> {
+    let job = Job::new(lab, setting, 0, f64::INFINITY)?;
+    let outcome = job.run(Scheme::Nothing, &[f64::MAX / 2.0])?;
+    outcome.makespan.context("it was given up")
+}
+
+/// One job.
+struct Job<'a> {
+    lab: &'a Lab,
+    setting: Setting,
+    client: u8,
+    mtbf: f64,
+    dir: PathBuf,
+}
+
+/// How an incarnation of a job ended.
+enum End {
+    Done,
+    Evicted,
+}
+
+impl<'a> Job<'a> {
+    fn new(lab: &'a Lab, setting: Setting, client: u8, mtbf: f64) -> Result<Self> {
+        let dir = lab.path(&format!("machine-{client}"));
+        empty(&dir)?;
+        Ok(Self {
+            lab,
+            setting,
+            client,
+            mtbf,
+            dir,
+        })
+    }
+
+    fn name(&self) -> String {
+        format!("job-{}", self.client)
+    }
+
+    fn state(&self) -> PathBuf {
+        self.dir.join("state")
+    }
+
+    /// The job's own command line.
+    fn words(&self) -> Result<Vec<String>> {
+        let program = std::env::current_exe()?.with_file_name("hash-job");
+        ensure!(
+            program.exists(),
+            "{}: build it (-p tests --bin hash-job)",
+            program.display()
+        );
+        let steps = self.setting.work.as_millis() / 10;
+        Ok(vec![
+            program.display().to_string(),
+            self.state().display().to_string(),
+            "like=memory".to_owned(),
+            format!("bytes={}", self.setting.state_bytes),
+            "every=0".to_owned(),
+            "usr2".to_owned(),
+            format!("end={steps}"),
+        ])
+    }
+
+    fn run(&self, scheme: Scheme, stays: &[f64]) -> Result<Outcome> {
+        let began = Instant::now();
+        let mut evictions = 0;
+        let mut kept = Kept {
+            way: None,
+            interval: self.mtbf * FIRST_INTERVAL,
+        };
+        for stay in stays {
+            let until = Instant::now()
+                + Duration::try_from_secs_f64(*stay).unwrap_or(Duration::from_secs(86_400));
+            let end = match scheme {
+                Scheme::Nothing => self.incarnation(until, None, &mut kept)?,
+                Scheme::Loop(way) => self.incarnation(until, Some(way), &mut kept)?,
+                Scheme::Run => self.supervised(until, Signal::KILL)?,
+                Scheme::RunWarned => self.supervised(until, Signal::TERM)?,
+            };
+            if matches!(end, End::Done) {
+                let makespan = Some(began.elapsed().as_secs_f64());
+                if let Some(way) = kept.way {
+                    self.lab.forget(way, &self.name())?;
+                }
+                return Ok(Outcome {
+                    makespan,
+                    evictions,
+                });
+            }
+            evictions += 1;
+            empty(&self.dir)?;
+        }
+        Ok(Outcome {
+            makespan: None,
+            evictions,
+        })
+    }
+
+    /// Restores the job if it was saved, runs it and saves it until it is done or evicted.
+    fn incarnation(&self, until: Instant, way: Option<Way>, kept: &mut Kept) -> Result<End> {
+        if let Some(way) = kept.way {
+            let restoring = self
+                .lab
+                .restore(self.client, way, &self.name(), &self.state())?;
+            if watch(&mut spawn(restoring)?, until)?.is_none() {
+                return Ok(End::Evicted);
+            }
+        }
+        let words = self.words()?;
+        let mut job = Command::new(&words[0]);
+        let mut job = spawn(take(job.args(&words[1..])))?;
+        let mut next = Instant::now() + seconds(kept.interval);
+        loop {
+            if let Some(status) = job.try_wait()? {
+                ensure!(status.success(), "the job ended with {status}");
+                return Ok(End::Done);
+            }
+            if Instant::now() >= until {
+                end(&mut job)?;
+                return Ok(End::Evicted);
+            }
+            if let Some(way) = way.filter(|_| Instant::now() >= next) {
+                let began = Instant::now();
+                if self.save(&mut job, way, until)? {
+                    kept.way = Some(way);
+                    kept.interval = (2.0 * began.elapsed().as_secs_f64() * self.mtbf).sqrt();
+                }
+                next = Instant::now() + seconds(kept.interval);
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Whether the job was saved before it ended or its machine was taken away.
+    fn save(&self, job: &mut Child, way: Way, until: Instant) -> Result<bool> {
+        let before = written(&self.state());
+        kill_process(Pid::from_child(job), Signal::USR2)?;
+        let asked = Instant::now();
+        while written(&self.state()) == before {
+            if Instant::now() >= until || job.try_wait()?.is_some() {
+                return Ok(false);
+            }
+            ensure!(
+                asked.elapsed() < WRITE_LIMIT,
+                "the job does not write its state"
+            );
+            std::thread::sleep(LOOK);
+        }
+        let saving = self
+            .lab
+            .save(self.client, way, &self.name(), &self.state())?;
+        Ok(watch(&mut spawn(saving)?, until)?.is_some())
+    }
+
+    /// The job under `ckpt run`, until it is done or gets this signal.
+    fn supervised(&self, until: Instant, signal: Signal) -> Result<End> {
+        let number = CLIENT - self.client;
+        let (name, mtbf) = (self.name(), format!("{:.0}s", self.mtbf.max(1.0)));
+        let (files, grace) = (
+            self.state().display().to_string(),
+            format!("{}s", GRACE.as_secs()),
+        );
+        let run = [
+            "--json",
+            "run",
+            "--batch",
+            "--memory",
+            "64MiB",
+            "--job",
+            &name,
+            "--files",
+            &files,
+            "--ask",
+            "signal:USR2",
+            "--mtbf",
+            &mtbf,
+            "--grace",
+            &grace,
+            "--history",
+            "none",
+            "--after-success",
+            "forget",
+            "--",
+        ];
+        let words = self.words()?;
+        let words = run.iter().copied().chain(words.iter().map(String::as_str));
+        let mut command = self.lab.grid.command(number, words)?;
+        command.current_dir(&self.dir);
+        let mut supervisor = spawn(command)?;
+        loop {
+            if let Some(status) = supervisor.try_wait()? {
+                ensure!(status.success(), "ckpt run ended with {status}");
+                return Ok(End::Done);
+            }
+            if Instant::now() >= until {
+                kill_process(Pid::from_child(&supervisor), signal)?;
+                let status = supervisor.wait()?;
+                self.wait_for_its_end()?;
+                // The next machine knows the links as well, and nothing of the job.
+                let journal = self.lab.grid.state_dir(number).join("run").join(&name);
+                fs::remove_dir_all(journal)?;
+                return Ok(if status.success() {
+                    End::Done
+                } else {
+                    End::Evicted
+                });
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Nothing of the job may live on where its machine was taken away.
+    fn wait_for_its_end(&self) -> Result<()> {
+        let state = self.state().display().to_string();
+        wait_until("the job is gone", Duration::from_secs(30), || {
+            let mut all = fs::read_dir("/proc")?.filter_map(Result::ok);
+            Ok(!all.any(|entry| {
+                let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+                line.windows(state.len())
+                    .any(|part| part == state.as_bytes())
+            }))
+        })
+    }
+}
+
+/// What a loop knows of its checkpoints.
+struct Kept {
+    /// Where the newest is, when there is one.
+    way: Option<Way>,
+    /// Seconds from the end of a save to the beginning of the next one.
+    interval: f64,
+}
+
+fn seconds(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::from_secs(86_400))
+}
+
+fn empty(dir: &Path) -> Result<()> {
+    if dir.exists() {
+        fs::remove_dir_all(dir)?;
+    }
+    Ok(fs::create_dir_all(dir)?)
+}
+
+fn written(state: &Path) -> Option<std::time::SystemTime> {
+    fs::metadata(state).and_then(|data| data.modified()).ok()
+}
+
+fn take(command: &mut Command) -> Command {
+    std::mem::replace(command, Command::new("true"))
+}
+
+fn spawn(mut command: Command) -> Result<Child> {
+    let quiet = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    quiet.spawn().with_context(|| format!("{command:?}"))
+}
+
+fn end(child: &mut Child) -> Result<()> {
+    child.kill()?;
+    child.wait()?;
+    Ok(())
+}
+
+/// Waits for a command; `None` when it had to be killed at `until`, or failed.
+fn watch(child: &mut Child, until: Instant) -> Result<Option<()>> {
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status.success().then_some(()));
+        }
+        if Instant::now() >= until {
+            end(child)?;
+            return Ok(None);
+        }
+        std::thread::sleep(LOOK);
+    }
+}
