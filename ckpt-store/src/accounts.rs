@@ -1,6 +1,6 @@
-//! `accounts.json` in the data directory: names of the submitters who store shards here or come with a job
-//! key, as their certificates say. Shown to the owner of the machine and to admins, and says whose void
-//! job keys other hosts are asked for.
+//! The file `accounts.json` in the data directory: the names of the submitters that store shards here or
+//! came with a job key, from their certificates. The names are shown to the owner of the machine and to
+//! admins. The keys are those whose void job keys are asked for at other hosts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -12,16 +12,17 @@ use tracing::warn;
 
 use crate::json_file;
 
-/// Names that are remembered; beyond, one that is forgotten is learnt again when its owner comes.
+/// Most names that are remembered. When there are more, the one with the smallest key is forgotten, and
+/// learnt again when its owner comes back.
 const NAMES_MAX: usize = 4096;
 
-/// Larger than any such file.
+/// No such file is longer, bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// What follows the name of an owner in the name of who acts with a job key.
+/// In the certificate of a job key, this follows the name of the owner.
 const JOB_KEY_SUFFIX: &str = "/job-key";
 
-/// Names by public key.
+/// The names of submitters, by public key.
 pub type Names = BTreeMap<OwnerId, String>;
 
 /// Remembers the names of submitters.
@@ -32,7 +33,7 @@ pub struct Accounts {
 }
 
 impl Accounts {
-    /// Reads what is in the data directory. A file that can't be read counts as empty, with a line in
+    /// Reads the file in the data directory. A file that can't be read counts as empty, with a line in
     /// the log.
     pub fn open(data: PathBuf) -> Self {
         let names = load(&data).unwrap_or_else(|cause| {
@@ -45,7 +46,8 @@ impl Accounts {
         }
     }
 
-    /// A submitter stores something, or comes with a job key; `name` is what the certificate says.
+    /// Notes a submitter that stores something or comes with a job key. `name` is the one in its
+    /// certificate.
     pub fn enter(&self, owner: OwnerId, name: &str) {
         let name = name.strip_suffix(JOB_KEY_SUFFIX).unwrap_or(name);
         let (names, is_changed) = &mut *self.lock();
@@ -59,7 +61,7 @@ impl Accounts {
         *is_changed = true;
     }
 
-    /// Who was here.
+    /// The keys of all submitters that are remembered.
     pub fn owners(&self) -> BTreeSet<OwnerId> {
         self.lock().0.keys().copied().collect()
     }
@@ -69,7 +71,7 @@ impl Accounts {
         self.lock().0.get(owner).cloned()
     }
 
-    /// Writes down what is new. Waits for the disk.
+    /// Writes the file if there are new names. Blocks on the disk.
     pub fn write(&self) {
         let names = {
             let (names, is_changed) = &mut *self.lock();
@@ -92,10 +94,10 @@ fn path(data: &Path) -> PathBuf {
     data.join("accounts.json")
 }
 
-/// Reads the file; no names are known when there is none.
+/// Reads the file. Without a file no names are known.
 ///
 /// # Errors
-/// When it can't be read. Entries that make no sense are left out.
+/// When the file can't be read. Entries that are not valid are skipped.
 pub fn load(data: &Path) -> io::Result<Names> {
     let Some(text) = json_file::read::<BTreeMap<String, String>>(&path(data), FILE_BYTES_MAX)?
     else {

@@ -1,4 +1,4 @@
-//! `audits.json` in the data directory: what submitters found when they checked shards.
+//! The file `audits.json` in the data directory: what submitters found when they checked shards.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::core::audits::{AuditCounts, Audits, Failure};
 use crate::json_file;
 
-/// Larger than any such file.
+/// No such file is longer, bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -27,16 +27,16 @@ struct SubmitterText {
     failed: u64,
 }
 
-/// A check that failed, as it is written and shown.
+/// A check that failed, in the form in which it is written and shown.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FailureText {
-    /// Unix seconds.
+    /// When it was reported, in Unix seconds.
     pub at: u64,
-    /// Public key of the submitter who says so.
+    /// The public key of the submitter that reported it, in hexadecimal.
     pub by: String,
-    /// Which checkpoint.
+    /// The id of the checkpoint, in hexadecimal.
     pub checkpoint: String,
-    /// Which shard.
+    /// The number of the shard.
     pub shard: u8,
     /// `missing`, `damaged` or `broken_off`.
     pub fault: String,
@@ -71,15 +71,15 @@ impl FailureText {
     }
 }
 
-/// The file in a data directory.
+/// The path of the file in a data directory.
 pub fn path(data: &Path) -> PathBuf {
     data.join("audits.json")
 }
 
-/// Reads the file; nothing was found when there is none.
+/// Reads the file. Without a file the record is empty.
 ///
 /// # Errors
-/// When it can't be read. Entries that make no sense are left out.
+/// When the file can't be read. Entries that are not valid are skipped.
 pub fn load(data: &Path) -> io::Result<Audits> {
     let Some(text) = json_file::read::<FileText>(&path(data), FILE_BYTES_MAX)? else {
         return Ok(Audits::default());
@@ -96,10 +96,10 @@ pub fn load(data: &Path) -> io::Result<Audits> {
     Ok(Audits::new(by, failures.collect()))
 }
 
-/// Writes the file, in one step.
+/// Replaces the file in one step.
 ///
 /// # Errors
-/// When it can't be written; then the old one stands.
+/// When the file can't be written. The old file stays then.
 pub fn save(data: &Path, audits: &Audits) -> io::Result<()> {
     let submitters = audits.by().iter().map(|(key, counts)| SubmitterText {
         key: key.hex(),

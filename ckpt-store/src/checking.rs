@@ -1,5 +1,5 @@
-//! `checking.json` in the data directory: what it costs to check what other hosts claim to hold, and to
-//! prove to them what is held here. Shown to the owner of the machine.
+//! The file `checking.json` in the data directory: what it costs to have other hosts prove their claims,
+//! and to prove to them what this host holds. It is shown to the owner of the machine.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,27 +11,27 @@ use tracing::warn;
 use crate::core::census::Census;
 use crate::json_file;
 
-/// Larger than any such file.
+/// No such file is longer, bytes.
 const FILE_BYTES_MAX: u64 = 1 << 16;
 
-/// What proofs cost since they were first counted.
+/// What proofs have cost since they were first counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckingCosts {
-    /// When the first of them was counted, Unix seconds; 0 when there is none.
+    /// When the first proof was counted, in Unix seconds; 0 if none was.
     pub since: u64,
     /// Proofs that other hosts gave.
     pub passed: u64,
-    /// Proofs that other hosts could not give.
+    /// Proofs that other hosts failed to give.
     pub failed: u64,
-    /// Bytes that came for these.
+    /// Bytes that were received for these.
     pub received_bytes: u64,
-    /// Proofs that other hosts, and owners, were given.
+    /// Proofs that this host gave to other hosts and to owners.
     pub given: u64,
     /// Bytes that were sent for these.
     pub sent_bytes: u64,
 }
 
-/// Counts what proofs cost, and writes it down now and then.
+/// Counts what proofs cost, and writes the counts to the file now and then.
 #[derive(Debug)]
 pub struct Checking {
     data: PathBuf,
@@ -43,13 +43,13 @@ pub struct Checking {
 struct State {
     costs: CheckingCosts,
     changed: bool,
-    /// What was counted when all that is held was looked after last, and when, Unix seconds.
+    /// The counts of checkpoints from the last round of repair, and when that was, in Unix seconds.
     counted: (u64, Census),
 }
 
 impl Checking {
-    /// Reads what is in the data directory; `now` is the time of day in Unix seconds. A file that can't
-    /// be read counts as empty, with a line in the log: nothing depends on it.
+    /// Reads the file in the data directory. `now` returns the wall clock in Unix seconds. A file that
+    /// can't be read counts as empty, with a line in the log: no decision depends on it.
     pub fn open(data: PathBuf, now: fn() -> u64) -> Self {
         let costs = load(&data).unwrap_or_else(|cause| {
             warn!(%cause, file = %path(&data).display(), "starting without it");
@@ -66,7 +66,7 @@ impl Checking {
         }
     }
 
-    /// Another host gave a proof, or could not; so many bytes came for it.
+    /// Counts that another host gave a proof, or failed to, and the bytes that were received for it.
     pub fn asked(&self, passed: bool, bytes: u64) {
         self.count(|costs| {
             costs.passed += u64::from(passed);
@@ -75,7 +75,7 @@ impl Checking {
         });
     }
 
-    /// A proof of so many bytes was given.
+    /// Counts that this host gave a proof of `bytes`.
     pub fn answered(&self, bytes: u64) {
         self.count(|costs| {
             costs.given += 1;
@@ -83,17 +83,17 @@ impl Checking {
         });
     }
 
-    /// All that is held was looked after, and this was counted.
+    /// Sets the counts of checkpoints of a round of repair.
     pub fn count_all(&self, census: Census) {
         self.lock().counted = ((self.now)(), census);
     }
 
-    /// What was counted last, and when, Unix seconds: 0 when never.
+    /// The last counts of checkpoints, and when they were made, in Unix seconds; 0 if there are none.
     pub fn counted(&self) -> (u64, Census) {
         self.lock().counted.clone()
     }
 
-    /// What was counted so far.
+    /// What proofs have cost so far.
     pub fn costs(&self) -> CheckingCosts {
         self.lock().costs
     }
@@ -107,7 +107,7 @@ impl Checking {
         state.changed = true;
     }
 
-    /// Writes down what is new. Waits for the disk.
+    /// Writes the file if there are new counts. Blocks on the disk.
     pub fn write(&self) {
         let costs = {
             let mut state = self.lock();
@@ -130,10 +130,10 @@ fn path(data: &Path) -> PathBuf {
     data.join("checking.json")
 }
 
-/// Reads the file; nothing was counted when there is none.
+/// Reads the file. Without a file the counts are zero.
 ///
 /// # Errors
-/// When it can't be read.
+/// When the file can't be read.
 pub fn load(data: &Path) -> io::Result<CheckingCosts> {
     let costs = json_file::read(&path(data), FILE_BYTES_MAX)?;
     Ok(costs.unwrap_or_default())

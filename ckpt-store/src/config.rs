@@ -11,97 +11,99 @@ use crate::core::ledger::Quota;
 use crate::repair::RepairSettings;
 use crate::scrub::ScrubSettings;
 
-/// All that a daemon needs to run.
+/// Everything that a daemon needs to run.
 #[derive(Clone, Debug)]
 pub struct DaemonConfig {
     /// The grid that it serves.
     pub grid: Grid,
-    /// Who it is.
+    /// The key and certificate of the host.
     pub identity: Identity,
-    /// Its name in logs and answers.
+    /// The name of the host in logs and answers.
     pub name: String,
-    /// The grid file, to follow what it says of revoked members; what `grid` says holds for good
-    /// when not given.
+    /// The grid file, which the daemon follows for newer lists and revoked members. Without it `grid`
+    /// stays as it is.
     pub grid_file: Option<PathBuf>,
-    /// Where it keeps shards.
+    /// The data directory with the shards.
     pub data_dir: PathBuf,
-    /// Where it listens.
+    /// The address on which the daemon listens.
     pub listen: SocketAddr,
-    /// Where guests of this machine make themselves known; nowhere when there are none. Those after the
-    /// first are not missed where another daemon listens.
+    /// The sockets on which guests of this machine can register; empty if none should. If the first one
+    /// could be opened, a failure of the others is not an error: another daemon may listen there.
     pub guest_sockets: Vec<PathBuf>,
-    /// Where registries say that it listens; `listen` when not given.
+    /// The address that is announced to registries. By default `listen`.
     pub announce: Option<SocketAddr>,
-    /// What fails together with it: building, campus, cloud zone.
+    /// The site of the host, such as a building, campus or cloud zone. Hosts of one site are likely to
+    /// fail together.
     pub site: Option<String>,
-    /// Whose machine it is.
+    /// The owner of the machine.
     pub owner: Option<String>,
-    /// Bytes that it lends; what it holds and nine tenths of what is free when not given.
+    /// Bytes that the host lends. By default what it holds, and nine tenths of the free space.
     pub capacity_bytes: Option<u64>,
-    /// How much of this one submitter may have.
+    /// How much of that one submitter may use.
     pub quota: Quota,
-    /// Free space of the disk that it never uses; a twentieth of the disk, at most
-    /// [`RESERVE_BYTES_MAX`], when not given.
+    /// Free space of the disk that is never used. By default a twentieth of the disk, and at most
+    /// [`RESERVE_BYTES_MAX`].
     pub reserve_bytes: Option<u64>,
-    /// Memory that it may use.
+    /// Memory that the daemon may use, bytes.
     pub memory_bytes: u64,
-    /// Time in which a transfer has to move 64 KiB, or it gives way to one that waits for its place or
-    /// its space.
+    /// Time in which a transfer has to move 64 KiB. A slower one gives way to a transfer that waits for
+    /// its place or its space.
     pub gives_way_after: Duration,
-    /// How it looks after what it holds, and rebuilds what others lost.
+    /// Settings of repair.
     pub repair: RepairSettings,
-    /// How it reads its shards to find what has rotted; not at all when not given.
+    /// Settings of reading all shards to find damage. `None` switches it off.
     pub scrub: Option<ScrubSettings>,
-    /// Time after which it asks another host, or a registry, for a newer list of the grid.
+    /// Time after which another host, or a registry, is asked for a newer list of the grid.
     pub list_period: Duration,
-    /// Whether it refuses new shards and slows reads while the machine's owner needs the machine.
+    /// Whether the host refuses new shards and slows reads down while the machine's owner needs the
+    /// machine.
     pub stand_back: bool,
 }
 
-/// Time in which a transfer has to move 64 KiB unless another is given.
+/// Default time in which a transfer has to move 64 KiB.
 pub const GIVES_WAY_AFTER: Duration = Duration::from_secs(10);
 
-/// Most of a disk that stays free unless another number is given.
+/// Largest default reserve of a disk, bytes.
 pub const RESERVE_BYTES_MAX: u64 = 10 << 30;
 
-/// How the memory is divided.
+/// How the memory of the daemon is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryPlan {
-    /// Shards that may be written at once.
+    /// Most shards that are written at the same time.
     pub writers: usize,
-    /// Reads of blocks that may run at once.
+    /// Most reads of blocks at the same time.
     pub readers: usize,
-    /// Small answers at once: records, parts of tables, notices.
+    /// Most small answers at the same time: records, parts of tables, notices.
     pub questions: usize,
-    /// Small changes at once that wait for the disk.
+    /// Most small changes at the same time, which wait for the disk.
     pub changes: usize,
-    /// Connections at once.
+    /// Most connections at the same time.
     pub connections: usize,
 }
 
-/// Memory of the program itself: code, runtime, books of some ten thousand shards.
+/// Memory of the program itself: code, runtime, and the books of some ten thousand shards.
 const BASE_BYTES: u64 = 16 << 20;
 
-/// What a connection may have in flight to here while it sends no shard: a frame and a bit.
+/// Receive window of a connection that sends no shard: a little more than one frame.
 pub const CONNECTION_WINDOW: u32 = 96 << 10;
 
-/// What a connection that sends a shard may have in flight in addition: 400 Mbit/s at 40 ms.
+/// What each shard that is being received adds to the window: enough for 400 Mbit/s at 40 ms.
 pub const WRITER_WINDOW: u32 = 2 << 20;
 
-/// What may be in flight from here on one connection.
+/// Send window of a connection.
 pub const SEND_WINDOW: u64 = 1 << 20;
 
-/// What one shard takes while it is written: its window, a batch that is received, one that is
-/// written, the buffer of its file.
+/// What a shard takes while it is written: its window, a batch that is being received, a batch that is
+/// being written, and the buffer of its file.
 const WRITER_BYTES: u64 = WRITER_WINDOW as u64 + (2 << 20);
 
-/// What one read takes: its window, a piece that waits for it, one that is read.
+/// What a read takes: its window, a piece that waits for the window, and a piece that is being read.
 const READER_BYTES: u64 = SEND_WINDOW + (1 << 20);
 
-/// What one small answer takes: its bytes, and those that are on their way.
+/// What a small answer takes: its bytes, and those that are in flight.
 const QUESTION_BYTES: u64 = 384 << 10;
 
-/// Small changes at once. Most of the time they wait for each other, so more would gain nothing.
+/// Most small changes at the same time. They mostly wait for each other, so more would gain nothing.
 const CHANGES_MAX: usize = 16;
 
 impl MemoryPlan {
@@ -112,7 +114,8 @@ impl MemoryPlan {
             (whole / 32 * parts / each).clamp(least, most) as usize
         };
         Self {
-            // At least two each: one is a member's share, and the other is for others.
+            // There are at least two places of each kind: one member may have one, and the other is for
+            // the other members.
             writers: share(19, WRITER_BYTES, 2, 256),
             readers: share(8, READER_BYTES, 2, 256),
             questions: share(1, QUESTION_BYTES, 4, 256),

@@ -1,4 +1,5 @@
-//! A running daemon: endpoint, store, expiry, and how they end.
+//! A running daemon: it opens the data directory and the socket, starts all tasks, and stops them in
+//! order.
 
 use std::fs::{self, File};
 use std::io;
@@ -41,44 +42,44 @@ use crate::shards::{Lent, Store, StoreError, Usage};
 use crate::standing::Standing;
 use crate::traffic::Traffic;
 
-/// How often what was never committed is looked for.
+/// How often expired checkpoints are looked for.
 const SWEEP_PERIOD: Duration = Duration::from_secs(60);
 
-/// The list of the grid, in the data directory: for where the one that the grid file names can't be
-/// written.
+/// The daemon's own copy of the signed list of the grid, in the data directory. It is needed where the
+/// copy that the grid file names can't be written.
 pub const LIST_FILE: &str = "grid.members";
 
-/// How long requests that are under way at a stop may go on.
+/// At a stop, requests that are under way may go on for this long.
 const STOP_GRACE: Duration = Duration::from_secs(8);
 
 /// Why a daemon does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Another daemon runs on the same data.
+    /// Another daemon uses the same data directory.
     #[error("{0} is in use by another daemon")]
     Locked(PathBuf),
-    /// The data directory.
+    /// The data directory can't be created, read or locked.
     #[error("data directory {path}")]
     Data {
         /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         #[source]
         cause: io::Error,
     },
-    /// What is in it.
+    /// The content of the data directory can't be used.
     #[error("data directory {path}")]
     Store {
         /// The directory.
         path: PathBuf,
-        /// Why.
+        /// What is wrong.
         #[source]
         cause: StoreError,
     },
-    /// What the monitor needs.
+    /// The monitor can't start.
     #[error(transparent)]
     Monitor(#[from] MonitorError),
-    /// The network.
+    /// The socket can't be opened, or TLS can't be set up.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
 }
@@ -102,7 +103,7 @@ pub struct Daemon {
     _lock: File,
 }
 
-/// What a daemon does by itself, until this is dropped.
+/// The background tasks of a daemon. They are aborted when this is dropped.
 #[derive(Debug, Default)]
 struct Tasks(Vec<JoinHandle<()>>);
 
@@ -120,7 +121,7 @@ impl Drop for Tasks {
     }
 }
 
-/// What is in the data directory, opened.
+/// Everything that is read from the data directory at start.
 struct Opened {
     clock: Clock,
     store: Arc<Store>,
@@ -212,7 +213,7 @@ impl Opened {
     }
 }
 
-/// Settings of the endpoint that serves: windows that fit into the daemon's memory.
+/// Settings of the serving endpoint. Its windows have to fit into the daemon's memory.
 fn endpoint_settings(config: &DaemonConfig) -> EndpointConfig {
     let (identity, authority) = (config.identity.clone(), config.grid.authority.clone());
     let mut settings = EndpointConfig::new(identity, authority);
@@ -223,7 +224,8 @@ fn endpoint_settings(config: &DaemonConfig) -> EndpointConfig {
     settings
 }
 
-/// What is known of the grid, as the grid file and the lists say, or as it was said at the start.
+/// What this host knows of the grid. With a grid file the daemon follows that file and newer signed
+/// lists; without one the grid stays as it is at the start.
 fn members_of(config: &DaemonConfig) -> Members {
     match &config.grid_file {
         Some(file) => {
@@ -234,12 +236,12 @@ fn members_of(config: &DaemonConfig) -> Members {
     }
 }
 
-/// Lets visitors in and serves them; ends with the endpoint.
+/// Accepts connections and serves them, until the endpoint is closed.
 async fn accept(reception: Reception, host: Arc<Host>) {
     let serve = move |visitor: Visitor| {
         let host = Arc::clone(&host);
         async move {
-            // Always there: strangers are not let in here.
+            // Always true, because this endpoint accepts no clients without a certificate.
             if let Some(peer) = visitor.peer {
                 serve::connection(host, visitor.connection, peer, visitor.members).await;
             }
@@ -249,10 +251,10 @@ async fn accept(reception: Reception, host: Arc<Host>) {
 }
 
 impl Daemon {
-    /// Starts a daemon within the current tokio runtime.
+    /// Starts a daemon on the current tokio runtime.
     ///
     /// # Errors
-    /// When data directory, identity or address can't be used.
+    /// When the data directory, the identity or the address can't be used.
     pub async fn start(config: &DaemonConfig) -> Result<Self, StartError> {
         let failed = |cause| StartError::Data {
             path: config.data_dir.clone(),
@@ -275,7 +277,7 @@ impl Daemon {
         let host = Arc::new(Host::new(parts, &plan, config.gives_way_after));
         let reception = Reception::new(endpoint.clone(), door, plan.connections, clock, lines);
         let rooms = reception.rooms();
-        // Whoever leaves is in a hurry.
+        // A host that leaves the grid hands its shards over without a limit of speed.
         let leaver = opened.repairer(
             config,
             &members,
@@ -324,22 +326,23 @@ impl Daemon {
         })
     }
 
-    /// What it knows of the grid.
+    /// What this host knows of the grid.
     pub const fn members(&self) -> &Members {
         &self.members
     }
 
-    /// Where it listens.
+    /// The address on which the daemon listens.
     pub const fn local_addr(&self) -> SocketAddr {
         self.local_addr
     }
 
-    /// Connections that are open now and count against its limits.
+    /// The number of connections that are open now and count against the limits.
     pub fn connections(&self) -> usize {
         self.rooms.taken()
     }
 
-    /// Takes no more shards and hands those that are here over to other hosts, within a time limit.
+    /// Refuses new shards and hands those that are here over to other hosts, until none is left or
+    /// `limit` has passed.
     pub async fn drain(&self, limit: Duration) -> Drained {
         info!(limit_s = limit.as_secs(), "handing shards over");
         self.monitor.leave();
@@ -350,8 +353,8 @@ impl Daemon {
         self.leaver.drain(limit).await
     }
 
-    /// Refuses new requests, lets those under way end within a bound, and stops. What was
-    /// acknowledged is on stable storage already.
+    /// Stops the daemon: refuses new requests, and lets those under way end within `STOP_GRACE`. What
+    /// was acknowledged is on stable storage already.
     pub async fn stop(self) {
         info!("stopping");
         self.monitor.announce_end(Leaving {
@@ -387,7 +390,7 @@ fn log_start(config: &DaemonConfig, usage: &Usage, addr: SocketAddr) {
     );
 }
 
-/// Opens the sockets for guests. A machine without guests serves as well, so a failure is said and no more.
+/// Opens the sockets for guests. A daemon can work without them, so a failure is only logged.
 fn hear_guests(tasks: &mut Tasks, config: &DaemonConfig, clock: Clock, monitor: &Arc<Monitor>) {
     let mut are_heard = false;
     for path in &config.guest_sockets {
@@ -396,7 +399,7 @@ fn hear_guests(tasks: &mut Tasks, config: &DaemonConfig, clock: Clock, monitor: 
                 tasks.spawn(socket.serve(Arc::clone(monitor)));
                 are_heard = true;
             }
-            // Such as at a place that daemons of one user share.
+            // An example is a path that several daemons of one user share.
             Err(cause) if are_heard => {
                 info!(path = %path.display(), %cause, "guests are not heard here, too");
             }
@@ -410,7 +413,7 @@ fn hear_guests(tasks: &mut Tasks, config: &DaemonConfig, clock: Clock, monitor: 
     }
 }
 
-/// Looks at the CPU every second while guests are here.
+/// Reads the CPU's counters every second while there are guests.
 async fn look_for_guests(clock: Clock, monitor: Arc<Monitor>) {
     let mut count = monitor.guest_count();
     let mut period = tokio::time::interval(LOOK_PERIOD);
@@ -425,7 +428,7 @@ async fn look_for_guests(clock: Clock, monitor: Arc<Monitor>) {
     }
 }
 
-/// Where registries say that the daemon listens.
+/// The address that the daemon announces to registries.
 fn announced_addr(config: &DaemonConfig, local_addr: SocketAddr) -> SocketAddr {
     let mut addr = config.announce.unwrap_or(local_addr);
     if addr.port() == 0 {
@@ -434,8 +437,8 @@ fn announced_addr(config: &DaemonConfig, local_addr: SocketAddr) -> SocketAddr {
     addr
 }
 
-/// Opens what is in the data directory. Of the owner's limits and those on the command line, the
-/// stricter hold.
+/// Opens the shards in the data directory. Where the preferences of the machine's owner and the command
+/// line both set a limit, the stricter one holds.
 async fn open_store(
     config: &DaemonConfig,
     disk_use: DiskUse,
@@ -465,7 +468,8 @@ async fn open_store(
     Ok((store, lender))
 }
 
-/// How much is lent: the stricter of what the owner's preferences and the command line say.
+/// Computes how much is lent, from the owner's preferences and the command line. The stricter limit
+/// holds.
 #[derive(Debug)]
 struct Lender {
     disk: Arc<RealDisk>,
@@ -476,7 +480,7 @@ struct Lender {
 }
 
 impl Lender {
-    /// Sets the reserve of the disk and says what is lent.
+    /// Sets the reserve of the disk, and returns what is lent.
     fn lend(&self, disk_use: DiskUse) -> Lent {
         let wanted_free = disk_use.least_free_bytes.unwrap_or(0);
         self.disk.set_reserve(self.least_reserve.max(wanted_free));
@@ -495,15 +499,15 @@ fn make_private_dir(path: &Path) -> io::Result<()> {
         .create(path)
 }
 
-/// A daemon that was killed holds its data directory until its last thread has ended, which may be in
-/// the middle of writing to the disk.
+/// How long to wait for the lock of the data directory. A daemon that was killed holds the lock until its
+/// last thread has ended, which may be in the middle of a write to the disk.
 const LOCK_PATIENCE: Duration = Duration::from_secs(3);
 const LOCK_RETRY: Duration = Duration::from_millis(20);
 
-/// Takes the data directory for this process alone; the file holds its process id.
+/// Locks the data directory for this process alone, and writes the process id into the lock file.
 ///
 /// # Errors
-/// When another daemon has it, or the directory can't be written.
+/// When another daemon holds the lock, or the file can't be written.
 async fn lock(data_dir: &Path) -> Result<File, StartError> {
     let path = data_dir.join("lock");
     let failed = |cause| StartError::Data {
@@ -578,7 +582,7 @@ async fn watch_machine(opened: Opened, data: PathBuf) {
     }
 }
 
-/// Writes down what the daemon does for others, when that is news.
+/// Writes the state of the daemon to its file, if it has changed.
 fn note_standing(data: &Path, before: &Mutex<Option<Standing>>, standing: Standing) {
     let mut before = before.lock().unwrap_or_else(PoisonError::into_inner);
     if !standing.is_news(before.as_ref()) {

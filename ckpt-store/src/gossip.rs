@@ -1,5 +1,5 @@
-//! Asks other hosts for a newer list of the grid, now and then: who was away while it was passed on
-//! hears of it so.
+//! Asks other hosts for a newer list of the grid, now and then. A host that was away while a list was
+//! passed on gets it in this way.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use tracing::debug;
 use crate::monitor::Monitor;
 use crate::monitor::stance::Stance;
 
-/// Hosts that are tried in one round until one answers.
-const TRIED: usize = 3;
+/// Most hosts that are tried in one round, until one answers.
+const HOSTS_TRIED_MAX: usize = 3;
 
-/// Asks one host after each period, the first at once; ends never.
+/// Asks one host in every `period`, the first one immediately; does not return.
 pub async fn run(members: Members, identity: Identity, monitor: Arc<Monitor>, period: Duration) {
     let own = identity.secret.id();
     let settings = EndpointConfig {
@@ -36,7 +36,7 @@ pub async fn run(members: Members, identity: Identity, monitor: Arc<Monitor>, pe
         let grid = members.grid();
         let others = grid.hosts.iter();
         let others = others.filter(|host| host.id.0 != own && host.addr.port() != 0);
-        let chosen = others.choose_multiple(&mut rand::rng(), TRIED);
+        let chosen = others.choose_multiple(&mut rand::rng(), HOSTS_TRIED_MAX);
         for host in chosen {
             if ask(&sockets, &members, &grid, host).await {
                 break;
@@ -45,7 +45,7 @@ pub async fn run(members: Members, identity: Identity, monitor: Arc<Monitor>, pe
     }
 }
 
-/// Compares lists with a host; says whether it answered.
+/// Compares lists of the grid with a host. Returns whether the host answered.
 async fn ask(sockets: &Sockets, members: &Members, grid: &Grid, host: &GridHost) -> bool {
     let name = &host.name;
     let connection = match sockets.connect(&host.addr, host.id, Role::Donor).await {

@@ -1,6 +1,6 @@
-//! The socket over which guests of this machine make themselves known: who connects is one, with all
-//! that it starts, for as long as the connection lasts. Anybody may connect, and users differ only in that
-//! none of them can take all places; nobody can say anything for another process.
+//! The socket over which guests of this machine register. A process that connects is a guest, with all
+//! processes that it starts, for as long as the connection lasts. Every process may connect. Users are
+//! treated alike, except that none of them can take all places. No process can register another one.
 
 use std::fs;
 use std::io;
@@ -20,20 +20,20 @@ use tracing::{debug, info, warn};
 use crate::monitor::Monitor;
 use crate::monitor::guests::{Conditions, Seat, Viewpoint};
 
-/// Anybody on the machine may be a guest.
+/// Every user of the machine may connect.
 const SOCKET_MODE: u32 = 0o666;
 
-/// Messages that a guest may send in [`ALLOWANCE_PERIOD`].
+/// Most messages that a guest may send in [`ALLOWANCE_PERIOD`].
 const ALLOWANCE: u32 = 40;
 const ALLOWANCE_PERIOD: Duration = Duration::from_secs(10);
 
-/// How long the socket rests after a failure, such as too many open files.
-const PAUSE: Duration = Duration::from_millis(500);
+/// Pause of the socket after a failure, such as too many open files.
+const FAILURE_PAUSE: Duration = Duration::from_millis(500);
 
-/// Bytes that are read at once.
+/// Most bytes that are read in one step.
 const READ_BYTES: usize = 1024;
 
-/// A socket that listens; its file goes with it.
+/// A listening socket. Its file is removed when this is dropped.
 #[derive(Debug)]
 pub struct GuestSocket {
     listener: UnixListener,
@@ -43,14 +43,14 @@ pub struct GuestSocket {
 }
 
 impl GuestSocket {
-    /// Listens at `path`, whose directory is made if only that is missing. A file that a daemon which was
-    /// killed has left there is replaced.
+    /// Listens at `path`. The directory of `path` is created if its parent exists. A socket file that a
+    /// killed daemon has left is replaced.
     ///
     /// # Errors
-    /// When another daemon listens there, or the file can't be made.
+    /// When another daemon listens there, or the file can't be created.
     pub fn bind(path: &Path) -> io::Result<Self> {
         if let Some(directory) = path.parent() {
-            // Usually it is there.
+            // An error is usual, because the directory mostly exists.
             let _ = fs::create_dir(directory);
         }
         let short = Shortened::of(path)?;
@@ -74,7 +74,7 @@ impl GuestSocket {
         })
     }
 
-    /// Lets guests in for as long as it is polled.
+    /// Accepts guests for as long as this future is polled.
     pub async fn serve(self, monitor: Arc<Monitor>) {
         info!(path = %self.path.display(), "guests are heard");
         let mut guests = JoinSet::new();
@@ -87,7 +87,7 @@ impl GuestSocket {
                     }
                     Err(cause) => {
                         debug!(%cause, "a guest was not let in");
-                        tokio::time::sleep(PAUSE).await;
+                        tokio::time::sleep(FAILURE_PAUSE).await;
                     }
                 },
                 Some(_) = guests.join_next() => {}
@@ -103,13 +103,13 @@ impl Drop for GuestSocket {
             Ok(((file.dev(), file.ino()) == self.file).then_some(short))
         });
         if let Ok(Some(short)) = is_ours {
-            // The next daemon replaces it if it stays.
+            // If the file stays, the next daemon replaces it.
             let _ = fs::remove_file(short.path());
         }
     }
 }
 
-/// Finds out who connected, and talks for as long as the connection lasts.
+/// Finds out which process connected, and serves it for as long as the connection lasts.
 async fn receive(stream: UnixStream, monitor: &Arc<Monitor>) {
     let peer = stream.peer_cred().ok();
     let process = peer.and_then(|peer| {
@@ -125,7 +125,7 @@ async fn receive(stream: UnixStream, monitor: &Arc<Monitor>) {
     };
     let monitor = Arc::clone(monitor);
     let conditions = monitor.conditions();
-    // Reads the process and its descendants.
+    // `admit` reads the process and its descendants from /proc.
     let admitted = tokio::task::spawn_blocking(move || monitor.admit(process, user)).await;
     let seat = match admitted {
         Ok(Ok(seat)) => seat,
@@ -149,14 +149,14 @@ async fn receive(stream: UnixStream, monitor: &Arc<Monitor>) {
     }
 }
 
-/// Says why, if there is room for it, and closes.
+/// Sends the reason if the socket has room for it, and closes.
 fn refuse(stream: &UnixStream, why: &str) {
     if let Ok(line) = FromDaemon::Refused(why.to_owned()).line() {
         let _ = stream.try_write(&line);
     }
 }
 
-/// Why a guest is sent away.
+/// Why a guest is disconnected.
 #[derive(Debug, thiserror::Error)]
 enum Misconduct {
     #[error(transparent)]
@@ -165,14 +165,14 @@ enum Misconduct {
     Chatter,
 }
 
-/// What is said over one connection.
+/// The exchange of messages over one connection.
 struct Conversation<'a> {
     stream: &'a UnixStream,
     seat: &'a Seat,
     lines: Lines,
     uses: Uses,
     viewpoint: Viewpoint,
-    /// What of a report is not written yet; then the newest one follows.
+    /// The part of a report that has not been written yet. The newest report follows it.
     unsent: Vec<u8>,
     next: Option<FromDaemon>,
     heard: u32,
@@ -194,7 +194,8 @@ impl<'a> Conversation<'a> {
         }
     }
 
-    /// Talks until the guest has gone; fails when it has to be sent away.
+    /// Exchanges messages until the guest disconnects. An error means that the guest has to be
+    /// disconnected.
     async fn run(mut self, mut conditions: watch::Receiver<Conditions>) -> Result<(), Misconduct> {
         conditions.mark_changed();
         loop {
@@ -222,7 +223,7 @@ impl<'a> Conversation<'a> {
         }
     }
 
-    /// Hears what has arrived; false when the guest has gone.
+    /// Reads what has arrived. Returns false if the guest has disconnected.
     fn hear(&mut self) -> Result<bool, Misconduct> {
         let mut bytes = [0; READ_BYTES];
         let read = match self.stream.try_read(&mut bytes) {
@@ -251,7 +252,7 @@ impl<'a> Conversation<'a> {
         Ok(())
     }
 
-    /// Says as much as there is room for; false when the guest has gone.
+    /// Writes as much as the socket takes. Returns false if the guest has disconnected.
     fn say(&mut self) -> Result<bool, Misconduct> {
         if self.unsent.is_empty()
             && let Some(message) = self.next.take()

@@ -1,4 +1,4 @@
-//! Small JSON files in the data directory: counts and names that a daemon can start without.
+//! Small JSON files in the data directory, with counts and names that a daemon can start without.
 
 use std::fs;
 use std::io::{self, Write};
@@ -7,10 +7,10 @@ use std::path::Path;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Reads a file of at most `bytes_max` bytes; `None` when there is none.
+/// Reads a file of at most `bytes_max` bytes; `None` if there is no such file.
 ///
 /// # Errors
-/// When it can't be read, is larger, or is not what is wanted.
+/// When the file can't be read, is longer, or has another content.
 pub fn read<T: DeserializeOwned>(path: &Path, bytes_max: u64) -> io::Result<Option<T>> {
     match fs::metadata(path) {
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -22,11 +22,11 @@ pub fn read<T: DeserializeOwned>(path: &Path, bytes_max: u64) -> io::Result<Opti
     }
 }
 
-/// Replaces the file `path` below the directory `data` in one step. A crash may lose what was written
-/// last, but leaves a file that can be read.
+/// Replaces the file `path` in the directory `data` in one step. A crash may lose the new content, but
+/// leaves a file that can be read.
 ///
 /// # Errors
-/// When it can't be written.
+/// When the file can't be written.
 pub fn write(data: &Path, path: &Path, contents: &impl Serialize) -> io::Result<()> {
     let mut file = tempfile::NamedTempFile::new_in(data)?;
     file.write_all(&serde_json::to_vec(contents)?)?;

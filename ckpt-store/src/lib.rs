@@ -1,11 +1,20 @@
 //! The storage daemon: keeps shards of other people's checkpoints on this machine's disk.
 //!
-//! [`core`] decides (whose version a number is, what has room, what expires) and does no I/O,
-//! [`disk`] is the little that is asked of a file system, [`shards`] puts both together into what
-//! a host does for an owner so that nothing acknowledged is lost at any crash, [`serve`] speaks to
-//! clients, [`monitor`] watches the machine for its owner, [`calibrate`] measures from which load on
-//! that is needed, [`audit_file`] keeps what others found wrong here, [`checking`] what proofs cost,
-//! [`guest_socket`] is where guests make themselves known, [`gossip`] asks others for a newer list of the grid, [`daemon`] runs it all.
+//! | module | what it does |
+//! | --- | --- |
+//! | [`core`] | decides, without I/O, who gets a version, what there is room for and what is rebuilt |
+//! | [`disk`] | the few operations that are needed of a file system |
+//! | [`shards`] | combines both, such that no crash loses what was acknowledged |
+//! | [`serve`] | answers the requests of clients and of other hosts |
+//! | [`repair`] | has other hosts prove their shards, and rebuilds missing ones |
+//! | [`scrub`] | reads this host's shards to find damage |
+//! | [`monitor`] | watches the machine for its owner |
+//! | [`calibrate`] | measures above which load the owner notices a guest |
+//! | [`guest_socket`] | lets guests of this machine register |
+//! | [`registry`] | the registry server, and the daemon's announcements to it |
+//! | [`gossip`] | asks other hosts for a newer list of the grid |
+//! | [`accounts`], [`audit_file`], [`checking`], [`standing`], [`traffic`] | small files for the owner |
+//! | [`daemon`] | runs everything |
 
 pub mod accounts;
 pub mod audit_file;

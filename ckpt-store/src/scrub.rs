@@ -1,5 +1,5 @@
-//! Reads every shard now and then while the machine's owner does not need it, in random order: what
-//! has rotted is dropped before somebody needs it, and the other holders rebuild it.
+//! Reads every shard now and then, in random order, while the machine's owner does not need the machine.
+//! A shard that has rotted is removed before it is needed, and the other holders rebuild it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,17 +13,17 @@ use crate::shards::{Scrubbed, Store};
 use codec::ShardIndex;
 
 /// Shortest and longest time between two shards.
-const PAUSE: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(3600)];
+const PAUSE_BOUNDS: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(3600)];
 
-/// Shards of which the order is made at once.
+/// The order of about this many shards is computed at a time.
 const PART_SHARDS: usize = 1024;
 
-/// How shards are read.
+/// Settings of scrubbing, from the daemon's command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScrubSettings {
-    /// Time in which all are read once.
+    /// Time in which every shard is read once.
     pub pass: Duration,
-    /// Bytes per second, at most.
+    /// Most bytes per second that are read.
     pub bytes_per_second: u64,
 }
 
@@ -36,7 +36,7 @@ impl Default for ScrubSettings {
     }
 }
 
-/// Reads shards again and again; ends never.
+/// Reads all shards, pass after pass; does not return.
 pub async fn run(store: Arc<Store>, monitor: Arc<Monitor>, settings: ScrubSettings) {
     let mut pass: u64 = 0;
     loop {
@@ -44,7 +44,7 @@ pub async fn run(store: Arc<Store>, monitor: Arc<Monitor>, settings: ScrubSettin
         let order = Order::of(pass, count);
         pass += 1;
         let shards = u32::try_from(count.max(1)).unwrap_or(u32::MAX);
-        let pause = (settings.pass / shards).clamp(PAUSE[0], PAUSE[1]);
+        let pause = (settings.pass / shards).clamp(PAUSE_BOUNDS[0], PAUSE_BOUNDS[1]);
         if count == 0 {
             tokio::time::sleep(pause).await;
         }
@@ -52,7 +52,7 @@ pub async fn run(store: Arc<Store>, monitor: Arc<Monitor>, settings: ScrubSettin
             for (key, shard) in order.part(&store, part) {
                 tokio::time::sleep(pause).await;
                 while !matches!(monitor.stance(), Stance::Open) {
-                    tokio::time::sleep(PAUSE[1].min(pause * 10)).await;
+                    tokio::time::sleep(PAUSE_BOUNDS[1].min(pause * 10)).await;
                 }
                 read(&store, key, shard, settings.bytes_per_second).await;
             }
@@ -60,7 +60,7 @@ pub async fn run(store: Arc<Store>, monitor: Arc<Monitor>, settings: ScrubSettin
     }
 }
 
-/// Reads one shard and says in the log what was found.
+/// Reads one shard and logs the result.
 async fn read(store: &Arc<Store>, key: Key, shard: ShardIndex, bytes_per_second: u64) {
     let store = Arc::clone(store);
     let reading = move || store.scrub(key, shard, bytes_per_second);
@@ -76,8 +76,9 @@ async fn read(store: &Arc<Store>, key: Key, shard: ShardIndex, bytes_per_second:
     }
 }
 
-/// Another order in each pass, and on each host: a pattern in time or place is not to repeat. A list of
-/// all shards would take megabytes for as long as a pass takes, so it is made in parts.
+/// The order of one pass. It differs in each pass and on each host, so that no pattern in time or place
+/// repeats. A list of all shards would take megabytes for as long as a pass takes, so the order is made
+/// in parts.
 struct Order {
     pass: u64,
     salt: u32,

@@ -1,5 +1,5 @@
-//! `standing.json` in the data directory: what the daemon does for others now, and why not more; for
-//! `ckpt-store status`, which asks no daemon.
+//! The file `standing.json` in the data directory: what the daemon does for others now, and why not more.
+//! `ckpt-store status` reads it and does not ask the daemon.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -10,54 +10,54 @@ use crate::json_file;
 use crate::monitor::stance::Stance;
 use crate::shards::Usage;
 
-/// Larger than any such file.
+/// No such file is longer, bytes.
 const FILE_BYTES_MAX: u64 = 1 << 16;
 
-/// How often it is written at least while the daemon runs, in seconds.
+/// While the daemon runs, the file is rewritten at least this often, seconds.
 pub const PERIOD_S: u64 = 60;
 
 /// What the daemon does for others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standing {
-    /// When this was written, Unix seconds.
+    /// When this was written, in Unix seconds.
     pub at: u64,
     /// `open`, `standing back` or `closed`.
     pub stance: String,
-    /// Since when, Unix seconds.
+    /// Since when the stance has been the same, in Unix seconds.
     pub since: u64,
-    /// Why it is not open.
+    /// Why the stance is not `open`.
     pub why: Option<String>,
-    /// The program for which the owner wants the machine alone, while it runs.
+    /// A program that is running and during which the owner wants the machine alone.
     pub program: Option<String>,
-    /// When it will be open again, as far as that is known, Unix seconds.
+    /// When the stance will be `open` again, in Unix seconds, if that is known.
     pub until: Option<u64>,
-    /// Bytes that are lent.
+    /// Bytes that the host lends.
     pub capacity_bytes: u64,
-    /// Bytes that are taken or promised.
+    /// Bytes that are stored or promised.
     pub used_bytes: u64,
     /// Bytes that can still be stored.
     pub free_bytes: u64,
-    /// Why `preferences.toml` as it is now is not in force.
+    /// Why the present `preferences.toml` is not in force.
     pub preferences_error: Option<String>,
 }
 
-/// What the monitor knows of it.
+/// What the monitor knows of the daemon's standing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Posture {
     /// What the host does for others.
     pub stance: Stance,
-    /// Since when, Unix seconds.
+    /// Since when the stance has been the same, in Unix seconds.
     pub since: u64,
-    /// When it will be open again, as far as that is known, Unix seconds.
+    /// When the stance will be open again, in Unix seconds, if that is known.
     pub until: Option<u64>,
-    /// The program for which the owner wants the machine alone.
+    /// A program that is running and during which the owner wants the machine alone.
     pub program: Option<String>,
-    /// Why the preferences as they are now are not in force.
+    /// Why the present preferences are not in force.
     pub preferences_error: Option<String>,
 }
 
 impl Standing {
-    /// What is to be written at `at`, Unix seconds.
+    /// The standing to write at `at`, in Unix seconds.
     pub fn of(posture: Posture, usage: &Usage, at: u64) -> Self {
         let (stance, why) = match posture.stance {
             Stance::Open => ("open", None),
@@ -78,7 +78,7 @@ impl Standing {
         }
     }
 
-    /// Whether this has to replace what was written before.
+    /// Whether the file has to be rewritten: something has changed, or the file is [`PERIOD_S`] old.
     pub fn is_news(&self, before: Option<&Self>) -> bool {
         let Some(before) = before else {
             return true;
@@ -96,14 +96,14 @@ impl Standing {
         self.at.abs_diff(before.at) >= PERIOD_S || essence(self) != essence(before)
     }
 
-    /// Writes the file, in one step.
+    /// Replaces the file in one step.
     ///
     /// # Errors
     /// When it can't be written.
     pub fn save(&self, data: &Path) -> io::Result<()> {
         let mut file = tempfile::NamedTempFile::new_in(data)?;
         file.write_all(&serde_json::to_vec(self)?)?;
-        // Not synced: it is of no use after a crash.
+        // The file is not synced, because it is of no use after a crash.
         file.persist(path(data)).map_err(|persist| persist.error)?;
         Ok(())
     }
@@ -113,7 +113,7 @@ fn path(data: &Path) -> PathBuf {
     data.join("standing.json")
 }
 
-/// Reads the file; `None` when there is none.
+/// Reads the file; `None` if there is none.
 ///
 /// # Errors
 /// When it can't be read.

@@ -1,5 +1,5 @@
-//! Counts the bytes of the daemon's connections, and keeps the sums of days in `traffic.json` in the data
-//! directory.
+//! Counts the bytes that the daemon's connections move, and keeps the sums of each day in the file
+//! `traffic.json` in the data directory.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,10 +14,10 @@ use tracing::warn;
 use crate::core::traffic::{Days, Moved};
 use crate::json_file;
 
-/// Larger than any such file.
+/// No such file is longer, bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// How often it is written at most.
+/// The file is written at most this often.
 const WRITE_PERIOD: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -33,7 +33,7 @@ struct DayText {
     sent_bytes: u64,
 }
 
-/// Counts what the daemon's connections move: all bytes of UDP datagrams.
+/// Counts what the daemon's connections move: all bytes of their UDP datagrams.
 #[derive(Debug)]
 pub struct Traffic {
     data: PathBuf,
@@ -43,16 +43,16 @@ pub struct Traffic {
 #[derive(Debug)]
 struct State {
     days: Days,
-    /// Connections that clients opened, and what they had moved when it was looked last.
+    /// Connections that clients opened, and what each had moved at the last look.
     served: Vec<(Connection, Moved)>,
-    /// The same of connections that the daemon opened, by number.
+    /// What each connection that the daemon opened had moved at the last look, by its stable id.
     opened: BTreeMap<usize, Moved>,
     is_changed: bool,
     written: Option<Instant>,
 }
 
 impl Traffic {
-    /// Reads what is in the data directory. A file that can't be read counts as empty, with a line in
+    /// Reads the file in the data directory. A file that can't be read counts as empty, with a line in
     /// the log.
     pub fn open(data: PathBuf) -> Self {
         let days = load(&data).unwrap_or_else(|cause| {
@@ -71,14 +71,14 @@ impl Traffic {
         }
     }
 
-    /// Counts a connection of a client until it ends.
+    /// Counts a connection of a client until the connection ends.
     pub fn serve(&self, connection: &Connection) {
         let begun = (connection.clone(), Moved::default());
         self.lock().served.push(begun);
     }
 
-    /// Counts what connections that the daemon opened have moved since this was called last with them.
-    /// Of those that are not among them any more nothing is remembered.
+    /// Adds what each of these connections, which the daemon opened, has moved since the last call.
+    /// Connections that are not in the list any more are forgotten.
     pub fn opened(&self, connections: &[Connection], now: u64) {
         let mut state = self.lock();
         let earlier = std::mem::take(&mut state.opened);
@@ -90,14 +90,15 @@ impl Traffic {
         }
     }
 
-    /// Sums up to `now`, Unix seconds.
+    /// The sums of each day, up to `now` in Unix seconds.
     pub fn days(&self, now: u64) -> Days {
         let mut state = self.lock();
         state.count(now);
         state.days.clone()
     }
 
-    /// Writes down what is new, at most once a minute unless it is the `last` time. Waits for the disk.
+    /// Writes the file if something was moved since, at most once a minute unless it is the `last` time.
+    /// Blocks on the disk.
     pub fn write(&self, now: u64, last: bool) {
         let days = {
             let mut state = self.lock();
@@ -160,10 +161,10 @@ fn path(data: &Path) -> PathBuf {
     data.join("traffic.json")
 }
 
-/// Reads the file; nothing was moved when there is none.
+/// Reads the file. Without a file the sums are zero.
 ///
 /// # Errors
-/// When it can't be read.
+/// When the file can't be read.
 pub fn load(data: &Path) -> io::Result<Days> {
     let Some(text) = json_file::read::<FileText>(&path(data), FILE_BYTES_MAX)? else {
         return Ok(Days::default());
@@ -207,7 +208,7 @@ mod tests {
         traffic.lock().enter(86_400 * 3, moved);
         traffic.write(86_400 * 3, false);
         assert_eq!(load(dir.path()).unwrap().within(86_400 * 3, 1), moved);
-        // Soon afterwards only the last time.
+        // Less than a minute later, only the last write happens.
         traffic.lock().enter(86_400 * 3, moved);
         traffic.write(86_400 * 3, false);
         assert_eq!(load(dir.path()).unwrap().since(0), moved);

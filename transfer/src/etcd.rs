@@ -1,13 +1,13 @@
-//! etcd as a registry, for grids that already run one. Hosts are keys that live as long as their lease,
-//! which heartbeats renew.
+//! etcd as a registry, for grids that already run an etcd. Each host is a key with a lease, which the
+//! host's heartbeats renew.
 //!
 //! ```text
 //! ckpt/<grid>/hosts/<host>               MemberRecord
 //! ckpt/<grid>/holds/<checkpoint>/<host>  numbers of shards, a byte each
 //! ```
 //!
-//! Ids are in hexadecimal. Nothing in it is believed more than what any registry says: a host is known
-//! by its key when it is connected to.
+//! Ids are in hexadecimal. The records are trusted as little as those of any registry: a host has to
+//! prove its key when a client connects to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -23,28 +23,28 @@ use tokio::sync::Mutex;
 
 use crate::roster::HOSTS_MAX;
 
-/// How long etcd is waited for, each time.
+/// Time limit for each request to etcd.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Heartbeats that may be missed before a host is taken for gone.
+/// A host counts as gone after this many heartbeats did not arrive.
 const MISSED_BEATS: u32 = 3;
 
-/// Why etcd did not do as asked.
+/// Why a request to etcd failed.
 #[derive(Debug, thiserror::Error)]
 pub enum EtcdError {
-    /// It said so, or can't be reached.
+    /// etcd refused it, or can't be reached.
     #[error("etcd: {0}")]
     Etcd(#[from] etcd_client::Error),
-    /// It took too long.
+    /// The answer took too long.
     #[error("etcd: no answer within {} s", PATIENCE.as_secs())]
     Late,
     /// The lease ended before it was renewed.
     #[error("etcd: the lease of this host has ended")]
     LeaseOver,
-    /// More hosts than any grid has.
+    /// etcd has more hosts than any grid.
     #[error("etcd: {0} hosts, at most {HOSTS_MAX} are believed")]
     TooMany(usize),
-    /// What is to be told is too long.
+    /// A record is too long.
     #[error("etcd: {0}")]
     Serial(#[from] codec::serial::SerialError),
 }
@@ -58,7 +58,7 @@ pub struct Etcd {
     told: Mutex<Option<Told>>,
 }
 
-/// The hosts, and what tells when they change.
+/// The known hosts, and the stream of their changes.
 struct Seen {
     changes: WatchStream,
     members: BTreeMap<Vec<u8>, MemberRecord>,
@@ -78,7 +78,7 @@ impl std::fmt::Debug for Seen {
     }
 }
 
-/// What etcd was told of this host, under which lease.
+/// What was written to etcd for this host, and the lease under which it was written.
 struct Told {
     client: Client,
     lease: i64,
@@ -89,7 +89,7 @@ struct Told {
 }
 
 impl Etcd {
-    /// A client of the etcd that the grid file names; `None` when it names none.
+    /// A client of the etcd that the grid file names; `None` if it names none.
     pub fn of(grid: &Grid) -> Option<Self> {
         (!grid.etcd.is_empty()).then(|| Self {
             endpoints: grid.etcd.clone(),
@@ -106,7 +106,8 @@ impl Etcd {
         in_time(Client::connect(&self.endpoints, Some(options))).await
     }
 
-    /// Which donors there are. The first time all are read; from then on etcd tells what changes.
+    /// The donors that there are. The first call reads all of them; later calls apply the changes that
+    /// etcd has sent since.
     ///
     /// # Errors
     /// When etcd does not answer as it should.
@@ -148,7 +149,7 @@ impl Etcd {
         })
     }
 
-    /// Who holds shards of any of these checkpoints.
+    /// The donors that hold shards of any of these checkpoints.
     ///
     /// # Errors
     /// When etcd does not answer as it should.
@@ -174,11 +175,11 @@ impl Etcd {
         Ok(holders)
     }
 
-    /// A heartbeat of a host: renews its lease, and tells what has changed. `epoch` is a number of the
-    /// presence, `period` the time between two heartbeats.
+    /// A heartbeat of a host: renews its lease, and writes what has changed. `epoch` is the number of the
+    /// presence, and `period` is the time between two heartbeats.
     ///
     /// # Errors
-    /// When etcd does not answer as it should; the next heartbeat tells all anew.
+    /// When etcd does not answer as it should. The next heartbeat writes everything anew.
     pub async fn beat(
         &self,
         id: OwnerId,
@@ -256,7 +257,7 @@ impl Told {
 }
 
 impl Seen {
-    /// Enters all changes that have arrived; whether more will come.
+    /// Applies all changes that have arrived. Returns whether the stream goes on.
     fn follow(&mut self) -> bool {
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         loop {

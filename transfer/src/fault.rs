@@ -1,52 +1,52 @@
-//! What can go wrong with a host, by what is to be done about it.
+//! What can go wrong with a host, in kinds that decide what is done about it.
 
 use protocol::net::{ConnectError, ExchangeError};
 use protocol::wire::Code;
 
-/// Longest time that a host is waited for because it asked for it.
+/// Longest time for which a host's wish to be asked again later is respected, milliseconds.
 pub const RETRY_AFTER_MAX_MS: u64 = 30_000;
 
 /// Why a host did not do what it was asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// It can't be reached, or the connection broke.
+    /// The host can't be reached, or the connection broke.
     #[error("{0}")]
     Gone(String),
-    /// It did nothing for too long.
+    /// The host made no progress for this many milliseconds.
     #[error("no progress for {} s", .0 / 1000)]
     Stalled(u64),
-    /// Not even its network has answered for so long.
+    /// No datagram has arrived from the host for this many milliseconds.
     #[error("nothing heard for {} s: host or network down", .0 / 1000)]
     Silent(u64),
-    /// It said no.
+    /// The host refused the request.
     #[error("refused: {code}{}{detail}", if detail.is_empty() { "" } else { ": " })]
     Refused {
-        /// Why.
+        /// The reason, as a number.
         code: Code,
-        /// In its words.
+        /// The host's explanation.
         detail: String,
-        /// When it wants to be asked again; 0 when not.
+        /// When the host wants to be asked again, milliseconds; 0 if it does not.
         retry_after_ms: u32,
     },
-    /// It holds all others up; another host is tried.
+    /// The host is much slower than the others and delays them, so another host is tried.
     #[error("takes {:.1} MB/s, much less than the others", *bytes_per_second as f64 / 1e6)]
     Slow {
-        /// Bytes per second that it took.
+        /// Bytes per second that the host took.
         bytes_per_second: u64,
     },
-    /// What it says or sends is wrong.
+    /// The host's answer is wrong.
     #[error("wrong data: {0}")]
     Lied(String),
-    /// Too few of the other hosts could still be read to rebuild a shard for it.
+    /// A shard can't be rebuilt for this host, because too few other shards can be read.
     #[error("too few other shards to rebuild this one")]
     Starved,
 }
 
-/// Longest time that is soon.
+/// A host that wants to be asked again within this time counts as crowded, milliseconds.
 const SOON_MS: u32 = 2_000;
 
 impl Fault {
-    /// Nothing was heard of it for so long.
+    /// The fault of a host that did not answer for `waited_ms`.
     pub fn no_answer(waited_ms: u64) -> Self {
         Self::Gone(format!(
             "no answer within {}.{} s: host down, wrong address, or UDP blocked on the way",
@@ -55,7 +55,7 @@ impl Fault {
         ))
     }
 
-    /// After how long the host wants to be asked again, as it says; `None` when it does not.
+    /// When the host wants to be asked again, milliseconds. `None` if it does not.
     pub const fn named_wait_ms(&self) -> Option<u64> {
         match self {
             Self::Refused { retry_after_ms, .. } if *retry_after_ms > 0 => {
@@ -65,8 +65,8 @@ impl Fault {
         }
     }
 
-    /// How long to wait before the same host is asked again; `None` when it did not ask for that.
-    /// Never more than [`RETRY_AFTER_MAX_MS`], whatever the host says.
+    /// How long to wait before the same host is asked again, milliseconds. `None` if the host does not
+    /// want that. At most [`RETRY_AFTER_MAX_MS`], whatever the host states.
     pub fn retry_after_ms(&self) -> Option<u64> {
         match self {
             Self::Refused { retry_after_ms, .. } if *retry_after_ms > 0 => {
@@ -76,8 +76,8 @@ impl Fault {
         }
     }
 
-    /// Whether the host takes shards, but too many are coming in right now: it wants to be asked again
-    /// soon. One that its owner needs names a longer time.
+    /// Whether the host takes shards, but is receiving too many now: it wants to be asked again soon. A
+    /// host whose owner needs it states a longer time.
     pub const fn is_crowded(&self) -> bool {
         matches!(
             self,
@@ -89,7 +89,7 @@ impl Fault {
         )
     }
 
-    /// Whether the host has the version for another checkpoint.
+    /// Whether the version belongs to another checkpoint at this host.
     pub const fn is_version_taken(&self) -> bool {
         matches!(
             self,
@@ -100,12 +100,12 @@ impl Fault {
         )
     }
 
-    /// Whether the host refused, with this reason.
+    /// Whether the host refused for this reason.
     pub fn is_refused_as(&self, reason: Code) -> bool {
         matches!(self, Self::Refused { code, .. } if *code == reason)
     }
 
-    /// Whether the host does not let us in, or not do this.
+    /// Whether the host does not accept this client, or not this request of it.
     pub const fn is_forbidden(&self) -> bool {
         matches!(
             self,
@@ -116,7 +116,7 @@ impl Fault {
         )
     }
 
-    /// Whether the host answered, and what it has (or says) will not change by asking again.
+    /// Whether the host answered, and asking it again would not change the answer.
     pub const fn is_final(&self) -> bool {
         match self {
             Self::Gone(_)
@@ -155,7 +155,7 @@ impl From<ExchangeError> for Fault {
                 detail: refusal.detail.escape_debug().to_string(),
                 retry_after_ms: refusal.retry_after_ms,
             },
-            // What it would have answered, had it been asked.
+            // This is what the host would have answered if it had been asked.
             ExchangeError::TooOld { .. } => Self::Refused {
                 code: Code::BadRequest,
                 detail: cause.to_string(),

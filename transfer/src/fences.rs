@@ -1,4 +1,4 @@
-//! What the witnesses of a checkpoint are asked about its successors.
+//! Requests to the witnesses of a checkpoint, about the successors of that checkpoint.
 
 use codec::proposal::{Ballot, Proposal};
 use codec::{CheckpointId, JobTag, OwnerId, ShardIndex};
@@ -8,33 +8,33 @@ use protocol::wire::message::{Request, Response, ShardName};
 use crate::hosts::unexpected;
 use crate::{Fault, HostIndex, hosts::Hosts};
 
-/// What a witness is asked about: the checkpoint that is followed.
+/// The checkpoint whose successor is to be chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Followed {
-    /// Its owner.
+    /// The owner of the checkpoint.
     pub owner: OwnerId,
-    /// Its job.
+    /// The job of the checkpoint.
     pub job_tag: JobTag,
-    /// The checkpoint.
+    /// The id of the checkpoint.
     pub checkpoint: CheckpointId,
 }
 
-/// What a witness answers.
+/// The answer of a witness.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Witnessed {
-    /// It promised, and has accepted this before.
+    /// The witness promised. The proposal is the one that it accepted before, if there is one.
     Promised(Option<Box<Proposal>>),
-    /// It accepted.
+    /// The witness accepted the proposal.
     Agreed,
-    /// It has promised a higher ballot to another save.
+    /// The witness has promised this higher ballot to another save.
     Outbid(Ballot),
 }
 
 impl Hosts {
-    /// Asks a witness to accept no successor of a checkpoint with a lower ballot.
+    /// Asks a witness to promise that it accepts no successor of a checkpoint with a lower ballot.
     ///
     /// # Errors
-    /// When it does not answer as it should, or is too old to know.
+    /// When the witness does not answer as it should, or its program is too old for this request.
     pub async fn prepare(
         &self,
         host: HostIndex,
@@ -72,7 +72,7 @@ impl Hosts {
     /// Asks a witness to accept a successor.
     ///
     /// # Errors
-    /// When it does not say that it did, or is too old to know.
+    /// When the witness does not answer as it should, or its program is too old for this request.
     pub async fn propose(&self, host: HostIndex, proposal: &Proposal) -> Result<Witnessed, Fault> {
         let proposal = proposal.bytes().to_vec();
         let asked = Request::Propose { proposal };
@@ -83,10 +83,10 @@ impl Hosts {
         }
     }
 
-    /// Whether a host has a whole shard, of a checkpoint that need not be committed.
+    /// Whether a host holds a complete shard. Its checkpoint need not be committed.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// When the host does not answer.
     pub async fn has_shard(
         &self,
         host: HostIndex,

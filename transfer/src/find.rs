@@ -1,5 +1,5 @@
-//! What a host shows of an owner's checkpoints: read record by record, and each checked before the
-//! next one is read.
+//! Reads the list of an owner's checkpoints from a host, record by record. Each record is checked before
+//! the next one is read.
 
 use std::time::Duration;
 
@@ -13,28 +13,28 @@ use tokio::time::Instant;
 use crate::hosts::unexpected;
 use crate::{Fault, HostIndex, Hosts};
 
-/// Bytes that have to come in each [`REQUEST_TIMEOUT`], on the average: a host that is slower holds
-/// up all that wait for it.
+/// In each [`REQUEST_TIMEOUT`] this many bytes have to arrive, on the average. A slower host would delay
+/// everything that waits for its list.
 const PACE_BYTES: u64 = 64 << 10;
 
-/// A checkpoint as one host shows it. Signature, owner and job were checked; that the host has the
-/// shards is its word.
+/// A checkpoint in the list of one host. Signature, owner and job were checked. That the host holds the
+/// shards is only its claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
     /// The manifest.
     pub manifest: Manifest,
-    /// Shards that the host says it holds.
+    /// Shards that the host claims to hold.
     pub shards: Vec<ShardIndex>,
 }
 
 impl Hosts {
-    /// Asks for the committed checkpoints of `owner`, or those of one job, and gives each of them to
-    /// `take` as it comes; `take` says whether it wants more. Nothing else is kept, however much the
-    /// host sends.
+    /// Asks for the committed checkpoints of `owner`, or only those of one job, and passes each of them
+    /// to `take` when it arrives. `take` returns whether it wants more. Nothing else is kept, however
+    /// much the host sends.
     ///
     /// # Errors
-    /// When the host does not answer, sends less than 64 KiB in 10 s, or shows something that it must
-    /// not: a manifest that is none or somebody else's or another job's, or one out of order.
+    /// When the host does not answer, sends less than 64 KiB in 10 s, or sends a manifest that is not
+    /// valid, belongs to another owner or job, or is out of order.
     pub async fn find(
         &self,
         host: HostIndex,
@@ -81,7 +81,7 @@ impl Hosts {
     }
 }
 
-/// What came so far.
+/// The state of an answer that is being read.
 struct Answer {
     owner: OwnerId,
     job_tag: Option<JobTag>,
@@ -99,12 +99,12 @@ impl Answer {
         })
     }
 
-    /// A record that may be believed; `None` for one of a later format.
+    /// Checks a record. `None` if its manifest has a later format.
     fn check(&mut self, record: Record) -> Result<Option<Shown>, Fault> {
         self.bytes += record.manifest.len() as u64;
         let manifest = match Manifest::parse(record.manifest) {
             Ok(manifest) => manifest,
-            // A later program of the owner's made it: that is not the host's fault.
+            // A later version of the owner's program made it, so the host is not at fault.
             Err(ManifestError::Format(_)) => return Ok(None),
             Err(cause) => return Err(Fault::Lied(cause.to_string())),
         };
@@ -115,7 +115,7 @@ impl Answer {
         if self.job_tag.is_some_and(|tag| tag != public.job_tag) {
             return Err(Fault::Lied("a manifest of another job".into()));
         }
-        // Ascending: a host can't show the same one for ever.
+        // The order must be ascending, so that a host can't send the same record for ever.
         if self.last.is_some_and(|last| last >= public.checkpoint) {
             return Err(Fault::Lied("manifests out of order".into()));
         }
@@ -133,8 +133,7 @@ impl Answer {
     }
 }
 
-/// How long the next record may take when `bytes` came in the time that it `took` so far; `None` when
-/// that was too slow.
+/// Time limit for the next record, if `bytes` arrived in the time `took`. `None` if that was too slow.
 pub(crate) fn time_left(took: Duration, bytes: u64) -> Option<Duration> {
     let periods = u32::try_from(1 + bytes / PACE_BYTES).unwrap_or(u32::MAX);
     let left = REQUEST_TIMEOUT.saturating_mul(periods).checked_sub(took)?;
@@ -149,7 +148,7 @@ mod tests {
     fn a_list_that_drips_ends_and_one_that_flows_goes_on() {
         let seconds = Duration::from_secs;
         assert_eq!(time_left(seconds(0), 0), Some(seconds(10)));
-        // A record now and then, each within its own time, is not enough.
+        // Records that arrive now and then are too slow, even if each arrives within its own time limit.
         assert_eq!(time_left(seconds(9), 600), Some(seconds(1)));
         assert_eq!(time_left(seconds(10), 1_200), None);
         let hour = seconds(3600);

@@ -1,4 +1,4 @@
-//! Reads blocks of shards, each verified against the signed manifest.
+//! Reads blocks of shards. Each block is verified against the signed manifest.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -17,15 +17,15 @@ use protocol::wire::message::{Request, Response, ShardName};
 use super::hosts::{Hosts, unexpected};
 use crate::{Fault, HostIndex};
 
-/// Pages that are kept for each shard; a restore goes forward through them.
+/// Most pages of the table that are kept for each shard. A restore reads them in ascending order.
 const PAGES_KEPT: usize = 2;
 
-/// Reads one checkpoint's blocks.
+/// Reads the blocks of one checkpoint.
 #[derive(Clone, Debug)]
 pub struct BlockReader {
     hosts: Hosts,
     public: Arc<Public>,
-    /// By shard: what was verified is right, whoever it came from.
+    /// The tables by shard. They were verified, so it does not matter which host sent them.
     tables: Arc<Vec<Table>>,
 }
 
@@ -36,7 +36,7 @@ struct Table {
 }
 
 impl BlockReader {
-    /// A reader for the checkpoint of `public`.
+    /// A reader for the checkpoint whose manifest has this public part.
     pub fn new(hosts: Hosts, public: Public) -> Self {
         let tables = public.redundancy.shards().map(|_| Table::default());
         Self {
@@ -46,10 +46,10 @@ impl BlockReader {
         }
     }
 
-    /// Reads the blocks of `rows` and tells of each that is right.
+    /// Reads the blocks of `rows` and passes each verified block to `tell`.
     ///
     /// # Errors
-    /// When the host fails or sends one wrong byte.
+    /// When the host fails, or a byte is wrong.
     pub async fn blocks(
         &self,
         shard: ShardIndex,
@@ -87,10 +87,10 @@ impl BlockReader {
         Ok(())
     }
 
-    /// The outline of a shard, verified against its root.
+    /// The outline of a shard, verified against the shard's root.
     ///
     /// # Errors
-    /// When the host fails or sends a wrong one.
+    /// When the host fails, or sends a wrong outline.
     pub async fn outline(&self, shard: ShardIndex, host: HostIndex) -> Result<Arc<Outline>, Fault> {
         let table = self.table(shard)?;
         let mut slot = table.outline.lock().await;
@@ -101,10 +101,10 @@ impl BlockReader {
         Ok(Arc::clone(slot.insert(outline)))
     }
 
-    /// Fetches the outline from this host, whatever is known already.
+    /// Fetches the outline from this host, even if it is known already.
     ///
     /// # Errors
-    /// When the host fails or sends a wrong one.
+    /// When the host fails, or sends a wrong outline.
     pub async fn fetch_outline(
         &self,
         shard: ShardIndex,

@@ -13,35 +13,36 @@ use quinn::Connection;
 use rand::seq::IteratorRandom;
 use tokio::task::JoinSet;
 
-/// Hosts to which a list is brought: these pass it on.
+/// Most hosts to which a list is brought directly. They pass it on to the others.
 const HOSTS_TOLD_MAX: usize = 64;
 
-/// How long a member may take to answer: those that are slower hear from others.
-const PATIENCE: Duration = Duration::from_millis(1_500);
+/// Time limit for a member to answer. A slower member gets the list from others.
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(1_500);
 
-/// How long a member may take to take a list: nobody else can change the authority's directory meanwhile.
-const TAKING: Duration = Duration::from_secs(8);
+/// Time limit for a member to receive a list. Meanwhile the authority's directory can't be changed by
+/// anything else.
+const TAKE_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// How long the last datagrams may take to leave.
+/// Longest wait until the last datagrams have been sent.
 const LEAVING_MAX: Duration = Duration::from_millis(300);
 
-/// Members that answered.
+/// Connections to the members that answered.
 #[derive(Debug)]
 pub struct Herald {
     sockets: Sockets,
     reached: Vec<(String, Connection)>,
-    /// Members that did not answer, or are too old to take a list, and why.
+    /// Members that did not answer, or whose program is too old for a list, and why.
     pub silent: Vec<(String, String)>,
-    /// The newest list that one of them had, if that is newer than ours.
+    /// The newest list that one of the members had, if it is newer than that of the authority.
     pub newer: Option<(GridList, Contents)>,
 }
 
-/// Who heard of a list.
+/// Which members got a list.
 #[derive(Debug, Default)]
 pub struct Heard {
-    /// Members that have it, or a newer one.
+    /// Members that have this list, or a newer one.
     pub by: Vec<String>,
-    /// Members that do not, and why.
+    /// Members that do not have it, and why.
     pub silent: Vec<(String, String)>,
 }
 
@@ -51,7 +52,7 @@ enum NotReached {
     Connect(#[from] ConnectError),
     #[error(transparent)]
     Exchange(#[from] ExchangeError),
-    #[error("no answer within {} ms", PATIENCE.as_millis())]
+    #[error("no answer within {} ms", ANSWER_TIMEOUT.as_millis())]
     Late,
 }
 
@@ -77,7 +78,8 @@ impl Herald {
         for target in targets {
             let (sockets, known) = (herald.sockets.clone(), known.clone());
             asking.spawn(async move {
-                let asked = tokio::time::timeout(PATIENCE, target.ask(&sockets, &known)).await;
+                let asked =
+                    tokio::time::timeout(ANSWER_TIMEOUT, target.ask(&sockets, &known)).await;
                 (target.name, asked.unwrap_or(Err(NotReached::Late)))
             });
         }
@@ -98,30 +100,31 @@ impl Herald {
         herald
     }
 
-    /// Has all that answered take a list, and says goodbye.
+    /// Sends the list to all members that answered, and closes the connections.
     pub async fn send(self, list: Option<&GridList>) -> Heard {
         let mut heard = Heard {
             by: Vec::new(),
             silent: self.silent,
         };
-        let mut telling = JoinSet::new();
+        let mut sending = JoinSet::new();
         for (name, connection) in self.reached {
             let list = list.cloned();
-            telling.spawn(async move {
-                let told = match &list {
+            sending.spawn(async move {
+                let sent = match &list {
                     Some(list) => {
-                        let offered = tokio::time::timeout(TAKING, offer_list(&connection, list));
-                        let late = |_| Err(ExchangeError::Stalled(TAKING));
+                        let offered =
+                            tokio::time::timeout(TAKE_TIMEOUT, offer_list(&connection, list));
+                        let late = |_| Err(ExchangeError::Stalled(TAKE_TIMEOUT));
                         offered.await.unwrap_or_else(late).map(|_| ())
                     }
                     None => Ok(()),
                 };
                 connection.close(DONE, b"");
-                (name, told)
+                (name, sent)
             });
         }
-        for (name, told) in telling.join_all().await {
-            match told {
+        for (name, sent) in sending.join_all().await {
+            match sent {
                 Ok(()) => heard.by.push(name),
                 Err(cause) => heard.silent.push((name, cause.to_string())),
             }

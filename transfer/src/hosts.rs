@@ -1,4 +1,4 @@
-//! The hosts of a grid: connections that are made once, and the small requests.
+//! The hosts of a grid: their connections, which are made once and kept, and the small requests to them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -31,89 +31,89 @@ use crate::{Fault, HostIndex};
 /// A caller that asks for a window of at most this many bytes wants to save memory, not time.
 const SMALL_WINDOW_BYTES: u32 = 1 << 20;
 
-/// Round trips that a probe takes on any way while the connection finds its rate.
+/// While a connection finds its rate, a probe takes up to this many round trips on any connection.
 const PROBE_RTTS: u32 = 8;
 
-/// A probe that takes less than this is on a way that is fast enough.
-const PROBE_TELLS: Duration = Duration::from_millis(40);
+/// A probe that takes less than this shows that the connection is fast enough.
+const PROBE_FAST: Duration = Duration::from_millis(40);
 
-/// Head start of a host's first address before the others are tried beside it.
+/// The first address of a host is tried for this long before the others are tried as well.
 const HEAD_START: Duration = Duration::from_millis(300);
 
-/// How often it is looked whether the last datagrams have left.
+/// How often it is checked whether the last datagrams have been sent.
 const LEAVING_PERIOD: Duration = Duration::from_millis(1);
 
-/// How long the last datagrams may take to leave. Mostly they are gone when it is looked for the first
-/// time; but quinn holds even the end of a connection back while the congestion window is full.
+/// Longest wait until the last datagrams have been sent. Mostly they are sent before the first check, but
+/// quinn delays even the end of a connection while the congestion window is full.
 const LEAVING_MAX: Duration = Duration::from_millis(200);
 
-/// How long a way that loses datagrams is waited for: as long as hosts may ask again.
+/// Longest wait for a connection that loses datagrams. For this long its host may ask for the end again.
 const DRAIN_MAX: Duration = Duration::from_millis(200);
 
-/// How long a host that fell silent may take to be reached again: it has cost enough time already.
+/// Time limit for connecting to a host that fell silent: short, because the silence has cost time.
 pub const AGAIN: Duration = Duration::from_millis(1_200);
 
-/// The hosts of a grid.
+/// The hosts of a grid, with connections to them.
 #[derive(Clone, Debug)]
 pub struct Hosts(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     hosts: Vec<GridHost>,
-    /// Where else they may be.
+    /// Other addresses at which the hosts may be.
     elsewhere: Elsewhere,
     revoked: Revocations,
     v4: Option<Endpoint>,
     v6: Option<Endpoint>,
     window: u32,
-    /// Bytes per second to and from all of them together, and what passed.
+    /// Most bytes per second in each direction, over all connections together.
     rate: OnceLock<f64>,
     sending: Pace,
     receiving: Pace,
     connections: Vec<Mutex<Slot>>,
-    /// Where jobs lie that a key for a prefix is used for: hosts hear of them on each new connection.
+    /// Where the jobs of a job key for a prefix lie. Each new connection begins with these.
     paths: std::sync::Mutex<BTreeSet<Vec<Blinded>>>,
-    /// Numbers of the lists of the grid that hosts have, as far as they said.
+    /// The number of the list of the grid that each host has, as far as the host stated it.
     lists: std::sync::Mutex<BTreeMap<HostIndex, u64>>,
     watches: Watches,
 }
 
-/// The way to a host.
+/// The connection to a host.
 #[derive(Debug, Default)]
 enum Slot {
-    /// Nobody asked yet.
+    /// Nothing was tried so far.
     #[default]
     Untried,
     /// The last connection.
     Made(Connection),
-    /// There is none: when that was found, and why.
+    /// Connecting failed: when, and why.
     Failed(Instant, Fault),
 }
 
-/// Answer to a claim.
+/// The answer to a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claimed {
     /// The version is reserved at this host.
     Yes,
-    /// Another checkpoint has it.
+    /// The version belongs to another checkpoint.
     Taken {
-        /// The lowest version above all that the host knows.
+        /// The lowest version above all that the host knows of the job.
         next: codec::Version,
     },
 }
 
 impl Hosts {
-    /// The hosts of `grid`, to be spoken to as `identity`, with at most `window` bytes in flight
-    /// to or from each.
+    /// The hosts of `grid`, for a client with this identity. `window` limits the bytes in flight to or
+    /// from each host.
     ///
     /// # Errors
-    /// When there is no socket, or the identity can't be used.
+    /// When no socket can be opened, or the identity can't be used.
     pub fn new(grid: &Grid, identity: &Identity, window: u32) -> Result<Self, EndpointError> {
         Self::with_addresses(grid, Elsewhere::new(), identity, window)
     }
 
-    /// As [`Self::new`], of hosts that may also be `elsewhere`: these addresses are tried beside the
-    /// one that `grid` names, a little later, and whoever has the host's key is the host.
+    /// As [`Self::new`], for hosts that may also be `elsewhere`. These addresses are tried a little later
+    /// than the one in `grid`. A machine counts as the host if it proves to have the host's key.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -126,8 +126,8 @@ impl Hosts {
         Self::made_of(grid, elsewhere, identity, window, false)
     }
 
-    /// As [`Self::with_addresses`], for somebody who waits: what is under way with a host ends when
-    /// nothing was heard of the host for [`crate::SILENCE`]. This costs a few datagrams each second.
+    /// As [`Self::with_addresses`], for a client that waits for its hosts: it gives a host up after
+    /// [`crate::SILENCE`] without a datagram from it. Noticing this takes a few datagrams each second.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -170,7 +170,8 @@ impl Hosts {
                 return Ok(None);
             }
             match endpoint::client(&config, from) {
-                // A machine may lack the kind that only names could need.
+                // The machine may lack IPv4 or IPv6. That is no error if only hosts with names could need
+                // it.
                 Err(_) if !needed => Ok(None),
                 made => made.map(Some),
             }
@@ -192,18 +193,18 @@ impl Hosts {
         })))
     }
 
-    /// Lets at most so many bytes per second of blocks go to all of them together, and as many come
-    /// from them. The first limit stays.
+    /// Limits the blocks that are sent to all hosts together, and those that are received, to
+    /// `bytes_per_second` each. A second call changes nothing.
     pub fn limit(&self, bytes_per_second: f64) {
         let _ = self.0.rate.set(bytes_per_second);
     }
 
-    /// Waits until so many bytes of blocks may be sent.
+    /// Waits until `bytes` of blocks may be sent.
     pub(crate) async fn may_send(&self, bytes: usize) {
         self.0.sending.pass(bytes, self.0.rate.get().copied()).await;
     }
 
-    /// Waits for as long as it may take to receive so many bytes of blocks.
+    /// Waits for the time that receiving `bytes` of blocks may take.
     pub(crate) async fn received(&self, bytes: usize) {
         self.0
             .receiving
@@ -211,33 +212,32 @@ impl Hosts {
             .await;
     }
 
-    /// All of them.
+    /// All hosts.
     pub fn all(&self) -> impl Iterator<Item = HostIndex> + use<> {
         (0..self.0.hosts.len()).map(HostIndex)
     }
 
-    /// Most bytes in flight to or from each.
+    /// Most bytes in flight to or from each host.
     pub fn window(&self) -> u32 {
         self.0.window
     }
 
-    /// Their number.
+    /// The number of hosts.
     pub fn count(&self) -> usize {
         self.0.hosts.len()
     }
 
-    /// A host's entry in the grid file.
+    /// The entry of a host in the grid file.
     pub fn entry(&self, host: HostIndex) -> Option<&GridHost> {
         self.0.hosts.get(host.0)
     }
 
-    /// A host's name.
+    /// The name of a host.
     pub fn name(&self, host: HostIndex) -> &str {
         self.entry(host).map_or("?", |host| &host.name)
     }
 
-    /// Where a host is: the address at which it answered or, before it did, the first one; `None` as long
-    /// as only its name is known.
+    /// The address at which a host answered, or its first one. `None` while only its name is known.
     pub fn address(&self, host: HostIndex) -> Option<SocketAddr> {
         let slot = self.0.connections.get(host.0)?.try_lock();
         match slot.as_deref() {
@@ -246,10 +246,10 @@ impl Hosts {
         }
     }
 
-    /// The connection to a host; a new one when there is none or it broke.
+    /// The connection to a host. It is made if there is none or the last one ended.
     ///
     /// # Errors
-    /// When the host can't be reached or is not the one that the grid file names.
+    /// When the host can't be reached, or does not have the key that the grid file names.
     pub async fn connection(&self, host: HostIndex) -> Result<Connection, Fault> {
         let inner = &self.0;
         let (Some(entry), Some(slot)) = (inner.hosts.get(host.0), inner.connections.get(host.0))
@@ -262,7 +262,8 @@ impl Hosts {
             Slot::Made(connection) if connection.close_reason().is_none() => {
                 return Ok(connection.clone());
             }
-            // Somebody else tried while this one waited: a dead host holds nobody up twice.
+            // Another task tried while this one waited. The result is shared, so that a dead host delays
+            // each task only once.
             Slot::Failed(at, fault) if *at >= asked => return Err(fault.clone()),
             _ => {}
         }
@@ -280,7 +281,7 @@ impl Hosts {
         connected
     }
 
-    /// Connects to a host, with less patience if it fell silent.
+    /// Connects to a host, with a shorter time limit if the host fell silent.
     async fn connect(&self, host: HostIndex, entry: &GridHost) -> Result<Connection, Fault> {
         let connecting = self.0.connect(entry);
         if !self.is_silent(host) {
@@ -296,8 +297,7 @@ impl Hosts {
         self.0.watches.is_silent(host)
     }
 
-    /// What is wrong with a host of which an exchange failed with `fault`: that it fell silent, if it
-    /// did.
+    /// The fault of a host whose exchange failed with `fault`. It is `Silent` if the host fell silent.
     pub(crate) fn blamed(&self, host: HostIndex, fault: Fault) -> Fault {
         match fault {
             Fault::Gone(_) if self.is_silent(host) => {
@@ -307,14 +307,14 @@ impl Hosts {
         }
     }
 
-    /// Whether there is a connection to a host. One that is just being made is none yet.
+    /// Whether there is a connection to a host. A connection that is being made does not count.
     pub fn is_connected(&self, host: HostIndex) -> bool {
         let slot = self.0.connections.get(host.0).map(Mutex::try_lock);
         let Some(Ok(slot)) = slot else { return false };
         matches!(&*slot, Slot::Made(connection) if connection.close_reason().is_none())
     }
 
-    /// The connections that are there now, but those that are just being made.
+    /// All present connections. Connections that are being made are left out.
     pub fn made(&self) -> Vec<Connection> {
         let slots = self.0.connections.iter().map(Mutex::try_lock);
         let made = slots.filter_map(|slot| match &*slot.ok()? {
@@ -324,7 +324,7 @@ impl Hosts {
         made.collect()
     }
 
-    /// The version of the protocol that a host speaks with us; connects if need be.
+    /// The version of the protocol that a host speaks with this client. Connects if needed.
     ///
     /// # Errors
     /// As [`Self::connection`].
@@ -332,17 +332,17 @@ impl Hosts {
         Ok(endpoint::spoken(&self.connection(host).await?))
     }
 
-    /// Has hosts hear, on each connection that is made from now on, that there is a job below the prefix
-    /// that the key is for, and where it lies.
+    /// Has each connection that is made from now on begin with the proof that a job lies below the prefix
+    /// of the client's job key.
     pub fn introduce(&self, path: Vec<Blinded>) {
         let mut paths = self.0.paths.lock().unwrap_or_else(PoisonError::into_inner);
         paths.insert(path);
     }
 
-    /// Asks which job keys of an owner are void; `None` when the host has heard nothing of that.
+    /// Asks which job keys of an owner are void. `None` if the host has no list of them.
     ///
     /// # Errors
-    /// When the host does not answer as it should, or is too old to know.
+    /// When the host does not answer as it should, or its program is too old for this request.
     pub async fn void_of(
         &self,
         host: HostIndex,
@@ -364,10 +364,10 @@ impl Hosts {
         }
     }
 
-    /// Has a host hear which job keys are void.
+    /// Sends a host the list of an owner's void job keys.
     ///
     /// # Errors
-    /// When the host does not say that it heard, or is too old to know what that is.
+    /// When the host does not confirm it, or its program is too old for this request.
     pub async fn say_void(&self, host: HostIndex, list: &VoidList) -> Result<(), Fault> {
         let list = list.bytes().to_vec();
         match self
@@ -379,8 +379,8 @@ impl Hosts {
         }
     }
 
-    /// Closes the connection to a host, and with it frees the memory of what was sent and never
-    /// arrived: a stream that is given up keeps that until the host says that it knows.
+    /// Closes the connection to a host. That frees the memory of what was sent and never arrived: a
+    /// stream that was given up keeps its memory until the host acknowledges that.
     pub async fn hang_up(&self, host: HostIndex) {
         let Some(slot) = self.0.connections.get(host.0) else {
             return;
@@ -392,7 +392,7 @@ impl Hosts {
         }
     }
 
-    /// Sends a request and reads the first answer.
+    /// Sends a request and reads the first message of the answer.
     ///
     /// # Errors
     /// When the host can't be reached, refuses, or does not answer within `limit`.
@@ -407,15 +407,15 @@ impl Hosts {
         answer.map_err(|cause| self.blamed(host, why(&connection, cause)))
     }
 
-    /// Asks how a host is, and measures how long that takes.
+    /// Asks a host for its status, and measures the round trip.
     ///
     /// # Errors
-    /// When it does not answer as it should.
+    /// When the host does not answer as it should.
     pub async fn status(&self, host: HostIndex) -> Result<(HostStatus, Duration), Fault> {
         let connection = self.connection(host).await?;
         let asked = Instant::now();
         match request(&connection, &Request::Status, REQUEST_TIMEOUT).await {
-            // The time that a busy host takes to answer says nothing of the way to it.
+            // A busy host may take long to answer, so the round trip of QUIC is used if that is shorter.
             Ok((Response::Status(status), _)) => {
                 self.note_list(host, &status);
                 Ok((status, asked.elapsed().min(connection.rtt())))
@@ -430,17 +430,17 @@ impl Hosts {
         lists.extend(status.list_number().map(|number| (host, number)));
     }
 
-    /// Which list of the grid each host has that said so, by number; 0 for none.
+    /// The number of the list of the grid that each host has, as far as the host stated it; 0 for none.
     pub fn lists(&self) -> BTreeMap<HostIndex, u64> {
         let lists = self.0.lists.lock().unwrap_or_else(PoisonError::into_inner);
         lists.clone()
     }
 
-    /// Compares lists of the grid with a host: returns the one that it has if that is newer than the
-    /// one of `grid`, and has it take that one otherwise.
+    /// Compares lists of the grid with a host. Returns the list of the host if it is newer than that of
+    /// `grid`; otherwise the host gets that of `grid`.
     ///
     /// # Errors
-    /// When the host does not answer as it should, or is too old to know.
+    /// When the host does not answer as it should, or its program is too old for this request.
     pub async fn compare_lists(
         &self,
         host: HostIndex,
@@ -451,7 +451,7 @@ impl Hosts {
         compared.map_err(|cause| why(&connection, cause))
     }
 
-    /// When the certificate of a host ends that answered, Unix seconds.
+    /// When the certificate of a connected host ends, in Unix seconds.
     pub fn certified_until(&self, host: HostIndex) -> Option<u64> {
         let slot = self.0.connections.get(host.0)?.try_lock().ok()?;
         match &*slot {
@@ -460,11 +460,10 @@ impl Hosts {
         }
     }
 
-    /// Asks which job keys of these owners are void, as a donor: signed lists of those of whom the host
-    /// has heard.
+    /// Asks, as a donor, which job keys of these owners are void. Returns the host's signed lists.
     ///
     /// # Errors
-    /// When the host does not answer as it should, or is too old to know.
+    /// When the host does not answer as it should, or its program is too old for this request.
     pub async fn voids(&self, host: HostIndex, owners: &[OwnerId]) -> Result<Vec<VoidList>, Fault> {
         let mut heard = Vec::new();
         for some in owners.chunks(VOIDS_ASKED_MAX) {
@@ -490,10 +489,10 @@ impl Hosts {
         Ok(heard)
     }
 
-    /// Asks what a host says of its own availability; `None` when it says nothing.
+    /// Asks for the announcement of a host. `None` if it has none.
     ///
     /// # Errors
-    /// When it does not answer, or what it says makes no sense.
+    /// When the host does not answer, or its announcement is not valid.
     pub async fn announcement(&self, host: HostIndex) -> Result<Option<Announced>, Fault> {
         let asked = self.request(host, &Request::Announcement, REQUEST_TIMEOUT);
         match asked.await {
@@ -502,17 +501,19 @@ impl Hosts {
                 .map(Some)
                 .map_err(|cause| Fault::Lied(format!("announcement: {cause}"))),
             Ok(_) => Err(unexpected("announcement")),
-            // An older host does not know the question, a new one may have nothing to say.
+            // A host with an older program does not know this request, and another one may have nothing
+            // to announce.
             Err(Fault::Refused { .. }) => Ok(None),
             Err(fault) => Err(fault),
         }
     }
 
-    /// Sends a few bytes and measures how fast they arrive. `None` when they took no longer than the
-    /// first bytes on any connection: then the way is not slow, and more can't be told.
+    /// Sends `bytes` to a host and returns their rate in bytes per second. `None` if they took no longer
+    /// than the first bytes of any connection: the connection is not slow then, and its rate can't be
+    /// measured with so few.
     ///
     /// # Errors
-    /// When the host does not take them.
+    /// When the host does not take the bytes.
     pub async fn probe(&self, host: HostIndex, bytes: u32) -> Result<Option<f64>, Fault> {
         let connection = self.connection(host).await?;
         let rtt = connection.rtt();
@@ -526,7 +527,7 @@ impl Hosts {
         send.write_all(&vec![0; bytes as usize])
             .await
             .map_err(lost)?;
-        // Fails when the host has stopped the stream, and then it says why.
+        // An error means that the host has stopped the stream. Its answer has the reason.
         let _ = send.finish();
         match read_frame(&mut recv, REQUEST_TIMEOUT).await? {
             Response::Probed => {}
@@ -535,12 +536,12 @@ impl Hosts {
         }
         let took = started.elapsed();
         let on_the_way = took.saturating_sub(rtt);
-        let is_slow = took > PROBE_RTTS * rtt.min(connection.rtt()) && took > PROBE_TELLS;
+        let is_slow = took > PROBE_RTTS * rtt.min(connection.rtt()) && took > PROBE_FAST;
         Ok(is_slow.then(|| f64::from(bytes) / on_the_way.as_secs_f64().max(1e-6)))
     }
 
-    /// Tells a host what a check of a shard found. Whoever does not want to know need not: an older
-    /// host does not know the question.
+    /// Reports the result of a check of a shard to the host. A failure is ignored, because a host with an
+    /// older program does not know this request.
     pub async fn audited(&self, host: HostIndex, audit: Audit) {
         let found = Request::Audited(audit);
         if let Err(fault) = self.request(host, &found, REQUEST_TIMEOUT).await {
@@ -548,7 +549,7 @@ impl Hosts {
         }
     }
 
-    /// Asks a host, as a donor, which shards of some checkpoints it holds.
+    /// Asks a host, as a donor, which shards of these checkpoints it holds.
     ///
     /// # Errors
     /// When the host does not answer as it should.
@@ -569,10 +570,10 @@ impl Hosts {
         Ok(held)
     }
 
-    /// Tells a host what was said of a job.
+    /// Sends a host a notice of an owner about a job.
     ///
     /// # Errors
-    /// When the host does not say that it heard.
+    /// When the host does not confirm it.
     pub async fn notice(&self, host: HostIndex, notice: &Notice) -> Result<(), Fault> {
         let notice = notice.bytes().to_vec();
         let said = Request::Notice { notice };
@@ -582,7 +583,7 @@ impl Hosts {
         }
     }
 
-    /// Reserves a version.
+    /// Reserves a version of a job at a host.
     ///
     /// # Errors
     /// When the host does not answer as it should.
@@ -597,10 +598,10 @@ impl Hosts {
         }
     }
 
-    /// Makes a checkpoint visible at a host that holds a shard of it.
+    /// Commits a checkpoint at a host that holds a shard of it, which makes the checkpoint visible there.
     ///
     /// # Errors
-    /// When the host does not say that it did.
+    /// When the host does not confirm it.
     pub async fn commit(&self, host: HostIndex, manifest: Vec<u8>) -> Result<(), Fault> {
         let message = Request::Commit { manifest };
         match self.request(host, &message, REQUEST_TIMEOUT).await? {
@@ -609,10 +610,10 @@ impl Hosts {
         }
     }
 
-    /// Has a host remove what it has of a checkpoint; `false` when it had nothing.
+    /// Has a host remove everything of a checkpoint. Returns false if the host had nothing of it.
     ///
     /// # Errors
-    /// When the host does not say that it did.
+    /// When the host does not confirm it.
     pub async fn forget(&self, host: HostIndex, checkpoint: CheckpointId) -> Result<bool, Fault> {
         let message = Request::Forget { checkpoint };
         match self.request(host, &message, REQUEST_TIMEOUT).await? {
@@ -621,14 +622,14 @@ impl Hosts {
         }
     }
 
-    /// Says goodbye to all hosts. What was acknowledged stays.
+    /// Closes all connections. What was acknowledged stays.
     ///
-    /// Returns as soon as the goodbyes have left, mostly within 3 ms. What QUIC would wait for then
-    /// (three times the time after which a datagram counts as lost) is of use only where a goodbye
-    /// may be lost: on ways that have lost datagrams before. A host that does not hear it keeps the
+    /// Returns as soon as the closing datagrams have been sent, mostly within 3 ms. QUIC would wait for
+    /// longer (three times the time after which a datagram counts as lost). That wait is useful only for
+    /// connections that have lost datagrams before. A host that misses the end of a connection keeps the
     /// connection for its idle timeout.
     pub async fn close(&self) {
-        // A slot that is locked is one of a host that is just being connected to.
+        // A locked slot belongs to a connection that is being made.
         let slots = self.0.connections.iter().map(Mutex::try_lock);
         let leaving: Vec<Leaving> = slots
             .filter_map(|slot| match &*slot.ok()? {
@@ -654,25 +655,26 @@ impl Hosts {
     }
 }
 
-/// A connection that this side has closed.
+/// A connection that this client has closed.
 struct Leaving {
     connection: Connection,
-    /// Datagrams that had left when it was closed.
+    /// The number of datagrams that had been sent when the connection was closed.
     sent_before: u64,
 }
 
 impl Leaving {
     fn close(connection: &Connection) -> Self {
         connection.close(DONE, b"");
-        // Counted after closing: before, the search for the largest datagram could add one. Should the
-        // goodbye have left in between, it is waited for in vain, and no host is left without one.
+        // Counted after closing, because before that the search for the largest datagram could add one.
+        // If the closing datagram is sent in between, the wait for it is in vain, but no host misses its
+        // end.
         Self {
             sent_before: connection.stats().udp_tx.datagrams,
             connection: connection.clone(),
         }
     }
 
-    /// Whether the goodbye was handed to the system. A closed connection sends nothing else.
+    /// Whether the closing datagram was sent. A closed connection sends nothing else.
     fn has_left(&self) -> bool {
         let is_dead = matches!(
             self.connection.close_reason(),
@@ -681,14 +683,14 @@ impl Leaving {
         is_dead || self.connection.stats().udp_tx.datagrams > self.sent_before
     }
 
-    /// Whether its way has lost datagrams.
+    /// Whether this connection has lost datagrams.
     fn may_be_lost(&self) -> bool {
         self.connection.stats().path.lost_packets > 0
     }
 }
 
 impl Inner {
-    /// Has the host at the other end of a new connection hear where jobs lie.
+    /// Begins a new connection with the proofs that jobs lie below the key's prefix.
     async fn introduce(&self, connection: Connection) -> Result<Connection, Fault> {
         let paths = self
             .paths
@@ -702,7 +704,7 @@ impl Inner {
         Ok(connection)
     }
 
-    /// Connects to a host at the first of its addresses at which somebody has its key.
+    /// Connects to a host at the first of its addresses at which a machine has its key.
     async fn connect(&self, entry: &GridHost) -> Result<Connection, Fault> {
         let mut others = self.elsewhere.get(&entry.id).map(Vec::as_slice);
         let mut dialing = JoinSet::new();
@@ -714,7 +716,8 @@ impl Inner {
                 Some(ended) = dialing.join_next() => match ended {
                     Ok((_, Ok(connection))) => break connection,
                     Ok((from, Err(fault))) => {
-                        // What is wrong with the first address is what people can look after.
+                        // The fault at the listed address is returned, because people can look after that
+                        // address.
                         if from == SaidBy::List || why.is_none() {
                             why = Some(fault);
                         }
@@ -740,7 +743,7 @@ impl Inner {
         Ok(connection)
     }
 
-    /// Begins to connect to a host where the list of the grid says that it is.
+    /// Begins to connect to a host at the address in the list of the grid.
     fn dial_listed(&self, dialing: &mut JoinSet<Dialed>, entry: &GridHost) {
         let (v4, v6) = (self.v4.clone(), self.v6.clone());
         let (address, id) = (entry.addr.clone(), entry.id);
@@ -754,7 +757,7 @@ impl Inner {
         });
     }
 
-    /// Begins to connect to the host `id` at `addr`, if there is a socket for that.
+    /// Begins to connect to the host `id` at `addr`, if there is a socket for that kind of address.
     fn dial(&self, dialing: &mut JoinSet<Dialed>, addr: SocketAddr, id: HostId) {
         let endpoint = if addr.is_ipv4() { &self.v4 } else { &self.v6 };
         if let Some(endpoint) = endpoint.clone() {
@@ -766,17 +769,17 @@ impl Inner {
     }
 }
 
-/// Who says that a host is at an address.
+/// The source of a host's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SaidBy {
     List,
     Registry,
 }
 
-/// Which address was tried, and what came of it.
+/// The source of the address that was tried, and the result.
 type Dialed = (SaidBy, Result<Connection, Fault>);
 
-/// A host that does not accept us says so only after the handshake (TLS 1.3), by closing.
+/// In TLS 1.3 a host that does not accept this client closes with a reason after the handshake.
 fn why(connection: &Connection, cause: ExchangeError) -> Fault {
     match (connection.close_reason(), cause) {
         (Some(closed), ExchangeError::Lost(_)) => endpoint::connect_error(&closed).into(),
@@ -784,7 +787,7 @@ fn why(connection: &Connection, cause: ExchangeError) -> Fault {
     }
 }
 
-/// Answers that do not go with the question are lies like wrong bytes.
+/// The fault of an answer of the wrong kind. It counts as a lie, like wrong bytes.
 pub(crate) fn unexpected(question: &'static str) -> Fault {
     ExchangeError::Unexpected(question).into()
 }

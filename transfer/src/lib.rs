@@ -1,5 +1,5 @@
-//! The client's side of the protocol: connections to hosts, shards out and blocks in, one shard
-//! rebuilt from others, registries asked. Decides nothing.
+//! The client's side of the protocol: connects to hosts, sends shards, reads blocks, rebuilds a shard
+//! from others, and asks registries. It decides nothing: which host is used for what is an argument.
 
 #[cfg_attr(not(feature = "etcd"), path = "no_etcd.rs")]
 pub mod etcd;
@@ -22,6 +22,6 @@ pub use fault::Fault;
 pub use hosts::Hosts;
 pub use watch::SILENCE;
 
-/// Position of a host in the list of the grid.
+/// The position of a host in the list of a [`Hosts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostIndex(pub usize);

@@ -1,4 +1,4 @@
-//! Stands in for etcd in programs that were built without it: says so whenever it is asked.
+//! Stands in for etcd in programs that were built without it. Every request fails with that reason.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -7,17 +7,17 @@ use codec::{CheckpointId, OwnerId};
 use protocol::grid::Grid;
 use protocol::wire::message::{MemberRecord, Presence, ShardName};
 
-/// Why etcd did not do as asked.
+/// Why a request to etcd failed: the program was built without it.
 #[derive(Debug, thiserror::Error)]
 #[error("etcd: this program was built without it; build it with --features etcd")]
 pub struct EtcdError;
 
-/// No client of the grid's etcd.
+/// Stands in for a client of the grid's etcd.
 #[derive(Debug)]
 pub struct Etcd;
 
 impl Etcd {
-    /// Stands in for the etcd that the grid file names; `None` when it names none.
+    /// Stands in for the etcd that the grid file names; `None` if it names none.
     pub fn of(grid: &Grid) -> Option<Self> {
         (!grid.etcd.is_empty()).then_some(Self)
     }

@@ -1,5 +1,5 @@
-//! What a host heard of some jobs: notices that come one by one, and each is given on before the next
-//! one is read.
+//! Asks a host for its notices about some jobs. The notices arrive one by one, and each is passed on
+//! before the next one is read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,14 +19,14 @@ use crate::{Fault, HostIndex, Hosts};
 /// A job of an owner.
 type Job = (OwnerId, JobTag);
 
-/// A question to a host what it heard of some jobs, and its answers as they come. Of these nothing is kept
-/// but which they were, so a host takes no memory by what it sends, however much that is.
+/// A request for a host's notices about some jobs, and its answers. Of the notices only their numbers are
+/// kept, so a host can't fill the memory, however much it sends.
 #[derive(Debug)]
 pub struct Hearing {
     hosts: Hosts,
     host: HostIndex,
     jobs: Arc<Vec<Job>>,
-    /// How many of the jobs were asked about.
+    /// About how many of the jobs the host was asked.
     asked: usize,
     clock: Option<u64>,
     answer: Option<Answer>,
@@ -39,11 +39,11 @@ struct Answer {
     left: u32,
     seen: Seen,
     bytes: u64,
-    /// How long the host was waited for.
+    /// How long this client has waited for the host.
     waited: Duration,
 }
 
-/// The notices that came so far of the jobs that were asked about, by their numbers.
+/// The numbers of the notices that have arrived so far of each job.
 #[derive(Debug, Default)]
 struct Seen(BTreeMap<Job, BTreeSet<u64>>);
 
@@ -56,8 +56,9 @@ impl Seen {
         self.0.len() * NOTICES_PER_JOB_MAX
     }
 
-    /// Whether a notice was asked for: it is of one of the jobs, no other one of the job has its number,
-    /// and the job has not too many. Only an owner's own word is passed on.
+    /// Whether a notice was asked for: it is about one of the jobs, its number is new, and the job has
+    /// not too many notices yet. A notice that a job key signed is refused, because hosts pass on only
+    /// those of owners.
     fn is_wanted(&mut self, notice: &Notice) -> bool {
         let words = notice.words();
         let numbers = self.0.get_mut(&(words.owner, words.job_tag));
@@ -69,7 +70,7 @@ impl Seen {
 }
 
 impl Hosts {
-    /// Asks a host what it heard of some jobs.
+    /// Asks a host for its notices about some jobs.
     pub fn hear(&self, host: HostIndex, jobs: Arc<Vec<Job>>) -> Hearing {
         Hearing {
             hosts: self.clone(),
@@ -83,12 +84,13 @@ impl Hosts {
 }
 
 impl Hearing {
-    /// The host's clock, Unix seconds; not known before its first answer.
+    /// The clock of the host, in Unix seconds; `None` before its first answer.
     pub const fn clock(&self) -> Option<u64> {
         self.clock
     }
 
-    /// The next notice, signed by its owner; `None` after the last one. A job may have several.
+    /// The next notice, whose owner's signature was checked; `None` after the last one. A job may have
+    /// several.
     ///
     /// # Errors
     /// When the host does not answer as it should, or sends less than 64 KiB in 10 s.
@@ -101,7 +103,7 @@ impl Hearing {
             }
             let rest = self.jobs.get(self.asked..).unwrap_or_default();
             let some = rest.get(..NOTICES_ASKED_MAX).unwrap_or(rest).to_vec();
-            // One who asks about no job wants to know the clock.
+            // A request about no job at all is sent, too, because its answer has the clock.
             if some.is_empty() && self.clock.is_some() {
                 return Ok(None);
             }

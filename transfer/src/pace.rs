@@ -1,15 +1,15 @@
-//! Keeps transfers within a rate, all connections together.
+//! Keeps transfers within a rate, over all connections together.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Bytes that may pass at once before anybody waits, as a time at the present rate.
+/// This much time's worth of bytes may pass at once before a transfer has to wait.
 const BURST: Duration = Duration::from_millis(100);
 
-/// One direction of all transfers.
+/// The limit on one direction of all transfers.
 #[derive(Debug, Default)]
 pub struct Pace {
-    /// When all that passed so far has had its time.
+    /// The time at which everything that has passed so far would have passed at the rate.
     paid_until: Mutex<Option<Instant>>,
 }
 
@@ -23,7 +23,7 @@ impl Pace {
         }
     }
 
-    /// Takes the time that `bytes` need, and says how long to wait before they pass.
+    /// Books the time that `bytes` take at `rate`. Returns how long to wait before they may pass.
     fn book(&self, now: Instant, bytes: usize, rate: f64) -> Duration {
         let cost = Duration::try_from_secs_f64(bytes as f64 / rate).unwrap_or(Duration::MAX);
         let mut paid_until = self

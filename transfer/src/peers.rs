@@ -1,4 +1,4 @@
-//! What donors ask each other: what they hold, and to prove it.
+//! The requests of donors to each other: which shards they hold, and proofs of them.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -19,12 +19,14 @@ use crate::{Fault, HostIndex, Hosts};
 const MESSAGE_BYTES: u64 = 100;
 
 impl Hosts {
-    /// Asks a host which shards of these checkpoints, at most [`PEER_HOLDS_ASKED_MAX`], it holds, without
-    /// naming them: a host that knows nothing of one learns nothing of it. Returns for each that it
-    /// holds its place in `keys` and the shards.
+    /// Asks a host which shards of these checkpoints, at most [`PEER_HOLDS_ASKED_MAX`], it holds. The
+    /// request has only hashes of the checkpoints, so a host that does not know a checkpoint learns
+    /// nothing of it. Returns, for each checkpoint that the host holds, its position in `keys` and the
+    /// shards.
     ///
     /// # Errors
-    /// When the host does not answer as it should; an earlier program refuses the question as malformed.
+    /// When the host does not answer as it should. A host with an earlier version of the program refuses
+    /// the request as malformed.
     pub async fn peer_holds(
         &self,
         host: HostIndex,
@@ -48,10 +50,12 @@ impl Hosts {
         }
     }
 
-    /// Has a host prove that it has a part of a shard. Returns about how many bytes came for it.
+    /// Has a host prove that it holds a part of a shard. Returns roughly the bytes that were received for
+    /// it.
     ///
     /// # Errors
-    /// When it can't; an earlier program is asked for the row and what leads to it instead.
+    /// When the host can't prove it. A host with an earlier version of the program is asked to send the
+    /// row instead.
     pub async fn prove(
         &self,
         host: HostIndex,
@@ -84,7 +88,7 @@ impl Hosts {
         }
     }
 
-    /// Reads one row of a shard, which is checked against the manifest.
+    /// Reads one row of a shard and checks it against the manifest.
     async fn read_row(
         &self,
         host: HostIndex,
@@ -100,7 +104,8 @@ impl Hosts {
     }
 }
 
-/// Takes an answer apart: nothing is held twice, and who names shards knows the checkpoint.
+/// Checks an answer: no checkpoint occurs twice, and the host can compute tags that only hosts that know
+/// the checkpoint can.
 fn read_held(
     asking: &Asking,
     keys: &[(OwnerId, CheckpointId)],

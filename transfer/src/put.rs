@@ -18,23 +18,23 @@ use crate::{Fault, HostIndex};
 pub const OPEN_TIMEOUT: Duration =
     Duration::from_secs(CONNECT_TIMEOUT.as_secs() + REQUEST_TIMEOUT.as_secs());
 
-/// What the sender of a shard is told.
+/// A command to the sender of a shard.
 #[derive(Debug)]
 pub enum PutCommand {
     /// Send the block of this row.
     Block(u64, Bytes),
-    /// That was all.
+    /// All blocks have been sent; end the shard.
     Finish(PutEnd),
 }
 
-/// What it tells.
+/// A report of the sender of a shard.
 #[derive(Debug)]
 pub enum PutProgress {
     /// The host takes blocks.
     Accepted,
-    /// The transport took the block of this row.
+    /// The transport has taken the block of this row.
     Sent(u64),
-    /// The host has synced the shard, and computed the root that was promised.
+    /// The host has synced the shard, and the root that it computed is the promised one.
     Stored,
 }
 
@@ -47,41 +47,42 @@ struct Measured {
     started: Option<Instant>,
     ended: Option<Instant>,
     bytes: u64,
-    /// Of these, those that may not have arrived.
+    /// The part of `bytes` that may not have arrived yet.
     in_flight: u64,
-    /// Time in which the host was what the transfer waited for.
+    /// Time in which the transfer waited for the host.
     waited: Duration,
-    /// Bytes that it took in that time.
+    /// Bytes that the host took in that time.
     waited_bytes: u64,
 }
 
-/// What a transfer says about the way to its host.
+/// What a transfer shows about the connection to its host.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MeasuredRate {
-    /// Bytes per second that the host took; it could not take more.
+    /// The host took this many bytes per second and could not take more.
     Exactly(f64),
-    /// Bytes per second that the host took; there was not more to take.
+    /// The host took this many bytes per second, and there was no more to take.
     AtLeast(f64),
 }
 
-/// A transfer of fewer bytes that takes less than [`TELLING_TIME`] tells nothing: connecting and
-/// syncing are most of it.
-const TELLING_BYTES: u64 = 4 << 20;
+/// A transfer of fewer bytes that takes less than [`RATE_TIME_MIN`] shows nothing, because it mostly
+/// consists of connecting and syncing.
+const RATE_BYTES_MIN: u64 = 4 << 20;
 
-/// See [`TELLING_BYTES`].
-const TELLING_TIME: Duration = Duration::from_millis(500);
+/// See [`RATE_BYTES_MIN`].
+const RATE_TIME_MIN: Duration = Duration::from_millis(500);
 
-/// A transfer that was given up tells how slow its host is if it waited for so long: what went before
-/// had no need to wait.
-const TELLING_WAIT: Duration = Duration::from_millis(250);
+/// A transfer that was given up shows how slow its host is if the transfer waited for the host for this
+/// long. Its earlier part had no need to wait.
+const RATE_WAIT_MIN: Duration = Duration::from_millis(250);
 
-/// A block that takes less than this did not wait.
-const WAITED: Duration = Duration::from_millis(1);
+/// A block that takes less than this did not have to wait.
+const WAIT_MIN: Duration = Duration::from_millis(1);
 
-/// Twice what is on the way: as much again is ready when that has arrived.
+/// The send window is this many congestion windows: while one is in flight, the next one is ready.
 const WINDOW_FACTOR: u64 = 2;
 
-/// A window that a connection at its beginning needs: a block and what its way may hold soon.
+/// A new connection needs this send window, bytes: a block, and what the connection may soon have in
+/// flight.
 const WINDOW_MIN: u64 = 512 << 10;
 
 impl Meter {
@@ -93,13 +94,13 @@ impl Meter {
         self.update(|measured| measured.started = Some(Instant::now()));
     }
 
-    /// `queued` says that the block had waited for others before it.
+    /// Counts a block. `queued` means that the block had waited behind others.
     fn took(&self, bytes: u64, waited: Duration, queued: bool, in_flight: u64) {
         self.update(|measured| {
             measured.bytes += bytes;
             measured.in_flight = in_flight;
             measured.waited += waited;
-            if queued || waited >= WAITED {
+            if queued || waited >= WAIT_MIN {
                 measured.waited_bytes += bytes;
             }
         });
@@ -113,10 +114,10 @@ impl Meter {
         });
     }
 
-    /// The rate so far; `None` when too little was sent to say.
+    /// The rate so far. `None` if too little was sent.
     pub fn rate(&self) -> Option<MeasuredRate> {
         let measured = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if measured.ended.is_none() && measured.waited >= TELLING_WAIT {
+        if measured.ended.is_none() && measured.waited >= RATE_WAIT_MIN {
             let bytes = measured.waited_bytes.saturating_sub(measured.in_flight);
             let rate = bytes.max(1) as f64 / measured.waited.as_secs_f64();
             return Some(MeasuredRate::Exactly(rate));
@@ -124,7 +125,7 @@ impl Meter {
         let end = measured.ended.unwrap_or_else(Instant::now);
         let took = end.checked_duration_since(measured.started?)?;
         let bytes = measured.bytes.saturating_sub(measured.in_flight);
-        if bytes == 0 || (bytes < TELLING_BYTES && took < TELLING_TIME) {
+        if bytes == 0 || (bytes < RATE_BYTES_MIN && took < RATE_TIME_MIN) {
             return None;
         }
         let rate = bytes as f64 / took.as_secs_f64().max(1e-6);
@@ -137,8 +138,9 @@ impl Meter {
     }
 }
 
-/// Offers a shard to `host` with `put`, a `PutShard` or `PutRebuilt`, sends what `commands` say, and
-/// waits for the host to sync it. Ends early, and has the host drop the shard, when `commands` closes.
+/// Offers a shard to `host` with `put`, which is a `PutShard` or a `PutRebuilt`. Then sends the blocks
+/// that arrive as `commands`, and waits until the host has synced the shard. If `commands` is closed
+/// early, the host drops the shard.
 ///
 /// # Errors
 /// When the host refuses, is lost, or has stored something else than was sent.
@@ -175,8 +177,8 @@ async fn put_all(
         let command = tokio::select! {
             biased;
             command = commands.recv() => command,
-            // While there is nothing to send, nobody else would notice: and what was sent and never
-            // arrived keeps the memory that the next blocks wait for.
+            // While there is nothing to send, the end of the connection would not be noticed otherwise.
+            // What was sent and never arrived keeps the memory for which the next blocks wait.
             cause = connection.closed() => {
                 drop((connection, exchange));
                 hosts.hang_up(host).await;
@@ -202,13 +204,13 @@ async fn put_all(
             }
         }
     }
-    // Given up: fails when the stream is gone already, which comes to the same.
+    // The transfer was given up. An error means that the stream has ended already.
     let _ = exchange.send.reset(GIVEN_UP);
     Ok(())
 }
 
-/// Lets as much wait for being acknowledged as keeps the way to a host full, and no more, at most
-/// `most` bytes: a slow host would seem to take megabytes at once otherwise. Returns how much.
+/// Sets the send window to what keeps the connection to a host busy, at most `most` bytes. With a larger
+/// window a slow host would seem to take megabytes at once. Returns the window in bytes.
 fn fit_window(connection: &Connection, most: u32) -> u64 {
     let most = u64::from(most);
     let full = connection.stats().path.cwnd.saturating_mul(WINDOW_FACTOR);
@@ -217,7 +219,7 @@ fn fit_window(connection: &Connection, most: u32) -> u64 {
     window
 }
 
-/// How long this may take is the session's to decide.
+/// Sends one block. There is no time limit here, because the session decides how long a block may take.
 async fn send_block(exchange: &mut Exchange, block: Bytes) -> Result<(), Fault> {
     let len = u32::try_from(block.len()).unwrap_or(u32::MAX).to_le_bytes();
     let mut chunks = [Bytes::copy_from_slice(&len), block];
@@ -233,7 +235,7 @@ async fn finish(exchange: &mut Exchange, end: &PutEnd) -> Result<(), Fault> {
     if exchange.send.write_all(&bytes).await.is_err() {
         return Err(reason(exchange).await);
     }
-    // Fails when the host has stopped the stream, and then it says why.
+    // An error means that the host has stopped the stream. Its answer has the reason.
     let _ = exchange.send.finish();
     match read_frame(&mut exchange.recv, SYNC_TIMEOUT).await? {
         Response::Stored(stored) if is_promised(stored.root, stored.rows, end) => Ok(()),
@@ -249,7 +251,7 @@ fn is_promised(root: ShardRoot, rows: u64, end: &PutEnd) -> bool {
     root == end.root && rows == end.rows
 }
 
-/// A host that takes no more has usually said why.
+/// The reason for which a host takes no more. It has usually sent one.
 async fn reason(exchange: &mut Exchange) -> Fault {
     match read_frame(&mut exchange.recv, REQUEST_TIMEOUT).await {
         Ok(Response::Refused(refusal)) => {
@@ -264,7 +266,7 @@ async fn reason(exchange: &mut Exchange) -> Fault {
 mod tests {
     use super::*;
 
-    /// A transfer that took `took_ms`, of which it waited for `waited_ms`.
+    /// The rate of a transfer that took `took_ms`, of which it waited for `waited_ms`.
     fn rate(bytes: u64, took_ms: u64, waited_ms: u64) -> Option<MeasuredRate> {
         let now = Instant::now();
         let meter = Meter(Mutex::new(Measured {
@@ -303,7 +305,7 @@ mod tests {
         let meter = Meter::default();
         meter.begin();
         let (none, long) = (Duration::ZERO, Duration::from_millis(400));
-        // Nobody waited for these.
+        // These blocks did not wait.
         meter.took(3_000_000, none, false, 0);
         assert_eq!(meter.rate(), None, "too short");
         meter.took(300_000, long, false, 200_000);

@@ -15,36 +15,36 @@ use crate::get::BlockReader;
 use crate::put::PutCommand;
 use crate::{Fault, HostIndex, Hosts};
 
-/// Rows that are read at once.
+/// Rows that are read in one step.
 const BATCH_ROWS: u64 = 8;
 
-/// Rows that may wait to be sent.
+/// Most rows that may wait to be sent.
 const WAITING_ROWS: u64 = 16;
 
-/// What is rebuilt from what.
+/// The shard to rebuild, and its sources.
 #[derive(Debug)]
 pub struct Rebuild {
-    /// The hosts.
+    /// The connections to the sources.
     pub hosts: Hosts,
-    /// The checkpoint.
+    /// The public part of the checkpoint's manifest.
     pub public: Public,
     /// The shard that is missing.
     pub shard: ShardIndex,
-    /// Who holds which shards: the shard itself, which is then copied, or others.
+    /// Which hosts hold which shards. Sources of the missing shard itself are copied.
     pub sources: Vec<(ShardIndex, HostIndex)>,
-    /// To the sender of the shard.
+    /// Commands to the sender of the shard.
     pub commands: mpsc::UnboundedSender<PutCommand>,
-    /// How many rows it has sent.
+    /// How many rows the sender has sent.
     pub sent: watch::Receiver<u64>,
-    /// Bytes per second to read, at most.
+    /// Most bytes per second that are read; `None` is no limit.
     pub bytes_per_second: Option<u64>,
 }
 
 impl Rebuild {
-    /// Reads, computes and passes on all rows and the end.
+    /// Reads or computes all rows, and passes them and the end to the sender.
     ///
     /// # Errors
-    /// When too few sources can be read, or the host takes no more.
+    /// When too few sources can be read, or the sender takes no more.
     pub async fn run(mut self) -> Result<(), Fault> {
         let reader = BlockReader::new(self.hosts.clone(), self.public.clone());
         let mut coder = Coder::new(self.public.redundancy);
@@ -68,7 +68,7 @@ impl Rebuild {
         }))
     }
 
-    /// The blocks themselves, from somebody who has the shard, if there is one.
+    /// The blocks of these rows from a host that holds the shard itself. `None` if there is no such host.
     async fn copies(&mut self, reader: &BlockReader, rows: Range<u64>) -> Option<Vec<Bytes>> {
         while let Some(at) = self.sources.iter().position(|(of, _)| *of == self.shard) {
             let (shard, host) = self.sources.get(at).copied()?;
@@ -83,7 +83,7 @@ impl Rebuild {
         None
     }
 
-    /// The blocks, computed from those of other shards.
+    /// The blocks of these rows, computed from the blocks of other shards.
     async fn compute(
         &mut self,
         reader: &BlockReader,
@@ -104,7 +104,7 @@ impl Rebuild {
         rebuilt.collect()
     }
 
-    /// Waits for as long as so many bytes may take.
+    /// Waits for the time that `bytes` take at the limit.
     async fn pace(&self, bytes: usize) {
         if let Some(rate) = self.bytes_per_second {
             let seconds = bytes as f64 / rate.max(1) as f64;
@@ -126,7 +126,7 @@ impl Rebuild {
         }
     }
 
-    /// `data` blocks of each row, leaving sources that fail.
+    /// Reads `data` blocks of each row. A source that fails is not used again.
     async fn read(
         &mut self,
         reader: &BlockReader,
@@ -140,7 +140,7 @@ impl Rebuild {
             let Some((shard, host)) = self.sources.get(next).copied() else {
                 return Err(Fault::Starved);
             };
-            // One that two hosts hold counts once.
+            // A shard that two hosts hold counts once.
             let mut known = table.iter().take(1).flatten();
             if known.any(|(have, _): &(ShardIndex, Bytes)| *have == shard) {
                 next += 1;

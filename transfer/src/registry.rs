@@ -1,4 +1,4 @@
-//! Asks registries which hosts there are.
+//! Asks registries which hosts there are, and which of them hold shards of some checkpoints.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,44 +23,44 @@ use tokio::time::Instant;
 use crate::etcd::{Etcd, EtcdError};
 use crate::roster::HOSTS_MAX;
 
-/// How long registries are waited for: those that answer later are not needed.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// Time limit for registries. What a slower registry would answer is not needed.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How long they are waited for by somebody who knows hosts already: a registry that is gone is not to
-/// hold every command up.
-const HEAD_START: Duration = Duration::from_millis(750);
+/// Time limit for a caller that knows hosts already. A registry that is down must not delay every
+/// command.
+const HURRIED_TIMEOUT: Duration = Duration::from_millis(750);
 
-/// What a registry may have in flight to here.
-const WINDOW: u32 = 1 << 20;
+/// Most bytes that a registry may have in flight to this client.
+const WINDOW_BYTES: u32 = 1 << 20;
 
 /// More than the bytes of any bitmap of availability.
 const BITMAP_BYTES_MAX: usize = 4 << 10;
 
-/// Why a registry told nothing.
+/// Why a registry gave no answer.
 #[derive(Debug, thiserror::Error)]
-enum Silent {
+enum NoAnswer {
     #[error(transparent)]
     Connect(#[from] ConnectError),
     #[error(transparent)]
     Exchange(#[from] ExchangeError),
     #[error("wrong answer")]
     Answer,
-    #[error("no answer within {} s", PATIENCE.as_secs())]
+    #[error("no answer within {} s", ANSWER_TIMEOUT.as_secs())]
     Late,
 }
 
-/// What a registry answered.
+/// The answer of a registry.
 #[derive(Debug)]
 pub struct Told {
-    /// Which donors there are.
+    /// The donors that the registry knows.
     pub members: Vec<MemberRecord>,
-    /// Who holds shards of any of the checkpoints that were asked for.
+    /// Donors that hold shards of any of the checkpoints that were asked about.
     pub holders: BTreeSet<OwnerId>,
-    /// A list of the grid that is newer than ours.
+    /// The registry's list of the grid, if it is newer than that of this client.
     pub list: Option<(GridList, Contents)>,
 }
 
-/// A client of registries; its sockets are made once.
+/// A client of registries. Its sockets are opened once.
 #[derive(Debug)]
 pub struct Registries {
     sockets: Sockets,
@@ -71,11 +71,11 @@ pub struct Registries {
 }
 
 impl Registries {
-    /// Somebody with this identity, who asks registries of this grid.
+    /// A client with this identity, for the registries of this grid.
     pub fn new(identity: &Identity, grid: &Grid) -> Self {
         let config = EndpointConfig {
-            receive_window: WINDOW,
-            stream_window: WINDOW,
+            receive_window: WINDOW_BYTES,
+            stream_window: WINDOW_BYTES,
             mtu_max: MTU_SMALL,
             ..EndpointConfig::new(identity.clone(), grid.authority.clone())
         };
@@ -83,36 +83,37 @@ impl Registries {
             sockets: Sockets::new(config),
             etcd: Etcd::of(grid),
             keeps_announcements: true,
-            patience: PATIENCE,
+            patience: ANSWER_TIMEOUT,
             compares_lists: false,
         }
     }
 
-    /// The same for somebody who also wants a newer list of the grid, and has registries take a newer
-    /// one.
+    /// The same client, which also compares lists of the grid with registries: the side with the older
+    /// list gets the newer one.
     #[must_use]
     pub fn with_lists(mut self) -> Self {
         self.compares_lists = true;
         self
     }
 
-    /// The same for somebody who can do without: who is silent for 0.75 s is left out.
+    /// The same client with a short time limit: a registry that does not answer within 0.75 s is left
+    /// out.
     #[must_use]
     pub fn in_a_hurry(mut self) -> Self {
-        self.patience = HEAD_START;
+        self.patience = HURRIED_TIMEOUT;
         self
     }
 
-    /// The same for somebody who only wants to know which hosts there are: what they announce of
-    /// themselves, most of what a registry sends, is dropped as it comes.
+    /// The same client, which drops the announcements of hosts as they arrive. They are most of what a
+    /// registry sends, and this caller wants to know only which hosts there are.
     #[must_use]
     pub fn without_announcements(mut self) -> Self {
         self.keeps_announcements = false;
         self
     }
 
-    /// Which donors there are, and who holds shards of any of `checkpoints`, as each registry of
-    /// `grid` says that answers.
+    /// Asks each registry of `grid` which donors there are, and which of them hold shards of any of
+    /// `checkpoints`. Returns the answers that arrived in time.
     pub async fn ask(&self, grid: &Grid, checkpoints: Vec<CheckpointId>) -> Vec<Told> {
         let checkpoints: Arc<[CheckpointId]> = checkpoints.into();
         let asking = self.asking(grid, &checkpoints);
@@ -125,8 +126,8 @@ impl Registries {
         all
     }
 
-    /// How each registry of `grid` answers, in the order of the grid file: how many donors it has heard
-    /// of lately, or why nothing came from it. Nobody is in a hurry here.
+    /// How each registry of `grid` answers, in the order of the grid file: how many donors it has
+    /// recently heard of, or why it gave no answer. The short time limit is not used here.
     pub async fn look(&self, grid: &Grid) -> Vec<(String, Result<usize, String>)> {
         let (etcd, asked) = tokio::join!(
             self.look_at_etcd(),
@@ -151,20 +152,20 @@ impl Registries {
 
     async fn look_at_etcd(&self) -> Option<Result<usize, String>> {
         let members = self.etcd.as_ref()?.members();
-        let late = |_| Err(Silent::Late.to_string());
-        let asked = tokio::time::timeout(PATIENCE, members).await;
+        let late = |_| Err(NoAnswer::Late.to_string());
+        let asked = tokio::time::timeout(ANSWER_TIMEOUT, members).await;
         Some(asked.map_or_else(late, |members| match members {
             Ok(members) => Ok(members.iter().filter(|record| record.alive).count()),
             Err(cause) => Err(cause.to_string()),
         }))
     }
 
-    /// The same question to each registry; none takes longer than `PATIENCE`.
+    /// Sends the same request to each registry. Each has at most `ANSWER_TIMEOUT` to answer.
     fn asking(
         &self,
         grid: &Grid,
         checkpoints: &Arc<[CheckpointId]>,
-    ) -> JoinSet<(String, Result<Told, Silent>)> {
+    ) -> JoinSet<(String, Result<Told, NoAnswer>)> {
         let known = self.compares_lists.then(|| {
             let nobody = Grid::new(grid.name.clone(), grid.authority.clone());
             Arc::new(Grid {
@@ -191,10 +192,10 @@ impl Registries {
                         },
                     };
                     connection.close(0_u32.into(), b"");
-                    Ok::<_, Silent>(told)
+                    Ok::<_, NoAnswer>(told)
                 };
-                let asked = tokio::time::timeout(PATIENCE, asked).await;
-                (registry.name, asked.unwrap_or(Err(Silent::Late)))
+                let asked = tokio::time::timeout(ANSWER_TIMEOUT, asked).await;
+                (registry.name, asked.unwrap_or(Err(NoAnswer::Late)))
             });
         }
         asking
@@ -216,14 +217,17 @@ impl Registries {
     }
 }
 
-/// How many of the donors that a registry knows it has heard of lately.
+/// How many of the donors that a registry knows it has recently heard of.
 fn alive(told: &Told) -> usize {
     let members = told.members.iter();
     members.filter(|record| record.alive).count()
 }
 
-/// What registries answer until then.
-async fn collect(mut asking: JoinSet<(String, Result<Told, Silent>)>, until: Instant) -> Vec<Told> {
+/// The answers that arrive before `until`.
+async fn collect(
+    mut asking: JoinSet<(String, Result<Told, NoAnswer>)>,
+    until: Instant,
+) -> Vec<Told> {
     let mut all = Vec::new();
     loop {
         match tokio::time::timeout_at(until, asking.join_next()).await {
@@ -232,7 +236,7 @@ async fn collect(mut asking: JoinSet<(String, Result<Told, Silent>)>, until: Ins
             Ok(Some(Ok((registry, Err(cause))))) => {
                 tracing::warn!(registry, %cause, "registry left out");
             }
-            // One whose task panicked says nothing.
+            // A task that panicked gives no answer.
             Ok(Some(Err(_))) => {}
             Err(_) => {
                 let left_out = asking.len();
@@ -243,7 +247,7 @@ async fn collect(mut asking: JoinSet<(String, Result<Told, Silent>)>, until: Ins
     }
 }
 
-/// An earlier program does not know the question.
+/// `None` if the registry has no newer list, or its program is too old for this request.
 async fn list(connection: &Connection, known: &Grid) -> Option<(GridList, Contents)> {
     let compared = compare_lists(connection, known).await;
     compared
@@ -255,26 +259,26 @@ async fn list(connection: &Connection, known: &Grid) -> Option<(GridList, Conten
 async fn members(
     connection: &Connection,
     keeps_announcements: bool,
-) -> Result<Vec<MemberRecord>, Silent> {
+) -> Result<Vec<MemberRecord>, NoAnswer> {
     let mut records: Vec<MemberRecord> = Vec::new();
     loop {
         let after = records.last().map(|record| record.id);
         let asked = request(connection, &Request::Members { after }, REQUEST_TIMEOUT).await?;
         let (Response::Members { count, more }, mut exchange) = asked else {
-            return Err(Silent::Answer);
+            return Err(NoAnswer::Answer);
         };
         let too_many = records.len() + count as usize > HOSTS_MAX;
         if count > MEMBERS_MAX || too_many || (more && count == 0) {
-            return Err(Silent::Answer);
+            return Err(NoAnswer::Answer);
         }
         for _ in 0..count {
             let mut record = member(connection, &mut exchange.recv).await?;
-            // Ascending: a registry can't make us ask for ever.
+            // The order must be ascending, so that a registry can't keep the client asking for ever.
             if records.last().is_some_and(|last| last.id >= record.id) {
-                return Err(Silent::Answer);
+                return Err(NoAnswer::Answer);
             }
             if !is_small(&record) {
-                return Err(Silent::Answer);
+                return Err(NoAnswer::Answer);
             }
             if !keeps_announcements {
                 record.presence.announcement = Announcement::default();
@@ -287,7 +291,7 @@ async fn members(
     }
 }
 
-async fn member(connection: &Connection, from: &mut RecvStream) -> Result<MemberRecord, Silent> {
+async fn member(connection: &Connection, from: &mut RecvStream) -> Result<MemberRecord, NoAnswer> {
     if spoken(connection) < WireVersion::Two {
         return Ok(read_frame(from, REQUEST_TIMEOUT).await?);
     }
@@ -319,7 +323,7 @@ fn is_small(record: &MemberRecord) -> bool {
 async fn holders(
     connection: &Connection,
     checkpoints: &[CheckpointId],
-) -> Result<BTreeSet<OwnerId>, Silent> {
+) -> Result<BTreeSet<OwnerId>, NoAnswer> {
     let mut all = BTreeSet::new();
     for checkpoint in checkpoints {
         let asked = Request::Holders {
@@ -329,10 +333,10 @@ async fn holders(
             (Response::Holders { holders }, _) if holders.len() <= HOLDERS_MAX => {
                 all.extend(holders.into_iter().map(|(id, _)| id));
                 if all.len() > HOSTS_MAX {
-                    return Err(Silent::Answer);
+                    return Err(NoAnswer::Answer);
                 }
             }
-            _ => return Err(Silent::Answer),
+            _ => return Err(NoAnswer::Answer),
         }
     }
     Ok(all)

@@ -1,4 +1,4 @@
-//! Which hosts there are: those of the grid file, and those that registries tell of.
+//! Merges the hosts of the grid file with those that registries report.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,60 +13,61 @@ use protocol::wire::message::MemberRecord;
 
 use crate::registry::Told;
 
-/// Most hosts that registries are believed to know.
+/// Most hosts that are taken from registries.
 pub const HOSTS_MAX: usize = 100_000;
 
-/// Most addresses of one host that registries are believed.
+/// Most addresses of one host that are taken from registries.
 pub const ADDRESSES_MAX: usize = 3;
 
-/// Other addresses at which hosts may be, as registries say.
+/// Further addresses at which hosts may be, as registries report.
 pub type Elsewhere = BTreeMap<HostId, Vec<SocketAddr>>;
 
-/// The hosts that there are, and where else each of them may be.
+/// The hosts of the grid, and the further addresses of each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Roster {
-    /// Each once, with the address that is tried first.
+    /// Each host once, with the address that is tried first.
     pub hosts: Vec<GridHost>,
-    /// Addresses that are tried beside it.
+    /// Addresses that are tried besides that one.
     pub elsewhere: Elsewhere,
-    /// What registries heard of hosts, of each the last.
+    /// The last report of each host that a registry has.
     pub heard: BTreeMap<HostId, HeardOf>,
 }
 
-/// What a registry heard of a host: the host's own words, and the registry's on when that was.
+/// The last report of a host that a registry has. The sizes are the host's claim, and the time is the
+/// registry's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeardOf {
-    /// Bytes that it lends.
+    /// Bytes that the host lends.
     pub capacity_bytes: u64,
     /// Bytes that can still be stored there.
     pub free_bytes: u64,
-    /// How long ago that was, milliseconds.
+    /// How old the report is, milliseconds.
     pub silent_ms: u64,
 }
 
-/// The hosts of the grid file, in its order, and then those that are only known to registries.
+/// The hosts of the grid file in its order, followed by those that only registries know.
 ///
-/// A host of the grid file stays whatever a registry says, and so does its address: those that
-/// registries tell are tried beside it. Others count while at least one registry has heard of them
-/// lately. No registry outranks another: how lately it heard of a host is its own word. `told` is
-/// what each registry said that answered; when none did, `remembered` are the hosts that were there
-/// before.
+/// A host of the grid file stays, with its address, whatever a registry reports: the addresses that
+/// registries report are tried besides. Another host counts while at least one registry has recently
+/// heard of it. No registry outranks another, because the time of a report is only the registry's claim.
+/// `told` has the answers of the registries. If none answered, the hosts in `remembered`, which were
+/// there before, are used.
 pub fn merge(
     listed: &[GridHost],
     told: &[Told],
     remembered: &[GridHost],
     revoked: &Revocations,
 ) -> Roster {
-    let said = said(told);
+    let reports = reports(told);
     let mut roster = Roster {
         hosts: listed.to_vec(),
         elsewhere: Elsewhere::new(),
         heard: heard(told),
     };
     for host in listed {
-        let mut addresses = said
+        let mut addresses = reports
             .get(&host.id.0)
-            .map_or_else(Vec::new, |said| addresses(said));
+            .map_or_else(Vec::new, |reports| addresses(reports));
         addresses.retain(|addr| host.addr != Address::Ip(*addr));
         if !addresses.is_empty() {
             roster.elsewhere.insert(host.id, addresses);
@@ -74,7 +75,7 @@ pub fn merge(
     }
     let mut ids: BTreeSet<OwnerId> = listed.iter().map(|host| host.id.0).collect();
     let mut names: BTreeSet<String> = listed.iter().map(|host| host.name.clone()).collect();
-    let found = said.values().filter_map(|said| of_records(said));
+    let found = reports.values().filter_map(|reports| of_records(reports));
     let kept = told.is_empty().then_some(remembered).into_iter().flatten();
     let others = found.chain(kept.map(|host| (host.clone(), Vec::new())));
     for (mut host, elsewhere) in others {
@@ -82,7 +83,7 @@ pub fn merge(
         if is_full || revoked.contains(&host.id.0) || !ids.insert(host.id.0) {
             continue;
         }
-        // Names are for people; two hosts that chose the same are told apart by their keys.
+        // Names are for people. Two hosts with the same name are distinguished by their keys.
         if !is_name(&host.name) || !names.insert(host.name.clone()) {
             let stem = if is_name(&host.name) {
                 &host.name
@@ -92,7 +93,7 @@ pub fn merge(
             host.name = format!("{stem}-{}", host.id);
             names.insert(host.name.clone());
         }
-        // Strangers chose them, and they are printed.
+        // Other people chose these labels, and they are printed.
         for label in [&mut host.site, &mut host.owner] {
             label.take_if(|label| !is_label(label));
         }
@@ -104,7 +105,7 @@ pub fn merge(
     roster
 }
 
-/// What a registry heard last of each host, also of those that are silent since.
+/// The latest report of each host in any registry, even if the host has been silent since.
 fn heard(told: &[Told]) -> BTreeMap<HostId, HeardOf> {
     let mut heard: BTreeMap<HostId, HeardOf> = BTreeMap::new();
     for record in told.iter().flat_map(|told| &told.members) {
@@ -121,17 +122,18 @@ fn heard(told: &[Told]) -> BTreeMap<HostId, HeardOf> {
     heard
 }
 
-/// What registries say of each host that one of them has heard of lately.
-fn said(told: &[Told]) -> BTreeMap<OwnerId, Vec<&MemberRecord>> {
-    let mut said: BTreeMap<OwnerId, Vec<&MemberRecord>> = BTreeMap::new();
+/// The reports about each host that at least one registry has recently heard of.
+fn reports(told: &[Told]) -> BTreeMap<OwnerId, Vec<&MemberRecord>> {
+    let mut reports: BTreeMap<OwnerId, Vec<&MemberRecord>> = BTreeMap::new();
     let all = told.iter().flat_map(|told| &told.members);
     for record in all.filter(|record| record.alive) {
-        said.entry(record.id).or_default().push(record);
+        reports.entry(record.id).or_default().push(record);
     }
-    said
+    reports
 }
 
-/// Where a host may be: what most registries say comes first, then what one heard last.
+/// The addresses of a host: those that most registries report come first, and among these the one with
+/// the latest report.
 fn addresses(records: &[&MemberRecord]) -> Vec<SocketAddr> {
     let mut votes: BTreeMap<SocketAddr, (usize, u64)> = BTreeMap::new();
     for record in records {
@@ -148,7 +150,8 @@ fn addresses(records: &[&MemberRecord]) -> Vec<SocketAddr> {
     ranked.take(ADDRESSES_MAX).collect()
 }
 
-/// A host that only registries know, and its other addresses; `None` when it has none that may be.
+/// A host that only registries know, and its further addresses. `None` if none of its addresses may be
+/// used.
 fn of_records(records: &[&MemberRecord]) -> Option<(GridHost, Vec<SocketAddr>)> {
     let mut addresses = addresses(records).into_iter();
     let addr = addresses.next()?;
@@ -232,7 +235,8 @@ mod tests {
             record(2, "h2", 7002, 5_000, true),
             record(3, "h3", 7003, 9_000, true),
         ]);
-        // It says that it has just heard of all, elsewhere, and that one is gone.
+        // This registry claims that it has just heard of all hosts at other addresses, and that one is
+        // gone.
         let liar = told(vec![
             record(1, "h1", 9999, 0, true),
             record(2, "h2", 9999, 0, true),
@@ -321,7 +325,7 @@ mod tests {
         let merged = merge(&[], &[told(vec![record])], &[], &Revocations::default());
         assert_eq!(merged.hosts[0].site, None);
         assert_eq!(merged.hosts[0].owner.as_deref(), Some("Zoë"));
-        // Nor when an earlier program wrote them down.
+        // Labels that an earlier version of the program wrote down are checked, too.
         let mut known = host(9, "h9", 7009);
         known.owner = Some(trick.into());
         let merged = merge(&[], &[], &[known], &Revocations::default());

@@ -1,9 +1,9 @@
 //! Notices when a host falls silent.
 //!
-//! A connection that somebody waits on is asked for a sign of life several times a second, whatever
-//! else goes on: the host's QUIC answers that by itself, also while its program syncs a disk, is busy
-//! or slow. So a host of which nothing at all was heard for some seconds is gone, or its network is;
-//! QUIC itself would find that out after its idle timeout of 20 s only.
+//! A connection of a client that waits is asked for a sign of life several times a second, whatever else
+//! happens. The host's QUIC answers that by itself, even while its program syncs a disk, is busy or slow.
+//! So if no datagram of a host has arrived for some seconds, the host or its network is down. QUIC itself
+//! would notice that only after its idle timeout of 20 s.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,21 +15,21 @@ use tokio::task::JoinSet;
 
 use crate::HostIndex;
 
-/// A host of which nothing was heard for this long is given up: longer than a machine that is stopped or
-/// cut off for two seconds is silent.
+/// A host is given up after this long without a datagram from it. A machine that is stopped or cut off
+/// for two seconds is silent for less than that.
 pub const SILENCE: Duration = Duration::from_secs(3);
 
-/// After this long without a word a host is asked for a sign of life. Two seconds of standing still
-/// that begin just before are noticed as less than [`SILENCE`].
+/// After this long without a datagram, a host is asked for a sign of life. If the host stands still for
+/// two seconds, beginning just before that, the silence is shorter than [`SILENCE`].
 pub(crate) const ASKED_AFTER: Duration = Duration::from_millis(750);
 
-/// How often it is looked whether something was heard.
-const LOOK_PERIOD: Duration = Duration::from_millis(200);
+/// How often the number of received datagrams is checked.
+const CHECK_PERIOD: Duration = Duration::from_millis(200);
 
-/// On a way with long queues an answer may take this many times the usual round trip.
+/// The time limit is at least this many round trips, for connections with long queues.
 const SILENCE_RTTS: u32 = 3;
 
-/// Counts for how long nothing was heard.
+/// Measures for how long no datagram has arrived.
 #[derive(Debug)]
 struct Silence {
     heard: u64,
@@ -46,13 +46,13 @@ impl Silence {
         }
     }
 
-    /// Takes note of how many datagrams have been heard by now; returns for how long there was none.
-    /// Time in which this program did not run is not held against the host.
+    /// Notes that `heard` datagrams have arrived by `now`. Returns for how long none has. A check that
+    /// comes late counts as little time, because this program may not have run meanwhile.
     fn look(&mut self, heard: u64, now: Instant) -> Duration {
         let passed = now.saturating_duration_since(self.looked);
         self.looked = now;
         if heard == self.heard {
-            self.lasted += passed.min(2 * LOOK_PERIOD);
+            self.lasted += passed.min(2 * CHECK_PERIOD);
         } else {
             self.heard = heard;
             self.lasted = Duration::ZERO;
@@ -61,14 +61,14 @@ impl Silence {
     }
 }
 
-/// Watches connections, and remembers who fell silent.
+/// Watches connections, and remembers which hosts fell silent.
 #[derive(Debug)]
 pub(crate) struct Watches {
-    /// Whether hosts that fall silent are noticed before their connections time out.
+    /// Whether connections are watched.
     are_on: bool,
-    /// Hosts that fell silent and were not reached since.
+    /// Hosts that fell silent and have not been reached since.
     silent: Arc<Mutex<BTreeSet<HostIndex>>>,
-    /// One for each connection, as long as it lasts.
+    /// One task for each connection, as long as it lasts.
     tasks: Mutex<JoinSet<()>>,
 }
 
@@ -81,13 +81,13 @@ impl Watches {
         }
     }
 
-    /// Whether a host fell silent and was not reached since.
+    /// Whether a host fell silent and has not been reached since.
     pub(crate) fn is_silent(&self, host: HostIndex) -> bool {
         let silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
         silent.contains(&host)
     }
 
-    /// Watches a new connection: it is closed once its host falls silent.
+    /// Watches a new connection. The connection is closed when its host falls silent.
     pub(crate) fn begin(&self, host: HostIndex, connection: &Connection) {
         let mut silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
         silent.remove(&host);
@@ -96,7 +96,7 @@ impl Watches {
             return;
         }
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-        // Those that ended are let go.
+        // Removes tasks that have ended.
         while tasks.try_join_next().is_some() {}
         let (silent, connection) = (Arc::clone(&self.silent), connection.clone());
         tasks.spawn(async move {
@@ -109,13 +109,12 @@ impl Watches {
     }
 }
 
-/// Returns `true` once nothing was heard of the other side for [`SILENCE`], `false` when the connection
-/// ends before.
+/// Returns true when no datagram has arrived for [`SILENCE`], and false when the connection ends before.
 async fn falls_silent(connection: &Connection) -> bool {
     let heard = || connection.stats().udp_rx.datagrams;
     let mut silence = Silence::since(heard(), Instant::now());
     loop {
-        tokio::time::sleep(LOOK_PERIOD).await;
+        tokio::time::sleep(CHECK_PERIOD).await;
         if connection.close_reason().is_some() {
             return false;
         }
@@ -133,12 +132,12 @@ mod tests {
     #[test]
     fn silence_ends_with_a_word() {
         let begun = Instant::now();
-        let at = |steps: u32| begun + steps * LOOK_PERIOD;
+        let at = |steps: u32| begun + steps * CHECK_PERIOD;
         let mut silence = Silence::since(7, begun);
-        assert_eq!(silence.look(7, at(1)), LOOK_PERIOD);
-        assert_eq!(silence.look(7, at(2)), 2 * LOOK_PERIOD);
+        assert_eq!(silence.look(7, at(1)), CHECK_PERIOD);
+        assert_eq!(silence.look(7, at(2)), 2 * CHECK_PERIOD);
         assert_eq!(silence.look(8, at(3)), Duration::ZERO);
-        assert_eq!(silence.look(8, at(4)), LOOK_PERIOD);
+        assert_eq!(silence.look(8, at(4)), CHECK_PERIOD);
     }
 
     #[test]

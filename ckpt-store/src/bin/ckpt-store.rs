@@ -1,4 +1,4 @@
-//! The storage daemon.
+//! The program `ckpt-store`.
 
 use std::process::ExitCode;
 

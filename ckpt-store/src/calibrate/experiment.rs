@@ -14,89 +14,90 @@ use super::guest::{GuestKind, GuestPlace, Priority};
 use super::load::{self, Resource};
 use super::{Point, Thresholds, ThresholdsError, thresholds};
 
-/// Loads of the owner.
+/// The loads of the owner that are measured.
 pub const LOADS: [f64; 10] = [0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9];
 
-/// How much longer than the owner a guest runs, so that the owner is never alone.
+/// A guest runs longer than the owner by this margin, so that the owner is never alone.
 const GUEST_MARGIN: Duration = Duration::from_secs(30);
 
-/// How long a guest may take to begin.
-const START_PATIENCE: Duration = Duration::from_secs(20);
+/// Time limit for the start of a guest.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// In a shorter time a guest may not have had its turn, which says nothing of it.
-const TELLING_TIME: Duration = Duration::from_millis(500);
+/// In a shorter time a guest may not get its turn on the CPU, so no progress proves nothing then.
+const PROGRESS_TIME_MIN: Duration = Duration::from_millis(500);
 
-/// Name under which this program knows the commands of a daemon.
+/// The name under which this program runs the daemon's commands.
 const DAEMON: &str = "ckpt-store";
 
 /// Why an experiment gives no thresholds.
 #[derive(Debug, thiserror::Error)]
 pub enum ExperimentError {
-    /// A process can't be started or a file not be written.
+    /// A process can't be started, or a file can't be written.
     #[error("measuring: {0}")]
     Io(#[from] io::Error),
-    /// The guest ended while it was to hold the owner up: what was measured is no loss beside a guest.
+    /// The guest ended while it was needed, so what was measured is not the loss beside a guest.
     #[error("the guest ended early: {0}")]
     GuestEnded(ExitStatus),
-    /// The guest was there and got no time: what was measured is no loss beside a guest.
+    /// The guest ran but got no CPU time, so what was measured is not the loss beside a guest.
     #[error("the guest got nothing done: another program keeps the CPU or the disk busy")]
     GuestIdle,
-    /// The owner got nothing done alone.
+    /// The owner did not complete any work when it was alone.
     #[error("no work was done at load {0}: the measurement is too short for this machine")]
     Idle(f64),
-    /// The numbers are none.
+    /// The measured thresholds are not valid.
     #[error(transparent)]
     Thresholds(#[from] ThresholdsError),
 }
 
-/// What was measured of one resource.
+/// The measurements of one resource.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
     /// Losses beside a guest of equal priority in the owner's session.
     pub equal: Vec<Point>,
     /// Losses beside a guest of the lowest priority in the owner's session.
     pub lowest: Vec<Point>,
-    /// Losses beside guests of the lowest priority elsewhere; empty where that makes no difference.
+    /// Losses beside guests of the lowest priority in other places. Empty for a resource for which the
+    /// place makes no difference.
     pub elsewhere: Vec<Elsewhere>,
-    /// What follows from the guests in the owner's session.
+    /// The thresholds that follow from the two guests in the owner's session.
     pub thresholds: Thresholds,
 }
 
-/// Beside a guest of the lowest priority that is not in the owner's session or control group: its
-/// priority does not reach the owner there.
+/// Losses beside a guest of the lowest priority outside of the owner's session or control group, where
+/// its priority has no effect on the owner.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Elsewhere {
-    /// Where the guest was.
+    /// Where the guest ran.
     pub place: GuestPlace,
-    /// Losses, or why nothing was measured: this machine lacks what it takes.
+    /// The losses, or what this machine lacks for measuring them.
     pub losses: Result<Vec<Point>, String>,
 }
 
-/// How to measure.
+/// The settings of an experiment.
 #[derive(Clone, Debug)]
 pub struct Experiment {
-    /// What is loaded.
+    /// The resource that is loaded.
     pub resource: Resource,
     /// Directory for scratch files, on the disk to be measured.
     pub dir: PathBuf,
-    /// How long the owner works at each load, alone and beside each guest, each time.
+    /// How long the owner works in each measurement.
     pub lasting: Duration,
-    /// How often each measurement is made; the median counts.
+    /// How often each measurement is repeated. The median counts.
     pub rounds: usize,
 }
 
-/// The losses at one load: beside an equal guest, and beside one of the lowest priority in each place;
-/// `None` where it was not measured.
+/// The losses at one load: beside an equal guest, and beside guests of the lowest priority in each place.
+/// `None` where nothing could be measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// Share of the resource that the owner uses when alone.
     pub load: f64,
-    /// One for each guest.
+    /// One loss for each guest.
     pub losses: Vec<Option<f64>>,
 }
 
 impl Experiment {
-    /// The guests that the owner is measured beside, in the order of [`Row::losses`].
+    /// The guests beside which the owner is measured, in the order of [`Row::losses`].
     #[must_use]
     pub fn guests(&self) -> Vec<GuestKind> {
         let lowest = |place| GuestKind {
@@ -110,18 +111,18 @@ impl Experiment {
             },
             lowest(GuestPlace::Same),
         ];
-        // Disks are shared out by process.
+        // Disks are shared among processes, so the place makes no difference there.
         if self.resource == Resource::Cpu {
             guests.extend([GuestPlace::OtherSession, GuestPlace::OtherGroup].map(lowest));
         }
         guests
     }
 
-    /// Measures; `tell` hears of every load.
+    /// Measures all loads. `tell` is called after each load.
     ///
     /// # Errors
-    /// When a process can't be started, ends early or gets nothing done, a file can't be written, or the
-    /// owner gets nothing done.
+    /// When a process can't be started, ends early or makes no progress, a file can't be written, or the
+    /// owner makes no progress.
     pub fn run(&self, mut tell: impl FnMut(&Row)) -> Result<Measured, ExperimentError> {
         let machine = Machine::here();
         let guests = self.guests();
@@ -183,7 +184,8 @@ impl Experiment {
             Resource::Disk => "disk",
         };
         let seconds = (self.lasting + GUEST_MARGIN).as_secs().to_string();
-        // This program may be a link to one that goes by its name, as at `ckpt grid up`.
+        // This program may have been started through a link whose name selects the program, as `ckpt grid
+        // up` does.
         let mut command = Command::new("/proc/self/exe");
         command
             .arg0(DAEMON)
@@ -221,26 +223,26 @@ impl Experiment {
     }
 }
 
-/// A guest that ends when it is dropped.
+/// A guest process. It is killed when this is dropped.
 struct Guest {
     child: Child,
-    /// Removed once the child was waited for.
+    /// The control group of the guest. It is removed after the child was waited for.
     group: Option<Apart>,
     worked_ticks: u64,
     _scratch: Scratch,
 }
 
 impl Guest {
-    /// It says so by a byte.
+    /// Waits until the guest works. The guest reports that by writing a byte.
     fn wait_until_it_works(&mut self, ready: Option<ChildStdout>) -> Result<(), ExperimentError> {
         let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let mut byte = [0];
             let read = ready.map(|mut ready| ready.read_exact(&mut byte));
-            // Fails when nobody waits any more.
+            // An error means that nothing waits for it any more.
             let _ = sender.send(matches!(read, Some(Ok(()))));
         });
-        match receiver.recv_timeout(START_PATIENCE) {
+        match receiver.recv_timeout(START_TIMEOUT) {
             Ok(true) => {
                 self.worked_ticks = self.ticks(&Machine::here()).unwrap_or(0);
                 Ok(())
@@ -254,8 +256,8 @@ impl Guest {
         Some(Process::read(machine, self.child.id().cast_signed())?.own_ticks)
     }
 
-    /// Ends it; fails when it was not there any more, or got nothing done in `lasting`: then the owner was
-    /// alone.
+    /// Ends the guest. Fails if the guest had ended already, or made no progress in `lasting`: the owner
+    /// was alone then.
     fn end(mut self, machine: &Machine, lasting: Duration) -> Result<(), ExperimentError> {
         if let Some(status) = self.child.try_wait()? {
             return Err(ExperimentError::GuestEnded(status));
@@ -263,7 +265,7 @@ impl Guest {
         let has_worked = self
             .ticks(machine)
             .is_some_and(|now| now > self.worked_ticks);
-        if has_worked || lasting < TELLING_TIME {
+        if has_worked || lasting < PROGRESS_TIME_MIN {
             Ok(())
         } else {
             Err(ExperimentError::GuestIdle)
@@ -273,20 +275,20 @@ impl Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        // Fails when it has ended already.
+        // An error means that the guest has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // Its group goes now that it is empty.
+        // The control group is empty now and can be removed.
         self.group = None;
     }
 }
 
-/// A file that goes when it is dropped.
+/// A file that is removed when this is dropped.
 struct Scratch(PathBuf);
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Not every resource makes one.
+        // An error is usual, because not every resource creates the file.
         let _ = std::fs::remove_file(&self.0);
     }
 }

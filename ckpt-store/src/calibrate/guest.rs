@@ -1,41 +1,41 @@
-//! Guests beside which an owner is measured: how low they are, and where.
+//! The kinds of guests beside which an owner is measured: their priority, and where they run.
 
 use std::fmt;
 
 use machine::Machine;
 use machine::control::{Apart, own_name, session_counts};
 
-/// Priority of a guest.
+/// The priority of a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
-    /// That of the owner.
+    /// The priority of the owner.
     Equal,
     /// Nice 19, and the idle class of the disk.
     Lowest,
 }
 
-/// Where a guest is, as the owner sees it.
+/// Where a guest runs, relative to the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GuestPlace {
     /// In the owner's session and control group.
     Same,
-    /// In another session of the same control group: in an autogroup of its own.
+    /// In another session of the same control group, and so in an autogroup of its own.
     OtherSession,
     /// In another control group.
     OtherGroup,
 }
 
-/// A guest to measure beside.
+/// A guest beside which the owner is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GuestKind {
-    /// How low it is.
+    /// The priority of the guest.
     pub priority: Priority,
-    /// Where it is.
+    /// Where the guest runs.
     pub place: GuestPlace,
 }
 
 impl GuestPlace {
-    /// Why no guest can be there on this machine, or why it would be the same as beside the owner.
+    /// Why no guest can run there on this machine, or why it would make no difference. `None` if it can.
     #[must_use]
     pub fn lacks(self, machine: &Machine) -> Option<String> {
         match self {

@@ -1,4 +1,4 @@
-//! Synthetic loads: an owner that works and rests in turn, and a guest that never rests.
+//! Synthetic loads: an owner that alternates work and rest, and a guest that never rests.
 
 use std::fs::File;
 use std::io;
@@ -6,13 +6,13 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Time that a piece of an owner's work takes when alone.
+/// How long each phase of the owner's work takes when the owner is alone.
 const WORK: Duration = Duration::from_millis(20);
 
-/// Bytes that are written and synced at once.
+/// Bytes that are written and synced in one unit of work.
 const DISK_BYTES: usize = 1 << 20;
 
-/// Size of the file that is written round and round.
+/// Size of the file, in bytes, that is written again and again.
 const FILE_BYTES: u64 = 64 << 20;
 
 /// What is loaded.
@@ -24,7 +24,7 @@ pub enum Resource {
     Disk,
 }
 
-/// One unit of work on a resource.
+/// Does units of work on a resource.
 #[derive(Debug)]
 enum Worker {
     Cpu,
@@ -62,10 +62,10 @@ impl Worker {
     }
 }
 
-/// Units of work that an owner gets done within `lasting`, who works for as many units as take
-/// 20 ms when alone (`units_at_once`), then rests so long that it uses `load` of the resource when
-/// alone. The rest is always as long, so slower work is less work, as with a user who thinks
-/// between two commands.
+/// Runs an owner for `lasting` and returns how many units of work it completed. The owner alternates
+/// `units_at_once` units of work, which take 20 ms when it is alone, and a rest. The rest has a fixed
+/// length, chosen such that an owner that is alone uses `load` of the resource. So if work becomes
+/// slower, less work is done, as with a user who thinks between two commands.
 ///
 /// # Errors
 /// When the scratch file can't be written.
@@ -89,13 +89,13 @@ pub fn owner(
     Ok(done)
 }
 
-/// Units of work that take 20 ms alone; at least one.
+/// How many units of work take 20 ms when nothing else runs; at least one.
 ///
 /// # Errors
 /// When the scratch file can't be written.
 pub fn units_at_once(resource: Resource, scratch: &Path) -> io::Result<u64> {
     let mut worker = Worker::new(resource, scratch)?;
-    // The first ones are slow: the CPU wakes up, the file grows.
+    // The first units are slow, because the CPU wakes up and the file grows.
     let warm_up = Instant::now();
     while warm_up.elapsed() < 5 * WORK {
         worker.unit()?;

@@ -1,10 +1,10 @@
-//! Finds the load of the owner from which on a guest slows the owner down on this machine, the way
-//! the papers found Th1 and Th2: a synthetic owner alternates work and rest, alone and beside a guest,
-//! and the thresholds are the loads at which it loses five per cent of its work.
+//! Measures the loads of the owner above which a guest slows the owner down on this machine, in the way
+//! in which the papers found Th1 and Th2. A synthetic owner alternates work and rest, alone and beside a
+//! guest. A threshold is the load at which the owner loses five per cent of its work.
 //!
-//! Th1 is measured beside a guest of equal priority, Th2 beside one at the lowest. Nice 19 reaches only as
-//! far as its autogroup or control group, so what the owner loses beside a guest in another session, and
-//! in another control group, is measured, too.
+//! Th1 is measured beside a guest of equal priority, Th2 beside one of the lowest priority. Nice 19 has
+//! an effect only within the guest's autogroup or control group. So what the owner loses beside a guest
+//! in another session, and in another control group, is measured, too.
 
 pub mod experiment;
 pub mod guest;
@@ -12,23 +12,23 @@ pub mod load;
 
 use placement::state::{Thresholds, ThresholdsError};
 
-/// Part of the owner's work that may be lost to a guest (the papers' 5% rule).
+/// Share of the owner's work that may be lost to a guest (the papers' 5% rule).
 pub const TOLERATED_LOSS: f64 = 0.05;
 
-/// Least threshold: below it the measurement says nothing.
-const LEAST: f64 = 0.05;
+/// Smallest threshold. Below it the measurement is not meaningful.
+const THRESHOLD_MIN: f64 = 0.05;
 
 /// What the owner loses at one load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     /// Share of the resource that the owner uses when alone, 0 to 1.
     pub load: f64,
-    /// Share of its work that it loses beside a guest.
+    /// Share of its work that the owner loses beside a guest.
     pub loss: f64,
 }
 
-/// The load at which the loss passes [`TOLERATED_LOSS`]: between the last point before the first
-/// one above it, and that one. Points come in order of load.
+/// The load at which the loss passes [`TOLERATED_LOSS`], interpolated between the first point with a
+/// larger loss and the point before it. The points have to be in the order of their loads.
 #[must_use]
 pub fn threshold(points: &[Point]) -> f64 {
     let mut below = Point {
@@ -38,18 +38,19 @@ pub fn threshold(points: &[Point]) -> f64 {
     for &above in points {
         if above.loss > TOLERATED_LOSS {
             let part = (TOLERATED_LOSS - below.loss.max(0.0)) / (above.loss - below.loss.max(0.0));
-            return (below.load + part.clamp(0.0, 1.0) * (above.load - below.load)).max(LEAST);
+            return (below.load + part.clamp(0.0, 1.0) * (above.load - below.load))
+                .max(THRESHOLD_MIN);
         }
         below = above;
     }
     1.0
 }
 
-/// Both thresholds, from the losses beside a guest of equal and of the lowest priority. Th2 is at
-/// least Th1: noise can't make a gentler guest the worse one.
+/// Both thresholds, from the losses beside a guest of equal and of the lowest priority. Th1 is lowered to
+/// Th2 if it is larger, because only noise can make the guest of lowest priority the worse one.
 ///
 /// # Errors
-/// Never for points whose loads lie between 0 and 1.
+/// Never for points with loads between 0 and 1.
 pub fn thresholds(equal: &[Point], lowest: &[Point]) -> Result<Thresholds, ThresholdsError> {
     let (first, second) = (threshold(equal), threshold(lowest));
     Thresholds::new(first.min(second), second)
@@ -74,7 +75,10 @@ mod tests {
         let found = threshold(&points(&[0.0, 0.01, 0.09, 0.2]));
         assert!((found - 0.25).abs() < 1e-12, "{found}");
         assert_eq!(threshold(&points(&[0.0, 0.04, 0.049])), 1.0);
-        assert_eq!(threshold(&points(&[0.9])), LEAST.max(0.1 * 0.05 / 0.9));
+        assert_eq!(
+            threshold(&points(&[0.9])),
+            THRESHOLD_MIN.max(0.1 * 0.05 / 0.9)
+        );
     }
 
     #[test]
@@ -90,7 +94,7 @@ mod tests {
         ) {
             let found = thresholds(&points(&equal[..equal.len().min(10)]), &points(&lowest[..lowest.len().min(10)]));
             let found = found.unwrap();
-            prop_assert!(LEAST <= found.first() && found.first() <= found.second());
+            prop_assert!(THRESHOLD_MIN <= found.first() && found.first() <= found.second());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `ckpt-store calibrate`: thresholds of this machine, measured.
+//! `ckpt-store calibrate`: measures the thresholds of this machine.
 
 use std::fs;
 use std::io::Write as _;
@@ -50,12 +50,12 @@ pub(super) struct Guest {
     own_session: bool,
 }
 
-/// Measures both resources and writes the thresholds to the data directory.
+/// Measures CPU and disk, and writes the thresholds to the data directory.
 pub(super) fn calibrate(args: &Calibrate) -> Result<ExitCode> {
     let lasting = Duration::try_from_secs_f64(args.seconds).context("--seconds")?;
     let data = joining::data_dir(args.data.clone(), Place::Store)?;
     fs::create_dir_all(&data).with_context(|| format!("data directory {}", data.display()))?;
-    // Owner and guest have to want the same CPU.
+    // Owner and guest have to compete for the same CPU.
     let mut cpu = CpuSet::new();
     cpu.set(0);
     sched_setaffinity(None::<Pid>, &cpu).context("staying on one CPU")?;
@@ -75,7 +75,7 @@ pub(super) fn calibrate(args: &Calibrate) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Measures one resource, with a table on standard error.
+/// Measures one resource, and prints a table to standard error.
 fn measure(resource: Resource, data: &Path, lasting: Duration, rounds: usize) -> Result<Measured> {
     let experiment = Experiment {
         resource,
@@ -100,13 +100,13 @@ fn measure(resource: Resource, data: &Path, lasting: Duration, rounds: usize) ->
             None => format!(" {:>8}", "-"),
         });
         let losses: String = losses.collect();
-        // Fails only when nobody reads it.
+        // An error means that nothing reads the output.
         let _ = writeln!(err, "{:>6.0}%{losses}", row.load * 100.0);
     })?)
 }
 
-/// Lines of comment that say from which load on the owner suffers beside a guest at nice 19, wherever it
-/// is.
+/// Comment lines that state from which load on the owner loses work to a guest at nice 19, for each place
+/// of the guest.
 fn reach(measured: &Measured) -> String {
     let mut text = String::from(
         "# Load of the owner from which on a guest at nice 19 costs 5% of the owner's work, by where the\n\
@@ -124,7 +124,7 @@ fn reach(measured: &Measured) -> String {
     text
 }
 
-/// A daemon that runs takes it over at its next reading: it must not see half of it.
+/// Replaces the file in one step, because a running daemon reads it and must not see half of it.
 fn write(path: &Path, text: &str) -> Result<()> {
     let temporary = path.with_extension("new");
     let head = "# Written by `ckpt-store calibrate`. What preferences.toml says outranks it.\n";
@@ -137,7 +137,7 @@ fn rounded(share: f64) -> f64 {
     (share * 1000.0).round() / 1000.0
 }
 
-/// What `calibrate` runs beside the owner.
+/// Runs the guest beside which `calibrate` measures.
 pub(super) fn guest(args: &Guest) -> Result<ExitCode> {
     if args.own_session {
         rustix::process::setsid().context("a session of its own")?;
@@ -145,7 +145,7 @@ pub(super) fn guest(args: &Guest) -> Result<ExitCode> {
     if args.lowest {
         priority::stand_back()?;
     }
-    // Whoever measures waits for it.
+    // The byte reports that the guest works; the measuring process waits for it.
     std::io::stdout().write_all(b"\n")?;
     std::io::stdout().flush()?;
     load::guest(

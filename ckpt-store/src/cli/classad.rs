@@ -1,7 +1,7 @@
 //! `ckpt-store status --classad`: what a batch job may expect of this machine, as attributes of HTCondor.
 //!
-//! Read from the recorded history alone, which everybody on the machine may read: HTCondor's daemons run as a
-//! user of their own.
+//! Only the recorded history is read, which every user of the machine may read: HTCondor's daemons run as
+//! a user of their own.
 
 use std::io::Write;
 use std::path::Path;
@@ -17,13 +17,14 @@ use crate::monitor::history::{self, Run};
 use crate::monitor::outlook::Outlook;
 use crate::shards::layout;
 
-/// Hours for which the chance is said that a job stays. No further: the curve ends after ten.
+/// For each of these numbers of hours, the probability is printed that a job can stay. The survival curve
+/// ends after ten hours.
 const RELIABILITY_HOURS: [u32; 4] = [1, 2, 4, 8];
 
-/// Longest mean time that is said, seconds: a machine of which no failure is in sight.
+/// Longest mean time that is printed, seconds. It stands for a machine without a failure in sight.
 const LONGEST_SECONDS: f64 = 365.0 * 86_400.0;
 
-/// An attribute of an ad.
+/// The value of an attribute.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Value {
     Real(f64),
@@ -31,7 +32,7 @@ enum Value {
     Truth(bool),
 }
 
-/// Prints the ad of the machine with this data directory.
+/// Prints the attributes of the machine with this data directory.
 pub(super) fn status(data: &Path) -> Result<ExitCode> {
     if !data.join(layout::SHARDS).is_dir() {
         bail!(
@@ -56,7 +57,7 @@ pub(super) fn status(data: &Path) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the history says; nothing when it is empty.
+/// The attributes that follow from the history. None if the history is empty.
 fn seen(runs: impl Iterator<Item = Run>) -> Vec<(String, Value)> {
     let mut outlook: Option<Outlook> = None;
     let mut until = 0;
@@ -95,7 +96,8 @@ fn seen(runs: impl Iterator<Item = Run>) -> Vec<(String, Value)> {
     attributes
 }
 
-/// The ad as HTCondor reads it from a STARTD_CRON job: an attribute in each line, and a dash at its end.
+/// The format that HTCondor reads from a STARTD_CRON job: an attribute on each line, and a dash on the
+/// last.
 fn text(attributes: &[(String, Value)]) -> String {
     let mut text = String::new();
     for (name, value) in attributes {

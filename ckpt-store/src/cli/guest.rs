@@ -1,8 +1,9 @@
-//! `ckpt-store guest`: runs a command as a guest of the daemon of this machine.
+//! `ckpt-store guest`: runs a command as a guest of this machine's daemon.
 //!
-//! The connection is made by the process that becomes the command, so that signals, exit status and
-//! process id are the command's own. A small process that is no child of it keeps the connection, and
-//! reports what the command moves on disks, which the daemon can't read of other users' processes.
+//! The process that connects to the daemon becomes the command by `exec`. So signals, exit status and
+//! process id are the command's own. A small process, which is no child of the command, keeps the
+//! connection open and reports what the command moves on disks: the daemon can't read that of other
+//! users' processes.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,7 +25,7 @@ use super::joining;
 /// Time between two reports of what a guest uses.
 const PERIOD: Duration = Duration::from_secs(2);
 
-/// Name under which this program knows the commands of a daemon.
+/// The name under which this program runs the daemon's commands.
 const DAEMON: &str = "ckpt-store";
 
 #[derive(Debug, clap::Args)]
@@ -72,7 +73,7 @@ fn cores(text: &str) -> Result<f64, String> {
 }
 
 impl Guest {
-    /// Where the daemon may listen.
+    /// The sockets on which the daemon may listen.
     fn sockets(&self) -> Vec<PathBuf> {
         if let Some(path) = &self.socket {
             return vec![path.clone()];
@@ -102,7 +103,7 @@ impl Guest {
     }
 }
 
-/// Becomes the command, as a guest; returns only when that fails.
+/// Becomes the command, as a guest. Returns only if that fails.
 pub(super) fn guest(args: &Guest) -> Result<ExitCode> {
     let Some((program, rest)) = args.command.split_first() else {
         bail!("no command");
@@ -125,7 +126,7 @@ pub(super) fn guest(args: &Guest) -> Result<ExitCode> {
     Err(failed).with_context(|| format!("running {}", program.to_string_lossy()))
 }
 
-/// Starts the process that keeps the connection.
+/// Starts the process that keeps the connection open.
 fn report_for(args: &Guest, guest: ProcessId, stream: UnixStream) -> Result<()> {
     let reporter = Reporter {
         pid: guest.pid,
@@ -143,7 +144,8 @@ fn report_for(args: &Guest, guest: ProcessId, stream: UnixStream) -> Result<()> 
 
 impl Reporter {
     fn command(&self, connection: OwnedFd) -> Command {
-        // This program may be a link to one that goes by its name, as at `ckpt grid up`.
+        // This program may have been started through a link whose name selects the program, as `ckpt grid
+        // up` does.
         let mut command = Command::new("/proc/self/exe");
         command
             .arg0(DAEMON)
@@ -155,7 +157,7 @@ impl Reporter {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .current_dir("/")
-            // What is typed at the terminal is for the command.
+            // Signals from the terminal are for the command only.
             .process_group(0);
         if self.detach {
             command.arg("--detach");
@@ -164,7 +166,7 @@ impl Reporter {
     }
 }
 
-/// Keeps the connection on standard input for as long as a process of the guest is there.
+/// Keeps the connection on standard input open for as long as a process of the guest runs.
 pub(super) fn reporter(args: Reporter) -> Result<ExitCode> {
     let connection = std::io::stdin().as_fd().try_clone_to_owned()?;
     if args.detach {
@@ -186,7 +188,7 @@ pub(super) fn reporter(args: Reporter) -> Result<ExitCode> {
     };
     let link = Link::over(UnixStream::from(connection))?;
     match keep(link, guest, uses) {
-        // The daemon has ended: so does the reason to be here.
+        // The daemon has ended, so this process is not needed any more.
         Ok(()) | Err(LinkError::Closed | LinkError::Io(_)) => Ok(ExitCode::SUCCESS),
         Err(cause) => Err(cause.into()),
     }
@@ -212,7 +214,7 @@ fn keep(mut link: Link, guest: ProcessId, mut uses: Uses) -> Result<(), LinkErro
         earlier = earlier.min(guest.started);
         uses.disk_bytes = accounts.disk_bytes();
         link.send(&uses)?;
-        // What is said is for guests that adapt; what matters is that the daemon can go on talking.
+        // The report is for guests that adapt to it. It is read so that the daemon can go on writing.
         link.poll()?;
         std::thread::sleep(PERIOD);
     }

@@ -1,4 +1,4 @@
-//! What the monitor saw of this machine, as an availability trace (`docs/traces.md`).
+//! Writes what the monitor saw of this machine as an availability trace (`docs/traces.md`).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,9 +18,9 @@ use super::joining;
 use crate::daemon::LIST_FILE;
 use crate::monitor::history::{self, Run};
 
-/// Length of the intervals for which a mean load is written: that of the public traces.
+/// Length of the intervals for which a mean load is written, in seconds: that of the public traces.
 const SAMPLE_SECONDS: u32 = 300;
-/// How often the monitor looks.
+/// How often the monitor takes a reading, in seconds.
 const LOOK_SECONDS: u32 = 6;
 
 /// Options of `history`.
@@ -50,7 +50,7 @@ enum Format {
     Trace,
 }
 
-/// Writes it.
+/// Writes the trace.
 pub(super) fn history(args: &History) -> Result<ExitCode> {
     let History { output, .. } = args;
     let data = match args.data.as_slice() {
@@ -102,7 +102,7 @@ pub(super) fn history(args: &History) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Who a machine is: as its certificate and the list of its grid say, as far as they are there.
+/// The name, site and owner of a machine, from its certificate and the list of its grid.
 #[derive(Debug, Default)]
 struct Member {
     name: String,
@@ -115,7 +115,7 @@ fn member(data: &Path) -> Member {
     let certificate = certificate.and_then(|pem| certificate_from_pem(&pem).ok());
     let peer = certificate.and_then(|certificate| Peer::from_certificate(&certificate).ok());
     let Some(peer) = peer else {
-        // A copy of the history alone: its folder is called after the machine, if anything is.
+        // This may be a copy of the history alone, whose folder probably has the name of the machine.
         let dir = data.canonicalize().unwrap_or_else(|_| data.to_owned());
         let name = dir.file_name().unwrap_or_default().to_string_lossy();
         return Member {
@@ -134,12 +134,12 @@ fn member(data: &Path) -> Member {
     }
 }
 
-/// A name as it can stand in a table: labels may have commas.
+/// A name for a table of comma-separated values. Labels may have commas.
 fn label(name: Option<&String>) -> String {
     name.map_or_else(String::new, |name| name.replace([',', '\n', '\r'], ";"))
 }
 
-/// Runs of states as intervals of them, and the load as means of five minutes.
+/// Turns runs of states into intervals of states, and their loads into means of five minutes.
 fn host_of(runs: &[Run]) -> RawHost {
     let mut host = RawHost::default();
     let mut loads: BTreeMap<u64, (u64, f64)> = BTreeMap::new();
@@ -158,7 +158,7 @@ fn host_of(runs: &[Run]) -> RawHost {
             *sum += seconds as f64 * run.cpu;
         }
     }
-    // Of a slot that is known for less than half nobody can say what the mean was.
+    // If less than half of a slot is known, its mean is not known.
     let known = loads
         .into_iter()
         .filter(|(_, (known, _))| 2 * known >= u64::from(SAMPLE_SECONDS));
@@ -225,7 +225,7 @@ mod tests {
             output.to_str().unwrap(),
         ];
         history(&args(&words)).unwrap();
-        // Again: a trace is replaced.
+        // A trace that exists is replaced.
         history(&args(&[&words[..], &["--site", "room 5, east"]].concat())).unwrap();
         let trace = traces::Trace::new(format::read(&output).unwrap());
         let host = &trace.hosts[0];

@@ -1,4 +1,4 @@
-//! Commands that look at a data directory and change nothing; a daemon may be running on it.
+//! Commands that read a data directory and change nothing. A daemon may be using the directory.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,16 +25,16 @@ use crate::shards::{self, Found, layout};
 use crate::standing::{self, Standing};
 use command_line::size;
 
-/// Failed checks that are shown to people; `--json` has all.
+/// Most failed checks that are printed. `--json` has all of them.
 const FAILURES_SHOWN: usize = 5;
 
-/// What is held of one checkpoint.
+/// What the directory holds of one checkpoint.
 #[derive(Debug, Default, Serialize)]
 struct Held {
     owner: String,
     checkpoint: String,
     version: u64,
-    /// Whether there is a manifest; what has none goes an hour after it was written.
+    /// Whether there is a manifest. A checkpoint without one is removed an hour after it was written.
     committed: bool,
     shards: Vec<u8>,
     bytes: u64,
@@ -50,21 +50,21 @@ struct BadFile {
 /// What a data directory holds.
 #[derive(Debug, Default, Serialize)]
 struct Report {
-    /// Process id of the daemon that runs on it.
+    /// The process id of the daemon that uses the directory.
     daemon: Option<u32>,
-    /// What the monitor saw, when there ever was one.
+    /// What the monitor saw. `None` if there is no history.
     monitor: Option<Seen>,
-    /// What the owner's preferences mean now.
+    /// The owner's preferences as they are now.
     owner: OwnerSettings,
     /// What submitters found when they checked shards here.
     audits: Checked,
-    /// What it cost to check what other hosts claim to hold, and to prove what is held here.
+    /// What proofs of and for other hosts have cost.
     checking: CheckingCosts,
-    /// What the daemon did for others when it last wrote that down, when it ever did.
+    /// What the daemon did for others when it last wrote that down. `None` if it never did.
     standing: Option<Standing>,
-    /// Who has how much, the most first.
+    /// Which submitter has how many bytes, those with the most first.
     lent: Vec<LentTo>,
-    /// What was moved.
+    /// Bytes that were moved.
     moved: MovedText,
     checkpoints: Vec<Held>,
     shards: u64,
@@ -72,7 +72,7 @@ struct Report {
     bad: Vec<BadFile>,
 }
 
-/// What submitters found.
+/// What submitters found when they checked shards.
 #[derive(Debug, Default, Serialize)]
 struct Checked {
     passed: u64,
@@ -142,23 +142,23 @@ pub(super) fn now() -> u64 {
 /// What the monitor has seen of the machine, up to its last heartbeat.
 #[derive(Debug, Serialize)]
 struct Seen {
-    /// State of the machine as a guest job sees it.
+    /// The state of the machine that matters to a guest job.
     machine: String,
-    /// State of the disk as a shard sees it.
+    /// The state of the disk that matters to a shard.
     disk: String,
-    /// Since when these two have not changed, Unix seconds.
+    /// Since when both states have been the same, in Unix seconds.
     since: u64,
-    /// The last heartbeat, Unix seconds; a daemon that runs leaves one every minute.
+    /// The last heartbeat, in Unix seconds. A running daemon writes one every minute.
     until: u64,
-    /// Mean load of the owner since then, 0 to 1.
+    /// Mean load of the owner since `since`, from 0 to 1.
     cpu_load: f64,
-    /// The same for the disk.
+    /// Mean load of the owner on the disk, in the same unit.
     disk_load: f64,
-    /// Days of the last 28 of which something is known.
+    /// For how many of the last 28 days something is known.
     known_days: f64,
-    /// Share of these in which the host was there.
+    /// In which share of this time the host was available.
     availability: f64,
-    /// Probability that it stays there for ten hours.
+    /// The probability that the host stays available for ten hours.
     stays_10h: f64,
 }
 
@@ -212,7 +212,7 @@ impl Seen {
     }
 }
 
-/// Says what is held.
+/// Prints what the directory holds.
 pub(super) fn status(data: &Path, json: bool) -> Result<ExitCode> {
     let report = Report::read(data, shards::scan)?;
     let mut out = std::io::stdout().lock();
@@ -264,7 +264,7 @@ pub(super) fn status(data: &Path, json: bool) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads all blocks.
+/// Reads all blocks and prints what is damaged.
 pub(super) fn check(data: &Path, json: bool) -> Result<ExitCode> {
     let report = Report::read(data, shards::check)?;
     let mut out = std::io::stdout().lock();
@@ -283,7 +283,7 @@ pub(super) fn check(data: &Path, json: bool) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(!report.bad.is_empty())))
 }
 
-/// Reads a data directory one way or the other.
+/// A way to read a data directory: headers only, or all blocks.
 type Scan = fn(&dyn crate::disk::Disk, &mut dyn FnMut(Found)) -> std::io::Result<()>;
 
 impl Report {
@@ -358,7 +358,7 @@ impl Report {
     }
 }
 
-/// The daemon that runs on a data directory, by its process id.
+/// The process id of the daemon that uses a data directory.
 ///
 /// # Errors
 /// When there is no such directory.
@@ -369,7 +369,7 @@ pub(super) fn running(data: &Path) -> Result<Option<u32>> {
     Ok(daemon(data))
 }
 
-/// The process that holds the data directory's lock.
+/// The process that holds the lock of the data directory.
 fn daemon(data: &Path) -> Option<u32> {
     let path = data.join("lock");
     let lock = fs::File::open(&path).ok()?;

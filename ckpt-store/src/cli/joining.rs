@@ -1,4 +1,4 @@
-//! Keys and certificates of this machine: made, brought along with a token, found again.
+//! The key and certificate of this machine: creates them, gets them with a token, and loads them.
 
 use std::fs;
 use std::io::Write;
@@ -20,7 +20,7 @@ use tracing::warn;
 
 use crate::serve::Clock;
 
-/// Where a daemon listens that no list names.
+/// The default address of a daemon that no list names.
 pub(super) const LISTEN_USUAL: SocketAddr =
     SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 7600));
 
@@ -49,7 +49,7 @@ impl ServerRole {
     }
 }
 
-/// The data directory: as it is said, or the usual one.
+/// The data directory: the given one, or the default.
 pub(super) fn data_dir(said: Option<PathBuf>, place: Place) -> Result<PathBuf> {
     let usual = || {
         let is_root = rustix::process::geteuid().is_root();
@@ -58,14 +58,14 @@ pub(super) fn data_dir(said: Option<PathBuf>, place: Place) -> Result<PathBuf> {
     said.or_else(usual).context("--data DIR: no home directory")
 }
 
-/// The grid file: as it is said, or the one in the data directory. A variable that is set to nothing
-/// names none.
+/// The grid file: the given one, or the one in the data directory. An empty path, as from an empty
+/// environment variable, counts as none.
 pub(super) fn grid_file(said: Option<PathBuf>, data: &Path) -> PathBuf {
     let said = said.filter(|path| !path.as_os_str().is_empty());
     said.unwrap_or_else(|| data.join("grid.toml"))
 }
 
-/// Says in the log when the certificate ends soon.
+/// Logs a warning if the certificate ends soon.
 pub(super) fn warn_of_end(peer: &Peer) {
     if let Some(days) = peer.ends_within_days(Clock::start().unix_seconds()) {
         warn!(
@@ -75,7 +75,7 @@ pub(super) fn warn_of_end(peer: &Peer) {
     }
 }
 
-/// Makes this machine's key, and the file of which the admin makes its certificate.
+/// Creates this machine's key, and the file from which the admin makes its certificate.
 pub(super) fn init(
     data: Option<PathBuf>,
     name: Option<String>,
@@ -88,7 +88,7 @@ pub(super) fn init(
     let part = PublicPart { key, name };
     part.write(&public)?;
     writeln!(std::io::stdout(), "{}", key.hex())?;
-    // For people only: scripts read the key.
+    // For people only; scripts read the key from standard output.
     let _ = writeln!(
         std::io::stderr(),
         "next: give {} to the grid's admin (ckpt grid sign --role {} --pubkey {}.pub --addr ADDRESS:PORT); put the certificate that comes back at {}",
@@ -142,7 +142,7 @@ pub(super) fn join(token: &str, data: Option<PathBuf>, name: Option<String>) -> 
     write_grid(&joined, &grid_file)?;
     let identity = &joined.identity;
     let chain = std::iter::once(&identity.certificate).chain(&identity.issuer);
-    // Last: a machine that has it has all.
+    // The certificate is written last: a machine that has it has everything.
     write(
         &certificate,
         chain.map(certificate_to_pem).collect::<String>().as_bytes(),
@@ -158,7 +158,7 @@ pub(super) fn join(token: &str, data: Option<PathBuf>, name: Option<String>) -> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes grid file and list.
+/// Writes the grid file and the list.
 fn write_grid(joined: &NewMember, grid_file: &Path) -> Result<()> {
     let grid: &Grid = &joined.grid;
     if let Some(list) = &grid.list {

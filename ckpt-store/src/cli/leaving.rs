@@ -1,8 +1,9 @@
-//! `ckpt-store drain`, and the daemon that it asks: they talk through a file in the data directory.
+//! `ckpt-store drain`, and the side of the daemon that serves it. Both communicate through a file in the
+//! data directory.
 //!
 //! ```text
-//! within SECONDS      the wish
-//! left SHARDS         the answer, and in each line after it a reason
+//! within SECONDS      the request
+//! left SHARDS         the answer; each line after it is a reason
 //! ```
 
 use std::collections::BTreeSet;
@@ -17,10 +18,10 @@ use anyhow::{Context as _, Result, bail};
 use super::inspect;
 use crate::repair::Drained;
 
-/// How much longer than its time the daemon is waited for.
+/// `drain` waits longer than the daemon's time limit by this margin.
 const MARGIN: Duration = Duration::from_secs(30);
 
-/// What `ckpt-store drain` asked for.
+/// The time limit that `ckpt-store drain` has written into the file.
 pub(super) fn requested(path: &Path) -> Option<Duration> {
     let text = fs::read_to_string(path).ok()?;
     Some(Duration::from_secs(
@@ -28,14 +29,14 @@ pub(super) fn requested(path: &Path) -> Option<Duration> {
     ))
 }
 
-/// Says how it ended, to whoever asked.
+/// Writes the result of a drain into the file, for `ckpt-store drain`.
 pub(super) fn answer(path: &Path, drained: &Drained) {
     let mut text = format!("left {}", drained.left);
     for reason in &drained.reasons {
         text.push('\n');
         text.push_str(&reason.replace('\n', " "));
     }
-    // Without the answer, whoever asked says that it does not know.
+    // Without this file, `ckpt-store drain` prints that the number of shards is unknown.
     let _ = fs::write(path, text);
 }
 
@@ -62,7 +63,7 @@ pub(super) fn drain(data: &Path, within: Duration) -> Result<ExitCode> {
     Ok(ending)
 }
 
-/// What is to be said of a daemon's answer.
+/// What `ckpt-store drain` prints for the daemon's answer, and its exit status.
 fn ended(said: &str) -> (String, ExitCode) {
     let mut lines = said.lines();
     let left = lines.next().and_then(|line| line.strip_prefix("left "));

@@ -177,7 +177,7 @@ struct StoreDir {
 }
 
 impl StoreDir {
-    /// Does something with the directory, which has to be there.
+    /// Calls `act` with the data directory, which has to exist.
     fn with(self, act: impl FnOnce(&Path) -> Result<ExitCode>) -> Result<ExitCode> {
         let data = joining::data_dir(self.data, Place::Store)?;
         ensure!(
@@ -301,12 +301,12 @@ enum LogFormat {
     Json,
 }
 
-/// Runs the program; `args` include its name.
+/// Runs the program. `args` include its name.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args = match Args::try_parse_from(args) {
         Ok(args) => args,
         Err(usage) => {
-            // Fails only when nobody reads it.
+            // An error means that nothing reads the output.
             let _ = usage.print();
             return ExitCode::from(if usage.use_stderr() { 2 } else { 0 });
         }
@@ -348,7 +348,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     match done {
         Ok(code) => code,
-        // Who asked does not want to know.
+        // The reader of the output has closed it and wants no more.
         Err(cause) if is_broken_pipe(&cause) => ExitCode::SUCCESS,
         Err(cause) => {
             let _ = writeln!(std::io::stderr(), "ckpt-store: {cause:#}");
@@ -367,7 +367,7 @@ fn run(args: Serve) -> Result<ExitCode> {
     let (ready_file, drain) = (args.ready_file.clone(), args.drain_on_exit);
     let data = joining::data_dir(args.data.clone(), Place::Store)?;
     let request = data.join("drain");
-    // One of an earlier run.
+    // A request that an earlier run left behind.
     let _ = fs::remove_file(&request);
     if !args.normal_priority
         && let Err(cause) = priority::stand_back()
@@ -377,7 +377,7 @@ fn run(args: Serve) -> Result<ExitCode> {
     let mut config = config(args, data)?;
     let runtime = runtime()?;
     runtime.block_on(async {
-        // One for all: a signal that comes between two of these would be lost.
+        // One future for the whole loop, because a signal between two of them would be lost.
         let mut stop = std::pin::pin!(stop_signal());
         let mut daemon = Daemon::start(&config).await?;
         loop {
@@ -392,7 +392,8 @@ fn run(args: Serve) -> Result<ExitCode> {
                 }
                 identity = renewal::renewed(daemon.members(), &config.identity, data, period) => identity,
             };
-            // TLS keeps a certificate for as long as an endpoint lives.
+            // TLS keeps a certificate as long as its endpoint lives, so the daemon starts anew with the
+            // new one.
             config.grid = (*daemon.members().grid()).clone();
             config.listen = daemon.local_addr();
             config.identity = identity;
@@ -406,7 +407,7 @@ fn run(args: Serve) -> Result<ExitCode> {
             let mut drained = Drained::default();
             tokio::select! {
                 done = daemon.drain(limit) => drained = done,
-                // Told a second time: at once.
+                // A second signal ends the drain at once.
                 _ = stop_signal() => {}
             }
             leaving::answer(&request, &drained);
@@ -497,7 +498,7 @@ fn config(args: Serve, data_dir: PathBuf) -> Result<DaemonConfig> {
             bail!("{option}: letters, digits, spaces and ._-/:@+,()#&' only, 63 bytes at most");
         }
     }
-    // One that is no label would be refused with all else that is announced.
+    // The registry would refuse the whole announcement because of a label that is not valid.
     let [site, owner] = [site, owner].map(|listed| listed.filter(|label| is_label(label)));
     let patience = args
         .repair_after
@@ -543,7 +544,7 @@ fn config(args: Serve, data_dir: PathBuf) -> Result<DaemonConfig> {
     })
 }
 
-/// The address to listen on: of those of a name the first that is this machine's.
+/// The address to listen on. Of the addresses of a name, that is the first one of this machine.
 fn own_address(listen: &Address) -> Result<SocketAddr> {
     if let Some(addr) = listen.ip() {
         return Ok(addr);
@@ -558,8 +559,8 @@ fn own_address(listen: &Address) -> Result<SocketAddr> {
     })
 }
 
-/// Where guests are heard unless somebody says otherwise: in the data directory, and for an ordinary user
-/// also where all of this user's programs look.
+/// The default sockets for guests: one in the data directory and, for an ordinary user, one where all of
+/// this user's programs look for it.
 fn guest_sockets(data_dir: &Path) -> Vec<PathBuf> {
     let mut sockets = vec![socket_in(data_dir)];
     if !rustix::process::geteuid().is_root() {
@@ -568,7 +569,7 @@ fn guest_sockets(data_dir: &Path) -> Vec<PathBuf> {
     sockets
 }
 
-/// The socket in the first of the directories that systemd has made for this service.
+/// The socket in the first of the directories that systemd created for this service.
 fn runtime_socket(directories: Option<OsString>) -> Option<PathBuf> {
     let directories = directories?;
     let first = std::env::split_paths(&directories).next()?;
@@ -588,7 +589,7 @@ fn load_identity(data: &Path) -> Result<Identity> {
     Ok(Identity::from_pem(secret, &pem)?)
 }
 
-/// What a daemon or a registry runs on.
+/// The threads on which a daemon or a registry runs.
 fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     heaps::share();
     tokio::runtime::Builder::new_multi_thread()
@@ -597,15 +598,15 @@ fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
         .build()
 }
 
-/// In one step: whoever waits for the file sees nothing or the whole address. It may be in a directory
-/// where others put files and links: none of them is written through.
+/// Replaces the file in one step, so that a reader sees no file or the whole address. Other users may
+/// have write access to the directory, so links that they put there are not followed.
 fn write_ready(path: &Path, addr: SocketAddr) -> Result<()> {
     replace_public(path, addr.to_string().as_bytes())
         .with_context(|| format!("ready file {}", path.display()))
 }
 
-/// Ends at the first signal to stop that comes from now on, not only from when it is waited for: before
-/// that, one would end the process at once.
+/// Ends at the first signal to stop that arrives after this function was called, even if that is before
+/// the future is polled. Without the handlers that are set here, a signal would end the process.
 fn stop_signal() -> impl Future<Output = Result<()>> {
     use tokio::signal::unix::{SignalKind, signal};
     let terminate = signal(SignalKind::terminate());
@@ -629,7 +630,7 @@ fn log_to_stderr(format: LogFormat) {
         LogFormat::Text => log.with_ansi(false).boxed(),
         LogFormat::Json => log.json().boxed(),
     };
-    // Fails when there is a logger already: then that one is used.
+    // An error means that a logger is set already, and that one is used.
     let _ = tracing_subscriber::registry()
         .with(log.with_filter(filter))
         .try_init();

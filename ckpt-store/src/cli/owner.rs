@@ -1,5 +1,5 @@
-//! What the machine's owner asks and says: how much is lent to whom, what was moved, whether the daemon
-//! stands back; pause and resume.
+//! What the machine's owner can ask for: how much is lent to whom, what was moved, and whether the daemon
+//! stands back. Also the commands `pause` and `resume`.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -20,25 +20,25 @@ use crate::monitor::preferences;
 use crate::standing::Standing;
 use crate::traffic;
 
-/// Submitters that are named in a line; `--json` has all.
+/// Most submitters that are printed by name. `--json` has all of them.
 const NAMED_MAX: usize = 5;
 
-/// Age from which on what the daemon wrote of itself says nothing of now, seconds.
+/// If the daemon's file is older, it says nothing about the present, seconds.
 const STALE_S: u64 = 180;
 
-/// What one submitter has here.
+/// What one submitter has on this host.
 #[derive(Debug, Serialize)]
 pub(super) struct LentTo {
-    /// Public key.
+    /// The public key of the submitter.
     key: String,
-    /// Name, as in the certificate, once the submitter was here.
+    /// The name in the submitter's certificate. `None` if the submitter was never here.
     name: Option<String>,
-    /// Bytes of files.
+    /// Bytes of its files.
     bytes: u64,
 }
 
 impl LentTo {
-    /// Who has how much, the most first.
+    /// What each submitter has, those with the most first.
     pub(super) fn all(data: &Path, bytes: &BTreeMap<OwnerId, u64>) -> Result<Vec<Self>> {
         let names = accounts::load(data).context("accounts.json")?;
         let mut all: Vec<Self> = bytes
@@ -60,12 +60,12 @@ impl LentTo {
     }
 }
 
-/// What was moved.
+/// Bytes that were moved.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct MovedText {
-    /// To here in this calendar month (UTC).
+    /// Bytes received in this calendar month (UTC).
     month_received_bytes: u64,
-    /// From here in this calendar month.
+    /// Bytes sent in this calendar month (UTC).
     month_sent_bytes: u64,
     /// The owner's limit on both together, if there is one.
     limit: Option<LimitText>,
@@ -120,7 +120,7 @@ impl MovedText {
     }
 }
 
-/// The first day of the month, as days since 1970.
+/// The first day of the month of `now`, in days since 1970.
 fn first_of_month(now: u64) -> u64 {
     let today = now / 86_400;
     let time = i64::try_from(now).ok();
@@ -131,7 +131,7 @@ fn first_of_month(now: u64) -> u64 {
     today.saturating_sub(u64::from(day).saturating_sub(1))
 }
 
-/// Says what the daemon does for others; of one that does not run, only how it is paused.
+/// Prints what the daemon does for others. If no daemon runs, prints only whether it is paused.
 pub(super) fn print_standing(
     standing: Option<&Standing>,
     pause: Pause,
@@ -161,7 +161,7 @@ pub(super) fn print_standing(
         )?;
     }
     match (paused, current) {
-        // The daemon reads the pause every few seconds.
+        // The daemon has not read the pause yet. It reads it every few seconds.
         (Some(paused), Some(one)) if one.stance == "open" => {
             writeln!(out, "{paused}: the daemon stands back within seconds")?;
         }
@@ -171,7 +171,7 @@ pub(super) fn print_standing(
     Ok(())
 }
 
-/// Says how much is lent, and to whom.
+/// Prints how much is lent, and to whom.
 pub(super) fn print_lent(
     standing: Option<&Standing>,
     lent: &[LentTo],
@@ -201,7 +201,7 @@ pub(super) fn print_lent(
     Ok(writeln!(out)?)
 }
 
-/// `a`, `a and b`, `a, b and c`.
+/// Joins names as in `a`, `a and b`, or `a, b and c`.
 fn list(names: &[String]) -> String {
     match names.split_last() {
         Some((last, others)) if !others.is_empty() => format!("{} and {last}", others.join(", ")),
@@ -210,7 +210,7 @@ fn list(names: &[String]) -> String {
     }
 }
 
-/// Has the daemon take no shards for a time, or until it is resumed.
+/// Has the daemon take no shards for `time`, or until it is resumed.
 pub(super) fn pause(data: &Path, time: Option<Duration>) -> Result<ExitCode> {
     let runs = inspect::running(data)?.is_some();
     let pause = time.map_or(Pause::Endless, |time| {
@@ -232,7 +232,7 @@ pub(super) fn pause(data: &Path, time: Option<Duration>) -> Result<ExitCode> {
 
 /// Ends a pause.
 pub(super) fn resume(data: &Path) -> Result<ExitCode> {
-    // For its error when there is no such directory.
+    // Called for its error if there is no such directory.
     inspect::running(data)?;
     let was = Pause::read(data);
     let failed = || format!("removing {}/pause", data.display());

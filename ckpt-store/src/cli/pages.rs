@@ -2,7 +2,7 @@
 
 use command_line::man::{FilePage, FileTable};
 
-/// `preferences.toml` of a data directory.
+/// The page about `preferences.toml` in a data directory.
 pub(super) const PREFERENCES: FilePage = FilePage {
     name: "ckpt-store-preferences",
     about: "what a machine's owner allows ckpt-store to do",
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
     use crate::monitor::preferences::Preferences;
 
-    /// The keys that the parser names when it meets one that it does not know.
+    /// The keys that the parser lists in its error about an unknown key.
     fn taken(text: &str) -> BTreeSet<String> {
         let refused = toml::from_str::<Preferences>(text).unwrap_err();
         let names = refused.message().split("expected one of").nth(1).unwrap();

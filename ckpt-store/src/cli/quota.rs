@@ -1,10 +1,10 @@
-//! How much one submitter may have, as it is typed.
+//! Parses how much one submitter may use, as it is typed.
 
 use command_line::size;
 
 use crate::core::ledger::Quota;
 
-/// Reads a size, or a part of what is lent such as `50%`.
+/// Parses a size, or a part of what is lent such as `50%`.
 pub(super) fn parse(text: &str) -> Result<Quota, String> {
     let Some(number) = text.strip_suffix('%') else {
         return size::parse(text).map(Quota::Bytes);

@@ -1,4 +1,4 @@
-//! A certificate that was signed anew comes with the list of the grid, and is taken over.
+//! Takes over a renewed certificate, which arrives with the list of the grid.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use protocol::net::Members;
 use rand::Rng;
 use tracing::{info, warn};
 
-/// Hosts that hear of new certificates at the same time begin anew at different times within this many
-/// periods after which they compare lists.
+/// Hosts that get renewed certificates at the same time restart at different times, spread over this many
+/// periods of comparing lists.
 const SPREAD_PERIODS: u32 = 20;
 
-/// The same identity with the certificate that the list has for it, if that ends later than the one that
-/// it has. The certificate is written to the data directory.
+/// The identity with the certificate that the list has for it, if that certificate ends later than the
+/// present one. The certificate is also written to the data directory.
 pub(super) fn newer(grid: &Grid, identity: &Identity, data: &Path) -> Option<Identity> {
     let own = identity.peer().ok()?;
     let key: OwnerId = identity.secret.id();
@@ -35,8 +35,8 @@ pub(super) fn newer(grid: &Grid, identity: &Identity, data: &Path) -> Option<Ide
     Some(renewed)
 }
 
-/// Waits until the list has a newer certificate, and then for a time that differs between hosts, so that
-/// not all begin anew at once. `period` is the time after which lists are compared.
+/// Waits until the list has a newer certificate, and then for a random time, so that not all hosts
+/// restart at once. `period` is the time after which lists are compared.
 pub(super) async fn renewed(
     members: &Members,
     identity: &Identity,
@@ -53,20 +53,20 @@ pub(super) async fn renewed(
             return identity;
         }
         if changes.changed().await.is_err() {
-            // Nothing more is heard of.
+            // No more changes will come.
             std::future::pending::<()>().await;
         }
     }
 }
 
-/// How long the socket of a server that has ended may take to be closed.
+/// The socket of a server that has just stopped may stay open for this long.
 const PORT_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How often it is tried meanwhile.
+/// Pause between two tries meanwhile.
 const PORT_RETRY: Duration = Duration::from_millis(50);
 
-/// Has `start` begin again what has just ended, on the port that it had. `is_taken` says whether an error
-/// is about that port.
+/// Starts a server anew on the port of the one that has just stopped. `is_taken` tells errors about that
+/// port from others.
 pub(super) async fn begin_again<T, E>(
     start: impl AsyncFn() -> Result<T, E>,
     is_taken: impl Fn(&E) -> bool,

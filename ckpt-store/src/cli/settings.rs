@@ -1,4 +1,4 @@
-//! What the owner's preferences say, for `ckpt-store status`.
+//! The owner's preferences, for `ckpt-store status`.
 
 use std::io::Write;
 use std::path::Path;
@@ -8,20 +8,20 @@ use serde::Serialize;
 use crate::monitor::DisplayChain;
 use crate::monitor::preferences;
 
-/// Load of a calm machine, above which "idle" has to be explained.
+/// Above this load, the status explains why a machine counts as idle.
 const CALM_LOAD: f64 = 0.2;
 
-/// What the owner's preferences say now.
+/// The owner's preferences as they are now.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct OwnerSettings {
-    /// Why the preferences can't be used, if they can't: those of before stay in force.
+    /// Why the preferences can't be used, if they can't. The earlier ones stay in force then.
     pub(super) preferences_error: Option<String>,
-    /// Load of the owner up to which the machine counts as idle, 0 to 1.
+    /// Load of the owner below which the machine counts as idle, from 0 to 1.
     pub(super) idle_below: Option<f64>,
 }
 
 impl OwnerSettings {
-    /// Those in a data directory.
+    /// Reads the preferences in a data directory.
     pub(super) fn read(data: &Path) -> Self {
         match preferences::load(data) {
             Ok(settings) => Self {
@@ -35,7 +35,7 @@ impl OwnerSettings {
         }
     }
 
-    /// What explains why a machine with this load counts as idle.
+    /// An explanation of why a machine with this load counts as idle. Empty if none is needed.
     pub(super) fn note_of_idle(&self, machine: &str, load: f64) -> String {
         match self.idle_below {
             Some(below) if machine == "idle" && load > CALM_LOAD => format!(
@@ -46,10 +46,10 @@ impl OwnerSettings {
         }
     }
 
-    /// Says why the preferences are not in force, if they are not.
+    /// Prints why the preferences are not in force, if they are not.
     pub(super) fn print(&self, out: &mut impl Write) -> std::io::Result<()> {
         match &self.preferences_error {
-            // The position that TOML shows needs several lines.
+            // TOML shows the position of the error over several lines.
             Some(cause) => writeln!(
                 out,
                 "PREFERENCES NOT IN FORCE, those of before stay: {cause}"

@@ -1,5 +1,6 @@
-//! What submitters found when they checked shards here: shown to the owner of the machine, who can
-//! see why a host loses its place. Nothing is decided by it: anybody can say anything.
+//! What submitters found when they checked shards on this host. The owner of the machine is shown the
+//! counts, to see why submitters stop using the host. Nothing is decided by them, because a submitter can
+//! report anything.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
@@ -7,21 +8,22 @@ use std::collections::{BTreeMap, VecDeque};
 use codec::OwnerId;
 use protocol::wire::message::{Audit, AuditFault};
 
-/// Failures that are kept. One more takes the place of the oldest of those of whom most are kept, so
-/// that whoever says much pushes out its own.
+/// Most failures that are kept. When there are more, the oldest one of the submitter with the most is
+/// dropped, so a submitter that reports many only displaces its own.
 pub const FAILURES_MAX: usize = 50;
 
-/// Submitters that are counted one by one; beyond, the first one that is heard of again goes.
+/// Most submitters with counts of their own. When there are more, the one with the smallest key is
+/// dropped.
 const AUDITORS_MAX: usize = 1000;
 
 /// A check that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Unix seconds.
+    /// When it was reported, in Unix seconds.
     pub at: u64,
-    /// Who says so.
+    /// The submitter that reported it.
     pub by: OwnerId,
-    /// About which shard.
+    /// The shard that was checked.
     pub audit: Audit,
     /// What was wrong.
     pub fault: AuditFault,
@@ -30,13 +32,13 @@ pub struct Failure {
 /// Counts of checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AuditCounts {
-    /// Shards of which all was right that was looked at.
+    /// Checks that found nothing wrong.
     pub passed: u64,
-    /// Others.
+    /// Checks that failed.
     pub failed: u64,
 }
 
-/// All that submitters said.
+/// All checks that submitters reported.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Audits {
     by: BTreeMap<OwnerId, AuditCounts>,
@@ -44,7 +46,7 @@ pub struct Audits {
 }
 
 impl Audits {
-    /// Puts together what was kept.
+    /// The record of what was read from the file.
     pub fn new(by: BTreeMap<OwnerId, AuditCounts>, failures: Vec<Failure>) -> Self {
         let failures = VecDeque::from(failures);
         let mut all = Self { by, failures };
@@ -52,7 +54,7 @@ impl Audits {
         all
     }
 
-    /// Enters what a submitter found.
+    /// Enters a report of a submitter; `now` is in Unix seconds.
     pub fn enter(&mut self, by: OwnerId, audit: Audit, now: u64) {
         if !self.by.contains_key(&by) && self.by.len() >= AUDITORS_MAX {
             self.by.pop_first();
@@ -72,7 +74,7 @@ impl Audits {
         self.shorten();
     }
 
-    /// Drops what is too much.
+    /// Drops failures until there are at most [`FAILURES_MAX`].
     fn shorten(&mut self) {
         while self.failures.len() > FAILURES_MAX {
             let mut count: BTreeMap<OwnerId, usize> = BTreeMap::new();
@@ -91,7 +93,7 @@ impl Audits {
         &self.by
     }
 
-    /// All counts together.
+    /// The counts of all submitters together.
     pub fn counts(&self) -> AuditCounts {
         self.by
             .values()
@@ -156,12 +158,13 @@ mod tests {
         };
         assert_eq!(said(&audits, modest), [0, 1, 2]);
         assert_eq!(audits.failures().count(), FAILURES_MAX);
-        // Its own are the latest.
+        // The ones that are left are its latest.
         assert_eq!(said(&audits, greedy).first(), Some(&953));
-        // Who comes when the list is full finds a place.
+        // A submitter that reports its first failure when the list is full finds room.
         audits.enter(modest, damaged, 2000);
         assert_eq!(said(&audits, modest), [0, 1, 2, 2000]);
-        // Also when a list of an earlier program is read that is too long.
+        // A list that an earlier version of the program wrote may be too long. It is shortened in the
+        // same way.
         let long = said(&audits, greedy).into_iter().chain(3000..3010);
         let failure = |at| Failure {
             at,

@@ -1,29 +1,32 @@
-//! Handshakes that came to nothing. QUIC keeps such a connection for a while (RFC 9000, section 10.2), and
-//! its memory with it; so who has broken off many lately is not answered for a moment.
+//! Counts handshakes that the peer broke off. QUIC keeps such a connection for a while (RFC 9000, section
+//! 10.2), and memory with it. So a network that recently broke off many handshakes is not answered for a
+//! moment.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 
-/// How long such a connection is kept, milliseconds: three times what a datagram may take, with slack.
+/// How long QUIC keeps such a connection, milliseconds: three times what a datagram may take, with slack.
 const KEPT_MS: u64 = 2_000;
 
-/// How many of one network are kept at once; further ones of it are not begun.
-const OF_ONE_MAX: usize = 64;
+/// Most connections of one network that are kept at the same time. Further handshakes of that network are
+/// not begun.
+const PER_NETWORK_MAX: usize = 64;
 
-/// How many are kept of all networks together.
-const ALL_MAX: usize = 512;
+/// Most connections of all networks that are kept at the same time. Above that only networks that broke
+/// off none are answered.
+const TOTAL_MAX: usize = 512;
 
-/// Handshakes that broke off lately. A question costs the same however many there are.
+/// Handshakes that were recently broken off. The cost of a call does not depend on how many there are.
 #[derive(Debug, Default)]
 pub struct BrokenOff {
-    /// When each broke off, in milliseconds of a clock that never goes back, and its network.
+    /// When each was broken off, in milliseconds of a clock that never goes back, and its network.
     order: VecDeque<(u64, IpAddr)>,
-    /// How many of them are of each network; none is 0.
+    /// How many of them each network broke off. No count is 0.
     of: BTreeMap<IpAddr, usize>,
 }
 
 impl BrokenOff {
-    /// One of this network did.
+    /// A handshake of `network` was broken off.
     pub fn add(&mut self, network: IpAddr, now_ms: u64) {
         self.forget(now_ms);
         self.order.push_back((now_ms, network));
@@ -34,10 +37,10 @@ impl BrokenOff {
     pub fn may_begin(&mut self, network: IpAddr, now_ms: u64) -> bool {
         self.forget(now_ms);
         let of_this = self.of.get(&network).copied().unwrap_or(0);
-        of_this < OF_ONE_MAX && (self.order.len() < ALL_MAX || of_this == 0)
+        of_this < PER_NETWORK_MAX && (self.order.len() < TOTAL_MAX || of_this == 0)
     }
 
-    /// Each is let go once.
+    /// Removes those that are older than [`KEPT_MS`].
     fn forget(&mut self, now_ms: u64) {
         while let Some((at, network)) = self.order.front().copied() {
             if at.saturating_add(KEPT_MS) > now_ms {
@@ -62,7 +65,7 @@ mod tests {
     fn who_breaks_off_often_waits_and_nobody_else_does() {
         let mut broken = BrokenOff::default();
         let (bad, good) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
-        for _ in 0..OF_ONE_MAX {
+        for _ in 0..PER_NETWORK_MAX {
             assert!(broken.may_begin(bad, 5));
             broken.add(bad, 5);
         }

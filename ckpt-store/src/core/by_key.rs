@@ -1,4 +1,4 @@
-//! A map from checkpoints to something: in the order of their keys, in little memory.
+//! A map from checkpoints to values, in the order of their keys and in little memory.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -7,8 +7,8 @@ use codec::{CheckpointId, OwnerId};
 
 use super::Key;
 
-/// A map with checkpoints as keys. A host knows many checkpoints of few owners, so the owners, which are
-/// two thirds of a key, stand there once for all of theirs.
+/// A map with checkpoints as keys. A host knows many checkpoints of few owners. The owner takes two
+/// thirds of a key, so each owner is stored once for all of its checkpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ByKey<V>(BTreeMap<OwnerId, BTreeMap<CheckpointId, V>>);
 
@@ -19,43 +19,43 @@ impl<V> Default for ByKey<V> {
 }
 
 impl<V> ByKey<V> {
-    /// Nothing yet.
+    /// An empty map.
     pub const fn new() -> Self {
         Self(BTreeMap::new())
     }
 
-    /// Whether there is nothing.
+    /// Whether the map is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Of how many checkpoints there is something.
+    /// How many checkpoints have a value.
     pub fn len(&self) -> usize {
         self.0.values().map(BTreeMap::len).sum()
     }
 
-    /// Whether there is something of a checkpoint.
+    /// Whether a checkpoint has a value.
     pub fn contains_key(&self, key: &Key) -> bool {
         self.get(key).is_some()
     }
 
-    /// What there is of a checkpoint.
+    /// The value of a checkpoint.
     pub fn get(&self, key: &Key) -> Option<&V> {
         self.0.get(&key.owner)?.get(&key.checkpoint)
     }
 
-    /// The same, to change it.
+    /// The value of a checkpoint, to change it.
     pub fn get_mut(&mut self, key: &Key) -> Option<&mut V> {
         self.0.get_mut(&key.owner)?.get_mut(&key.checkpoint)
     }
 
-    /// Sets what there is of a checkpoint.
+    /// Sets the value of a checkpoint.
     pub fn insert(&mut self, key: Key, value: V) {
         let of_owner = self.0.entry(key.owner).or_default();
         of_owner.insert(key.checkpoint, value);
     }
 
-    /// Takes out what there is of a checkpoint.
+    /// Removes the value of a checkpoint and returns it.
     pub fn remove(&mut self, key: &Key) -> Option<V> {
         let of_owner = self.0.get_mut(&key.owner)?;
         let removed = of_owner.remove(&key.checkpoint);
@@ -65,7 +65,7 @@ impl<V> ByKey<V> {
         removed
     }
 
-    /// Drops all but what `keeps` names.
+    /// Removes all checkpoints for which `keeps` is false.
     pub fn retain(&mut self, keeps: impl Fn(&Key) -> bool) {
         self.0.retain(|owner, of_owner| {
             of_owner.retain(|checkpoint, _| {
@@ -78,12 +78,12 @@ impl<V> ByKey<V> {
         });
     }
 
-    /// All, ascending.
+    /// All checkpoints with their values, in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = (Key, &V)> {
         self.after(None)
     }
 
-    /// Those after a key, ascending.
+    /// The checkpoints after a key, in ascending order.
     pub fn after(&self, after: Option<Key>) -> impl Iterator<Item = (Key, &V)> {
         let owners = after.map_or(Bound::Unbounded, |key| Bound::Included(key.owner));
         let owners = self.0.range((owners, Bound::Unbounded));
@@ -103,7 +103,7 @@ impl<V> ByKey<V> {
         })
     }
 
-    /// Those of one owner after a checkpoint, ascending.
+    /// The checkpoints of one owner after a checkpoint id, in ascending order.
     pub fn of_owner(
         &self,
         owner: OwnerId,
@@ -123,7 +123,7 @@ impl<V> ByKey<V> {
 }
 
 impl<V: Default> ByKey<V> {
-    /// What there is of a checkpoint, or the default, which is then there.
+    /// The value of a checkpoint, which is set to the default first if there is none.
     pub fn or_default(&mut self, key: Key) -> &mut V {
         let of_owner = self.0.entry(key.owner).or_default();
         of_owner.entry(key.checkpoint).or_default()

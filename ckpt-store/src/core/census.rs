@@ -1,29 +1,28 @@
-//! What a host counts of the checkpoints of which it holds shards, for the grid's admin.
+//! Counts the checkpoints of which this host holds shards by their state, for the grid's admin.
 
 use codec::OwnerId;
 
 use super::proofs::assign;
 use super::repair::Situation;
 
-/// Counts of checkpoints by the shards that their holders proved to each other.
+/// How many checkpoints can still lose how many shards, by what their holders proved to each other.
 ///
-/// Each checkpoint is counted by one of those who hold its shards, so that the counts of all hosts can
-/// be added.
+/// Only one of the holders of a checkpoint counts it, so the counts of all hosts can be added up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Census {
-    /// Checkpoints that can lose 0, 1, 2, ... shards.
+    /// At position *n*: checkpoints that can lose *n* shards.
     pub can_lose: Vec<u64>,
-    /// Those of which too few shards were proved to restore them.
+    /// Checkpoints with too few proved shards to be restored.
     pub too_few: u64,
-    /// Those of which fewer shards were proved than they were saved with.
+    /// Checkpoints with fewer proved shards than they were saved with.
     pub below: u64,
-    /// Of these, those of which shards are claimed that nobody was asked to prove yet.
+    /// Those of `below` with claimed shards that have not been proved yet.
     pub unchecked: u64,
 }
 
 impl Census {
-    /// Counts a checkpoint as `own` sees it, if `own` is the one that counts it: of the hosts that count
-    /// for a shard, the one with the smallest key.
+    /// Counts a checkpoint as `own` sees it, if `own` is the host that has to count it: of the hosts that
+    /// count as holder of a shard, the one with the smallest key.
     pub fn enter(&mut self, own: OwnerId, situation: &Situation) {
         let assigned = assign(&situation.held);
         if assigned.values().min() != Some(&own) {
@@ -105,7 +104,7 @@ mod tests {
             (&[1, 2, 3, 4], &[9]),
             (&[1, 2, 3], &[]),
             (&[1, 2], &[9]),
-            // A host counts for one shard only.
+            // Host 1 holds three shards and counts for one only.
             (&[1, 1, 1, 2, 3], &[]),
         ] {
             census.enter(id(1), &situation(held, claimed));

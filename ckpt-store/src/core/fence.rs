@@ -1,7 +1,15 @@
-//! What a witness of a checkpoint promised and accepted: the acceptor of single-decree Paxos, and the
-//! books of all of them.
+//! Fences: what one witness promised and accepted about the successor of one checkpoint. That is the
+//! acceptor of single-decree Paxos. This module has the acceptor, and the books of all fences of a host.
+//! The proposer, which counts the answers, is part of the client.
 //!
-//! The shell writes the new state to the disk before it answers, and only then enters it here.
+//! Example: the hosts W1, W2 and W3 are witnesses of checkpoint A, and two saves B and C want to follow A.
+//!
+//! 1. B asks for a promise with ballot 1. All three promise to accept nothing below 1.
+//! 2. C asks for a promise with ballot 2. W2 and W3 promise.
+//! 3. B proposes itself with ballot 1. W1 accepts; W2 and W3 answer that they have promised 2.
+//! 4. C proposes itself with ballot 2. W2 and W3 accept. These are a majority, so C follows A for ever.
+//!
+//! The daemon first writes the new state to the disk, then enters it here, and then answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,15 +21,15 @@ use super::catalog::Key;
 use super::places::{Stock, Who};
 
 /// Most checkpoints about whose successors a host keeps promises. Each takes some 250 bytes of memory,
-/// and of the disk what a manifest takes. An owner adds no more than it leaves for others, and one grant
-/// half of that.
+/// and as much of the disk as a manifest. [`Stock`] keeps one owner from taking the room of the others;
+/// one grant gets half of its owner's room.
 pub const FENCES_MAX: usize = 1 << 14;
 
-/// A higher ballot than the one asked with was promised.
+/// The request was refused because the witness has promised this higher ballot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outbid(pub Ballot);
 
-/// What a witness said of the successors of one checkpoint.
+/// What a witness promised and accepted about the successor of one checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Acceptor<V> {
     promised: Ballot,
@@ -29,7 +37,7 @@ pub struct Acceptor<V> {
 }
 
 impl<V: Copy> Acceptor<V> {
-    /// Of a witness that was not asked yet.
+    /// The acceptor of a witness that has not been asked yet.
     pub const fn new() -> Self {
         Self {
             promised: Ballot::NONE,
@@ -37,7 +45,7 @@ impl<V: Copy> Acceptor<V> {
         }
     }
 
-    /// As it was written to the disk.
+    /// The acceptor as it was read from the disk.
     pub fn restored(promised: Ballot, accepted: Option<(Ballot, V)>) -> Self {
         let accepted_at = accepted.as_ref().map_or(Ballot::NONE, |(at, _)| *at);
         Self {
@@ -46,21 +54,21 @@ impl<V: Copy> Acceptor<V> {
         }
     }
 
-    /// The ballot below which it accepts nothing.
+    /// The ballot below which nothing is accepted.
     pub const fn promised(&self) -> Ballot {
         self.promised
     }
 
-    /// What it accepted last.
+    /// The value that was accepted last, with its ballot.
     pub const fn accepted(&self) -> Option<(Ballot, V)> {
         self.accepted
     }
 
-    /// What it is when it has promised to accept nothing with a lower ballot. The same again changes
-    /// nothing.
+    /// The acceptor after a promise to accept nothing with a ballot below `ballot`. The same promise
+    /// again changes nothing.
     ///
     /// # Errors
-    /// When it has promised more.
+    /// When a higher ballot was promised before.
     pub fn promise(&self, ballot: Ballot) -> Result<Self, Outbid> {
         if ballot < self.promised {
             return Err(Outbid(self.promised));
@@ -71,10 +79,10 @@ impl<V: Copy> Acceptor<V> {
         })
     }
 
-    /// What it is when it has accepted a value.
+    /// The acceptor after it has accepted `value`.
     ///
     /// # Errors
-    /// When it has promised not to.
+    /// When a higher ballot was promised before.
     pub fn accept(&self, ballot: Ballot, value: V) -> Result<Self, Outbid> {
         if ballot < self.promised {
             return Err(Outbid(self.promised));
@@ -99,14 +107,15 @@ pub struct Fence {
     pub job_tag: JobTag,
     /// When the save of the checkpoint began, Unix seconds.
     pub created: u64,
-    /// Key of the grant with which it was asked for first, if it was with one.
+    /// Key of the grant with which the witness was asked for the first time; `None` if that was without a
+    /// grant.
     pub grant: Option<OwnerId>,
     /// What was promised and accepted.
     pub acceptor: Acceptor<Successor>,
 }
 
 impl Fence {
-    /// As whose it counts.
+    /// Which owner and grant the fence counts for.
     const fn who(&self, owner: OwnerId) -> Who<OwnerId> {
         Who {
             member: owner,
@@ -121,13 +130,15 @@ impl Fence {
     }
 }
 
-/// What a host promised and accepted, by the checkpoint that is followed.
+/// The fences of a host, by the checkpoint whose successor they decide.
 #[derive(Debug)]
 pub struct Fences {
     all: BTreeMap<Key, Fence>,
-    /// Those whose file can't be read: whatever they promised holds, so nothing is promised any more.
+    /// Checkpoints whose file can't be read. What that file promised still holds, so nothing can be
+    /// promised about them any more.
     damaged: BTreeSet<Key>,
-    /// Successors that were accepted: they wait for their commit without limit of time.
+    /// Successors that were accepted, with the number of fences that did. They may wait for their commit
+    /// without limit of time.
     wanted: BTreeMap<Key, u32>,
     stock: Stock<OwnerId>,
 }
@@ -149,22 +160,22 @@ impl Fences {
         self.all.get(&key)
     }
 
-    /// Whether what was promised of a checkpoint can't be read.
+    /// Whether the file with the promises about a checkpoint can't be read.
     pub fn is_damaged(&self, key: Key) -> bool {
         self.damaged.contains(&key)
     }
 
-    /// Notes that what was promised of a checkpoint can't be read.
+    /// Notes that the file with the promises about a checkpoint can't be read.
     pub fn damaged(&mut self, key: Key) {
         self.damaged.insert(key);
     }
 
-    /// Whether one more may be entered for `who`.
+    /// Whether one more fence may be entered for `who`.
     pub fn has_room(&self, who: Who<OwnerId>) -> bool {
         self.stock.has_room(who, 1)
     }
 
-    /// Enters what is on the disk; says whether it is the first of its checkpoint.
+    /// Enters a fence that is on the disk. Returns whether it is the first of its checkpoint.
     pub fn enter(&mut self, key: Key, fence: Fence) -> bool {
         let old = self.all.insert(key, fence);
         self.wanted_by(key.owner, old.as_ref(), Some(&fence));
@@ -179,7 +190,7 @@ impl Fences {
         old.is_none()
     }
 
-    /// Strikes what is not on the disk any more.
+    /// Removes a fence whose file is gone from the disk.
     pub fn remove(&mut self, key: Key) -> Option<Fence> {
         self.damaged.remove(&key);
         let old = self.all.remove(&key)?;
@@ -193,7 +204,7 @@ impl Fences {
         self.wanted.contains_key(&key)
     }
 
-    /// The checkpoints of a job that this says are gone.
+    /// The fences whose checkpoints this notice declares gone.
     pub fn gone(&self, words: &Words) -> Vec<Key> {
         let first = Key {
             owner: words.owner,
@@ -211,7 +222,7 @@ impl Fences {
         gone.map(|(key, _)| *key).collect()
     }
 
-    /// All of them.
+    /// All fences, by checkpoint.
     pub fn iter(&self) -> impl Iterator<Item = (&Key, &Fence)> {
         self.all.iter()
     }
@@ -285,7 +296,7 @@ mod tests {
         let later = accepted.promise(ballot(7)).unwrap();
         assert_eq!(later.accepted(), Some((ballot(5), 1)));
         assert_eq!(later.accept(ballot(5), 1), Err(Outbid(ballot(7))));
-        // Who heard nothing of the promise accepts what has a higher ballot all the same.
+        // A witness that did not hear of the promise accepts a value with a higher ballot all the same.
         assert_eq!(new.accept(ballot(9), 3).unwrap().promised(), ballot(9));
         let restored = Acceptor::restored(ballot(3), Some((ballot(5), 1)));
         assert_eq!(restored, accepted);

@@ -1,8 +1,9 @@
-//! Which stretches of their jobs' histories owners said are gone.
+//! Which stretches of their jobs' histories owners have declared gone.
 //!
-//! Notices that were made at the same time on two machines say different things, and the one with the
-//! higher number replaces the other in all but this: what either says is gone stays gone. So a job has
-//! its last notice and, besides, those that say what the last one does not.
+//! Two notices of a job that were made at the same time on two machines say different things. The one
+//! with the higher number replaces the other, with one exception: a checkpoint that either of them
+//! declares gone stays gone. So a host keeps, besides the last notice of a job, the earlier ones whose
+//! intervals the last one does not cover.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +13,11 @@ use protocol::wire::limits::NOTICES_PER_JOB_MAX;
 
 use super::notices::Job;
 
-/// Most intervals of all jobs together: 6 MiB of memory. An owner adds no more than it leaves for
-/// others.
+/// Most intervals of all jobs together: 6 MiB of memory. An owner can add intervals only while it then
+/// has no more than the room that is left for others.
 pub const INTERVALS_TOTAL_MAX: usize = 1 << 17;
 
-/// The intervals of each job, by the numbers of the notices that say them.
+/// The intervals of each job, by the numbers of the notices that carry them.
 #[derive(Debug, Default)]
 pub struct Histories {
     by_job: BTreeMap<Job, BTreeMap<u64, Intervals>>,
@@ -25,7 +26,7 @@ pub struct Histories {
 }
 
 impl Histories {
-    /// Whether a notice says what none of those that are here says.
+    /// Whether a notice declares a stretch gone that none of the known notices of its job declares gone.
     pub fn is_news(&self, words: &Words) -> bool {
         let known = self.by_job.get(&(words.owner, words.job_tag));
         let all = known.into_iter().flat_map(BTreeMap::values);
@@ -33,14 +34,14 @@ impl Histories {
         !all.cover(&words.intervals)
     }
 
-    /// Whether the intervals of another notice find room among those of its owner.
+    /// Whether the intervals of another notice fit into its owner's room.
     pub fn has_room_for(&self, words: &Words) -> bool {
         let more = words.intervals.len();
         let own = self.of_owner.get(&words.owner).copied().unwrap_or_default();
         more == 0 || own + more <= INTERVALS_TOTAL_MAX.saturating_sub(self.total + more)
     }
 
-    /// Enters a notice. Returns the numbers of those that are not needed any more beside the last one.
+    /// Enters a notice. Returns the numbers of the job's notices that need not be kept any more.
     pub fn enter(&mut self, words: &Words) -> Vec<u64> {
         let job = (words.owner, words.job_tag);
         let mut all = self.take(job);
@@ -63,24 +64,24 @@ impl Histories {
         dropped
     }
 
-    /// Strikes all of a job.
+    /// Removes all notices of a job.
     pub fn remove(&mut self, job: Job) {
         self.take(job);
     }
 
-    /// Whether a checkpoint lies where all is gone.
+    /// Whether a checkpoint lies in a stretch that is gone.
     pub fn has(&self, job: Job, stamp: Stamp) -> bool {
         let known = self.by_job.get(&job);
         known.is_some_and(|known| known.values().any(|one| one.has(stamp)))
     }
 
-    /// Whether anything is said of a job.
+    /// Whether any stretch of a job is gone.
     pub fn is_about(&self, job: Job) -> bool {
         let known = self.by_job.get(&job);
         known.is_some_and(|known| known.values().any(|one| !one.is_empty()))
     }
 
-    /// Numbers of a job's notices besides the one with this number.
+    /// The numbers of a job's notices, except `number`.
     pub fn others(&self, job: Job, number: u64) -> Vec<u64> {
         let known = self.by_job.get(&job).into_iter().flat_map(BTreeMap::keys);
         known.copied().filter(|one| *one != number).collect()
@@ -150,10 +151,10 @@ mod tests {
             }
             assert!(all.has(JOB, stamp(50)) && all.has(JOB, stamp(60)));
             assert_eq!(all.others(JOB, 6), [5]);
-            // One that says both takes the place of both.
+            // A notice that covers both replaces both.
             assert_eq!(all.enter(&words(7, &[50, 60])), [5, 6]);
             assert!(all.others(JOB, 7).is_empty());
-            // One without intervals takes nothing away.
+            // A notice without intervals replaces no other.
             assert!(all.enter(&words(8, &[])).is_empty());
             assert!(all.has(JOB, stamp(50)) && !all.has(JOB, stamp(55)));
         }

@@ -1,45 +1,55 @@
-//! The books of space: what is stored, what is promised to shards that are being written.
+//! The books of space: how many bytes are stored, and how many are promised to shards that are being
+//! written. The books are updated with each change, so the disk is never counted while the daemon serves.
 //!
-//! Kept, never counted on the disk while serving.
+//! A shard of 64 MiB that is being written takes part in the books as follows:
+//!
+//! | event | stored | promised | of these written |
+//! | --- | --- | --- | --- |
+//! | [`Ledger::promise`] | 0 | 64 MiB | 0 |
+//! | [`Ledger::note_written`], half of it | 0 | 64 MiB | 32 MiB |
+//! | [`Ledger::release`], then [`Ledger::store`] | 64 MiB | 0 | 0 |
+//!
+//! The written part is missing in the disk's free space already, so only the other part of the promise is
+//! subtracted from the free space.
 
 use codec::OwnerId;
 
 use super::places::{Tally, Who};
 
-/// Files take whole blocks of the file system.
+/// Size of a block of the file system, bytes. A file takes whole blocks.
 const DISK_BLOCK: u64 = 4096;
 
-/// What a file of `len` bytes costs on the disk.
+/// The bytes that a file of `len` bytes takes on the disk.
 pub const fn charge(len: u64) -> u64 {
     len.div_ceil(DISK_BLOCK).saturating_mul(DISK_BLOCK)
 }
 
-/// What a checkpoint costs beside its shards, however small it is: its manifest, names on the disk,
-/// an entry of the books, and time in each round of checks.
+/// What a checkpoint costs its owner beside its shards, however small it is, in bytes. The price stands
+/// for its manifest, names on the disk, an entry of the books, and time in each round of checks.
 pub const CHECKPOINT_BYTES: u64 = 64 << 10;
 
-/// How much of what a host lends one owner may have.
+/// How much of the space that a host lends one owner may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quota {
-    /// So many bytes.
+    /// This many bytes.
     Bytes(u64),
-    /// A part of all, in per cent.
+    /// This part of the lent space, in per cent.
     Percent(u8),
 }
 
 impl Default for Quota {
-    /// Half: whoever is greedy leaves as much for others.
+    /// Half, so that a greedy owner leaves as much for the others.
     fn default() -> Self {
         Self::Percent(50)
     }
 }
 
 impl Quota {
-    /// Bytes, of a host that lends `capacity`.
+    /// The quota in bytes, on a host that lends `capacity` bytes.
     pub const fn of(self, capacity: u64) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes,
-            // First divided: the capacity may be as large as a number can be.
+            // The division comes first, because `capacity` may be as large as a number can be.
             Self::Percent(percent) => {
                 (capacity / 100).saturating_mul(percent as u64)
                     + capacity % 100 * percent as u64 / 100
@@ -48,21 +58,21 @@ impl Quota {
     }
 }
 
-/// Space of a host, and how much of it each owner has.
+/// The space of a host, and how much of it each owner uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ledger {
     capacity: u64,
-    /// Most bytes that one owner may have.
+    /// Most bytes that one owner may use.
     share: u64,
     stored: u64,
     promised: u64,
     /// Bytes of the promised ones that are on the disk already.
     written: u64,
-    /// Bytes stored for and promised to each owner, and each grant.
+    /// Bytes stored for and promised to each owner and each grant.
     owners: Tally<OwnerId>,
 }
 
-/// A promise of space to an owner; the ledger owes it until it is [`Ledger::release`]d.
+/// A promise of space to an owner. The space counts as used until [`Ledger::release`] ends the promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promise {
     who: Who<OwnerId>,
@@ -70,26 +80,26 @@ pub struct Promise {
     written: u64,
 }
 
-/// There is not enough space.
+/// There is not enough space for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{wanted} bytes wanted, {left} left{}", .of.words())]
 pub struct NoSpace {
     /// Bytes that were asked for.
     pub wanted: u64,
-    /// Bytes that could have been had.
+    /// Bytes that could have been promised.
     pub left: u64,
-    /// What is used up.
+    /// Which limit was reached.
     pub of: Whole,
 }
 
-/// That of which there is not enough left.
+/// The limit of space that was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whole {
-    /// The host's space.
+    /// The space of the host.
     Host,
-    /// What one owner may have of it.
+    /// The share of one owner.
     OwnersShare,
-    /// What one grant may have of its owner's share.
+    /// The half of its owner's share that one grant may use.
     GrantsHalf,
 }
 
@@ -104,14 +114,14 @@ impl Whole {
 }
 
 impl Default for Ledger {
-    /// An empty host that lends nothing.
+    /// The books of an empty host that lends nothing.
     fn default() -> Self {
         Self::new(0)
     }
 }
 
 impl Ledger {
-    /// An empty host that lends `capacity` bytes, all of them to anybody.
+    /// The books of an empty host that lends `capacity` bytes, all of which one owner may use.
     pub fn new(capacity: u64) -> Self {
         Self {
             capacity,
@@ -123,7 +133,7 @@ impl Ledger {
         }
     }
 
-    /// Changes how many bytes the host lends, and how many of these one owner may have.
+    /// Changes how many bytes the host lends, and how many of these one owner may use.
     pub const fn lend(&mut self, capacity: u64, share: u64) {
         self.capacity = capacity;
         self.share = share;
@@ -139,24 +149,24 @@ impl Ledger {
         self.stored.saturating_add(self.promised)
     }
 
-    /// Bytes that are stored for or promised to `owner`, for itself and for whom it lets act.
+    /// Bytes that are stored for or promised to `owner`, those of its grants included.
     pub fn used_by(&self, owner: OwnerId) -> u64 {
         self.owners.of_member(Who::itself(owner))
     }
 
-    /// Bytes that can still be had when the disk has `free` bytes that may be used.
+    /// Bytes that can still be promised if the disk has `free` bytes that may be used.
     pub fn left(&self, free: u64) -> u64 {
         let on_disk = free.saturating_sub(self.promised.saturating_sub(self.written));
         self.capacity.saturating_sub(self.used()).min(on_disk)
     }
 
-    /// All who have something here, and how many bytes.
+    /// All owners that have something here, with their bytes.
     pub fn owners(&self) -> impl Iterator<Item = (OwnerId, u64)> {
         self.owners.members()
     }
 
-    /// The same for an owner, who has a share only, or for one that acts by its grant, which has half of
-    /// that share.
+    /// Bytes that can still be promised to `who`: an owner, which has a share, or a grant, which has half
+    /// of its owner's share.
     pub fn left_for(&self, who: impl Into<Who<OwnerId>>, free: u64) -> u64 {
         let who = who.into();
         self.left(free)
@@ -168,7 +178,7 @@ impl Ledger {
         self.share.saturating_sub(self.owners.of_member(who))
     }
 
-    /// No limit for who acts for itself.
+    /// What a grant may still use. There is no such limit for an owner that acts for itself.
     fn left_of_half(&self, who: Who<OwnerId>) -> u64 {
         if who.grant.is_none() {
             return u64::MAX;
@@ -180,7 +190,7 @@ impl Ledger {
     /// Promises `bytes` to `who`.
     ///
     /// # Errors
-    /// When there are not as many left.
+    /// When fewer bytes are left.
     pub fn promise(
         &mut self,
         who: impl Into<Who<OwnerId>>,
@@ -196,10 +206,10 @@ impl Ledger {
         Ok(promise)
     }
 
-    /// Promises `bytes` more.
+    /// Adds `bytes` to a promise.
     ///
     /// # Errors
-    /// When there are not as many left; the promise then stays as it was.
+    /// When fewer bytes are left. The promise then stays as it was.
     pub fn extend(&mut self, promise: &mut Promise, bytes: u64, free: u64) -> Result<(), NoSpace> {
         self.check(promise.who, bytes, free)?;
         promise.bytes += bytes;
@@ -211,7 +221,7 @@ impl Ledger {
     /// Whether `bytes` could be promised to `who`.
     ///
     /// # Errors
-    /// When there are not as many left.
+    /// When fewer bytes are left.
     pub fn check(
         &self,
         who: impl Into<Who<OwnerId>>,
@@ -237,28 +247,28 @@ impl Ledger {
         })
     }
 
-    /// Notes that `written` bytes of the promise are on the disk, so that they are missing in the
-    /// free space from now on and not counted twice.
+    /// Notes that `written` bytes of the promise are on the disk now. They are missing in the disk's free
+    /// space from now on, so the promise must not count them a second time.
     pub fn note_written(&mut self, promise: &mut Promise, written: u64) {
         let written = written.min(promise.bytes);
         self.written = self.written - promise.written + written;
         promise.written = written;
     }
 
-    /// Ends a promise.
+    /// Ends a promise and frees its bytes.
     pub fn release(&mut self, promise: Promise) {
         self.promised -= promise.bytes;
         self.written -= promise.written;
         self.owners.take(promise.who, promise.bytes);
     }
 
-    /// Adds a file of `len` bytes of `who`.
+    /// Adds a file of `len` bytes that belongs to `who`.
     pub fn store(&mut self, who: impl Into<Who<OwnerId>>, len: u64) {
         self.stored = self.stored.saturating_add(charge(len));
         self.owners.add(who.into(), charge(len));
     }
 
-    /// Takes a file of `len` bytes of `who` out again.
+    /// Removes a file of `len` bytes that belongs to `who`.
     pub fn remove(&mut self, who: impl Into<Who<OwnerId>>, len: u64) {
         self.stored = self.stored.saturating_sub(charge(len));
         self.owners.take(who.into(), charge(len));
@@ -326,7 +336,7 @@ mod tests {
         let refused = ledger.promise(granted(7), 1, u64::MAX).unwrap_err();
         assert_eq!((refused.of, refused.left), (Whole::GrantsHalf, 0));
         assert!(refused.to_string().contains("job key"), "{refused}");
-        // The owner and its other grants have the other half.
+        // The other half is for the owner and its other grants.
         assert_eq!(ledger.left_for(granted(8), u64::MAX), 20 << 20);
         assert_eq!(ledger.left_for(ANN, u64::MAX), 20 << 20);
         ledger.store(ANN, 15 << 20);
@@ -336,7 +346,7 @@ mod tests {
         assert_eq!(ledger.left_for(granted(7), u64::MAX), 12 << 20);
         ledger.remove(granted(7), 8 << 20);
         assert_eq!(ledger.used_by(ANN), 15 << 20);
-        // Without a quota it is half of what the host lends.
+        // If no quota is set, a grant gets half of what the host lends.
         ledger.lend(100 << 20, u64::MAX);
         assert_eq!(ledger.left_for(granted(7), u64::MAX), 50 << 20);
     }

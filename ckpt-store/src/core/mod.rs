@@ -1,6 +1,8 @@
-//! What a host decides: whose version a number is, what has room, what expires.
+//! The decisions of a host: which checkpoint gets a version, what there is room for, what expires, what
+//! is rebuilt, and who is served next.
 //!
-//! Pure: no I/O, no clock, no async. Time and the disk's free space are arguments.
+//! This module is pure: it has no I/O, no clock and no async code. The time and the free space of the
+//! disk are arguments.
 
 #![cfg_attr(
     not(test),
@@ -30,12 +32,12 @@ pub mod traffic;
 pub use catalog::{Catalog, Denied, Key, PutId, Shard};
 pub use ledger::Ledger;
 
-/// Milliseconds on a clock that only goes forward and begins anywhere.
+/// Milliseconds of a clock that only goes forward. Its zero has no meaning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Millis(pub u64);
 
 impl Millis {
-    /// The moment `duration` later.
+    /// The time `duration` after this one.
     pub fn after(self, duration: std::time::Duration) -> Self {
         let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         Self(self.0.saturating_add(millis))

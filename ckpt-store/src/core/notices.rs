@@ -1,4 +1,4 @@
-//! What owners said of their jobs: leases, and checkpoints that are gone.
+//! The notices of owners about their jobs: leases, and which checkpoints are gone.
 
 use std::collections::BTreeMap;
 
@@ -7,24 +7,24 @@ use codec::{CheckpointId, JobTag, OwnerId};
 
 use super::places::{Stock, Who};
 
-/// Most notices that a host keeps. Each is of a job of which it holds something, or held it lately.
-/// An owner adds no more than it leaves for others.
+/// Most notices that a host keeps. Each is about a job of which the host holds something, or recently
+/// held something. [`Stock`] keeps one owner from taking the room of the others.
 pub const NOTICES_MAX: usize = 1 << 14;
 
-/// Most checkpoints that all of them together say are gone: 4 MiB of memory. An owner adds no more
-/// than it leaves for others. An interval counts as `INTERVAL_WEIGHT`.
+/// Most checkpoint ids that all notices together list as gone: 4 MiB of memory. An interval counts as
+/// `INTERVAL_WEIGHT` ids. [`Stock`] keeps one owner from taking the room of the others.
 pub const GONE_TOTAL_MAX: usize = 1 << 18;
 
-/// An interval has the size of so many ids.
+/// How many ids an interval counts as.
 const INTERVAL_WEIGHT: usize = 3;
 
-/// How far ahead of the host's clock the number of a notice may be, in milliseconds: more than a clock
-/// is wrong whose date was set one day off. One from a year to come could not be replaced, and would be
-/// kept, until then.
+/// How far the number of a notice, which is a time in milliseconds, may be ahead of the host's clock. Two
+/// days are more than the error of a clock whose date is wrong by one day. A notice from next year could
+/// not be replaced before next year, because only a higher number replaces it.
 pub const AHEAD_MS: u64 = 2 * 86_400_000;
 
-/// For how long a notice is kept when nothing of its job is here any more, in milliseconds: a host
-/// that comes back within this time learns from it what it has to delete.
+/// How long a notice is kept after the last checkpoint of its job has left this host, in milliseconds. A
+/// host that comes back within this time learns from the notice what it has to delete.
 pub const KEPT_MS: u64 = 90 * 86_400_000;
 
 /// A job of an owner.
@@ -49,14 +49,14 @@ impl Default for Notices {
 }
 
 impl Notices {
-    /// Whether this is newer than what is known of the job.
+    /// Whether this notice is newer than the known notice of its job.
     pub fn is_news(&self, words: &Words) -> bool {
         let known = self.by_job.get(&(words.owner, words.job_tag));
         known.is_none_or(|known| known.number < words.number)
     }
 
-    /// Whether another notice finds room among those of its owner. One that takes no more than the
-    /// one that it replaces always does.
+    /// Whether a notice fits into its owner's room. A notice that takes no more room than the one that it
+    /// replaces always fits.
     pub fn has_room_for(&self, words: &Words) -> bool {
         let who = Who::itself(words.owner);
         let known = self.by_job.get(&(words.owner, words.job_tag));
@@ -65,7 +65,7 @@ impl Notices {
             && (more == 0 || self.gone.has_room(who, more))
     }
 
-    /// Enters a notice in the place of an older one.
+    /// Enters a notice. It replaces the known notice of its job.
     pub fn enter(&mut self, words: Words) {
         self.remove((words.owner, words.job_tag));
         let who = Who::itself(words.owner);
@@ -74,7 +74,7 @@ impl Notices {
         self.by_job.insert((words.owner, words.job_tag), words);
     }
 
-    /// Strikes a notice.
+    /// Removes the notice of a job.
     pub fn remove(&mut self, job: Job) {
         if let Some(old) = self.by_job.remove(&job) {
             let who = Who::itself(job.0);
@@ -83,17 +83,17 @@ impl Notices {
         }
     }
 
-    /// What was said last of a job.
+    /// The last notice of a job.
     pub fn get(&self, job: Job) -> Option<&Words> {
         self.by_job.get(&job)
     }
 
-    /// The lease of a job's checkpoints; none when they are kept for ever.
+    /// The lease of a job's checkpoints. `None` if they are kept without limit of time.
     pub fn lease(&self, job: Job) -> Option<Lease> {
         self.by_job.get(&job)?.lease
     }
 
-    /// Whether the owner said that this checkpoint is gone.
+    /// Whether the owner declared this checkpoint gone.
     pub fn is_gone(&self, job: Job, checkpoint: CheckpointId) -> bool {
         let words = self.by_job.get(&job);
         words.is_some_and(|words| words.gone.contains(&checkpoint))
@@ -105,7 +105,7 @@ impl Notices {
     }
 }
 
-/// What a notice takes, in ids.
+/// How many ids a notice counts as.
 fn weight(words: &Words) -> u64 {
     (words.gone.len() + INTERVAL_WEIGHT * words.intervals.len()) as u64
 }

@@ -1,9 +1,15 @@
-//! Who gets a place, who waits for one, and who gives one up, so that one member at its worst leaves
-//! enough for the others.
+//! Decides who gets a place, who waits for one, and who has to give one up, so that a greedy member
+//! leaves enough for the others.
 //!
-//! All limits that members share are decided here: connections, shards that come in, reads, small
-//! requests, entries of the books. A member has at most its share. Of those who wait, whoever has
-//! least is next. A transfer that hardly moves loses its place to one that waits.
+//! All limits that members share are decided here: connections, shards that are received, reads, small
+//! requests, and entries of the books. A member has at most its share. Of the members that wait, the one
+//! with the fewest places is next. A transfer that hardly moves loses its place to one that waits.
+//!
+//! Example with 8 places, of which a member may have 6: Ann asks for ten places. She gets six, and four
+//! requests wait. Bob asks for three and gets the last two; his third request waits. The next place that
+//! becomes free goes to Bob, because he has fewer places than Ann. If no place becomes free, the slowest
+//! transfer that Bob's request could replace is ended, provided that it moves less than [`FLOOR_BYTES`]
+//! in the time that it is given.
 
 use std::collections::BTreeMap;
 
@@ -11,22 +17,22 @@ use codec::OwnerId;
 
 use super::Millis;
 
-/// A transfer that moves fewer bytes than this in the time that it is given is slow.
+/// A transfer is slow if it moves fewer bytes than this in the time that it is given.
 pub const FLOOR_BYTES: u64 = 64 << 10;
 
-/// Of `all` places, those that one member may have: not all, so that others get in.
+/// How many of `all` places one member may have: three quarters, so that others get in.
 pub const fn share_of(all: usize) -> usize {
     if all < 2 { 1 } else { all * 3 / 4 }
 }
 
-/// Who takes something: a member (an address, for those who have shown no certificate yet), and the
-/// grant by which it acts, if it does. What a grant takes is its owner's; one grant gets at most
-/// half of what its owner may have.
+/// Who uses something: a member, and the grant by which it acts, if it acts by one. Before a certificate
+/// is known, an address stands for the member. What a grant uses counts as its owner's, and one grant
+/// gets at most half of what its owner may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Who<K> {
-    /// The member: for a grant the owner who gave it.
+    /// The member. For a grant, the owner that gave it.
     pub member: K,
-    /// Key of the grant.
+    /// The key of the grant; `None` if the member acts for itself.
     pub grant: Option<OwnerId>,
 }
 
@@ -65,13 +71,13 @@ impl<K: Ord + Copy> Tally<K> {
         self.get(Who::itself(who.member))
     }
 
-    /// All members, and how much each has, what its grants have included.
+    /// All members, and how much each has, its grants included.
     pub(super) fn members(&self) -> impl Iterator<Item = (K, u64)> {
         let all = self.0.iter().filter(|(who, _)| who.grant.is_none());
         all.map(|(who, count)| (who.member, *count))
     }
 
-    /// Zero for who acts for itself: then only the member counts.
+    /// How much a grant has. Zero for a member that acts for itself.
     pub(super) fn of_grant(&self, who: Who<K>) -> u64 {
         who.grant.map_or(0, |_| self.get(who))
     }
@@ -95,8 +101,9 @@ impl<K: Ord + Copy> Tally<K> {
     }
 }
 
-/// What a host keeps only so much of. Nobody adds more than it leaves for others: a single member
-/// gets half of all, and one that comes when others were greedy still finds something.
+/// A supply that has a limit and is shared by members. A member may add to what it has only if it then
+/// has no more than what is left for the others. So a single member gets half of all, and a member that
+/// comes late still finds room.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stock<K: Ord> {
     most: u64,
@@ -105,7 +112,7 @@ pub struct Stock<K: Ord> {
 }
 
 impl<K: Ord + Copy> Stock<K> {
-    /// Room for `most`, all of it free.
+    /// A supply of `most`, all of it free.
     pub fn new(most: u64) -> Self {
         Self {
             most,
@@ -118,38 +125,39 @@ impl<K: Ord + Copy> Stock<K> {
     pub fn has_room(&self, who: Who<K>, more: u64) -> bool {
         let member = self.tally.of_member(who);
         let free = self.most.saturating_sub(self.all);
-        // What it has afterwards is no more than what is left then.
+        // The member may have at most half of the free part and its own part together. That is the same
+        // as: no more than what is left after it has added `more`.
         let allowed = (free.saturating_add(member)) / 2;
         let is_within = member.saturating_add(more) <= allowed;
         is_within
             && (who.grant.is_none() || self.tally.of_grant(who).saturating_add(more) <= allowed / 2)
     }
 
-    /// Adds `count`, whether there is room or not: what is on the disk counts.
+    /// Adds `count` without asking for room, for what is already on the disk.
     pub fn add(&mut self, who: Who<K>, count: u64) {
         self.all = self.all.saturating_add(count);
         self.tally.add(who, count);
     }
 
-    /// Takes `count` out.
+    /// Removes `count`.
     pub fn take(&mut self, who: Who<K>, count: u64) {
         self.all = self.all.saturating_sub(count);
         self.tally.take(who, count);
     }
 
-    /// What all have together.
+    /// What all members have together.
     pub const fn all(&self) -> u64 {
         self.all
     }
 
-    /// What a member has.
+    /// What a member has, its grants included.
     pub fn of(&self, member: K) -> u64 {
         self.tally.of_member(Who::itself(member))
     }
 }
 
-/// How a transfer gets on with its peer. Only time in which it waits for the peer counts: not what
-/// the host's own disk or the pace that its owner allows takes.
+/// Measures how fast a transfer moves. Only the time counts in which the transfer waits for its peer, not
+/// the time of the host's own disk or of the pace that the host's owner allows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Meter {
     waited_ms: u64,
@@ -157,16 +165,18 @@ pub struct Meter {
     moved: u64,
 }
 
-/// Bytes that a slow transfer moved, and the time that it took for them. The smallest is the slowest.
+/// How slow a transfer is. The smallest value is the slowest transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Slowness {
+    /// Bytes that it moved in 1000 seconds of waiting.
     bytes_per_1000_s: u64,
-    /// Counted down, so that of two that moved nothing the longer silent one is the slower.
+    /// The largest number less the milliseconds of waiting: of two transfers that moved nothing, the one
+    /// that has been silent for longer is the slower.
     until_ms: u64,
 }
 
 impl Meter {
-    /// It begins to wait for the peer.
+    /// The transfer begins to wait for its peer.
     pub fn waits(&mut self, now: Millis) {
         self.waits_since.get_or_insert(now);
     }
@@ -186,8 +196,8 @@ impl Meter {
         self.waited_ms.saturating_add(now.0.saturating_sub(since.0))
     }
 
-    /// How slow it is, if it moved fewer than [`FLOOR_BYTES`] in more than `given_ms` that it
-    /// waited for the peer.
+    /// How slow the transfer is, if it moved fewer than [`FLOOR_BYTES`] in at least `given_ms` of waiting
+    /// for its peer. `None` if it is not slow.
     pub fn slowness(&self, now: Millis, given_ms: u64) -> Option<Slowness> {
         let waited = self.waited(now);
         (waited >= given_ms.max(1)).then(|| Slowness {
@@ -197,18 +207,18 @@ impl Meter {
     }
 }
 
-/// Somebody who has a place or waits for one. Who came later has the higher one.
+/// One place, or one wait for a place. Later tickets have higher numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(u64);
 
-/// What somebody got who asked for a place.
+/// The answer to a request for a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// A place.
     In(Ticket),
-    /// A place in the queue.
+    /// A position in the queue.
     Waits(Ticket),
-    /// Nothing: it has as many as it may have, or the queue is full.
+    /// No place and no position: the queue is full, or the member has its share of it.
     Refused,
 }
 
@@ -219,7 +229,7 @@ struct Inside<K> {
     gives_way: bool,
 }
 
-/// Places of one kind.
+/// All places of one kind, and the queue for them.
 #[derive(Debug)]
 pub struct Places<K: Ord> {
     places: usize,
@@ -232,7 +242,7 @@ pub struct Places<K: Ord> {
 }
 
 impl<K: Ord + Copy> Places<K> {
-    /// So many places, at least one, and a queue for as many requests.
+    /// At least one place, and a queue for at most `queue` requests.
     pub fn new(places: usize, queue: usize) -> Self {
         Self {
             places: places.max(1),
@@ -245,7 +255,7 @@ impl<K: Ord + Copy> Places<K> {
         }
     }
 
-    /// Whether nobody has a place.
+    /// Whether no place is taken.
     pub fn is_empty(&self) -> bool {
         self.inside.is_empty()
     }
@@ -275,8 +285,8 @@ impl<K: Ord + Copy> Places<K> {
         Entry::Waits(ticket)
     }
 
-    /// Takes a place in any case. Where all are taken, the oldest of those of whom most are inside
-    /// has to give way; the second ticket is its.
+    /// Takes a place even if all are taken. In that case, of the member with the most places, the oldest
+    /// place has to be given up; the second ticket of the result is that place.
     pub fn push_in(&mut self, who: Who<K>) -> (Ticket, Option<Ticket>) {
         let staying = self.inside.iter().filter(|(_, one)| !one.gives_way);
         let is_full = staying.clone().count() >= self.places;
@@ -291,7 +301,7 @@ impl<K: Ord + Copy> Places<K> {
         (ticket, pushed)
     }
 
-    /// Somebody leaves its place or the queue. Returns who gets the place.
+    /// Ends a place or a wait. Returns the ticket that gets the place that has become free.
     pub fn leave(&mut self, ticket: Ticket) -> Option<Ticket> {
         if let Some(who) = self.waiting.remove(&ticket) {
             self.queued.take(who, 1);
@@ -302,15 +312,16 @@ impl<K: Ord + Copy> Places<K> {
         self.admit()
     }
 
-    /// Who waits with this ticket is in a hurry: names the slowest of those whose place it could
-    /// have and of which `slowness` says that they are slow. Not more have to give way than wait.
+    /// Finds a place for `waiter`, whose wait has become long: chooses the slowest of the places that the
+    /// waiter could have, marks it as giving way, and returns it. `slowness` is `None` for a place that
+    /// is not slow. No more places give way than requests wait.
     pub fn give_way(
         &mut self,
         waiter: Ticket,
         slowness: impl Fn(Ticket) -> Option<Slowness>,
     ) -> Option<Ticket> {
         let who = *self.waiting.get(&waiter)?;
-        // Who has its share gains nothing by a place of another's.
+        // A member that has its share could not use the place of another member.
         let of = (!self.is_within(who)).then_some(who.member);
         let concerns = |one: &Who<K>| of.is_none_or(|member| member == one.member);
         let leaving = self.inside.values().filter(|one| one.gives_way);
@@ -322,7 +333,7 @@ impl<K: Ord + Copy> Places<K> {
         self.slowest(of, slowness)
     }
 
-    /// Names the slowest, of a member's or of all, and has it give way.
+    /// Chooses the slowest place, of one member or of all, and marks it as giving way.
     pub fn slowest(
         &mut self,
         of: Option<K>,
@@ -343,7 +354,8 @@ impl<K: Ord + Copy> Places<K> {
         }
     }
 
-    /// Gives a free place to whoever waits and has least, and of these to the one that came first.
+    /// Gives a free place to the waiting request whose member has the fewest places; among equals, to the
+    /// oldest request.
     fn admit(&mut self) -> Option<Ticket> {
         if self.inside.len() >= self.places {
             return None;
@@ -475,7 +487,7 @@ mod tests {
         assert_eq!(places.give_way(cyd, |_| None), None);
         assert_eq!(places.give_way(cyd, slowness), Some(bob[0]));
         assert_eq!(places.give_way(cyd, slowness), None, "one is on its way");
-        // Who has its share can only have a place of its own.
+        // Ann has her share, so only a place of her own can be given to her request.
         let Entry::Waits(of_ann) = places.enter(ANN) else {
             panic!("ann got more than her share");
         };
@@ -492,7 +504,7 @@ mod tests {
         places.push_in(BOB);
         let (second, _) = places.push_in(ANN);
         assert_eq!(places.push_in(CYD).1, Some(first));
-        // It has not left yet and is not asked again.
+        // It was asked and has not left yet, so it is not asked a second time.
         assert_eq!(places.push_in(CYD).1, Some(second));
         assert_eq!(places.leave(first), None);
     }
@@ -566,7 +578,8 @@ mod tests {
         ]
     }
 
-    /// Nobody has more than it may have, and no place is free that somebody could have who waits.
+    /// Checks that no member has more than its share, and that no place is free that a waiting member
+    /// could have.
     fn check(places: &Places<u8>) -> Result<(), TestCaseError> {
         prop_assert!(places.inside.len() <= places.places);
         prop_assert!(places.waiting.len() <= places.queue);

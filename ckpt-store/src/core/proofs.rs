@@ -1,9 +1,9 @@
-//! Whose word of holding a shard counts, for how long, and what is asked to prove it.
+//! Decides which claims of holding a shard count, for how long, and which have to be proved.
 //!
-//! That a host says it holds a shard is a *claim*. It counts once the host has proved a part of the shard
-//! that this host chose, and for a limited time. A host that failed a proof is not asked again for a
-//! while. Proofs are renewed in the second half of their time, in an order that the caller draws, within
-//! a budget of bytes.
+//! When a host states that it holds a shard, that is a *claim*. The claim counts after the host has
+//! proved a part of the shard that this host chose, and for a limited time. A host that failed a proof is
+//! not asked for the same shard again for a while. Proofs are renewed in the second half of their time,
+//! in an order that the caller draws at random, within a budget of bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,47 +13,48 @@ use codec::{OwnerId, ShardIndex};
 use super::by_key::ByKey;
 use super::{Key, Millis};
 
-/// A host that failed a proof is not asked for the same shard again for at most this long.
+/// A host that failed a proof is asked for the same shard again after this time, or earlier if proofs are
+/// valid for a shorter time.
 const FAILED_FOR: Duration = Duration::from_secs(86_400);
 
-/// About what one proof costs: a request, an answer, their headers.
+/// Roughly the bytes that one proof costs: a request, an answer and their headers.
 pub const PROOF_BYTES: u64 = 4096;
 
-/// Least number of proofs that a budget has room for at once.
+/// The budget can always hold the bytes of at least this many proofs.
 const PROOFS_AT_ONCE: u64 = 256;
 
 const DAY_MS: u64 = 86_400_000;
 
-/// What is known of a claim.
+/// What is known of one claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It was proved, and the proof is good for some time yet.
+    /// The host proved the shard, and the proof is still valid.
     Proved {
-        /// Whether it is time to renew it.
+        /// Whether the proof should be renewed: more than half of its time has passed.
         is_aging: bool,
     },
-    /// The host could not prove it lately.
+    /// The host recently failed to prove the shard.
     Failed,
-    /// Nothing, or nothing that is still good.
+    /// There is neither a valid proof nor a recent failure.
     Open,
 }
 
-/// Stands for a host: its key is long, and is needed for each shard.
+/// A short number for a host, used in each entry in place of the host's key of 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct HostNumber(u32);
 
-/// The latest proof of a host for a shard.
+/// The latest proof of one shard by one host.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     at: Millis,
     host: HostNumber,
     shard: ShardIndex,
     is_proved: bool,
-    /// Whether the host ever proved it.
+    /// Whether the host ever proved the shard.
     was_proved: bool,
 }
 
-/// What hosts proved, by checkpoint. Some 150 bytes of memory for each checkpoint of five shards.
+/// The proofs of all checkpoints. Takes some 150 bytes of memory for each checkpoint of five shards.
 #[derive(Debug)]
 pub struct Proofs {
     valid: Duration,
@@ -63,7 +64,7 @@ pub struct Proofs {
 }
 
 impl Proofs {
-    /// No proofs yet; each will be good for this long.
+    /// No proofs yet; each proof will be valid for `valid`.
     pub const fn new(valid: Duration) -> Self {
         Self {
             valid,
@@ -73,7 +74,7 @@ impl Proofs {
         }
     }
 
-    /// Enters that a host proved a shard, or failed to.
+    /// Enters that a host proved a shard, or failed to prove it.
     pub fn enter(
         &mut self,
         now: Millis,
@@ -91,7 +92,7 @@ impl Proofs {
         let is_same = |one: &Entry| (one.host, one.shard) == (host, shard);
         let was_proved = entries.iter().any(|one| is_same(one) && one.was_proved);
         entries.retain(|one| !is_same(one));
-        // There are many checkpoints, each with a few holders.
+        // Allocated exactly, because there are many checkpoints with a few holders each.
         entries.reserve_exact(1);
         entries.push(Entry {
             at: now,
@@ -102,7 +103,7 @@ impl Proofs {
         });
     }
 
-    /// What is known of a host's claim.
+    /// What is known of a host's claim of one shard.
     pub fn standing(&self, now: Millis, key: Key, shard: ShardIndex, host: &OwnerId) -> Standing {
         let number = self.numbers.get(host);
         let entries = self.of.get(&key).map_or(&[][..], Vec::as_slice);
@@ -121,7 +122,7 @@ impl Proofs {
         }
     }
 
-    /// The host that held a shard last, as far as was ever proved, however long ago.
+    /// The host that proved a shard last, however long ago.
     pub fn last_holder(&self, key: Key, shard: ShardIndex) -> Option<OwnerId> {
         let entries = self.of.get(&key)?.iter();
         let proved = entries.filter(|one| one.shard == shard && one.was_proved);
@@ -129,23 +130,24 @@ impl Proofs {
         self.hosts.get(last.host.0 as usize).copied()
     }
 
-    /// Whether nothing is known at all.
+    /// Whether no proof of any checkpoint is known.
     pub fn is_empty(&self) -> bool {
         self.of.is_empty()
     }
 
-    /// All hosts that ever proved, or failed to prove, a shard.
+    /// All hosts that ever proved a shard or failed to prove one.
     pub fn hosts(&self) -> &[OwnerId] {
         &self.hosts
     }
 
-    /// Forgets all checkpoints but those that `is_held` names.
+    /// Forgets all checkpoints for which `is_held` is false.
     pub fn retain(&mut self, is_held: impl Fn(&Key) -> bool) {
         self.of.retain(is_held);
     }
 }
 
-/// Bytes that checking others may cost: so many a day, as many as a day's at once.
+/// Bytes that proofs of other hosts may cost. The budget fills at a fixed rate a day, and holds at most
+/// what comes in on one day.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Budget {
     left: u64,
@@ -153,8 +155,8 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Bytes a day when nothing is set: a thousandth of what the host holds, or what it takes to renew
-    /// all `claims` within `valid`, twice over, if that is more.
+    /// Default of the bytes a day: a thousandth of what the host holds or, if that is more, twice what
+    /// renewing all `claims` once within `valid` costs.
     pub fn a_day(held_bytes: u64, claims: u64, valid: Duration) -> u64 {
         let valid_ms = u64::try_from(valid.as_millis()).unwrap_or(u64::MAX).max(1);
         let renewals = u128::from(claims) * u128::from(2 * PROOF_BYTES) * u128::from(DAY_MS)
@@ -162,7 +164,7 @@ impl Budget {
         (held_bytes / 1000).max(u64::try_from(renewals).unwrap_or(u64::MAX))
     }
 
-    /// Adds what has come in since the last time, at `a_day` bytes a day.
+    /// Adds the bytes that have come in since the last call, at `a_day` bytes a day.
     pub fn fill(&mut self, now: Millis, a_day: u64) {
         let most = a_day.max(PROOFS_AT_ONCE * PROOF_BYTES);
         let more = self.filled.map_or(most, |filled| {
@@ -170,26 +172,30 @@ impl Budget {
             let more = u128::from(a_day) * u128::from(passed) / u128::from(DAY_MS);
             u64::try_from(more).unwrap_or(u64::MAX)
         });
-        // What is less than a byte is not lost: time goes on from when the last byte came in.
+        // The time is not set before a whole byte has come in, so that frequent calls lose no parts of
+        // bytes.
         if more > 0 || self.filled.is_none() {
             self.filled = Some(now);
         }
         self.left = self.left.saturating_add(more).min(most);
     }
 
-    /// Whether another proof may be asked for.
+    /// Whether the budget suffices for another proof.
     pub const fn allows_one(&self) -> bool {
         self.left >= PROOF_BYTES
     }
 
-    /// Takes out what a proof cost.
+    /// Takes out the bytes that a proof cost.
     pub const fn spend(&mut self, bytes: u64) {
         self.left = self.left.saturating_sub(bytes);
     }
 }
 
-/// Gives each shard a holder of its own, as many shards as possible: a host counts for one shard only,
-/// whatever it holds. Augmenting paths (Kuhn 1955); there are at most 64 shards.
+/// Gives each shard a holder of its own, for as many shards as possible. A host counts for one shard
+/// only, however many it holds. This is a maximum matching by augmenting paths (Kuhn 1955); there are at
+/// most 64 shards.
+/// Example: host 1 holds shards 0 and 1, host 2 holds shard 0. Then host 2 counts for shard 0 and host 1
+/// for shard 1.
 pub fn assign(holders: &BTreeMap<ShardIndex, BTreeSet<OwnerId>>) -> BTreeMap<ShardIndex, OwnerId> {
     let mut shard_of = BTreeMap::new();
     for shard in holders.keys() {
@@ -259,12 +265,12 @@ mod tests {
         assert_eq!(standing(&proofs, 10, 1), Standing::Open);
         assert_eq!(standing(&proofs, 0, 2), Standing::Failed);
         assert_eq!(standing(&proofs, 1, 2), Standing::Open);
-        // Of another shard, checkpoint or host nothing is known.
+        // Nothing is known of another shard, checkpoint or host.
         let other = proofs.standing(Millis(0), key(1), shard(1), &id(1));
         assert_eq!(other, Standing::Open);
         let other = proofs.standing(Millis(0), key(2), shard(0), &id(1));
         assert_eq!(other, Standing::Open);
-        // Who proved last is remembered for longer.
+        // The last holder is remembered after its proof has become invalid.
         assert_eq!(proofs.last_holder(key(1), shard(0)), Some(id(1)));
         proofs.enter(Millis(1), key(1), shard(0), id(1), false);
         assert_eq!(standing(&proofs, 0, 1), Standing::Failed);
@@ -287,7 +293,7 @@ mod tests {
             proofs += 1;
         }
         assert_eq!(proofs, PROOFS_AT_ONCE);
-        // 864 bytes a day: 0.01 a second, however often it is filled.
+        // 864 bytes a day are 0.01 bytes a second, however often the budget is filled.
         for second in 1..=1000 {
             budget.fill(Millis(second * 1000), 864);
         }
@@ -306,7 +312,7 @@ mod tests {
     fn a_host_counts_for_one_shard_and_as_many_shards_as_possible_have_one() {
         let all_of_one = holders(&[(0, 1), (1, 1), (2, 1), (3, 1), (4, 1)]);
         assert_eq!(assign(&all_of_one).len(), 1);
-        // Only if host 1 counts for shard 1 has each shard a holder.
+        // Every shard has a holder only if host 1 counts for shard 1.
         let two = holders(&[(0, 1), (0, 2), (1, 1)]);
         let expected = [(shard(0), id(2)), (shard(1), id(1))];
         assert_eq!(assign(&two), expected.into());

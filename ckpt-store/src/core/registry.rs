@@ -1,5 +1,5 @@
-//! What a registry knows: who is there, and who holds which shard. All of it is soft: donors say it
-//! again when the registry does not know it.
+//! What a registry knows: which donors are there, and which shards each holds. All of it may be lost,
+//! because donors send it again to a registry that does not know it.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -16,68 +16,68 @@ use super::Millis;
 use super::places::{Stock, Who};
 use super::rhythm::Rhythm;
 
-/// How often donors say that they are there.
+/// How often donors send a heartbeat.
 pub const HEARTBEAT: Duration = Duration::from_secs(10);
 
-/// A donor that is silent for so long is forgotten.
+/// A donor that sends nothing for this long is forgotten.
 pub const FORGET_AFTER: Duration = Duration::from_secs(86_400);
 
 /// Most donors.
 pub const HOSTS_MAX: usize = 100_000;
 
-/// Most shards of one donor. A host knows at most half as many checkpoints, and holds one shard of
-/// each as a rule.
+/// Most shards of one donor. A host knows at most half as many checkpoints, and usually holds one shard
+/// of each.
 pub const SHARDS_PER_HOST_MAX: usize = 1 << 17;
 
-/// Most shards of all donors, lists that are coming in included; each takes some 80 bytes. A donor
-/// adds no more than it leaves for others.
+/// Most shards of all donors, those of unfinished lists included. Each takes some 80 bytes. [`Stock`]
+/// keeps one donor from taking the room of the others.
 pub const SHARDS_MAX: usize = 1 << 23;
 
-/// The parts of a list that comes in follow each other within this time.
+/// All parts of a list have to arrive within this time.
 const LIST_WITHIN: Duration = Duration::from_secs(120);
 
-/// Something that a donor must not say.
+/// Why a message of a donor was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotHeard {
-    /// Too many donors.
+    /// The registry knows [`HOSTS_MAX`] donors already.
     #[error("the registry knows as many donors as it can")]
     Full,
-    /// Too many shards.
+    /// The registry knows [`SHARDS_MAX`] shards already, or this donor has its share of them.
     #[error("the registry knows as many shards as it can")]
     TooManyShards,
-    /// Too long.
+    /// A part has more than [`HOLDS_MAX`] shards, or the list more than [`SHARDS_PER_HOST_MAX`].
     #[error("a list is longer than it may be")]
     TooLong,
-    /// Something that is no name, site or owner: it would be printed by others.
+    /// A text that is not a valid name, site or owner. Others would print it.
     #[error("that is no {0}")]
     NoLabel(&'static str),
-    /// An address at which no donor can be.
+    /// An address at which no donor can be reached.
     #[error("no donor can be at {0}")]
     NoAddress(SocketAddr),
-    /// An address other than that from which it comes.
+    /// An address other than that from which the donor connects.
     #[error(
         "{addr} is not where you come from ({from}), and the grid file does not name it as yours"
     )]
     Elsewhere {
-        /// What it says.
+        /// The address that the donor announced.
         addr: SocketAddr,
-        /// Where it comes from.
+        /// The address from which the donor connects.
         from: IpAddr,
     },
-    /// A part of a list without its beginning.
+    /// A part of a list arrived without the part before it.
     #[error("a part of a list without the one before")]
     OutOfOrder,
-    /// Who has not announced itself.
+    /// The donor has not announced itself.
     #[error("announce yourself first")]
     Unknown,
 }
 
-/// What a donor still has to say.
+/// What the registry needs from a donor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// An announcement.
+    /// Whether the donor should announce itself.
     pub announce: bool,
-    /// The list of its shards.
+    /// Whether the donor should send the list of its shards.
     pub holdings: bool,
 }
 
@@ -85,7 +85,7 @@ pub struct Wanted {
 #[derive(Debug)]
 pub struct Registry {
     hosts: BTreeMap<OwnerId, Host>,
-    /// Addresses that the grid file names.
+    /// The addresses of donors that the grid file lists.
     listed: BTreeMap<OwnerId, SocketAddr>,
     holders: BTreeMap<CheckpointId, Vec<(OwnerId, u8)>>,
     shards: Stock<OwnerId>,
@@ -106,12 +106,12 @@ impl Default for Registry {
 struct Host {
     presence: Presence,
     rhythm: Rhythm,
-    /// Number of the list, and the list.
+    /// Number of the donor's list of shards, and the list.
     held: Option<(u64, Vec<ShardName>)>,
     coming: Option<Coming>,
 }
 
-/// A list of which parts have come.
+/// A list of which only some parts have arrived.
 #[derive(Debug)]
 struct Coming {
     epoch: u64,
@@ -120,23 +120,24 @@ struct Coming {
 }
 
 impl Registry {
-    /// Number of donors, and of shards that they hold.
+    /// How many donors there are, and how many shards they hold together.
     pub fn counts(&self) -> (usize, usize) {
         let shards = self.holders.values().map(Vec::len).sum();
         (self.hosts.len(), shards)
     }
 
-    /// Keeps the addresses that the grid file names. These donors may announce them from wherever
-    /// they come.
+    /// Sets the addresses that the grid file lists. The donors at these addresses may announce them from
+    /// any other address.
     pub fn list(&mut self, listed: BTreeMap<OwnerId, SocketAddr>) {
         self.listed = listed;
     }
 
-    /// Checks where a donor that comes `from` somewhere says it is: clients and other donors will send
-    /// datagrams there, so it can't be anybody else's address.
+    /// Checks the address that a donor announces, when it connects `from` an address. Clients and other
+    /// donors will send datagrams to the announced address, so it must not be that of a bystander.
     ///
     /// # Errors
-    /// When it can't be there, or does not come from there and the grid file does not say so.
+    /// When no donor can be at `addr`, or the donor connects from elsewhere and the grid file does not
+    /// list `addr` as its address.
     pub fn check_address(
         &self,
         id: OwnerId,
@@ -155,10 +156,10 @@ impl Registry {
         Ok(())
     }
 
-    /// A donor says how it is.
+    /// Enters the announcement of a donor.
     ///
     /// # Errors
-    /// When it says what it must not.
+    /// When a name, site or owner is not valid, or the registry is full.
     pub fn announce(
         &mut self,
         now: Millis,
@@ -196,7 +197,8 @@ impl Registry {
         })
     }
 
-    /// A donor says that it is there, with the numbers of what it said before.
+    /// Enters a heartbeat. It carries the numbers of the donor's last announcement and list, which show
+    /// whether the registry has these.
     pub fn heartbeat(&mut self, now: Millis, id: OwnerId, epoch: u64, holdings: u64) -> Wanted {
         let Some(host) = self.hosts.get_mut(&id) else {
             return Wanted {
@@ -214,11 +216,11 @@ impl Registry {
         }
     }
 
-    /// A donor says what it holds, in parts. What it names twice counts once: two owners may have
-    /// given two checkpoints one id.
+    /// Enters a part of the list of what a donor holds. A shard that the list names twice counts once:
+    /// that happens because two owners may choose the same id for a checkpoint.
     ///
     /// # Errors
-    /// When it says what it must not.
+    /// When the donor is unknown, or the part does not continue its list, or there are too many shards.
     pub fn holds(&mut self, now: Millis, id: OwnerId, page: HoldsPage) -> Result<(), NotHeard> {
         let host = self.hosts.get_mut(&id).ok_or(NotHeard::Unknown)?;
         let who = Who::itself(id);
@@ -254,7 +256,7 @@ impl Registry {
         Ok(())
     }
 
-    /// The list of a donor has come whole and replaces the one before.
+    /// Replaces the list of a donor by the one that has just become complete.
     fn complete(&mut self, id: OwnerId) {
         let Some(host) = self.hosts.get_mut(&id) else {
             return;
@@ -312,8 +314,9 @@ impl Registry {
         (records, rest.next().is_some())
     }
 
-    /// Who holds shards of a checkpoint, and which: one of each donor first, so that a donor that
-    /// claims to hold many pushes no other out of an answer that holds [`HOLDERS_MAX`].
+    /// Which donors hold which shards of a checkpoint. The first shard of every donor comes before the
+    /// second of any, so that a donor that claims many shards displaces no other donor from an answer of
+    /// [`HOLDERS_MAX`].
     pub fn holders(&self, checkpoint: CheckpointId) -> Vec<(OwnerId, u8)> {
         let found = self.holders.get(&checkpoint);
         let mut counts: BTreeMap<OwnerId, usize> = BTreeMap::new();
@@ -334,8 +337,8 @@ impl Registry {
         hosts.any(|(id, host)| host.presence.name == name && *id != other_than)
     }
 
-    /// Forgets donors that are gone for long, and lists whose end did not come; returns how many
-    /// donors.
+    /// Forgets donors that have been silent for long, and lists that were not completed in time. Returns
+    /// how many donors were forgotten.
     pub fn expire(&mut self, now: Millis) -> usize {
         let is_older = |since: Millis, limit: Duration| since.after(limit) < now;
         let mut gone = Vec::new();
@@ -511,7 +514,7 @@ mod tests {
                 Err(NotHeard::NoAddress(addr(bad)))
             );
         }
-        // The grid file knows better, for this donor.
+        // The grid file lists this address for this donor.
         registry.list([(id(1), bystander)].into());
         assert_eq!(check(&registry, bystander), Ok(()));
         assert!(registry.check_address(id(2), bystander, from).is_err());
@@ -606,7 +609,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever donors say in whatever order, the index is that of their latest whole lists.
+        /// Whatever donors send in whatever order, the index is that of their latest complete lists.
         #[test]
         fn the_index_follows_the_lists(said in prop::collection::vec(
             (1..4_u8, 0..3_u64, any::<bool>(), any::<bool>(), prop::collection::vec((0..3_u8, 0..3_u8), 0..4)), 0..40,

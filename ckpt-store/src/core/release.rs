@@ -1,4 +1,4 @@
-//! What a host gives back when it lends less, or its disk fills.
+//! Chooses which shards a host gives back when its owner lends less, or its disk fills up.
 
 use std::cmp::Reverse;
 
@@ -6,26 +6,27 @@ use codec::ShardIndex;
 
 use super::Key;
 
-/// A shard that could be given back.
+/// A shard that this host could give back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Burden {
-    /// Of which checkpoint.
+    /// The checkpoint.
     pub key: Key,
-    /// Which shard.
+    /// The shard.
     pub shard: ShardIndex,
-    /// What its file takes.
+    /// The size of the shard's file on the disk.
     pub bytes: u64,
-    /// Whether a later version of its job is here.
+    /// Whether this host holds a later version of the job.
     pub is_superseded: bool,
-    /// Whether another host that answers has it, too.
+    /// Whether another host that answers holds or claims the shard, too.
     pub is_elsewhere: bool,
-    /// How many shards of the checkpoint can still be lost; `None` when there are too few already.
+    /// How many shards the checkpoint can still lose. `None` if it can't be rebuilt any more.
     pub spare: Option<usize>,
 }
 
-/// Which shards to give back so that `over` bytes become free: those that others have first, for they
-/// need not be moved, then those of superseded versions, then those whose checkpoints are least
-/// endangered, and of these the largest. Shards of checkpoints that can't be rebuilt stay.
+/// The shards to give back so that `over` bytes become free. Shards that other hosts hold come first,
+/// because they need not be moved; then shards of superseded versions; then those whose checkpoints can
+/// lose the most shards; and of these the largest. A shard whose checkpoint can't be rebuilt stays,
+/// unless another host holds it.
 pub fn choose(over: u64, mut burdens: Vec<Burden>) -> Vec<Burden> {
     burdens.retain(|one| one.is_elsewhere || one.spare.is_some());
     burdens.sort_by_key(|one| {

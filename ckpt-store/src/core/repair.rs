@@ -1,9 +1,14 @@
-//! Which shards are to be rebuilt, by whom, and when.
+//! Decides which missing shards are rebuilt, by which host, and when.
 //!
-//! A holder that is away will usually be back with its shards; repairing at once moves bytes for
-//! nothing (Chun et al., "Efficient replica maintenance for distributed storage systems", 2006).
-//! So a shard is waited for as long as the absences of its holder usually last, and for less when
-//! few others are left.
+//! A holder that is away will usually come back with its shards, and repairing at once would move bytes
+//! for nothing (Chun et al., "Efficient replica maintenance for distributed storage systems", 2006). So a
+//! missing shard is rebuilt only after its holder has been away for longer than the holder's absences
+//! usually last. The wait is shorter if the checkpoint could not survive another loss.
+//!
+//! All holders of a checkpoint watch the same shard. They rank themselves by a hash (`weight`). The
+//! holder of rank 0 rebuilds when the wait is over, and the one of rank *n* after *n* more quarters of
+//! it, if the shard is still missing then. With a wait of 60 minutes: rank 0 after 60 minutes, rank 1
+//! after 75, rank 2 after 90.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,14 +21,14 @@ use super::by_key::ByKey;
 use super::proofs::{Proofs, Standing, assign};
 use super::{Key, Millis};
 
-/// How long shards are waited for.
+/// How long a missing shard is waited for before it is rebuilt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// At least.
+    /// Shortest wait.
     pub least: Duration,
-    /// When nothing is known of the holder.
+    /// Wait if too little is known of the holder's absences.
     pub usual: Duration,
-    /// At most.
+    /// Longest wait.
     pub most: Duration,
 }
 
@@ -37,20 +42,20 @@ impl Default for Patience {
     }
 }
 
-/// Absences of nine in ten are shorter than what is waited, times this.
-const MARGIN: f64 = 1.5;
+/// The wait is the length that nine in ten of a holder's past absences did not exceed, times this.
+const ABSENCE_MARGIN: f64 = 1.5;
 
-/// Of absences that are counted, this share is to be waited out.
-const QUANTILE: f64 = 0.9;
+/// The quantile of a holder's past absences from which the wait follows.
+const ABSENCE_QUANTILE: f64 = 0.9;
 
-/// Fewest absences that say something.
+/// With fewer recorded absences, `usual` is the wait.
 const ABSENCES_MIN: usize = 3;
 
 /// When the checkpoint can't survive the loss of another shard, the wait is divided by this.
 const URGENT_DIVISOR: u32 = 8;
 
 impl Patience {
-    /// How long to wait for a host with this past.
+    /// The wait for a shard whose holder has this record of availability.
     #[allow(
         clippy::cast_possible_truncation,
         reason = "an index below the number of absences"
@@ -61,14 +66,14 @@ impl Patience {
             return self.usual.clamp(self.least, self.most);
         }
         absences.sort_unstable();
-        let at = ((absences.len() - 1) as f64 * QUANTILE).round() as usize;
+        let at = ((absences.len() - 1) as f64 * ABSENCE_QUANTILE).round() as usize;
         let slots = absences.get(at).copied().unwrap_or(0);
-        let seconds = f64::from(slots) * SLOT_SECONDS as f64 * MARGIN;
+        let seconds = f64::from(slots) * SLOT_SECONDS as f64 * ABSENCE_MARGIN;
         Duration::from_secs_f64(seconds).clamp(self.least, self.most)
     }
 }
 
-/// Lengths of the absences in a bitmap, in slots. One that goes on is left out.
+/// Lengths of the absences in a bitmap, in slots. An absence that has not ended yet is left out.
 fn absences(past: &AvailabilityBitmap) -> Vec<u32> {
     let mut lengths = Vec::new();
     let mut length = 0;
@@ -83,26 +88,26 @@ fn absences(past: &AvailabilityBitmap) -> Vec<u32> {
     lengths
 }
 
-/// Which hosts are holders of each shard.
+/// Which hosts hold, or claim, each shard of a checkpoint.
 pub type Holders = BTreeMap<ShardIndex, BTreeSet<OwnerId>>;
 
-/// What is known of a checkpoint of which this host holds a shard.
+/// What this host knows of the shards of one checkpoint, of which it holds at least one itself.
 #[derive(Clone, Debug)]
 pub struct Situation {
-    /// Which.
+    /// The checkpoint.
     pub key: Key,
-    /// How it is coded.
+    /// How the checkpoint is coded.
     pub redundancy: Redundancy,
-    /// Who holds which shard for all that is known: this host, and hosts that answer and proved it.
+    /// The shards of this host, and shards that answering hosts claim and proved recently.
     pub held: Holders,
-    /// What else hosts that answer claim to hold, and were not yet asked to prove, or not lately.
+    /// Shards that answering hosts claim without a recent proof or failure.
     pub claimed: Holders,
-    /// What they claim and could not prove lately.
+    /// Shards that answering hosts claim and failed to prove recently.
     pub failed: Holders,
 }
 
 impl Situation {
-    /// Shards without a holder of their own.
+    /// Shards that have no holder of their own. A host counts as the holder of one shard only.
     fn missing(&self) -> impl Iterator<Item = ShardIndex> {
         let assigned = assign(&self.held);
         self.redundancy
@@ -110,9 +115,9 @@ impl Situation {
             .filter(move |shard| !assigned.contains_key(shard))
     }
 
-    /// Which of the hosts that answer may take another shard: those that hold none or, when there are
-    /// no such, those of whose shards others have copies. `except` is not among them. No host that
-    /// failed a proof is.
+    /// Which of the `answering` hosts may take another shard of the checkpoint: those that hold and claim
+    /// none. If there are none of these, those whose shards other hosts hold as well, except hosts that
+    /// hold or claim `except`. Hosts that failed a proof are never among them.
     pub fn targets(&self, answering: &BTreeSet<OwnerId>, except: ShardIndex) -> Vec<OwnerId> {
         let all = || self.held.iter().chain(&self.claimed);
         let answering = answering
@@ -126,8 +131,8 @@ impl Situation {
         let holds_it = |host: &OwnerId| {
             all().any(|(shard, holders)| *shard == except && holders.contains(host))
         };
-        // A host that counts for a shard now, but need not. The only one that claims a shard need: its
-        // claim may be true.
+        // Whether as many shards have a holder without this host as with it. That must also hold if all
+        // claims are true, because the host's claim may be the only one of its shard.
         let likely = self.likely();
         let is_double = |host: &&OwnerId| {
             let is_spare = |all: &Holders| assign(&without(all, host)).len() == assign(all).len();
@@ -136,21 +141,21 @@ impl Situation {
         answering.filter(is_double).copied().collect()
     }
 
-    /// Whether each of these hosts holds a shard, for all that is known or claimed.
+    /// Whether each of these hosts holds or claims a shard of the checkpoint.
     pub fn all_hold_some(&self, hosts: &BTreeSet<OwnerId>) -> bool {
         let all = || self.held.values().chain(self.claimed.values());
         let mut hosts = hosts.iter();
         hosts.all(|host| all().any(|holders| holders.contains(host)))
     }
 
-    /// How many shards can still be lost, if all that is claimed is true; `None` when there are too few
-    /// already.
+    /// How many shards the checkpoint can still lose if all claims are true. `None` if it can't be
+    /// rebuilt even then.
     pub fn spare(&self) -> Option<usize> {
         let likely = assign(&self.likely());
         likely.len().checked_sub(self.redundancy.data())
     }
 
-    /// Who holds which shard, if all that is claimed is true.
+    /// Which hosts hold which shard if all claims are true.
     fn likely(&self) -> Holders {
         let mut likely = self.held.clone();
         for (shard, holders) in &self.claimed {
@@ -159,21 +164,23 @@ impl Situation {
         likely
     }
 
-    /// How many shards can still be lost, of those that were proved.
+    /// How many shards the checkpoint can still lose if only proved shards count. `None` if these are too
+    /// few to rebuild it.
     pub fn proved_spare(&self) -> Option<usize> {
         assign(&self.held).len().checked_sub(self.redundancy.data())
     }
 
-    /// Whether a host claims `shard` that was not yet asked to prove it.
+    /// Whether a host claims `shard` without a recent proof or failure.
     pub fn is_claimed(&self, shard: ShardIndex) -> bool {
         self.claimed
             .get(&shard)
             .is_some_and(|hosts| !hosts.is_empty())
     }
 
-    /// The host whose copy of `shard` does instead of that of `own`: one of `trusted`, which counts for
-    /// no other shard, so that no fewer shards have a holder when `own` has none. That holds for what
-    /// was proved, and also if all that is claimed is true.
+    /// A host whose copy of `shard` can replace that of `own`, so that `own` may remove its copy. The
+    /// host is one of `trusted` and counts for no other shard: without the copy of `own`, as many shards
+    /// have a holder of their own as before. That must be true of the proved shards, and also if all
+    /// claims are true.
     pub fn stand_in(
         &self,
         own: OwnerId,
@@ -192,14 +199,14 @@ impl Situation {
         replacement(&self.held)
     }
 
-    /// Other hosts than `own` that hold `shard`, or claim to.
+    /// Hosts other than `own` that hold or claim `shard`.
     pub fn others_with(&self, own: OwnerId, shard: ShardIndex) -> BTreeSet<OwnerId> {
         let of = [&self.held, &self.claimed].map(|holders| holders.get(&shard));
         let holders = of.into_iter().flatten().flatten();
         holders.filter(|host| **host != own).copied().collect()
     }
 
-    /// How many of the holders come before `own` in rebuilding `shard`.
+    /// The rank of `own` among the holders of the checkpoint for rebuilding `shard`: 0 rebuilds first.
     fn rank(&self, own: OwnerId, shard: ShardIndex) -> u32 {
         let mine = weight(self.key, shard, &own);
         let holders: BTreeSet<&OwnerId> = self.held.values().flatten().collect();
@@ -218,8 +225,8 @@ fn without(holders: &Holders, host: &OwnerId) -> Holders {
     others
 }
 
-/// Order of the holders of a checkpoint in what only one of them is to do for a shard (rendezvous
-/// hashing, Thaler and Ravishankar 1998): the one with the largest comes first.
+/// Weight of a holder for rebuilding a shard (rendezvous hashing, Thaler and Ravishankar 1998). The
+/// holder with the largest weight has rank 0, and all holders compute the same weights.
 fn weight(key: Key, shard: ShardIndex, host: &OwnerId) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new_derive_key("ckpt v1 repairer");
     hasher.update(&key.checkpoint.0);
@@ -228,31 +235,32 @@ fn weight(key: Key, shard: ShardIndex, host: &OwnerId) -> [u8; 32] {
     *hasher.finalize().as_bytes()
 }
 
-/// A shard to rebuild.
+/// A missing shard that this host should rebuild now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repair {
-    /// Of which checkpoint.
+    /// The checkpoint.
     pub key: Key,
-    /// Which shard.
+    /// The shard.
     pub shard: ShardIndex,
-    /// How many shards can still be lost now.
+    /// How many shards the checkpoint can still lose, if all claims are true.
     pub spare: usize,
-    /// Whether somebody claims it who has not proved it.
+    /// Whether a host claims the shard without a recent proof.
     pub is_claimed: bool,
 }
 
 impl Repair {
-    /// Order in which repairs are done: what nobody claims first, then the most endangered.
+    /// Sorting key of repairs: shards that no host claims come first, then checkpoints that can lose the
+    /// fewest shards.
     pub const fn order(&self) -> (bool, usize, Key, ShardIndex) {
         (self.is_claimed, self.spare, self.key, self.shard)
     }
 }
 
-/// Remembers since when shards are missing.
+/// Remembers since when each shard has been missing.
 #[derive(Debug, Default)]
 pub struct Watch {
-    /// Shortest time that is waited for anything. The turns of the holders are as far apart, or a
-    /// quarter of the patience with a shard if that is more.
+    /// Shortest wait. Also the shortest time between the turns of two holders; normally that is a quarter
+    /// of the wait.
     least: Duration,
     missing: ByKey<Vec<Missing>>,
 }
@@ -261,17 +269,15 @@ pub struct Watch {
 struct Missing {
     shard: ShardIndex,
     since: Millis,
-    /// Not before this.
+    /// No repair is tried before this time.
     retry: Millis,
     patience: Duration,
 }
 
 impl Watch {
-    /// Looks at some checkpoints of which this host, `own`, holds shards, and says what it has to
-    /// rebuild now, in the order of [`Repair::order`]. `patience` is that with a shard. All holders find
-    /// the same order of holders, as far as they see the same: the first rebuilds when the patience is
-    /// over, and each other, should the shard still be missing, a quarter of that time after the one
-    /// before it.
+    /// Updates what is missing of `situations`, and returns the shards that this host, `own`, has to
+    /// rebuild now, in the order of [`Repair::order`]. `patience` returns the wait for a shard. The head
+    /// of this module explains when it is the turn of which holder.
     pub fn look(
         &mut self,
         now: Millis,
@@ -289,12 +295,13 @@ impl Watch {
             }
             let spare = situation.spare();
             let known = self.missing.or_default(key);
-            // What is there again begins anew.
+            // A shard that has a holder again is forgotten, so that its next absence is timed anew.
             known.retain(|one| missing.contains(&one.shard));
             for shard in missing {
                 let patience = patience(situation, shard);
                 if !known.iter().any(|one| one.shard == shard) {
-                    // While no other host answers, there is one of these for each checkpoint.
+                    // While no other host answers, every checkpoint has such an entry, so memory is
+                    // allocated exactly.
                     known.reserve_exact(1);
                     known.push(Missing {
                         shard,
@@ -325,7 +332,7 @@ impl Watch {
         repairs
     }
 
-    /// Puts off a repair that did not succeed, so that others have their turn.
+    /// Puts off a repair that failed by a quarter of the wait, so that other holders get their turn.
     pub fn put_off(&mut self, now: Millis, repair: &Repair) {
         let mut missing = self.missing.get_mut(&repair.key).into_iter().flatten();
         if let Some(entry) = missing.find(|one| one.shard == repair.shard) {
@@ -333,7 +340,7 @@ impl Watch {
         }
     }
 
-    /// Forgets all checkpoints but those that `is_held` names.
+    /// Forgets all checkpoints for which `is_held` is false.
     pub fn retain(&mut self, is_held: impl Fn(&Key) -> bool) {
         self.missing.retain(is_held);
     }
@@ -349,7 +356,7 @@ impl Missing {
     }
 }
 
-/// What a host remembers from one look at its checkpoints to the next.
+/// What a host remembers about its checkpoints from one round of repair to the next.
 #[derive(Debug)]
 pub struct Caretaker {
     watch: Watch,
@@ -357,28 +364,28 @@ pub struct Caretaker {
     looks: u64,
 }
 
-/// Every so many looks everybody is asked. One that got a rebuilt shard of a checkpoint that was just
-/// deleted knows nobody else who held it.
+/// In one of this many rounds, all hosts are asked. This helps a host that was given a rebuilt shard of a
+/// checkpoint just after its deletion: such a host knows none of the hosts that held the checkpoint.
 const ASK_ALL_EVERY: u64 = 12;
 
-/// Most hosts that are asked in one look to prove that they hold the same checkpoint.
+/// Most proofs of one checkpoint that are asked for in one round.
 const PROVERS_MAX: usize = 16;
 
 /// A proof that is worth asking for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// Of which checkpoint.
+    /// The checkpoint.
     pub key: Key,
-    /// Which shard.
+    /// The shard.
     pub shard: ShardIndex,
-    /// Who claims it.
+    /// The host that claims the shard.
     pub host: OwnerId,
-    /// Whether there is a proof that is still good.
+    /// Whether the host has a proof that is still valid.
     pub is_renewal: bool,
 }
 
 impl Caretaker {
-    /// Knows nothing yet. Proofs will count for `valid`; `least` is the shortest patience.
+    /// A caretaker without any knowledge. Proofs are valid for `valid`; `least` is the shortest wait.
     pub const fn new(valid: Duration, least: Duration) -> Self {
         Self {
             watch: Watch {
@@ -390,10 +397,12 @@ impl Caretaker {
         }
     }
 
-    /// Whom to ask what they hold: those who hold something of what is held here, as registries
-    /// `told`, and those who ever did. In a large pool that is a small part. `None`, which is
-    /// everybody, when no registry answers, the first time and now and then: who held what was deleted
-    /// meanwhile knows of it, and does not hold it any more.
+    /// The hosts to ask which shards they hold. These are the hosts that hold something of this host's
+    /// checkpoints according to registries (`told`), and those that ever proved, or failed to prove, a
+    /// shard. In a large pool that is a small part of all hosts. The result is `None`, which means all
+    /// hosts, if no registry answers, in the first round, and in every `ASK_ALL_EVERY`th round. Asking
+    /// all is needed because a host that deleted a checkpoint does not hold it any more, but has the
+    /// notice of the deletion.
     pub fn whom_to_ask(
         &mut self,
         own: OwnerId,
@@ -407,8 +416,8 @@ impl Caretaker {
         Some(worth)
     }
 
-    /// What is to be thought of a checkpoint of which this host, `own`, holds the shards `mine`, when
-    /// hosts that answer claim to hold these shards.
+    /// The situation of one checkpoint. This host, `own`, holds its shards `mine`, and the other hosts
+    /// that answer claim `claims`.
     pub fn situation(
         &mut self,
         now: Millis,
@@ -439,9 +448,10 @@ impl Caretaker {
         situation
     }
 
-    /// Proofs that are worth asking for: of shards that nobody proved to hold, and of those that were
-    /// proved some time ago. Before a shard is rebuilt, also those that failed lately: they are asked
-    /// `again`, as the shard may have been rebuilt where it was missing.
+    /// Proofs of one checkpoint that are worth asking for: of shards without a proved holder, and of
+    /// shards whose proof is in the second half of its validity. With `again`, hosts that failed a proof
+    /// recently are asked, too, because the shard may have been rebuilt there since. That is done before
+    /// this host rebuilds a shard.
     pub fn wanted(
         &self,
         now: Millis,
@@ -470,7 +480,7 @@ impl Caretaker {
         wanted.take(PROVERS_MAX).collect()
     }
 
-    /// Enters that a host proved that it holds a shard, or failed to.
+    /// Enters that a host proved a shard, or failed to prove it.
     pub fn proved(
         &mut self,
         now: Millis,
@@ -482,8 +492,8 @@ impl Caretaker {
         self.proofs.enter(now, key, shard, host, is_proved);
     }
 
-    /// What this host, `own`, has to rebuild now of some checkpoints. `answering` are the hosts that said
-    /// what they hold, `patience` is that with a host.
+    /// The shards of these checkpoints that this host, `own`, has to rebuild now. `answering` are the
+    /// hosts that answered which shards they hold; `patience` returns the wait for the shard of a holder.
     pub fn repairs(
         &mut self,
         now: Millis,
@@ -495,8 +505,8 @@ impl Caretaker {
         let proofs = &self.proofs;
         self.watch.look(now, own, situations, |situation, shard| {
             let holder = proofs.last_holder(situation.key, shard);
-            // One that is there without its shard has lost it for good. One that claims it still has
-            // to prove it once its proof is no longer good.
+            // A host that answers and does not claim its shard any more has lost it for good, so there is
+            // no wait. A host that still claims it may prove it again, so there is one.
             let is_there = holder.is_some_and(|holder| answering.contains(&holder));
             if is_there && !situation.is_claimed(shard) {
                 return Duration::ZERO;
@@ -505,7 +515,7 @@ impl Caretaker {
         })
     }
 
-    /// Some of the checkpoints of which a shard is missing, others each time.
+    /// Up to `most` checkpoints that miss a shard. If there are more, each round gets the next ones.
     pub fn troubled(&self, most: usize) -> Vec<Key> {
         let count = self.watch.missing.len();
         let step = usize::try_from(self.looks).unwrap_or(0).wrapping_mul(most);
@@ -518,12 +528,12 @@ impl Caretaker {
             .collect()
     }
 
-    /// Puts off a repair that did not succeed.
+    /// Puts off a repair that failed.
     pub fn put_off(&mut self, now: Millis, repair: &Repair) {
         self.watch.put_off(now, repair);
     }
 
-    /// Forgets all checkpoints but those that `is_held` names.
+    /// Forgets all checkpoints for which `is_held` is false.
     pub fn retain(&mut self, is_held: impl Fn(&Key) -> bool) {
         self.watch.retain(&is_held);
         self.proofs.retain(is_held);
@@ -569,7 +579,7 @@ mod tests {
         Redundancy::DEFAULT.shard(number).unwrap()
     }
 
-    /// Repairs that all holders together begin.
+    /// The repairs that all holders together would begin now, as checkpoint and shard.
     fn all(watches: &mut BTreeMap<u8, Watch>, now: u64, situations: &[Situation]) -> Vec<(u8, u8)> {
         let mut repairs = Vec::new();
         for (holder, watch) in watches {
@@ -590,14 +600,14 @@ mod tests {
 
     #[test]
     fn a_host_is_not_relied_on_for_two_shards_though_it_proved_only_one_of_them() {
-        // Hosts 1 and 2 have shard 0. Host 2 claims shard 3 as well, and nobody else does.
+        // Hosts 1 and 2 have shard 0. Host 2 claims shard 3 as well, and no other host does.
         let mut of = situation(1, &[(0, 1), (0, 2), (4, 4)]);
         of.claimed.insert(shard(3), BTreeSet::from([id(2)]));
         let trusted = BTreeSet::from([id(2)]);
         assert_eq!(of.stand_in(id(1), shard(0), &trusted), None);
         let answering = BTreeSet::from([id(1), id(2)]);
         assert!(!of.targets(&answering, shard(1)).contains(&id(2)));
-        // With another claim of shard 3 host 2 is free to stand in.
+        // Once host 5 claims shard 3 as well, host 2 need not count for it and can stand in.
         of.claimed.get_mut(&shard(3)).unwrap().insert(id(5));
         assert_eq!(of.stand_in(id(1), shard(0), &trusted), Some(id(2)));
     }
@@ -609,7 +619,7 @@ mod tests {
         assert_eq!(all(&mut watches, 0, &lost), []);
         assert_eq!(all(&mut watches, HOUR - 1, &lost), []);
         assert_eq!(all(&mut watches, HOUR, &lost), [(1, 4)]);
-        // It is back, and gone again: the wait begins anew.
+        // The shard comes back and is lost again: its wait begins anew.
         let whole = [situation(1, &[(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)])];
         assert_eq!(all(&mut watches, HOUR + 1, &whole), []);
         assert_eq!(all(&mut watches, 2 * HOUR, &lost), []);
@@ -619,7 +629,7 @@ mod tests {
     #[test]
     fn the_most_endangered_comes_first_and_sooner() {
         let mut watch = Watch::default();
-        // The holder that comes first for the shard that is missing everywhere.
+        // Checkpoints for whose missing shards host 1 has rank 0, so that its turn comes without delay.
         let one_left = |checkpoint| situation(checkpoint, &[(0, 1), (1, 2), (2, 3), (3, 4)]);
         let none_left = |checkpoint| situation(checkpoint, &[(0, 1), (1, 2), (2, 3)]);
         let comes_first = |situation: &Situation| {
@@ -650,7 +660,7 @@ mod tests {
         watches.remove(&5);
         assert_eq!(all(&mut watches, 0, &lost), []);
         for (rank, holder) in (0..).zip(order) {
-            // Those before it do nothing.
+            // The holders whose turn comes earlier do nothing.
             let mut rest: BTreeMap<u8, Watch> = std::mem::take(&mut watches);
             let mut watch = BTreeMap::from([(holder, rest.remove(&holder).unwrap())]);
             let turn = HOUR + rank * HOUR / 4;
@@ -690,7 +700,7 @@ mod tests {
         Caretaker::new(VALID, Duration::from_secs(900))
     }
 
-    /// What host 1, which holds shard 0, thinks when others claim these.
+    /// The situation as host 1, which holds shard 0, sees it when other hosts claim `claims`.
     fn look(caretaker: &mut Caretaker, now: u64, claims: &[(u8, u8)]) -> Situation {
         let claims: Vec<_> = claims
             .iter()
@@ -722,7 +732,7 @@ mod tests {
         assert_eq!((now.spare(), now.proved_spare()), (Some(1), Some(1)));
         assert!(caretaker.wanted(Millis(1), id(1), &now, false).is_empty());
         assert_eq!(caretaker.wanted(Millis(1), id(1), &now, true).len(), 1);
-        // In the second half of their time proofs are renewed; after it they count no more.
+        // In the second half of their validity proofs are renewed; after it they do not count any more.
         let half = VALID.as_millis() as u64 / 2;
         let aging = look(&mut caretaker, half, &claims);
         let wanted = caretaker.wanted(Millis(half), id(1), &aging, false);
@@ -764,7 +774,7 @@ mod tests {
         };
         assert_eq!(due(0), []);
         assert_eq!(due(HOUR - 1), []);
-        // Whatever the rank.
+        // After two hours it is the turn of every rank.
         assert_eq!(due(2 * HOUR), [(shard(4), true)]);
     }
 
@@ -777,14 +787,14 @@ mod tests {
         };
         assert_eq!([relies(1), relies(2)], [Some(id(2)), Some(id(1))]);
         assert_eq!(both.stand_in(id(1), shard(0), &BTreeSet::new()), None);
-        // Nobody relies on a copy that is not there.
+        // A copy that does not exist can't stand in.
         let second = BTreeSet::from([id(2)]);
         assert_eq!(both.stand_in(id(3), shard(1), &second), None);
     }
 
     #[test]
     fn nobody_relies_on_a_host_that_counts_for_another_shard() {
-        // Host 2 has both: without host 1, one of the two shards has no holder of its own.
+        // Host 2 holds shards 0 and 1. Without host 1 it would be the only holder of both.
         let doubled = situation(1, &[(0, 1), (0, 2), (1, 2), (2, 3), (3, 4), (4, 5)]);
         let all = (1..=5).map(id).collect();
         assert_eq!(doubled.stand_in(id(1), shard(0), &all), None);
@@ -839,7 +849,7 @@ mod tests {
         let patience = Patience::default();
         assert_eq!(patience.with(None), patience.usual);
         let mut past = AvailabilityBitmap::unknown(Slot(0));
-        // Away for two hours every ten.
+        // Usable for eight hours, then away for two.
         for slot in 1..2000 {
             let usable = slot % 120 >= 24;
             let availability = if usable {

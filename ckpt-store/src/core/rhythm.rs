@@ -1,18 +1,18 @@
-//! A failure detector that learns how regularly a host is heard of (after Chen, Toueg and Aguilera,
-//! "On the quality of service of failure detectors", 2002): the next sign of life is expected after
-//! the mean time between the earlier ones, and a margin that follows from how these varied.
+//! A failure detector that learns how regularly a host sends signs of life (after Chen, Toueg and
+//! Aguilera, "On the quality of service of failure detectors", 2002). The next one is expected after the
+//! mean time between the earlier ones, plus a margin that follows from how much these times varied.
 
 use std::time::Duration;
 
 use super::Millis;
 
-/// Weight of the newest time between two signs of life.
-const WEIGHT: f64 = 0.1;
+/// Weight of the newest interval in the moving averages.
+const NEWEST_WEIGHT: f64 = 0.1;
 
-/// Margin, in mean deviations.
-const DEVIATIONS: f64 = 6.0;
+/// The margin, as a multiple of the mean deviation.
+const MARGIN_DEVIATIONS: f64 = 6.0;
 
-/// What one host's signs of life were like.
+/// The intervals between one host's signs of life.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rhythm {
     last: Millis,
@@ -22,7 +22,7 @@ pub struct Rhythm {
 }
 
 impl Rhythm {
-    /// A host that is heard of for the first time, and that should be every `period`.
+    /// A host with its first sign of life, which should send one every `period`.
     pub fn new(now: Millis, period: Duration) -> Self {
         let period = period.as_millis() as f64;
         Self {
@@ -33,31 +33,31 @@ impl Rhythm {
         }
     }
 
-    /// It is heard of again.
+    /// The host sent another sign of life.
     pub fn beat(&mut self, now: Millis) {
         let passed = now.0.saturating_sub(self.last.0) as f64;
         self.last = now;
-        // One that comes back after an absence says nothing of the rhythm while it was there.
+        // An interval during which the host was away says nothing of its rhythm while it is there.
         if passed > self.patience() {
             return;
         }
         let off = (passed - self.mean).abs();
-        self.mean += WEIGHT * (passed - self.mean);
-        self.deviation += WEIGHT * (off - self.deviation);
+        self.mean += NEWEST_WEIGHT * (passed - self.mean);
+        self.deviation += NEWEST_WEIGHT * (off - self.deviation);
     }
 
-    /// How long it may be silent, milliseconds: at least two and a half periods, at most twelve.
+    /// How long the host may be silent, milliseconds: at least two and a half periods, at most twelve.
     fn patience(&self) -> f64 {
-        let expected = self.mean + DEVIATIONS * self.deviation;
+        let expected = self.mean + MARGIN_DEVIATIONS * self.deviation;
         expected.clamp(2.5 * self.period, 12.0 * self.period)
     }
 
-    /// Whether it was heard of as lately as its rhythm lets expect.
+    /// Whether the last sign of life is recent enough for the host's rhythm.
     pub fn is_alive(&self, now: Millis) -> bool {
         (now.0.saturating_sub(self.last.0) as f64) <= self.patience()
     }
 
-    /// When it was heard of last.
+    /// The time of the last sign of life.
     pub const fn last(&self) -> Millis {
         self.last
     }
@@ -113,7 +113,7 @@ mod tests {
         let mut rhythm = Rhythm::new(Millis(0), PERIOD);
         let (mut now, mut alarms) = (0, 0);
         for _ in 0..10_000 {
-            // One in fifty is lost.
+            // One sign of life in fifty is lost.
             let lost = if rng.random_bool(0.02) { 2 } else { 1 };
             now += lost * 10_000 + rng.random_range(0..1_000);
             alarms += u32::from(!rhythm.is_alive(Millis(now)));

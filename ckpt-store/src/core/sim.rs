@@ -1,9 +1,13 @@
-//! Repair and registry together, under a simulated network and clock: thousands of random schedules of
-//! hosts that vanish, return and lose their disks, of registries that forget, of messages that are
-//! lost, of checkpoints that are deleted while hosts are away, of hosts that hand their shards over, and
-//! of up to `parity` hosts that claim to hold everything, store nothing and repair nothing.
+//! Tests repair and registry together, under a simulated network and clock. Each of thousands of random
+//! schedules has hosts that vanish, return and lose their disks, registries that forget, messages that
+//! are lost, checkpoints that are deleted while hosts are away, hosts that hand their shards over, and up
+//! to `parity` lying hosts. A lying host claims to hold everything, stores nothing and repairs nothing.
 //!
-//! `CKPT_SCHEDULES` sets how many, `CKPT_SIM_SEED` the first; a failure names its seed.
+//! After six hours of trouble and three hours without, every checkpoint must be whole on honest hosts,
+//! and every deleted checkpoint gone.
+//!
+//! `CKPT_SCHEDULES` sets the number of schedules, `CKPT_SIM_SEED` the first seed; a failure prints its
+//! seed.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
@@ -23,26 +27,27 @@ use super::{Key, Millis};
 
 const MINUTE: u64 = 60_000;
 
-/// Time between two looks of a host.
+/// Time between two rounds of repair of a host, milliseconds.
 const PERIOD: u64 = 5 * MINUTE;
 
-/// For how long things go wrong.
+/// How long trouble lasts.
 const BAD_TIME: u64 = 6 * 60 * MINUTE;
 
-/// Within this time after that, all has to be well: the longest patience, some looks, and repairs one
-/// after the other.
+/// How long the grid has to recover after that: the longest wait for a shard, some rounds, and repairs
+/// one after the other.
 const HEAL_TIME: u64 = 3 * 60 * MINUTE;
 
 /// Longest time that one repair takes.
 const REPAIR_TIME: u64 = 10 * MINUTE;
 
-/// Copies of a shard that hosts that come back, repairs at the same time and shards that are handed over
-/// may leave on the dozen hosts, and not more.
+/// Most copies of one shard at the end. Hosts that come back, repairs at the same time and shards that
+/// are handed over may each leave a copy on the dozen hosts.
 const COPIES_MAX: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// A host looks after what it holds. With the number of its start, as all of its events.
+    /// A host's round of repair. The second number of this and the next event counts the host's starts:
+    /// an event of an earlier start is ignored.
     Look(usize, u32),
     Heartbeat(usize, u32),
     Rebuilt {
@@ -61,18 +66,19 @@ struct Host {
     up: bool,
     starts: u32,
     shards: BTreeSet<(u8, u8)>,
-    /// Checkpoints that it knows to be deleted.
+    /// Checkpoints that this host knows to be deleted.
     deleted: BTreeSet<u8>,
     caretaker: Caretaker,
-    /// What its last look found that is not yet done.
+    /// Repairs that the last round found and that have not been done yet.
     queue: VecDeque<Repair>,
-    /// Changes with its list of shards.
+    /// Number of the host's list of shards; it changes with the list.
     holdings: u64,
-    /// Claims to hold every shard, acknowledges what it throws away, and repairs nothing.
+    /// The host claims to hold every shard, acknowledges shards and throws them away, and repairs
+    /// nothing.
     lies: bool,
 }
 
-/// For how long a proof counts.
+/// How long a proof is valid.
 const VALID: Duration = Duration::from_secs(14 * 86_400);
 
 impl Default for Host {
@@ -113,12 +119,13 @@ struct Sim {
     next: u64,
     hosts: Vec<Host>,
     registries: Vec<Option<Registry>>,
-    /// Pairs that do not hear each other.
+    /// Pairs of hosts that can't reach each other.
     cut: BTreeSet<(usize, usize)>,
-    /// Messages that are lost, of a hundred.
+    /// Per cent of messages that are lost.
     loss: u32,
     live: BTreeSet<u8>,
-    /// Who held something of each checkpoint when it was deleted, and lost its disk since.
+    /// Deleted checkpoints of whose deletion a host knew that has lost its disk since. Such a checkpoint
+    /// may stay somewhere, because no host has to know of the deletion any more.
     forgetful: BTreeSet<u8>,
     rebuilt: u64,
     handed_over: u64,
@@ -170,7 +177,7 @@ impl Sim {
             let first = sim.rng.random_range(0..hosts);
             for number in 0..5 {
                 let at = (first + number) % hosts;
-                // A liar acknowledges it.
+                // A lying host acknowledges the shard and throws it away.
                 if !sim.hosts[at].lies {
                     sim.hosts[at].shards.insert((checkpoint, number as u8));
                 }
@@ -201,7 +208,7 @@ impl Sim {
         self.after(wait % 10_000, Event::Heartbeat(host, starts));
     }
 
-    /// Whether `a` hears `b` now.
+    /// Whether host `a` gets an answer from host `b` now.
     fn hears(&mut self, a: usize, b: usize) -> bool {
         let is_lost = self.rng.random_range(0..100) < self.loss;
         let is_cut = self.cut.contains(&(a.min(b), a.max(b)));
@@ -251,7 +258,7 @@ impl Sim {
         self.hosts[host].up && self.hosts[host].starts == starts
     }
 
-    /// Ends all that goes wrong.
+    /// Ends all trouble.
     fn undo(&mut self) {
         self.cut.clear();
         self.loss = 0;
@@ -295,7 +302,7 @@ impl Sim {
         self.after(wait, Event::Trouble);
     }
 
-    /// Whether every live checkpoint keeps enough shards, and one to spare, without these.
+    /// Whether every live checkpoint keeps at least one shard more than it needs if these are lost.
     fn can_lose(&self, lost: impl Fn(usize, &(u8, u8)) -> bool) -> bool {
         self.live.iter().all(|checkpoint| {
             let mut left = BTreeSet::new();
@@ -319,7 +326,7 @@ impl Sim {
         }
     }
 
-    /// Rot, found by a scrub.
+    /// One shard rots and a scrub removes it.
     fn lose_shard(&mut self, host: usize) {
         let Some(rotten) = self.hosts[host].shards.first().copied() else {
             return;
@@ -330,7 +337,8 @@ impl Sim {
         }
     }
 
-    /// The owner deletes a checkpoint: whoever is there hears it, if one does at all.
+    /// The owner deletes a checkpoint. All holders that are up hear of it; if none is up, nothing is
+    /// deleted.
     fn delete(&mut self) {
         let Some(checkpoint) = self.live.pop_first() else {
             return;
@@ -397,7 +405,7 @@ impl Sim {
             .collect()
     }
 
-    /// Hands one shard over, or removes it when another host has it, too.
+    /// Hands one shard over, or removes it if another host holds it, too.
     fn give_back(&mut self, host: usize) {
         let Some((checkpoint, number)) = self.hosts[host].shards.first().copied() else {
             return;
@@ -408,7 +416,7 @@ impl Sim {
             let mut all = all.iter();
             all.find(|one| one.key == key(checkpoint)).cloned()
         };
-        // It may have heard that the checkpoint is deleted.
+        // The host may have heard just now that the checkpoint is deleted.
         let Some(situation) = find(&situations) else {
             return;
         };
@@ -441,7 +449,7 @@ impl Sim {
         }
     }
 
-    /// Shards of a checkpoint that have an honest holder of their own.
+    /// How many shards of a checkpoint have an honest holder of their own.
     fn honest(&self, checkpoint: u8) -> usize {
         let mut holders: BTreeMap<ShardIndex, BTreeSet<OwnerId>> = BTreeMap::new();
         for (at, host) in self.hosts.iter().enumerate() {
@@ -452,7 +460,7 @@ impl Sim {
         assign(&holders).len()
     }
 
-    /// Has `other` prove a shard, and enters what comes of it; nothing when it is not heard.
+    /// Has host `other` prove a shard, and enters the result. `None` if `other` can't be reached.
     fn proves(&mut self, host: usize, other: usize, piece: (u8, u8)) -> Option<bool> {
         if !self.hears(host, other) {
             return None;
@@ -468,7 +476,7 @@ impl Sim {
         self.hosts[host].shards.iter().map(|one| one.0).collect()
     }
 
-    /// What registries say: who holds something of what `host` holds.
+    /// What registries answer: the hosts that hold something of the checkpoints of `host`.
     fn told(&mut self, host: usize) -> Option<BTreeSet<OwnerId>> {
         let mut told = None;
         for at in 0..self.registries.len() {
@@ -486,7 +494,7 @@ impl Sim {
         told
     }
 
-    /// Asks hosts what they hold; also hears what was deleted.
+    /// Asks hosts what they hold and which checkpoints they know to be deleted.
     fn find(
         &mut self,
         host: usize,
@@ -567,7 +575,8 @@ impl Sim {
         caretaker.repairs(now, id(host), situations, answering, patience)
     }
 
-    /// One repair after the other, each if everybody was asked and it is still due, and then another look.
+    /// Begins the next repair that is still due after all hosts were asked again. After the last one, the
+    /// host waits for its next round.
     fn next_repair(&mut self, host: usize) {
         let starts = self.hosts[host].starts;
         while let Some(planned) = self.hosts[host].queue.pop_front() {
@@ -596,7 +605,7 @@ impl Sim {
         self.after(PERIOD, Event::Look(host, starts));
     }
 
-    /// The repairer, the target and enough sources have to be there still.
+    /// Ends a repair. It succeeds if the repairer, the target and enough sources are still there.
     fn end_repair(&mut self, by: (usize, u32), target: usize, piece: (u8, u8)) {
         if !self.is_current(by.0, by.1) {
             return;
@@ -607,7 +616,7 @@ impl Sim {
         self.next_repair(by.0);
     }
 
-    /// Says whether the target acknowledged the shard.
+    /// Rebuilds a shard on a target. Returns whether the target acknowledged the shard.
     fn rebuild(&mut self, by: usize, target: usize, piece: (u8, u8)) -> bool {
         let mut sources = BTreeSet::new();
         for other in 0..self.hosts.len() {
@@ -627,7 +636,7 @@ impl Sim {
         is_taken
     }
 
-    /// All is well: live checkpoints are whole, deleted ones gone.
+    /// Fails unless all live checkpoints are whole and all deleted ones gone.
     fn check(&self, seed: u64) {
         for checkpoint in &self.live {
             let copies = |number: u8| {
@@ -696,9 +705,9 @@ fn after_any_trouble_what_lives_is_whole_on_honest_hosts_and_what_was_deleted_is
 
 #[test]
 fn schedules_that_once_failed() {
-    // Every host held a shard, some of them the same, and none was free for the one that was missing.
-    // The second: a shard was rebuilt on a host that had never heard of the checkpoint, just after it
-    // was deleted.
+    // In the first, every host held a shard, some of them the same one, and no host was free for the
+    // missing shard. In the second, a shard was rebuilt just after its checkpoint was deleted, on a host
+    // that had never heard of the checkpoint.
     for seed in [222, 1_670] {
         let mut sim = Sim::new(seed);
         sim.run();

@@ -1,28 +1,28 @@
-//! How many bytes were moved on which day, and when an owner's limit allows more.
+//! How many bytes were moved on which day, and when the machine owner's limit allows more.
 
 use std::collections::BTreeMap;
 
 const DAY_S: u64 = 86_400;
 
-/// Days that are remembered.
+/// How many days are remembered.
 const DAYS_MAX: usize = 400;
 
-/// Bytes to here and from here.
+/// Bytes that this host received and sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
-    /// To here.
+    /// Bytes received by this host.
     pub received: u64,
-    /// From here.
+    /// Bytes sent by this host.
     pub sent: u64,
 }
 
 impl Moved {
-    /// Both directions.
+    /// Bytes of both directions together.
     pub const fn both(self) -> u64 {
         self.received.saturating_add(self.sent)
     }
 
-    /// Both together.
+    /// The sum of two records, by direction.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self {
@@ -32,33 +32,33 @@ impl Moved {
     }
 }
 
-/// At most so many bytes in so many days, both directions together.
+/// A limit on the bytes of the last days, both directions together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransferLimit {
-    /// Bytes.
+    /// Most bytes.
     pub bytes: u64,
-    /// Days, today included; at least 1.
+    /// Number of days, today included; at least 1.
     pub days: u32,
 }
 
-/// Bytes moved by day, as days since 1970 (UTC).
+/// The bytes moved on each day. A day is a number of days since 1970 (UTC).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Days(BTreeMap<u64, Moved>);
 
 impl Days {
-    /// What was remembered.
+    /// A record of these days, such as one that was read from a file.
     pub fn of(days: BTreeMap<u64, Moved>) -> Self {
         let mut all = Self(days);
         all.forget_oldest();
         all
     }
 
-    /// By day.
+    /// The bytes by day.
     pub const fn by_day(&self) -> &BTreeMap<u64, Moved> {
         &self.0
     }
 
-    /// Enters what was moved at `now`, Unix seconds.
+    /// Adds what was moved at `now`, in Unix seconds.
     pub fn enter(&mut self, now: u64, moved: Moved) {
         let day = self.0.entry(now / DAY_S).or_default();
         *day = day.and(moved);
@@ -71,18 +71,18 @@ impl Days {
         }
     }
 
-    /// What was moved from one day on, which is a number of days since 1970.
+    /// What was moved since the day `first`, in days since 1970.
     pub fn since(&self, first: u64) -> Moved {
         let days = self.0.range(first..);
         days.fold(Moved::default(), |sum, (_, moved)| sum.and(*moved))
     }
 
-    /// What was moved in the last so many days, today included.
+    /// What was moved in the last `days` days, today included.
     pub fn within(&self, now: u64, days: u32) -> Moved {
         self.since((now / DAY_S + 1).saturating_sub(days.into()))
     }
 
-    /// Seconds until `limit` allows more; 0 when it does now.
+    /// Seconds from `now` until `limit` allows more bytes; 0 if it allows more now.
     pub fn seconds_until_allowed(&self, now: u64, limit: TransferLimit) -> u32 {
         let is_used_up = |at: u64| self.within(at, limit.days).both() >= limit.bytes;
         if !is_used_up(now) {
@@ -148,7 +148,7 @@ mod tests {
         days.enter(at(10), sent(8 * MB));
         assert_eq!(days.seconds_until_allowed(at(10), limit), 0);
         days.enter(at(11), sent(2 * MB));
-        // Day 10 counts until the end of day 12.
+        // The bytes of day 10 count until the end of day 12.
         let wait = days.seconds_until_allowed(at(11), limit);
         assert_eq!(u64::from(wait), 13 * DAY_S - at(11));
         assert_eq!(days.seconds_until_allowed(13 * DAY_S, limit), 0);

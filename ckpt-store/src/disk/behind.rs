@@ -1,25 +1,26 @@
-//! Closes files whose names are gone, so that nobody waits while the file system frees their space.
+//! Closes files whose names have been removed on a thread of its own, so that no request waits while the
+//! file system frees their space.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 
-/// Files that may wait to be closed; whoever removes one more waits for its space.
+/// Most files that may wait to be closed. Above that, the caller closes the file itself and waits for it.
 const WAITING_MAX: usize = 32;
 
-/// One thread that closes files, one after the other; it begins with the first one.
+/// The queue of a thread that closes files, one after the other. The thread starts with the first file.
 #[derive(Debug)]
 pub(super) struct Closer<F> {
     queue: OnceLock<Option<SyncSender<Closing<F>>>>,
-    /// Space of the files that wait.
+    /// Space of the files that wait, bytes.
     bytes: Arc<AtomicU64>,
 }
 
-/// A file to close; counts until it is closed.
+/// A file to close. Its space is counted until the file is closed.
 #[derive(Debug)]
 struct Closing<F> {
-    /// Dropped before the space is counted out.
+    /// This field is dropped first, so that the space is counted until the file is closed.
     _file: F,
     _space: Space,
 }
@@ -47,7 +48,8 @@ impl<F> Default for Closer<F> {
 }
 
 impl<F: Send + 'static> Closer<F> {
-    /// Closes a file that takes `bytes` of space: here when too many wait already.
+    /// Closes a file that takes `bytes` of space. If too many files wait already, the file is closed
+    /// before this returns.
     pub(super) fn close(&self, file: F, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let all = Arc::clone(&self.bytes);
@@ -55,7 +57,7 @@ impl<F: Send + 'static> Closer<F> {
             _file: file,
             _space: Space { bytes, all },
         };
-        // Refused or without a thread it is closed here.
+        // If the queue is full or there is no thread, the file is dropped, and so closed, here.
         match self.queue.get_or_init(start) {
             Some(queue) => drop(queue.try_send(closing)),
             None => drop(closing),
@@ -68,7 +70,7 @@ impl<F: Send + 'static> Closer<F> {
     }
 }
 
-/// Starts the thread; `None` when the system has none to give.
+/// Starts the thread; `None` if the system can't start one.
 fn start<F: Send + 'static>() -> Option<SyncSender<Closing<F>>> {
     let (queue, waiting): (_, Receiver<Closing<F>>) = sync_channel(WAITING_MAX);
     let thread = thread::Builder::new().name("closer".into());
@@ -82,7 +84,8 @@ mod tests {
 
     use super::*;
 
-    /// A file that is closed as soon as its gate is opened, and says where.
+    /// A file that is closed only after its gate was opened, and that reports the thread on which it was
+    /// closed.
     struct Slow {
         gate: Receiver<()>,
         closed: Sender<thread::ThreadId>,
@@ -122,7 +125,7 @@ mod tests {
             let closed = closed.clone();
             Slow { gate, closed }
         };
-        // One that is being closed, and those that wait for it.
+        // One file is being closed, and the others wait behind it.
         closer.close(file(false), 1);
         let mut waiting = 0;
         let here = thread::current().id();

@@ -1,8 +1,8 @@
 //! A simulated disk that loses power, or fails, at any step.
 //!
-//! It keeps two images: what programs see, and what is durable. A crash keeps the durable one and
-//! a random part of the rest: of each file that was not synced any of its appended bytes, or zeros
-//! in their place; of each directory any of the changes that were not synced, in any order.
+//! It keeps two images: the live one, which programs see, and the durable one. A crash keeps the durable
+//! image and a random part of the rest: of each file that was not synced, a part of its appended bytes,
+//! some of them perhaps zero; of each directory, some of the changes that were not synced, in any order.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,14 +14,14 @@ use rand::{Rng, SeedableRng};
 
 use super::{Append, ChangeError, Disk, Read};
 
-/// What goes wrong, and at which operation, counted from 0.
+/// What goes wrong, and in which operation, counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Nothing.
+    /// Nothing goes wrong.
     None,
     /// Power is lost in the middle of the operation.
     PowerLoss(u64),
-    /// The operation fails, later ones do not; a sync that fails drops what it did not write.
+    /// The operation fails, and later ones do not. A sync that fails loses what it did not write.
     Error(u64, io::ErrorKind),
 }
 
@@ -31,7 +31,7 @@ struct File {
     durable: Vec<u8>,
 }
 
-/// Names: of each directory or file what it leads to.
+/// What each path leads to.
 type Names = BTreeMap<PathBuf, Entry>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,12 +52,12 @@ struct State {
     free_bytes: u64,
 }
 
-/// The simulated disk; clones are the same disk.
+/// The simulated disk. A clone is the same disk.
 #[derive(Clone, Debug)]
 pub(crate) struct CrashDisk(Arc<Mutex<State>>);
 
 impl CrashDisk {
-    /// An empty disk; what a crash keeps is decided by `seed`.
+    /// An empty disk. `seed` decides what a crash keeps.
     pub(crate) fn new(fault: Fault, seed: u64) -> Self {
         Self(Arc::new(Mutex::new(State {
             files: Vec::new(),
@@ -71,7 +71,7 @@ impl CrashDisk {
         })))
     }
 
-    /// Operations so far that can fail.
+    /// The number of operations so far that could have failed.
     pub(crate) fn operations(&self) -> u64 {
         self.state().operations
     }
@@ -86,7 +86,7 @@ impl CrashDisk {
         self.state().free_bytes = free_bytes;
     }
 
-    /// All files that are seen.
+    /// All files in the live image.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
         let state = self.state();
         let file = |(path, entry): (&PathBuf, &Entry)| {
@@ -95,7 +95,7 @@ impl CrashDisk {
         state.live.iter().filter_map(file).collect()
     }
 
-    /// Changes a byte of a file in both images.
+    /// Flips a bit of a file in both images.
     pub(crate) fn flip(&self, path: &Path, offset: usize) {
         let mut state = self.state();
         let file = state.file(path).unwrap();
@@ -103,7 +103,7 @@ impl CrashDisk {
         state.files[file].durable[offset] ^= 0x40;
     }
 
-    /// The disk after power came back.
+    /// The disk after the power has come back.
     pub(crate) fn restart(&self) -> Self {
         let mut state = self.state();
         let mut rng = state.rng.clone();
@@ -119,7 +119,7 @@ impl CrashDisk {
         let mut paths: Vec<_> = state.durable.keys().chain(state.live.keys()).collect();
         paths.sort();
         for path in paths {
-            // A change that was not synced happened or not.
+            // Each change that was not synced happened or did not.
             if state.durable.get(path) != state.live.get(path) && rng.random() {
                 match state.live.get(path) {
                     Some(entry) => names.insert(path.clone(), *entry),
@@ -127,7 +127,7 @@ impl CrashDisk {
                 };
             }
         }
-        // What is in a directory that did not last is gone with it.
+        // The content of a directory that was lost is lost, too.
         let dirs: Vec<PathBuf> = names.keys().cloned().collect();
         names.retain(|path, _| {
             let parent = path.parent().unwrap_or(Path::new(""));
@@ -152,8 +152,8 @@ impl CrashDisk {
     }
 }
 
-/// What is left of a file that was not synced: each appended byte is there, is zero, or the file
-/// ends before it.
+/// The bytes of a file that was not synced: the file ends somewhere in the appended bytes, and some of
+/// these may be zero.
 fn torn(rng: &mut SmallRng, file: &File) -> Vec<u8> {
     let synced = file.durable.len();
     let keep = rng.random_range(synced..=file.live.len());
@@ -167,10 +167,10 @@ fn torn(rng: &mut SmallRng, file: &File) -> Vec<u8> {
     bytes
 }
 
-/// How an operation goes.
+/// The result of an operation that can fail.
 enum Step {
     Done,
-    /// Power is lost: half of it may have happened.
+    /// Power is lost in the middle: a part of the operation may have happened.
     Halfway,
 }
 
@@ -192,7 +192,7 @@ impl State {
         }
     }
 
-    /// Counts an operation that is all or nothing.
+    /// Counts an operation that happens completely or not at all. Returns whether it happens.
     fn atomic_step(&mut self) -> io::Result<bool> {
         match self.step()? {
             Step::Done => Ok(true),
@@ -200,7 +200,8 @@ impl State {
         }
     }
 
-    /// After an operation: whether the caller learns of it.
+    /// Called after an operation. Fails if power was lost, so that the caller does not learn of the
+    /// result.
     fn told(&self) -> io::Result<()> {
         if self.is_down {
             Err(power_lost())
@@ -338,7 +339,7 @@ impl Append for CrashFile {
         let step = state.step();
         let taken = match step {
             Ok(Step::Done) => bytes.len(),
-            // Part of it was taken when it failed.
+            // Some of the bytes were taken before the failure.
             Ok(Step::Halfway) | Err(_) if !bytes.is_empty() => {
                 state.rng.random_range(0..=bytes.len())
             }
@@ -359,7 +360,7 @@ impl Append for CrashFile {
         match step {
             Ok(Step::Done) => file.durable = file.live.clone(),
             Ok(Step::Halfway) => file.durable = torn(&mut rng, file),
-            // As on Linux: what could not be written is marked clean, and only the cache has it.
+            // As on Linux: what could not be written is marked clean, and only the page cache has it.
             Err(_) => {
                 let durable = torn(&mut rng, file);
                 file.durable = durable;

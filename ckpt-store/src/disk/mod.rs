@@ -1,7 +1,8 @@
-//! The few things that a store asks of a disk, so that a simulated one can stand in for it.
+//! The operations that a store needs of a disk, as a trait, so that a simulated disk can stand in for the
+//! real one.
 //!
-//! Paths are relative to the data directory. A change is durable when the call that makes it
-//! returns; [`Append::append`] alone promises nothing.
+//! Paths are relative to the data directory. When a call that changes something returns, the change is
+//! durable. The exceptions are [`Disk::create`], [`Append::append`] and [`Disk::discard`].
 
 mod behind;
 mod real;
@@ -19,94 +20,97 @@ pub use real::RealDisk;
 
 /// A disk.
 pub trait Disk: Debug + Send + Sync + 'static {
-    /// Makes a directory and syncs the one that it is in; nothing happens when it is there.
+    /// Creates a directory and syncs its parent. Does nothing if the directory exists.
     ///
     /// # Errors
-    /// When it can't be made.
+    /// When the directory can't be created or its parent can't be synced.
     fn create_dir(&self, dir: &Path) -> Result<(), ChangeError>;
 
-    /// Makes a new file for writing.
+    /// Creates a new file for writing.
     ///
     /// # Errors
-    /// When it can't be made or there is one.
+    /// When the file exists or can't be created.
     fn create(&self, path: &Path) -> io::Result<Box<dyn Append>>;
 
-    /// Gives a synced file its final name and syncs that name's directory.
+    /// Gives a synced file its final name, and syncs the directory of that name. A file of that name is
+    /// replaced.
     ///
     /// # Errors
-    /// When it can't be done, or it can't be known whether it will last.
+    /// When the file can't be renamed, or the directory can't be synced.
     fn publish(&self, from: &Path, to: &Path) -> Result<(), ChangeError>;
 
     /// Opens a file for reading.
     ///
     /// # Errors
-    /// When there is none or it can't be read.
+    /// When the file does not exist or can't be read.
     fn open(&self, path: &Path) -> io::Result<Arc<dyn Read>>;
 
-    /// Removes a file and syncs its directory; nothing happens when there is none. Its name is gone for
-    /// good when this returns; its space counts as free, and may be so only a little later.
+    /// Removes a file and syncs its directory. Does nothing if there is no such file. When this returns,
+    /// the name is gone durably. The space counts as free, but the file system may free it a little
+    /// later.
     ///
     /// # Errors
-    /// When it can't be removed, or it can't be known whether it will stay so.
+    /// When the file can't be removed, or the directory can't be synced.
     fn remove(&self, path: &Path) -> Result<(), ChangeError>;
 
-    /// Removes a file that a restart would remove as well: not synced.
+    /// Removes a file without syncing its directory. It is meant for files that a restart would remove as
+    /// well.
     ///
     /// # Errors
-    /// When it can't be removed.
+    /// When the file can't be removed.
     fn discard(&self, path: &Path) -> io::Result<()>;
 
-    /// Names in a directory, in no order.
+    /// The names in a directory, in no particular order.
     ///
     /// # Errors
-    /// When it can't be read.
+    /// When the directory can't be read.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
 
-    /// Bytes that can be written before the owner of the machine runs short.
+    /// Bytes that can be written without touching the reserve of the machine's owner.
     ///
     /// # Errors
-    /// When the file system does not say.
+    /// When the file system does not answer.
     fn free_bytes(&self) -> io::Result<u64>;
 
-    /// Bytes that are missing to the free space that the owner of the machine wants to keep.
+    /// Bytes that the free space falls short of the reserve of the machine's owner.
     ///
     /// # Errors
-    /// When the file system does not say.
+    /// When the file system does not answer.
     fn short_bytes(&self) -> io::Result<u64>;
 }
 
 /// A file that is being written.
 pub trait Append: Debug + Send {
-    /// Adds bytes at the end.
+    /// Appends bytes at the end of the file.
     ///
     /// # Errors
-    /// When they can't be written; the file is of no use any more.
+    /// When the bytes can't be written. The file can't be used any more then.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
 
-    /// Makes all bytes durable. The file is closed whatever comes of it: a failed sync may have
-    /// dropped what it could not write, and a second one would not tell.
+    /// Makes all bytes durable. The file is closed in any case: a failed sync may have dropped what it
+    /// could not write, and a second sync would not report that.
     ///
     /// # Errors
-    /// When it can't be known that the bytes are durable.
+    /// When it is not certain that the bytes are durable.
     fn sync(self: Box<Self>) -> io::Result<()>;
 }
 
 /// A file that is being read.
 pub trait Read: Debug + Send + Sync {
-    /// Its size in bytes.
+    /// The size of the file in bytes.
     fn size(&self) -> u64;
 
-    /// Fills `buffer` with the bytes from `offset`.
+    /// Fills `buffer` with the bytes from `offset` on.
     ///
     /// # Errors
-    /// When they can't be read or there are not as many.
+    /// When the bytes can't be read, or the file is shorter.
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
 
-    /// Reads a long run of `len` bytes from `offset` into `memory`, whatever is in it, and returns where
-    /// in it they are.
+    /// Reads a long run of `len` bytes from `offset` on into `memory`, whose old content is lost. Returns
+    /// the range of the bytes in `memory`.
     ///
     /// # Errors
-    /// When they can't be read or there are not as many.
+    /// When the bytes can't be read, or the file is shorter.
     fn read_long(&self, memory: &mut Vec<u8>, offset: u64, len: usize) -> io::Result<Range<usize>> {
         memory.resize(len, 0);
         self.read_exact_at(memory, offset)?;
@@ -114,13 +118,13 @@ pub trait Read: Debug + Send + Sync {
     }
 }
 
-/// A change of names that failed.
+/// Why a change of names failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
-    /// It did not happen.
+    /// The change did not happen.
     #[error("{0}")]
     NotDone(#[from] io::Error),
-    /// It happened, and whether it lasts is not known: the directory could not be synced.
+    /// The change happened, but may be lost in a crash, because the directory could not be synced.
     #[error("directory not synced: {0}")]
     NotSynced(io::Error),
 }

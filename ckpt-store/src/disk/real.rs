@@ -1,4 +1,4 @@
-//! The disk of this machine.
+//! The file system of this machine.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -13,16 +13,17 @@ use direct_io::{DirectFile, DirectReader};
 use super::behind::Closer;
 use super::{Append, ChangeError, Disk, Read};
 
-/// A file that takes less space is closed at once: that takes no longer than handing it over.
+/// Files that take less space, in bytes, are closed at once. That takes no longer than handing them to
+/// the thread.
 const CLOSED_BEHIND_FROM: u64 = 1 << 20;
 
-/// Bytes of a block in [`MetadataExt::blocks`].
+/// Unit of [`MetadataExt::blocks`], bytes.
 const STAT_BLOCK: u64 = 512;
 
-/// Files below a data directory.
+/// The files below a data directory.
 ///
-/// Shards are written past the page cache where the file system can, and freed by a thread of their
-/// own when they are removed.
+/// Shards are written past the page cache if the file system allows it. Removed files are closed by a
+/// thread of their own, because freeing their space takes time.
 #[derive(Debug)]
 pub struct RealDisk {
     root: PathBuf,
@@ -31,7 +32,7 @@ pub struct RealDisk {
 }
 
 impl RealDisk {
-    /// The disk below `root`, of which `reserve_bytes` stay free.
+    /// The disk below `root`, of which `reserve_bytes` have to stay free.
     pub fn new(root: PathBuf, reserve_bytes: u64) -> Self {
         Self {
             root,
@@ -40,7 +41,7 @@ impl RealDisk {
         }
     }
 
-    /// Changes how many bytes stay free.
+    /// Changes how many bytes have to stay free.
     pub fn set_reserve(&self, reserve_bytes: u64) {
         self.reserve_bytes.store(reserve_bytes, Ordering::Relaxed);
     }
@@ -49,16 +50,17 @@ impl RealDisk {
         self.reserve_bytes.load(Ordering::Relaxed)
     }
 
-    /// Free space of the file system, with that which is being freed.
+    /// Free space of the file system, including the space that is being freed.
     fn available(&self) -> io::Result<u64> {
-        // Asked for first: what is freed in between is rather missed than counted twice.
+        // The file system is asked first. Space that is freed in between is then missing for a moment,
+        // but never counted twice.
         let stat = rustix::fs::statvfs(&self.root)?;
         let free = stat.f_bavail.saturating_mul(stat.f_frsize);
         Ok(free.saturating_add(self.closer.bytes()))
     }
 
-    /// Hands an open file whose name is gone to the thread that frees its space, which takes a tenth
-    /// of a second for 170 MB on ext4.
+    /// Hands an open file whose name has been removed to the thread that closes files. Freeing the space
+    /// of 170 MB takes a tenth of a second on ext4.
     fn close_behind(&self, file: File) {
         let bytes = file
             .metadata()
@@ -68,10 +70,10 @@ impl RealDisk {
         }
     }
 
-    /// Size of the file system that `path` is on.
+    /// The size of the file system that holds `path`, in bytes.
     ///
     /// # Errors
-    /// When it does not say.
+    /// When the file system does not answer.
     pub fn size_bytes(path: &Path) -> io::Result<u64> {
         let stat = rustix::fs::statvfs(path)?;
         Ok(stat.f_blocks.saturating_mul(stat.f_frsize))
@@ -122,8 +124,8 @@ impl Disk for RealDisk {
 
     fn remove(&self, path: &Path) -> Result<(), ChangeError> {
         let full_path = self.root.join(path);
-        // While it is open, removing its name frees no space. One that can't be opened is removed all
-        // the same.
+        // As long as the file is open, removing its name frees no space. A file that can't be opened is
+        // removed all the same.
         let file = File::open(&full_path);
         match fs::remove_file(&full_path) {
             Ok(()) => {
@@ -157,7 +159,7 @@ impl Disk for RealDisk {
     }
 }
 
-/// A file that grows at its end.
+/// A file to which bytes are appended.
 #[derive(Debug)]
 struct RealFile {
     file: DirectFile,

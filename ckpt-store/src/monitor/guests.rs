@@ -1,4 +1,4 @@
-//! Guests that have made themselves known, and what they are told.
+//! Guests that have registered with the daemon, and what they are sent.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,37 +13,37 @@ use tokio::sync::watch as watched;
 
 use super::stance::Reason;
 
-/// Connections at once.
+/// Most connections at the same time.
 const GUESTS_MAX: usize = 128;
 
-/// Connections of one process at once.
+/// Most connections of one process at the same time.
 const GUESTS_PER_PROCESS_MAX: usize = 4;
 
-/// Connections of one user at once: others find a place. Within the user namespace of the shipped unit all
-/// users but root and the daemon's own look like one.
+/// Most connections of one user at the same time, so that others find a place. In the user namespace of
+/// the shipped unit, all users except root and the daemon's own look like one user.
 const GUESTS_PER_USER_MAX: usize = GUESTS_MAX / 2;
 
-/// No more guests are let in.
+/// No further guest is accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Full {
-    /// There are as many as may be.
+    /// There are `GUESTS_MAX` connections already.
     #[error("{GUESTS_MAX} guests are here already")]
     Machine,
-    /// There are as many of this user as may be.
+    /// This user has its share of the connections already.
     #[error(
         "this user has {GUESTS_PER_USER_MAX} connections already: the other half is for other users"
     )]
     User,
-    /// There are as many of this process as may be.
+    /// This process has its share of the connections already.
     #[error("this process has {GUESTS_PER_PROCESS_MAX} connections already")]
     Process,
 }
 
-/// Who is here.
+/// All guests that have registered.
 #[derive(Clone, Debug, Default)]
 pub struct Register {
     seats: Arc<Mutex<Seats>>,
-    /// How many are here.
+    /// The number of connections of guests.
     count: watched::Sender<usize>,
 }
 
@@ -56,12 +56,12 @@ struct Seats {
 #[derive(Debug)]
 struct Guest {
     process: ProcessId,
-    /// User id, as the kernel says it to the daemon.
+    /// The user id, as the kernel reports it to the daemon.
     user: u32,
     uses: Uses,
 }
 
-/// A guest's place in the register, until it is dropped.
+/// A guest's place in the register. The place is given up when this is dropped.
 #[derive(Debug)]
 pub struct Seat {
     register: Register,
@@ -70,20 +70,20 @@ pub struct Seat {
 
 impl Register {
     fn seats(&self) -> std::sync::MutexGuard<'_, Seats> {
-        // What is inside is whole between any two statements.
+        // A panic can't leave the value half changed, so a poisoned lock is used all the same.
         self.seats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many are here: anew whenever one comes or goes.
+    /// The number of guests, which changes when a guest comes or goes.
     #[must_use]
     pub fn count(&self) -> watched::Receiver<usize> {
         self.count.subscribe()
     }
 
-    /// Enters a process of a user.
+    /// Registers a process of a user.
     ///
     /// # Errors
-    /// When there are too many.
+    /// When there are too many connections.
     pub fn enter(&self, process: ProcessId, user: u32) -> Result<Seat, Full> {
         let mut seats = self.seats();
         if seats.taken.len() >= GUESTS_MAX {
@@ -113,7 +113,7 @@ impl Register {
         })
     }
 
-    /// All that are here, and all processes that run one of `commands`.
+    /// All registered guests, and all processes that run one of `commands`.
     #[must_use]
     pub fn guests(&self, commands: &[String]) -> Guests {
         let mut guests = Guests::default().and_commands(commands);
@@ -125,7 +125,7 @@ impl Register {
 }
 
 impl Seat {
-    /// Takes down what the guest says that it uses.
+    /// Notes what the guest reports to use.
     pub fn says(&self, uses: Uses) {
         if let Some(guest) = self.register.seats().taken.get_mut(&self.number) {
             guest.uses = uses;
@@ -141,33 +141,33 @@ impl Drop for Seat {
     }
 }
 
-/// What guests are told, before it is looked at from where one of them stands.
+/// What all guests are sent. A [`Viewpoint`] derives from it what one guest gets.
 #[derive(Clone, Debug, Default)]
 pub struct Conditions {
     /// The last reading of the machine.
     pub reading: Option<HostReading>,
-    /// CPUs that are on.
+    /// The number of CPUs that are online.
     pub cpus: usize,
-    /// Thresholds of the owner's load.
+    /// The thresholds of the owner's load.
     pub thresholds: Thresholds,
-    /// Memory that a guest needs if it does not say how much.
+    /// Memory that a guest needs if it does not report how much, bytes.
     pub guest_memory_bytes: u64,
     /// Why the owner lends less than usual.
     pub withheld: Option<Reason>,
-    /// That the daemon is about to end.
+    /// How the daemon is about to end, if it is.
     pub leaving: Option<Leaving>,
 }
 
-/// How the machine looks to one guest: its own cores and memory count.
+/// How the machine looks to one guest, which depends on the cores and memory that this guest uses.
 #[derive(Debug, Default)]
 pub struct Viewpoint {
     classifier: Option<(Thresholds, u64, HostClassifier)>,
-    /// The reading that was seen last, and what followed from it.
+    /// The interval of the last reading, and the state that followed from it.
     seen: Option<(Range<u64>, machine::local::State)>,
 }
 
 impl Viewpoint {
-    /// What a guest is told that uses this much; nothing before the machine was read.
+    /// The report for a guest that uses this much. `None` before the first reading of the machine.
     pub fn report(&mut self, conditions: &Conditions, uses: &Uses) -> Option<Report> {
         let reading = conditions.reading.as_ref()?;
         let cores = conditions.cpus.max(1) as f64;

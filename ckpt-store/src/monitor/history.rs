@@ -1,8 +1,8 @@
-//! What the monitor saw, on disk: one record for each run of the same states.
+//! What the monitor saw, on disk: one record for each run of equal states.
 //!
-//! The last record grows in place with every heartbeat, so the file ends at the last moment at
-//! which the daemon is known to have been there, however it ended. A record that was torn by a power
-//! failure is dropped at the next start. The format is in `docs/format.md`.
+//! The last record is rewritten with a later end at every heartbeat. So the file ends at the last time at
+//! which the daemon is known to have run, however it ended. A record that was torn by a power failure is
+//! dropped at the next start. The format is in `docs/format.md`.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
@@ -14,42 +14,42 @@ use placement::state::{AvailabilityState, ModelState, StorageState};
 
 const MAGIC: [u8; 8] = *b"CKPTHIS1";
 const RECORD_BYTES: usize = 24;
-/// Size at which the older half of the file is thrown away: with a change of state every minute,
-/// four months.
+/// At this size the older half of the file is removed. With a change of state every minute, the file
+/// holds four months.
 const FILE_BYTES_MAX: usize = 4 << 20;
-/// A state that nobody saw.
+/// The number of a state that was not observed.
 const UNKNOWN: u8 = u8::MAX;
 
-/// A time in which the states stayed the same.
+/// A stretch of time in which the states stayed the same.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
-    /// From the first second to the one after the last, Unix seconds.
+    /// From its first second to the one after its last, in Unix seconds.
     pub span: Range<u64>,
-    /// The states; `None` when nobody looked.
+    /// The states; `None` if they were not observed.
     pub states: Option<States>,
-    /// Mean CPU load of the owner, 0 to 1, to 1/255.
+    /// Mean CPU load of the owner, from 0 to 1, in steps of 1/255.
     pub cpu: f64,
-    /// Mean disk load of the owner, likewise.
+    /// Mean disk load of the owner, in the same unit.
     pub disk: f64,
 }
 
-/// The states of machine and disk at one moment.
+/// The states of the machine and of its disk at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct States {
-    /// As a guest job sees it.
+    /// The state that matters to a guest job.
     pub guest: AvailabilityState,
-    /// As a shard sees it.
+    /// The state that matters to a shard.
     pub storage: StorageState,
 }
 
 impl States {
-    /// Nobody else needs the machine.
+    /// The owner does not use the machine.
     pub const CALM: Self = Self {
         guest: AvailabilityState::Idle,
         storage: StorageState::FullRate,
     };
 
-    /// The daemon is not there.
+    /// The daemon does not run.
     pub const GONE: Self = Self {
         guest: AvailabilityState::Gone,
         storage: StorageState::Offline,
@@ -57,7 +57,7 @@ impl States {
 }
 
 impl Run {
-    /// The record on disk.
+    /// The bytes of the record.
     pub fn encode(&self) -> [u8; RECORD_BYTES] {
         let states = self.states.map_or([UNKNOWN; 2], |states| {
             [states.guest.index() as u8, states.storage.index() as u8]
@@ -73,7 +73,7 @@ impl Run {
         record
     }
 
-    /// `None` when the record is torn or makes no sense.
+    /// `None` if the record is torn or not valid.
     fn decode(record: &[u8; RECORD_BYTES]) -> Option<Self> {
         let [start, end] = [0, 8].map(|at| {
             let mut bytes = [0; 8];
@@ -113,36 +113,37 @@ pub enum HistoryError {
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         #[source]
         cause: io::Error,
     },
-    /// The file is something else.
+    /// The file is not a history.
     #[error("{0} is not the history of a host; move it away")]
     Foreign(PathBuf),
 }
 
-/// The history of a host on its disk.
+/// The history file of a host, open for writing.
 #[derive(Debug)]
 pub struct HistoryFile {
     file: File,
     path: PathBuf,
     records: usize,
-    /// The last run could not be appended: a longer one is still to be.
+    /// The last run could not be appended, so the next update has to append it.
     is_behind: bool,
 }
 
-/// Path of the history in a data directory.
+/// The path of the history in a data directory.
 #[must_use]
 pub fn path(data_dir: &Path) -> PathBuf {
     data_dir.join("history")
 }
 
-/// The runs of a history, which may be in use, one after the other; what comes after a torn record
-/// is left out.
+/// Reads the runs of a history one after the other, also while a daemon writes the file. Reading ends at
+/// a torn record.
 ///
 /// # Errors
-/// When the file can't be read or is no history. One that does not exist is empty.
+/// When the file can't be read or is not a history. A file that does not exist counts as an empty
+/// history.
 pub fn runs(data_dir: &Path) -> Result<impl Iterator<Item = Run>, HistoryError> {
     let path = path(data_dir);
     let file = match File::open(&path) {
@@ -157,10 +158,10 @@ pub fn runs(data_dir: &Path) -> Result<impl Iterator<Item = Run>, HistoryError> 
     })
 }
 
-/// The runs in the bytes of a history; nothing is an empty one.
+/// Parses the bytes of a history. `None` counts as an empty history.
 ///
 /// # Errors
-/// When the bytes are no history, or why they can't be read.
+/// `None` when the bytes are not a history, otherwise why they can't be read.
 pub fn parse(
     mut reader: Option<impl Read>,
 ) -> Result<impl Iterator<Item = Run>, Option<io::Error>> {
@@ -168,7 +169,7 @@ pub fn parse(
         let mut magic = Vec::new();
         let head = reader.take(MAGIC.len() as u64).read_to_end(&mut magic);
         head.map_err(Some)?;
-        // Part of it: a history that was torn when it began.
+        // A part of the magic number is a history that was torn at its beginning.
         if !MAGIC.starts_with(&magic) {
             return Err(None);
         }
@@ -180,7 +181,7 @@ pub fn parse(
     }))
 }
 
-/// Writes a history from the beginning, in place of one that is there.
+/// Writes a whole history. It replaces the existing file.
 ///
 /// # Errors
 /// When the file can't be written.
@@ -196,17 +197,17 @@ pub fn write(data_dir: &Path, runs: &[Run]) -> Result<(), HistoryError> {
 }
 
 impl HistoryFile {
-    /// Opens the history of a data directory, or begins one. A torn end is cut off.
+    /// Opens the history of a data directory, or begins one. A torn record at the end is cut off.
     ///
     /// # Errors
-    /// When the file can't be read or written, or is no history.
+    /// When the file can't be read or written, or is not a history.
     pub fn open(data_dir: &Path) -> Result<Self, HistoryError> {
         let records = runs(data_dir)?.count();
         Self::open_first(data_dir, records)
     }
 
-    /// Opens the history of a data directory, which has at least `records` runs, and cuts off the rest.
-    /// That takes no space, so it succeeds on a full disk.
+    /// Opens the history of a data directory and keeps its first `records` runs, of which it has to have
+    /// as many. That takes no space, so it succeeds on a full disk.
     ///
     /// # Errors
     /// When the file can't be read or written.
@@ -246,7 +247,8 @@ impl HistoryFile {
         Ok(())
     }
 
-    /// Writes the last run anew, which has become longer. It is appended if that failed before.
+    /// Rewrites the last run, which has become longer. If the run could not be appended before, it is
+    /// appended now.
     ///
     /// # Errors
     /// When the file can't be written.
@@ -309,7 +311,7 @@ mod tests {
         file.update(&run(100, 160, 0, 0)).unwrap();
         file.append(&run(160, 166, 2, 1)).unwrap();
         let expected = vec![run(100, 160, 0, 0), run(160, 166, 2, 1)];
-        // Nothing is closed or synced: this is what a kill leaves.
+        // The file was neither closed nor synced, as after a kill.
         assert_eq!(read(dir.path()), expected);
         let mut again = HistoryFile::open(dir.path()).unwrap();
         again.append(&run(200, 206, 0, 0)).unwrap();

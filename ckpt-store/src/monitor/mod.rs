@@ -1,10 +1,15 @@
-//! Watches the machine for its owner's sake and for the grid's: when does the owner need it, and when
-//! will it be there.
+//! Watches the machine, for its owner and for the grid: when does the owner need the machine, and when
+//! will the machine be there?
 //!
-//! Every six seconds a [`Sampler`] reads counters (the CPU's every second while guests are here, for whom
-//! that is soon enough to make room), which make the owner's load, [`watch`]
-//! into runs of states, [`history`] keeps these on disk, [`outlook`] learns from them, and [`stance`]
-//! says what may be asked of the host now, within its owner's [`preferences`].
+//! The way of a reading, every six seconds:
+//! 1. a [`Sampler`] reads counters of CPU, memory and disk, without the share of guests
+//! 2. [`watch`] makes states of them, and runs of equal states
+//! 3. [`history`] keeps the runs on disk
+//! 4. [`outlook`] learns from the runs how long the host will stay available
+//! 5. [`stance`] decides what may be asked of the host now, within its owner's [`preferences`]
+//!
+//! While there are guests, the CPU's counters are read every second as well, which is soon enough for
+//! guests to make room.
 
 pub mod guests;
 pub mod history;
@@ -42,28 +47,28 @@ use watch::{Watch, Write};
 /// Time between two readings, as in the papers.
 pub const SAMPLE_PERIOD: Duration = Duration::from_secs(6);
 
-/// Time between two looks at the CPU while guests are here.
+/// Time between two readings of the CPU while there are guests.
 pub const LOOK_PERIOD: Duration = Duration::from_secs(1);
 
-/// Transfers that the announced rate is taken from.
-const TRANSFERS: usize = 16;
+/// The announced rate of receiving is that of the fastest of this many transfers.
+const RATED_TRANSFERS: usize = 16;
 
-/// A shorter transfer says little of the rate.
-const TELLING_BYTES: u64 = 4 << 20;
+/// Shorter transfers say little of the rate and are ignored.
+const RATED_BYTES_MIN: u64 = 4 << 20;
 
 /// Why a monitor does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum MonitorError {
-    /// The history.
+    /// The history can't be used.
     #[error(transparent)]
     History(#[from] HistoryError),
-    /// The owner's preferences.
+    /// The owner's preferences can't be used.
     #[error("preferences: {0}")]
     Preferences(#[from] PreferencesError),
 }
 
-/// Of a host that hands its shards over.
-const LEAVING: Reason = Reason {
+/// The reason that a host gives while it hands its shards over.
+const LEAVING_REASON: Reason = Reason {
     what: Withheld::Leaving,
     retry_after_s: 3600,
 };
@@ -75,7 +80,7 @@ pub struct Monitor {
     machine: Machine,
     sampler: Mutex<Sampler>,
     guests: Register,
-    /// Speed of one processor, 1 being the reference.
+    /// The speed of one processor; the reference processor has 1.
     speed: f64,
     conditions: watched::Sender<Conditions>,
     stand_back: bool,
@@ -88,23 +93,23 @@ struct Inner {
     watch: Watch,
     history: HistoryFile,
     settings: Settings,
-    /// When the files of `settings` were changed last.
+    /// When each of the two files of `settings` was changed last.
     changed: [Option<SystemTime>; 2],
     earlier: Option<Reading>,
-    /// What the last two readings said.
+    /// The difference between the last two readings.
     last: Option<HostReading>,
-    /// The last look or reading while guests are here, and what they were told after it.
+    /// The last reading of the CPU while there are guests, and what guests were sent after it.
     looked: Option<(Reading, HostReading)>,
     stance: Stance,
-    /// Since when, and when the last decision was made, Unix seconds.
+    /// Since when the stance has been the same, and when the last decision was made, in Unix seconds.
     stands_since: u64,
     decided: u64,
-    /// The program for which the owner wants the machine alone, while it runs.
+    /// A program that is running now and during which the owner wants the machine alone.
     program: Option<String>,
-    /// Why the preferences as they are now are not in force.
+    /// Why the present preferences are not in force.
     preferences_error: Option<String>,
     received: VecDeque<f64>,
-    /// Whether the last reading failed: it is said once.
+    /// Whether the last reading failed. Only the first failure of a series is logged.
     blind: bool,
 }
 
@@ -118,18 +123,19 @@ struct Reading {
 /// Most bytes per second in each direction; `None` is no limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rates {
-    /// To here.
+    /// Bytes per second that this host receives.
     pub receive: Option<f64>,
-    /// From here.
+    /// Bytes per second that this host sends.
     pub send: Option<f64>,
 }
 
 impl Monitor {
-    /// A monitor for the machine whose shards are in `data_dir`, which remembers what is written
-    /// there. With `stand_back` false it watches, but the host never stands back.
+    /// A monitor of the machine whose shards are in `data_dir`. It continues the history in that
+    /// directory. If `stand_back` is false, it watches the machine, but the host stands back only when
+    /// its owner has paused it or set a limit on transfers.
     ///
     /// # Errors
-    /// When the history or the preferences there can't be used.
+    /// When the history or the preferences in the directory can't be used.
     pub fn open(
         data_dir: &Path,
         machine: Machine,
@@ -167,8 +173,8 @@ impl Monitor {
         })
     }
 
-    /// Takes a reading; `room_bytes` may still be stored, and `moved` says what was moved by day. To be
-    /// called every [`SAMPLE_PERIOD`].
+    /// Takes a reading; has to be called every [`SAMPLE_PERIOD`]. `room_bytes` may still be stored, and
+    /// `moved` has the bytes that were moved on each day.
     pub fn sample(&self, unix_seconds: u64, room_bytes: u64, moved: &Days) {
         let pause = Pause::read(&self.data_dir);
         let (commands, apps, said) = {
@@ -181,7 +187,7 @@ impl Monitor {
                     .transfers
                     .map_or(0, |limit| moved.seconds_until_allowed(unix_seconds, limit)),
             };
-            // Whatever the load, and whether it can be read.
+            // The owner's orders count whatever the load is, and even if it can't be read.
             if let Some(stance) = stance::said(said) {
                 inner.take(stance, unix_seconds);
             }
@@ -193,7 +199,7 @@ impl Monitor {
             )
         };
         let program = programs::running(&self.machine, &apps);
-        // Not under the lock: transfers wait for it.
+        // Done without the lock, because transfers wait for it.
         let guests = self.guests(&commands);
         let read = lock(&self.sampler).read(&guests);
         let on_battery = power::on_battery(&self.machine);
@@ -235,7 +241,7 @@ impl Monitor {
         self.announce(&inner, counters.cpus, seen);
     }
 
-    /// Guests are told what a reading said.
+    /// Sends guests the result of a reading.
     fn announce(&self, inner: &Inner, cpus: usize, seen: Option<HostReading>) {
         self.conditions.send_modify(|conditions| {
             conditions.cpus = cpus;
@@ -246,8 +252,9 @@ impl Monitor {
         });
     }
 
-    /// Takes a look at the CPU for guests, who hear of it; memory, disk and the owner's wishes are as they
-    /// were at the last reading. To be called every [`LOOK_PERIOD`] while guests are here.
+    /// Reads the CPU's counters and sends guests the result. Memory, disk and the owner's orders are
+    /// those of the last reading of [`Self::sample`]. Has to be called every [`LOOK_PERIOD`] while there
+    /// are guests.
     pub fn look(&self, unix_seconds: u64) {
         let (commands, before) = {
             let inner = self.inner();
@@ -258,7 +265,7 @@ impl Monitor {
         };
         let guests = self.guests(&commands);
         let Ok(counters) = lock(&self.sampler).look(&guests, &before) else {
-            // The next reading says so.
+            // The next `sample` logs the error.
             return;
         };
         let reading = Reading {
@@ -271,43 +278,43 @@ impl Monitor {
             .send_modify(|conditions| conditions.reading = seen);
     }
 
-    /// How many guests are here: anew whenever one comes or goes.
+    /// The number of guests, which changes when a guest comes or goes.
     pub fn guest_count(&self) -> watched::Receiver<usize> {
         self.guests.count()
     }
 
-    /// The machine that it watches.
+    /// The machine that is watched.
     pub const fn machine(&self) -> &Machine {
         &self.machine
     }
 
-    /// A process of a user and all that it starts are guests until the seat is given up.
+    /// Makes a process of a user, and all processes that it starts, guests until the seat is dropped.
     ///
     /// # Errors
-    /// When there are too many.
+    /// When there are too many guests.
     pub fn admit(&self, process: ProcessId, user: u32) -> Result<Seat, Full> {
         let seat = self.guests.enter(process, user)?;
         lock(&self.sampler).admit(process);
         Ok(seat)
     }
 
-    /// Who is a guest: those that have made themselves known, and all that run one of `commands`.
+    /// All guests: those that have registered, and all processes that run one of `commands`.
     pub fn guests(&self, commands: &[String]) -> Guests {
         self.guests.guests(commands)
     }
 
-    /// What guests are told: anew after each reading.
+    /// What guests are sent, which changes after each reading.
     pub fn conditions(&self) -> watched::Receiver<Conditions> {
         self.conditions.subscribe()
     }
 
-    /// Guests are told that the daemon is about to end.
+    /// Tells guests that the daemon is about to end.
     pub fn announce_end(&self, leaving: Leaving) {
         self.conditions
             .send_modify(|conditions| conditions.leaving = Some(leaving));
     }
 
-    /// What the host does for others, for its owner to see.
+    /// What the host does for others, for showing it to its owner.
     pub fn posture(&self) -> Posture {
         let stance = self.stance();
         let inner = self.inner();
@@ -339,17 +346,19 @@ impl Monitor {
     /// What may be asked of the host now.
     pub fn stance(&self) -> Stance {
         match self.inner().stance {
-            Stance::Open if self.leaving.load(Ordering::Relaxed) => Stance::StandBack(LEAVING),
+            Stance::Open if self.leaving.load(Ordering::Relaxed) => {
+                Stance::StandBack(LEAVING_REASON)
+            }
             stance => stance,
         }
     }
 
-    /// From now on it takes no shards: it is about to end.
+    /// From now on the host refuses new shards, because it is about to end.
     pub fn leave(&self) {
         self.leaving.store(true, Ordering::Relaxed);
     }
 
-    /// How fast it may be asked: the owner's limits, and slow reads while the host stands back.
+    /// The limits of speed: those of the owner and, while the host stands back, that of slow reads.
     pub fn rates(&self) -> Rates {
         let inner = self.inner();
         let send = inner.settings.send_rate;
@@ -362,23 +371,23 @@ impl Monitor {
         }
     }
 
-    /// What the owner allows of the disk.
+    /// How much of the disk the owner allows to use.
     pub fn disk_use(&self) -> preferences::DiskUse {
         self.inner().settings.disk_use
     }
 
-    /// Takes note of a transfer to here.
+    /// Notes that this host received `bytes` in the time `took`.
     pub fn received(&self, bytes: u64, took: Duration) {
-        if bytes < TELLING_BYTES {
+        if bytes < RATED_BYTES_MIN {
             return;
         }
         let rate = bytes as f64 / took.as_secs_f64().max(1e-3);
         let mut inner = self.inner();
         inner.received.push_front(rate);
-        inner.received.truncate(TRANSFERS);
+        inner.received.truncate(RATED_TRANSFERS);
     }
 
-    /// What the host says of itself.
+    /// The announcement of this host.
     pub fn announced(&self, unix_seconds: u64) -> Announced {
         let inner = self.inner();
         let states = inner.watch.states().unwrap_or(States::CALM);
@@ -406,12 +415,13 @@ impl Monitor {
         }
     }
 
-    /// What a guest can have of this machine; nothing before the first reading.
+    /// What a guest could have of this machine. `None` before the first reading.
     fn claim(&self, inner: &Inner) -> Option<MachineClaim> {
         let (reading, earlier) = (inner.last.as_ref()?, inner.earlier?);
         let cores = u16::try_from(earlier.counters.cpus).unwrap_or(u16::MAX);
         let guests = u16::try_from(*self.guests.count().borrow()).unwrap_or(u16::MAX);
-        // An owner who is at work is in the forecasts; one who lends nothing is not.
+        // Forecasts account for the load of an owner at work, but not for an owner that lends nothing
+        // now.
         let is_lent = !matches!(
             inner.stance.what(),
             Some(
@@ -436,7 +446,7 @@ impl Monitor {
         })
     }
 
-    /// Writes down what is not yet on disk.
+    /// Writes the part of the history that is not on the disk yet.
     pub fn close(&self) {
         let mut inner = self.inner();
         let last = inner.watch.close();
@@ -478,14 +488,14 @@ impl Inner {
         self.write(writes)
     }
 
-    /// What guests are told after this look or reading: the CPU since the look before, the memory as the
-    /// last two readings have it.
+    /// The reading that guests are sent: the CPU since the last look, and memory as in the last full
+    /// reading.
     fn seen_by_guests(&mut self, reading: Reading, are_here: bool) -> Option<HostReading> {
         let last = self.last.clone()?;
         let looked = self.looked.take().filter(|_| are_here);
         let now = reading.unix_seconds;
         let (reading, seen) = match looked {
-            // Twice within a second: the CPU's counters are too coarse.
+            // Within one second the CPU's counters are too coarse, so the CPU stays as it was.
             Some((before, told)) if before.unix_seconds == now => {
                 let seen = HostReading {
                     interval: told.interval,
@@ -502,7 +512,7 @@ impl Inner {
                 };
                 (reading, seen)
             }
-            // The first, or the clock was set back.
+            // This is the first look, or the clock was set back.
             _ => (reading, last),
         };
         if are_here {
@@ -524,7 +534,7 @@ impl Inner {
         }
     }
 
-    /// Takes a stance at `now`, Unix seconds.
+    /// Changes the stance at `now`, in Unix seconds.
     fn take(&mut self, stance: Stance, now: u64) {
         self.decided = now;
         let before = std::mem::replace(&mut self.stance, stance);
@@ -538,7 +548,7 @@ impl Inner {
         }
     }
 
-    /// Takes over preferences that were changed; those in force stay when the new ones are wrong.
+    /// Reads preferences that were changed. If the new ones are wrong, those in force stay.
     fn reload(&mut self, data_dir: &Path) {
         let changed = changed(data_dir);
         if changed == self.changed {
@@ -561,12 +571,12 @@ impl Inner {
     }
 }
 
-/// What is inside is whole between any two statements that can panic.
+/// A panic can't leave the value half changed, so a poisoned lock is used all the same.
 fn lock<T>(inner: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     inner.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An error with its causes.
+/// Displays an error with its causes.
 pub(crate) struct DisplayChain<'a>(pub(crate) &'a dyn std::error::Error);
 
 impl std::fmt::Display for DisplayChain<'_> {
@@ -580,7 +590,7 @@ impl std::fmt::Display for DisplayChain<'_> {
     }
 }
 
-/// What a data directory remembers up to `now`.
+/// Reads the history of a data directory up to `now`.
 fn remembered(
     data_dir: &Path,
     now: u64,
@@ -616,7 +626,7 @@ fn changed(data_dir: &Path) -> [Option<SystemTime>; 2] {
     .map(|path| path.metadata().and_then(|file| file.modified()).ok())
 }
 
-/// The hour of the day in the machine's time zone, 0 to 24.
+/// The hour of the day in the machine's time zone, from 0 to 24.
 pub(crate) fn hour_of_day(unix_seconds: u64) -> f64 {
     let seconds = i64::try_from(unix_seconds).unwrap_or(i64::MAX);
     let Ok(time) = jiff::Timestamp::from_second(seconds) else {

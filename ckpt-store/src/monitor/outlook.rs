@@ -1,4 +1,4 @@
-//! What the past says of the future: bitmaps and survival curves, in constant memory.
+//! Forecasts from the past of this host: bitmaps and survival curves, in constant memory.
 
 use std::num::NonZeroU32;
 use std::ops::Range;
@@ -11,14 +11,14 @@ use placement::{AvailabilityBitmap, SurvivalCurve};
 
 use super::history::Run;
 
-/// Ten hours in steps of five minutes.
+/// A survival curve has 120 steps of five minutes: ten hours.
 const CURVE_STEPS: usize = 120;
 const CURVE_STEP_SECONDS: NonZeroU32 = NonZeroU32::new(SLOT_SECONDS as u32).unwrap();
 
-/// A run that is longer than anything that is remembered: only a clock that was set does that.
+/// Only a clock that was set wrong makes a run that is longer than twice what a bitmap holds.
 const FORGOTTEN_AFTER_SECONDS: u64 = 2 * SLOTS as u64 * SLOT_SECONDS;
 
-/// What is known of the host's availability.
+/// What is known of this host's availability.
 #[derive(Clone, Debug)]
 pub struct Outlook {
     model: HazardModel,
@@ -35,7 +35,7 @@ struct Track<S> {
 }
 
 impl Outlook {
-    /// Nothing is known before `start`, Unix seconds.
+    /// An outlook without knowledge of the time before `start`, in Unix seconds.
     #[must_use]
     pub fn new(start: u64) -> Self {
         Self {
@@ -46,7 +46,7 @@ impl Outlook {
         }
     }
 
-    /// Adds a run; runs come in order of time.
+    /// Adds a run. Runs have to be added in order of time.
     pub fn observe(&mut self, run: &Run) {
         let known_until = self.guest.forecaster.summary().now();
         if run.span.end.saturating_sub(known_until) > FORGOTTEN_AFTER_SECONDS {
@@ -58,13 +58,13 @@ impl Outlook {
         self.guest.observe(model, run.span.clone(), guest, run.cpu);
         self.presence
             .observe(model, run.span.clone(), presence, run.disk);
-        // Time in which no guest can run is in the curves: in the load it would count twice.
+        // Time in which no guest can run is in the curves already. In the load it would count twice.
         if guest.is_some_and(|guest| !guest.is_failure()) {
             self.load.observe(run.span.clone(), run.cpu);
         }
     }
 
-    /// Probability that a guest job stays alive, and that the host stays reachable.
+    /// The probability that a guest job stays alive, and the probability that the host stays reachable.
     #[must_use]
     pub fn curves(&self) -> (SurvivalCurve, SurvivalCurve) {
         (
@@ -73,13 +73,14 @@ impl Outlook {
         )
     }
 
-    /// The owner's mean load over the next hours while a guest can run; none before one could.
+    /// The owner's mean load over the next hours, counted while a guest can run. `None` if no guest could
+    /// run so far.
     #[must_use]
     pub fn load(&self) -> Option<LoadForecast> {
         self.load.forecast()
     }
 
-    /// The last 28 days in which a guest could run, and in which the host was reachable.
+    /// For the last 28 days: when a guest could run, and when the host was reachable.
     #[must_use]
     pub fn bitmaps(&self) -> (AvailabilityBitmap, AvailabilityBitmap) {
         (
@@ -110,11 +111,11 @@ impl<S: ModelState> Track<S> {
     }
 }
 
-/// Keeps a bitmap up to date: a slot is usable when all of it is known to be.
+/// Keeps a bitmap up to date. A slot counts as usable if the host was known to be usable in all of it.
 #[derive(Clone, Debug)]
 struct SlotRecorder {
     bitmap: AvailabilityBitmap,
-    /// The slot that is not over.
+    /// The slot that has not ended yet.
     slot: Slot,
     known_seconds: u64,
     usable: bool,

@@ -4,22 +4,23 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Seconds after which a host may be asked again whose pause has no end.
+/// A host whose pause has no end may be asked again after this many seconds.
 const ENDLESS_RETRY_SECONDS: u32 = 3600;
 
 /// Whether the owner has paused the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pause {
-    /// No.
+    /// The host is not paused.
     No,
-    /// Until this time, Unix seconds.
+    /// The host is paused until this time, in Unix seconds.
     Until(u64),
-    /// Until the owner says otherwise.
+    /// The host is paused until the owner resumes it.
     Endless,
 }
 
 impl Pause {
-    /// Reads the file. What is no pause of ours counts as one without an end: the owner wanted one.
+    /// Reads the file. A file with other content counts as a pause without an end, because the owner
+    /// wanted a pause.
     pub fn read(data_dir: &Path) -> Self {
         match fs::read_to_string(path(data_dir)) {
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => Self::No,
@@ -31,10 +32,10 @@ impl Pause {
         }
     }
 
-    /// Writes the file, or removes it.
+    /// Writes the file. [`Self::No`] removes it.
     ///
     /// # Errors
-    /// When that fails.
+    /// When the file can't be written or removed.
     pub fn write(self, data_dir: &Path) -> io::Result<()> {
         let path = path(data_dir);
         let text = match self {
@@ -53,7 +54,7 @@ impl Pause {
         Ok(())
     }
 
-    /// Seconds after which the host may be asked again; `None` when it is not paused at `now`, Unix
+    /// Seconds after which the host may be asked again. `None` if it is not paused at `now`, in Unix
     /// seconds.
     pub fn seconds_left(self, now: u64) -> Option<u32> {
         match self {

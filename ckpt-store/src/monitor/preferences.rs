@@ -1,4 +1,4 @@
-//! What the machine's owner allows, under the names that BOINC's volunteers know.
+//! What the machine's owner allows. The preferences have the names that BOINC's volunteers know.
 
 use std::fs;
 use std::io;
@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::core::traffic::TransferLimit;
 
-/// Bytes of a GB as BOINC counts them.
+/// Bytes of a GB and of an MB, as BOINC counts them.
 const GB: f64 = (1_u64 << 30) as f64;
 const MB: f64 = (1_u64 << 20) as f64;
 
-/// Longest time over which transfers are limited.
+/// The longest period of a limit on transfers, days.
 const TRANSFER_DAYS_MAX: u32 = 366;
 
 /// Largest number of a preference. In bytes, kilobytes or megabytes it still fits into 64 bits.
@@ -32,13 +32,13 @@ pub struct Preferences {
     pub disk_max_used_pct: Option<f64>,
     /// Leave at least this much of the disk free, GB.
     pub disk_min_free_gb: Option<f64>,
-    /// Receive at most so many bytes per second.
+    /// Receive at most this many bytes per second.
     pub max_bytes_sec_down: Option<f64>,
-    /// Send at most so many bytes per second.
+    /// Send at most this many bytes per second.
     pub max_bytes_sec_up: Option<f64>,
     /// Take shards only from this hour of the day, local time, ...
     pub start_hour: Option<f64>,
-    /// ... to this one; past midnight when it is earlier.
+    /// ... to this one, local time. The next day's hour is meant if it is the earlier one.
     pub end_hour: Option<f64>,
     /// Use the network at all only from this hour of the day ...
     pub net_start_hour: Option<f64>,
@@ -47,75 +47,75 @@ pub struct Preferences {
     /// Take shards while the machine runs on its battery, too.
     #[serde(default)]
     pub run_on_batteries: bool,
-    /// Names of commands for which the owner wants the machine alone: while one runs, no shards are
-    /// taken.
+    /// Names of commands during which the owner wants the machine alone. While one of them runs, no new
+    /// shards are taken.
     #[serde(default)]
     pub exclusive_app: Vec<String>,
-    /// Move at most so many MB, both directions together, ...
+    /// Move at most this many MB, both directions together, ...
     pub daily_xfer_limit_mb: Option<f64>,
-    /// ... in so many days.
+    /// ... in this many days, today included.
     pub daily_xfer_period_days: Option<u32>,
     /// How the machine is watched.
     #[serde(default)]
     pub monitor: MonitorPreferences,
 }
 
-/// How the machine is watched; what is not given is as measured by `ckpt-store calibrate`, or as
-/// in the papers.
+/// How the machine is watched. A threshold that is not set has the value that `ckpt-store calibrate`
+/// measured, or else that of the papers.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MonitorPreferences {
-    /// Th1 and Th2 of the CPU, shares of all CPUs.
+    /// The thresholds Th1 and Th2 of the CPU, as shares of all CPUs.
     pub cpu_thresholds: Option<[f64; 2]>,
-    /// Th1 and Th2 of the disk, shares of time.
+    /// The thresholds Th1 and Th2 of the disk, as shares of the time.
     pub disk_thresholds: Option<[f64; 2]>,
-    /// Memory that a guest job would need, MB.
+    /// Memory that a guest job needs, MB.
     pub guest_memory_mb: Option<f64>,
-    /// Names of commands that are guests, too, such as `boinc`.
+    /// Names of commands that count as guests, such as `boinc`.
     #[serde(default)]
     pub guest_commands: Vec<String>,
     /// Rate of reads while the host stands back, bytes per second.
     pub slow_bytes_sec: Option<f64>,
 }
 
-/// Thresholds as measured on this machine: `calibration.toml` in the data directory.
+/// The thresholds that were measured on this machine: `calibration.toml` in the data directory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Calibration {
-    /// Th1 and Th2 of the CPU.
+    /// The thresholds Th1 and Th2 of the CPU.
     pub cpu_thresholds: Option<[f64; 2]>,
-    /// Th1 and Th2 of the disk.
+    /// The thresholds Th1 and Th2 of the disk.
     pub disk_thresholds: Option<[f64; 2]>,
 }
 
-/// Both files together, checked.
+/// The checked content of both files.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Thresholds of the CPU.
+    /// The thresholds of the CPU.
     pub cpu: Thresholds,
-    /// Thresholds of the disk.
+    /// The thresholds of the disk.
     pub disk: Thresholds,
-    /// Memory that a guest job would need.
+    /// Memory that a guest job needs, bytes.
     pub guest_memory_bytes: u64,
-    /// Commands that are guests.
+    /// Names of commands that count as guests.
     pub guest_commands: Vec<String>,
     /// Rate of reads while the host stands back, bytes per second.
     pub slow_rate: f64,
-    /// Most bytes per second to receive.
+    /// Most bytes per second that are received; `None` is no limit.
     pub receive_rate: Option<f64>,
-    /// Most bytes per second to send.
+    /// Most bytes per second that are sent; `None` is no limit.
     pub send_rate: Option<f64>,
-    /// When new shards are welcome.
+    /// The hours in which new shards are taken.
     pub hours: Hours,
-    /// When the network may be used.
+    /// The hours in which the network may be used.
     pub net_hours: Hours,
-    /// Whether shards are taken on battery.
+    /// Whether new shards are taken while the machine runs on its battery.
     pub run_on_batteries: bool,
-    /// Commands for which the owner wants the machine alone.
+    /// Names of commands during which the owner wants the machine alone.
     pub exclusive_apps: Vec<String>,
-    /// Most bytes to move in some days.
+    /// The limit on the bytes that are moved in some days.
     pub transfers: Option<TransferLimit>,
-    /// Most bytes to use of a disk.
+    /// How much of the disk may be used.
     pub disk_use: DiskUse,
 }
 
@@ -124,12 +124,12 @@ pub struct Settings {
 pub struct DiskUse {
     most_bytes: Option<u64>,
     most_share: Option<f64>,
-    /// What stays free.
+    /// Bytes of the disk that have to stay free.
     pub least_free_bytes: Option<u64>,
 }
 
 impl DiskUse {
-    /// Most bytes to use of a disk of this size; `None` when the owner has not said.
+    /// Most bytes that may be used of a disk of this size; `None` if the owner has set no limit.
     #[must_use]
     pub fn most(&self, disk_bytes: u64) -> Option<u64> {
         let share = self
@@ -144,12 +144,12 @@ impl DiskUse {
 pub enum Hours {
     /// All day long.
     Always,
-    /// From one hour of the day to another, past midnight when that is earlier.
+    /// From one hour of the day to another one, past midnight if the second is earlier.
     Between(f64, f64),
 }
 
 impl Hours {
-    /// BOINC takes equal hours for no restriction.
+    /// `None` if the hours are not valid. Equal hours are no restriction, as in BOINC.
     fn new(start: Option<f64>, end: Option<f64>) -> Option<Self> {
         match (start, end) {
             (None, None) => Some(Self::Always),
@@ -165,7 +165,7 @@ impl Hours {
         }
     }
 
-    /// Seconds until the stretch begins, 0 within it, at this hour of the day.
+    /// Seconds from this hour of the day until the stretch begins; 0 within it.
     #[must_use]
     pub fn seconds_until(self, hour: f64) -> u32 {
         let Self::Between(start, end) = self else {
@@ -187,48 +187,48 @@ impl Hours {
 /// Why preferences can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PreferencesError {
-    /// Reading failed.
+    /// A file can't be read.
     #[error("{path}")]
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         #[source]
         cause: io::Error,
     },
-    /// Not TOML, or a name that is not known.
+    /// A file is not valid TOML, or has an unknown name.
     #[error("{path}: {cause}")]
     Syntax {
         /// The file.
         path: PathBuf,
-        /// Why, over several lines.
+        /// The error, over several lines.
         cause: Box<toml::de::Error>,
     },
-    /// A pair of thresholds that is none.
+    /// A pair of thresholds is not valid.
     #[error("{0}: {1}")]
     Thresholds(&'static str, ThresholdsError),
-    /// A number that makes no sense.
+    /// A number is not valid.
     #[error("{0}: {1}")]
     Value(&'static str, &'static str),
 }
 
-/// Path of the owner's preferences.
+/// The path of the owner's preferences.
 #[must_use]
 pub fn preferences_path(data_dir: &Path) -> PathBuf {
     data_dir.join("preferences.toml")
 }
 
-/// Path of the thresholds that were measured.
+/// The path of the measured thresholds.
 #[must_use]
 pub fn calibration_path(data_dir: &Path) -> PathBuf {
     data_dir.join("calibration.toml")
 }
 
-/// Reads the preferences and the calibration in a data directory; a file that does not exist is
+/// Reads the preferences and the calibration in a data directory. A file that does not exist counts as
 /// empty.
 ///
 /// # Errors
-/// When a file can't be read or says something unknown or impossible.
+/// When a file can't be read, or has an unknown name or an impossible value.
 pub fn load(data_dir: &Path) -> Result<Settings, PreferencesError> {
     let preferences = parsed(&preferences_path(data_dir))?;
     let calibration = parsed(&calibration_path(data_dir))?;
@@ -250,17 +250,17 @@ fn parsed<T: Default + for<'a> Deserialize<'a>>(path: &Path) -> Result<T, Prefer
     })
 }
 
-/// Rate of reads while the host stands back unless the owner says another: a restore is not
-/// stopped, and nobody notices it.
+/// Default rate of reads while the host stands back: fast enough for a restore to go on, and slow enough
+/// that the owner does not notice.
 const SLOW_RATE: f64 = 2.0 * MB;
 
-/// Memory that a guest job needs unless the owner says another.
+/// Default memory that a guest job needs.
 const GUEST_MEMORY_BYTES: u64 = 256 << 20;
 
-/// Checks both files and puts them together.
+/// Checks both files and combines them.
 ///
 /// # Errors
-/// When a number is impossible.
+/// When a value is impossible.
 pub fn settings(
     preferences: &Preferences,
     calibration: &Calibration,
@@ -307,7 +307,7 @@ fn thresholds(name: &'static str, pair: Option<[f64; 2]>) -> Result<Thresholds, 
     })
 }
 
-/// BOINC writes 0 for "no limit", and needs both numbers.
+/// In BOINC 0 means "no limit", and the limit needs both numbers.
 fn transfer_limit(preferences: &Preferences) -> Result<Option<TransferLimit>, PreferencesError> {
     let name = "daily_xfer_limit_mb";
     let limit = positive(name, preferences.daily_xfer_limit_mb)?;
@@ -325,7 +325,7 @@ fn transfer_limit(preferences: &Preferences) -> Result<Option<TransferLimit>, Pr
     }
 }
 
-/// BOINC writes 0 for "no limit".
+/// In BOINC 0 means "no limit".
 fn positive(name: &'static str, value: Option<f64>) -> Result<Option<f64>, PreferencesError> {
     match value {
         Some(value) if !(0.0..=NUMBER_MAX).contains(&value) => {

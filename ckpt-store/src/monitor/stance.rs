@@ -6,35 +6,35 @@ use protocol::wire::Withheld;
 use super::history::States;
 use super::preferences::Settings;
 
-/// Seconds after which a host that stands back for load may be asked again: the time that load has
-/// to last before it counts.
+/// A host that stands back because of load may be asked again after this many seconds. It is the time
+/// that load has to last before it counts.
 const LOAD_RETRY_SECONDS: u32 = 60;
 
-/// The same for a machine on its battery.
+/// The same for a host that stands back because it runs on its battery.
 const BATTERY_RETRY_SECONDS: u32 = 300;
 
 /// What the host does for others now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stance {
-    /// All that it is asked.
+    /// The host does everything that is asked of it.
     Open,
-    /// No new shards, slow reads.
+    /// The host takes no new shards, and reads are slow.
     StandBack(Reason),
-    /// Nothing but saying so.
+    /// The host only answers that it is closed.
     Closed(Reason),
 }
 
-/// Why a host does not do all that it is asked.
+/// Why a host does not do everything that is asked of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reason {
-    /// What it is.
+    /// What keeps the host from it.
     pub what: Withheld,
-    /// Seconds after which it may be asked again.
+    /// Seconds after which the host may be asked again.
     pub retry_after_s: u32,
 }
 
 impl Stance {
-    /// Why it does not do all that it is asked, and for how long; `None` when it does.
+    /// Why the host does not do everything that is asked of it, and for how long. `None` if it does.
     #[must_use]
     pub const fn reason(self) -> Option<Reason> {
         match self {
@@ -43,7 +43,7 @@ impl Stance {
         }
     }
 
-    /// Why it does not do all that it is asked; `None` when it does.
+    /// Why the host does not do everything that is asked of it. `None` if it does.
     #[must_use]
     pub const fn what(self) -> Option<Withheld> {
         match self.reason() {
@@ -52,7 +52,7 @@ impl Stance {
         }
     }
 
-    /// Seconds for which new shards are refused; 0 when they are not.
+    /// Seconds for which new shards are refused; 0 if they are not refused.
     #[must_use]
     pub const fn refuses_for_s(self) -> u32 {
         match self {
@@ -62,29 +62,30 @@ impl Stance {
     }
 }
 
-/// What counts besides the states.
+/// What counts besides the states of the machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Circumstances {
     /// Hour of the day, local time, 0 to 24.
     pub hour: f64,
     /// Whether the machine runs on its battery.
     pub on_battery: bool,
-    /// Whether a program runs for which the owner wants the machine alone.
+    /// Whether a program runs during which the owner wants the machine alone.
     pub is_wanted_alone: bool,
-    /// What the owner said, whatever the machine does.
+    /// The owner's orders, which count whatever the machine does.
     pub said: Said,
 }
 
-/// What the owner said, and what follows from it now.
+/// What follows now from the owner's orders.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Said {
-    /// Seconds until the owner's pause may be over; `None` when there is none.
+    /// Seconds until the host may be asked whether the owner's pause is over; `None` if there is no
+    /// pause.
     pub paused_for: Option<u32>,
-    /// Seconds until the owner's limit allows more to be moved; 0 when it does now.
+    /// Seconds until the owner's limit on transfers allows more bytes; 0 if it allows more now.
     pub transfers_in: u32,
 }
 
-/// What the host does because its owner said so, if that is not all that it is asked.
+/// The stance that the owner's orders demand. `None` if they demand none.
 #[must_use]
 pub fn said(said: Said) -> Option<Stance> {
     let reason = |what, retry_after_s| Reason {
@@ -104,7 +105,7 @@ pub fn said(said: Said) -> Option<Stance> {
     )))
 }
 
-/// What the host does in these states and circumstances.
+/// The stance of the host in these states and circumstances.
 #[must_use]
 pub fn stance(states: States, circumstances: Circumstances, settings: &Settings) -> Stance {
     let reason = |what, retry_after_s| Reason {
@@ -141,7 +142,7 @@ pub fn stance(states: States, circumstances: Circumstances, settings: &Settings)
         (_, StorageState::Contended) => {
             Stance::StandBack(reason(Withheld::Disk, LOAD_RETRY_SECONDS))
         }
-        // A full disk is the store's affair: what replaces an old version may still fit.
+        // The store checks whether the disk is full: what replaces an old version may still fit.
         _ => Stance::Open,
     }
 }

@@ -1,4 +1,4 @@
-//! Turns readings into runs of states; says what of them has to be written down.
+//! Turns readings into runs of states, and decides which runs have to be written to the disk.
 
 use placement::state::{
     DiskClassifier, DiskReading, HostClassifier, HostReading, TRANSIENT_SECONDS, silence,
@@ -8,28 +8,28 @@ use super::history::{Run, States};
 use super::outlook::Outlook;
 use super::preferences::Settings;
 
-/// Seconds between two heartbeats on disk.
+/// Seconds between two updates of the last run on the disk.
 const HEARTBEAT_SECONDS: u64 = TRANSIENT_SECONDS;
 
-/// A monitor that was silent for longer was not there: three heartbeats.
+/// After a longer silence the daemon counts as having been away: three heartbeats.
 const SILENCE_SECONDS: u64 = 3 * HEARTBEAT_SECONDS;
 
-/// A clock that is set back further makes the newest history one of the future.
+/// If the clock is set back further, the end of the history lies in the future and is forgotten.
 const CLOCK_BACK_SECONDS: u64 = 3600;
 
-/// Least space below which a disk counts as full.
-const LEAST_ROOM_BYTES: u64 = 64 << 20;
+/// A disk with less free space counts as full, bytes.
+const FULL_BELOW_BYTES: u64 = 64 << 20;
 
-/// What has to be written.
+/// A change of the history file.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Write {
     /// A new run.
     Append(Run),
-    /// The last run, which has become longer.
+    /// The last run has become longer.
     Update(Run),
 }
 
-/// What was seen of the host up to now.
+/// What was seen of this host up to now.
 #[derive(Debug)]
 pub struct Watch {
     host: HostClassifier,
@@ -42,13 +42,13 @@ pub struct Watch {
 #[derive(Clone, Debug)]
 struct Current {
     run: Run,
-    /// End of the run as it is on disk.
+    /// The end of the run as it is on the disk.
     written_until: u64,
 }
 
 impl Watch {
-    /// A watch that knows the runs in `history` and begins at `now`, Unix seconds. The time since
-    /// the last run is what the daemon was gone for, unless it is too short to say.
+    /// Continues the runs in `history` at `now`, in Unix seconds. The daemon counts as having been away
+    /// since the last run, unless that time is too short.
     pub fn resume(
         history: impl IntoIterator<Item = Run>,
         now: u64,
@@ -58,7 +58,7 @@ impl Watch {
         let start = history.peek().map_or(now, |run| run.span.start);
         let mut watch = Self {
             host: HostClassifier::new(settings.cpu, settings.guest_memory_bytes),
-            disk: DiskClassifier::new(settings.disk, LEAST_ROOM_BYTES),
+            disk: DiskClassifier::new(settings.disk, FULL_BELOW_BYTES),
             outlook: Outlook::new(start),
             current: None,
         };
@@ -85,26 +85,26 @@ impl Watch {
         (watch, writes)
     }
 
-    /// New thresholds; the level that load has reached is measured anew.
+    /// Takes new thresholds. The classifiers begin anew.
     pub fn apply(&mut self, settings: &Settings) {
         self.host = HostClassifier::new(settings.cpu, settings.guest_memory_bytes);
-        self.disk = DiskClassifier::new(settings.disk, LEAST_ROOM_BYTES);
+        self.disk = DiskClassifier::new(settings.disk, FULL_BELOW_BYTES);
     }
 
-    /// Whether `now` is so long before what was seen already that the clock must have been set.
+    /// Whether `now` is so far before the last run that the clock must have been set back.
     #[must_use]
     pub fn clock_went_back(&self, now: u64) -> bool {
         is_of_the_future(self.end(), now)
     }
 
-    /// Takes a reading of both.
+    /// Takes a reading of machine and disk. Returns what has to be written.
     pub fn observe(&mut self, host: &HostReading, disk: &DiskReading) -> Vec<Write> {
         let mut writes = self.gone_until(host.interval.end);
         let states = States {
             guest: self.host.observe(host),
             storage: self.disk.observe(disk),
         };
-        // A gap that is too short to be an absence belongs to what comes after it.
+        // A gap that is too short for an absence is counted to the run after it.
         let span = self.end().unwrap_or(host.interval.start)..host.interval.end;
         if span.end <= span.start {
             return writes;
@@ -120,7 +120,7 @@ impl Watch {
         writes
     }
 
-    /// What has to be written so that nothing is lost by an end.
+    /// What has to be written before the daemon ends, so that nothing is lost.
     pub fn close(&mut self) -> Option<Write> {
         let current = self.current.as_mut()?;
         if current.written_until == current.run.span.end {
@@ -130,13 +130,13 @@ impl Watch {
         Some(Write::Update(current.run.clone()))
     }
 
-    /// The states now, once there was a reading.
+    /// The present states; `None` before the first reading.
     #[must_use]
     pub fn states(&self) -> Option<States> {
         self.current.as_ref().and_then(|current| current.run.states)
     }
 
-    /// What is to be expected.
+    /// The forecasts.
     #[must_use]
     pub const fn outlook(&self) -> &Outlook {
         &self.outlook
@@ -163,7 +163,7 @@ impl Watch {
         self.note(run)
     }
 
-    /// Adds a run to the current one, or begins another.
+    /// Adds a run to the current one, or ends the current one and begins another.
     fn note(&mut self, run: Run) -> Vec<Write> {
         match &mut self.current {
             Some(current) if current.run.states == run.states => {
@@ -185,12 +185,12 @@ impl Watch {
     }
 }
 
-/// Whether a history that ends at `end` is one of the future at `now`.
+/// Whether a history that ends at `end` reaches into the future at `now`.
 pub(super) fn is_of_the_future(end: Option<u64>, now: u64) -> bool {
     end.is_some_and(|end| end > now.saturating_add(CLOCK_BACK_SECONDS))
 }
 
-/// Two runs, one after the other, with the mean of their loads.
+/// Joins two consecutive runs. The loads are the means over both.
 fn joined(earlier: &Run, later: &Run) -> Run {
     let seconds = |run: &Run| (run.span.end - run.span.start) as f64;
     let (a, b) = (seconds(earlier), seconds(later));
@@ -216,7 +216,7 @@ mod tests {
         preferences::load(Path::new("/nowhere")).unwrap()
     }
 
-    /// A watch that begins at 1000, and what is on disk then.
+    /// A watch that begins at 1000, and what is on the disk then.
     fn begun() -> (Watch, Vec<Run>) {
         let (watch, writes) = Watch::resume([], 1000, &settings());
         let mut disk = Vec::new();
@@ -224,7 +224,7 @@ mod tests {
         (watch, disk)
     }
 
-    /// Readings every six seconds, and what is on disk after them.
+    /// Takes readings every six seconds, and keeps what is on the disk after them.
     fn watched(watch: &mut Watch, disk: &mut Vec<Run>, from: u64, loads: &[f64]) {
         for (i, &owner_cpu) in loads.iter().enumerate() {
             let start = from + 6 * i as u64;
@@ -270,13 +270,13 @@ mod tests {
         let (mut watch, mut disk) = begun();
         watched(&mut watch, &mut disk, 1000, &[0.1; 20]);
         assert_eq!(disk.last().unwrap().span.end, 1120);
-        // Killed at 1120, back at 1200.
+        // The daemon is killed at 1120 and back at 1200.
         let (mut watch, writes) = Watch::resume(disk.clone(), 1200, &settings());
         write(&mut disk, writes);
         watched(&mut watch, &mut disk, 1200, &[0.1; 11]);
         assert_eq!(disk.len(), 1);
         assert_eq!(disk[0].span, 999..1266);
-        // Killed, and back after four minutes.
+        // The daemon is killed, and back after four minutes.
         let (_, writes) = Watch::resume(disk.clone(), 1500, &settings());
         write(&mut disk, writes);
         assert_eq!(disk[1].span, 1266..1499);

@@ -1,4 +1,4 @@
-//! Tells the registries of a grid that this host is there, how it is, and what it holds.
+//! Announces this host to the registries of the grid: that it is there, its state, and what it holds.
 
 use std::fmt::Display;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -25,50 +25,50 @@ use crate::monitor::Monitor;
 use crate::serve::Clock;
 use crate::shards::Store;
 
-/// Seconds after which an announcement is made anew, whatever has changed.
+/// An announcement is sent again after this many seconds, even if nothing has changed.
 const ANNOUNCEMENT_SECONDS: u64 = 300;
 
-/// Free space is announced anew when it has changed by so many bytes.
+/// Free space is announced in steps of this many bytes.
 const FREE_STEP_BYTES: u64 = 1 << 30;
 
-/// What does not change while the daemon runs.
+/// The part of an announcement that does not change while the daemon runs.
 #[derive(Clone, Debug)]
 pub struct Card {
-    /// The host's name.
+    /// The name of the host.
     pub name: String,
-    /// Where it can be reached.
+    /// The address at which the host can be reached.
     pub addr: SocketAddr,
-    /// What fails together with it.
+    /// The site of the host: machines there are likely to fail together.
     pub site: Option<String>,
-    /// Whose machine it is.
+    /// The owner of the machine.
     pub owner: Option<String>,
 }
 
-/// Tells registries of a host.
+/// Announces one host to registries.
 #[derive(Debug)]
 pub struct Announcer {
-    /// Where and who it is.
+    /// Name, address, site and owner.
     pub card: Card,
-    /// What it holds.
+    /// The shards of the host.
     pub store: Arc<Store>,
-    /// How it is.
+    /// The state of the machine.
     pub monitor: Arc<Monitor>,
-    /// Its clocks.
+    /// The clocks of the host.
     pub clock: Clock,
     /// Time after which a registry is asked for a newer list of the grid.
     pub list_period: Duration,
 }
 
-/// The connection to a registry, and when lists of the grid were compared on it.
+/// The connection to a registry, and when lists of the grid were compared over it.
 #[derive(Debug, Default)]
 struct Link {
     connection: Option<Connection>,
     compared: Option<Instant>,
 }
 
-/// Why a registry was not told.
+/// Why an announcement did not reach a registry.
 #[derive(Debug, thiserror::Error)]
-enum Untold {
+enum NotAnnounced {
     #[error(transparent)]
     Connect(#[from] ConnectError),
     #[error(transparent)]
@@ -77,15 +77,15 @@ enum Untold {
     Answer,
 }
 
-/// Times the heartbeats of one registry, and logs when it begins not to hear them and when it hears
-/// again: one line each, for it may be down for days.
-struct Changes<'a> {
+/// Times the heartbeats to one registry. It logs one line when the registry stops answering and one when
+/// it answers again, because a registry may be down for days.
+struct Heartbeats<'a> {
     registry: &'a str,
     period: tokio::time::Interval,
     heard: bool,
 }
 
-impl<'a> Changes<'a> {
+impl<'a> Heartbeats<'a> {
     fn of(registry: &'a str) -> Self {
         let mut period = tokio::time::interval(HEARTBEAT);
         period.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -100,19 +100,19 @@ impl<'a> Changes<'a> {
         self.period.tick().await;
     }
 
-    fn note(&mut self, told: &Result<(), impl Display>) {
+    fn note(&mut self, outcome: &Result<(), impl Display>) {
         let registry = self.registry;
-        match (told, self.heard) {
+        match (outcome, self.heard) {
             (Err(cause), true) => warn!(registry, %cause, "registry not told"),
             (Ok(()), false) => info!(registry, "registry told again"),
             _ => {}
         }
-        self.heard = told.is_ok();
+        self.heard = outcome.is_ok();
     }
 }
 
 impl Announcer {
-    /// Tells all registries again and again; ends never.
+    /// Sends heartbeats to all registries; does not return.
     pub async fn run(self, settings: EndpointConfig, members: Members) {
         let settings = EndpointConfig {
             mtu_max: MTU_SMALL,
@@ -122,52 +122,53 @@ impl Announcer {
         let mut changes = members.changes();
         loop {
             let grid = Arc::clone(&changes.borrow_and_update());
-            let telling = Self::tell_all(&this, &settings, &grid, &members);
-            // Others are told from scratch, which registries expect.
+            let announcing = Self::announce_to_all(&this, &settings, &grid, &members);
+            // All registries get everything anew, which they expect.
             let is_other =
                 |now: &Arc<Grid>| now.registries != grid.registries || now.etcd != grid.etcd;
             let changed = changes.wait_for(is_other).await.is_ok();
             if !changed {
-                telling.join_all().await;
+                announcing.join_all().await;
                 return;
             }
         }
     }
 
-    fn tell_all(
+    fn announce_to_all(
         this: &Arc<Self>,
         settings: &EndpointConfig,
         grid: &Grid,
         members: &Members,
     ) -> JoinSet<()> {
-        let mut telling = JoinSet::new();
+        let mut announcing = JoinSet::new();
         let sockets = Sockets::new(settings.clone());
         if let Some(etcd) = Etcd::of(grid) {
             let (this, id) = (Arc::clone(this), settings.identity.secret.id());
-            telling.spawn(async move { this.tell_etcd(&etcd, id).await });
+            announcing.spawn(async move { this.announce_to_etcd(&etcd, id).await });
         }
         for registry in grid.registries.clone() {
             let (this, members, sockets) = (Arc::clone(this), members.clone(), sockets.clone());
-            telling.spawn(async move { this.tell(&sockets, &registry, &members).await });
+            announcing.spawn(async move { this.announce_to(&sockets, &registry, &members).await });
         }
-        telling
+        announcing
     }
 
-    async fn tell(&self, sockets: &Sockets, registry: &GridRegistry, members: &Members) {
+    async fn announce_to(&self, sockets: &Sockets, registry: &GridRegistry, members: &Members) {
         let mut link = Link::default();
-        let mut changes = Changes::of(&registry.name);
+        let mut changes = Heartbeats::of(&registry.name);
         loop {
             changes.beat().await;
-            let told = self.beat(sockets, registry, &mut link.connection).await;
-            if told.is_err() {
+            let outcome = self.beat(sockets, registry, &mut link.connection).await;
+            if outcome.is_err() {
                 link.connection = None;
             }
-            changes.note(&told);
+            changes.note(&outcome);
             self.compare(&mut link, members).await;
         }
     }
 
-    /// Asks a registry for a newer list of the grid, or has it take ours, if that is due.
+    /// Compares lists of the grid with a registry, if that is due: the side with the older list gets the
+    /// newer one.
     async fn compare(&self, link: &mut Link, members: &Members) {
         let is_due = link
             .compared
@@ -181,20 +182,20 @@ impl Announcer {
             Ok(Some((list, contents))) => {
                 members.hear(list, contents).await;
             }
-            // An earlier program does not know the question.
+            // A registry with an earlier version of the program does not know this request.
             Err(cause) => debug!(%cause, "no list of the grid from a registry"),
         }
     }
 
-    async fn tell_etcd(&self, etcd: &Etcd, id: OwnerId) {
-        let mut changes = Changes::of("etcd");
+    async fn announce_to_etcd(&self, etcd: &Etcd, id: OwnerId) {
+        let mut changes = Heartbeats::of("etcd");
         loop {
             changes.beat().await;
             let (held, _) = self.held();
             let epoch = self.epoch();
             let presence = || self.presence(epoch);
-            let told = etcd.beat(id, epoch, presence, &held, HEARTBEAT).await;
-            changes.note(&told);
+            let outcome = etcd.beat(id, epoch, presence, &held, HEARTBEAT).await;
+            changes.note(&outcome);
         }
     }
 
@@ -203,7 +204,7 @@ impl Announcer {
         sockets: &Sockets,
         registry: &GridRegistry,
         slot: &mut Option<Connection>,
-    ) -> Result<(), Untold> {
+    ) -> Result<(), NotAnnounced> {
         let connection = match slot.take().filter(|one| one.close_reason().is_none()) {
             Some(connection) => connection,
             None => {
@@ -226,14 +227,14 @@ impl Announcer {
             for page in pages(&held, holdings) {
                 match request(connection, &Request::Holds(page), REQUEST_TIMEOUT).await? {
                     (Response::Noted, _) => {}
-                    _ => return Err(Untold::Answer),
+                    _ => return Err(NotAnnounced::Answer),
                 }
             }
         }
         Ok(())
     }
 
-    /// What is held, and a number for exactly this.
+    /// The shards that this host holds, and a hash of this list.
     fn held(&self) -> (Vec<ShardName>, u64) {
         let held = self.store.held();
         let mut hasher = DefaultHasher::new();
@@ -243,7 +244,7 @@ impl Announcer {
         (held, hasher.finish())
     }
 
-    /// A number for how it is, which changes when that is worth telling.
+    /// A hash of the state that is announced. It changes when the state should be announced again.
     fn epoch(&self) -> u64 {
         let now = self.clock.unix_seconds();
         let announced = self.monitor.announced(now);
@@ -275,15 +276,16 @@ impl Announcer {
     }
 }
 
-/// What the registry still wants: an announcement, the list of shards.
-async fn ask(connection: &Connection, asked: &Request) -> Result<(bool, bool), Untold> {
+/// Sends a request. Returns whether the registry needs an announcement, and whether it needs the list of
+/// shards.
+async fn ask(connection: &Connection, asked: &Request) -> Result<(bool, bool), NotAnnounced> {
     match request(connection, asked, REQUEST_TIMEOUT).await? {
         (Response::Heard { announce, holdings }, _) => Ok((announce, holdings)),
-        _ => Err(Untold::Answer),
+        _ => Err(NotAnnounced::Answer),
     }
 }
 
-/// The list of what is held, made page by page: it can be long.
+/// Splits the list of shards into pages, one at a time because the list can be long.
 fn pages(held: &[ShardName], epoch: u64) -> impl Iterator<Item = HoldsPage> {
     let parts = held.len().div_ceil(HOLDS_MAX).max(1);
     (0..parts).map(move |part| HoldsPage {

@@ -1,4 +1,4 @@
-//! Redeems tokens, with the certificate that lets a registry sign members.
+//! Redeems join tokens, with the certificate that lets a registry sign members.
 
 use std::fs;
 use std::io;
@@ -19,14 +19,14 @@ use tracing::info;
 use super::tokens::Redeemed;
 use super::{RegistryConfig, RegistryError};
 
-/// Longest grid file that is sent to a new member. In a larger grid it has no hosts: the member fetches
-/// the list.
+/// Longest grid file that is sent to a new member. The file of a larger grid is sent without hosts, and
+/// the member fetches the signed list.
 const GRID_BYTES_MAX: usize = FRAME_BYTES_MAX - (16 << 10);
 
-/// What tells one state of `enrol.crt` from another.
+/// Distinguishes one state of `enrol.crt` from another: its time of change and its length.
 type Stamp = (SystemTime, u64);
 
-/// Redeems tokens while `enrol.crt` is in the data directory: it may come, or be replaced, while the
+/// Redeems tokens while `enrol.crt` is in the data directory. The file may be added or replaced while the
 /// registry runs.
 #[derive(Debug)]
 pub(super) struct Enrolments {
@@ -50,7 +50,7 @@ impl Enrolments {
         })
     }
 
-    /// As `enrol.crt` is now; `None` without one.
+    /// The present `enrol.crt`; `None` if there is no such file.
     pub(super) fn now(&self) -> Result<Option<Arc<Enrolment>>, RegistryError> {
         let failed = |cause| RegistryError::Io {
             path: self.path.clone(),
@@ -88,15 +88,15 @@ fn stamp(path: &Path) -> io::Result<Stamp> {
     Ok((data.modified()?, data.len()))
 }
 
-/// Redeems tokens.
+/// One `enrol.crt`, with which tokens are redeemed.
 #[derive(Debug)]
 pub(super) struct Enrolment {
     authority: CertificateDer<'static>,
     registry: OwnerId,
     enroller: Enroller,
-    /// Whom it may sign.
+    /// The roles that the registry may sign.
     roles: Vec<Role>,
-    /// When its own right ends, Unix seconds.
+    /// When its own right to sign ends, in Unix seconds.
     until: u64,
     redeemed: Arc<Redeemed>,
 }
@@ -120,7 +120,7 @@ impl Enrolment {
         })
     }
 
-    /// Checks that the token is good and that the key is the asker's.
+    /// Checks that the token is valid for this registry, and that the client has the private key.
     pub(super) fn check(&self, wish: &JoinRequest, now: u64) -> Result<JoinToken, String> {
         let token = JoinToken::parse(&wish.token).map_err(|cause| cause.to_string())?;
         token
@@ -144,7 +144,7 @@ impl Enrolment {
         Ok(token)
     }
 
-    /// Redeems a token that was checked.
+    /// Redeems a token that was checked, and signs a certificate.
     pub(super) fn join(
         &self,
         wish: &JoinRequest,
@@ -170,8 +170,8 @@ impl Enrolment {
             .enroller
             .sign(terms.role.role(), &wish.name, wish.key, validity)
             .map_err(|cause| cause.to_string())?;
-        // Last: from here on the token is gone, whatever happens to the answer. The same key may
-        // ask again, in case it did not arrive.
+        // This is the last step: from here on the token is used up, whatever happens to the answer. The
+        // same key may ask again if the answer did not arrive.
         self.redeemed
             .redeem(terms.nonce, wish.key, terms.expires, now)
             .map_err(|cause| cause.to_string())?;
@@ -183,7 +183,8 @@ impl Enrolment {
     }
 }
 
-/// The text of the grid file for a new member: nothing of this machine's, and no longer than it may be.
+/// The grid file for a new member: without what is about this machine, and at most [`GRID_BYTES_MAX`]
+/// long.
 fn text_for(grid: &Grid) -> Result<String, String> {
     let text = grid.to_send()?;
     if text.len() <= GRID_BYTES_MAX {

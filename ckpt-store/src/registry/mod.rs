@@ -1,6 +1,6 @@
-//! The registry: donors tell it that they are there and what they hold, others ask it. It keeps
-//! nothing on disk but which join tokens were redeemed; one that restarts is told everything again
-//! within a heartbeat.
+//! The registry: donors announce that they are there and what they hold, and others ask for it. On its
+//! disk it keeps only which join tokens were redeemed. After a restart it is sent everything again within
+//! a heartbeat.
 
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
@@ -38,67 +38,67 @@ use crate::serve::reception::{Reception, Visitor};
 use crate::serve::rules::{NO_CERTIFICATE, Rule, Server};
 use enrolment::Enrolments;
 
-/// Requests that one member may have open at once on a connection.
+/// Most requests that one member may have open on a connection.
 const STREAMS_MAX: u32 = 16;
 
-/// Bytes that one member may have in flight to here on a connection.
+/// Most bytes that one member may have in flight to the registry on a connection.
 const WINDOW: u32 = 256 << 10;
 
-/// The same for everybody who has not shown a certificate: one request, to join.
+/// The same limits for a client without a certificate, which sends a single request, to join.
 const STRANGER_STREAMS_MAX: u32 = 1;
 const STRANGER_WINDOW: u32 = 4 << 10;
 
-/// Connections of members at once: one of every donor, and those of clients.
+/// Most connections of members at the same time: one of every donor, and those of clients.
 const CONNECTIONS_MAX: usize = 20_000;
 
-/// Lists of the grid that may come in at once: a newer one is rare.
+/// Most lists of the grid that are received at the same time. Newer lists are rare.
 const LISTS_AT_ONCE: usize = 4;
 
-/// How often the silent are looked for.
+/// How often silent donors are looked for.
 const EXPIRE_PERIOD: Duration = Duration::from_secs(60);
 
-/// How long an answer may take to arrive.
+/// A request counts as ended if its answer has not arrived at the client after this time.
 const ARRIVE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long requests that are under way at a stop may go on.
+/// At a stop, requests that are under way may go on for this long.
 const STOP_GRACE: Duration = Duration::from_secs(2);
 
-/// All that a registry needs to run.
+/// Everything that a registry needs to run.
 #[derive(Clone, Debug)]
 pub struct RegistryConfig {
     /// The grid that it serves.
     pub grid: Grid,
-    /// The grid file, which new donors are given, and which says who was revoked.
+    /// The grid file. New members are sent its content, and it lists revoked keys.
     pub grid_file: PathBuf,
-    /// Who it is.
+    /// The key and certificate of the registry.
     pub identity: Identity,
-    /// Where it keeps which tokens were redeemed; with `enrol.crt` it redeems them.
+    /// The directory with the redeemed tokens. The registry redeems tokens only if `enrol.crt` is in it.
     pub data_dir: PathBuf,
-    /// Where it listens.
+    /// The address on which the registry listens.
     pub listen: SocketAddr,
 }
 
 /// Why a registry does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistryError {
-    /// A file.
+    /// A file can't be read or written.
     #[error("{path}")]
     Io {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         #[source]
         cause: std::io::Error,
     },
-    /// The certificate that lets it sign.
+    /// The certificate with which the registry signs members can't be used.
     #[error("{path}: {cause}")]
     Enrol {
-        /// Where it is.
+        /// The file.
         path: PathBuf,
         /// What is wrong.
         cause: String,
     },
-    /// The network.
+    /// The socket can't be opened, or TLS can't be set up.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
 }
@@ -115,10 +115,10 @@ pub struct RegistryServer {
 }
 
 impl RegistryServer {
-    /// Starts a registry within the current tokio runtime.
+    /// Starts a registry on the current tokio runtime.
     ///
     /// # Errors
-    /// When files or address can't be used.
+    /// When its files or its address can't be used.
     pub fn start(config: RegistryConfig) -> Result<Self, RegistryError> {
         let enrolments = Enrolments::open(&config)?;
         let redeems_tokens = enrolments.now()?.is_some();
@@ -130,7 +130,8 @@ impl RegistryServer {
         let own = Some(config.data_dir.join(LIST_FILE));
         let members = Members::follow(config.grid_file.clone(), &config.grid, own);
         let followed = members.clone();
-        // A registry that redeems no tokens says so to those who bring one.
+        // Clients without a certificate are accepted even if no tokens are redeemed, so that they get a
+        // refusal with the reason.
         let door = Door::new(&settings, members.clone())?.with_strangers();
         let endpoint = endpoint::server(&settings, config.listen)?;
         let local_addr = endpoint.local_addr().map_err(|cause| RegistryError::Io {
@@ -142,7 +143,7 @@ impl RegistryServer {
         registry.list(addresses(&config.grid));
         let clock = Clock::start();
         let lines = Arc::new(Lines::new(clock));
-        let office = Arc::new(Office {
+        let shared = Arc::new(Shared {
             registry: Mutex::new(registry),
             enrolments,
             members,
@@ -154,13 +155,13 @@ impl RegistryServer {
         });
         info!(grid = config.grid.name, addr = %local_addr, redeems_tokens, "registry serving");
         let reception = Reception::new(endpoint.clone(), door, CONNECTIONS_MAX, clock, lines);
-        let serving = Arc::clone(&office);
+        let serving = Arc::clone(&shared);
         Ok(Self {
             accepting: tokio::spawn(reception.accept(move |visitor| {
-                let office = Arc::clone(&serving);
-                async move { office.serve(visitor).await }
+                let shared = Arc::clone(&serving);
+                async move { shared.serve(visitor).await }
             })),
-            expiring: tokio::spawn(expire(office)),
+            expiring: tokio::spawn(expire(shared)),
             endpoint,
             local_addr,
             members: followed,
@@ -168,17 +169,17 @@ impl RegistryServer {
         })
     }
 
-    /// What it knows of the grid.
+    /// What this registry knows of the grid.
     pub const fn members(&self) -> &Members {
         &self.members
     }
 
-    /// Where it listens.
+    /// The address on which the registry listens.
     pub const fn local_addr(&self) -> SocketAddr {
         self.local_addr
     }
 
-    /// Stops it. Nothing is lost that is not said again elsewhere.
+    /// Stops the registry. Nothing is lost, because donors announce themselves to the next one.
     pub async fn stop(self) {
         self.stop.send_replace(true);
         self.endpoint.set_server_config(None);
@@ -190,8 +191,8 @@ impl RegistryServer {
     }
 }
 
-/// Where the grid file says that donors are. Names are not resolved here: a donor that is listed by one
-/// is announced with the address from which it comes.
+/// The addresses of donors in the grid file. Names are not resolved here: a donor that is listed by name
+/// is announced with the address from which it connects.
 fn addresses(grid: &Grid) -> BTreeMap<OwnerId, SocketAddr> {
     let hosts = grid.hosts.iter();
     hosts
@@ -199,39 +200,39 @@ fn addresses(grid: &Grid) -> BTreeMap<OwnerId, SocketAddr> {
         .collect()
 }
 
-/// Forgets those who are silent, and takes over which addresses the list of the grid names.
-async fn expire(office: Arc<Office>) {
+/// Forgets silent donors, and takes over the addresses of each newer list of the grid.
+async fn expire(shared: Arc<Shared>) {
     let mut period = tokio::time::interval(EXPIRE_PERIOD);
-    let mut changes = office.members.changes();
+    let mut changes = shared.members.changes();
     loop {
         let grid = Arc::clone(&changes.borrow_and_update());
-        office.registry().list(addresses(&grid));
+        shared.registry().list(addresses(&grid));
         tokio::select! {
             _ = period.tick() => {}
             Ok(()) = changes.changed() => continue,
         }
-        let gone = office.registry().expire(office.clock.now());
-        let (hosts, shards) = office.registry().counts();
+        let gone = shared.registry().expire(shared.clock.now());
+        let (hosts, shards) = shared.registry().counts();
         debug!(gone, hosts, shards, "donors looked over");
     }
 }
 
 /// What all requests share.
 #[derive(Debug)]
-struct Office {
+struct Shared {
     registry: Mutex<Registry>,
     enrolments: Enrolments,
     members: Members,
-    /// Places for lists of the grid that come in.
+    /// Places for lists of the grid that are being received.
     lists: Semaphore,
-    /// Who was sent the list how often lately.
+    /// How often each member was recently sent the list.
     lists_sent: Mutex<Quiet<OwnerId>>,
     clock: Clock,
     lines: Arc<Lines>,
     stopping: watch::Receiver<bool>,
 }
 
-/// Why a request is not answered as it was asked.
+/// Why a request is not answered as asked.
 enum Answer {
     Refused(Refusal),
     Lost(ExchangeError),
@@ -268,7 +269,7 @@ impl From<NotHeard> for Answer {
     }
 }
 
-/// Who asks, how, and where the answer goes.
+/// One request: the peer, its address, the protocol version, and the stream for the answer.
 struct Visit<'a> {
     peer: Option<&'a Peer>,
     from: SocketAddr,
@@ -277,7 +278,7 @@ struct Visit<'a> {
     recv: &'a mut RecvStream,
 }
 
-impl Office {
+impl Shared {
     fn registry(&self) -> MutexGuard<'_, Registry> {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -307,9 +308,9 @@ impl Office {
             tokio::select! {
                 stream = connection.accept_bi() => match stream {
                     Ok((send, recv)) => {
-                        let (office, peer) = (Arc::clone(&self), peer.clone());
+                        let (shared, peer) = (Arc::clone(&self), peer.clone());
                         let on = connection.clone();
-                        requests.spawn(async move { office.request(peer, on, send, recv).await });
+                        requests.spawn(async move { shared.request(peer, on, send, recv).await });
                     }
                     Err(_) => return,
                 },
@@ -357,7 +358,7 @@ impl Office {
                 if let Some(held_back) = self.lines.about(peer.as_ref().map(|peer| peer.id)) {
                     info!(%from, name, request, code = ?refusal.code, detail = refusal.detail, held_back, "refused");
                 }
-                // Fails when the client is gone.
+                // An error means that the client is gone.
                 let _ = write_frame(&mut send, &Response::Refused(refusal)).await;
             }
             Err(Answer::Lost(cause)) => {
@@ -397,7 +398,7 @@ impl Office {
                 let found = self.registry().members(now, after, MEMBERS_MAX as usize);
                 send_members(send, spoken, found).await
             }
-            // Which host has a shard of which checkpoint is none of a job key's business.
+            // Job keys may not learn which host holds which shard.
             Request::Holders { .. } if peer.is_some_and(|peer| peer.grant.is_some()) => {
                 let why = "the job key is not for this";
                 Err(Answer::refuse(Code::Forbidden, why))
@@ -434,13 +435,13 @@ impl Office {
             | Request::Prepare { .. }
             | Request::Propose { .. }
             | Request::ExtendedAnnounce(_) => {
-                // `from_wire` made an `Announce` of an `ExtendedAnnounce`.
+                // `from_wire` has turned an `ExtendedAnnounce` into an `Announce`.
                 Err(Answer::Refused(Server::Registry.does_not_answer()))
             }
         }
     }
 
-    /// Sends the list of the grid to whoever has an older one; not to one member all the time.
+    /// Sends the list of the grid to a member that has an older one, but not too often.
     async fn list(&self, asker: OwnerId, send: &mut SendStream, asked: u64) -> Result<(), Answer> {
         let grid = self.members.grid();
         if grid.number() > asked {
@@ -456,7 +457,7 @@ impl Office {
         Ok(send_list(send, asked, grid.list.as_ref()).await?)
     }
 
-    /// Takes a list of the grid: the authority has signed it, so it does not matter who brings it.
+    /// Receives a list of the grid. The authority has signed it, so any member may bring it.
     async fn put_list(&self, visit: &mut Visit<'_>, number: u64, bytes: u32) -> Result<(), Answer> {
         let grid = self.members.grid();
         let known = grid.number();
@@ -483,7 +484,7 @@ impl Office {
         mut presence: Presence,
     ) -> Result<Wanted, NotHeard> {
         let from = from.ip().to_canonical();
-        // Who listens everywhere is where it comes from.
+        // A donor that listens on all addresses is announced with the address from which it connects.
         if presence.addr.ip().is_unspecified() {
             presence.addr.set_ip(from);
         }
@@ -518,7 +519,7 @@ impl Office {
             Answer::refuse(Code::Forbidden, why)
         };
         let token = enrolment.check(&wish, now).map_err(refused)?;
-        // Not before the token: who has none is not to learn which names there are.
+        // Checked after the token, so that a client without a token does not learn which names exist.
         let is_donor = token.terms.role == TokenRole::Donor;
         if is_donor && self.registry().has_name(&wish.name, wish.key) {
             return Err(Answer::refuse(Code::Exists, "another donor has this name"));
@@ -531,7 +532,8 @@ impl Office {
     }
 }
 
-/// Sends a page of members, in the form of the version that is spoken, and whether there are more.
+/// Sends one page of members, in the form of the protocol version that is spoken, and whether there are
+/// more.
 async fn send_members(
     send: &mut SendStream,
     spoken: WireVersion,

@@ -1,6 +1,7 @@
-//! Which join tokens were redeemed, by whom. On disk before anybody is let in.
+//! Which join tokens were redeemed, and by which key. A token is written to the disk before its client
+//! gets a certificate.
 //!
-//! `redeemed`: one line for each, `NONCE KEY EXPIRES`.
+//! The file `redeemed` has one line for each token: `NONCE KEY EXPIRES`.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -10,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 use codec::{CheckpointId, OwnerId};
 
-/// Redeemed tokens.
+/// The redeemed tokens, and their file.
 #[derive(Debug)]
 pub(super) struct Redeemed(Mutex<State>);
 
@@ -23,16 +24,16 @@ struct State {
 /// Why a token is not redeemed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotRedeemed {
-    /// Another machine came with it.
+    /// Another key has redeemed the token.
     #[error("the token was redeemed already")]
     Used,
-    /// The disk.
+    /// The file can't be written.
     #[error("the registry can't write it down: {0}")]
     Io(#[from] io::Error),
 }
 
 impl Redeemed {
-    /// Reads the file. A last line that a crash cut off is taken for one that was never written.
+    /// Reads the file. A last line that a crash cut off counts as never written.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let text = match fs::read_to_string(path) {
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => String::new(),
@@ -51,7 +52,7 @@ impl Redeemed {
         Ok(Self(Mutex::new(State { file, by })))
     }
 
-    /// Redeems a token once; the same key may come again with it until it expires.
+    /// Redeems a token once. The same key may come with it again until it expires.
     pub(super) fn redeem(
         &self,
         nonce: [u8; 16],
@@ -68,7 +69,7 @@ impl Redeemed {
         let line = format!("{} {} {expires}\n", CheckpointId(nonce).hex(), key.hex());
         state.file.write_all(line.as_bytes())?;
         state.file.sync_data()?;
-        // Those that expired are refused for that.
+        // Expired tokens are refused anyway, so they are forgotten here.
         state.by.retain(|_, (_, expires)| *expires >= now);
         state.by.insert(nonce, (key, expires));
         Ok(())

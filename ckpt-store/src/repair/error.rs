@@ -1,4 +1,4 @@
-//! Why a shard is not rebuilt, handed over or given back.
+//! Why a shard was not rebuilt, not handed over to another host, or not given back.
 
 use protocol::net::endpoint::EndpointError;
 use tokio::task::JoinError;
@@ -6,45 +6,46 @@ use transfer::Fault;
 
 use crate::shards::StoreError;
 
-/// What went wrong in looking after shards.
+/// Why an operation of the [`super::Repairer`] failed. The text of each variant goes to the log and to
+/// the report of a drain.
 #[derive(Debug, thiserror::Error)]
 pub enum RepairError {
-    /// There is no socket.
+    /// The client's socket, from which other hosts are asked, could not be opened.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
-    /// The disk of this host.
+    /// A file of this host could not be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A thread of this program.
+    /// A blocking thread of this program panicked.
     #[error("a thread ended: {0}")]
     Thread(#[from] JoinError),
-    /// The checkpoint was deleted meanwhile, or the shard dropped.
+    /// The checkpoint was deleted, or the shard removed, since the shard was chosen.
     #[error("it is not held here any more")]
     NotHeld,
-    /// No host can take the shard.
+    /// No host that was asked has room for the shard.
     #[error("no other host has room for it")]
     NoRoom,
-    /// There is no host that could take it as well: of one checkpoint each holds one shard.
+    /// Every host that answers holds a shard of the checkpoint already. Each host gets one shard only.
     #[error("each other host that answers has a shard of the checkpoint already")]
     AllHoldSome,
-    /// Nobody else is there.
+    /// No other host answers.
     #[error("no other host answers")]
     Alone,
     /// The last host that was tried did not take the shard.
     #[error("{host}: {fault}")]
     NotTaken {
-        /// Its name.
+        /// The name of that host.
         host: String,
-        /// Why.
+        /// What that host answered, or how the connection failed.
         fault: Fault,
     },
-    /// The host that took the shard does not prove that it has it.
+    /// The host that took the shard did not prove afterwards that it holds the shard.
     #[error("{0} acknowledged it and does not prove that it has it")]
     NotProved(String),
-    /// Without the shard that is here, fewer shards would have a holder.
+    /// Fewer shards would have a holder of their own if the copy on this host were removed.
     #[error("no other host counts for it")]
     Needed,
-    /// It took too long.
+    /// The time limit passed.
     #[error("not in time")]
     Late,
 }

@@ -1,6 +1,6 @@
-//! Gives shards back when more is held than is lent, and hands all of them over when the host leaves.
-//! Nothing is removed because another host says that it has it: that host has to prove it, in parts that
-//! this one chooses.
+//! Gives shards back when this host holds more than its owner lends, and hands all shards over when the
+//! host leaves the grid. This host removes its copy of a shard only after another host proved its own
+//! copy. That host proves it with parts of the shard that this host chose; its word alone is not enough.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,32 +18,32 @@ use crate::core::Key;
 use crate::core::release::{self, Burden};
 use crate::core::repair::{Caretaker, Situation};
 
-/// Time between two tries to hand over what could not be handed over.
+/// Pause between two rounds of a drain: shards that could not be handed over are tried again after it.
 const DRAIN_PAUSE: Duration = Duration::from_secs(2);
 
-/// Different reasons that are kept.
+/// At most this many different reasons are kept for the report.
 const REASONS_MAX: usize = 8;
 
-/// How a host left.
+/// The result of a drain: what became of the shards of a host that leaves.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Drained {
-    /// Shards that another host proved to hold.
+    /// How many shards another host now holds, with a proof.
     pub handed_over: usize,
-    /// Shards that none did.
+    /// How many shards only this host still holds.
     pub left: usize,
-    /// Why those were not handed over, each reason once.
+    /// Why those shards were not handed over. Each reason occurs once; there are at most `REASONS_MAX`.
     pub reasons: BTreeSet<String>,
 }
 
-/// A drain that goes on.
+/// The progress of a drain over its rounds.
 #[derive(Debug, Default)]
-struct Handing {
+struct DrainProgress {
     done: BTreeSet<(Key, ShardIndex)>,
-    /// Why others were not handed over in this round.
+    /// Why other shards were not handed over in this round.
     reasons: BTreeSet<String>,
 }
 
-impl Handing {
+impl DrainProgress {
     fn note(&mut self, why: String) {
         if self.reasons.len() < REASONS_MAX {
             self.reasons.insert(why);
@@ -52,7 +52,7 @@ impl Handing {
 }
 
 impl Repairer {
-    /// When more is here than is lent: hands shards over.
+    /// Hands shards over and removes them here, if this host holds more bytes than its owner lends.
     pub(super) async fn give_back(
         &self,
         around: &Around,
@@ -76,7 +76,8 @@ impl Repairer {
         }
     }
 
-    /// What could be given back of these checkpoints.
+    /// Which shards of these checkpoints this host holds and could give back, with what
+    /// [`release::choose`] has to know of each.
     pub(super) fn burdens(
         &self,
         situations: &[Situation],
@@ -102,7 +103,8 @@ impl Repairer {
         burdens
     }
 
-    /// Hands a shard over unless another host proves that it has it, and removes it here.
+    /// Removes a shard here after another host proved that it holds the shard. The shard is handed over
+    /// first, if no other host holds it.
     async fn release(
         &self,
         around: &Around,
@@ -114,8 +116,8 @@ impl Repairer {
         let passed = tokio::time::timeout(REPAIR_TIMEOUT, passing).await;
         let mut done = match passed.unwrap_or(Err((RepairError::Late, None))) {
             Ok(_) => Ok(()),
-            // The owner of the machine needs the space, and nobody else has any: an old version can
-            // miss a shard.
+            // The owner of this machine needs the space, and no other host has room. A newer version of
+            // the job is here, so the old version may do with one shard less.
             Err((_, Some(1..))) if burden.is_superseded => Ok(()),
             Err((why, _)) => Err(why),
         };
@@ -131,13 +133,14 @@ impl Repairer {
         done
     }
 
-    /// Has another host hold a shard instead of this one: one that holds it already, or one to which it
-    /// is handed over. Returns the other host; when there is none, why, and how many shards could be lost
-    /// of those that were proved.
+    /// Makes another host the holder of a shard that this host holds. If a host that holds the shard
+    /// already can stand in, nothing is copied; otherwise the shard is rebuilt on another host. Returns
+    /// the new holder. The error carries the reason, and how many of the checkpoint's proved shards may
+    /// still be lost.
     ///
-    /// The copy here is refused as a proof before another host is asked for one. So of two hosts with the
-    /// same shard, at most one removes its copy because of the other's: the host that begins second finds
-    /// that the first one refuses.
+    /// This host first refuses to prove its own copy (`begin_leaving`), and only after that asks another
+    /// host for a proof. So if two hosts hold the same shard and both want to remove it, at most one of
+    /// them does: the host that asks second is refused by the first.
     async fn pass_on(
         &self,
         around: &Around,
@@ -148,7 +151,7 @@ impl Repairer {
         let own = self.own();
         let holdings = self.store.holdings_of(&BTreeSet::from([key]));
         let mut look = self.look(around, holdings, None).await;
-        let situation = self.closer(around, caretaker, &look).await;
+        let situation = self.check_closely(around, caretaker, &look).await;
         let Some(situation) = situation else {
             return Err((RepairError::NotHeld, None));
         };
@@ -183,9 +186,10 @@ impl Repairer {
         stand_in.ok_or((RepairError::Needed, spare))
     }
 
-    /// What is to be thought of the one checkpoint that was asked about, after all proofs that are worth
-    /// it.
-    async fn closer(
+    /// Asks for all proofs that are still needed of the one checkpoint in `look`, without a budget, and
+    /// returns the situation of the checkpoint after that. `None` if the checkpoint is not held here any
+    /// more.
+    async fn check_closely(
         &self,
         around: &Around,
         caretaker: &mut Caretaker,
@@ -194,44 +198,51 @@ impl Repairer {
         self.check(around, caretaker, look, None).await.pop()
     }
 
-    /// Hands the shards that are here over to other hosts until all are or the time is up.
+    /// Hands all shards of this host over to other hosts, in rounds, until none is left or `limit` has
+    /// passed.
     pub async fn drain(&self, limit: Duration) -> Drained {
         let until = Instant::now() + limit;
         let total = self.store.held_count();
-        let mut handing = Handing::default();
+        let mut progress = DrainProgress::default();
         let mut caretaker = self.new_caretaker();
         let mut reasons = BTreeSet::from([RepairError::Late.to_string()]);
         loop {
-            self.hand_over(&mut caretaker, &mut handing, until).await;
-            // A round that the end of the time cut short may have found none.
-            let found = std::mem::take(&mut handing.reasons);
+            self.hand_over(&mut caretaker, &mut progress, until).await;
+            // The time limit can end a round before the round has found a reason. The reasons of the
+            // round before stay then.
+            let found = std::mem::take(&mut progress.reasons);
             if !found.is_empty() {
                 reasons = found;
             }
-            // What was deleted meanwhile is nowhere, and not missed.
+            // A shard whose checkpoint was deleted during the drain needs no new holder.
             let held = self.store.held_count().min(total);
-            let left = held.saturating_sub(handing.done.len());
+            let left = held.saturating_sub(progress.done.len());
             let pause = DRAIN_PAUSE.min(until.saturating_duration_since(Instant::now()));
             if left == 0 || pause.is_zero() {
                 return Drained {
-                    handed_over: handing.done.len(),
+                    handed_over: progress.done.len(),
                     left,
                     reasons: if left == 0 { BTreeSet::new() } else { reasons },
                 };
             }
-            // Hosts may come back, and others may join.
+            // Hosts may have returned or joined when the next round begins.
             tokio::time::sleep(pause).await;
         }
     }
 
-    /// Tries once to hand each shard over that was not handed over before.
-    async fn hand_over(&self, caretaker: &mut Caretaker, handing: &mut Handing, until: Instant) {
+    /// Tries once to hand over each shard that was not handed over in an earlier round.
+    async fn hand_over(
+        &self,
+        caretaker: &mut Caretaker,
+        progress: &mut DrainProgress,
+        until: Instant,
+    ) {
         let grid = self.members.grid();
         let around = match self.links.around(&grid, &self.identity, Vec::new()).await {
             Ok(around) => around,
             Err(cause) => {
                 warn!(%cause, "nothing is handed over");
-                handing.reasons.insert(cause.to_string());
+                progress.reasons.insert(cause.to_string());
                 return;
             }
         };
@@ -242,14 +253,14 @@ impl Repairer {
             after = Some(last.key);
             let look = self.look(&around, holdings, None).await;
             let mut situations = look.situations(caretaker, self);
-            // Most endangered first.
+            // Checkpoints that can lose the fewest shards come first.
             situations.sort_by_key(|one| (one.spare(), one.key));
             for one in situations {
                 let mine = one.held.iter();
                 let mine = mine.filter(|(_, holders)| holders.contains(&self.own()));
                 for (shard, _) in mine {
                     let place = (one.key, *shard);
-                    if handing.done.contains(&place) {
+                    if progress.done.contains(&place) {
                         continue;
                     }
                     let passing = self.pass_on(&around, caretaker, one.key, *shard);
@@ -258,11 +269,11 @@ impl Repairer {
                         Ok(Ok(host)) => {
                             let host = around.name(&host);
                             info!(%checkpoint, shard = number, host, "shard handed over");
-                            handing.done.insert(place);
+                            progress.done.insert(place);
                         }
                         Ok(Err((why, _))) => {
                             warn!(%checkpoint, shard = number, %why, "shard not handed over");
-                            handing.note(why.to_string());
+                            progress.note(why.to_string());
                         }
                         Err(_) => return,
                     }

@@ -1,4 +1,4 @@
-//! Ways to other hosts and to registries.
+//! Connections from this host to other hosts and to the registries.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,29 +11,29 @@ use transfer::registry::{Registries, Told};
 use transfer::roster::{self, Roster};
 use transfer::{HostIndex, Hosts};
 
-/// Bytes in flight to or from each host: repair is not in a hurry.
-const WINDOW: u32 = 1 << 20;
+/// Most bytes in flight to or from each host. The window is small because repair is not urgent.
+const WINDOW_BYTES: u32 = 1 << 20;
 
-/// Ways to other hosts and to registries: made once, not in every round.
+/// Connections to other hosts and to registries. They are kept from round to round.
 #[derive(Debug)]
 pub struct Links {
     registries: Registries,
     hosts: Mutex<Option<(Roster, Revocations, Hosts)>>,
 }
 
-/// The hosts of a grid, with their keys.
+/// The hosts of the grid as one round of repair sees them, by their keys.
 #[derive(Clone, Debug)]
 pub(super) struct Around {
     pub(super) hosts: Hosts,
     by_id: BTreeMap<OwnerId, HostIndex>,
-    /// What registries say.
+    /// The answers of the registries.
     pub(super) told: Arc<Vec<Told>>,
-    /// Hosts that could not be reached in this round: nobody waits for them twice.
+    /// Hosts that could not be reached in this round. They are not asked again before the next round.
     silent: Arc<Mutex<BTreeSet<OwnerId>>>,
 }
 
 impl Links {
-    /// Links of a member of a grid with this authority.
+    /// Links of the member `identity` to the registries of `grid`. Hosts are added by the first round.
     pub fn new(identity: &Identity, grid: &Grid) -> Self {
         Self {
             registries: Registries::new(identity, grid),
@@ -41,15 +41,15 @@ impl Links {
         }
     }
 
-    /// Connections to other hosts that are there now.
+    /// The open connections to other hosts, for counting their traffic.
     pub(super) fn connections(&self) -> Vec<quinn::Connection> {
         let known = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
         let hosts = known.as_ref().map(|(_, _, hosts)| hosts.made());
         hosts.unwrap_or_default()
     }
 
-    /// The hosts of `grid` and those that its registries add, which are also asked who holds shards of
-    /// these checkpoints.
+    /// The hosts that `grid` lists and those that its registries add. The registries are also asked who
+    /// holds shards of `checkpoints`.
     pub(super) async fn around(
         &self,
         grid: &Grid,
@@ -72,7 +72,8 @@ impl Links {
         })
     }
 
-    /// The hosts of `roster` in `grid`; the same as last time as long as they are the same.
+    /// Connections to the hosts of `roster`. The existing ones are kept if neither the roster nor the
+    /// list of revoked keys has changed since the last round.
     fn hosts(
         &self,
         grid: &Grid,
@@ -90,25 +91,25 @@ impl Links {
             hosts: roster.hosts.clone(),
             ..grid.clone()
         };
-        let hosts = Hosts::with_addresses(&grid, roster.elsewhere.clone(), identity, WINDOW)?;
+        let hosts = Hosts::with_addresses(&grid, roster.elsewhere.clone(), identity, WINDOW_BYTES)?;
         *known = Some((roster, grid.revoked, hosts.clone()));
         Ok(hosts)
     }
 }
 
 impl Around {
-    /// Where a host is in the list.
+    /// The index of a host in `hosts`; `None` for this host and for unknown hosts.
     pub(super) fn index(&self, id: &OwnerId) -> Option<HostIndex> {
         self.by_id.get(id).copied()
     }
 
-    /// A host's name.
+    /// The name of a host, or its key if the host is unknown.
     pub(super) fn name(&self, id: &OwnerId) -> String {
         let index = self.index(id);
         index.map_or_else(|| id.to_string(), |host| self.hosts.name(host).to_owned())
     }
 
-    /// Notes that a host can't be reached.
+    /// Notes that a host can't be reached in this round.
     pub(super) fn set_silent(&self, id: OwnerId) {
         self.silent().insert(id);
     }
@@ -122,7 +123,7 @@ impl Around {
         self.silent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All other hosts, with their keys.
+    /// All hosts but this one, with their keys.
     pub(super) fn others(&self) -> impl Iterator<Item = (OwnerId, HostIndex)> {
         self.by_id.iter().map(|(id, host)| (*id, *host))
     }

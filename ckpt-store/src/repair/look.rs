@@ -1,4 +1,5 @@
-//! Asks other hosts what they hold of what is held here, and what owners said meanwhile.
+//! Asks other hosts which shards they hold of the checkpoints that this host holds, and which notices of
+//! owners they have heard.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,30 +20,30 @@ use crate::core::repair::{Caretaker, Situation};
 use crate::serve::Clock;
 use crate::shards::{Holding, Store, StoreError};
 
-/// Hosts that are asked at once what they hold.
+/// How many hosts are asked at the same time which shards they hold.
 const ASKED_AT_ONCE: usize = 32;
 
-/// Hosts that are asked at once what owners said.
+/// How many hosts are asked at the same time for notices.
 const HEARD_AT_ONCE: usize = 4;
 
-/// Notices that are entered at once.
+/// How many notices are entered in one step on a blocking thread.
 const ENTERED_AT_ONCE: usize = 16;
 
-/// What hosts say of some checkpoints.
+/// What other hosts answered about some checkpoints.
 #[derive(Debug, Default)]
 pub(super) struct Look {
-    /// What is held here, without what was deleted meanwhile.
+    /// What this host holds, without the checkpoints that turned out to be deleted.
     pub(super) holdings: Vec<Holding>,
-    /// What others say that they hold.
+    /// Which shards of which checkpoints other hosts claim to hold.
     claims: BTreeMap<Key, Vec<(ShardIndex, OwnerId)>>,
-    /// Hosts that answered, and this one.
+    /// The hosts that answered, and this one.
     pub(super) answering: BTreeSet<OwnerId>,
-    /// Their clocks, Unix seconds.
+    /// The clocks of these hosts, in Unix seconds.
     pub(super) clocks: BTreeMap<OwnerId, u64>,
 }
 
 impl Look {
-    /// What is to be thought of each checkpoint.
+    /// The situation of each checkpoint: which shards are proved, claimed or failed.
     pub(super) fn situations(
         &self,
         caretaker: &mut Caretaker,
@@ -61,8 +62,8 @@ impl Look {
         self.claims.get(key).map_or(&[], Vec::as_slice)
     }
 
-    /// Who says that it holds which shard of a checkpoint: where one may be read. Hosts that proved
-    /// theirs come first.
+    /// Which hosts claim which shard of a checkpoint, for reading. Hosts that proved their shard come
+    /// first.
     pub(super) fn sources(
         &self,
         around: &Around,
@@ -80,7 +81,7 @@ impl Look {
             .collect()
     }
 
-    /// Notes that a host holds a shard since a moment ago.
+    /// Adds the claim of a host that has just received a shard.
     pub(super) fn add(&mut self, key: Key, shard: ShardIndex, host: OwnerId) {
         let claims = self.claims.entry(key).or_default();
         if !claims.contains(&(shard, host)) {
@@ -90,9 +91,10 @@ impl Look {
 }
 
 impl Repairer {
-    /// Asks hosts, all of them or `only` some, about `holdings`, at most
-    /// [`protocol::wire::limits::PEER_HOLDS_ASKED_MAX`], and hears from those that answer what owners
-    /// said meanwhile: what is gone is not among what is returned.
+    /// Asks other hosts which shards they hold of the checkpoints in `holdings`, and then asks those that
+    /// answered for the notices of these jobs. With `only`, no other hosts are asked. `holdings` has at
+    /// most [`protocol::wire::limits::PEER_HOLDS_ASKED_MAX`] entries. A checkpoint that a notice deleted
+    /// is removed from the result.
     pub(super) async fn look(
         &self,
         around: &Around,
@@ -134,13 +136,15 @@ impl Repairer {
         }
         look.clocks = self.hear(around, &look.answering, &holdings).await;
         look.answering.insert(own);
-        // A host that heard of a deletion lacks its shard: that is nothing to be rebuilt.
+        // A host that heard of a deletion holds no shard of that checkpoint any more. Such a shard is not
+        // missing, so the checkpoint has to leave the list before missing shards are looked for.
         let keys = holdings.iter().map(|one| one.key).collect();
         look.holdings = self.store.holdings_of(&keys);
         look
     }
 
-    /// Hears from hosts what owners said of the jobs of these checkpoints. Returns their clocks.
+    /// Asks hosts for their notices about the jobs of `holdings` and enters these. Returns the hosts'
+    /// clocks.
     async fn hear(
         &self,
         around: &Around,
@@ -178,7 +182,7 @@ impl Repairer {
         for answer in asking.join_all().await {
             match answer {
                 Ok(clock) => clocks.extend(clock),
-                // An earlier program does not know the question.
+                // A host with an earlier version of the program does not know this request.
                 Err(fault) => debug!(%fault, "tells no notices"),
             }
         }
@@ -186,7 +190,7 @@ impl Repairer {
     }
 }
 
-/// Enters what owners said, and removes what is gone.
+/// Enters notices, and removes the checkpoints that they declare gone.
 async fn enter(store: Arc<Store>, clock: Clock, heard: Vec<Notice>) {
     let entering = tokio::task::spawn_blocking(move || {
         let (now, own_clock) = (clock.now(), clock.unix_seconds());
@@ -203,7 +207,7 @@ async fn enter(store: Arc<Store>, clock: Clock, heard: Vec<Notice>) {
     }
 }
 
-/// Shards that a host says it holds of these checkpoints.
+/// The shards that a host claims to hold of these checkpoints.
 async fn held_by(
     hosts: &Hosts,
     host: HostIndex,
@@ -229,7 +233,8 @@ async fn held_by(
     Ok(of.flatten().collect())
 }
 
-/// The same of a host with an earlier program, which has to be asked by name.
+/// The same as [`held_by`], for a host with an earlier version of the program. The request of that
+/// version carries checkpoint ids in plain.
 async fn held_by_older(
     hosts: &Hosts,
     host: HostIndex,

@@ -1,9 +1,19 @@
-//! Looks after the checkpoints of which this host holds shards. A holder asks the other holders what
-//! they have and has them prove it, and what is missing for long it rebuilds from theirs and its own,
-//! without any key: ciphertext in, ciphertext out, checked against the manifest that the owner signed.
+//! Looks after the checkpoints of which this host holds shards.
 //!
-//! However many checkpoints there are, a round goes through them in parts, so that what it needs of
-//! memory does not grow with them but for the notes of [`Caretaker`].
+//! A host that holds a shard of a checkpoint asks the other holders which shards they hold, and has them
+//! prove it. If a shard has been missing for long, one of the holders rebuilds it on a further host, from
+//! its own shard and those of the others. No key is needed for that: blocks are read and written as
+//! ciphertext, and are checked against the manifest that the owner signed.
+//!
+//! One round, every `period`:
+//! 1. `links`: which hosts there are, and what registries know of them
+//! 2. `look`: what these hosts claim to hold, and which notices of owners they have heard
+//! 3. `proofs`: random parts of claimed shards, as far as the budget of bytes goes
+//! 4. `core::repair`: which shards are due to be rebuilt, given all that
+//! 5. `rebuild` on a host that `target` chooses; `give_back` if more is held than is lent
+//!
+//! A round goes through the checkpoints in parts of `PEER_HOLDS_ASKED_MAX`. So its memory does not grow
+//! with their number, except for the notes of [`Caretaker`].
 
 mod error;
 mod give_back;
@@ -46,36 +56,37 @@ use crate::traffic::Traffic;
 use links::Around;
 use pause::Waking;
 
-/// Shards that are rebuilt in one round, at most; the next round comes soon.
+/// Most shards that are rebuilt in one round. The rest waits for the next round.
 const REPAIRS_PER_ROUND: usize = 16;
 
-/// Checkpoints with missing shards about which registries are asked in one round, at most.
-const TROUBLED_ASKED: usize = 512;
+/// Registries are asked for the holders of at most this many checkpoints with missing shards in one
+/// round.
+const TROUBLED_ASKED_MAX: usize = 512;
 
-/// When a daemon looks for the first time.
-const FIRST_LOOK: Duration = Duration::from_secs(10);
+/// The first round begins at most this long after the start of the daemon.
+const FIRST_ROUND_WITHIN: Duration = Duration::from_secs(10);
 
-/// How long one shard may take.
+/// Time limit for rebuilding or handing over one shard.
 const REPAIR_TIMEOUT: Duration = Duration::from_secs(4 * 3600);
 
-/// A proof counts for at least so many rounds.
-const ROUNDS_VALID: u32 = 3;
+/// A proof is valid for at least this many rounds, whatever `proof_valid` says.
+const PROOF_ROUNDS_MIN: u32 = 3;
 
-/// How repair is done.
+/// Settings of repair, from the daemon's command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RepairSettings {
-    /// Whether shards that others lost are rebuilt. What owners said is heard of all the same.
+    /// Whether this host rebuilds shards that other hosts lost. It asks for notices in either case.
     pub rebuilds: bool,
-    /// Time between two looks.
+    /// Time from one round to the next.
     pub period: Duration,
-    /// How long shards are waited for.
+    /// How long a missing shard may stay missing before it is rebuilt.
     pub patience: Patience,
-    /// Bytes per second that a repair reads and sends, at most.
+    /// Most bytes per second that rebuilding a shard reads from other hosts.
     pub bytes_per_second: u64,
-    /// How long a proof counts that another host holds a shard.
+    /// How long another host's proof of a shard stays valid.
     pub proof_valid: Duration,
-    /// Bytes a day that proofs of other hosts may cost; a thousandth of what is held, or what it takes
-    /// to renew all, when not given.
+    /// Bytes a day that proofs of other hosts may cost. By default a thousandth of the bytes that this
+    /// host holds, or as many as renewing all proofs in time takes, whichever is more.
     pub proof_bytes_per_day: Option<u64>,
 }
 
@@ -92,53 +103,54 @@ impl Default for RepairSettings {
     }
 }
 
-/// Looks after the checkpoints of which this host holds shards.
+/// The task that looks after the checkpoints of which this host holds shards.
 #[derive(Debug)]
 pub struct Repairer {
-    /// What is known of the grid.
+    /// The signed list of the grid, as far as this host knows it.
     pub members: Members,
-    /// Who this host is.
+    /// The key and certificate of this host.
     pub identity: Identity,
-    /// What it holds.
+    /// The shards of this host.
     pub store: Arc<Store>,
-    /// Whether its owner needs it.
+    /// Whether the owner of this machine needs it now. Repair pauses then.
     pub monitor: Arc<Monitor>,
-    /// What proofs cost.
+    /// Counters of proofs and of checkpoints, for status reports.
     pub checking: Arc<Checking>,
-    /// Whose job keys may come.
+    /// The owners for whom this host keeps something: their void job keys are asked for.
     pub accounts: Arc<Accounts>,
-    /// What the daemon's connections move.
+    /// Bytes that the daemon's connections move.
     pub traffic: Arc<Traffic>,
-    /// Its clocks.
+    /// The daemon's monotonic clock and wall clock.
     pub clock: Clock,
-    /// How it is done.
+    /// How repair is done.
     pub settings: RepairSettings,
-    /// Ways to the others.
+    /// Connections to other hosts and registries.
     pub links: Links,
 }
 
 /// What one look at all checkpoints found.
 #[derive(Debug, Default)]
 struct Found {
-    /// What is to be rebuilt first.
+    /// The most urgent repairs, at most `REPAIRS_PER_ROUND`.
     due: Vec<Repair>,
-    /// What could be given back, if more is held than is lent.
+    /// The shards that this host could give back. Empty unless it holds more than its owner lends.
     burdens: Vec<Burden>,
-    /// How all checkpoints are.
+    /// How many checkpoints can still lose how many shards.
     census: Census,
-    /// Clocks of the hosts that answered, Unix seconds.
+    /// The clocks of the hosts that answered, in Unix seconds.
     clocks: BTreeMap<OwnerId, u64>,
-    /// Whose checkpoints are held here.
+    /// The owners of the checkpoints of which this host holds shards.
     owners: BTreeSet<OwnerId>,
 }
 
 impl Repairer {
-    /// Looks again and again; ends never.
+    /// Runs round after round; does not return.
     pub async fn run(self) {
         let mut caretaker = self.new_caretaker();
         let mut budget = Budget::default();
-        // One that was away may hold what was deleted meanwhile: it looks soon.
-        let mut wait = self.settings.period.min(FIRST_LOOK);
+        // A host that was switched off may hold checkpoints that were deleted meanwhile, so its first
+        // round comes soon.
+        let mut wait = self.settings.period.min(FIRST_ROUND_WITHIN);
         loop {
             let until = std::mem::replace(&mut wait, self.settings.period);
             if pause::sleep(until).await == Waking::AfterAbsence {
@@ -166,11 +178,11 @@ impl Repairer {
         let valid = self
             .settings
             .proof_valid
-            .max(self.settings.period * ROUNDS_VALID);
+            .max(self.settings.period * PROOF_ROUNDS_MIN);
         Caretaker::new(valid, self.settings.patience.least)
     }
 
-    /// Returns how many shards were rebuilt.
+    /// Runs one round. Returns how many shards were rebuilt.
     async fn round(
         &self,
         caretaker: &mut Caretaker,
@@ -182,10 +194,10 @@ impl Repairer {
             self.hear_voids_alone(&grid).await?;
             return Ok(0);
         }
-        let troubled = caretaker.troubled(TROUBLED_ASKED).into_iter();
+        let troubled = caretaker.troubled(TROUBLED_ASKED_MAX).into_iter();
         let troubled = troubled.map(|key| key.checkpoint).collect();
         let around = self.links.around(&grid, &self.identity, troubled).await?;
-        self.fill(budget);
+        self.fill_budget(budget);
         let found = self.look_at_all(&around, caretaker, budget).await;
         self.checking.count_all(found.census);
         self.end_leases(found.clocks.into_values().collect()).await;
@@ -198,9 +210,9 @@ impl Repairer {
         Ok(self.rebuild_due(&around, caretaker, &found.due).await)
     }
 
-    fn fill(&self, budget: &mut Budget) {
+    fn fill_budget(&self, budget: &mut Budget) {
         let usage = self.store.usage(None);
-        // Each checkpoint has a few other holders.
+        // An estimate: each checkpoint has about four other holders with a claim to prove.
         let claims = usage.counts.shards.saturating_mul(4);
         let valid = self.settings.proof_valid;
         let a_day = self
@@ -210,7 +222,7 @@ impl Repairer {
         budget.fill(self.clock.now(), a_day);
     }
 
-    /// Goes through all checkpoints, in parts.
+    /// Looks at all checkpoints, in parts.
     async fn look_at_all(
         &self,
         around: &Around,
@@ -220,7 +232,7 @@ impl Repairer {
         let told = around.told.iter().flat_map(|told| &told.holders);
         let told = (!around.told.is_empty()).then(|| told.copied().collect());
         let gives_back = self.store.excess_bytes() > 0;
-        // Whoever has room is wanted then.
+        // A host that has to give shards back needs hosts with room, so it asks all of them.
         let whom = caretaker
             .whom_to_ask(self.own(), told)
             .filter(|_| !gives_back);
@@ -274,8 +286,9 @@ impl Repairer {
         caretaker.repairs(now, self.own(), situations, answering, patience)
     }
 
-    /// Rebuilds what is still missing after everybody was asked: a registry may not know all, and who
-    /// claims a shard is to prove it before it is rebuilt. Returns how many were rebuilt.
+    /// Rebuilds the shards that are due, and returns how many it rebuilt. Before each, all hosts are
+    /// asked once more: the registries may not know of every holder, and a host that claims the shard
+    /// gets a last chance to prove it.
     async fn rebuild_due(
         &self,
         around: &Around,
@@ -306,7 +319,8 @@ impl Repairer {
         rebuilt
     }
 
-    /// Asks everybody, and rebuilds the shard if it is still missing; returns on which host.
+    /// Asks all hosts about one checkpoint, and rebuilds the shard if it is still due. Returns the host
+    /// that holds the rebuilt shard, or `None` if the shard was not due any more.
     async fn rebuild_if_due(
         &self,
         around: &Around,
@@ -325,7 +339,7 @@ impl Repairer {
         rebuilding.await.map(Some)
     }
 
-    /// Removes what has outlived its lease, by the clock on which most agree.
+    /// Removes checkpoints whose lease has ended, by the clock on which most hosts agree.
     async fn end_leases(&self, clocks: Vec<u64>) {
         let own_clock = self.clock.unix_seconds();
         self.store
@@ -344,7 +358,7 @@ impl Repairer {
     }
 }
 
-/// The pasts that hosts announced.
+/// The availability that hosts announced to registries.
 fn histories(told: &[Told]) -> BTreeMap<OwnerId, AvailabilityBitmap> {
     let records = told.iter().flat_map(|told| &told.members);
     records

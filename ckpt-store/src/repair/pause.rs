@@ -1,33 +1,35 @@
-//! Waits for the next round, and notices when the machine slept or the program was stopped meanwhile:
-//! then other hosts may have heard what this one did not.
+//! Waits for the next round. The wait ends early if the machine was suspended or the program was stopped
+//! meanwhile: other hosts may then have heard notices that this one missed.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How often it is looked whether time was lost.
-const LOOK_PERIOD: Duration = Duration::from_secs(2);
+/// The wait consists of steps of this length. After each step it is checked how long the step really
+/// took.
+const STEP: Duration = Duration::from_secs(2);
 
-/// Time that is lost on a machine that is only busy. Who is away for longer may have missed a notice.
+/// A step may take this much longer because the machine is busy. If it took longer still, the machine was
+/// suspended or the program stopped.
 const LOST_MAX: Duration = Duration::from_secs(4);
 
-/// After an absence the network may need a moment.
+/// Pause after an absence, until the network is there again.
 const SETTLING: Duration = Duration::from_secs(1);
 
-/// A wait is not cut short before this much of it has passed, so that a machine on which time is lost all
-/// the time does not look all the time.
-const LEAST: Duration = Duration::from_secs(5);
+/// A wait lasts at least this long, even after an absence. Otherwise a machine that loses time in every
+/// step would run one round after the other.
+const SHORTEST_WAIT: Duration = Duration::from_secs(5);
 
 /// Why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waking {
-    /// The time is over.
+    /// The whole time has passed.
     InTime,
-    /// Time was lost: nothing ran here for a while.
+    /// Nothing ran here for a while, and the wait was cut short.
     AfterAbsence,
 }
 
-/// Waits for so long, or until shortly after time was lost.
+/// Waits for `time`, or until shortly after an absence.
 pub(super) async fn sleep(time: Duration) -> Waking {
     let began = Instant::now();
     let until = began + time;
@@ -40,18 +42,19 @@ pub(super) async fn sleep(time: Duration) -> Waking {
                 false => Waking::InTime,
             };
         }
-        if was_away && began.elapsed() >= LEAST {
+        if was_away && began.elapsed() >= SHORTEST_WAIT {
             tokio::time::sleep(SETTLING.min(left)).await;
             return Waking::AfterAbsence;
         }
-        let step = left.min(LOOK_PERIOD);
+        let step = left.min(STEP);
         let before = uptime();
         tokio::time::sleep(step).await;
         was_away |= lost(before, uptime(), step) > LOST_MAX;
     }
 }
 
-/// How much longer than `step` it took.
+/// How much longer than `step` a step took, by the uptime before and after it. Zero if the uptime is
+/// unknown.
 fn lost(before: Option<Duration>, after: Option<Duration>, step: Duration) -> Duration {
     match (before, after) {
         (Some(before), Some(after)) => after.saturating_sub(before).saturating_sub(step),
@@ -59,8 +62,8 @@ fn lost(before: Option<Duration>, after: Option<Duration>, step: Duration) -> Du
     }
 }
 
-/// Time since the machine was started, including that in which it slept: the clock of timers stands
-/// still then.
+/// Time since the machine was started, time of suspension included. The clock of tokio's timers stands
+/// still while the machine is suspended.
 fn uptime() -> Option<Duration> {
     let text = std::fs::read_to_string("/proc/uptime").ok()?;
     let seconds: f64 = text.split(' ').next()?.parse().ok()?;

@@ -1,4 +1,4 @@
-//! Has hosts prove that they hold what they say.
+//! Asks other hosts to prove that they hold the shards that they claim to hold.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,27 +19,29 @@ use crate::core::proofs::Budget;
 use crate::core::repair::{Caretaker, Situation, Wanted};
 use crate::shards::StoreError;
 
-/// Proofs that are asked for at once.
+/// How many proofs are asked for at the same time.
 const PROOFS_AT_ONCE: usize = 16;
 
-/// Parts of a shard that a host has to prove before a shard is removed here because the host has it, too.
+/// A host has to prove this many parts of a shard before this host removes its own copy. One proof is
+/// enough for a repair to count the host.
 const PARTS_BEFORE_REMOVAL: usize = 8;
 
-/// About what a refusal costs.
+/// Roughly the bytes that a refused request for a proof costs.
 const REFUSAL_BYTES: u64 = 200;
 
-/// What came of asking for a proof.
+/// The result of asking a host for one proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Proved,
     Failed,
-    /// The host was not there, or busy: nothing is known.
+    /// The host could not be reached or was busy, so the claim is neither proved nor refuted.
     Unknown,
 }
 
 impl Repairer {
-    /// Asks for the proofs that are worth it, as far as `budget` allows, and says what is to be thought of
-    /// each checkpoint then. Without a budget, before something is rebuilt or removed, all are.
+    /// Asks for the proofs that are worth it, new ones before renewals, until `budget` is spent. Returns
+    /// the situation of each checkpoint after that. Without a budget all of them are asked for, also of
+    /// hosts that failed lately: that is done before a shard is rebuilt or removed.
     pub(super) async fn check(
         &self,
         around: &Around,
@@ -58,7 +60,7 @@ impl Repairer {
         }
         wanted.sort_by_key(|(draw, one)| (one.is_renewal, *draw));
         let mut rest = wanted.into_iter().map(|(_, one)| one).peekable();
-        // Whoever makes one wait is not waited for twice.
+        // A host that did not answer once is not asked again, so that it delays the others only once.
         let mut silent = BTreeSet::new();
         while rest.peek().is_some() && budget.as_ref().is_none_or(|left| left.allows_one()) {
             let some: Vec<Wanted> = rest
@@ -74,7 +76,8 @@ impl Repairer {
         look.situations(caretaker, self)
     }
 
-    /// Asks for some proofs at once. Returns how many bytes came.
+    /// Asks for `some` proofs at the same time and enters the results. Returns the bytes that they cost.
+    /// Hosts whose result is unknown are added to `silent`.
     async fn prove_some(
         &self,
         around: &Around,
@@ -114,7 +117,8 @@ impl Repairer {
         received
     }
 
-    /// Has a host prove several parts of a shard: only then a shard may be removed here.
+    /// Whether a host proves `PARTS_BEFORE_REMOVAL` parts of a shard, one after the other. Only then a
+    /// copy on this host may be removed.
     pub(super) async fn is_surely_held(
         &self,
         around: &Around,
@@ -174,8 +178,8 @@ impl Repairer {
         }
     }
 
-    /// Reads what everybody may know of a checkpoint: what a proof needs of a manifest, some of which are
-    /// long.
+    /// Reads the public part of a manifest, which is all that a proof needs. The rest of a manifest may
+    /// be long and is dropped.
     fn public(&self, key: Key) -> impl Future<Output = Result<Public, RepairError>> + use<> {
         let store = Arc::clone(&self.store);
         async move {
@@ -187,7 +191,8 @@ impl Repairer {
     }
 }
 
-/// Asks a host for a random part of a shard.
+/// Asks a host for a random part of a shard, and checks the part against the manifest. Returns the bytes
+/// that came, too.
 async fn prove(
     hosts: &Hosts,
     host: HostIndex,

@@ -1,4 +1,4 @@
-//! Rebuilds one shard on another host, which has to prove afterwards that it has it.
+//! Rebuilds one shard on another host. That host then has to prove that it holds the shard.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,8 @@ use super::{RepairError, Repairer, target};
 use crate::core::repair::{Caretaker, Situation};
 
 impl Repairer {
-    /// Rebuilds a shard on another host, and has that host prove that it holds it; returns which.
+    /// Rebuilds a shard on another host and has that host prove that it holds it. Returns the host. At
+    /// most a few targets are tried, one after the other.
     pub(super) async fn rebuild(
         &self,
         around: &Around,
@@ -33,7 +34,7 @@ impl Repairer {
         let mine = situation.held.iter();
         let mine = mine.filter(|(_, holders)| holders.contains(&self.own()));
         let mine = mine.filter_map(|(shard, _)| Some((*shard, own?)));
-        // What is here is read first.
+        // The shards on this host are the first sources.
         places.splice(0..0, mine.collect::<Vec<_>>());
         let free: BTreeSet<OwnerId> = situation
             .targets(&look.answering, shard)
@@ -66,10 +67,10 @@ impl Repairer {
                     last = RepairError::NotProved(around.name(&id));
                 }
                 Err(fault) => {
-                    let is_vain = is_vain_elsewhere(&fault);
+                    let is_pointless = is_pointless_elsewhere(&fault);
                     let host = around.name(&id);
                     last = RepairError::NotTaken { host, fault };
-                    if is_vain {
+                    if is_pointless {
                         break;
                     }
                 }
@@ -124,14 +125,14 @@ impl Repairer {
             }
         };
         let putting = put_shard(around.hosts.clone(), target, request, queue, &meter, tell);
-        // Both have to end well; when one fails, the other is dropped.
+        // Reading and sending run side by side. If one of them fails, the other is dropped.
         tokio::try_join!(rebuild.run(), putting).map(|_| ())
     }
 }
 
-/// Whether another host need not be tried: somebody else has rebuilt the shard on this one, or is doing
-/// it; or it can't be rebuilt now.
-fn is_vain_elsewhere(fault: &Fault) -> bool {
+/// Whether trying another host is pointless: a rebuilt shard already exists or is on its way, or too few
+/// sources answer now.
+fn is_pointless_elsewhere(fault: &Fault) -> bool {
     let exists = matches!(fault, Fault::Refused { code, .. } if *code == Code::Exists);
     exists || matches!(fault, Fault::Starved)
 }

@@ -1,5 +1,6 @@
-//! Where a rebuilt shard goes: hosts with room that hold no other shard of the checkpoint, spread over
-//! sites and owners, and among these the steadiest.
+//! Chooses the host that gets a rebuilt shard. It must have room and hold no other shard of the
+//! checkpoint. Hosts whose site and owner have fewer than `parity` holders come first, and of these the
+//! steadiest.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +10,17 @@ use protocol::grid::GridHost;
 use tokio::task::JoinSet;
 use transfer::{HostIndex, Hosts};
 
-/// Hosts that are asked how they are.
+/// At most this many hosts are asked for their status and announcement.
 const ASKED_MAX: usize = 24;
 
-/// Hosts that are tried.
+/// At most this many hosts are tried.
 const TRIED_MAX: usize = 3;
 
-/// Time over which a host is to stay, seconds.
+/// Hosts are compared by the probability that they are there this many seconds from now.
 const STAY_SECONDS: f64 = 36_000.0;
 
-/// Hosts to try, best first, of those that may take the shard.
+/// Up to `TRIED_MAX` of the hosts in `free`, best first. `places` are the holders of the checkpoint's
+/// shards.
 pub(super) async fn choose(
     hosts: &Hosts,
     mut free: Vec<HostIndex>,
@@ -27,7 +29,8 @@ pub(super) async fn choose(
 ) -> Vec<HostIndex> {
     let crowds = Crowds::of(hosts, places);
     let parity = public.redundancy.parity().max(1);
-    // Another few for each checkpoint, so that not all repairs go to the same hosts.
+    // Each checkpoint has its own pseudo-random order of the hosts, so that repairs spread over all of
+    // them.
     free.sort_by_key(|host| {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&public.checkpoint.0);
@@ -62,7 +65,7 @@ pub(super) async fn choose(
     best.map(|(_, _, host)| host).collect()
 }
 
-/// How many holders each site and owner has.
+/// How many holders each site and each owner has.
 #[derive(Debug, Default)]
 struct Crowds {
     sites: BTreeMap<String, usize>,
@@ -86,7 +89,8 @@ impl Crowds {
         crowds
     }
 
-    /// Holders that would fail together with this host.
+    /// How many holders would fail together with this host: those of its site or those of its owner,
+    /// whichever are more.
     fn around(&self, host: &GridHost) -> usize {
         let count = |known: &BTreeMap<String, usize>, name: &Option<String>| {
             let name = name.as_ref();

@@ -1,5 +1,5 @@
-//! Hears from other hosts which job keys owners made void: who was away when an owner said so hears of
-//! it here, and not only from the owner's next command.
+//! Asks other hosts which job keys owners have declared void. A host that was away when an owner declared
+//! it learns it here, before the owner's next command.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use transfer::HostIndex;
 use super::links::Around;
 use super::{RepairError, Repairer};
 
-/// Hosts that are asked in each round.
-const ASKED: usize = 3;
+/// How many hosts are asked in each round.
+const HOSTS_ASKED: usize = 3;
 
-/// Owners that are asked about in each round, at most; of more, others each time.
-const OWNERS_ASKED: usize = 1024;
+/// At most this many owners are asked about in each round. If there are more, each round draws others.
+const OWNERS_ASKED_MAX: usize = 1024;
 
 impl Repairer {
-    /// The same for a host that holds nothing: it asks about those who were here.
+    /// [`Self::hear_voids`] for a host that holds no shards: it asks about the owners who had some here.
     pub(super) async fn hear_voids_alone(&self, grid: &Grid) -> Result<(), RepairError> {
         if !self.accounts.owners().is_empty() {
             let around = self.links.around(grid, &self.identity, Vec::new()).await?;
@@ -29,18 +29,19 @@ impl Repairer {
         Ok(())
     }
 
-    /// Asks some hosts, others in each round, which job keys are void of the `holders` of checkpoints
-    /// that are here, and of those who were here. Each member is one of these at most.
+    /// Asks a few random hosts which job keys of some owners are void. The owners are `holders`, whose
+    /// checkpoints are here, and those who had checkpoints here before. Every member of the grid is among
+    /// these at most once.
     pub(super) async fn hear_voids(&self, around: &Around, holders: &BTreeSet<OwnerId>) {
         let mut owners = self.accounts.owners();
         owners.extend(holders);
         let owners = owners.into_iter();
-        let owners = owners.choose_multiple(&mut rand::rng(), OWNERS_ASKED);
+        let owners = owners.choose_multiple(&mut rand::rng(), OWNERS_ASKED_MAX);
         if owners.is_empty() {
             return;
         }
         let others = around.others().filter(|(id, _)| !around.is_silent(id));
-        let asked = others.choose_multiple(&mut rand::rng(), ASKED);
+        let asked = others.choose_multiple(&mut rand::rng(), HOSTS_ASKED);
         for (id, host) in asked {
             self.hear_voids_of(around, id, host, &owners).await;
         }
@@ -56,7 +57,7 @@ impl Repairer {
         let name = around.name(&id);
         let lists = match around.hosts.voids(host, owners).await {
             Ok(lists) => lists,
-            // An earlier program does not know the question.
+            // A host with an earlier version of the program does not know this request.
             Err(fault) => {
                 return debug!(host = name, %fault, "does not say which job keys are void");
             }

@@ -1,4 +1,4 @@
-//! Collects what submitters found, and writes it down now and then.
+//! Collects the reports of submitters that checked shards here, and writes them to a file now and then.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -10,7 +10,7 @@ use tracing::warn;
 use crate::audit_file;
 use crate::core::audits::Audits;
 
-/// What submitters found.
+/// The reports, and the data directory with their file.
 #[derive(Debug)]
 pub struct Auditing {
     data: PathBuf,
@@ -24,8 +24,8 @@ struct State {
 }
 
 impl Auditing {
-    /// Reads what is in the data directory. A file that can't be read counts as empty, with a line in
-    /// the log: nothing depends on it.
+    /// Reads the file in the data directory. A file that can't be read counts as empty, with a line in
+    /// the log: no decision depends on it.
     pub fn open(data: PathBuf) -> Self {
         let audits = audit_file::load(&data).unwrap_or_else(|cause| {
             warn!(%cause, file = %audit_file::path(&data).display(), "starting without it");
@@ -40,21 +40,21 @@ impl Auditing {
         }
     }
 
-    /// Enters what a submitter found.
+    /// Enters the report of a submitter. `now` is in Unix seconds.
     pub fn enter(&self, by: OwnerId, audit: Audit, now: u64) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.audits.enter(by, audit, now);
         state.changed = true;
     }
 
-    /// Checks that failed since this time, Unix seconds, as far as they are remembered.
+    /// How many checks failed since `time`, in Unix seconds, as far as they are remembered.
     pub fn failed_since(&self, time: u64) -> u64 {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let lately = state.audits.failures().filter(|one| one.at >= time);
         lately.count() as u64
     }
 
-    /// Writes down what is new. Waits for the disk.
+    /// Writes the file if there are new reports. Blocks on the disk.
     pub fn write(&self) {
         let audits = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Takes the stream of a shard transfer apart: lengths, blocks, the end.
+//! Parses the stream of a shard transfer: a length and a block for each row, and the end.
 
 use protocol::wire::message::PutEnd;
 
@@ -7,26 +7,26 @@ use crate::shards::{Batch, StoreError};
 /// Where in the stream the parser is.
 #[derive(Debug)]
 enum At {
-    /// In a block length, of which so many bytes are known.
+    /// In the length of a block, of which this many bytes have been read.
     Length([u8; 4], usize),
-    /// In a block, of which so many bytes are missing.
+    /// In a block, of which this many bytes are missing.
     Block(usize),
-    /// In the end, of which so many bytes are known.
+    /// In the end of the transfer, of which this many bytes have been read.
     End([u8; PutEnd::BYTES], usize),
-    /// After the end.
+    /// After the end of the transfer.
     Done(PutEnd),
 }
 
-/// Reads the stream of a shard transfer, piece by piece.
+/// Parses the stream of a shard transfer, however it is cut into chunks.
 #[derive(Debug)]
 pub(super) struct BlockParser(At);
 
-/// Why the parser stopped.
+/// Why [`BlockParser::feed`] returned.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Parsed {
-    /// All bytes are used up.
+    /// All bytes are used up, and the transfer goes on.
     More,
-    /// The batch is full and ends with a block; there may be bytes left.
+    /// The batch is full and ends with a whole block. There may be bytes left.
     Full,
     /// The transfer ended.
     End(PutEnd),
@@ -37,7 +37,7 @@ impl BlockParser {
         Self(At::Length([0; 4], 0))
     }
 
-    /// Takes bytes from the front of `bytes` and puts blocks into `batch`.
+    /// Takes bytes from the front of `bytes` and adds blocks to `batch`.
     pub(super) fn feed(
         &mut self,
         bytes: &mut &[u8],
@@ -94,7 +94,7 @@ fn after_length(field: [u8; 4], batch: &mut Batch) -> Result<At, StoreError> {
     }
 }
 
-/// Fills `field`, of which `known` bytes are there, from the front of `bytes`.
+/// Fills `field`, of which `known` bytes have been read, from the front of `bytes`.
 fn take(bytes: &mut &[u8], field: &mut [u8], known: &mut usize) {
     let (now, later) = bytes.split_at(bytes.len().min(field.len() - *known));
     field[*known..*known + now.len()].copy_from_slice(now);

@@ -1,21 +1,21 @@
-//! Memory that shards are read into, used again and again while a connection lives: fresh memory costs
-//! more than reading.
+//! Buffers that shards are read into. They are reused as long as their connection lives, because fresh
+//! memory costs more time than reading.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-/// Unused buffers that are kept.
+/// Most unused buffers that a connection keeps.
 const KEPT_MAX: usize = 8;
 
-/// Buffers that nobody uses now.
+/// The unused buffers of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Buffers {
     unused: Mutex<Vec<Vec<u8>>>,
 }
 
-/// A buffer that goes back to where it came from.
+/// A buffer that returns to its connection when it is dropped.
 #[derive(Debug)]
 pub(super) struct Buffer {
     pub(super) memory: Vec<u8>,
@@ -23,7 +23,7 @@ pub(super) struct Buffer {
 }
 
 impl Buffers {
-    /// A buffer with anything in it.
+    /// An unused buffer, or a new one. Its content has no meaning.
     pub(super) fn take(self: &Arc<Self>) -> Buffer {
         let unused = self.lock().pop();
         Buffer {
@@ -38,7 +38,8 @@ impl Buffers {
 }
 
 impl Buffer {
-    /// The bytes in this range; when the last part of them is dropped, the buffer returns.
+    /// The bytes in this range. The buffer returns to its connection when their last reference is
+    /// dropped.
     pub(super) fn share(self, range: Range<usize>) -> Bytes {
         Bytes::from_owner(self).slice(range)
     }

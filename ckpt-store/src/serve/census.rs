@@ -1,4 +1,4 @@
-//! Says what the host counts, to an admin: no ids of checkpoints, no jobs.
+//! Sends an admin what this host counts. The answer has no ids of checkpoints and no jobs.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use protocol::wire::message::{HostCensus, OwnerUse, Response};
 use super::{Answer, Exchange, blocking};
 use crate::monitor::stance::Stance;
 
-/// Digits of an owner's key that are said.
+/// How many digits of an owner's key are sent.
 const KEY_DIGITS: usize = 8;
 
 /// Failed checks older than this are not counted, seconds.
@@ -20,7 +20,7 @@ impl Exchange<'_> {
         let _place = self.place(&self.host.questions, "answers").await?;
         let store = Arc::clone(&self.host.store);
         let (usage, mut owners) = blocking(move || Ok((store.usage(None), store.owners()))).await?;
-        // The largest, if there are too many.
+        // The owners with the most bytes are kept.
         owners.sort_by_key(|(owner, bytes)| (std::cmp::Reverse(*bytes), *owner));
         owners.truncate(CENSUS_OWNERS_MAX);
         let host = &self.host;

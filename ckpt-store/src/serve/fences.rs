@@ -1,4 +1,5 @@
-//! What saves ask the witnesses of a checkpoint: to let one successor of it be chosen and no other.
+//! Answers saves that ask the witnesses of a checkpoint, so that only one successor of the checkpoint is
+//! chosen.
 
 use std::sync::Arc;
 
@@ -25,7 +26,9 @@ impl Exchange<'_> {
         self.respond(&said(witnessed)).await
     }
 
-    /// The signature is checked whoever brings it; a submitter brings what is about its own.
+    /// Answers a `Propose` request. The signature is checked when the proposal is parsed. The store
+    /// checks that the proposal is about a checkpoint of the asker, and a proposal that a job key signed
+    /// has to come from that key.
     pub(super) async fn propose(&mut self, proposal: Vec<u8>) -> Result<(), Answer> {
         let _place = self.place(&self.host.changes, "small changes").await?;
         let proposal = Proposal::parse(proposal).map_err(StoreError::from)?;

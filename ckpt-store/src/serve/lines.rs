@@ -1,4 +1,4 @@
-//! Lines of the log that others cause: each has a share of them.
+//! Limits the log lines that peers cause, so that each has a share of them.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -7,7 +7,7 @@ use codec::OwnerId;
 use super::Clock;
 use crate::core::quiet::Quiet;
 
-/// Counts the lines that members cause, each for itself, and strangers all together.
+/// Counts the lines of each member, and those of all strangers together.
 #[derive(Debug)]
 pub struct Lines {
     clock: Clock,
@@ -15,7 +15,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Nobody has caused any.
+    /// Counters at zero.
     pub fn new(clock: Clock) -> Self {
         Self {
             clock,
@@ -23,8 +23,9 @@ impl Lines {
         }
     }
 
-    /// Whether a line about `who` may be written, `None` for somebody who has not shown who it is.
-    /// If so, how many about it were held back before; nothing inside when none were.
+    /// Whether a line about `who` may be written; `None` stands for a peer that has shown no certificate.
+    /// If so, the inner value is the number of lines about `who` that were held back since the last one,
+    /// or `None` if there were none.
     pub fn about(&self, who: Option<OwnerId>) -> Option<Option<u64>> {
         let mut quiet = self.quiet.lock().unwrap_or_else(PoisonError::into_inner);
         let held_back = quiet.line(self.clock.now(), who)?;

@@ -1,4 +1,4 @@
-//! Passes on the list of the grid.
+//! Passes on the signed list of the grid.
 
 use protocol::net::{receive_list, send_list};
 use protocol::wire::message::Response;
@@ -9,15 +9,15 @@ use tracing::info;
 use super::{Answer, Exchange, too_slow};
 
 impl Exchange<'_> {
-    /// What a status says of the list that is known here.
+    /// The number of the list that is known here, as a part of a status answer.
     pub(super) fn list_number(&self) -> Parts {
         let number = self.host.members.grid().number();
         let part = (PART_LIST_NUMBER, number.to_le_bytes().to_vec());
-        // Never refused: one part of eight bytes.
+        // Has no error: one part of eight bytes is below every limit.
         Parts::new([part]).unwrap_or_default()
     }
 
-    /// Answers a `List` request. Who has the newest one takes no place for the answer.
+    /// Answers a `List` request. A client that has the newest list already takes no place for the answer.
     pub(super) async fn list(&mut self, asked: u64) -> Result<(), Answer> {
         let grid = self.host.members.grid();
         if grid.number() <= asked {
@@ -30,8 +30,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Answers a `PutList` request: the authority has signed what comes, so it does not matter who
-    /// brings it.
+    /// Answers a `PutList` request. The authority has signed the list, so any member may bring it.
     pub(super) async fn put_list(&mut self, number: u64, bytes: u32) -> Result<(), Answer> {
         let grid = self.host.members.grid();
         let known = grid.number();

@@ -1,6 +1,8 @@
-//! Speaks to clients: one task for each connection, one for each request.
+//! Serves clients: one task for each connection, and one for each request.
 //!
-//! A request waits for a place before it takes memory; every wait for a client has a bound.
+//! The way of a request: `rules` states who may ask it and what it costs, the stance of the machine's
+//! owner may refuse it, and `scope` limits what a job key may ask. Then the request waits for a place in
+//! a pool before it takes memory. Every wait for a client has a bound.
 
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
@@ -61,28 +63,28 @@ use rules::{Load, Rule, Server};
 use scope::{Permit, Scope};
 use transfer::pace::Pace;
 
-/// Requests that one connection may have open at once.
+/// Most requests that one connection may have open at the same time.
 pub const STREAMS_MAX: u32 = 32;
 
-/// Requests of each kind that may wait for a place. Those that bring a manifest hold its memory while
-/// they wait, so there are few of them.
+/// Most requests of each kind that may wait for a place. A request that brings a manifest keeps the
+/// manifest in memory while it waits, so few changes may wait.
 const READS_QUEUED_MAX: usize = 512;
 const CHANGES_QUEUED_MAX: usize = 64;
 
-/// When a host that has no place may be asked again.
+/// A client that got no place may ask again after this time, milliseconds.
 const BUSY_RETRY_MS: u32 = 1_000;
 
-/// How long an answer may take to arrive before its request counts as ended.
+/// A request counts as ended if its answer has not arrived at the client after this time.
 const ARRIVE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Two clocks: one that only goes forward, and the time of day.
+/// Two clocks: a monotonic clock and the wall clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     started: Instant,
 }
 
 impl Clock {
-    /// A clock that begins now.
+    /// A monotonic clock that starts now.
     pub fn start() -> Self {
         Self {
             started: Instant::now(),
@@ -94,12 +96,12 @@ impl Clock {
         self.started.elapsed()
     }
 
-    /// The time that only goes forward.
+    /// The time of the monotonic clock.
     pub fn now(&self) -> Millis {
         Millis::default().after(self.uptime())
     }
 
-    /// The time of day, Unix seconds.
+    /// The time of the wall clock, in Unix seconds.
     pub fn unix_seconds(&self) -> u64 {
         SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -107,36 +109,36 @@ impl Clock {
     }
 }
 
-/// What a host is made of.
+/// What a [`Host`] consists of.
 #[derive(Debug)]
 pub struct HostParts {
-    /// The shards.
+    /// The shards of this host.
     pub store: Arc<Store>,
-    /// The machine and its owner.
+    /// The state of the machine, and the wishes of its owner.
     pub monitor: Arc<Monitor>,
-    /// What submitters found.
+    /// Reports of submitters that checked shards of this host.
     pub auditing: Arc<Auditing>,
-    /// What proofs cost.
+    /// Counters of proofs.
     pub checking: Arc<Checking>,
     /// Names of submitters.
     pub accounts: Arc<Accounts>,
-    /// What connections move.
+    /// Bytes that connections move.
     pub traffic: Arc<Traffic>,
-    /// Its key.
+    /// The key of this host.
     pub id: OwnerId,
-    /// Its name in answers.
+    /// The name of this host in its answers.
     pub name: String,
-    /// Its clocks.
+    /// The clocks of this host.
     pub clock: Clock,
-    /// Lines of the log that others cause.
+    /// The limit on log lines that peers cause.
     pub lines: Arc<Lines>,
-    /// Turns true when the daemon ends.
+    /// Becomes true when the daemon stops.
     pub stopping: watch::Receiver<bool>,
-    /// What is known of the grid.
+    /// The signed list of the grid, as far as this host knows it.
     pub members: Members,
 }
 
-/// What all requests share.
+/// What all requests to this host share.
 #[derive(Debug)]
 pub struct Host {
     store: Arc<Store>,
@@ -144,14 +146,14 @@ pub struct Host {
     id: OwnerId,
     name: String,
     clock: Clock,
-    /// Shards that come in.
+    /// Places for shards that are received.
     writers: Arc<Pool<OwnerId>>,
-    /// Blocks that go out.
+    /// Places for blocks that are sent.
     readers: Arc<Pool<OwnerId>>,
-    /// Small answers: records, tables, notices. Apart from blocks, so that who can't read yet can
-    /// still find.
+    /// Places for small answers: records, tables, notices. They are separate from those of blocks, so
+    /// that a client that has to wait for blocks can still find its checkpoints.
     questions: Arc<Pool<OwnerId>>,
-    /// Small changes that wait for the disk.
+    /// Places for small changes that wait for the disk.
     changes: Arc<Pool<OwnerId>>,
     lines: Arc<Lines>,
     receiving: Pace,
@@ -165,7 +167,8 @@ pub struct Host {
 }
 
 impl Host {
-    /// A host with places as `plan` says.
+    /// A host whose pools have the sizes of `plan`. A transfer that moves too little in `gives_way_after`
+    /// loses its place if others wait.
     pub fn new(parts: HostParts, plan: &MemoryPlan, gives_way_after: Duration) -> Self {
         let HostParts {
             store,
@@ -204,14 +207,14 @@ impl Host {
         }
     }
 
-    /// Turns true when the daemon ends.
+    /// Becomes true when the daemon stops.
     pub fn stopping(&self) -> watch::Receiver<bool> {
         self.stopping.clone()
     }
 }
 
-/// Serves one connection until it ends, until `peer` is no member any more, or until its last request
-/// ends when the daemon stops.
+/// Serves one connection until it ends or `peer` is no longer a member. When the daemon stops, the
+/// connection ends after its last request.
 pub async fn connection(host: Arc<Host>, connection: Connection, peer: Peer, members: Members) {
     let from = connection.remote_address();
     let peer = Arc::new(peer);
@@ -253,7 +256,7 @@ pub async fn connection(host: Arc<Host>, connection: Connection, peer: Peer, mem
     }
 }
 
-/// As whom a peer takes places, space and entries of the books.
+/// The member and grant to which the places, space and entries of a peer are charged.
 pub fn who(peer: &Peer) -> Who<OwnerId> {
     Who {
         member: peer.account(),
@@ -261,18 +264,19 @@ pub fn who(peer: &Peer) -> Who<OwnerId> {
     }
 }
 
-/// A connection, the version of the protocol that is spoken on it, how many shards come in on it, and
-/// memory for those that go out.
+/// What all requests of one connection share: the connection, the protocol version spoken on it, the
+/// number of shards that it is receiving, and buffers for blocks that it sends.
 struct Shared {
     connection: Connection,
     spoken: WireVersion,
-    /// What it may be about, when whoever is at its other end has a job key.
+    /// The jobs that the peer may ask about, if it acts with a job key.
     scope: Option<Scope>,
     puts: AtomicU32,
     buffers: Arc<Buffers>,
 }
 
-/// Lets a connection have more in flight as long as it lives.
+/// Enlarges the receive window of a connection while this value lives: each shard that is being received
+/// adds to the window.
 struct Window<'a>(&'a Shared);
 
 impl Shared {
@@ -296,11 +300,11 @@ impl Drop for Window<'_> {
     }
 }
 
-/// How a request ends that is not answered as it was asked.
+/// How a request ends that is not answered as asked.
 enum Answer {
-    /// The client is told.
+    /// The client is sent a refusal.
     Refused(Refusal),
-    /// The client is gone, or can't be told.
+    /// The stream ends early: the client is gone, or an answer has begun that can't be completed.
     Lost(ExchangeError),
 }
 
@@ -339,7 +343,7 @@ impl From<SerialError> for Answer {
     }
 }
 
-/// A request under way.
+/// A request that is being answered.
 struct Exchange<'a> {
     host: &'a Arc<Host>,
     peer: &'a Peer,
@@ -379,7 +383,7 @@ async fn request(
             if let Some(held_back) = host.lines.about(Some(peer.id)) {
                 info!(%from, peer = name, id = %peer.id, request, ?code, detail, held_back, "refused");
             }
-            // Fails when the client is gone.
+            // An error means that the client is gone.
             let _ = write_frame(&mut send, &Response::Refused(refusal)).await;
         }
         Err(Answer::Lost(cause)) => {
@@ -389,10 +393,10 @@ async fn request(
             let _ = send.reset(GIVEN_UP);
         }
     }
-    // What the client may still be sending is of no interest any more.
+    // The rest of what the client sends is not needed.
     let _ = recv.stop(GIVEN_UP);
     let _ = send.finish();
-    // A daemon that stops must not cut off an answer that is on its way.
+    // A daemon that stops would otherwise cut off an answer that is on its way.
     let _ = tokio::time::timeout(ARRIVE_TIMEOUT, send.stopped()).await;
 }
 
@@ -453,8 +457,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// Whose shards of this checkpoint the peer may read: a submitter its own, a donor anybody's, as
-    /// ciphertext.
+    /// The owner whose shards of this checkpoint the peer may read. A submitter may read its own shards,
+    /// and a donor those of every owner, as ciphertext.
     fn owner_for(&self, shard: &ShardName) -> Result<OwnerId, Answer> {
         if self.peer.has(Role::Submitter) {
             return Ok(self.peer.account());
@@ -463,7 +467,7 @@ impl Exchange<'_> {
         owner.ok_or_else(|| Answer::Refused(Refusal::new(Code::NotFound, "")))
     }
 
-    /// The owner of the machine comes first.
+    /// Refuses what the owner of the machine does not allow now.
     fn check_stance(&self, load: Load) -> Result<(), Answer> {
         let (what, reason) = match (self.host.monitor.stance(), load) {
             (Stance::StandBack(reason), Load::BringsBytes) => ("stands back", reason),
@@ -528,7 +532,8 @@ impl Exchange<'_> {
         self.respond(&Response::Forgotten { existed }).await
     }
 
-    /// Whoever brings it, its owner has signed it; a submitter brings its own.
+    /// Enters a notice. It is signed by its owner, so any donor may bring it; a submitter may bring only
+    /// its own.
     async fn notice(&mut self, notice: Vec<u8>) -> Result<(), Answer> {
         let notice = Notice::parse(notice).map_err(StoreError::from)?;
         if !self.peer.has(Role::Donor) && notice.words().owner != self.peer.account() {
@@ -560,7 +565,8 @@ impl Exchange<'_> {
         let mut seen = BTreeSet::new();
         let wanted = move |notice: &Notice| {
             let words = notice.words();
-            // One for each job, that it can read.
+            // An earlier version of the program gets one notice for each job, in the format that it can
+            // read.
             !is_older || notice.format() == Format::One && seen.insert((words.owner, words.job_tag))
         };
         let reading = Arc::clone(&store);
@@ -570,7 +576,8 @@ impl Exchange<'_> {
         self.respond(&Response::Notices { clock, count }).await?;
         for said in notices {
             let store = Arc::clone(&store);
-            // It has begun to answer: what is gone by now ends the answer.
+            // The answer has begun already, so a notice that has been removed meanwhile ends the answer
+            // early.
             let read = blocking(move || Ok(store.said(said))).await?;
             let lost = |cause: StoreError| Answer::Lost(ExchangeError::Lost(cause.to_string()));
             let record = NoticeRecord {
@@ -582,7 +589,8 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// Sends a record of some `bytes` of an answer; who does not take it gives way to others that wait.
+    /// Sends one record of an answer; `bytes` is its length. A client that takes the record slowly loses
+    /// its place if others wait.
     async fn send_record(
         &mut self,
         place: &Place<OwnerId>,
@@ -598,7 +606,7 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// A place in `pool`, in which there are `what`.
+    /// Waits for a place in `pool`. `what` names the pool's requests in the refusal.
     async fn place(
         &self,
         pool: &Arc<Pool<OwnerId>>,
@@ -629,7 +637,7 @@ impl Exchange<'_> {
     }
 }
 
-/// Runs what may wait for the disk on a thread that may wait.
+/// Runs `work`, which may wait for the disk, on a blocking thread.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, Answer> {
@@ -646,12 +654,12 @@ async fn pause<T>(limit: Duration, future: impl Future<Output = T>) -> Result<T,
         .map_err(|_| Answer::Lost(ExchangeError::Stalled(limit)))
 }
 
-/// An answer has begun and its place is wanted by others.
+/// How a request ends that loses its place after its answer has begun.
 fn too_slow() -> Answer {
     Answer::Lost(ExchangeError::Lost("too slow while others waited".into()))
 }
 
-/// Come again soon.
+/// The refusal of a request that may be asked again soon.
 fn busy(why: impl Into<String>) -> Answer {
     Answer::Refused(Refusal {
         retry_after_ms: BUSY_RETRY_MS,
@@ -659,9 +667,9 @@ fn busy(why: impl Into<String>) -> Answer {
     })
 }
 
-/// Ends `grace` after the daemon was told to stop.
+/// Ends `grace` after the daemon began to stop.
 async fn stopped(mut stopping: watch::Receiver<bool>, grace: Duration) {
-    // Fails when the daemon is gone already.
+    // An error means that the daemon is gone already.
     let _ = stopping.wait_for(|stop| *stop).await;
     tokio::time::sleep(grace).await;
 }

@@ -1,4 +1,4 @@
-//! Says to other donors what is held here, and proves it.
+//! Answers other donors: which shards this host holds, and proofs of them.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ impl Exchange<'_> {
         self.respond(&Response::PeerHeld { shards }).await
     }
 
-    /// Answers a `PeerHolds` request. Every checkpoint that is here costs a hash.
+    /// Answers a `PeerHolds` request. It costs one hash for each checkpoint that this host holds.
     pub(super) async fn peer_holds(
         &mut self,
         salt: [u8; 32],
@@ -42,7 +42,7 @@ impl Exchange<'_> {
         self.respond(&Response::PeerHolds { held }).await
     }
 
-    /// Answers a `Prove` request: of an owner about its own shards, of a donor about any.
+    /// Answers a `Prove` request. An owner may ask about its own shards, a donor about all.
     pub(super) async fn prove(
         &mut self,
         owner: OwnerId,

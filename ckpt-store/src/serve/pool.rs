@@ -1,5 +1,5 @@
-//! Places that connections and requests take. [`crate::core::places`] decides; here is what waits
-//! and what is woken.
+//! Pools of places for connections and requests. [`crate::core::places`] decides who gets a place; this
+//! module lets tasks wait and wakes them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,18 +11,18 @@ use tokio::time::timeout;
 use super::Clock;
 use crate::core::places::{Entry, Meter, Places, Slowness, Ticket, Who};
 
-/// How long a request waits for a place before it is told to come back.
+/// A request waits at most this long for a place before it is refused as busy.
 pub const PLACE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How often one that waits looks whether a place is held by somebody slow.
+/// A waiting request checks this often whether a slow transfer occupies a place that it could have.
 const HURRY_PERIOD: Duration = Duration::from_millis(250);
 
-/// How large a pool is.
+/// The size of a pool.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
-    /// Places.
+    /// How many places there are.
     pub places: usize,
-    /// Requests that may wait for one; none do when it is 0.
+    /// How many requests may wait for a place; with 0 none does.
     pub queue: usize,
 }
 
@@ -30,7 +30,7 @@ pub struct Size {
 #[derive(Debug)]
 pub struct Pool<K: Ord + Copy> {
     clock: Clock,
-    /// Time in which a transfer has to move [`crate::core::places::FLOOR_BYTES`] while others wait.
+    /// A transfer has to move [`crate::core::places::FLOOR_BYTES`] in this time while others wait.
     given_ms: u64,
     state: Mutex<State<K>>,
     left: Notify,
@@ -43,14 +43,14 @@ struct State<K: Ord + Copy> {
     waiting: BTreeMap<Ticket, oneshot::Sender<()>>,
 }
 
-/// How one who has a place gets on, and whether it has to give way.
+/// The progress of a transfer that has a place, and the signal to give way.
 #[derive(Debug, Default)]
 struct Pulse {
     meter: Mutex<Meter>,
     gives_way: Notify,
 }
 
-/// A place; given back when dropped.
+/// A place in a pool. It is given back when this value is dropped.
 #[derive(Debug)]
 pub struct Place<K: Ord + Copy> {
     pool: Arc<Pool<K>>,
@@ -59,8 +59,8 @@ pub struct Place<K: Ord + Copy> {
 }
 
 impl<K: Ord + Copy> Pool<K> {
-    /// A pool of which all places are free. A transfer that moves too little in `given` loses its
-    /// place to one that waits.
+    /// A pool of which all places are free. A transfer that moves too little in `given` loses its place
+    /// if others wait.
     pub fn new(size: Size, clock: Clock, given: Duration) -> Arc<Self> {
         Arc::new(Self {
             clock,
@@ -88,15 +88,15 @@ impl<K: Ord + Copy> Pool<K> {
         self.state().places.is_full()
     }
 
-    /// A place at once or not at all.
+    /// A place if one is free now, `None` otherwise.
     pub fn try_enter(self: &Arc<Self>, who: Who<K>) -> Option<Place<K>> {
         self.ask(who)
             .filter(|(_, waits)| waits.is_none())
             .map(|(place, _)| place)
     }
 
-    /// Waits up to [`PLACE_TIMEOUT`] for a place. Where one is held by somebody slow, that one has
-    /// to give way.
+    /// Waits for a place for at most [`PLACE_TIMEOUT`]. A slow transfer that occupies a place has to give
+    /// way.
     pub async fn enter(self: &Arc<Self>, who: Who<K>) -> Option<Place<K>> {
         let (place, waits) = self.ask(who)?;
         let Some(mut granted) = waits else {
@@ -112,12 +112,14 @@ impl<K: Ord + Copy> Pool<K> {
                 }
             }
         };
-        // Dropped without a grant, it leaves the queue; with one that came too late, it passes it on.
+        // Without a grant, dropping `place` leaves the queue. With a grant that came too late, it passes
+        // the place on.
         let granted = timeout(PLACE_TIMEOUT, waiting).await;
         granted.unwrap_or(false).then_some(place)
     }
 
-    /// A place in any case; where all are taken, the oldest of those of whom most are here gives way.
+    /// Takes a place even if all are taken. In that case, of the member with the most places, the oldest
+    /// place has to be given up.
     pub fn push_in(self: &Arc<Self>, who: Who<K>) -> Place<K> {
         let mut state = self.state();
         let (ticket, pushed) = state.places.push_in(who);
@@ -127,11 +129,11 @@ impl<K: Ord + Copy> Pool<K> {
         self.place(ticket, pulse)
     }
 
-    /// Has the slowest give way, of a member's or of all, and waits, within `limit`, until somebody
-    /// has left; false when nobody is slow.
+    /// Has the slowest transfer give way, of one member or of all, and waits for at most `limit` until a
+    /// place is given back. Returns false if no transfer is slow or the time is over.
     pub async fn cleared(&self, of: Option<K>, limit: Duration) -> bool {
         let mut left = std::pin::pin!(self.left.notified());
-        // From here on nobody leaves unnoticed.
+        // From here on, no place is given back unnoticed.
         left.as_mut().enable();
         let is_one_slow = {
             let mut state = self.state();
@@ -143,7 +145,7 @@ impl<K: Ord + Copy> Pool<K> {
         is_one_slow && timeout(limit, left).await.is_ok()
     }
 
-    /// Waits until nobody has a place.
+    /// Waits until no place is taken.
     pub async fn empty(&self) {
         loop {
             let mut left = std::pin::pin!(self.left.notified());
@@ -211,12 +213,12 @@ impl Pulse {
 }
 
 impl<K: Ord + Copy> Place<K> {
-    /// The transfer waits for its peer from now on.
+    /// Notes that the transfer waits for its peer from now on.
     pub fn waits(&self) {
         self.pulse.meter().waits(self.pool.clock.now());
     }
 
-    /// The peer sent or took so many bytes.
+    /// Notes that the peer sent or took `bytes`.
     pub fn moved(&self, bytes: usize) {
         let now = self.pool.clock.now();
         self.pulse.meter().moved(now, bytes as u64);
@@ -235,7 +237,8 @@ impl<K: Ord + Copy> Drop for Place<K> {
         state.waiting.remove(&self.ticket);
         let next = state.places.leave(self.ticket);
         if let Some(grant) = next.and_then(|next| state.waiting.remove(&next)) {
-            // Fails when it stopped waiting just now: then it leaves and passes the place on.
+            // An error means that the request stopped waiting just now. Its `Place` is dropped and passes
+            // the place on.
             let _ = grant.send(());
         }
         drop(state);

@@ -1,4 +1,4 @@
-//! Lets a client measure the way to here.
+//! Lets a client measure the speed of its connection to this host.
 
 use protocol::net::stream::ExchangeError;
 use protocol::wire::Code;
@@ -7,11 +7,11 @@ use protocol::wire::message::{Refusal, Response};
 
 use super::{Answer, Exchange, pause};
 
-/// Bytes that are taken from the stream at once.
+/// Most bytes that are taken from the stream in one step.
 const CHUNK_BYTES: usize = 64 << 10;
 
 impl Exchange<'_> {
-    /// Answers a `Probe` request once its bytes, which are thrown away, have arrived.
+    /// Answers a `Probe` request after its bytes have arrived. The bytes are thrown away.
     pub(super) async fn probe(&mut self, bytes: u32) -> Result<(), Answer> {
         if bytes > PROBE_BYTES_MAX {
             let detail = format!("a probe of {bytes} bytes: at most {PROBE_BYTES_MAX}");

@@ -1,4 +1,4 @@
-//! Receives a shard: one task reads the stream while a thread hashes and writes what came before.
+//! Receives a shard: one task reads the stream, while a thread hashes and writes what came before.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,21 +22,21 @@ use crate::core::ledger::Whole;
 use crate::core::places::Who;
 use crate::shards::{Batch, StoreError, Upload, signed_by};
 
-/// A client that sends nothing for this long has lost its shard. As long as an uncommitted shard
-/// lives, because the client may wait for a slow producer; one that is gone is noticed much earlier
-/// by the connection's own idle timeout.
+/// A client that sends nothing for this long loses its shard. The time is that for which an uncommitted
+/// shard is kept, because the client may wait for a slow producer. A client that is gone is noticed much
+/// earlier, by the idle timeout of its connection.
 const SEND_STALL_TIMEOUT: Duration = UNCOMMITTED_LIFETIME;
 
-/// How long shards that are coming in may take to end once the daemon is told to stop.
+/// A shard that is being received may take this long to end after the daemon began to stop.
 const STOP_PUTS_AFTER: Duration = Duration::from_secs(3);
 
-/// Chunks of the stream that are taken at once.
+/// Most chunks of the stream that are taken in one step.
 const CHUNKS: usize = 32;
 
-/// A shard that somebody else than its owner brings: what the owner's manifest says of it.
+/// What the owner's manifest promises of a shard that another host brings.
 #[derive(Clone)]
 struct Promised {
-    /// Of whom it is.
+    /// The owner and the grant of the checkpoint.
     whose: Who<OwnerId>,
     public: Arc<Public>,
 }
@@ -48,8 +48,8 @@ impl Exchange<'_> {
         self.respond(&Response::Stored(stored)).await
     }
 
-    /// Answers a `PutRebuilt` request. Nothing is believed of who asks: the shard has to be what the
-    /// owner signed.
+    /// Answers a `PutRebuilt` request. The host that brings the shard is not trusted: the shard has to be
+    /// the one whose root the owner signed.
     pub(super) async fn put_rebuilt(&mut self, rebuilt: PutRebuilt) -> Result<(), Answer> {
         let PutRebuilt { put, manifest } = rebuilt;
         let parsed = Manifest::parse(manifest).map_err(StoreError::from)?;
@@ -80,7 +80,8 @@ impl Exchange<'_> {
         self.respond(&Response::Stored(stored)).await
     }
 
-    /// Receives and syncs a shard: one of the peer's own, or a rebuilt one that `promised` describes.
+    /// Receives and syncs a shard. The shard is one of the peer's own, or a rebuilt one that `promised`
+    /// describes.
     async fn take_shard(
         &mut self,
         put: &PutShard,
@@ -110,8 +111,9 @@ impl Exchange<'_> {
         Ok(stored)
     }
 
-    /// Has the slowest of those give way whose space could be had, and waits for it; `false` when none
-    /// is slow. Nobody gives way to a job key that has its half.
+    /// Tries to get space: the slowest transfer that takes such space has to give way, and this call
+    /// waits until a transfer has ended. Returns false if none is slow. No transfer gives way to a job
+    /// key that has used its half.
     async fn cleared(&self, full: Whole) -> bool {
         let of = match full {
             Whole::Host => None,
@@ -121,8 +123,8 @@ impl Exchange<'_> {
         self.host.writers.cleared(of, PLACE_TIMEOUT).await
     }
 
-    /// Reserves the space. Where there is none because of shards that hardly come in, the slowest of
-    /// these gives way: of the same member's, when it is its share that is used up.
+    /// Reserves space for a shard. If there is none because slow transfers occupy it, the slowest of
+    /// these gives way. If the member's share is used up, only its own transfers give way.
     async fn begin_put(
         &self,
         put: &PutShard,
@@ -150,10 +152,10 @@ impl Exchange<'_> {
     }
 }
 
-/// A batch that is being written: what comes back is used again.
+/// A batch that is being written on a thread. The upload and the emptied batch come back.
 type Writing = JoinHandle<Result<(Box<Upload>, Batch), StoreError>>;
 
-/// A shard that has arrived.
+/// A shard that has arrived completely.
 struct Received {
     upload: Box<Upload>,
     end: PutEnd,
@@ -161,8 +163,8 @@ struct Received {
     bytes: u64,
 }
 
-/// Reads and writes blocks until the end of the transfer. If it fails, nothing is left of the shard
-/// when this returns, so that a client which is told so can begin again at once.
+/// Reads and writes blocks until the end of the transfer. If the transfer fails, the unfinished shard is
+/// removed before this returns, so that the client can begin again at once.
 async fn receive(
     host: &Host,
     recv: &mut RecvStream,
@@ -218,21 +220,21 @@ async fn receive_into(
     }
 }
 
-/// Writes one batch at a time in a thread of its own.
+/// Writes one batch after the other on a blocking thread.
 struct Writer {
-    /// `None` only once a batch has failed or the upload was taken out.
+    /// `None` only after a batch has failed or the upload was taken out.
     writing: Option<Writing>,
 }
 
 impl Writer {
     fn new(upload: Upload) -> Self {
-        // An empty batch to begin with: then there is always one to wait for.
+        // Starts with an empty batch, so that there is always a batch to wait for.
         Self {
             writing: Some(start(Box::new(upload), Batch::default())),
         }
     }
 
-    /// Waits for the batch before, and leaves its empty buffers in `filled`.
+    /// Waits for the batch before and begins to write this one. Leaves empty buffers in `filled`.
     async fn write(&mut self, filled: &mut Batch) -> Result<(), Answer> {
         let (upload, spare) = self.written().await?;
         self.writing = Some(start(upload, std::mem::replace(filled, spare)));
@@ -254,10 +256,11 @@ impl Writer {
         }
     }
 
-    /// Waits for the thread, then removes what it wrote.
+    /// Waits for the thread, then removes the unfinished shard.
     async fn discard(&mut self) {
         if let Ok(unfinished) = self.written().await {
-            // Removing a file may wait for the disk. A panic there leaves the file to the start-up.
+            // Removing a file may wait for the disk. If that panics, the file is removed at the next
+            // start.
             let _ = tokio::task::spawn_blocking(move || drop(unfinished)).await;
         }
     }
@@ -273,7 +276,7 @@ fn start(mut upload: Box<Upload>, mut batch: Batch) -> Writing {
     })
 }
 
-/// The next chunks of the stream; at least one.
+/// Reads the next chunks of the stream, at least one, and returns their number.
 async fn next_chunks(recv: &mut RecvStream, chunks: &mut [Bytes]) -> Result<usize, Answer> {
     match pause(SEND_STALL_TIMEOUT, recv.read_chunks(chunks)).await? {
         Ok(Some(count)) => Ok(count),

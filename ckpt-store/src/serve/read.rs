@@ -1,4 +1,4 @@
-//! Sends what is stored: records, outlines, pages, rows.
+//! Sends what is stored: records, outlines, pages of tables, and rows.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use super::scope::Scope;
 use super::{Answer, Exchange, blocking, pause, too_slow};
 use crate::shards::RowBytes;
 
-/// How long the place of a read is kept for bytes that were sent and not yet acknowledged.
+/// A read keeps its place for at most this long for bytes that were sent and not yet acknowledged.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Exchange<'_> {
@@ -29,7 +29,7 @@ impl Exchange<'_> {
     ) -> Result<(), Answer> {
         let place = self.place(&self.host.questions, "answers").await?;
         let (records, more) = self.found(job_tag, after).await?;
-        // At most RECORDS_MAX.
+        // There are at most `RECORDS_MAX`, so the cast keeps the value.
         let count = records.len() as u32;
         self.respond(&Response::Found { count, more }).await?;
         for record in &records {
@@ -39,8 +39,8 @@ impl Exchange<'_> {
         self.drain().await
     }
 
-    /// Records of what is here after `after`, at least one if there are any, and whether there are more.
-    /// For a job key those of its jobs.
+    /// Records of the checkpoints after `after`, at least one if there are any, and whether there are
+    /// more. A job key gets those of its own jobs only.
     async fn found(
         &self,
         job_tag: Option<JobTag>,
@@ -92,7 +92,7 @@ impl Exchange<'_> {
         let owner = self.owner_for(&shard)?;
         let store = Arc::clone(&self.host.store);
         let page = blocking(move || store.page(owner, &shard, page)).await?;
-        // A page has at most PAGE_BYTES_MAX bytes.
+        // A page has at most `PAGE_BYTES_MAX` bytes, so the cast keeps the value.
         let bytes = page.len() as u32;
         self.respond(&Response::Page { bytes }).await?;
         self.write(&place, page.into()).await
@@ -111,7 +111,7 @@ impl Exchange<'_> {
         let rows = blocking(move || store.rows(owner, &shard, first, count)).await?;
         let bytes = rows.bytes();
         self.respond(&Response::Rows { bytes }).await?;
-        // One piece is read while the one before is sent.
+        // Each piece is read while the one before is sent.
         let mut reading = read(rows, Arc::clone(&self.connection.buffers));
         loop {
             let (rows, piece) = match reading.await {
@@ -126,8 +126,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// Sends bytes; each bit of progress gives the client more time, but one that takes hardly any
-    /// gives way to others that wait.
+    /// Sends bytes. Each bit of progress gives the client more time. A client that takes the bytes too
+    /// slowly loses its place if others wait.
     async fn write(&mut self, place: &Place<OwnerId>, bytes: Bytes) -> Result<(), Answer> {
         let allowed = self.host.monitor.rates().send;
         self.host.sending.pass(bytes.len(), allowed).await;
@@ -143,9 +143,10 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// Ends the answer and waits a little until the client has it: until then it is in memory.
+    /// Ends the answer and waits a little until the client has received it, because its bytes stay in
+    /// memory until then.
     async fn drain(&mut self) -> Result<(), Answer> {
-        // Fails when the client has closed the stream; then there is nothing to wait for.
+        // An error means that the client has closed the stream, so there is nothing to wait for.
         if self.send.finish().is_ok() {
             let _ = pause(DRAIN_TIMEOUT, self.send.stopped()).await;
         }
@@ -160,7 +161,7 @@ fn read(mut rows: RowBytes, buffers: Arc<Buffers>) -> Reading {
         let mut buffer = buffers.take();
         match rows.next(&mut buffer.memory, READ_BYTES) {
             Ok(piece) => Ok((rows, piece.map(|piece| buffer.share(piece)))),
-            // The answer has begun: all that can be done is to end it early.
+            // The answer has begun, so it can only be ended early.
             Err(cause) => {
                 tracing::error!(%cause, "reading a shard");
                 Err(Answer::Lost(ExchangeError::Lost("reading failed".into())))

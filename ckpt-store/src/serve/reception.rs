@@ -1,5 +1,5 @@
-//! Lets clients in, within limits. Until somebody has shown who it is, it has a place among those
-//! only who have not, so that no stranger takes a member's.
+//! Accepts connections, within limits. A client that has not shown its certificate yet takes a place
+//! among the handshakes only, so that no stranger takes a member's place.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,33 +18,36 @@ use super::{Clock, who};
 use crate::core::broken_off::BrokenOff;
 use crate::core::places::Who;
 
-/// How long a handshake may take.
+/// Time limit of a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Handshakes under way from which on a client has to show first that its address is its own.
+/// If this many handshakes are under way, a further client first has to prove that it receives datagrams
+/// at its address (QUIC retry).
 const HANDSHAKES_BEFORE_RETRY: usize = 16;
 
-/// Handshakes under way at once; of more, the oldest from the address with the most is given up.
+/// Most handshakes at the same time. If there are more, the oldest one from the address with the most is
+/// ended.
 const HANDSHAKES_MAX: usize = 64;
 
-/// Clients without a certificate at once, where such are let in: to join.
+/// Most clients without a certificate at the same time. They come to join, and only some servers accept
+/// them.
 const STRANGERS_MAX: usize = 64;
 
-/// How long a client without a certificate may stay.
+/// A client without a certificate may stay for this long.
 const STRANGER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Somebody who was let in.
+/// A client whose handshake is complete.
 #[derive(Debug)]
 pub struct Visitor {
     /// The connection.
     pub connection: Connection,
-    /// Who it is; `None` for a stranger, where such are let in.
+    /// The member; `None` for a client without a certificate.
     pub peer: Option<Peer>,
-    /// Says when it is no member any more.
+    /// For noticing when the client is no longer a member.
     pub members: Members,
 }
 
-/// Lets clients in.
+/// Accepts connections.
 #[derive(Debug)]
 pub struct Reception {
     endpoint: Endpoint,
@@ -55,7 +58,7 @@ pub struct Reception {
     broken_off: Mutex<BrokenOff>,
 }
 
-/// Where clients are.
+/// The places of clients: during their handshakes, without a certificate, and as members.
 #[derive(Clone, Debug)]
 pub struct Rooms {
     handshakes: Arc<Pool<IpAddr>>,
@@ -64,7 +67,7 @@ pub struct Rooms {
 }
 
 impl Rooms {
-    /// Rooms for so many members.
+    /// Places for `members` connections of members.
     fn new(members: usize, clock: Clock) -> Self {
         let of = |places| Size { places, queue: 0 };
         Self {
@@ -74,12 +77,12 @@ impl Rooms {
         }
     }
 
-    /// Clients that are there now, whoever they are.
+    /// How many clients of all three kinds are connected.
     pub fn taken(&self) -> usize {
         self.handshakes.taken() + self.strangers.taken() + self.members.taken()
     }
 
-    /// Waits until nobody is there.
+    /// Waits until no client is connected.
     pub async fn empty(&self) {
         self.handshakes.empty().await;
         self.strangers.empty().await;
@@ -88,7 +91,7 @@ impl Rooms {
 }
 
 impl Reception {
-    /// For `connections` members at once.
+    /// Accepts up to `connections` connections of members at the same time.
     pub fn new(
         endpoint: Endpoint,
         door: Door,
@@ -106,12 +109,12 @@ impl Reception {
         }
     }
 
-    /// Where clients are.
+    /// The places of clients.
     pub fn rooms(&self) -> Rooms {
         self.rooms.clone()
     }
 
-    /// Has everybody who comes served by `serve`, until the endpoint is closed.
+    /// Calls `serve` for every client that is accepted, until the endpoint is closed.
     pub async fn accept<S, F>(self, serve: S)
     where
         S: Fn(Visitor) -> F + Send + Sync + 'static,
@@ -121,13 +124,14 @@ impl Reception {
         while let Some(incoming) = this.endpoint.accept().await {
             let is_crowded = this.rooms.handshakes.taken() >= HANDSHAKES_BEFORE_RETRY;
             if is_crowded && incoming.may_retry() {
-                // Fails never: it was asked whether it may.
+                // Has no error: `may_retry` was asked before.
                 let _ = incoming.retry();
                 continue;
             }
             let network = network_of(incoming.remote_address().ip());
             if !this.broken_off(|they, now| they.may_begin(network, now)) {
-                // It tries again by itself, and gets in when it does not come too often.
+                // The client's QUIC sends its first packet again by itself, and gets in if it does not
+                // come too often.
                 incoming.ignore();
                 continue;
             }
@@ -150,7 +154,7 @@ impl Reception {
         look(&mut broken_off, now_ms)
     }
 
-    /// Ends a handshake, unless it takes too long or has to give way.
+    /// Completes a handshake. `None` if it fails, takes too long, or has to give way.
     async fn admit(&self, incoming: Incoming) -> Option<Visitor> {
         let from = incoming.remote_address();
         if self.rooms.members.is_full() {
@@ -188,7 +192,7 @@ impl Reception {
         None
     }
 
-    /// Serves somebody who has a place among those of its kind.
+    /// Serves a client that has completed its handshake, if there is a place for it.
     async fn attend<F: Future<Output = ()>>(
         &self,
         visitor: Visitor,
@@ -218,7 +222,8 @@ impl Reception {
     }
 }
 
-/// Whoever has one IPv6 address has the 2^64 of its network.
+/// The address by which connections are counted. A host with one IPv6 address usually has the 2^64
+/// addresses of its network, so these count as one.
 fn network_of(addr: IpAddr) -> IpAddr {
     match addr.to_canonical() {
         IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX)).into(),

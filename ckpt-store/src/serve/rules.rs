@@ -1,4 +1,4 @@
-//! What each request is: its name, which server answers it, who may ask, what it costs.
+//! The rule of each request: its name, which server answers it, who may ask it, and what it costs.
 //!
 //! The `match` below has no wildcard, so a request without a rule does not compile. Donors and registries
 //! both take their rules from here.
@@ -12,9 +12,9 @@ use protocol::wire::message::{Refusal, Request};
 pub(crate) struct Rule {
     /// The name of the request in log lines.
     pub(crate) name: &'static str,
-    /// Which server answers it.
+    /// Which server answers the request.
     pub(crate) server: Server,
-    /// Who may ask.
+    /// Who may ask it.
     pub(crate) asker: Asker,
     /// What it costs the server.
     pub(crate) load: Load,
@@ -45,11 +45,11 @@ pub(crate) enum Asker {
 /// What a request costs the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Load {
-    /// Next to nothing: it is answered even when the owner of the machine lends nothing.
+    /// Next to nothing. Such a request is answered even when the owner of the machine lends nothing.
     Question,
-    /// It reads or changes what is stored.
+    /// The request reads or changes what is stored.
     Work,
-    /// A shard follows, or as many bytes as a shard has.
+    /// The client sends a shard after the request, or as many bytes as a shard has.
     BringsBytes,
 }
 
@@ -89,16 +89,18 @@ impl Rule {
             Request::Members { .. } => registry("members", Asker::Member, Load::Question),
             Request::Holders { .. } => registry("holders", Asker::Member, Load::Question),
             Request::Join(_) => registry("join", Asker::Stranger, Load::Work),
-            // The authority has signed it: it does not matter who brings it, or how busy the host is.
+            // The authority has signed the list. So any member may bring or fetch it, however busy the
+            // host is.
             Request::List { .. } => any("list"),
             Request::PutList { .. } => any("put list"),
         }
     }
 
-    /// Checks that `server` answers this request and that `peer`, or a stranger, may ask it.
+    /// Checks that `server` answers this request and that `peer` may ask it. `None` stands for a
+    /// stranger, which has shown no certificate.
     ///
     /// # Errors
-    /// The refusal to send.
+    /// The refusal to send, when it does not or may not.
     pub(crate) fn check(self, server: Server, peer: Option<&Peer>) -> Result<(), Refusal> {
         let forbidden = |why: String| Err(Refusal::new(Code::Forbidden, why));
         if self.server != Server::Any && self.server != server {
@@ -125,16 +127,16 @@ impl Rule {
 /// Why a request of a stranger is refused.
 pub(crate) const NO_CERTIFICATE: &str = "show a certificate, or join";
 
-/// Those who save and restore.
+/// Members that save and restore.
 const SUBMITTERS: Asker = Asker::Roles(&[Role::Submitter]);
 
-/// Those who look after the grid: they hear counts, and read and change nothing.
+/// Members that look after the grid. They get counts, and can neither read nor change checkpoints.
 const ADMINS: Asker = Asker::Roles(&[Role::Admin]);
 
-/// Donors repair: they read ciphertext, and store what an owner signed.
+/// Members that lend space. For repair they read ciphertext, and store what an owner signed.
 const DONORS: Asker = Asker::Roles(&[Role::Donor]);
 
-/// Those who may read shards and pass on notices.
+/// Members that may read shards and pass on notices.
 const READERS: Asker = Asker::Roles(&[Role::Submitter, Role::Donor]);
 
 const fn donor(name: &'static str, asker: Asker, load: Load) -> Rule {

@@ -1,5 +1,5 @@
-//! What a job key may ask: about its own jobs, as far as its rights go. About the others of its owner it
-//! learns nothing, not even whether they are there.
+//! What a job key may ask: only about its own jobs, and only what its rights allow. About other jobs of
+//! its owner it learns nothing, not even whether they exist.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,38 +23,38 @@ use crate::shards::{Store, StoreError};
 /// Most jobs below a prefix that one connection can be about.
 const PROVED_MAX: usize = 4096;
 
-/// The jobs of a job key, as far as its connection has shown them.
+/// The jobs of a job key that its connection has proved to be in the key's scope.
 #[derive(Debug)]
 pub(super) struct Scope {
     grant: Arc<Grant>,
-    /// Tags below the prefix, for a key of all jobs below one.
+    /// Tags of jobs below the prefix, if the key is for all jobs below a prefix.
     proved: Mutex<BTreeSet<JobTag>>,
 }
 
-/// What becomes of a request.
+/// How a request is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Permit {
-    /// It is answered.
+    /// The request is answered.
     Given,
-    /// It is answered as if nothing of the kind were here.
+    /// The request is answered as if this host had nothing of what it is about.
     NotThere(Nothing),
 }
 
-/// How a host answers that has nothing of what was asked about.
+/// The answer of a host that has nothing of what was asked about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Nothing {
-    /// No records.
+    /// An empty list of records.
     NoRecords,
-    /// There was nothing to remove.
+    /// Nothing was removed.
     NotRemoved,
-    /// Whatever was said is heard.
+    /// The message was received.
     Noted,
-    /// A refusal.
+    /// A refusal with `NotFound`.
     NotFound,
 }
 
 impl Scope {
-    /// Of a connection that has shown nothing yet.
+    /// The scope of a connection that has proved nothing yet.
     pub(super) fn new(grant: Arc<Grant>) -> Self {
         Self {
             grant,
@@ -66,7 +66,7 @@ impl Scope {
         self.grant.terms()
     }
 
-    /// Whether the key is for the job with this tag, as far as is known.
+    /// Whether the key is for the job with this tag, as far as the connection has proved.
     pub(super) fn has(&self, tag: JobTag) -> bool {
         match self.terms().scope {
             GrantScope::Job(only) => only == tag,
@@ -84,7 +84,7 @@ impl Scope {
         self.has(tag) || manifest.path().is_some_and(|path| by_path(path.blinded()))
     }
 
-    /// Only the job that the key is for, if there is but one.
+    /// The job that the key is for, if the key is for a single job.
     pub(super) fn only_job(&self) -> Option<JobTag> {
         match self.terms().scope {
             GrantScope::Job(only) => Some(only),
@@ -92,7 +92,7 @@ impl Scope {
         }
     }
 
-    /// Hears that there is a job below the prefix, and where.
+    /// Checks the proof that a job is below the key's prefix, and remembers the job's tag.
     pub(super) fn prove(&self, path: &[Blinded]) -> Result<(), Refusal> {
         let tag = tag_of(self.terms().owner, path);
         if !self.terms().covers(tag, path) {
@@ -116,7 +116,7 @@ impl Scope {
         Err(Refusal::new(Code::Forbidden, why))
     }
 
-    /// What the key may store: the answer says nothing of what is here.
+    /// Whether the key may store something of a job. The answer does not depend on what this host holds.
     fn stores(&self, tag: JobTag) -> Result<Permit, Refusal> {
         self.needs(Rights::SAVE)?;
         if self.has(tag) {
@@ -128,7 +128,8 @@ impl Scope {
     fn finds(&self, store: &Store, checkpoint: CheckpointId) -> Option<Found> {
         let owner = self.terms().owner;
         let (tag, is_committed) = store.job_of(owner, checkpoint)?;
-        // Its manifest says where a job lies of which the connection has shown nothing yet.
+        // The connection may not have proved the job yet. The manifest of a committed checkpoint has the
+        // proof.
         let may_be_below = || is_committed && self.only_job().is_none();
         if !self.has(tag) && may_be_below() {
             let manifest = store.manifest_of(owner, checkpoint).ok()?;
@@ -137,7 +138,8 @@ impl Scope {
         self.has(tag).then_some(Found { is_committed })
     }
 
-    /// Whether blocks of a checkpoint may be read. A save reads its own, to rebuild a shard.
+    /// Whether blocks of a checkpoint may be read. A save may read its own uncommitted checkpoint, to
+    /// rebuild a shard.
     fn reads(&self, store: &Store, checkpoint: CheckpointId) -> Result<Permit, Refusal> {
         match self.finds(store, checkpoint) {
             None => return Ok(Permit::NotThere(Nothing::NotFound)),
@@ -147,7 +149,8 @@ impl Scope {
         Ok(Permit::Given)
     }
 
-    /// Whether a checkpoint may be removed. One that is not committed is what a save leaves that failed.
+    /// Whether a checkpoint may be removed. An uncommitted checkpoint is left by a save that failed, so
+    /// the right to save is enough.
     fn removes(
         &self,
         store: &Store,
@@ -169,10 +172,10 @@ impl Scope {
         Ok(Permit::Given)
     }
 
-    /// What becomes of `request`.
+    /// How `request` is treated.
     ///
     /// # Errors
-    /// The refusal to send; it is the same whether or not there is what was asked about.
+    /// The refusal to send. It does not depend on whether this host has what was asked about.
     pub(super) fn permit(
         &self,
         store: &Store,
@@ -236,18 +239,18 @@ impl Scope {
     }
 }
 
-/// A checkpoint of a job of the key's.
+/// A checkpoint of one of the key's jobs.
 struct Found {
     is_committed: bool,
 }
 
-/// The refusal of whatever a job key may not ask, whether or not it is here.
+/// The refusal of a request that no job key may ask. It does not depend on what this host holds.
 fn not_for_this() -> Refusal {
     Refusal::new(Code::Forbidden, "the job key is not for this")
 }
 
 impl Exchange<'_> {
-    /// What becomes of a request. Everything is allowed here that the role allows, but to job keys.
+    /// How a request is treated. A peer without a job key may ask everything that its role allows.
     ///
     /// # Errors
     /// The refusal to send.
@@ -255,7 +258,8 @@ impl Exchange<'_> {
         let Some(scope) = &self.connection.scope else {
             return Ok(Permit::Given);
         };
-        // Whether the key is void other hosts may know, also when nothing of its owner is here.
+        // The owner is noted even if nothing of it is here, so that this host asks other hosts for its
+        // void job keys.
         self.host
             .accounts
             .enter(self.peer.account(), &self.peer.name);
@@ -266,7 +270,7 @@ impl Exchange<'_> {
         scope.permit(&self.host.store, self.host.clock.now(), request)
     }
 
-    /// Answers a `Within` request. The owner need not show anything.
+    /// Answers a `Within` request. A peer without a job key need not prove anything.
     pub(super) async fn within(&mut self, path: &[Blinded]) -> Result<(), Answer> {
         if let Some(scope) = &self.connection.scope {
             scope.prove(path).map_err(Answer::Refused)?;
@@ -274,7 +278,8 @@ impl Exchange<'_> {
         self.respond(&Response::Noted).await
     }
 
-    /// Answers a `Void` request. Whoever brings it, its owner has signed it; a submitter brings its own.
+    /// Answers a `Void` request. The list is signed by its owner, so any donor may bring it; a submitter
+    /// may bring only its own.
     pub(super) async fn void(&mut self, list: &[u8]) -> Result<(), Answer> {
         let malformed = |cause: GrantError| Refusal::new(Code::Mismatch, cause.to_string());
         let list = VoidList::parse(list).map_err(|cause| Answer::Refused(malformed(cause)))?;
@@ -286,7 +291,7 @@ impl Exchange<'_> {
         self.respond(&Response::Noted).await
     }
 
-    /// Answers a `Voids` request; a submitter asks of its own.
+    /// Answers a `Voids` request. A submitter gets its own list only.
     pub(super) async fn voids(&mut self, owners: &[OwnerId]) -> Result<(), Answer> {
         if owners.len() > VOIDS_ASKED_MAX {
             let refusal = Refusal::new(Code::BadRequest, "too many owners");
@@ -303,7 +308,7 @@ impl Exchange<'_> {
         self.respond(&Response::Voids { lists }).await
     }
 
-    /// Answers as a host that has nothing of the kind.
+    /// Answers as a host that has nothing of what was asked about.
     pub(super) async fn not_there(&mut self, answer: Nothing) -> Result<(), Answer> {
         let response = match answer {
             Nothing::NoRecords => Response::Found {

@@ -1,5 +1,5 @@
-//! Power loss and disk errors at every step: what was acknowledged is whole, and nothing else is
-//! served, on the running host and after a restart.
+//! Power losses and disk errors at every step. What was acknowledged must be complete, and nothing else
+//! may be served, on the running host and after a restart.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -20,14 +20,14 @@ use crate::disk::Disk;
 use crate::disk::crash::{CrashDisk, Fault};
 use crate::shards::{Found, scan};
 
-/// What a client was told of a checkpoint.
+/// The answers that the client got about one checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Told {
     stored: bool,
     committed: bool,
     forgetting: bool,
     forgotten: bool,
-    /// The round that was promised of its successors.
+    /// The round of the ballot that was promised about its successors.
     promised: u64,
     /// Whether a successor was accepted.
     accepted: bool,
@@ -38,19 +38,19 @@ enum Op {
     Put(usize),
     Commit(usize),
     Forget(usize),
-    /// What another host rebuilt: stored and committed in one request.
+    /// Another host rebuilt the shard: it is stored and committed in one request.
     Rebuild(usize),
-    /// Deleted by a notice of its owner.
+    /// The owner deletes the checkpoint by a notice.
     Delete(usize),
-    /// Given back, as others have it.
+    /// The host gives the shard back, because others hold it.
     Release(usize),
-    /// Nothing with a lower round is accepted after it.
+    /// The host promises to accept no ballot of a lower round.
     Promise(usize, u64),
-    /// The first one is accepted after it.
+    /// The host accepts the first sample as the checkpoint's successor, in this round.
     Accept(usize, u64),
 }
 
-/// Everything that a host does, and everything next to everything else.
+/// A script with every operation of a host, in different orders.
 const SCRIPT: [Op; 22] = [
     Op::Put(0),
     Op::Commit(0),
@@ -179,7 +179,7 @@ impl Client {
         Ok(())
     }
 
-    /// What was acknowledged holds, and what is served is whole.
+    /// Fails unless what was acknowledged holds and what is served is complete.
     fn check(&self, store: &Store, context: &str) {
         let records = found(store, owner(1).id());
         for sample in &self.samples {
@@ -229,7 +229,7 @@ impl Client {
     }
 }
 
-/// The books are right: they say what the files say.
+/// Fails unless the books agree with the files.
 fn check_books(disk: &CrashDisk, store: &Store, context: &str) {
     let (mut bytes, mut shards, mut manifests) = (0, 0, 0);
     let mut checkpoints = BTreeSet::new();
@@ -285,7 +285,7 @@ fn restarts_well(disk: &CrashDisk, client: &Client, context: &str) {
     assert!(reads(&store, &next, 0).unwrap(), "{context}: works again");
 }
 
-/// Operations of a run in which nothing fails.
+/// The number of operations of a run in which nothing fails.
 fn operations() -> u64 {
     let disk = CrashDisk::new(Fault::None, 0);
     let store = open(&disk);
@@ -298,7 +298,7 @@ fn operations() -> u64 {
     disk.operations()
 }
 
-/// Operations that make the directories of an empty store.
+/// The number of operations that create the directories of an empty store.
 fn opening() -> u64 {
     let disk = CrashDisk::new(Fault::None, 0);
     open(&disk);
@@ -309,7 +309,7 @@ fn opening() -> u64 {
 fn power_can_be_lost_at_any_step() {
     let operations = operations();
     assert!(operations > 60, "{operations}");
-    // Before the directories are made, there is no store to lose.
+    // Before the directories exist, there is no store to lose.
     for at in opening()..operations {
         for seed in 0..12 {
             let context = format!("power lost at {at}, seed {seed}");
@@ -373,7 +373,7 @@ fn a_full_disk_is_told_from_a_broken_one() {
         (io::ErrorKind::QuotaExceeded, Code::NoSpace),
         (io::ErrorKind::Other, Code::DiskFailed),
     ] {
-        // The second operation of the put: its first write.
+        // The second operation of the put is its first write.
         let disk = CrashDisk::new(Fault::Error(opening() + 1, kind), 0);
         let store = open(&disk);
         let refused = put(&store, &sample, 0).unwrap_err();

@@ -1,4 +1,5 @@
-//! What this host promised about the successors of checkpoints, on the disk before it is said.
+//! The promises of this host about the successors of checkpoints. A promise is on the disk before the
+//! host answers.
 //!
 //! ```text
 //! fences/<owner>/<checkpoint>.fence      what was promised, and the proposal that was accepted
@@ -23,10 +24,10 @@ const MAGIC: &[u8; 8] = b"CKPTFNC1";
 
 const HASH_BYTES: usize = 16;
 
-/// Longest file of a promise.
+/// Longest file of a promise, bytes.
 pub const FENCE_BYTES_MAX: usize = PROPOSAL_BYTES_MAX + 256;
 
-/// What is written of one checkpoint.
+/// The part of a file between its first bytes and its hash.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Written {
     job_tag: JobTag,
@@ -37,31 +38,31 @@ struct Written {
     accepted: Option<Vec<u8>>,
 }
 
-/// What a file of a promise says.
+/// The content of a file of a promise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FenceFile {
-    /// The promise.
+    /// What was promised and accepted.
     pub fence: Fence,
-    /// The proposal that was accepted.
+    /// The proposal that was accepted, with its signature.
     pub accepted: Option<Proposal>,
 }
 
-/// Bytes that are no promise.
+/// Why bytes are not a valid file of a promise.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FenceFileError {
-    /// Another beginning, or too short.
+    /// The bytes are too short or begin differently.
     #[error("not a file of a promise")]
     Frame,
-    /// It was changed.
+    /// The hash at the end is wrong.
     #[error("file of a promise: wrong hash")]
     Hash,
-    /// Malformed.
+    /// The serialized part is malformed.
     #[error("file of a promise: {0}")]
     Serial(#[from] SerialError),
-    /// What was accepted is no proposal.
+    /// The accepted proposal is not valid.
     #[error("file of a promise: {0}")]
     Proposal(#[from] ProposalError),
-    /// What was accepted is about another job, or was never promised.
+    /// The accepted proposal is about another job, or its ballot is above the promised one.
     #[error("file of a promise: the proposal is not that of the promise")]
     Mismatch,
 }
@@ -77,7 +78,7 @@ impl FenceFile {
     /// The bytes of the file.
     ///
     /// # Errors
-    /// Never, as the longest proposal fits.
+    /// Never, because the longest proposal fits.
     pub fn encode(&self) -> Result<Vec<u8>, SerialError> {
         let written = Written {
             job_tag: self.fence.job_tag,
@@ -91,17 +92,17 @@ impl FenceFile {
         Ok(Self::hashed(bytes))
     }
 
-    /// These bytes and their hash, as they end a file.
+    /// These bytes, followed by their hash.
     pub fn hashed(mut bytes: Vec<u8>) -> Vec<u8> {
         let hash = hash(&bytes);
         bytes.extend_from_slice(&hash);
         bytes
     }
 
-    /// Reads what [`Self::encode`] writes.
+    /// Parses the bytes that [`Self::encode`] writes.
     ///
     /// # Errors
-    /// When the bytes are no such file, or what is in it contradicts itself.
+    /// When the bytes are not such a file, or its parts contradict each other.
     pub fn decode(bytes: &[u8]) -> Result<Self, FenceFileError> {
         let (hashed, found) = bytes
             .split_last_chunk::<HASH_BYTES>()
@@ -143,8 +144,8 @@ fn parse_fence_name(name: &str) -> Option<CheckpointId> {
     CheckpointId::from_hex(name.strip_suffix(".fence")?)
 }
 
-/// Reads all promises. One that can't be read holds all the same: nothing more is promised about its
-/// checkpoint, with a line in the log.
+/// Reads all files of promises. A promise whose file can't be read still holds. So nothing more is
+/// promised about its checkpoint, and the log has a line about it.
 ///
 /// # Errors
 /// When a directory can't be read.
@@ -181,14 +182,14 @@ fn read(disk: &dyn Disk, key: Key) -> Result<FenceFile, StoreError> {
     Ok(file)
 }
 
-/// What a host answers to a save that asks about a checkpoint's successors.
+/// The answer of a host to a save that asks about a checkpoint's successors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Witnessed {
-    /// It promised, and this is what it accepted before.
+    /// The host promised. The proposal is the one that it accepted before, if there is one.
     Promised(Option<Box<Proposal>>),
-    /// It accepted.
+    /// The host accepted the proposal.
     Accepted,
-    /// It has promised this ballot to another save.
+    /// The host has promised this higher ballot to another save.
     Outbid(Ballot),
 }
 
@@ -196,7 +197,7 @@ impl Store {
     /// Promises to accept no successor of a checkpoint with a lower ballot.
     ///
     /// # Errors
-    /// When this host is no witness of it, there is no room, or the disk fails.
+    /// When this host is no witness of the checkpoint, there is no room, or the disk fails.
     pub fn promise(
         &self,
         who: Who<OwnerId>,
@@ -228,7 +229,7 @@ impl Store {
         Ok(Witnessed::Promised(file.accepted.map(Box::new)))
     }
 
-    /// Accepts a successor of a checkpoint, unless something else was promised.
+    /// Accepts a successor of a checkpoint, unless a higher ballot was promised.
     ///
     /// # Errors
     /// When this host is no witness of the checkpoint, there is no room, or the disk fails.
@@ -264,8 +265,8 @@ impl Store {
         Ok(())
     }
 
-    /// Remains a witness of a checkpoint that is handed over, unless a later one is here. Without room it
-    /// is one witness less.
+    /// Keeps this host a witness of a checkpoint that it hands over, unless a later version of the job is
+    /// here. If there is no room for the promise, the checkpoint has one witness less.
     pub(super) fn keep_fence(&self, key: Key) -> Result<(), StoreError> {
         let who = Who::itself(key.owner);
         let fence = {
@@ -288,7 +289,7 @@ impl Store {
         }
     }
 
-    /// Forgets what was promised about a checkpoint that is forgotten.
+    /// Forgets the promises about a checkpoint that is forgotten.
     pub(super) fn remove_fence(&self, key: Key) -> Result<(), StoreError> {
         let is_there = {
             let catalog = self.catalog();
@@ -301,7 +302,7 @@ impl Store {
         Ok(())
     }
 
-    /// The same of several.
+    /// Forgets the promises about several checkpoints.
     pub(super) fn remove_fences(&self, keys: &[Key]) -> Result<(), StoreError> {
         keys.iter().try_for_each(|key| self.remove_fence(*key))
     }

@@ -1,17 +1,17 @@
-//! Names of files in a data directory.
+//! Names of the files in a data directory.
 //!
 //! ```text
-//! incoming/<number>                            being written; removed at start
-//! shards/<owner>/<checkpoint>-<index>.shard    whole shards (docs/format.md)
+//! incoming/<number>                            files that are being written; removed at start
+//! shards/<owner>/<checkpoint>-<index>.shard    complete shards (docs/format.md)
 //! manifests/<owner>/<checkpoint>.manifest      manifests of committed checkpoints
-//! notices/<owner>/<job>.notice                 what owners said of their jobs
-//! notices/<owner>/<job>-<number>.notice        an older one that says more is gone than the last
-//! fences/<owner>/<checkpoint>.fence            what was promised about a checkpoint's successors
-//! voids/<owner>.void                           which job keys owners made void
+//! notices/<owner>/<job>.notice                 the last notice of each job
+//! notices/<owner>/<job>-<number>.notice        an older notice that declares more gone than the last one
+//! fences/<owner>/<checkpoint>.fence            promises about a checkpoint's successors
+//! voids/<owner>.void                           which job keys of an owner are void
 //! ```
 //!
-//! Owners, checkpoints and jobs are written in hexadecimal. Ids of checkpoints are chosen by owners, so
-//! each owner has directories of its own.
+//! Owners, checkpoints and jobs are written in hexadecimal. Owners choose the ids of checkpoints, so each
+//! owner has directories of its own.
 
 use std::path::{Path, PathBuf};
 
@@ -19,63 +19,64 @@ use codec::{CheckpointId, JobTag, OwnerId, ShardIndex};
 
 use crate::core::Key;
 
-/// Where files are written before they get their names.
+/// The directory of files that have no final name yet.
 pub const INCOMING: &str = "incoming";
 
-/// Where whole shards are.
+/// The directory of complete shards.
 pub const SHARDS: &str = "shards";
 
-/// Where manifests are.
+/// The directory of manifests.
 pub const MANIFESTS: &str = "manifests";
 
-/// Where notices are.
+/// The directory of notices.
 pub const NOTICES: &str = "notices";
 
-/// Where promises about the successors of checkpoints are.
+/// The directory of promises about the successors of checkpoints.
 pub const FENCES: &str = "fences";
 
-/// The owner's directory in [`SHARDS`], [`MANIFESTS`], [`NOTICES`] or [`FENCES`].
+/// An owner's directory in [`SHARDS`], [`MANIFESTS`], [`NOTICES`] or [`FENCES`].
 pub fn owner_dir(kind: &str, owner: OwnerId) -> PathBuf {
     Path::new(kind).join(owner.hex())
 }
 
-/// A shard's file.
+/// The path of a shard.
 pub fn shard_path(key: Key, shard: ShardIndex) -> PathBuf {
     owner_dir(SHARDS, key.owner).join(format!("{}-{shard}.shard", key.checkpoint.hex()))
 }
 
-/// A manifest's file.
+/// The path of a manifest.
 pub fn manifest_path(key: Key) -> PathBuf {
     owner_dir(MANIFESTS, key.owner).join(format!("{}.manifest", key.checkpoint.hex()))
 }
 
-/// A notice's file.
+/// The path of the last notice of a job.
 pub fn notice_path(owner: OwnerId, job_tag: JobTag) -> PathBuf {
     owner_dir(NOTICES, owner).join(format!("{}.notice", job_tag.hex()))
 }
 
-/// The file of a notice that is kept beside the last one of its job, for what it alone says is gone.
+/// The path of an older notice, which is kept because it declares something gone that the last one does
+/// not.
 pub fn older_notice_path(owner: OwnerId, job_tag: JobTag, number: u64) -> PathBuf {
     owner_dir(NOTICES, owner).join(format!("{}-{number}.notice", job_tag.hex()))
 }
 
-/// A file that is being written.
+/// The path of a file that is being written.
 pub fn incoming_path(number: u64) -> PathBuf {
     Path::new(INCOMING).join(number.to_string())
 }
 
-/// Checkpoint and shard number of a name that [`shard_path`] made.
+/// The checkpoint and shard number in a name that [`shard_path`] made.
 pub fn parse_shard_name(name: &str) -> Option<(CheckpointId, u8)> {
     let (checkpoint, shard) = name.strip_suffix(".shard")?.split_once('-')?;
     Some((CheckpointId::from_hex(checkpoint)?, shard.parse().ok()?))
 }
 
-/// Checkpoint of a name that [`manifest_path`] made.
+/// The checkpoint in a name that [`manifest_path`] made.
 pub fn parse_manifest_name(name: &str) -> Option<CheckpointId> {
     CheckpointId::from_hex(name.strip_suffix(".manifest")?)
 }
 
-/// Job of a name that [`notice_path`] or [`older_notice_path`] made.
+/// The job in a name that [`notice_path`] or [`older_notice_path`] made.
 pub fn parse_notice_name(name: &str) -> Option<JobTag> {
     let name = name.strip_suffix(".notice")?;
     match name.split_once('-') {

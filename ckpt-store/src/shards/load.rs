@@ -1,4 +1,4 @@
-//! What is in a data directory: read from the files themselves, headers and footers only.
+//! Reads a data directory at start: manifests and notices, and the headers and footers of shards.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,61 +21,61 @@ use crate::disk::{Disk, Read};
 /// A file in a data directory.
 #[derive(Clone, Debug)]
 pub enum Found {
-    /// A manifest with a good signature.
+    /// A manifest with a valid signature.
     Manifest {
-        /// Who made it.
+        /// The owner and grant that made it.
         whose: Who<OwnerId>,
-        /// Of which checkpoint.
+        /// The checkpoint, its job and its version.
         claim: Claim,
-        /// When its save began, Unix seconds.
+        /// When its save began, in Unix seconds.
         created: u64,
     },
-    /// A shard with a good header and footer.
+    /// A shard with a valid header and footer.
     Shard {
-        /// Whose.
+        /// The owner.
         owner: OwnerId,
-        /// Of which checkpoint.
+        /// The checkpoint, its job and its version.
         claim: Claim,
         /// The shard.
         shard: Shard,
-        /// When it was begun, Unix seconds.
+        /// When the shard was begun, in Unix seconds.
         created: u64,
     },
-    /// What an owner said of a job.
+    /// A notice of an owner about a job.
     Notice(Box<Notice>),
-    /// A file that is not whole, or not what its name says.
+    /// A file that is incomplete or damaged, or not what its name states.
     Damaged {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// What is wrong.
         why: String,
     },
-    /// A file that can't be read at the moment, or whose name is none of ours.
+    /// A file that can't be read now, or whose name this program does not use.
     Unreadable {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// What is wrong.
         why: String,
     },
 }
 
-/// What was found at start.
+/// Counts of what was found at start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
-    /// Whole shards.
+    /// Complete shards.
     pub shards: u64,
     /// Manifests.
     pub manifests: u64,
     /// Notices.
     pub notices: u64,
-    /// Files that were not whole: removed.
+    /// Damaged files, which were removed.
     pub damaged: u64,
-    /// Files that could not be read: neither used nor removed.
+    /// Files that could not be read. They are neither used nor removed.
     pub unreadable: u64,
 }
 
 impl Loaded {
-    /// Enters what was found in the books; removes it from `disk` when it is damaged.
+    /// Enters a file in the books. A damaged file is removed from `disk`.
     pub(super) fn enter(
         &mut self,
         disk: &dyn Disk,
@@ -122,7 +122,7 @@ impl Loaded {
     }
 }
 
-/// Removes what was being written when the daemon ended.
+/// Removes the files that were unfinished when the daemon ended.
 pub(super) fn remove_incoming(disk: &dyn Disk) -> io::Result<()> {
     for name in disk.list(Path::new(INCOMING))? {
         disk.discard(&Path::new(INCOMING).join(name))?;
@@ -130,7 +130,7 @@ pub(super) fn remove_incoming(disk: &dyn Disk) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads all headers and footers, manifests first.
+/// Reads all manifests and notices, and all headers and footers of shards, in this order.
 ///
 /// # Errors
 /// When a directory can't be read.
@@ -138,7 +138,7 @@ pub fn scan(disk: &dyn Disk, found: &mut dyn FnMut(Found)) -> io::Result<()> {
     visit(disk, found, |_| Ok(()))
 }
 
-/// Reads everything: also compares each block of each shard with the shard's table.
+/// Like [`scan`], and also compares each block of each shard with the shard's table.
 ///
 /// # Errors
 /// When a directory can't be read.
@@ -154,7 +154,7 @@ fn visit(
     walk(disk, MANIFESTS, |owner, path, name| {
         found(load_manifest(disk, owner, path, name).unwrap_or_else(|wrong| wrong.of(path)));
     })?;
-    // A data directory of an earlier program has none.
+    // The data directory of an earlier version of the program has no notices.
     if disk.list(Path::new(""))?.iter().any(|name| name == NOTICES) {
         walk(disk, NOTICES, |owner, path, name| {
             found(load_notice(disk, owner, path, name).unwrap_or_else(|wrong| wrong.of(path)));
@@ -169,7 +169,7 @@ fn visit(
     })
 }
 
-/// Visits the files of all owners.
+/// Calls `visit` for every file of every owner.
 pub(super) fn walk(
     disk: &dyn Disk,
     kind: &str,
@@ -192,7 +192,7 @@ pub(super) fn walk(
     Ok(())
 }
 
-/// A file that is not used.
+/// Why a file is not used.
 enum Wrong {
     Damaged(String),
     Unreadable(String),

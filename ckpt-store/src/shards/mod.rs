@@ -1,6 +1,6 @@
-//! Shards and manifests on a disk, and the books of them: all that a host does but networking.
+//! Shards and manifests on a disk, and the books of them: everything that a host does, except networking.
 //!
-//! Functions here block on the disk; the network side calls them from threads made for that.
+//! The functions here block on the disk. The network side calls them on blocking threads.
 
 mod fences;
 pub mod layout;

@@ -1,4 +1,5 @@
-//! What a host does for other donors: says what it holds, proves it, takes shards that they rebuilt.
+//! What a host does for other donors: it answers which shards it holds, proves them, and takes shards
+//! that others rebuilt.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -15,19 +16,19 @@ use crate::core::notices::Job;
 use crate::core::places::Who;
 use crate::core::{Denied, Key, Millis, Shard};
 
-/// Checkpoints that are looked at before others may look.
+/// Most checkpoints that are looked at under one lock of the catalog.
 const KEYS_AT_ONCE: usize = 1024;
 
-/// What is held of a committed checkpoint.
+/// What this host holds of one committed checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holding {
     /// The checkpoint.
     pub key: Key,
-    /// Its job.
+    /// The job of the checkpoint.
     pub job: Job,
-    /// Its redundancy.
+    /// How the checkpoint is coded.
     pub redundancy: Redundancy,
-    /// Which of its shards are here.
+    /// The shards of it that are here.
     pub shards: Vec<ShardIndex>,
 }
 
@@ -44,7 +45,7 @@ impl Holding {
 }
 
 impl Store {
-    /// What is held of at most `most` committed checkpoints after `after`, ascending.
+    /// What this host holds of up to `most` committed checkpoints after `after`, in ascending order.
     pub fn holdings(&self, after: Option<Key>, most: usize) -> Vec<Holding> {
         let catalog = self.catalog();
         let held = catalog.held_after(after).take(most);
@@ -52,7 +53,7 @@ impl Store {
             .collect()
     }
 
-    /// What is held of these checkpoints, of those of which something is.
+    /// What this host holds of these checkpoints. A checkpoint of which it holds nothing is left out.
     pub fn holdings_of(&self, keys: &BTreeSet<Key>) -> Vec<Holding> {
         let catalog = self.catalog();
         let one = |key: &Key| {
@@ -62,26 +63,26 @@ impl Store {
         keys.iter().filter_map(one).collect()
     }
 
-    /// Number of shards of committed checkpoints.
+    /// How many shards of committed checkpoints are here.
     pub fn held_count(&self) -> usize {
         let catalog = self.catalog();
         let held = catalog.held_after(None);
         held.map(|(_, _, shards)| shards.len()).sum()
     }
 
-    /// Whether a shard of a committed checkpoint is here.
+    /// Whether a shard of this checkpoint is here, and the checkpoint is committed.
     pub fn is_held(&self, key: Key) -> bool {
         let catalog = self.catalog();
         catalog.is_committed(key) && !catalog.shards(key).is_empty()
     }
 
-    /// Whose shard this is, if it is here and committed.
+    /// The owner of a shard, if the shard is here and committed.
     pub fn owner_of_shard(&self, shard: &ShardName) -> Option<OwnerId> {
         let catalog = self.catalog();
         catalog.owner_of_shard(shard.checkpoint, shard.shard)
     }
 
-    /// Which of the checkpoints that `tags` stand for are held here.
+    /// Which of the checkpoints that `tags` stand for this host holds.
     pub fn held_tags(&self, asking: &Asking, tags: &[Tag]) -> Vec<HeldTag> {
         let places: BTreeMap<&Tag, u16> = tags.iter().zip(0..).collect();
         let mut held = Vec::new();
@@ -108,10 +109,10 @@ impl Store {
         }
     }
 
-    /// Proof that a part of a shard is here; `None` while the shard is being handed over.
+    /// A proof that a part of a shard is here. `None` while the shard is being handed over.
     ///
     /// # Errors
-    /// When it is not here, or damaged.
+    /// When the shard is not here, or is damaged.
     pub fn prove(
         &self,
         owner: OwnerId,
@@ -130,12 +131,12 @@ impl Store {
         Ok(Some(proof.ok_or(Denied::NotFound)?))
     }
 
-    /// From now on nobody may rely on this shard: it is being handed over.
+    /// Notes that a shard is being handed over: it is not proved to other hosts from now on.
     pub fn begin_leaving(&self, key: Key, shard: ShardIndex) {
         self.leaving().insert((key, shard));
     }
 
-    /// The shard stays after all, or is gone.
+    /// Ends [`Self::begin_leaving`], whether the shard stays or has been removed.
     pub fn end_leaving(&self, key: Key, shard: ShardIndex) {
         self.leaving().remove(&(key, shard));
     }
@@ -144,11 +145,11 @@ impl Store {
         self.leaving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a shard that `donor` has rebuilt: it will be no longer than the manifest says, and get its
-    /// name only with the root that the manifest promises.
+    /// Begins to write a shard that `donor` has rebuilt. The shard can't become longer than the manifest
+    /// states, and it gets its final name only if its root is the one in the manifest.
     ///
     /// # Errors
-    /// When it may not be written, or its file can't be made.
+    /// When the catalog denies it, or its file can't be created.
     pub fn begin_rebuilt(
         self: &Arc<Self>,
         now: Millis,

@@ -1,4 +1,4 @@
-//! Reads shard files: outline, pages, rows.
+//! Reads shard files: outlines, pages of the table, and rows.
 
 use std::io;
 use std::ops::Range;
@@ -13,24 +13,24 @@ use codec::shard_file::{
 
 use crate::disk::Read;
 
-/// Most of a group that is read at once while checking.
+/// Most bytes of a group that are read in one step of a check.
 const CHECK_READ_BYTES: u64 = codec::geometry::BLOCK_BYTES_MAX as u64;
 
 /// Why a shard can't be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The disk.
+    /// The file can't be read.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// The file is not, or no longer, a whole shard.
+    /// The file is not a complete shard, or not any more.
     #[error("{0}")]
     Format(#[from] FormatError),
-    /// A block is not the one that was written.
+    /// A block does not have the hash that the table states.
     #[error("row {0} is damaged")]
     Block(u64),
 }
 
-/// An open shard file with a valid footer.
+/// An open shard file whose footer is valid.
 #[derive(Debug)]
 pub struct ShardReader {
     file: Arc<dyn Read>,
@@ -38,18 +38,18 @@ pub struct ShardReader {
     identity: ShardIdentity,
 }
 
-/// Where blocks are in a file.
+/// The positions of the blocks of some rows in a file.
 #[derive(Debug)]
 pub struct RowBytes {
     file: Arc<dyn Read>,
-    /// Offset and length of each run of blocks.
+    /// Offset and length of each run of blocks, in bytes.
     runs: Vec<(u64, u64)>,
 }
 
 /// Reads the header of a shard file.
 ///
 /// # Errors
-/// When it can't be read or is none.
+/// When the header can't be read or is not valid.
 pub(super) fn read_header(file: &dyn Read) -> Result<Header, ReadError> {
     let mut header = [0; HEADER_BYTES];
     if file.size() < header.len() as u64 {
@@ -60,10 +60,10 @@ pub(super) fn read_header(file: &dyn Read) -> Result<Header, ReadError> {
 }
 
 impl ShardReader {
-    /// Reads the footer of the shard in `file` whose header is `identity`'s.
+    /// Opens the shard in `file`, whose header states `identity`, and reads its footer.
     ///
     /// # Errors
-    /// When it can't be read or is not that of this whole shard.
+    /// When the footer can't be read or does not belong to this shard.
     pub fn open(file: Arc<dyn Read>, identity: ShardIdentity) -> Result<Self, ReadError> {
         let len = file.size();
         let no_footer = FormatError::Magic("footer");
@@ -84,25 +84,25 @@ impl ShardReader {
         })
     }
 
-    /// Its footer.
+    /// The footer of the file.
     pub const fn footer(&self) -> &Footer {
         &self.footer
     }
 
-    /// What it is part of.
+    /// The checkpoint and the number of the shard.
     pub const fn identity(&self) -> &ShardIdentity {
         &self.identity
     }
 
-    /// Length of its file.
+    /// The length of the file.
     pub fn file_bytes(&self) -> u64 {
         self.file.size()
     }
 
-    /// The bytes of a page and what they say; `None` when there is no such page.
+    /// The bytes of one page of the table, and the parsed page. `None` if there is no such page.
     ///
     /// # Errors
-    /// When it can't be read or is damaged.
+    /// When the page can't be read or is damaged.
     pub fn page(&self, page: u64) -> Result<Option<(Vec<u8>, Page)>, ReadError> {
         let rows = page_rows(self.footer.outline.rows, page);
         let place = usize::try_from(page)
@@ -115,14 +115,14 @@ impl ShardReader {
             .footer
             .page_offset(page, self.file.size(), self.footer.encoded_len())
             .ok_or(FormatError::Number("place of a page"))?;
-        // At most 1,024 entries.
+        // A page has at most 1,024 entries, so the cast keeps the value.
         let mut bytes = vec![0; rows as usize * ENTRY_BYTES];
         self.file.read_exact_at(&mut bytes, offset)?;
         let parsed = Page::parse(&bytes, rows, *hash)?;
         Ok(Some((bytes, parsed)))
     }
 
-    /// Where the blocks of `count` rows from `first` are; `None` when there are not as many.
+    /// The positions of the blocks of `count` rows from `first` on. `None` if the shard has fewer rows.
     ///
     /// # Errors
     /// When the table can't be read or is damaged.
@@ -152,10 +152,10 @@ impl ShardReader {
         }))
     }
 
-    /// Proof that a part of the shard is here; `None` when it has no such row.
+    /// A proof that this host holds a part of the shard. `None` if the shard has no such row.
     ///
     /// # Errors
-    /// When it can't be read or is damaged.
+    /// When the part can't be read or is damaged.
     pub fn prove(&self, spot: Spot) -> Result<Option<ShardProof>, ReadError> {
         let (number, place) = page_of(spot.row);
         let (Some((page, table)), Some(mut block)) = (self.page(number)?, self.rows(spot.row, 1)?)
@@ -163,7 +163,7 @@ impl ShardReader {
             return Ok(None);
         };
         let mut memory = Vec::new();
-        // One block is one run, and no longer than a block may be.
+        // One block is one run, and is not longer than a block may be.
         let len = usize::try_from(block.bytes()).unwrap_or(0);
         let bytes = block.next(&mut memory, len)?.unwrap_or_default();
         let block = memory.get(bytes).unwrap_or_default();
@@ -175,7 +175,7 @@ impl ShardReader {
         Ok(ShardProof::of(&self.identity, outline, &page, block, spot))
     }
 
-    /// Reads everything and compares it with the table; returns the first thing that is wrong.
+    /// Reads the whole shard and compares it with its table. Stops at the first damage.
     ///
     /// # Errors
     /// When something can't be read or is damaged.
@@ -183,7 +183,7 @@ impl ShardReader {
         self.check_slowly(|_| {})
     }
 
-    /// The same; `after` is told the bytes of each block, and may wait.
+    /// The same as [`Self::check`]. After each block `after` is called with its length, and may sleep.
     ///
     /// # Errors
     /// As [`Self::check`].
@@ -221,12 +221,12 @@ impl ShardReader {
 }
 
 impl RowBytes {
-    /// How many bytes they are.
+    /// The length of the blocks together.
     pub fn bytes(&self) -> u64 {
         self.runs.iter().map(|(_, len)| len).sum()
     }
 
-    /// Reads the next bytes, at most `most`, into `memory`, and returns where in it they are; `None` at
+    /// Reads the next bytes, at most `most`, into `memory`. Returns their range in `memory`, or `None` at
     /// the end.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Reading of shards: for owners, and to find what is damaged.
+//! Reads shards: to send them to clients, and to find damage.
 
 use std::io;
 use std::sync::PoisonError;
@@ -13,22 +13,22 @@ use super::reader::{RowBytes, ShardReader};
 use super::store::{Store, StoreError};
 use crate::core::{Denied, Key};
 
-/// What reading a shard whole showed.
+/// The result of reading a whole shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scrubbed {
-    /// All is right.
+    /// The shard is intact.
     Good,
-    /// It was forgotten meanwhile.
+    /// The shard was removed meanwhile.
     Gone,
-    /// It was damaged and is dropped.
+    /// The shard was damaged and has been removed, for this reason.
     Dropped(String),
 }
 
 impl Store {
-    /// Opens a whole shard of the owner's.
+    /// Opens a complete shard of an owner.
     ///
     /// # Errors
-    /// When it is not here, or its file is damaged.
+    /// When the shard is not here, or its file is damaged.
     pub fn open_shard(&self, owner: OwnerId, name: &ShardName) -> Result<ShardReader, StoreError> {
         let key = Key {
             owner,
@@ -37,7 +37,7 @@ impl Store {
         let shard = *self.catalog().shard(key, name.shard)?;
         let file = match self.disk.open(&shard_path(key, shard.identity.shard)) {
             Ok(file) => file,
-            // Forgotten since it was looked up.
+            // The shard was removed since the lookup.
             Err(_) if self.catalog().shard(key, name.shard).is_err() => {
                 return Err(Denied::NotFound.into());
             }
@@ -55,7 +55,8 @@ impl Store {
         Ok(reader)
     }
 
-    /// Strikes a shard whose file somebody else removed: the host must not say that it has it.
+    /// Removes a shard from the books whose file was removed by another program. The host must not claim
+    /// to hold it any more.
     fn drop_lost(&self, key: Key, shard: ShardIndex) {
         let _changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         let is_there = self.disk.open(&shard_path(key, shard)).is_ok();
@@ -65,10 +66,10 @@ impl Store {
         }
     }
 
-    /// The bytes of a page of a shard's table.
+    /// The bytes of one page of a shard's table.
     ///
     /// # Errors
-    /// When there is none, or it is damaged.
+    /// When there is no such page, or it is damaged.
     pub fn page(&self, owner: OwnerId, name: &ShardName, page: u64) -> Result<Vec<u8>, StoreError> {
         let found = self.open_shard(owner, name)?.page(page);
         let (bytes, _) = found
@@ -77,7 +78,7 @@ impl Store {
         Ok(bytes)
     }
 
-    /// Where the blocks of `count` rows from `first` are.
+    /// The positions in the file of the blocks of `count` rows from `first` on.
     ///
     /// # Errors
     /// When there are no such rows, or the table is damaged.
@@ -97,8 +98,8 @@ impl Store {
             .ok_or(Denied::NotFound)?)
     }
 
-    /// Reads a shard whole, at most so many bytes per second, and drops it when it is damaged. What
-    /// can't be read is read a second time first: a fault of the cable is no fault of the disk.
+    /// Reads a whole shard, at most `bytes_per_second`, and removes the shard if it is damaged. A shard
+    /// that seems damaged is read a second time first, because a fault of the cable need not repeat.
     ///
     /// # Errors
     /// When a damaged shard can't be removed.
@@ -123,7 +124,7 @@ impl Store {
             return Ok(Scrubbed::Gone);
         }
         match self.remove(&shard_path(key, shard)) {
-            // A file that is not there is dropped already.
+            // The file has been removed already.
             Err(StoreError::Disk { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => {}
             removed => removed?,
         }

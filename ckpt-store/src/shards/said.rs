@@ -1,4 +1,5 @@
-//! Notices that are passed on: few are in memory at once, however many there are.
+//! Reads notices in order to pass them on. Only a few are in memory at the same time, however many there
+//! are.
 
 use std::path::PathBuf;
 
@@ -9,25 +10,26 @@ use super::load;
 use super::store::{Store, StoreError};
 use crate::core::notices::Job;
 
-/// Bytes of notices that are kept in memory between counting and sending them; more are read twice.
+/// Most bytes of notices that stay in memory between counting and sending. The others are read a second
+/// time.
 const KEPT_BYTES_MAX: usize = 128 << 10;
 
 /// A notice that is to be passed on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Said {
-    /// Its bytes.
+    /// The bytes of the notice.
     Read(Vec<u8>),
-    /// Where it is.
+    /// The path of its file.
     OnDisk(PathBuf),
 }
 
 impl Store {
-    /// What was said last of jobs, of those of which something was said, and what older notices say is
-    /// gone; without what is not `wanted`.
+    /// For each of these jobs, its last notice and the older ones that are still needed, as far as they
+    /// are `wanted`.
     pub fn notices(&self, jobs: &[Job], mut wanted: impl FnMut(&Notice) -> bool) -> Vec<Said> {
         let (mut all, mut kept) = (Vec::new(), 0);
         for path in self.notice_paths(jobs) {
-            // One that is damaged is not passed on.
+            // A damaged notice is not passed on.
             let Ok(notice) = load::read_notice(&*self.disk, &path) else {
                 continue;
             };
@@ -58,10 +60,10 @@ impl Store {
         paths
     }
 
-    /// The bytes of a notice that is passed on. One that was replaced meanwhile is the newer one.
+    /// The bytes of a notice. If the notice was replaced meanwhile, these are the bytes of the newer one.
     ///
     /// # Errors
-    /// When it can't be read any more.
+    /// When the file can't be read any more.
     pub fn said(&self, said: Said) -> Result<Vec<u8>, StoreError> {
         match said {
             Said::Read(bytes) => Ok(bytes),
@@ -85,7 +87,7 @@ mod tests {
     use crate::shards::sample::Sample;
     use crate::shards::tests::{NOW, NOW_UNIX, commit, open, owner, put};
 
-    /// A notice with as many intervals as there may be.
+    /// A notice with as many intervals as are allowed.
     fn longest(keys: &Keys, job: &str) -> Notice {
         let (tag, path) = keys.tag_and_path(&job.parse().unwrap()).unwrap();
         let stamps = (0..INTERVALS_MAX as u64).map(|number| Stamp {

@@ -1,4 +1,4 @@
-//! Checkpoints to test with; also part of the daemon's tests.
+//! Checkpoints for tests. The daemon's tests use this file, too.
 
 use codec::compress::Method;
 use codec::index::StoredSegment;
@@ -11,17 +11,17 @@ use protocol::wire::message::{Claim, PutEnd, PutShard, ShardName};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-/// A checkpoint with one data and one parity shard of random blocks. Hosts can't tell them from
+/// A checkpoint with one data and one parity shard of random blocks. A host can't distinguish them from
 /// blocks of an image.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
     pub(crate) manifest: Manifest,
-    /// Blocks by shard and row.
+    /// The blocks, by shard and row.
     pub(crate) blocks: [Vec<Vec<u8>>; 2],
 }
 
 impl Sample {
-    /// Version `version` of a job of `owner`; rows and all else follow from `seed`.
+    /// Version `version` of a job of `owner`. The rows and all else follow from `seed`.
     pub(crate) fn new(owner: &OwnerSecret, job: &str, version: u64, seed: u64) -> Self {
         let lengths: Vec<usize> = {
             let mut rng = SmallRng::seed_from_u64(seed);
@@ -31,7 +31,7 @@ impl Sample {
         Self::with_rows(owner, job, version, seed, &lengths)
     }
 
-    /// The same with rows of these block lengths.
+    /// The same as [`Self::new`], with rows of these block lengths.
     pub(crate) fn with_rows(
         owner: &OwnerSecret,
         job: &str,
@@ -102,7 +102,7 @@ impl Sample {
         }
     }
 
-    /// The head of a transfer of a shard whose size is not known.
+    /// The head of a transfer of a shard whose size is not announced.
     pub(crate) fn put(&self, shard: u8) -> PutShard {
         PutShard {
             claim: self.claim(),

@@ -1,4 +1,4 @@
-//! What a host does for an owner, as blocking calls.
+//! The operations of a host on its shards, as blocking calls.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -32,34 +32,34 @@ use crate::core::places::Who;
 use crate::core::{Catalog, Denied, Key, Millis, PutId, Shard};
 use crate::disk::{ChangeError, Disk};
 
-/// Most bytes of records in one answer; the asker gets the rest with its next question.
+/// Most bytes of records in one answer. The client gets the rest with its next request.
 const FOUND_BYTES_MAX: usize = 256 << 10;
 
-/// How long to wait before what could not be removed is tried again.
+/// Pause before the removal of an expired checkpoint is tried again after a failure.
 const SWEEP_RETRY: Duration = Duration::from_secs(60);
 
-/// Why something was not done.
+/// Why an operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The books say no.
+    /// The catalog denies it.
     #[error(transparent)]
     Denied(#[from] Denied),
     /// The request makes no sense.
     #[error("impossible {0}")]
     BadRequest(&'static str),
-    /// What came is not what was promised.
+    /// What the peer sent differs from what it promised.
     #[error("{0} differs from what was promised")]
     Mismatch(&'static str),
-    /// What came is no manifest to be believed.
+    /// The bytes are not a valid manifest.
     #[error(transparent)]
     Manifest(#[from] codec::manifest::ManifestError),
-    /// What came is no proposal to be believed.
+    /// The bytes are not a valid proposal.
     #[error(transparent)]
     Proposal(#[from] codec::proposal::ProposalError),
-    /// What came is no notice to be believed.
+    /// The bytes are not a valid notice.
     #[error(transparent)]
     Notice(#[from] codec::notice::NoticeError),
-    /// The disk failed.
+    /// An operation on the disk failed.
     #[error("{what}: {cause}")]
     Disk {
         /// What was being done.
@@ -67,19 +67,19 @@ pub enum StoreError {
         /// Why it failed.
         cause: io::Error,
     },
-    /// A file is damaged.
+    /// A shard file is damaged.
     #[error("shard file: {0}")]
     Damaged(ReadError),
-    /// A directory could not be synced: nothing is known of what is durable until a restart.
+    /// A directory could not be synced earlier. Until a restart it is unknown what is durable.
     #[error("an earlier sync failed; nothing is changed until the daemon is restarted")]
     Poisoned,
-    /// The upload ended already.
+    /// The upload has ended already.
     #[error("upload is closed")]
     Closed,
 }
 
 impl StoreError {
-    /// The number that goes over the wire.
+    /// The code of this answer on the wire.
     pub fn code(&self) -> Code {
         match self {
             Self::Denied(denied) => denied.code(),
@@ -92,7 +92,7 @@ impl StoreError {
         }
     }
 
-    /// Whether this machine is at fault, not the asker.
+    /// Whether this machine is the cause, and not the client.
     pub fn is_ours(&self) -> bool {
         matches!(self.code(), Code::DiskFailed | Code::Internal)
     }
@@ -109,50 +109,51 @@ fn is_full(cause: &io::Error) -> bool {
     )
 }
 
-/// A host's shards and manifests.
+/// The shards, manifests, notices and promises of a host: the files and the books of them.
 #[derive(Debug)]
 pub struct Store {
     pub(super) disk: Arc<dyn Disk>,
     catalog: Mutex<Catalog>,
-    /// Held while names change on the disk, so that books and disk change in the same order.
+    /// Held while names of files change, so that the catalog and the disk change in the same order.
     pub(super) changes: Mutex<()>,
     pub(super) voids: Mutex<Voids>,
     next_incoming: AtomicU64,
     is_poisoned: AtomicBool,
-    /// Time of day on which hosts agreed last, Unix seconds.
+    /// The wall clock on which most hosts agreed last, in Unix seconds.
     agreed_clock: AtomicU64,
-    /// Shards that are being handed over: nobody may rely on them.
+    /// Shards that are being handed over. They are not proved to other hosts, so that none relies on
+    /// them.
     pub(super) leaving: Mutex<BTreeSet<(Key, ShardIndex)>>,
 }
 
-/// What a host lends.
+/// What the owner of the machine lends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lent {
-    /// Bytes in all; what it holds and nine tenths of what is free when not given.
+    /// Bytes in all. By default what the host holds already, and nine tenths of the free space.
     pub capacity: Option<u64>,
-    /// How much of this one submitter may have.
+    /// How much of that one submitter may use.
     pub quota: Quota,
 }
 
-/// What a host has, for status.
+/// The use of space, for status answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// Bytes that it lends.
+    /// Bytes that the host lends.
     pub capacity_bytes: u64,
-    /// Bytes that are taken or promised.
+    /// Bytes that are stored or promised.
     pub used_bytes: u64,
     /// Bytes that can still be stored.
     pub free_bytes: u64,
-    /// Counts of what is there.
+    /// Counts of shards and checkpoints.
     pub counts: Counts,
 }
 
 impl Store {
-    /// Reads what is on the disk: removes what is unfinished, enters what is whole. `unix_seconds`
-    /// is the time of day.
+    /// Opens a data directory: removes unfinished files, and enters complete ones in the books.
+    /// `unix_seconds` is the wall clock.
     ///
     /// # Errors
-    /// When the data directory can't be read or its directories can't be made.
+    /// When the data directory can't be read, or its directories can't be created.
     pub fn open(
         disk: Arc<dyn Disk>,
         lent: Lent,
@@ -191,7 +192,7 @@ impl Store {
             agreed_clock: AtomicU64::new(0),
             leaving: Mutex::default(),
         };
-        // The daemon may have ended between hearing that they are gone and removing them.
+        // The daemon may have ended after it had entered a notice and before it had removed what is gone.
         let gone = store.catalog().gone_keys();
         store.remove_gone(now, &gone)?;
         let fences = store.catalog().all_fences_gone();
@@ -199,9 +200,9 @@ impl Store {
         Ok((store, loaded))
     }
 
-    /// What the host has; with `who`, what is free is free for that one.
+    /// The use of space. With `who`, the free bytes are those that `who` may use.
     pub fn usage(&self, who: Option<Who<OwnerId>>) -> Usage {
-        // A disk that does not answer has no room.
+        // If the disk does not answer, there is no room.
         let free = self.disk.free_bytes().unwrap_or(0);
         let catalog = self.catalog();
         Usage {
@@ -212,12 +213,12 @@ impl Store {
         }
     }
 
-    /// Who has how many bytes here, stored and promised.
+    /// All owners, with the bytes that are stored for and promised to each.
     pub fn owners(&self) -> Vec<(OwnerId, u64)> {
         self.catalog().ledger().owners().collect()
     }
 
-    /// The shards of committed checkpoints that are `wanted`, with their owners.
+    /// The shards of committed checkpoints for which `wanted` is true.
     pub fn held_keys(&self, wanted: impl Fn(Key, ShardIndex) -> bool) -> Vec<(Key, ShardIndex)> {
         let catalog = self.catalog();
         let held = catalog.held_after(None);
@@ -228,14 +229,15 @@ impl Store {
         held.filter(|(key, shard)| wanted(*key, *shard)).collect()
     }
 
-    /// Changes what the host lends; a capacity that is not given stays.
+    /// Changes what the host lends. Without a capacity, the capacity stays.
     pub fn lend(&self, lent: Lent) {
         let mut catalog = self.catalog();
         let capacity = lent.capacity.unwrap_or(catalog.ledger().capacity());
         catalog.lend(capacity, lent.quota.of(capacity));
     }
 
-    /// Bytes that the host holds and should not: beyond what it lends, or of the owner's reserve.
+    /// Bytes that the host has to give back: those beyond what it lends, or those that its disk lacks for
+    /// the reserve of the machine's owner, whichever are more.
     pub fn excess_bytes(&self) -> u64 {
         let short = self.disk.short_bytes().unwrap_or(0);
         let catalog = self.catalog();
@@ -243,12 +245,13 @@ impl Store {
         ledger.used().saturating_sub(ledger.capacity()).max(short)
     }
 
-    /// Committed checkpoints of whose jobs later ones are here.
+    /// Committed checkpoints for which a later version of the same job is committed here.
     pub fn superseded(&self) -> BTreeSet<Key> {
         self.catalog().superseded_keys()
     }
 
-    /// Removes a shard that other hosts have, and its checkpoint when it was the last here.
+    /// Removes a shard that another host holds. If it is the last shard of its checkpoint here, the
+    /// checkpoint is removed, too.
     ///
     /// # Errors
     /// When the disk fails.
@@ -268,14 +271,14 @@ impl Store {
         Ok(())
     }
 
-    /// Bytes of a shard's file; 0 when it is not here.
+    /// Bytes of a shard's file; 0 if the shard is not here.
     pub fn shard_bytes(&self, key: Key, shard: ShardIndex) -> u64 {
         let catalog = self.catalog();
         let shard = catalog.shard(key, shard.number());
         shard.map_or(0, |shard| shard.file_bytes)
     }
 
-    /// Shards of these checkpoints that are here and committed.
+    /// The shards of these checkpoints that are here and committed.
     pub fn held_of(&self, checkpoints: &[CheckpointId]) -> Vec<ShardName> {
         let wanted: BTreeSet<&CheckpointId> = checkpoints.iter().collect();
         let mut held = self.held();
@@ -286,7 +289,7 @@ impl Store {
     /// All shards of committed checkpoints.
     pub fn held(&self) -> Vec<ShardName> {
         let catalog = self.catalog();
-        // All at once: a list that grows takes twice its memory.
+        // Allocated at once, because a vector that grows takes twice its memory for a moment.
         let mut held = Vec::with_capacity(catalog.counts().shards as usize);
         held.extend(catalog.held().map(|(checkpoint, shard)| ShardName {
             checkpoint,
@@ -295,10 +298,10 @@ impl Store {
         held
     }
 
-    /// Reserves a version of a job.
+    /// Reserves a version of a job for a checkpoint.
     ///
     /// # Errors
-    /// When the checkpoint is known by another version, or there are too many.
+    /// When the checkpoint is known with another version, or there are too many checkpoints.
     pub fn claim(
         &self,
         now: Millis,
@@ -308,10 +311,10 @@ impl Store {
         Ok(self.catalog().claim(now, who, claim)?)
     }
 
-    /// Begins a shard.
+    /// Begins to write a shard.
     ///
     /// # Errors
-    /// When it may not be written, or its file can't be made.
+    /// When the catalog denies it, or its file can't be created.
     pub fn begin_put(
         self: &Arc<Self>,
         now: Millis,
@@ -327,7 +330,7 @@ impl Store {
         self.begin_upload(unix_seconds, who.member, put, id, None)
     }
 
-    /// Makes the file of a shard that is begun in the books.
+    /// Creates the file of a shard whose put has begun in the catalog.
     pub(super) fn begin_upload(
         self: &Arc<Self>,
         unix_seconds: u64,
@@ -357,7 +360,7 @@ impl Store {
         }
     }
 
-    /// Gives a synced shard its name and enters it.
+    /// Gives a synced shard its final name and enters it in the catalog.
     pub(super) fn publish_shard(
         &self,
         now: Millis,
@@ -369,7 +372,7 @@ impl Store {
         let key = self.catalog().check_put(id)?;
         let index = shard.identity.shard;
         if self.catalog().shard(key, index.number()).is_ok() {
-            // Another donor, or the owner, was faster.
+            // Another donor or the owner has sent the same shard meanwhile.
             return Err(Denied::Exists(index).into());
         }
         if self.catalog().is_committed(key) {
@@ -385,17 +388,17 @@ impl Store {
             .map_err(|failed| self.changed("naming a shard", failed))?;
         let entered = self.catalog().finish_put(now, id, shard);
         if let Err(denied) = entered {
-            // Forgotten while it was named: forgetting waits for `changes`, so this is a guard.
+            // `forget` waits for `changes`, so this does not happen; it is a safeguard.
             self.remove(&path)?;
             return Err(denied.into());
         }
         Ok(())
     }
 
-    /// Commits a checkpoint: from now on it is found.
+    /// Commits a checkpoint: clients can find it from now on.
     ///
     /// # Errors
-    /// When the manifest is not the owner's, there is no whole shard of its, or the disk fails.
+    /// When the manifest is not the owner's, no shard of the checkpoint is complete, or the disk fails.
     pub fn commit(&self, owner: OwnerId, manifest: Vec<u8>) -> Result<CheckpointId, StoreError> {
         let manifest = Manifest::parse(manifest)?;
         let public = manifest.public();
@@ -417,8 +420,7 @@ impl Store {
         Ok(key.checkpoint)
     }
 
-    /// The owner's committed checkpoints after `after`, in ascending order, and whether there are
-    /// more of them.
+    /// The owner's committed checkpoints after `after`, in ascending order, and whether there are more.
     ///
     /// # Errors
     /// When the disk fails.
@@ -428,7 +430,7 @@ impl Store {
         job_tag: Option<JobTag>,
         after: Option<CheckpointId>,
     ) -> Result<(Vec<Record>, bool), StoreError> {
-        // One more than are told, to know whether there are more.
+        // One key more than may be returned shows whether there are more.
         let most = RECORDS_MAX as usize + 1;
         let keys: Vec<Key> = self
             .catalog()
@@ -441,7 +443,7 @@ impl Store {
             if records.len() == RECORDS_MAX as usize || bytes > FOUND_BYTES_MAX {
                 return Ok((records, true));
             }
-            // It may have been forgotten since; then it is not missed.
+            // A checkpoint that was forgotten meanwhile is left out.
             let manifest = match self.manifest(key) {
                 Ok(manifest) => manifest,
                 Err(_) if !self.catalog().is_committed(key) => continue,
@@ -461,10 +463,10 @@ impl Store {
         Ok((records, false))
     }
 
-    /// Removes all that there is of a checkpoint; says whether there was something.
+    /// Removes everything of a checkpoint. Returns whether there was something.
     ///
     /// # Errors
-    /// When the disk fails; then some of it may be left, and asking again goes on.
+    /// When the disk fails. Some of the checkpoint may be left then; the call can be repeated.
     pub fn forget(
         &self,
         now: Millis,
@@ -478,7 +480,8 @@ impl Store {
         Ok(existed)
     }
 
-    /// Removes what was claimed or written and never committed; returns how many there were.
+    /// Removes expired checkpoints, which were claimed or written and never committed. Returns their
+    /// number.
     pub fn sweep(&self, now: Millis) -> usize {
         let mut removed = 0;
         loop {
@@ -498,7 +501,7 @@ impl Store {
 
     fn expire(&self, now: Millis, key: Key) -> Result<(), StoreError> {
         let _changes = self.change()?;
-        // It may have been renewed while this waited.
+        // The checkpoint may have been renewed while this call waited for `change`.
         if self.catalog().is_expired(now, key) {
             self.remove_all(now, key)?;
             tracing::info!(checkpoint = %key.checkpoint, owner = %key.owner, "expired uncommitted");
@@ -506,8 +509,8 @@ impl Store {
         Ok(())
     }
 
-    /// Removes all that there is of a checkpoint; says whether there was something. The manifest goes
-    /// first: what is left then is uncommitted and expires even after a crash.
+    /// Removes everything of a checkpoint. Returns whether there was something. The manifest goes first:
+    /// what is left after a crash is then uncommitted, and expires.
     fn remove_all(&self, now: Millis, key: Key) -> Result<bool, StoreError> {
         if !self.catalog().begin_forget(key) {
             return Ok(false);
@@ -526,25 +529,27 @@ impl Store {
         Ok(true)
     }
 
-    /// Hears on which time of day the hosts agree, Unix seconds.
+    /// Sets the wall clock on which most hosts agree, in Unix seconds.
     pub fn hear_clock(&self, agreed: u64) {
         self.agreed_clock.store(agreed, Ordering::Relaxed);
     }
 
-    /// Hears what an owner says of a job: what is gone is removed. Returns how many checkpoints that
-    /// were. `clock` is the time of day here, Unix seconds.
+    /// Enters a notice, and removes the checkpoints that it declares gone. Returns their number. `clock`
+    /// is the wall clock of this host, in Unix seconds.
     ///
     /// # Errors
-    /// When the owner has not signed it, there are too many, or the disk fails; asking again goes on.
+    /// When the notice is not signed by its owner, there are too many notices, or the disk fails. The
+    /// call can be repeated.
     pub fn notice(&self, now: Millis, clock: u64, notice: &Notice) -> Result<usize, StoreError> {
-        // Hosts pass notices on, and nothing of one ends with the key that signed it: a job key asks
-        // each host, for each checkpoint.
+        // Hosts pass notices on, and no notice becomes invalid with the job key that signed it. So a job
+        // key may not sign one: it has to ask each host to remove each checkpoint.
         if notice.grant().is_some() {
             return Err(StoreError::Mismatch("signer of the notice"));
         }
         let words = notice.words();
         let _changes = self.change()?;
-        // The later of both: a machine whose clock stands at 1970 still hears of deletions.
+        // The later one of both clocks, so that a machine whose clock stands at 1970 still accepts
+        // notices.
         let clock = clock.max(self.agreed_clock.load(Ordering::Relaxed));
         let (job, owner) = ((words.owner, words.job_tag), words.owner);
         let says_more = self.catalog().check_history(words)?;
@@ -575,7 +580,7 @@ impl Store {
         Ok(gone.len())
     }
 
-    /// Keeps the last notice of a job beside the one that follows it, if that says less is gone.
+    /// Keeps the last notice of a job as an older one, if the next notice does not cover its intervals.
     fn keep_older(&self, (owner, job_tag): Job, next: &Words) -> Result<(), StoreError> {
         let last = self.catalog().notices().get((owner, job_tag)).cloned();
         let Some(last) = last.filter(|last| !next.intervals.cover(&last.intervals)) else {
@@ -595,7 +600,8 @@ impl Store {
         Ok(())
     }
 
-    /// Whether the owner deleted this, or all that lies where it does: then nobody else brings it back.
+    /// Whether the owner declared this checkpoint or its stretch of the history gone. Other hosts may not
+    /// bring it then.
     pub fn is_deleted(&self, public: &Public) -> bool {
         let stamp = Stamp {
             created: public.created,
@@ -606,16 +612,17 @@ impl Store {
         catalog.is_inside(job, stamp) || catalog.notices().is_gone(job, public.checkpoint)
     }
 
-    /// Jobs of which a committed checkpoint is here.
+    /// The jobs of which a committed checkpoint is here.
     pub fn jobs(&self) -> Vec<Job> {
         self.catalog().committed_jobs().into_iter().collect()
     }
 
-    /// Removes checkpoints whose lease is over when it is `clock`, Unix seconds, or that have lain where
-    /// all was deleted for a week, and notices that nobody needs any more. Returns how many checkpoints.
+    /// Removes checkpoints whose lease has ended at `clock`, in Unix seconds, checkpoints that have been
+    /// inside of a deleted stretch for a week, and notices that are no longer needed. Returns the number
+    /// of checkpoints.
     ///
     /// # Errors
-    /// When the disk fails; asking again goes on.
+    /// When the disk fails. The call can be repeated.
     pub fn end_leases(&self, now: Millis, clock: u64) -> Result<usize, StoreError> {
         let _changes = self.change()?;
         let outlived = self.catalog().outlived_keys(clock);
@@ -643,7 +650,7 @@ impl Store {
         self.write(MANIFESTS, key.owner, &manifest_path(key), bytes)
     }
 
-    /// Writes a small file of an owner, in the place of one with this name if there is one.
+    /// Writes a small file of an owner. It replaces the file that has its name.
     pub(super) fn write(
         &self,
         kind: &'static str,
@@ -653,7 +660,7 @@ impl Store {
     ) -> Result<(), StoreError> {
         let temp = self.write_unnamed(bytes)?;
         self.make_owner_dir(kind, owner)?;
-        // A manifest makes a checkpoint visible: one that is not synced must not be.
+        // A manifest makes a checkpoint visible, so a manifest whose name is not synced must not stay.
         let named = match kind {
             MANIFESTS => temp.publish(to),
             _ => temp.replace(to),
@@ -661,10 +668,10 @@ impl Store {
         named.map_err(|failed| self.changed("naming a small file", failed))
     }
 
-    /// The manifest of a checkpoint. Reads the disk.
+    /// Reads the manifest of a checkpoint from the disk.
     ///
     /// # Errors
-    /// When it can't be read, or is not to be believed any more.
+    /// When the file can't be read or is not a valid manifest any more.
     pub fn manifest(&self, key: Key) -> Result<Manifest, StoreError> {
         load::read_manifest(&*self.disk, &manifest_path(key))
     }
@@ -681,8 +688,8 @@ impl Store {
             .map_err(|failed| self.changed("removing a file", failed))
     }
 
-    /// A directory whose sync failed once may sync "well" the next time without what was lost: so
-    /// nothing is changed any more.
+    /// If a directory could not be synced, its next sync may succeed without the lost change. So nothing
+    /// is changed after such a failure.
     pub(super) fn changed(&self, what: &'static str, failed: ChangeError) -> StoreError {
         match failed {
             ChangeError::NotDone(cause) => StoreError::Disk { what, cause },
@@ -722,7 +729,7 @@ impl Store {
     }
 }
 
-/// Who made a checkpoint: its owner, or who acts for it by a grant.
+/// The owner of a checkpoint, and the grant with which its manifest was signed.
 pub fn signed_by(manifest: &Manifest) -> Who<OwnerId> {
     Who {
         member: manifest.public().owner,
@@ -730,7 +737,7 @@ pub fn signed_by(manifest: &Manifest) -> Who<OwnerId> {
     }
 }
 
-/// Which checkpoint a manifest is of.
+/// The checkpoint of a manifest, and the claim to its version.
 pub(super) fn of_manifest(public: &Public) -> (Key, Claim) {
     let key = Key {
         owner: public.owner,

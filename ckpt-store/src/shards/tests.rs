@@ -1,4 +1,4 @@
-//! What a host does for an owner, on a simulated disk.
+//! Tests of the operations of a host for an owner, on a simulated disk.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::core::{Key, Millis};
 use crate::disk::Disk;
 use crate::disk::crash::{CrashDisk, Fault};
 
-/// The time at which tests happen, and the time of day.
+/// The monotonic clock of all tests, and the wall clock.
 pub(super) const NOW: Millis = Millis(1_000_000);
 pub(super) const NOW_UNIX: u64 = 1_800_000_000;
 
@@ -59,7 +59,7 @@ pub(super) fn commit(store: &Store, sample: &Sample) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Whether the whole shard can be read, and is right.
+/// Whether the whole shard can be read and is right.
 pub(super) fn reads(store: &Store, sample: &Sample, shard: u8) -> Result<bool, StoreError> {
     let owner = sample.manifest.public().owner;
     let reader = store.open_shard(owner, &sample.name(shard))?;
@@ -123,7 +123,7 @@ fn what_is_one_owners_does_not_exist_for_another() {
     let disk = CrashDisk::new(Fault::None, 0);
     let store = open(&disk);
     let mine = Sample::new(&owner(1), "42", 1, 7);
-    // The same id, chosen by somebody else.
+    // Another owner chose the same id.
     let other = Sample::new(&owner(2), "42", 1, 7);
     assert_eq!(mine.id(), other.id());
     put(&store, &mine, 0).unwrap();
@@ -243,7 +243,7 @@ fn only_what_is_here_and_right_is_committed() {
         "not its shard"
     );
     put(&store, &sample, 1).unwrap();
-    // Signed again it is another manifest, and the first one stands.
+    // A manifest that is signed again is another manifest, and the first one stands.
     let mut again = Sample::new(&owner(1), "42", 1, 1);
     again.manifest = Sample::with_rows(&owner(1), "43", 1, 1, &[5]).manifest;
     assert_eq!(code(commit(&store, &again)), Some(Code::Mismatch));
@@ -281,7 +281,7 @@ fn space_is_reserved_before_bytes_flow_and_given_back() {
     drop(begin(4, 600 << 10).unwrap());
     assert_eq!(store.usage(None).used_bytes, 0);
 
-    // Of unknown length: it grows until there is no more.
+    // A shard of unknown length grows until there is no more space.
     let mut upload = begin(5, 0).unwrap();
     let mut batch = Batch::default();
     batch.begin_block(300 << 10).unwrap();
@@ -423,8 +423,8 @@ fn damaged_files_are_not_served() {
     commit(&store, &sample).unwrap();
 }
 
-/// The host of a checkpoint is a witness of it, also when it hands it over, until it is forgotten; a host
-/// that never had it is none.
+/// A host of a checkpoint is a witness of it until the checkpoint is forgotten, also after it has handed
+/// the checkpoint over. A host that never held the checkpoint is no witness.
 #[test]
 fn who_has_or_had_a_checkpoint_is_a_witness_until_it_is_forgotten() {
     let disk = CrashDisk::new(Fault::None, 0);
@@ -447,7 +447,7 @@ fn who_has_or_had_a_checkpoint_is_a_witness_until_it_is_forgotten() {
     assert_eq!(code(refused), Some(Code::NotFound));
     assert_eq!(asks(&store, 4).unwrap(), Witnessed::Promised(None));
     assert_eq!(asks(&store, 3).unwrap(), Witnessed::Outbid(ballot(4)));
-    // What it accepts waits for its commit without limit of time.
+    // An accepted successor waits for its commit without limit of time.
     put(&store, &second, 0).unwrap();
     put(&store, &other, 0).unwrap();
     let job = "42".parse().unwrap();
@@ -465,7 +465,7 @@ fn who_has_or_had_a_checkpoint_is_a_witness_until_it_is_forgotten() {
     let much_later = NOW.after(100 * UNCOMMITTED_LIFETIME);
     assert_eq!(store.sweep(much_later), 1, "the other one");
     assert!(reads(&store, &second, 0).unwrap());
-    // It hands the checkpoint over and is started again.
+    // The host hands the checkpoint over and is restarted.
     let key = Key {
         owner: id,
         checkpoint: first.id(),

@@ -1,4 +1,4 @@
-//! A shard on its way in: blocks, space for them, and the end.
+//! A shard that is being received: its blocks, its space, and its end.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::store::{Store, StoreError};
 use super::writer::ShardWriter;
 use crate::core::{Millis, PutId};
 
-/// Blocks that are handed to the disk together.
+/// Blocks that are written to the disk together.
 #[derive(Debug, Default)]
 pub struct Batch {
     bytes: Vec<u8>,
@@ -19,16 +19,16 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Bytes from which a batch is worth a trip to the disk.
+    /// A batch of this many bytes is worth a write.
     pub const WORTH_BYTES: usize = 512 << 10;
 
-    /// Most blocks in a batch: small ones are no reason to keep a long list.
+    /// Most blocks in a batch, so that small blocks do not make its list long.
     const BLOCKS_MAX: usize = 4096;
 
     /// Begins a block of `len` bytes.
     ///
     /// # Errors
-    /// When no block has this length.
+    /// When `len` is not a possible length of a block.
     pub fn begin_block(&mut self, len: usize) -> Result<(), StoreError> {
         if len == 0 || len > BLOCK_BYTES_MAX {
             return Err(StoreError::BadRequest("block length"));
@@ -36,29 +36,29 @@ impl Batch {
         self.lengths.push(len);
         let room = self.bytes.capacity() - self.bytes.len();
         if room < len {
-            // As much as a batch has in the end, and no more: doubling would waste up to a block.
+            // Room for the whole batch is reserved at once. Doubling would waste up to a block.
             let usual = Self::WORTH_BYTES.saturating_sub(self.bytes.len());
             self.bytes.reserve_exact(len.max(usual));
         }
         Ok(())
     }
 
-    /// Adds bytes of the block that was begun last.
+    /// Adds bytes to the block that was begun last.
     pub fn extend(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Whether it is worth a trip to the disk.
+    /// Whether the batch is worth a write.
     pub const fn is_full(&self) -> bool {
         self.bytes.len() >= Self::WORTH_BYTES || self.lengths.len() >= Self::BLOCKS_MAX
     }
 
-    /// Whether there is nothing in it.
+    /// Whether the batch has no blocks.
     pub const fn is_empty(&self) -> bool {
         self.lengths.is_empty()
     }
 
-    /// The blocks, the last of which may not be whole.
+    /// The blocks. The last one may be incomplete.
     pub fn blocks(&self) -> impl Iterator<Item = &[u8]> {
         let mut rest = self.bytes.as_slice();
         self.lengths.iter().map(move |&len| {
@@ -68,25 +68,25 @@ impl Batch {
         })
     }
 
-    /// Takes everything out and keeps the memory.
+    /// Removes all blocks and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.lengths.clear();
     }
 }
 
-/// What a shard has to be that a manifest promises.
+/// The properties that a manifest promises of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bound {
-    /// Its rows.
+    /// The number of rows.
     pub(super) rows: u64,
-    /// Sum of its block lengths.
+    /// The sum of the lengths of its blocks.
     pub(super) block_bytes: u64,
-    /// Its root.
+    /// The hash of the shard's outline.
     pub(super) root: ShardRoot,
 }
 
-/// A shard that is being written. Dropped before [`Upload::finish`], it leaves nothing.
+/// A shard that is being written. If it is dropped without [`Upload::finish`], nothing of it is left.
 #[derive(Debug)]
 pub struct Upload {
     store: Arc<Store>,
@@ -110,7 +110,7 @@ impl Upload {
         }
     }
 
-    /// Hashes and writes the blocks of `batch`, all of which are whole.
+    /// Hashes and writes the blocks of `batch`, all of which have to be complete.
     ///
     /// # Errors
     /// When there is no space, the disk fails, or the checkpoint was forgotten.
@@ -139,10 +139,12 @@ impl Upload {
         Ok(())
     }
 
-    /// Ends the shard: compares it with what the client says, syncs it and gives it its name.
+    /// Ends the shard: compares it with what the client states, syncs its file and gives the file its
+    /// final name.
     ///
     /// # Errors
-    /// When it is not what the client says, the disk fails, or the checkpoint was forgotten.
+    /// When the shard differs from what the client states, the disk fails, or the checkpoint was
+    /// forgotten.
     pub fn finish(mut self, now: Millis, end: &PutEnd) -> Result<StoredShard, StoreError> {
         let writer = self.writer.take().ok_or(StoreError::Closed)?;
         if writer.rows() == 0 {
@@ -177,7 +179,7 @@ impl Upload {
 
 impl Drop for Upload {
     fn drop(&mut self) {
-        // The file goes before its space is given to others.
+        // The file is removed before its space is given to others.
         self.writer = None;
         self.store.catalog().abort_put(self.id);
     }

@@ -1,4 +1,5 @@
-//! What is asked because of job keys: which of them their owners made void, and whose a checkpoint is.
+//! What is asked because of job keys: which keys their owners declared void, and which job a checkpoint
+//! belongs to.
 //!
 //! ```text
 //! voids/<owner>.void      the last list of each owner
@@ -18,10 +19,10 @@ use super::writer::TempFile;
 use crate::core::{Denied, Key, Millis};
 use crate::disk::Disk;
 
-/// Where the lists are.
+/// The directory of the lists.
 pub(super) const VOIDS: &str = "voids";
 
-/// Most owners of whom a list is kept.
+/// Most owners whose list is kept.
 const OWNERS_MAX: usize = 4096;
 
 /// The last list of each owner.
@@ -31,7 +32,7 @@ fn void_path(owner: OwnerId) -> PathBuf {
     Path::new(VOIDS).join(format!("{}.void", owner.hex()))
 }
 
-/// Reads all lists. One that can't be read is left out, with a line in the log.
+/// Reads all lists. A file that can't be read is skipped, with a line in the log.
 ///
 /// # Errors
 /// When the directory can't be read.
@@ -54,8 +55,8 @@ pub(super) fn load(disk: &dyn Disk) -> std::io::Result<Voids> {
 }
 
 impl Store {
-    /// Hears which job keys of an owner are void; an older list changes nothing. Returns whether it was
-    /// news.
+    /// Enters an owner's list of void job keys. An older list changes nothing. Returns whether the list
+    /// was newer.
     ///
     /// # Errors
     /// When there are too many owners, or the disk fails.
@@ -81,7 +82,7 @@ impl Store {
         Ok(true)
     }
 
-    /// The lists of these owners, as far as there are some.
+    /// The lists of these owners, of those that have one.
     pub fn voids_of(&self, owners: &[OwnerId]) -> Vec<VoidList> {
         let voids = self.voids();
         owners
@@ -90,7 +91,7 @@ impl Store {
             .collect()
     }
 
-    /// Whether the owner of a job key has made it void.
+    /// Whether a job key was declared void by its owner.
     pub fn is_void(&self, terms: &Terms) -> bool {
         let voids = self.voids();
         voids
@@ -98,14 +99,14 @@ impl Store {
             .is_some_and(|list| list.voids(terms))
     }
 
-    /// The job of a checkpoint, and whether it is committed.
+    /// The job of a checkpoint, and whether the checkpoint is committed.
     pub fn job_of(&self, owner: OwnerId, checkpoint: CheckpointId) -> Option<(JobTag, bool)> {
         let key = Key { owner, checkpoint };
         let catalog = self.catalog();
         Some((catalog.job_of(key)?, catalog.is_committed(key)))
     }
 
-    /// Whether no job key can have a checkpoint removed now.
+    /// Whether no job key may remove this checkpoint now.
     pub fn is_kept_from_job_keys(&self, now: Millis, owner: OwnerId, id: CheckpointId) -> bool {
         let key = Key {
             owner,
@@ -114,10 +115,10 @@ impl Store {
         self.catalog().is_kept_from_job_keys(now, key)
     }
 
-    /// The manifest of a committed checkpoint.
+    /// Reads the manifest of a committed checkpoint.
     ///
     /// # Errors
-    /// When it is not here, or can't be read.
+    /// When the manifest is not here, or can't be read.
     pub fn manifest_of(&self, owner: OwnerId, id: CheckpointId) -> Result<Manifest, StoreError> {
         self.manifest(Key {
             owner,
@@ -136,7 +137,7 @@ impl Store {
             .map_err(|failed| self.changed("naming a small file", failed))
     }
 
-    /// Writes and syncs a small file that has no name yet.
+    /// Writes and syncs a small file that has no final name yet.
     pub(super) fn write_unnamed(&self, bytes: &[u8]) -> Result<TempFile, StoreError> {
         let path = self.incoming();
         let failed = || StoreError::disk("writing a small file");

@@ -1,4 +1,4 @@
-//! Writes one shard file front to back; keeps one page of its table in memory.
+//! Writes one shard file from front to back. One page of its table is in memory at a time.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use codec::shard_file::{
 use crate::core::Shard;
 use crate::disk::{Append, ChangeError, Disk};
 
-/// Bytes that a group has in the footer: its offset and the hash of its page.
+/// Bytes that a group of rows takes in the footer: its offset, and the hash of its page.
 const GROUP_BYTES: u64 = 40;
 
-/// A file in `incoming`, removed when it is dropped without having got a name.
+/// A file in `incoming`. It is removed if it is dropped before it got its final name.
 #[derive(Debug)]
 pub(crate) struct TempFile {
     disk: Arc<dyn Disk>,
@@ -32,7 +32,7 @@ impl TempFile {
         }
     }
 
-    /// Gives the file its name. When that fails, neither name stays.
+    /// Gives the file its final name. If that fails, the file is removed under both names.
     pub(crate) fn publish(mut self, to: &Path) -> Result<(), ChangeError> {
         match self.disk.publish(&self.path, to) {
             Ok(()) => {
@@ -42,7 +42,8 @@ impl TempFile {
             Err(failed) => {
                 if let ChangeError::NotSynced(_) = failed {
                     self.is_named = true;
-                    // It may be back after a restart, whole and without having been acknowledged.
+                    // The final name may be back after a restart. That is harmless: the file is complete,
+                    // and was never acknowledged.
                     let _ = self.disk.discard(to);
                 }
                 Err(failed)
@@ -50,9 +51,9 @@ impl TempFile {
         }
     }
 
-    /// Gives the file the name of one that it replaces, if there is one. When that can't be synced, the new
-    /// one stays: to remove it would be to remove what the old one said, too, and after a restart one of
-    /// them is there.
+    /// Gives the file the name of the file that it replaces, if there is one. If the new name can't be
+    /// synced, the new file stays: removing it would leave neither the old nor the new one, and after a
+    /// restart one of the two is there.
     pub(crate) fn replace(mut self, to: &Path) -> Result<(), ChangeError> {
         let replaced = self.disk.publish(&self.path, to);
         self.is_named = !matches!(replaced, Err(ChangeError::NotDone(_)));
@@ -73,7 +74,7 @@ impl Drop for TempFile {
 /// A shard that is being written.
 #[derive(Debug)]
 pub(crate) struct ShardWriter {
-    // Declared first: the file is closed before its name goes.
+    // This field comes first, so that the file is closed before its name is removed.
     file: Box<dyn Append>,
     temp: TempFile,
     header: Header,
@@ -82,7 +83,7 @@ pub(crate) struct ShardWriter {
     at: u64,
 }
 
-/// A shard whose blocks and table are written, and not synced.
+/// A shard whose blocks and table are written, but not synced.
 #[derive(Debug)]
 pub(crate) struct WrittenShard {
     file: Box<dyn Append>,
@@ -91,7 +92,7 @@ pub(crate) struct WrittenShard {
 }
 
 impl ShardWriter {
-    /// Begins a shard file at `path`.
+    /// Creates a shard file at `path` and writes its header.
     pub(crate) fn create(disk: Arc<dyn Disk>, path: PathBuf, header: Header) -> io::Result<Self> {
         let file = disk.create(&path)?;
         let mut writer = Self {
@@ -106,7 +107,7 @@ impl ShardWriter {
         Ok(writer)
     }
 
-    /// Adds the next row's block.
+    /// Adds the block of the next row.
     pub(crate) fn push(&mut self, block: &[u8]) -> io::Result<()> {
         if self.table.rows().is_multiple_of(PAGE_ROWS) {
             self.groups.push(self.at);
@@ -118,22 +119,22 @@ impl ShardWriter {
         }
     }
 
-    /// Rows so far.
+    /// The number of rows so far.
     pub(crate) const fn rows(&self) -> u64 {
         self.table.rows()
     }
 
-    /// Sum of the block lengths so far.
+    /// The sum of the lengths of the blocks so far.
     pub(crate) const fn block_bytes(&self) -> u64 {
         self.table.block_bytes()
     }
 
-    /// Bytes so far.
+    /// The length of the file so far.
     pub(crate) const fn written(&self) -> u64 {
         self.at
     }
 
-    /// Length of the whole file if it ended after `rows` more rows of `bytes` bytes together.
+    /// The length of the complete file, if it ended after `rows` more rows of `bytes` bytes together.
     pub(crate) fn len_with(&self, rows: u64, bytes: u64) -> u64 {
         let rows = self.table.rows() + rows;
         let table = rows * ENTRY_BYTES as u64 + page_count(rows) * GROUP_BYTES;
@@ -141,7 +142,7 @@ impl ShardWriter {
         HEADER_BYTES as u64 + blocks + table + TAIL_BYTES as u64
     }
 
-    /// Writes the end of the file.
+    /// Writes the rest of the table and the footer.
     pub(crate) fn finish(mut self) -> io::Result<WrittenShard> {
         let (page, outline) = std::mem::take(&mut self.table).finish();
         if let Some(page) = page {
@@ -176,12 +177,12 @@ impl ShardWriter {
 }
 
 impl WrittenShard {
-    /// What was written.
+    /// The shard that was written.
     pub(crate) const fn shard(&self) -> &Shard {
         &self.shard
     }
 
-    /// Syncs the file.
+    /// Syncs the file. It can get its final name then.
     pub(crate) fn sync(self) -> io::Result<(Shard, TempFile)> {
         self.file.sync()?;
         Ok((self.shard, self.temp))

@@ -1,4 +1,4 @@
-//! A raw client: requests as they are on the wire.
+//! A client that sends requests as they are on the wire.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,12 +17,12 @@ use crate::sample::Sample;
 
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
-/// A member that is connected to the host.
+/// A connection of a member to the host.
 pub(crate) struct Client {
     pub(crate) connection: Connection,
 }
 
-/// A shard transfer that was accepted.
+/// The transfer of a shard that the host has accepted.
 pub(crate) struct Put {
     pub(crate) exchange: Exchange,
 }
@@ -73,7 +73,7 @@ impl Client {
         }
     }
 
-    /// Manifests of all that is found, with the shards that are there.
+    /// All manifests that are found, each with the shards that the host holds.
     pub(crate) async fn find(&self) -> Result<Vec<(Manifest, Vec<u8>)>, ExchangeError> {
         let asked = Request::Find {
             job_tag: None,
@@ -91,7 +91,7 @@ impl Client {
         Ok(found)
     }
 
-    /// Bytes of the rows from `first`.
+    /// The bytes of the rows from `first` on.
     pub(crate) async fn rows(
         &self,
         sample: &Sample,
@@ -111,7 +111,7 @@ impl Client {
         Ok(read_exact(&mut exchange.recv, bytes).await?.to_vec())
     }
 
-    /// Whether the host has the whole shard, and it is right.
+    /// Whether the host holds the whole shard, and it is right.
     pub(crate) async fn holds(&self, sample: &Sample, shard: u8) -> Result<bool, ExchangeError> {
         let blocks = &sample.blocks[usize::from(shard)];
         let bytes = self.rows(sample, shard, 0, blocks.len() as u32).await?;
@@ -138,7 +138,7 @@ impl Put {
         self.end_as(&sample.end(shard)).await
     }
 
-    /// Ends the transfer with these words and waits for the answer.
+    /// Ends the transfer with this end and waits for the answer.
     pub(crate) async fn end_as(&mut self, said: &PutEnd) -> Result<(), ExchangeError> {
         let end = [[0; 4].as_slice(), &said.encode()].concat();
         self.exchange.send.write_all(&end).await?;
@@ -159,7 +159,7 @@ impl Put {
     }
 }
 
-/// Why the host said no.
+/// The code with which the host refused.
 pub(crate) fn code<T>(result: Result<T, ExchangeError>) -> Code {
     match result {
         Err(ExchangeError::Refused(refusal)) => refusal.code,

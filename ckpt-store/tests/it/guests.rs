@@ -1,4 +1,4 @@
-//! Guests make themselves known over the daemon's socket: real processes, a real socket.
+//! Guests register over the daemon's socket: real processes, and a real socket.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::lab::{Lab, wait_for};
 
-/// A monitor with a socket, until it is dropped.
+/// A monitor with a socket, which is served until this is dropped.
 struct Place {
     dir: tempfile::TempDir,
     monitor: Arc<Monitor>,
@@ -77,7 +77,7 @@ fn this_process() -> ProcessId {
     ProcessId::of(&Machine::here(), std::process::id().cast_signed()).unwrap()
 }
 
-/// `ckpt-store guest` with a shell that says its process id and waits for a line.
+/// `ckpt-store guest` with a shell that prints its process id and waits for a line.
 fn start(socket: &Path, script: &str) -> (Child, ProcessId) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_ckpt-store"))
         .args(["guest", "--cores", "1", "--socket"])
@@ -129,7 +129,7 @@ fn a_guest_hears_how_the_machine_is_and_that_the_daemon_ends() {
     assert_eq!(report.thresholds, [0.2, 0.6]);
     assert_eq!(report.contended_load, report.load);
     assert!(report.free_memory_bytes > 1 << 20);
-    // No machine has as much.
+    // No machine has this much memory.
     link.send(&Uses {
         cores: 1.0,
         memory_bytes: u64::MAX,
@@ -153,13 +153,13 @@ fn a_guest_hears_how_the_machine_is_and_that_the_daemon_ends() {
     assert_eq!(report.leaving.unwrap().how, How::Drain);
 }
 
-/// What the daemon says before it closes the connection.
+/// What the daemon writes before it closes the connection.
 fn until_closed(mut stream: UnixStream) -> String {
     stream
         .set_read_timeout(Some(Duration::from_secs(30)))
         .unwrap();
     let mut said = String::new();
-    // It may be reset when something was left unread.
+    // The connection may be reset if something was left unread.
     let _ = stream.read_to_string(&mut said);
     said
 }
@@ -177,7 +177,7 @@ fn who_talks_nonsense_or_too_much_is_sent_away_and_nobody_else() {
         (&chatter, "more than 40 messages"),
     ] {
         let mut stream = UnixStream::connect(place.socket()).unwrap();
-        // It may be closed before all is written.
+        // The connection may be closed before everything is written.
         let _ = stream.write_all(sent);
         let heard = until_closed(stream);
         assert!(heard.is_empty() || heard.contains(said), "{heard}");
@@ -201,7 +201,7 @@ fn guests_hear_each_second_of_load_that_just_began() {
     let report = place.report(&mut link);
     assert_eq!(report.at, began + 6);
     place.monitor.look(began + 7);
-    // The owner, who is no descendant of a guest: this process is one, so somebody else starts him.
+    // The owner must not descend from a guest. This process is one, so another process starts the owner.
     let mut owner = Owner::start();
     std::thread::sleep(Duration::from_millis(500));
     place.monitor.look(began + 8);
@@ -209,14 +209,14 @@ fn guests_hear_each_second_of_load_that_just_began() {
         link.poll().unwrap().filter(|report| report.at == began + 8)
     });
     let cpus = std::thread::available_parallelism().unwrap().get() as f64;
-    // Less than all of one CPU: others may share it.
+    // The load is less than one whole CPU, because other programs may share it.
     assert!(report.load > 0.2 / cpus, "{report:?}");
-    // Looked at twice in one second: nothing new, and nothing that was not measured.
+    // The second reading in one second brings nothing new, and nothing that was not measured.
     place.monitor.look(began + 8);
     let again = place.report(&mut link);
     assert_eq!((again.at, again.load), (began + 8, report.load));
     owner.end();
-    // A clock that was set back holds nobody up.
+    // A clock that was set back does not stop the reports.
     place.monitor.look(began);
     place.monitor.look(began + 1);
     wait_for("reports after that", || {
@@ -224,12 +224,12 @@ fn guests_hear_each_second_of_load_that_just_began() {
     });
 }
 
-/// A process that works without rest and belongs to nobody here.
+/// A process that works without rest and is no descendant of this one.
 struct Owner(Pid);
 
 impl Owner {
     fn start() -> Self {
-        // The shell between ends at once: the kernel gives its child to the first process.
+        // The shell in between ends at once, so the kernel makes its child one of the first process.
         let script = "setsid sh -c 'while :; do :; done' >/dev/null 2>&1 & echo $!";
         let out = Command::new("sh").args(["-c", script]).output().unwrap();
         let pid = String::from_utf8(out.stdout).unwrap();
@@ -268,7 +268,7 @@ fn one_process_has_only_so_many_connections() {
         .map(|_| Link::connect(&place.socket()).unwrap())
         .collect();
     place.wait_until_guests_are(&[this_process()]);
-    // Connections are let in one after the other, but looked at together.
+    // Connections are accepted one after the other, but their processes are read at the same time.
     let refused = wait_for("a refusal", || {
         let mut link = Link::connect(&place.socket()).unwrap();
         std::thread::sleep(Duration::from_millis(20));

@@ -1,5 +1,5 @@
-//! Members and strangers that want the daemon's memory, places or time. Its memory stays within its
-//! bound, and others are served meanwhile.
+//! Members and strangers that try to use up the daemon's memory, places or time. The daemon's memory must
+//! stay within its bound, and other members must be served meanwhile.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -20,14 +20,14 @@ use crate::client::{Client, LIMIT, code};
 use crate::lab::{Lab, Process};
 use crate::sample::Sample;
 
-/// Memory that the daemon was told to use, and what a debug build needs beyond.
+/// Memory that the daemon may use, and what a debug build needs beyond that.
 const MEMORY_BYTES: u64 = 64 << 20;
 const SLACK_BYTES: u64 = 32 << 20;
 
-/// Longest time that an honest client is to need while others are hostile.
+/// Longest time that an honest client may need while others are hostile.
 const SERVED_WITHIN: Duration = Duration::from_secs(60);
 
-/// The most memory that a process has ever had.
+/// The most memory that a process has ever used.
 fn peak_bytes(daemon: &Process) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.child.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -35,7 +35,7 @@ fn peak_bytes(daemon: &Process) -> u64 {
     kib.unwrap().trim().parse::<u64>().unwrap() << 10
 }
 
-/// Its memory is and was within what it may use.
+/// Fails if the daemon has ever used more memory than it may.
 pub(crate) fn peak_is_bounded(daemon: &Process) {
     let peak = peak_bytes(daemon);
     assert!(peak < MEMORY_BYTES + SLACK_BYTES, "{peak}");
@@ -47,8 +47,8 @@ fn endpoint(lab: &Lab, who: &Identity, addr: [u8; 4]) -> Endpoint {
     client(&config, (addr, 0).into()).unwrap()
 }
 
-/// Stores a shard, commits and finds its checkpoint and reads it, as an honest member, from an address
-/// of its own.
+/// Stores a shard as an honest member with an address of its own, commits its checkpoint, finds and reads
+/// it.
 pub(crate) async fn honest(lab: &Lab, who: &Identity, daemon: SocketAddr, version: u64) {
     let served = async {
         let endpoint = endpoint(lab, who, [127, 0, 0, 9]);
@@ -56,7 +56,8 @@ pub(crate) async fn honest(lab: &Lab, who: &Identity, daemon: SocketAddr, versio
         let client = Client { connection };
         let sample = Sample::new(&who.secret, "honest", version, version);
         while let Err(ExchangeError::Refused(refusal)) = client.put(&sample, 0).await {
-            // No space, either: a shard has to be silent for some time before it gives way.
+            // There may be no space either, because a shard has to be silent for some time before it
+            // gives way.
             assert!(
                 matches!(refusal.code, Code::Busy | Code::NoSpace),
                 "{refusal:?}"
@@ -77,7 +78,7 @@ pub(crate) async fn honest(lab: &Lab, who: &Identity, daemon: SocketAddr, versio
     assert!(in_time.is_ok(), "an honest client is not served");
 }
 
-/// As many connections of one member as it gets.
+/// Opens as many connections of one member as the host allows.
 async fn connections(
     lab: &Lab,
     who: &Identity,
@@ -121,7 +122,7 @@ async fn ten_thousand_half_open_streams_cost_little() {
                         }
                         half.push((send, recv));
                     }
-                    // As many as one connection may have: give some up for others.
+                    // The connection has as many streams as it may have, so some are given up for others.
                     Err(_) => {
                         half.drain(..half.len() / 2);
                     }
@@ -162,7 +163,7 @@ async fn a_flood_of_handshakes_shuts_nobody_out() {
             let until = Instant::now() + Duration::from_secs(4);
             let mut begun: u64 = 0;
             while Instant::now() < until {
-                // Some that break off in the middle, some that end with the wrong certificate.
+                // Some handshakes break off in the middle, and some end with the wrong certificate.
                 let patience = Duration::from_millis(rng.random_range(0..20));
                 let _ = tokio::time::timeout(patience, connect(&endpoint, addr, id)).await;
                 let mut packet = vec![0; 1200];
@@ -193,7 +194,7 @@ async fn four_gib_for_a_small_message_are_not_taken() {
         senders.spawn(async move {
             let (mut send, mut recv) = connection.open_bi().await.unwrap();
             let mut sent: u64 = 0;
-            // A length of 4 GiB less one byte, and then as many bytes as are taken.
+            // A length of 4 GiB less one byte, and then as many bytes as the host takes.
             send.write_all(&u32::MAX.to_le_bytes()).await.unwrap();
             while send.write_all(&[0; 64 << 10]).await.is_ok() {
                 sent += 64 << 10;
@@ -217,7 +218,8 @@ async fn one_member_and_one_address_leave_room_for_others() {
     let daemon = Daemon::start(&config).await.unwrap();
     let (bad, good) = (lab.member(Role::Submitter), lab.member(Role::Submitter));
     let addr = daemon.local_addr();
-    // Handshakes succeed before the host counts; it says no right after.
+    // A handshake succeeds before the host counts connections. The host refuses the connection right
+    // after.
     let mut held = connections(&lab, &bad, addr, 100).await;
     let closed = async {
         while held.iter().filter(|c| c.close_reason().is_none()).count() > 12 {
@@ -265,7 +267,7 @@ async fn silent_shards_give_way_to_those_that_wait_for_space() {
     let lab = Lab::new();
     let mut config = lab.config();
     config.gives_way_after = Duration::from_millis(200);
-    // A shard, and what its hashes and its entry take beside it.
+    // The size of a shard with its hashes, and the price of its checkpoint.
     config.capacity_bytes = Some((3 << 20) + (10 << 10) + CHECKPOINT_BYTES);
     config.quota = Quota::Percent(100);
     let daemon = Daemon::start(&config).await.unwrap();
@@ -339,7 +341,7 @@ async fn a_slow_loris_is_cut_off_and_others_are_served() {
             let (mut send, mut recv) = connection.open_bi().await.unwrap();
             let frame = [100, 0, 0, 0];
             let mut at = 0;
-            // A byte now and then, for ever; the host has had enough some time.
+            // A byte is sent now and then, without an end; the host has to give up at some time.
             loop {
                 let byte = frame.get(at).copied().unwrap_or(0);
                 at += 1;

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 pub(crate) const MIB: usize = 1 << 20;
 
-/// A grid's authority and a directory for its files.
+/// The authority of a grid, and a directory for its files.
 pub(crate) struct Lab {
     pub(crate) dir: TempDir,
     pub(crate) grid: Grid,
@@ -165,8 +165,8 @@ impl Lab {
         Self::start_process(command, data, Duration::from_secs(60))
     }
 
-    /// A daemon as a process that may take long to start; its log says when it has looked after what it
-    /// holds.
+    /// A daemon as a process that may take long to start. Its log has a line for each completed round of
+    /// repair.
     pub(crate) fn spawn_slow(&self, data: &Path, args: &[&str], limit: Duration) -> Process {
         let mut command = self.command(data);
         command.args(args).env("RUST_LOG", "info,ckpt_store=debug");
@@ -192,7 +192,7 @@ impl Lab {
     /// A daemon as a process.
     pub(crate) fn spawn(&self, data: &Path, args: &[&str]) -> Process {
         let ready = data.join("ready");
-        // One of an earlier run.
+        // The file of an earlier run.
         let _ = std::fs::remove_file(&ready);
         let mut command = self.command(data);
         let log = std::fs::File::create(data.join("log")).unwrap();
@@ -211,7 +211,7 @@ impl Lab {
     }
 }
 
-/// A daemon that runs as a process; killed when dropped.
+/// A daemon that runs as a process. It is killed when this is dropped.
 pub(crate) struct Process {
     pub(crate) child: Child,
     pub(crate) addr: SocketAddr,
@@ -224,12 +224,12 @@ impl Drop for Process {
     }
 }
 
-/// Asks again and again until there is an answer.
+/// Calls `ask` again and again until it returns a value.
 pub(crate) fn wait_for<T>(what: &str, ask: impl FnMut() -> Option<T>) -> T {
     wait_within(Duration::from_secs(60), what, ask)
 }
 
-/// The same within another time.
+/// The same as [`wait_for`], with another time limit.
 fn wait_within<T>(limit: Duration, what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();
     loop {

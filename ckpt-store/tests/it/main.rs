@@ -1,4 +1,4 @@
-//! The daemon as others see it: real sockets, and for some tests the real program.
+//! Tests of the daemon from outside: over real sockets and, in some tests, with the real program.
 
 #![allow(
     clippy::unwrap_used,

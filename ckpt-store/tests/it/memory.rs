@@ -1,7 +1,7 @@
-//! A daemon with as many checkpoints as it takes, and manifests as long as can be, stays within its memory
-//! while it looks after them.
+//! A daemon with as many checkpoints as it takes, and with manifests as long as possible, stays within
+//! its memory during rounds of repair.
 //!
-//! `CKPT_CHECKPOINTS` sets how many; 65,536 is what a host takes at most.
+//! `CKPT_CHECKPOINTS` sets the number of checkpoints; a host takes at most 65,536.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,13 +24,13 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::lab::{Lab, Process, wait_for};
 
-/// Memory that the daemon was told to use, and what it may use beyond.
+/// Memory that the daemon may use, and what it may use beyond that.
 const MEMORY_BYTES: u64 = 64 << 20;
 const SLACK_BYTES: u64 = 32 << 20;
 
 const OWNERS: u8 = 8;
 
-/// Longest wait for anything: a directory of 65,536 is read in minutes by a debug build.
+/// Longest wait for anything: a debug build reads a directory of 65,536 checkpoints in minutes.
 const LIMIT: Duration = Duration::from_secs(1800);
 
 fn count() -> u64 {
@@ -38,7 +38,7 @@ fn count() -> u64 {
     set.and_then(|text| text.parse().ok()).unwrap_or(4096)
 }
 
-/// A checkpoint of one byte whose manifest is nearly as long as manifests may be.
+/// A checkpoint of one byte whose manifest is nearly as long as a manifest may be.
 struct Made {
     owner: OwnerSecret,
     manifest: Manifest,
@@ -99,7 +99,7 @@ fn make(number: u64) -> Made {
         stream_bytes: 1,
         stored_bytes: 1,
         files: 1,
-        // Eleven bytes each.
+        // Each entry takes eleven bytes.
         index: vec![row; 5900],
         tail: Tail::default(),
     };
@@ -113,7 +113,7 @@ fn make(number: u64) -> Made {
     }
 }
 
-/// Writes one shard of each checkpoint, and the manifests, into a data directory each.
+/// Writes one shard of each checkpoint and its manifest into each of two data directories.
 fn fill(data: [&Path; 2], count: u64) {
     for number in 0..count {
         let made = make(number);
@@ -145,7 +145,7 @@ fn fill(data: [&Path; 2], count: u64) {
         let dirs = data.map(|data| data.join("manifests").join(owner.hex()));
         let name = format!("{}.manifest", public.checkpoint.hex());
         write(&dirs[0], &name, made.manifest.bytes());
-        // The same bytes for both: 4 GiB of them for 65,536.
+        // Both directories share the files of the manifests: 65,536 of them take 4 GiB.
         fs::create_dir_all(&dirs[1]).unwrap();
         fs::hard_link(dirs[0].join(&name), dirs[1].join(&name)).unwrap();
     }
@@ -168,7 +168,7 @@ fn free_port() -> String {
     socket.local_addr().unwrap().to_string()
 }
 
-/// Waits for something that a daemon does.
+/// Waits until a daemon has done something.
 fn wait_long(what: &str, mut is_done: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_done() {
@@ -177,7 +177,7 @@ fn wait_long(what: &str, mut is_done: impl FnMut() -> bool) {
     }
 }
 
-/// The most memory that a process has ever had; `None` once it has ended.
+/// The most memory that a process has ever used; `None` once it has ended.
 fn peak_bytes(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status
@@ -226,7 +226,7 @@ fn whatever_it_holds_a_daemon_that_looks_after_it_stays_within_its_memory() {
             lab.spawn_slow(data, &args, LIMIT)
         })
         .collect();
-    // Both have looked after everything, and the other proved what it claims.
+    // Both daemons have completed rounds of repair, and each has proved its shards to the other.
     for data in &data {
         wait_long("a few rounds", || {
             let rounds = log_of(data);
@@ -244,7 +244,8 @@ fn whatever_it_holds_a_daemon_that_looks_after_it_stays_within_its_memory() {
     for daemon in &daemons {
         check("rounds and scrub", peak_bytes(daemon.child.id()).unwrap());
     }
-    // One hands its shards over: the other has its own, so that nobody can take them.
+    // One daemon hands its shards over. The other holds a shard of each checkpoint, so no host can take
+    // them.
     let leaving = &daemons[0];
     let pid = leaving.child.id();
     fs::write(data[0].join("drain"), "within 10").unwrap();

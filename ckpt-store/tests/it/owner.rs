@@ -50,7 +50,7 @@ impl Client {
         }
     }
 
-    /// Asks until the host refuses new shards, or takes them.
+    /// Asks until the host refuses new shards, or until it takes them.
     async fn wait_until_refusing(&self, refusing: bool) -> Announced {
         let began = Instant::now();
         loop {
@@ -78,7 +78,7 @@ async fn a_host_whose_owner_needs_it_takes_no_shards_and_gives_back_what_it_has(
     client.put(&before, 0).await.unwrap();
     client.commit(&before).await.unwrap();
 
-    // No machine has as much: for a guest, this one has no memory.
+    // No machine has this much memory, so it has too little for a guest.
     prefer(&lab.data(), "[monitor]\nguest_memory_mb = 1e12\n");
     let announced = client.wait_until_refusing(true).await;
     assert_eq!(announced.guest_state.to_string(), "no memory");
@@ -110,7 +110,8 @@ async fn a_host_that_may_not_use_the_network_only_says_so() {
     let sample = Sample::new(&owner.secret, "42", 1, 1);
     client.put(&sample, 0).await.unwrap();
     client.commit(&sample).await.unwrap();
-    // Open for a minute that lies half a day away, in any time zone whose offset is whole minutes.
+    // The host is open for a minute that is half a day away, in any time zone whose offset is in whole
+    // minutes.
     let hour = (now() % 86_400) as f64 / 3600.0;
     let (from, to) = ((hour + 12.0) % 24.0, (hour + 12.02) % 24.0);
     let zone = local_offset_hours();
@@ -127,7 +128,7 @@ async fn a_host_that_may_not_use_the_network_only_says_so() {
     daemon.stop().await;
 }
 
-/// Hours by which local time is ahead of UTC.
+/// By how many hours local time is ahead of UTC.
 fn local_offset_hours() -> f64 {
     let out = Command::new("date").arg("+%z").output().unwrap();
     let text = String::from_utf8(out.stdout).unwrap();
@@ -153,7 +154,7 @@ async fn transfers_stay_within_the_owners_limits() {
     let began = Instant::now();
     assert!(client.holds(&sample, 0).await.unwrap());
     let got = began.elapsed();
-    // 5 MiB at 4 MB/s and at 2 MB/s, less what may pass before anybody waits.
+    // The time for 5 MiB at 4 MB/s and at 2 MB/s, less what may pass before the first wait.
     assert!(put > Duration::from_millis(800), "{put:?}");
     assert!(got > Duration::from_millis(1700), "{got:?}");
     assert!(client.announced().await.receives_bytes_per_s.unwrap() <= 4_000_000);
@@ -165,7 +166,7 @@ async fn a_host_announces_what_it_remembers() {
     let lab = Lab::new();
     let (data, now) = (lab.data(), now());
     std::fs::create_dir_all(&data).unwrap();
-    // Twenty days, a day of absence five days ago; ended an hour ago.
+    // Twenty days that ended an hour ago, with a day of absence five days ago.
     let day = 86_400;
     let runs = [
         run(now - 20 * day..now - 5 * day, States::CALM),

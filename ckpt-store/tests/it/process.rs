@@ -55,7 +55,7 @@ async fn write_until_lost(
     }
 }
 
-/// What was acknowledged is whole, and what is served is whole.
+/// Fails unless everything that was acknowledged, and everything that is served, is complete.
 async fn check(client: &Client, told: &BTreeMap<u64, (Sample, Told)>) {
     let found: Vec<_> = client.find().await.unwrap();
     let found: Vec<_> = found.into_iter().map(|(manifest, _)| manifest).collect();
@@ -90,7 +90,7 @@ async fn kills_lose_nothing_acknowledged_and_leave_nothing_half_served() {
     while next < total {
         let daemon = lab.spawn(&lab.data(), &[]);
         let client = Client::connect(&lab, &owner, daemon.addr).await;
-        // In the middle of any write, and often enough to meet every kind of one.
+        // The kill comes in the middle of any write, and often enough to meet every kind of write.
         let writing = write_until_lost(&client, &owner.secret, &mut next, total, &mut told);
         let pause = Duration::from_micros(rng.random_range(0..400_000));
         tokio::select! {
@@ -129,7 +129,7 @@ async fn clients_notice_at_once_that_a_daemon_was_restarted() {
     client.status().await;
     drop(daemon);
     let _daemon = lab.spawn(&lab.data(), &["--listen", &addr]);
-    // Sooner than any timeout: the request itself makes the new daemon answer.
+    // This comes sooner than any timeout, because the request itself makes the new daemon answer.
     let asked = client.ask(&protocol::wire::message::Request::Status).await;
     assert!(matches!(asked, Err(ExchangeError::Lost(_))), "{asked:?}");
     let reason = client.connection.close_reason();
@@ -160,7 +160,7 @@ async fn a_signal_ends_the_daemon_and_loses_nothing_acknowledged() {
             let log = std::fs::read_to_string(lab.data().join("log")).unwrap();
             log.contains("stopping").then_some(())
         });
-        // What comes to an end soon may, what does not is told why it was cut off.
+        // A shard that ends soon may end. Another is refused with the reason.
         assert_eq!(
             code(client.put(&Sample::new(&owner.secret, "42", 4, 4), 0).await),
             Code::Stopping
@@ -201,7 +201,8 @@ async fn a_full_disk_refuses_and_recovers() {
     client.put(&small, 0).await.unwrap();
     client.commit(&small).await.unwrap();
     let large = Sample::with_rows(&owner.secret, "42", 2, 2, &[MIB; 12]);
-    // Filled from outside while the shard comes in, so that reserving does not see it.
+    // The disk is filled from outside while the shard is being received, so reserving space does not see
+    // it.
     let mut put = client.begin(large.put(0)).await.unwrap();
     std::fs::write(data.join("owner's own file"), vec![1; 4 * MIB]).unwrap();
     let sent = async {
@@ -210,7 +211,7 @@ async fn a_full_disk_refuses_and_recovers() {
     };
     match sent.await {
         Err(ExchangeError::Refused(refusal)) => assert_eq!(refusal.code, Code::NoSpace),
-        // The host takes no more; why, it says in its answer.
+        // The host takes no more bytes. Its answer has the reason.
         Err(_) => assert_eq!(code(put.answer().await), Code::NoSpace),
         Ok(()) => panic!("12 MiB in 8"),
     }
@@ -226,12 +227,12 @@ struct Unmount<'a>(&'a std::path::Path);
 
 impl Drop for Unmount<'_> {
     fn drop(&mut self) {
-        // Lazily: the daemon may still be ending.
+        // Lazily, because the daemon may not have ended yet.
         let _ = Command::new("umount").arg("-l").arg(self.0).status();
     }
 }
 
-/// Exit status and output of a command.
+/// The exit status and the output of a command.
 fn run(command: &mut Command) -> (Option<i32>, String) {
     let output = command.output().unwrap();
     let text = [output.stdout, output.stderr].concat();

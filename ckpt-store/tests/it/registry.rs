@@ -1,4 +1,4 @@
-//! Strangers at a registry that redeems tokens, and what they get.
+//! Clients without a certificate at a registry that redeems tokens, and what they get.
 
 use std::time::Duration;
 
@@ -124,7 +124,7 @@ async fn who_has_no_token_does_not_learn_which_names_there_are() {
         ask(&forged, "nobody").await,
     );
     assert_eq!(text(there), text(not_there));
-    // With a token, the name matters.
+    // With a valid token, the name is checked.
     assert_eq!(
         code(ask(&good.to_text(), "secret-host").await),
         Code::Exists

@@ -1,4 +1,4 @@
-//! All requests, as the owner and as others.
+//! All requests, by the owner and by others.
 
 use std::net::SocketAddr;
 
@@ -26,7 +26,7 @@ async fn a_checkpoint_goes_there_and_back() {
     let daemon = lab.start().await;
     let owner = lab.member(Role::Submitter);
     let client = Client::connect(&lab, &owner, daemon.local_addr()).await;
-    // Two pages, and blocks up to the largest.
+    // Two pages of rows, with blocks up to the largest.
     let mut lengths = vec![1; 1100];
     lengths.extend([MIB + 16, 17, MIB / 2]);
     let sample = Sample::with_rows(&owner.secret, "42", 1, 1, &lengths);
@@ -140,7 +140,7 @@ async fn a_stranger_learns_nothing_and_changes_nothing() {
     daemon.stop().await;
 }
 
-/// Sends shard 0 of `sample` as a repairer would, with this manifest.
+/// Sends shard 0 of `sample` as a repairing host does, with this manifest.
 async fn put_rebuilt(
     client: &Client,
     sample: &Sample,
@@ -151,8 +151,8 @@ async fn put_rebuilt(
     put.end(sample, 0).await
 }
 
-/// The same with wrong blocks, and at the end the root that these have: all agrees but with what the owner
-/// signed.
+/// The same with wrong blocks, and at the end with the root of these blocks: everything is consistent,
+/// but is not what the owner signed.
 async fn put_rebuilt_consistently(
     client: &Client,
     wrong: &Sample,
@@ -171,7 +171,7 @@ async fn put_rebuilt_consistently(
     put.end_as(&end).await
 }
 
-/// Begins to bring a shard that was rebuilt, of the length that its manifest says.
+/// Begins to send a rebuilt shard, of the length that its manifest states.
 async fn begin_rebuilt(
     client: &Client,
     sample: &Sample,
@@ -187,8 +187,8 @@ async fn begin_rebuilt(
     Ok(Put { exchange })
 }
 
-/// A shard that is as long as its manifest says, ends with the right root and is another; and one that is
-/// longer: of neither anything stays, and neither keeps the right one out.
+/// A shard that has the right length and the right root at its end, but other blocks; and a shard that is
+/// longer. Nothing of either is kept, and neither keeps the right shard out.
 #[tokio::test]
 async fn a_wrong_rebuilt_shard_leaves_nothing_and_keeps_nobody_out() {
     let lab = Lab::new();
@@ -214,7 +214,7 @@ async fn a_wrong_rebuilt_shard_leaves_nothing_and_keeps_nobody_out() {
     assert_eq!(code(refused), Code::Mismatch);
     assert_eq!((files(), client.status().await.used_bytes), (0, 0));
 
-    // More than the manifest says, for as long as it is taken.
+    // More bytes than the manifest states, until the host takes no more.
     let mut put = begin_rebuilt(&client, &sample, manifest.clone())
         .await
         .unwrap();
@@ -226,7 +226,7 @@ async fn a_wrong_rebuilt_shard_leaves_nothing_and_keeps_nobody_out() {
     assert!(sent < 64);
     assert_eq!((files(), client.status().await.used_bytes), (0, 0));
 
-    // A promise of another length is refused at once.
+    // A shard that is announced with another length is refused at once.
     let greedy = PutShard {
         expected_bytes: 1 << 29,
         ..sample.put(0)
@@ -238,8 +238,8 @@ async fn a_wrong_rebuilt_shard_leaves_nothing_and_keeps_nobody_out() {
     let refused = client.ask(&Request::PutRebuilt(Box::new(asked))).await;
     assert_eq!(code(refused), Code::Mismatch);
 
-    // One that is on its way for ever is charged to who brings it, and blocks neither another donor
-    // nor the owner.
+    // A shard that never ends is charged to the donor that sends it. It keeps neither another donor nor
+    // the owner out.
     let mut slow = begin_rebuilt(&client, &wrong, manifest.clone())
         .await
         .unwrap();
@@ -288,7 +288,7 @@ async fn a_host_proves_what_it_holds_to_its_owner_and_to_donors() {
     let stranger = Client::connect(&lab, &stranger, daemon.local_addr()).await;
     assert_eq!(code(stranger.ask(&ask(0)).await), Code::NotFound);
 
-    // What it holds it says only to who knows the checkpoint.
+    // A host reveals what it holds only to a host that knows the checkpoint.
     let held = |owner, id| {
         let asking = Asking::new(donor.secret.id(), lab.host_id().0, &[1; 32]);
         let asked = Request::PeerHolds {
@@ -305,15 +305,15 @@ async fn a_host_proves_what_it_holds_to_its_owner_and_to_donors() {
         tag: asking.answer(owner.secret.id(), sample.id(), ShardSet(1)),
     };
     assert_eq!(response, Response::PeerHolds { held: vec![tag] });
-    // Of another owner's checkpoint with the same id it holds nothing.
+    // The host holds nothing of another owner's checkpoint with the same id.
     let (_, asked) = held(donor.secret.id(), sample.id());
     let (response, _) = peer.ask(&asked).await.unwrap();
     assert_eq!(response, Response::PeerHolds { held: vec![] });
     daemon.stop().await;
 }
 
-/// What a donor does that kept a deleted checkpoint and brings it back, also when the deletion names
-/// other checkpoints by their ids by now.
+/// What happens if a donor kept a deleted checkpoint and brings it back, even when the owner's last
+/// notice lists the ids of other checkpoints only.
 #[tokio::test]
 async fn what_lies_where_all_was_deleted_is_taken_from_its_owner_alone() {
     let lab = Lab::new();
@@ -343,23 +343,23 @@ async fn what_lies_where_all_was_deleted_is_taken_from_its_owner_alone() {
             notice: notice.bytes().to_vec(),
         }
     };
-    // Two that race: the one with the lower number comes later, and says more.
+    // Two notices race: the one with the lower number arrives later and declares more gone.
     client.ask(&say(2_000, &[stamp(first)])).await.unwrap();
     client.ask(&say(1_000, &[stamp(second)])).await.unwrap();
     for sample in [first, second] {
         let brought = put_rebuilt(&donor, sample, sample.manifest.bytes().to_vec());
         assert_eq!(code(brought.await), Code::NotFound);
     }
-    // What is not deleted is taken, and what is here stays.
+    // A checkpoint that is not deleted is accepted, and what the host holds stays.
     let brought = put_rebuilt(&donor, later, later.manifest.bytes().to_vec());
     brought.await.unwrap();
     assert!(client.holds(held, 0).await.unwrap());
-    // Its owner brings what it likes.
+    // The owner itself may send any checkpoint.
     client.put(second, 0).await.unwrap();
     client.commit(second).await.unwrap();
     assert_eq!(client.find().await.unwrap().len(), 3);
 
-    // Both are passed on: the last one, and the one that says more.
+    // Both notices are passed on: the last one, and the one that declares more gone.
     let asked = Request::Notices {
         jobs: vec![(owner.secret.id(), tag)],
     };
@@ -372,7 +372,7 @@ async fn what_lies_where_all_was_deleted_is_taken_from_its_owner_alone() {
     assert_eq!(heard, [2_000, 1_000]);
 }
 
-/// Numbers of the notices of a job that a host passes on to its owner.
+/// The numbers of a job's notices that a host passes on to the owner.
 async fn heard(lab: &Lab, addr: SocketAddr, owner: &Identity, tag: JobTag) -> Vec<u64> {
     let mut grid = lab.grid.clone();
     grid.hosts.push(GridHost {
@@ -415,7 +415,7 @@ async fn a_rebuilt_shard_has_to_be_what_the_owner_signed() {
         code(put_rebuilt(&client, &sample, of_other).await),
         Code::Mismatch
     );
-    // Blocks that are not those of the manifest, however well they agree with themselves.
+    // The blocks are consistent with each other, but not with the manifest.
     let mut wrong = sample.clone();
     wrong.blocks[0][0][0] ^= 1;
     let refused = put_rebuilt_consistently(&client, &wrong, manifest.clone()).await;
@@ -433,12 +433,12 @@ async fn a_rebuilt_shard_has_to_be_what_the_owner_signed() {
     put_rebuilt(&client, &sample, manifest.clone())
         .await
         .unwrap();
-    // It is the owner's, and there without any commit; the donor reads it as ciphertext.
+    // The shard belongs to the owner and needs no further commit. The donor can read it as ciphertext.
     let reader = Client::connect(&lab, &owner, daemon.local_addr()).await;
     assert!(reader.holds(&sample, 0).await.unwrap());
     assert_eq!(reader.find().await.unwrap().len(), 1);
     assert!(client.holds(&sample, 0).await.unwrap());
-    // Another submitter does not, and no submitter may repair.
+    // Another submitter can't read it, and no submitter may repair.
     let stranger = lab.member(Role::Submitter);
     let stranger = Client::connect(&lab, &stranger, daemon.local_addr()).await;
     assert_eq!(code(stranger.holds(&sample, 0).await), Code::NotFound);
@@ -477,7 +477,7 @@ async fn what_does_not_fit_is_refused_before_bytes_flow() {
     match client.begin(put).await.err() {
         Some(ExchangeError::Refused(refusal)) => {
             assert_eq!(refusal.code, Code::NoSpace);
-            // Half of what is lent: what is left of it for one submitter.
+            // Half of what is lent is left for one submitter.
             assert!(refusal.detail.contains("536870912 left"), "{refusal}");
         }
         other => panic!("{other:?}"),

@@ -1,5 +1,5 @@
-//! One member at its worst, and the others are served: for each limit that members share, an attack
-//! on a daemon, and an honest member that saves, lists and restores meanwhile.
+//! One member behaves as badly as it can, and the others are served: for each limit that members share,
+//! an attack on a daemon, and an honest member that saves, lists and restores meanwhile.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -25,12 +25,12 @@ use crate::hostile::{honest, peak_is_bounded};
 use crate::lab::{Lab, MIB};
 use crate::sample::Sample;
 
-/// Ends what an attack does when it is dropped.
+/// The tasks of an attack, which end when this is dropped.
 struct Attack {
     _tasks: JoinSet<()>,
 }
 
-/// A connection on which the host may send only `window` bytes that were not read yet.
+/// A connection on which the host may send only `window` bytes that have not been read yet.
 async fn narrow(lab: &Lab, who: &Identity, addr: SocketAddr, window: u32) -> Connection {
     let config = EndpointConfig {
         stream_window: window,
@@ -40,18 +40,18 @@ async fn narrow(lab: &Lab, who: &Identity, addr: SocketAddr, window: u32) -> Con
     connect(&endpoint, addr, lab.host_id()).await.unwrap()
 }
 
-/// Reads so many bytes, then waits, again and again.
+/// Reads `bytes` bytes, then waits, again and again.
 async fn drip(mut recv: RecvStream, bytes: usize, pause: Duration) {
     let mut buffer = vec![0; bytes];
     while bytes > 0 && recv.read_exact(&mut buffer).await.is_ok() {
         tokio::time::sleep(pause).await;
     }
-    // Nothing is read, and the stream stays open.
+    // Nothing more is read, and the stream stays open.
     std::future::pending::<()>().await;
 }
 
-/// Asks the same many times and takes the answers drop by drop. Ends once each was answered in some
-/// way, or has waited for longer than a host lets it wait.
+/// Sends the same request many times and reads the answers slowly. Returns when each request was answered
+/// in some way, or has waited for longer than a host lets it wait.
 async fn ask_slowly(
     connections: &[Connection],
     asked: &Request,
@@ -76,7 +76,7 @@ async fn ask_slowly(
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    // Those that wait for a place are refused after some seconds; all others hold one.
+    // Requests that wait for a place are refused after some seconds. All others hold a place.
     let _ = tokio::time::timeout(Duration::from_secs(5), all).await;
     Attack { _tasks: tasks }
 }
@@ -144,7 +144,7 @@ async fn who_does_not_take_answers_leaves_others_theirs() {
         job_tag: None,
         after: None,
     };
-    // Less than the first frame of the answer and a record.
+    // Less than the first frame of the answer and one record.
     let narrow = [narrow(&lab, &bad, daemon.addr, 64).await];
     let _attack = ask_slowly(&narrow, &asked, 24, (0, Duration::ZERO)).await;
     honest(&lab, &good, daemon.addr, 1).await;
@@ -160,13 +160,13 @@ async fn answers_are_as_large_as_their_question_is_small_but_bounded() {
     for _ in 0..6 {
         wide.push(Client::connect(&lab, &bad, daemon.addr).await.connection);
     }
-    // 64 full rows each, and nothing is read.
+    // 64 full rows each, of which nothing is read.
     let _attack = ask_slowly(&wide, &rows_of(&sample, 64), 60, (0, Duration::ZERO)).await;
     honest(&lab, &good, daemon.addr, 1).await;
     peak_is_bounded(&daemon);
 }
 
-/// What an owner says of a job.
+/// A notice of an owner about a job.
 fn notice(who: &Identity, job_tag: JobTag, number: u64, gone: &[CheckpointId]) -> Request {
     let (job, none) = ((who.secret.id(), job_tag), Intervals::default());
     let words = Words::following(None, job, number, None, gone, &none);
@@ -177,7 +177,7 @@ fn notice(who: &Identity, job_tag: JobTag, number: u64, gone: &[CheckpointId]) -
     }
 }
 
-/// The number of a notice from the year 2030 or later, and 128 random ids.
+/// A notice with a number from the year 2030 or later, and with 128 random ids.
 fn useless_notice(who: &Identity, claim: &Claim, rng: &mut SmallRng) -> Request {
     let gone: Vec<_> = (0..128).map(|_| CheckpointId(rng.random())).collect();
     let number = 1_900_000_000_000;
@@ -201,13 +201,13 @@ async fn whoever_sends_notices_without_end_leaves_room_for_those_of_others() {
         senders.spawn(async move {
             let mut rng = SmallRng::seed_from_u64(sender);
             for number in 0..260 {
-                // 2,048 of them took all room there was.
+                // 2,048 of them took all the room that there was.
                 let job = format!("job-{sender}-{number}");
                 let seed = 1000 * sender + number;
                 let sample = Sample::with_rows(&bad.secret, &job, 1, seed, &[1]);
                 client.ask(&Request::Claim(sample.claim())).await.unwrap();
                 let useless = useless_notice(&bad, &sample.claim(), &mut rng);
-                // What the host says to it does not matter.
+                // The host's answer does not matter.
                 let _ = client.ask(&useless).await;
                 client.forget(sample.id()).await.unwrap();
             }
@@ -270,7 +270,7 @@ async fn whoever_reserves_everything_and_sends_nothing_leaves_space() {
         let Ok(mut put) = greedy.begin(put).await else {
             continue;
         };
-        // A block of a mebibyte, byte by byte: never silent for long.
+        // A block of 1 MiB is sent byte by byte, so the transfer is never silent for long.
         dripping.spawn(async move {
             let send = &mut put.exchange.send;
             let _ = send.write_all(&(MIB as u32).to_le_bytes()).await;
@@ -289,8 +289,8 @@ async fn whoever_reserves_everything_and_sends_nothing_leaves_space() {
     assert!(free > 300 << 20, "{free} bytes are left for others");
 }
 
-/// Passes the datagrams of one client on until the host has answered other than with a Retry, and
-/// from then on only what the host sends: a handshake that is never finished.
+/// Passes on the datagrams of one client until the host has answered with something other than a Retry
+/// packet. From then on it passes on only what the host sends, so the handshake never ends.
 fn stalling_relay(bind: [u8; 4], host: SocketAddr, ends: Arc<AtomicBool>) -> SocketAddr {
     let front = UdpSocket::bind("127.0.0.1:0").unwrap();
     let back = UdpSocket::bind((std::net::Ipv4Addr::from(bind), 0)).unwrap();

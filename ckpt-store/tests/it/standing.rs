@@ -1,5 +1,5 @@
-//! The owner says so: pauses, programs that want the machine alone, limits on what is moved; and sees what
-//! the daemon does, for whom, and why not more.
+//! The owner decides: pauses, programs during which the owner wants the machine alone, and limits on what
+//! is moved. The owner also sees what the daemon does, for whom, and why not more.
 
 use std::path::Path;
 use std::process::{Child, Command};
@@ -36,7 +36,7 @@ async fn announced(client: &Client) -> Announced {
     }
 }
 
-/// Asks until the host gives this reason, or none.
+/// Asks until the host gives this reason, or until it gives none.
 async fn wait_until_withheld(client: &Client, reason: Option<Withheld>) -> Announced {
     let began = Instant::now();
     loop {
@@ -135,7 +135,7 @@ async fn status_says_to_whom_space_is_lent_and_what_was_moved() {
     );
 }
 
-/// A program under a name that no other one has.
+/// A program with a name that no other program has.
 struct Program(Child);
 
 impl Program {
@@ -198,13 +198,13 @@ async fn a_host_that_moved_enough_does_nothing_until_its_days_are_over() {
     let said = wait_until_withheld(&client, Some(Withheld::Transfers)).await;
     assert!(said.refuses_for_s > 28 * 86_400, "{said:?}");
     assert_eq!(code(client.holds(&sample, 0).await), Code::Busy);
-    // It still says how it is.
+    // The host still answers requests for its status.
     assert_eq!(client.status().await.checkpoints, 1);
     let text = wait_for("status says so", || {
         Some(status(&data)).filter(|text| text.contains("closed since"))
     });
     assert!(text.contains(" of 2.0 MiB in 30 days"), "{text}");
-    // What was moved is known after a restart, too.
+    // What was moved is remembered over a restart.
     daemon.stop().await;
     let daemon = lab.start().await;
     let client = Client::connect(&lab, &owner, daemon.local_addr()).await;
@@ -232,7 +232,7 @@ async fn an_admin_hears_counts_and_nobody_else_does() {
     assert_eq!(census.owners[0].key, owner.secret.id().hex()[..8]);
     assert!(census.owners[0].used_bytes >= 64 << 10);
     assert_eq!(census.capacity_bytes, 1 << 30);
-    // An admin can do nothing else, and nobody else can do that.
+    // An admin can do nothing else, and other members can't ask this.
     assert_eq!(code(admin.put(&sample, 0).await), Code::Forbidden);
     assert_eq!(
         code(admin.ask(&Request::Announcement).await),

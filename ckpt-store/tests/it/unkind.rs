@@ -1,4 +1,4 @@
-//! Clients that break the rules, break off, or belong elsewhere.
+//! Clients that break the rules, break off, or belong to another grid.
 
 use std::net::UdpSocket;
 use std::time::Duration;
@@ -138,7 +138,7 @@ async fn another_grid_gets_no_byte() {
     let lab = Lab::new();
     let daemon = lab.start().await;
     let mut elsewhere = Lab::new();
-    // Its member believes our authority, but has a certificate of its own.
+    // The member trusts our authority, but its certificate is from another one.
     let foreign = {
         let authority = protocol::identity::Authority::create(
             codec::seal::OwnerSecret::new([201; 32]),
@@ -160,7 +160,7 @@ async fn another_grid_gets_no_byte() {
     };
     let config = EndpointConfig::new(foreign.clone(), lab.grid.authority.clone());
     let endpoint = client(&config, ([127, 0, 0, 1], 0).into()).unwrap();
-    // TLS 1.3 tells a client late that it is not accepted: with the first answer.
+    // In TLS 1.3 a client learns only with the first answer that it is not accepted.
     if let Ok(connection) = connect(&endpoint, daemon.local_addr(), lab.host_id()).await {
         let asked = protocol::net::stream::request(
             &connection,

@@ -1,4 +1,4 @@
-//! Who may be asked about the successors of a checkpoint, and what that costs its owner.
+//! About which checkpoints' successors this host may be asked, and what a fence costs the owner.
 
 use codec::JobTag;
 use codec::notice::Words;
@@ -10,16 +10,17 @@ use crate::core::places::Who;
 use codec::OwnerId;
 
 impl Catalog {
-    /// What was promised of successors.
+    /// All fences of this host.
     pub const fn fences(&self) -> &Fences {
         &self.fences
     }
 
-    /// What is known of the successors of a checkpoint, when `who` asks. A host that has none of the
-    /// checkpoint and has never promised anything is no witness: it may have forgotten it.
+    /// The fence of a checkpoint for a request of `who`. A host that holds nothing of the checkpoint and
+    /// never promised anything about it is no witness, because it may have forgotten its promises.
     ///
     /// # Errors
-    /// When it is no witness, or can't become one.
+    /// When this host is no witness of the checkpoint and can't become one, or its file of promises is
+    /// damaged.
     pub fn fence(&self, who: Who<OwnerId>, key: Key, job_tag: JobTag) -> Result<Fence, Denied> {
         if self.fences.is_damaged(key) {
             return Err(Denied::FenceDamaged);
@@ -37,7 +38,7 @@ impl Catalog {
         Ok(fence)
     }
 
-    /// A fence of a checkpoint that is committed here, and of which nothing was promised yet.
+    /// A new fence of a checkpoint that is committed here.
     pub fn new_fence(&self, key: Key, grant: Option<OwnerId>) -> Option<Fence> {
         let known = self.checkpoints.get(&key)?;
         known.is_committed.then(|| Fence {
@@ -60,10 +61,11 @@ impl Catalog {
             && !newer.any(|(_, checkpoint)| self.is_committed(Key { owner, checkpoint }))
     }
 
-    /// Whether there is space for what is promised first of a checkpoint: `free` is what the disk has.
+    /// Whether there is space for the first promise about a checkpoint. `free` is the free space of the
+    /// disk.
     ///
     /// # Errors
-    /// When there is none, or not for this owner.
+    /// When there is too little space, or too little for this owner.
     pub fn check_fence_space(&self, who: Who<OwnerId>, key: Key, free: u64) -> Result<(), Denied> {
         if self.fences.get(key).is_none() {
             self.ledger.check(who, CHECKPOINT_BYTES, free)?;
@@ -71,37 +73,37 @@ impl Catalog {
         Ok(())
     }
 
-    /// Enters what is on the disk.
+    /// Enters a fence that is on the disk.
     pub fn fenced(&mut self, key: Key, fence: Fence) {
         if self.fences.enter(key, fence) {
             self.ledger.store(key.owner, CHECKPOINT_BYTES);
         }
     }
 
-    /// Notes that what was promised of a checkpoint can't be read.
+    /// Notes that the file with the promises about a checkpoint can't be read.
     pub fn fence_damaged(&mut self, key: Key) {
         self.fences.damaged(key);
     }
 
-    /// Strikes what is not on the disk any more.
+    /// Removes a fence whose file is gone from the disk.
     pub fn fence_removed(&mut self, key: Key) {
         if self.fences.remove(key).is_some() {
             self.ledger.remove(key.owner, CHECKPOINT_BYTES);
         }
     }
 
-    /// Fences of checkpoints that this says are gone.
+    /// The fences whose checkpoints this notice declares gone.
     pub fn fences_gone(&self, words: &Words) -> Vec<Key> {
         self.fences.gone(words)
     }
 
-    /// Fences of checkpoints that are gone by what owners said last.
+    /// The fences whose checkpoints the last notice of their job declares gone.
     pub fn all_fences_gone(&self) -> Vec<Key> {
         let all = self.notices.iter();
         all.flat_map(|(_, words)| self.fences.gone(words)).collect()
     }
 
-    /// Fences of jobs whose lease is over when it is `clock`, Unix seconds.
+    /// The fences of jobs whose lease has ended at `clock`, in Unix seconds.
     pub fn fences_outlived(&self, clock: u64) -> Vec<Key> {
         let is_over = |key: &Key, fence: &Fence| {
             let lease = self.notices.lease((key.owner, fence.job_tag));

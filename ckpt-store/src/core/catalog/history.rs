@@ -1,4 +1,4 @@
-//! What lies where an owner deleted all.
+//! Checkpoints that are inside of a stretch of their job's history that the owner deleted.
 
 use std::collections::BTreeMap;
 
@@ -7,27 +7,27 @@ use codec::notice::{Stamp, Words};
 use super::{Catalog, Denied, Key};
 use crate::core::notices::Job;
 
-/// For how long a checkpoint that lies where all was deleted is still here, in seconds: it was saved
-/// where nobody knew of the deletion, and its owner may want it.
+/// A checkpoint inside of a deleted stretch is kept for this long, in seconds. It was saved by a machine
+/// that had not heard of the deletion, and its owner may want it.
 pub const INSIDE_KEPT_S: u64 = 7 * 86_400;
 
-/// When a checkpoint was first found to lie where all was deleted, Unix seconds.
+/// When each checkpoint was first found to be inside of a deleted stretch, in Unix seconds.
 pub(super) type Since = BTreeMap<Key, u64>;
 
 impl Catalog {
-    /// Notes when the save of a checkpoint began, as its manifest says.
+    /// Notes when the save of a checkpoint began, as its manifest states it.
     pub fn dated(&mut self, key: Key, created: u64) {
         if let Some(checkpoint) = self.checkpoints.get_mut(&key) {
             checkpoint.created = created;
         }
     }
 
-    /// Whether a notice is to be kept beside the last one of its job: it says that something is gone
-    /// of which none of those here says so, and is of a job of which something is
-    /// committed here, or was.
+    /// Whether a notice is to be kept besides the last one of its job. It has to declare a stretch gone
+    /// that no known notice of the job does, and its job must have something committed here, or have had
+    /// it.
     ///
     /// # Errors
-    /// When the owner has too many.
+    /// When the owner has its share of intervals.
     pub fn check_history(&self, words: &Words) -> Result<bool, Denied> {
         let job = (words.owner, words.job_tag);
         let concerns = self.has_committed(job) || self.notices.get(job).is_some();
@@ -40,19 +40,19 @@ impl Catalog {
         Ok(true)
     }
 
-    /// Numbers of the notices of a job that are kept beside the last one.
+    /// Numbers of the notices of a job that are kept besides the last one.
     pub fn older_notices(&self, job: Job) -> Vec<u64> {
         let last = self.notices.get(job);
         last.map_or_else(Vec::new, |last| self.histories.others(job, last.number))
     }
 
-    /// Whether its owner deleted all that lies where this does.
+    /// Whether a checkpoint is inside of a stretch that its owner deleted.
     pub fn is_inside(&self, job: Job, stamp: Stamp) -> bool {
         self.histories.has(job, stamp)
     }
 
-    /// Checkpoints that have lain where all was deleted for [`INSIDE_KEPT_S`] when it is `clock`, Unix
-    /// seconds. The time is counted from when this is asked first.
+    /// Checkpoints that have been inside of a deleted stretch for [`INSIDE_KEPT_S`] at `clock`, in Unix
+    /// seconds. The time of a checkpoint begins with the first call that finds it there.
     pub fn inside_keys(&mut self, clock: u64) -> Vec<Key> {
         let inside = self.all_committed().filter(|(key, one)| {
             let stamp = Stamp {
@@ -131,7 +131,7 @@ mod tests {
         assert!(!catalog.is_inside((OWNER, TAG), stamp(30)));
         assert_eq!(catalog.inside_keys(1_000), []);
         assert_eq!(catalog.inside_keys(1_000 + INSIDE_KEPT_S - 1), []);
-        // One that comes later has its own week.
+        // A checkpoint that is found inside later has a week of its own.
         assert!(catalog.noted(words(2, &[30])).is_empty());
         let over = catalog.inside_keys(1_000 + INSIDE_KEPT_S);
         assert_eq!(over, [key(10), key(20)]);
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(catalog.old_notices(far), [(OWNER, TAG)]);
         assert_eq!(catalog.noted(words(2, &[10])), [1]);
         assert_eq!(catalog.old_notices(far), []);
-        // A notice of a job of which nothing is or was here does not concern the host.
+        // A notice is of no concern to a host that never held anything of its job.
         let other = Words {
             job_tag: JobTag([9; 32]),
             ..words(3, &[10])

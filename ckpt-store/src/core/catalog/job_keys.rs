@@ -1,4 +1,4 @@
-//! What job keys may ask about and remove.
+//! What job keys may ask for and remove.
 
 use std::time::Duration;
 
@@ -8,14 +8,15 @@ use protocol::wire::limits::UNCOMMITTED_LIFETIME;
 use super::{Catalog, Checkpoint, Key};
 use crate::core::Millis;
 
-/// Committed versions of a job that no job key can remove, the newest ones.
+/// No job key can remove the newest committed versions of a job: this many of them.
 const NEWEST_KEPT: usize = 2;
 
-/// For how long no job key can remove what has arrived.
-const KEPT_FOR: Duration = Duration::from_secs(6 * 3600);
+/// No job key can remove a checkpoint that arrived less than this long ago.
+const RECENT_KEPT_FOR: Duration = Duration::from_secs(6 * 3600);
 
 impl Checkpoint {
-    /// When its last shard began to arrive, or this program was started.
+    /// When the checkpoint was renewed last before its commit: mostly when its last shard became complete.
+    /// When this program was started, if that was later.
     const fn arrived(&self) -> Millis {
         let lifetime = UNCOMMITTED_LIFETIME.as_secs() * 1000;
         Millis(self.expires.0.saturating_sub(lifetime))
@@ -23,13 +24,13 @@ impl Checkpoint {
 }
 
 impl Catalog {
-    /// The job of a checkpoint that is known here, whether or not it is committed.
+    /// The job of a checkpoint that is known here, committed or not.
     pub fn job_of(&self, key: Key) -> Option<JobTag> {
         self.checkpoints.get(&key).map(|known| known.job_tag)
     }
 
-    /// Whether a checkpoint stays though somebody with a job key wants it to be removed: the newest of
-    /// its job do, and all that arrived lately. So that whoever has taken the key can't leave nothing.
+    /// Whether no job key may remove this checkpoint: it is one of the newest of its job, or arrived
+    /// recently. So a thief of a job key can't remove everything.
     pub fn is_kept_from_job_keys(&self, now: Millis, key: Key) -> bool {
         let Some(checkpoint) = self.checkpoints.get(&key) else {
             return false;
@@ -37,7 +38,7 @@ impl Catalog {
         if !self.is_committed(key) {
             return false;
         }
-        if now < checkpoint.arrived().after(KEPT_FOR) {
+        if now < checkpoint.arrived().after(RECENT_KEPT_FOR) {
             return true;
         }
         let (owner, job) = (key.owner, checkpoint.job_tag);
@@ -88,7 +89,7 @@ mod tests {
             all.filter(|version| catalog.is_kept_from_job_keys(now, key(*version)))
                 .collect()
         };
-        // A program that has just started does not know for how long it has had them.
+        // Just after its start the program does not know how long it has had them, so all are kept.
         assert_eq!(kept(hours(5)), [1, 2, 3, 4]);
         assert_eq!(kept(hours(6)), [3, 4]);
         assert_eq!(catalog.job_of(key(4)), Some(JobTag([5; 32])));

@@ -1,8 +1,16 @@
-//! What a host holds and promised: checkpoints by owner, their shards, claims, expiry.
+//! What a host holds and has promised: checkpoints by owner, their shards, claims and expiry.
 //!
-//! The shell asks before it acts and reports what it did; between the two, a shard that is being
-//! written is a *put*, which holds its version and its space. Everything belongs to one owner, and
-//! to others it does not exist.
+//! The daemon asks the catalog before it acts, and reports afterwards what it did. In between, a shard
+//! that is being written is a *put*, which reserves its version and its space. All of it belongs to one
+//! owner and does not exist for other owners.
+//!
+//! The life of a checkpoint:
+//!
+//! ```text
+//! claim -> put -> shard -> commit -> forget
+//! |<----------------->|
+//!   expires UNCOMMITTED_LIFETIME after its last step, unless it is committed before
+//! ```
 
 mod fences;
 pub mod history;
@@ -30,15 +38,15 @@ use puts::Put;
 
 pub use puts::PutId;
 
-/// Most checkpoints that a host knows, claims included. Each takes some 300 bytes of memory. An owner
-/// adds no more than it leaves for others.
+/// Most checkpoints that a host knows, claims included. Each takes some 300 bytes of memory. [`Stock`]
+/// keeps one owner from taking the room of the others.
 pub const CHECKPOINTS_MAX: usize = 1 << 16;
 
-/// Most checkpoints of one owner that are claimed or written, and not committed. One grant has at most
+/// Most checkpoints of one owner that are claimed or being written, and not committed. One grant may have
 /// half of them.
 pub const UNCOMMITTED_MAX: usize = 1024;
 
-/// A checkpoint of an owner. Ids are chosen by owners: two owners may choose the same one.
+/// The name of a checkpoint on a host. Owners choose the ids, and two owners may choose the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     /// The owner.
@@ -47,43 +55,44 @@ pub struct Key {
     pub checkpoint: CheckpointId,
 }
 
-/// A whole shard.
+/// A shard that is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
-    /// What it is part of.
+    /// The checkpoint and the number of the shard.
     pub identity: ShardIdentity,
-    /// Its root.
+    /// The hash of the shard's outline.
     pub root: ShardRoot,
-    /// Its rows.
+    /// The number of rows.
     pub rows: u64,
-    /// Sum of its block lengths.
+    /// The sum of the lengths of its blocks.
     pub block_bytes: u64,
-    /// Length of its file.
+    /// The length of its file.
     pub file_bytes: u64,
 }
 
-/// Why something may not be done.
+/// Why a request of an owner or of a host is denied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Denied {
-    /// Nothing of that name, or not the asker's.
+    /// There is no such checkpoint or shard, or it is not the asker's.
     #[error("no such checkpoint or shard")]
     NotFound,
-    /// Its owner said that it is gone.
+    /// Its owner has declared the checkpoint gone.
     #[error("the checkpoint was deleted by its owner")]
     Gone,
-    /// As many notices of the owner as the host keeps, or as many words in them.
+    /// The owner has its share of the notices, or of the ids in them.
     #[error("too many notices of this owner, no more are taken")]
     TooManyNotices,
-    /// As many checkpoints of the owner as the host is a witness of.
+    /// The owner has its share of the checkpoints of which this host is a witness.
     #[error("witness of too many checkpoints of this owner, of no more")]
     TooManyFences,
-    /// What was promised of a checkpoint's successors can't be read.
+    /// The file with the promises about the checkpoint's successors can't be read.
     #[error("what was promised of its successors can't be read")]
     FenceDamaged,
-    /// A notice whose number is a time to come: it could not be replaced until then.
+    /// The number of a notice is a time too far ahead. Such a notice could not be replaced before that
+    /// time.
     #[error("a notice from the future: check the clock of the machine that made it")]
     FromTheFuture,
-    /// The shard is here, or being written.
+    /// The shard is here or is being written.
     #[error("shard {0} is here or being written")]
     Exists(ShardIndex),
     /// The version belongs to another checkpoint.
@@ -91,30 +100,30 @@ pub enum Denied {
     VersionTaken {
         /// The version.
         version: Version,
-        /// Whose it is.
+        /// The checkpoint that has it.
         holder: CheckpointId,
     },
-    /// The host is full.
+    /// There is not enough space.
     #[error(transparent)]
     NoSpace(#[from] NoSpace),
-    /// The owner has as many checkpoints here as are left for others.
+    /// The owner has its share of the checkpoints.
     #[error("{of_owner} checkpoints of this owner among {all}, no more are taken")]
     TooMany {
-        /// The owner's.
+        /// The number of this owner's checkpoints.
         of_owner: u64,
-        /// Everybody's.
+        /// The number of all checkpoints.
         all: u64,
     },
-    /// The owner has begun too many checkpoints.
+    /// The owner has begun too many checkpoints that are not committed.
     #[error("{0} uncommitted checkpoints of this owner, no more are taken")]
     TooManyUncommitted(u64),
-    /// It contradicts what is known of the checkpoint.
+    /// The request contradicts what is known of the checkpoint.
     #[error("{0} is not what it was said to be before")]
     Contradiction(&'static str),
 }
 
 impl Checkpoint {
-    /// Of whom it is.
+    /// The owner and grant to which the checkpoint belongs.
     fn who(&self, key: Key) -> Who<OwnerId> {
         Who {
             member: key.owner,
@@ -122,14 +131,14 @@ impl Checkpoint {
         }
     }
 
-    /// Whether there is nothing of it but a reserved version.
+    /// Whether only its version is reserved, and nothing is stored or being written.
     const fn is_only_claimed(&self) -> bool {
         self.shards.is_empty() && self.puts == 0 && !self.is_committed
     }
 }
 
 impl Denied {
-    /// The number that goes over the wire.
+    /// The code of this answer on the wire.
     pub const fn code(&self) -> Code {
         match self {
             Self::NotFound | Self::Gone => Code::NotFound,
@@ -141,28 +150,28 @@ impl Denied {
             | Self::TooManyFences => Code::NoSpace,
             Self::FenceDamaged => Code::DiskFailed,
             Self::TooManyUncommitted(_) => Code::Busy,
-            // Not a bad request, which would mean that notices are unknown here.
+            // `BadRequest` would mean that this host does not know notices at all.
             Self::FromTheFuture | Self::Contradiction(_) => Code::Mismatch,
         }
     }
 }
 
-/// Answer to a claim.
+/// The answer to a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claimed {
-    /// The version is the asker's.
+    /// The version belongs to the asker's checkpoint now.
     Yes,
-    /// The version is another checkpoint's; this one is free.
+    /// The version belongs to another checkpoint. The version `next` is free.
     Taken {
-        /// The lowest version above all that are known of the job.
+        /// The lowest version above all known ones of the job.
         next: Version,
     },
 }
 
-/// Whether a manifest still has to be written.
+/// Whether the manifest of a commit still has to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommitStep {
-    /// It has.
+    /// The manifest has to be written.
     Write,
     /// The checkpoint is committed already.
     Done,
@@ -172,36 +181,38 @@ pub enum CommitStep {
 struct Checkpoint {
     job_tag: JobTag,
     version: Version,
-    /// Key of the grant by which it was made, if it was. Few have one, and there are many checkpoints.
+    /// Key of the grant by which the checkpoint was made. Boxed, because few have one and there are many
+    /// checkpoints.
     grant: Option<Box<OwnerId>>,
-    /// When its save began, Unix seconds; known when it is committed.
+    /// When its save began, in Unix seconds; 0 until the checkpoint is committed.
     created: u64,
-    /// Whole shards, by number. Nearly always one: a vector is smaller than a map.
+    /// Complete shards, by number. There is nearly always one, and a vector is smaller than a map.
     shards: Vec<Shard>,
-    /// Whether its manifest is here.
+    /// Whether its manifest is on the disk.
     is_committed: bool,
-    /// When it goes unless it is committed before.
+    /// When the checkpoint expires if it is not committed before.
     expires: Millis,
-    /// Shards that are being written.
+    /// How many of its shards are being written.
     puts: u32,
-    /// Whether the owner pays its price: as long as something of it is on the disk.
+    /// Whether its owner is charged its price, [`CHECKPOINT_BYTES`]: true while something of it is on the
+    /// disk.
     is_charged: bool,
 }
 
-/// Counts for status and logs.
+/// Counts for status reports and the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Whole shards.
+    /// Complete shards.
     pub shards: u64,
     /// Committed checkpoints.
     pub committed: u64,
-    /// Claimed or written ones that are not committed.
+    /// Checkpoints that are claimed or being written, and not committed.
     pub uncommitted: u64,
     /// Shards that are being written.
     pub puts: u64,
 }
 
-/// The books of a host; to begin with of an empty one that lends nothing.
+/// The books of a host. The default is those of an empty host that lends nothing.
 #[derive(Debug)]
 pub struct Catalog {
     checkpoints: ByKey<Checkpoint>,
@@ -215,7 +226,7 @@ pub struct Catalog {
     ledger: Ledger,
     notices: Notices,
     histories: Histories,
-    /// What lies where all was deleted.
+    /// Since when checkpoints are inside of a stretch that was deleted.
     inside: history::Since,
     fences: Fences,
 }
@@ -241,8 +252,8 @@ impl Default for Catalog {
 }
 
 impl Catalog {
-    /// Says how many bytes the host lends, and how many of these to one owner. What is stored beyond
-    /// stays.
+    /// Sets how many bytes the host lends, and how many of these one owner may use. What is stored beyond
+    /// that stays.
     pub const fn lend(&mut self, capacity: u64, share: u64) {
         self.ledger.lend(capacity, share);
     }
@@ -252,12 +263,12 @@ impl Catalog {
         &self.ledger
     }
 
-    /// Counts of what is here.
+    /// Counts of what this host holds.
     pub const fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Enters a whole shard that was found on the disk and is `age` old.
+    /// Enters a complete shard that was found on the disk and whose file is `age` old.
     pub fn load_shard(
         &mut self,
         now: Millis,
@@ -271,7 +282,8 @@ impl Catalog {
             checkpoint: claim.checkpoint,
         };
         let left = UNCOMMITTED_LIFETIME.saturating_sub(age);
-        // A manifest says by which grant; what has none is not kept for long.
+        // The grant becomes known when the manifest is loaded. Without a manifest the shard is not kept
+        // for long.
         self.enter(Who::itself(owner), claim, now.after(left));
         self.add_shard(key, shard);
     }
@@ -287,18 +299,18 @@ impl Catalog {
         self.committed(key);
     }
 
-    /// All checkpoints that are committed.
+    /// All committed checkpoints.
     fn all_committed(&self) -> impl Iterator<Item = (Key, &Checkpoint)> {
         let all = self.checkpoints.iter();
         all.filter(|(_, one)| one.is_committed)
     }
 
-    /// All versions of a job, ascending.
+    /// All known versions of a job, ascending.
     fn versions_of(&self, owner: OwnerId, tag: JobTag) -> impl DoubleEndedIterator<Item = Version> {
         self.entries_of(owner, tag).map(|(version, _)| version)
     }
 
-    /// All versions of a job, ascending, and whose they are.
+    /// All known versions of a job, ascending, each with its checkpoint.
     fn entries_of(
         &self,
         owner: OwnerId,
@@ -307,7 +319,7 @@ impl Catalog {
         self.entries_from(owner, (tag, Version(0), CheckpointId([0; 16])))
     }
 
-    /// The same from an entry on.
+    /// The versions of a job from an entry on, ascending, each with its checkpoint.
     fn entries_from(
         &self,
         owner: OwnerId,
@@ -320,10 +332,10 @@ impl Catalog {
             .map(|&(_, version, checkpoint)| (version, checkpoint))
     }
 
-    /// Reserves a version for a checkpoint. The same claim again renews it.
+    /// Reserves a version for a checkpoint. The same claim again renews the reservation.
     ///
     /// # Errors
-    /// When the checkpoint is known by another version, or there are too many.
+    /// When the checkpoint is known with another version, or there are too many checkpoints.
     pub fn claim(
         &mut self,
         now: Millis,
@@ -340,10 +352,11 @@ impl Catalog {
         }
     }
 
-    /// Whether a checkpoint may be committed with these roots, by shard.
+    /// Whether a checkpoint may be committed with a manifest that has these roots, by shard number.
     ///
     /// # Errors
-    /// When there is no whole shard of it, one with another root, or its version is another's.
+    /// When none of its shards is complete, one of them has another root, or its version belongs to
+    /// another committed checkpoint.
     pub fn check_commit(
         &self,
         owner: OwnerId,
@@ -388,7 +401,7 @@ impl Catalog {
         }
     }
 
-    /// Notes that a manifest is durable.
+    /// Notes that the manifest of a checkpoint is durable.
     pub fn committed(&mut self, key: Key) {
         let Some(checkpoint) = self.checkpoints.get_mut(&key) else {
             return;
@@ -403,8 +416,8 @@ impl Catalog {
         self.settle(key);
     }
 
-    /// Has the owner pay the price of a checkpoint of which something is on the disk, and no more
-    /// when nothing is. The manifest is part of the price.
+    /// Charges the owner the price of a checkpoint if something of it is on the disk, and ends the charge
+    /// if nothing is. The price includes the manifest.
     fn settle(&mut self, key: Key) {
         let Some(checkpoint) = self.checkpoints.get_mut(&key) else {
             return;
@@ -419,17 +432,17 @@ impl Catalog {
         }
     }
 
-    /// Whether there is a manifest.
+    /// Whether the manifest of a checkpoint is here.
     pub fn is_committed(&self, key: Key) -> bool {
         self.checkpoints
             .get(&key)
             .is_some_and(|checkpoint| checkpoint.is_committed)
     }
 
-    /// A whole shard.
+    /// One complete shard of a checkpoint.
     ///
     /// # Errors
-    /// When it is not here.
+    /// When the shard is not here.
     pub fn shard(&self, key: Key, number: u8) -> Result<&Shard, Denied> {
         self.shards(key)
             .iter()
@@ -437,7 +450,7 @@ impl Catalog {
             .ok_or(Denied::NotFound)
     }
 
-    /// All committed checkpoints.
+    /// The keys of all committed checkpoints.
     pub fn committed_keys(&self) -> Vec<Key> {
         self.all_committed().map(|(key, _)| key).collect()
     }
@@ -450,7 +463,7 @@ impl Catalog {
         })
     }
 
-    /// All whole shards of a checkpoint.
+    /// All complete shards of a checkpoint.
     pub fn shards(&self, key: Key) -> &[Shard] {
         self.checkpoints
             .get(&key)
@@ -471,7 +484,7 @@ impl Catalog {
             .map(|(key, _)| key)
     }
 
-    /// Gives up all puts of a checkpoint and says whether anything of it is known.
+    /// Abandons all puts of a checkpoint. Returns whether the checkpoint is known.
     pub fn begin_forget(&mut self, key: Key) -> bool {
         for put in self.puts.values_mut().filter(|put| put.key == key) {
             put.forgotten = true;
@@ -485,7 +498,8 @@ impl Catalog {
         }
     }
 
-    /// Notes that a checkpoint's manifest is gone from the disk. What is left of it expires.
+    /// Notes that the manifest of a checkpoint is gone from the disk. The rest of the checkpoint expires
+    /// now.
     pub fn manifest_removed(&mut self, now: Millis, key: Key) {
         let Some(checkpoint) = self.checkpoints.get_mut(&key) else {
             return;
@@ -514,9 +528,9 @@ impl Catalog {
         self.settle(key);
     }
 
-    /// Strikes a checkpoint of which nothing is on the disk any more.
+    /// Removes a checkpoint of which nothing is on the disk any more.
     pub fn forgotten(&mut self, now: Millis, key: Key) {
-        // Some may have begun since.
+        // Puts may have begun since `begin_forget` was called.
         self.begin_forget(key);
         self.manifest_removed(now, key);
         for shard in self.shards(key).to_vec() {
@@ -530,7 +544,7 @@ impl Catalog {
         }
     }
 
-    /// A checkpoint whose time is over, if there is one.
+    /// An expired checkpoint, if there is one.
     pub fn next_expired(&self, now: Millis) -> Option<Key> {
         self.deadlines
             .iter()
@@ -539,14 +553,14 @@ impl Catalog {
             .find(|key| self.is_expired(now, *key))
     }
 
-    /// Whether a checkpoint's time is over.
+    /// Whether a checkpoint is uncommitted, its time is over, and nothing still needs it.
     pub fn is_expired(&self, now: Millis, key: Key) -> bool {
         self.checkpoints.get(&key).is_some_and(|checkpoint| {
             !checkpoint.is_committed && checkpoint.puts == 0 && checkpoint.expires <= now
         }) && !self.fences.wants(key)
     }
 
-    /// Puts off the end of a checkpoint that could not be removed.
+    /// Puts off the expiry of an uncommitted checkpoint.
     pub fn renew(&mut self, key: Key, expires: Millis) {
         let Some(checkpoint) = self.checkpoints.get_mut(&key) else {
             return;
@@ -558,7 +572,7 @@ impl Catalog {
         }
     }
 
-    /// Bytes that can be stored when the disk has `free`; by `who`, where one asks.
+    /// Bytes that can be stored if the disk has `free` bytes: by `who`, or by anybody if `who` is `None`.
     pub fn left(&self, who: Option<Who<OwnerId>>, free: u64) -> u64 {
         who.map_or_else(
             || self.ledger.left(free),
@@ -582,7 +596,7 @@ impl Catalog {
         newest.map_or(Version::FIRST, Version::next)
     }
 
-    /// Makes the version the checkpoint's, or renews that it is.
+    /// Reserves the version for the checkpoint, or renews the reservation.
     fn hold_version(
         &mut self,
         now: Millis,
@@ -604,7 +618,8 @@ impl Catalog {
             if !known.is_only_claimed() {
                 return Err(Denied::Contradiction("job or version"));
             }
-            // A save that found its version taken elsewhere moves on to another one.
+            // The save found that its version belongs to another checkpoint on another host, and moves on
+            // to a new version.
             self.forgotten(now, key);
         }
         let version = claim.version;
@@ -625,7 +640,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// Adds an uncommitted checkpoint unless it is known.
+    /// Adds an uncommitted checkpoint, unless the checkpoint is known.
     fn enter(&mut self, who: Who<OwnerId>, claim: &Claim, expires: Millis) {
         let key = Key {
             owner: who.member,
@@ -670,7 +685,7 @@ impl Catalog {
 
     fn add_shard(&mut self, key: Key, shard: Shard) {
         if let Some(checkpoint) = self.checkpoints.get_mut(&key) {
-            // There are many checkpoints, and nearly all have one shard here.
+            // Allocated exactly: there are many checkpoints, and nearly all have one shard here.
             checkpoint.shards.reserve_exact(1);
             checkpoint.shards.push(shard);
             checkpoint.shards.sort_by_key(|shard| shard.identity.shard);

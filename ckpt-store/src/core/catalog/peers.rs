@@ -1,4 +1,4 @@
-//! What other donors ask of the books, and what they bring.
+//! What other donors ask of the books, and which shards they bring.
 
 use codec::{CheckpointId, JobTag, OwnerId, ShardIndex};
 use protocol::wire::message::PutShard;
@@ -9,11 +9,12 @@ use crate::core::ledger::CHECKPOINT_BYTES;
 use crate::core::places::Who;
 
 impl Catalog {
-    /// Begins a shard of `owned`'s that `donor` has rebuilt. Until it is whole its space is the donor's,
-    /// and it keeps neither the owner nor another donor from bringing the same shard.
+    /// Begins a put of a shard that `donor` has rebuilt and that will belong to `owned`. Until the shard
+    /// is complete, its space is charged to the donor. It does not keep the owner or another donor from
+    /// sending the same shard.
     ///
     /// # Errors
-    /// When it may not be written, or there is no space for either of them.
+    /// When the shard is here, or there is no space for the owner or for the donor.
     pub fn begin_rebuilt(
         &mut self,
         now: Millis,
@@ -26,8 +27,8 @@ impl Catalog {
         self.begin(now, owned, donor.into(), put, shard, free)
     }
 
-    /// Whose shard this is, if it is here and committed. When several owners chose the same id, the
-    /// first that has this shard here.
+    /// The owner of a shard, if the shard is here and committed. If several owners chose the same id, the
+    /// first one that has this shard here.
     pub fn owner_of_shard(&self, checkpoint: CheckpointId, number: u8) -> Option<OwnerId> {
         let of_id = self
             .all_committed()
@@ -37,14 +38,14 @@ impl Catalog {
         found.map(|key| key.owner)
     }
 
-    /// Job and shards of a checkpoint, if it is committed.
+    /// The job and the shards of a checkpoint, if the checkpoint is committed.
     pub fn job_and_shards(&self, key: Key) -> Option<(JobTag, &[Shard])> {
         let one = self.checkpoints.get(&key)?;
         one.is_committed
             .then_some((one.job_tag, one.shards.as_slice()))
     }
 
-    /// Committed checkpoints after `after` of which shards are here, ascending.
+    /// Committed checkpoints after `after` of which shards are here, in ascending order.
     pub fn held_after(&self, after: Option<Key>) -> impl Iterator<Item = (Key, JobTag, &[Shard])> {
         self.checkpoints
             .after(after)
@@ -52,8 +53,8 @@ impl Catalog {
             .map(|(key, one)| (key, one.job_tag, one.shards.as_slice()))
     }
 
-    /// Ends a put of which nothing is left on the disk. What a donor began leaves no claim of the
-    /// owner's.
+    /// Ends a put of which nothing is left on the disk. If a donor began the put and nothing else of the
+    /// checkpoint is known, the claim is removed, too: the owner never made it.
     pub fn abort_put(&mut self, id: PutId) {
         let put = self.puts.get(&id).copied();
         self.end_put(id);

@@ -1,4 +1,4 @@
-//! Shards that are being written: what they may take, and what becomes of them.
+//! Puts: shards that are being written, the space that each may take, and how each ends.
 
 use codec::{OwnerId, ShardIndex};
 use protocol::wire::limits::UNCOMMITTED_LIFETIME;
@@ -9,14 +9,14 @@ use crate::core::Millis;
 use crate::core::ledger::{CHECKPOINT_BYTES, Promise};
 use crate::core::places::Who;
 
-/// What a shard of unknown size is promised at first, and what it grows by.
+/// A shard of unknown size is promised this many bytes at first, and grows by as many at a time.
 const GROWTH_BYTES: u64 = 8 << 20;
 
-/// What a shard of known size is promised at first, if it is not smaller; later twice what has come.
-/// The rest stays for others until it is needed.
+/// A shard of known size is promised at most this many bytes at first, and later twice what has arrived.
+/// The rest stays available to others until it is needed.
 pub(super) const FIRST_BYTES: u64 = 64 << 20;
 
-/// A shard that is being written.
+/// The handle of a shard that is being written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PutId(u64);
 
@@ -24,24 +24,26 @@ pub struct PutId(u64);
 pub(super) struct Put {
     pub(super) key: Key,
     pub(super) shard: ShardIndex,
-    /// Of whom the space is: of who brings the shard, until it is whole.
+    /// Whose space the shard takes until it is complete: that of the peer that sends it.
     pub(super) charged: Who<OwnerId>,
     pub(super) promise: Promise,
-    /// Bytes that its file will have, where the client says so.
+    /// The bytes that its file will have, if the client states them.
     pub(super) whole: Option<u64>,
-    /// What its checkpoint costs in addition, if it is the first of it.
+    /// The price of its checkpoint, or 0 if its owner is charged that price already.
     pub(super) price: u64,
-    /// The checkpoint was forgotten: nothing may come of this.
+    /// Whether the checkpoint was forgotten since. Such a put can't be finished.
     pub(super) forgotten: bool,
-    /// Nothing was known of the checkpoint before.
+    /// Whether nothing of the checkpoint was known before this put.
     pub(super) is_first: bool,
 }
 
 impl Catalog {
-    /// Begins a shard: holds its version and its space. `free` is what the disk has.
+    /// Begins a put: reserves the version and the space of the shard. `free` is the free space of the
+    /// disk.
     ///
     /// # Errors
-    /// When it may not be written.
+    /// When the shard is here or being written, its version belongs to another checkpoint, or there is no
+    /// room.
     pub fn begin_put(
         &mut self,
         now: Millis,
@@ -54,7 +56,7 @@ impl Catalog {
         self.begin(now, who, who, put, shard, free)
     }
 
-    /// The same of a shard that `charged` brings. What is stored is `owned` by another, once it is whole.
+    /// Begins a put of a shard that `charged` sends and that will belong to `owned` when it is complete.
     pub(super) fn begin(
         &mut self,
         now: Millis,
@@ -100,8 +102,8 @@ impl Catalog {
         Ok(id)
     }
 
-    /// Bytes to promise to `charged` for a new shard. What does not fit is refused at once, although the
-    /// rest is promised later.
+    /// Bytes to promise to `charged` for a new shard. A shard that is too large as a whole is refused
+    /// now, although its later part is promised later.
     pub(super) fn first_promise(
         &self,
         charged: Who<OwnerId>,
@@ -118,11 +120,11 @@ impl Catalog {
         Ok(whole.min(FIRST_BYTES) + price)
     }
 
-    /// Notes that a shard's file is going to have `wanted` bytes, of which `written` are on the
-    /// disk, and gets it more space when it needs it.
+    /// Notes that the file of a shard will have `wanted` bytes soon and has `written` bytes on the disk
+    /// now, and promises more space if needed.
     ///
     /// # Errors
-    /// When there is no space, or the checkpoint was forgotten.
+    /// When there is not enough space, or the checkpoint was forgotten.
     pub fn grow_put(
         &mut self,
         id: PutId,
@@ -162,10 +164,10 @@ impl Catalog {
         }
     }
 
-    /// Ends a put whose shard is whole and durable.
+    /// Ends a put whose shard is complete and durable.
     ///
     /// # Errors
-    /// When its checkpoint was forgotten: the file has to go.
+    /// When its checkpoint was forgotten. The caller then has to remove the file.
     pub fn finish_put(&mut self, now: Millis, id: PutId, shard: Shard) -> Result<(), Denied> {
         let key = self.check_put(id)?;
         self.end_put(id);
@@ -174,7 +176,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// Whether a shard is here, or the same member writes it.
+    /// Whether a shard is here, or being written by the same member.
     fn has_shard(&self, key: Key, shard: ShardIndex, by: Who<OwnerId>) -> bool {
         let writing =
             |put: &Put| (put.key, put.shard, put.charged) == (key, shard, by) && !put.forgotten;
@@ -188,7 +190,8 @@ impl Catalog {
         self.ledger.release(put.promise);
         self.counts.puts -= 1;
         if put.forgotten {
-            // It counts no more, whatever has the checkpoint's id since.
+            // The checkpoint was forgotten, and its id may stand for a new one now. So the put is not
+            // counted there.
             return;
         }
         if let Some(checkpoint) = self.checkpoints.get_mut(&put.key) {
@@ -197,8 +200,8 @@ impl Catalog {
     }
 }
 
-/// Bytes of the file of a shard of about `expected` block bytes, with its table; `None` when the size
-/// is not known.
+/// Bytes of the file of a shard with about `expected` bytes of blocks, its table included. `None` if the
+/// size is not known.
 pub(super) const fn whole_file(expected: u64) -> Option<u64> {
     if expected == 0 {
         return None;

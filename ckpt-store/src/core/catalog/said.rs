@@ -1,4 +1,5 @@
-//! What owners said of what is here: notices, what is gone, whose lease is over, what is superseded.
+//! What follows from the notices of owners: which checkpoints are gone, outlived their lease, or are
+//! superseded.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,16 +11,16 @@ use super::{Catalog, Checkpoint, Denied, Key};
 use crate::core::notices::{AHEAD_MS, Job, KEPT_MS, Notices};
 
 impl Catalog {
-    /// What owners said of their jobs.
+    /// The last notice of each job.
     pub const fn notices(&self) -> &Notices {
         &self.notices
     }
 
-    /// Whether a notice is to be kept at `clock`, Unix seconds: it is news, and of a job of which
-    /// something is committed here, or was.
+    /// Whether a notice is to be kept when the clock is `clock`, in Unix seconds. It has to be newer than
+    /// the known one, and its job must have something committed here, or have had it.
     ///
     /// # Errors
-    /// When the owner has too many, or its number is a time to come.
+    /// When the owner has its share of notices, or the number of the notice is a time too far ahead.
     pub fn check_notice(&self, words: &Words, clock: u64) -> Result<bool, Denied> {
         let job = (words.owner, words.job_tag);
         let known = self.notices.get(job);
@@ -27,7 +28,8 @@ impl Catalog {
         if !concerns || !self.notices.is_news(words) {
             return Ok(false);
         }
-        // One that is here already, from the time when none were refused, can still be replaced.
+        // A notice with such a number may have been kept by an earlier version of the program, which
+        // refused none. The owner can still replace it.
         let latest = known.map_or(0, |known| known.number);
         let latest = latest
             .max(clock.saturating_mul(1000))
@@ -41,8 +43,8 @@ impl Catalog {
         Ok(true)
     }
 
-    /// Enters a notice that is on the disk. Returns the numbers of those beside the last one of its job
-    /// that are not needed any more.
+    /// Enters a notice that is on the disk. Returns the numbers of the job's notices that need not be
+    /// kept any more.
     pub fn noted(&mut self, words: Words) -> Vec<u64> {
         let unneeded = self.histories.enter(&words);
         if self.notices.is_news(&words) {
@@ -51,13 +53,13 @@ impl Catalog {
         unneeded
     }
 
-    /// Strikes a notice that is not on the disk any more.
+    /// Removes the notice of a job after its file is gone from the disk.
     pub fn notice_removed(&mut self, job: Job) {
         self.notices.remove(job);
         self.histories.remove(job);
     }
 
-    /// Checkpoints that are here although their owners said that they are gone.
+    /// Checkpoints that are here although the last notice of their job lists them as gone.
     pub fn gone_keys(&self) -> Vec<Key> {
         let is_gone = |(key, one): &(Key, &Checkpoint)| {
             let job = (key.owner, one.job_tag);
@@ -67,7 +69,7 @@ impl Catalog {
         gone.map(|(key, _)| key).collect()
     }
 
-    /// Checkpoints that are here although this says that they are gone.
+    /// Checkpoints that are here although this notice lists them as gone.
     pub fn gone_keys_of(&self, words: &Words) -> Vec<Key> {
         let owner = words.owner;
         let keys = words.gone.iter().map(|checkpoint| Key {
@@ -81,7 +83,7 @@ impl Catalog {
         keys.filter(is_here).collect()
     }
 
-    /// Checkpoints whose lease is over when it is `clock`, Unix seconds.
+    /// Checkpoints whose lease has ended at `clock`, in Unix seconds.
     pub fn outlived_keys(&self, clock: u64) -> Vec<Key> {
         let is_over = |(key, one): &(Key, &Checkpoint)| {
             let lease = self.notices.lease((key.owner, one.job_tag));
@@ -91,12 +93,12 @@ impl Catalog {
         outlived.map(|(key, _)| key).collect()
     }
 
-    /// Notices of jobs of which nothing is here, so old at `clock` (Unix seconds) that nobody needs
-    /// them.
+    /// Jobs whose notice is no longer needed at `clock`, in Unix seconds: nothing of the job is here, and
+    /// the notice is older than [`KEPT_MS`].
     pub fn old_notices(&self, clock: u64) -> Vec<Job> {
         let before = clock.saturating_mul(1000).saturating_sub(KEPT_MS);
         let old = self.notices.iter();
-        // What protects a history is kept without limit of time.
+        // A notice that declares stretches of the history gone is kept without limit of time.
         let is_bare = |job: &Job| !self.has_job(*job) && !self.histories.is_about(*job);
         let old = old.filter(|(job, words)| words.number < before && is_bare(job));
         old.map(|(job, _)| *job).collect()
@@ -127,7 +129,7 @@ impl Catalog {
             .collect()
     }
 
-    /// Committed checkpoints of whose jobs later versions are committed here.
+    /// Committed checkpoints for which this host also holds a committed later version of the same job.
     pub fn superseded_keys(&self) -> BTreeSet<Key> {
         let mut newest: BTreeMap<Job, Version> = BTreeMap::new();
         for (key, one) in self.all_committed() {

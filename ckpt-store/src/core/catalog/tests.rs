@@ -1,4 +1,4 @@
-//! The books against a model that keeps a list and looks through all of it.
+//! Compares the books with a model that keeps a plain list and searches all of it.
 
 use codec::geometry::Redundancy;
 use codec::notice::{Intervals, Words};
@@ -28,7 +28,8 @@ enum Op {
     Sweep(u64),
 }
 
-/// Who asks about which checkpoint, job and version; all from small sets, so that they meet.
+/// A request: the asker, and the checkpoint, job and version it is about. All come from small sets, so
+/// that requests often meet.
 #[derive(Clone, Copy, Debug)]
 struct Who {
     owner: OwnerId,
@@ -86,7 +87,7 @@ struct ModelPut {
     alive: bool,
 }
 
-/// Catalog and model side by side.
+/// The catalog and the model, to which each operation is applied.
 struct Pair {
     now: u64,
     catalog: Catalog,
@@ -114,7 +115,7 @@ impl Pair {
             .find(|known| known.who.key() == who.key())
     }
 
-    /// What holding a version should come to; enters it when it is free.
+    /// Reserves a version in the model, and returns what the catalog should answer.
     fn hold(&mut self, who: Who) -> Result<(), Code> {
         let expires = self.now + LIFETIME;
         if let Some(known) = self.of(who).cloned() {
@@ -133,7 +134,7 @@ impl Pair {
             if known.committed || !known.shards.is_empty() || is_written {
                 return Err(Code::Mismatch);
             }
-            // Nothing but a claim: it moves.
+            // The version is only claimed, so the claim moves to the new one.
             self.strike(who.key());
         }
         let is_taken = self.known.iter().any(|known| {
@@ -413,7 +414,7 @@ fn one_owner_can_not_fill_the_books() {
     );
 }
 
-/// A committed checkpoint of one byte, as large as `number` allows to tell it from others.
+/// Commits a checkpoint of one byte. `number` makes it differ from others.
 fn commit_small(
     catalog: &mut Catalog,
     by: impl Into<places::Who<OwnerId>>,
@@ -486,10 +487,10 @@ fn one_grant_leaves_half_of_its_owners_part_of_the_books() {
             Err(refused) => break refused,
         }
     };
-    // Half of the half that an owner gets who is alone.
+    // An owner that is alone gets half of the books, and one grant half of that.
     assert_eq!(number, CHECKPOINTS_MAX as u64 / 4);
     assert!(matches!(refused, Denied::TooMany { .. }), "{refused}");
-    // The owner and its other keys go on.
+    // The owner and its other keys can still add checkpoints.
     for number in number..number + 1000 {
         commit_small(&mut catalog, owner, 1, number).unwrap();
         commit_small(&mut catalog, granted(owner, 8), 2, 1 << 32 | number).unwrap();
@@ -535,7 +536,7 @@ fn what_a_grant_stored_is_its_until_it_is_gone_and_after_a_restart() {
     }
     assert_eq!(catalog.left(Some(granted(owner, 7)), FREE), 16 << 20);
 
-    // The manifest says who made it, the shard's file only of whom it is.
+    // The manifest names the grant, the file of a shard only the owner.
     let claim = Claim {
         job_tag: JobTag([1; 32]),
         version: Version(1),
@@ -660,9 +661,10 @@ fn a_notice_from_a_year_to_come_is_refused() {
         catalog.check_notice(&about, CLOCK),
         Err(Denied::FromTheFuture)
     );
-    // Who is refused like this takes the host for an earlier program, and deletes without a notice.
+    // A client that is answered `BadRequest` takes the host for one with an earlier version of the
+    // program, and deletes without a notice.
     assert_ne!(Denied::FromTheFuture.code(), Code::BadRequest);
-    // One that came when this was not refused yet can be replaced.
+    // A notice that was kept before such notices were refused can be replaced.
     catalog.noted(about.clone());
     about.number += 1;
     assert_eq!(catalog.check_notice(&about, CLOCK), Ok(true));
