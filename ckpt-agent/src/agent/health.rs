@@ -1,4 +1,4 @@
-//! How things are for a submitter.
+//! `ckpt health` for a submitter: the state of jobs, hosts and registries.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,30 +22,29 @@ use crate::inventory::{KnownCheckpoint, OpenedCheckpoint};
 use crate::report::{ExitStatus, Failure};
 use crate::unix_time::unix_seconds;
 
-/// What is asked of a look at how things are.
+/// What `ckpt health` checks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HealthRequest {
     /// From when on something needs attention.
     pub limits: Limits,
-    /// Whether holders are to prove that they have a part of each shard of the newest versions.
+    /// Whether hosts are asked to prove that they have a part of each shard of the newest versions.
     pub proves: bool,
 }
 
-/// What a host says of itself beside its status.
+/// What a host states besides its status.
 struct Word {
     announced: Option<Announced>,
-    /// This machine's clock when it was said, Unix seconds.
+    /// This machine's clock when the host answered, Unix seconds.
     heard: u64,
     /// When the host's certificate ends, Unix seconds.
     certificate_ends: Option<u64>,
 }
 
 impl Agent {
-    /// How things are: the newest versions of all jobs, the hosts, and with them `keys` and
-    /// `registries`.
+    /// The newest versions of all jobs, the hosts, and with them the given `keys` and `registries`.
     ///
     /// # Errors
-    /// When the key is not let in. That no host answers is in the report.
+    /// When the key is not let in. If no host answers, the report states that instead.
     pub async fn health(
         &self,
         request: &HealthRequest,
@@ -150,7 +149,7 @@ impl Agent {
         HostsHealth::of(each.into_values().collect(), middle.map(|offset| -offset))
     }
 
-    /// The newest version of each job. What a void job key signed does not count.
+    /// The newest version of each job, without versions that a void job key signed.
     async fn jobs(
         &self,
         gathered: &Gathered,
