@@ -18,7 +18,8 @@ use crate::unix_time::unix_seconds;
 /// bytes and tries each size three times; on an Ethernet, the first four sizes are too large.
 const MTU_PATIENCE: Duration = Duration::from_secs(4);
 
-/// The search is over when nothing larger was found for this long, once what passes everywhere has been.
+/// Once datagrams of [`MTU_USUAL`] bytes get through, the search ends when it found nothing larger for this
+/// long.
 const MTU_QUIET: Duration = Duration::from_millis(200);
 
 /// If no datagram of this many bytes gets to a host, there is a tunnel on the way.

@@ -165,7 +165,7 @@ impl Agent {
         let find =
             |id: CheckpointId| good().find(|one| one.known.manifest.public().checkpoint == id);
         let mut jobs = Vec::new();
-        // Versions ascend.
+        // `all` is in ascending order of versions.
         for (job, all) in versions {
             let Some(newest) = all.last() else { continue };
             let public = newest.known.manifest.public();
@@ -205,8 +205,9 @@ impl Agent {
         jobs
     }
 
-    /// How many different shards holders prove to have, each by a part that is drawn now, and how many
-    /// of these can be lost.
+    /// How many different shards hosts prove to have, each by a part that is drawn at random now, and how
+    /// many of
+    /// these shards can be lost.
     async fn can_lose_by_proofs(&self, known: &KnownCheckpoint) -> (usize, Option<usize>) {
         let public = known.manifest.public();
         let mut asking = JoinSet::new();
@@ -226,7 +227,7 @@ impl Agent {
     }
 }
 
-/// A part of a shard of so many rows that no host can foresee.
+/// A random part of a shard of `rows` rows, which no host can foresee.
 fn drawn(rows: u64) -> Option<Spot> {
     let row = u64::from_le_bytes(random().ok()?);
     Some(Spot {
@@ -235,7 +236,7 @@ fn drawn(rows: u64) -> Option<Spot> {
     })
 }
 
-/// The exit status that says how things are.
+/// The exit status of `ckpt health`.
 pub fn health_status(health: &Health) -> ExitStatus {
     let lost = health.jobs.iter().any(|job| job.can_lose.value.is_none());
     let (up, known) = (health.hosts.up.value, health.hosts.known);
@@ -248,7 +249,7 @@ pub fn health_status(health: &Health) -> ExitStatus {
     }
 }
 
-/// How the registries of `grid` are, as far as somebody with this identity sees.
+/// The state of the registries of `grid`, as a member with this identity sees them.
 pub async fn registries_health(grid: &Grid, identity: &Identity) -> Vec<RegistryHealth> {
     let registries = Registries::new(identity, grid).without_announcements();
     let found = registries.look(grid).await.into_iter();

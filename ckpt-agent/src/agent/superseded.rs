@@ -86,7 +86,7 @@ impl Agent {
         report.kept_until = lease.map(|lease| lease.until);
     }
 
-    /// What is said when no host heard that versions are removed, or that the lease goes on.
+    /// The note when no host heard that versions are removed, or that the lease is renewed.
     fn not_removed(&self, removed: &[Version], deaf: Option<&(HostIndex, Fault)>) -> String {
         let why = deaf.map(|(host, fault)| self.note(*host, fault));
         let why = why.map_or_else(String::new, |why| format!(" ({}: {})", why.host, why.what));
@@ -100,8 +100,9 @@ impl Agent {
     }
 }
 
-/// The time of a new save: later than of all that hosts show of the job, and than what was deleted of
-/// it, so that a clock that is slow puts no version before an older one, or among the deleted.
+/// The creation time of a new save, Unix seconds: later than that of all checkpoints of the job that hosts
+/// show,
+/// and than all that was deleted. So a slow clock puts no version before an older one, or among the deleted.
 pub(super) fn created_after(gathered: &Gathered) -> u64 {
     let deleted = gathered.said.as_ref().and_then(|said| said.intervals.end());
     let before = gathered
