@@ -729,7 +729,7 @@ impl Verifier<'_> {
         }
     }
 }
-/// `lab-3:7600 (10.0.0.3:7600)` for a name, once it has answered; else its address.
+/// Where a host is: `lab-3:7600 (10.0.0.3:7600)` for a name that was resolved, otherwise an address.
 fn where_it_is(listed: &Address, found: Option<SocketAddr>) -> String {
     match (listed.ip(), found) {
         (None, Some(found)) => format!("{listed} ({found})"),

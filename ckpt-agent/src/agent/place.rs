@@ -285,17 +285,17 @@ impl Agent {
         })
     }
 
-    /// The host of the grid that this machine is.
+    /// The host of the grid that runs on this machine; `None` if there is none, or several.
     ///
     /// # Errors
-    /// When `name` is given and no host has it.
+    /// When `name` is given and no host has this name.
     pub(super) fn compute_host(&self, name: Option<&str>) -> Result<Option<HostIndex>, Failure> {
         if let Some(name) = name {
             return self.host_named(name).map(Some);
         }
         let mut here = self.hosts.all().filter(|host| {
             let addr = self.hosts.address(*host).map(|addr| addr.ip());
-            // Only an address of this machine can be bound to.
+            // A socket can be bound only to an address of this machine.
             addr.is_some_and(|addr| !addr.is_loopback() && UdpSocket::bind((addr, 0)).is_ok())
         });
         let first = here.next();
@@ -303,16 +303,16 @@ impl Agent {
         Ok(first.filter(|_| here.next().is_none()))
     }
 
-    /// The hosts that are on this machine, several daemons on a loopback address included.
+    /// All hosts that run on this machine, also several daemons on a loopback address.
     pub(super) fn hosts_here(&self) -> Vec<HostIndex> {
         let addr = |host: &HostIndex| self.hosts.address(*host).map(|addr| addr.ip());
-        // Only an address of this machine can be bound to.
+        // A socket can be bound only to an address of this machine.
         let is_here =
             |host: &HostIndex| addr(host).is_some_and(|addr| UdpSocket::bind((addr, 0)).is_ok());
         self.hosts.all().filter(is_here).collect()
     }
 
-    /// The choice as it is told.
+    /// The choice in the form of the report.
     pub(super) fn report(
         &self,
         placed: &Placed,
@@ -357,7 +357,7 @@ impl Agent {
         }
     }
 
-    /// What the user should know of a choice.
+    /// Notes for the user on a choice.
     pub(super) fn placement_notes(&self, placed: &Placed) -> Vec<String> {
         let mut notes = Vec::new();
         let parity = placed.width.parity().max(1);
@@ -374,7 +374,7 @@ impl Agent {
     }
 }
 
-/// Words for a reserve.
+/// Why a host is only a reserve, in words.
 const fn reserve_words(reserve: Reserve) -> &'static str {
     match reserve {
         Reserve::NoRoom => "no room",
