@@ -100,8 +100,7 @@ fn least_data(said: Option<u8>, hosts: usize) -> usize {
 }
 
 /// Whether the `silent` hosts could hold all shards that a restorable checkpoint needs. That takes at least
-/// as
-/// many hosts as data shards, since each host holds one shard. If this machine has seen a version of the
+/// as many hosts as data shards, since each host holds one shard. If this machine has seen a version of the
 /// job, one silent host is enough for doubt.
 pub(super) const fn may_be_hidden(silent: usize, least_data: usize, is_known: bool) -> bool {
     silent >= least_data || (is_known && silent > 0)

@@ -93,8 +93,7 @@ pub fn advise(request: &AdviseRequest) -> AdviseReport {
 
 impl Agent {
     /// Advises from the prediction of the machine that the job runs on, and from the duration of the job's
-    /// last
-    /// save.
+    /// last save.
     ///
     /// # Errors
     /// When the named compute host is not one of the grid.
@@ -116,8 +115,7 @@ impl Agent {
     }
 
     /// The prediction of the first of these hosts that answers. Several daemons on this machine all watch the
-    /// same
-    /// machine.
+    /// same machine.
     async fn prediction(&self, hosts: &[HostIndex], is_compute_host: bool) -> Option<Hazard> {
         for host in hosts.iter().take(ASKED_MAX) {
             let name = self.hosts.name(*host);

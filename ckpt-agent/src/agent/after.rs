@@ -176,8 +176,7 @@ impl Agent {
     }
 
     /// The failure when no host shows the checkpoint. It may have been followed and then removed, may lie on
-    /// silent
-    /// hosts, or may never have existed.
+    /// silent hosts, or may never have existed.
     fn not_there(
         &self,
         gathered: &Gathered,

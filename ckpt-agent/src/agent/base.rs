@@ -18,8 +18,7 @@ use crate::transfer::get::BlockReader;
 const IMAGE_BYTES_MIN: u64 = 4 << 20;
 
 /// If the last version had to store more than one byte in this many of what its base stored, the next version
-/// is
-/// saved whole: otherwise a restore would have to read too much.
+/// is saved whole: otherwise a restore would have to read too much.
 const FOLD_SHARE: u64 = 5;
 
 /// One in this many bytes of the memory is for hashes of the base, and as much for hashes of the image.

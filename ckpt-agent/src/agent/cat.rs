@@ -213,8 +213,7 @@ impl Writer {
     }
 
     /// Has a buffer written. Returns an empty buffer for the next bytes, once one is free; `None` when the
-    /// reader
-    /// takes no more.
+    /// reader takes no more.
     async fn write(&mut self, buffer: Vec<u8>) -> Result<Option<Vec<u8>>, Failure> {
         if let Some(full) = &self.full {
             // The channel has room for all buffers. The call fails only when the thread has ended, which has

@@ -84,9 +84,8 @@ impl Agent {
     }
 
     /// Goes on to the next checkpoint, since the present one can't be read, and returns what to report. If
-    /// hosts
-    /// were too slow to be waited for, all hosts are asked again first, and `None` is returned: the hosts
-    /// that answered in time do not have what they announced.
+    /// hosts were too slow to be waited for, all hosts are asked again first, and `None` is returned: the
+    /// hosts that answered in time do not have what they announced.
     pub(super) async fn pass_over(
         &self,
         choices: &mut Choices,

@@ -115,8 +115,7 @@ const SHORT_TRIES: u32 = 2;
 const SHORT_REST: Duration = Duration::from_secs(1);
 
 /// How long witnesses are waited for that are asked to promise. That happens while the image is read, and
-/// asking
-/// them again costs nothing.
+/// asking them again costs nothing.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// First wait before a higher bid. Two saves that outbid each other get out of step by waiting.
@@ -429,8 +428,7 @@ impl Fencing {
     }
 
     /// Asks all witnesses to accept, and returns when enough have, or when too few still can. The other
-    /// requests
-    /// go on in the background: a witness that accepted keeps the shard until it is committed.
+    /// requests go on in the background: a witness that accepted keeps the shard until it is committed.
     async fn ask_to_accept(&mut self, proposal: &Proposal) {
         self.faults.clear();
         let mut asking = JoinSet::new();

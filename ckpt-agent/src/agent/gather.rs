@@ -38,15 +38,13 @@ pub(super) enum Patience {
     /// For all hosts.
     All,
     /// Until enough hosts have answered to place a checkpoint of `shards` shards, and so few are missing that
-    /// at
-    /// least one holder of every checkpoint with as many shards has answered.
+    /// at least one holder of every checkpoint with as many shards has answered.
     ToSave {
         /// Shards of the new checkpoint.
         shards: usize,
     },
     /// Until the wanted checkpoint can be restored. For the newest, also until the silent hosts are too few
-    /// to be all
-    /// the holders of a newer one.
+    /// to be all the holders of a newer one.
     ToRestore(Which),
     /// For no silent host, once others have answered.
     NotForSilent,
@@ -76,8 +74,7 @@ impl Patience {
 
 impl Patience {
     /// Whether an early answer matters more than what silent hosts may know: a save asks them again itself,
-    /// and at
-    /// least one holder of every checkpoint with as many shards as the new one has answered.
+    /// and at least one holder of every checkpoint with as many shards as the new one has answered.
     const fn is_hurried(self, answered: usize, silent: usize) -> bool {
         match self {
             Self::ToSave { shards } => answered > 0 && silent < shards,
@@ -140,8 +137,7 @@ impl Gathered {
     }
 
     /// Hosts that were slow to answer and may still serve as spares. A host that refuses for good, as one
-    /// with
-    /// a program too old for a job key does, is left out: waiting for it is useless.
+    /// with a program too old for a job key does, is left out: waiting for it is useless.
     pub(super) fn late(&self) -> impl Iterator<Item = HostIndex> {
         let silent = self.silent.iter();
         silent
@@ -192,9 +188,8 @@ impl Showing {
 
 impl Agent {
     /// Asks all hosts before a save. With a deadline, if no host answers, all are asked again until three
-    /// quarters
-    /// of the time are over, at times that differ between clients: when many jobs are evicted together, even
-    /// healthy hosts answer late.
+    /// quarters of the time are over, at times that differ between clients: when many jobs are evicted
+    /// together, even healthy hosts answer late.
     pub(super) async fn gather_to_save(
         &self,
         job_tag: JobTag,
@@ -404,8 +399,7 @@ impl Agent {
     }
 
     /// A note for the owner on hosts with older programs, of those for which `matters` is true; `None` when
-    /// there
-    /// are none.
+    /// there are none.
     pub(super) fn note_of_older(
         &self,
         gathered: &Gathered,
@@ -429,8 +423,7 @@ impl Agent {
 }
 
 /// Why hosts that were asked at `begun` count as silent: the others were enough, or these hosts had all the
-/// time
-/// that a host gets to connect.
+/// time that a host gets to connect.
 fn not_waited_for(begun: Instant, is_enough: bool) -> Fault {
     if is_enough {
         return Fault::Gone("no answer yet".into());

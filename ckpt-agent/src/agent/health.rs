@@ -206,8 +206,7 @@ impl Agent {
     }
 
     /// How many different shards hosts prove to have, each by a part that is drawn at random now, and how
-    /// many of
-    /// these shards can be lost.
+    /// many of these shards can be lost.
     async fn can_lose_by_proofs(&self, known: &KnownCheckpoint) -> (usize, Option<usize>) {
         let public = known.manifest.public();
         let mut asking = JoinSet::new();

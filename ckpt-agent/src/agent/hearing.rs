@@ -8,8 +8,8 @@ use crate::report::{ExitStatus, Failure, HostNote};
 
 impl Agent {
     /// Hosts that did not hear a notice `about` these checkpoints and have something of them: the `deaf`
-    /// hosts
-    /// that hold shards or know the manifest, and all silent hosts unless every shard was found elsewhere.
+    /// hosts that hold shards or know the manifest, and all silent hosts unless every shard was found
+    /// elsewhere.
     pub(super) fn unheard(
         &self,
         gathered: &Gathered,

@@ -25,8 +25,7 @@ pub struct Voided {
 
 impl Agent {
     /// The checkpoints in format 1 of the jobs in `scope`, and the hosts that did not answer. A job key has
-    /// to be
-    /// given the keys of these checkpoints' summaries one by one.
+    /// to be given the keys of these checkpoints' summaries one by one.
     ///
     /// # Errors
     /// When no host answers.
@@ -47,8 +46,7 @@ impl Agent {
     }
 
     /// Has hosts remove checkpoints one by one, and returns the hosts that did not. A job key with the right
-    /// to
-    /// remove does this, since it can't sign a notice, which hosts would pass on to each other.
+    /// to remove does this, since it can't sign a notice, which hosts would pass on to each other.
     pub(super) async fn forget_each(
         &self,
         hosts: &BTreeSet<HostIndex>,
@@ -107,8 +105,7 @@ impl Agent {
     }
 
     /// Sets aside what was signed with job keys that any host knows to be void, and informs the hosts that
-    /// have not
-    /// heard of them.
+    /// have not heard of them.
     pub(super) fn set_void_aside(&self, gathered: &mut Gathered) {
         let lists = gathered
             .answered

@@ -1,6 +1,5 @@
 //! Lists of the grid. A client learns of a newer list from any host that it sends a request to, and passes
-//! its own
-//! on to hosts that have an older one.
+//! its own on to hosts that have an older one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,8 +43,7 @@ pub(super) fn keep(files: &ListFiles, grid: &Grid, list: &GridList) {
 
 impl Agent {
     /// If a host announced a newer list, fetches it for the next command. Otherwise passes this client's list
-    /// on to some
-    /// hosts that announced an older one.
+    /// on to some hosts that announced an older one.
     pub(super) async fn pass_lists_on(&self) {
         let Some(lists) = &self.lists else {
             return;

@@ -43,8 +43,7 @@ const VERIFY_ROWS: u64 = 16;
 
 impl Agent {
     /// Lists the owner's checkpoints, or those of one job, that meet the conditions of `sought`; with `host`,
-    /// only
-    /// those of which that host holds shards.
+    /// only those of which that host holds shards.
     ///
     /// # Errors
     /// When no host answers.
@@ -453,8 +452,7 @@ fn share_of_time(bitmap: &AvailabilityBitmap) -> Option<f64> {
 }
 
 /// Fails when a kept version builds on the one that is to be forgotten. `bases` maps the bases of kept
-/// versions
-/// to these versions.
+/// versions to these versions.
 fn refuse_base(
     doing: &str,
     version: Version,
@@ -638,8 +636,7 @@ impl Verifier<'_> {
     }
 
     /// Records what was found, and reports it to the host, so that the host's owner can see why it gets less
-    /// to
-    /// store.
+    /// to store.
     async fn report(
         &self,
         checkpoint: CheckpointId,

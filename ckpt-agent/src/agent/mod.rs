@@ -90,8 +90,7 @@ pub enum SaveInput {
     /// All that this reader gives, to its end.
     Reader(OnceReader),
     /// The output of a command; the save fails unless the command exits with 0. If this process is killed,
-    /// the
-    /// keeper ends the command.
+    /// the keeper ends the command.
     Command(Vec<std::ffi::OsString>, Option<Keeper>),
 }
 

@@ -81,8 +81,7 @@ impl Removal {
     }
 
     /// Deletes all but `kept`, which are the newest ones and their bases: the `gone` ones, and any checkpoint
-    /// that
-    /// turns up later and was created before or between the kept ones.
+    /// that turns up later and was created before or between the kept ones.
     pub(super) fn all_but(kept: &[Stamp], gone: &[Stamp]) -> Self {
         Self {
             intervals: Intervals::default().with_stretches(gone, kept),
@@ -107,10 +106,8 @@ impl Agent {
     }
 
     /// Announces to hosts the job's lease and its deleted checkpoints, and returns the hosts that did not
-    /// hear. A
-    /// notice names a bounded number of checkpoints, so there may be several, one after the other. Each of
-    /// them
-    /// has all intervals.
+    /// hear. A notice names a bounded number of checkpoints, so there may be several, one after the other.
+    /// Each of them has all intervals.
     pub(super) async fn announce(
         &self,
         hosts: impl IntoIterator<Item = HostIndex>,
@@ -281,8 +278,7 @@ impl Agent {
     }
 
     /// Announces to all hosts that answered which checkpoints of some jobs are deleted. Returns the hosts
-    /// that did not
-    /// hear at least one of the notices.
+    /// that did not hear at least one of the notices.
     async fn announce_gone(
         &self,
         gathered: &Gathered,
@@ -389,8 +385,7 @@ fn memory_of(words: &Words) -> u64 {
 }
 
 /// Sends a notice. A host with an old program may not know notices: then the deleted checkpoints are removed
-/// one by
-/// one. Hosts that speak today's protocol know notices.
+/// one by one. Hosts that speak today's protocol know notices.
 async fn hear_or_forget(
     hosts: &Hosts,
     host: HostIndex,

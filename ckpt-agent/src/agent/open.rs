@@ -33,8 +33,7 @@ use crate::transfer::get::BlockReader;
 const CACHE_SHARE: u64 = 4;
 
 /// One in this many bytes of the memory is for segments that are fetched at once, each perhaps with a row of
-/// its own
-/// and one of the base.
+/// its own and one of the base.
 const GROUP_SHARE: u64 = 16;
 
 /// Bytes of a full segment.
@@ -264,8 +263,7 @@ impl Image {
     }
 
     /// Fills `buffer` from `offset` of a file on. Returns how many bytes were read: fewer than fit only at
-    /// the end of
-    /// the file.
+    /// the end of the file.
     ///
     /// # Errors
     /// When the bytes can't be read now; `buffer` then holds nothing useful.
@@ -279,8 +277,7 @@ impl Image {
     }
 
     /// Like [`Self::read_at`], for a reader that stops at `reader_end` of the file: no segment behind it is
-    /// read
-    /// ahead.
+    /// read ahead.
     pub(super) async fn read_within(
         &self,
         file: FileNumber,
@@ -439,8 +436,7 @@ impl Image {
     }
 
     /// Reads rows from hosts that did well in earlier reads. If these are not enough, tries all hosts that
-    /// were
-    /// known to hold shards, and then asks which hosts hold them now.
+    /// were known to hold shards, and then asks which hosts hold them now.
     async fn rows(
         &self,
         origin: &mut Origin,

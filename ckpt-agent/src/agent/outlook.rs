@@ -97,8 +97,7 @@ impl Agent {
     }
 
     /// The outlook that the daemon on this machine, or the named host, announces. If none answers, that of an
-    /// unknown
-    /// machine.
+    /// unknown machine.
     ///
     /// # Errors
     /// When the named host is not one of the grid.
@@ -121,10 +120,8 @@ impl Agent {
 
     /// Bytes of an image per second that hosts are expected to take from here with `redundancy`. The fastest
     /// `data + parity` hosts take the shards; the slowest of these sets the rate of each shard, and this
-    /// machine's link
-    /// limits the sum. A host that was never measured counts as one with 100 Mbit/s; if no host was measured,
-    /// so does
-    /// the link of this machine. `None` where there is no host.
+    /// machine's link limits the sum. A host that was never measured counts as one with 100 Mbit/s; if no
+    /// host was measured, so does the link of this machine. `None` where there is no host.
     pub fn stores_bytes_per_second(&self, redundancy: Redundancy) -> Option<f64> {
         let known = self.notebook.read(unix_seconds());
         let hosts = self.hosts.all();
@@ -136,8 +133,7 @@ impl Agent {
     }
 
     /// The announcements of the daemon on this machine, or of the named host, and of up to 40 other hosts of
-    /// the
-    /// grid. Hosts that do not answer or announce nothing are left out.
+    /// the grid. Hosts that do not answer or announce nothing are left out.
     ///
     /// # Errors
     /// When the named host is not one of the grid.

@@ -56,8 +56,7 @@ pub struct PlacementWish {
     /// On which grounds hosts are chosen.
     pub choose: Choose,
     /// Probability of being able to restart, from which the number of shards follows; `None` when the
-    /// redundancy is
-    /// given.
+    /// redundancy is given.
     pub target: Option<placement::Probability>,
     /// Name of the host of the grid on which the job runs; `None`: it is found by its address.
     pub compute_host: Option<String>,
@@ -98,8 +97,7 @@ impl Agent {
     }
 
     /// Chooses hosts for the next checkpoint after `newest`, with `planned` image bytes if that is known.
-    /// `None` when
-    /// no host can be chosen.
+    /// `None` when no host can be chosen.
     pub(super) async fn place(
         &self,
         gathered: &Gathered,
@@ -122,8 +120,7 @@ impl Agent {
             stored_bytes,
             wanted: wish.target.map_or(Wanted::Width(width), Wanted::Target),
             // Older checkpoints are on hosts that fail together with these, so all work of the job is at
-            // stake; it is
-            // estimated by the number of the job's checkpoints.
+            // stake; it is estimated by the number of the job's checkpoints.
             work_seconds: interval * newest.map_or(1.0, |newest| newest.version().0 as f64 + 1.0),
             interval_seconds: interval,
             compute,
@@ -181,8 +178,7 @@ impl Agent {
     }
 
     /// Records the rate that a transfer showed. If the host could have taken more, the rate is recorded only
-    /// if it is
-    /// higher than expected.
+    /// if it is higher than expected.
     pub(super) fn learn_rate(&self, host: HostIndex, rate: MeasuredRate) {
         match rate {
             MeasuredRate::Exactly(rate) => self.saw_rate(host, rate),

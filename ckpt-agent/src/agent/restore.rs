@@ -1,6 +1,5 @@
 //! A restore from beginning to end: choose a checkpoint, fetch its rows, decode them, write the files. If a
-//! checkpoint
-//! can't be restored, the next older one is tried.
+//! checkpoint can't be restored, the next older one is tried.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -345,8 +344,7 @@ impl Attempt<'_> {
     }
 
     /// Makes a failure final if part of the image went to standard output: the reader has that part of this
-    /// version, and
-    /// an older version must not follow it.
+    /// version, and an older version must not follow it.
     fn after_output(&self, stop: Stop, target: &Target, progress: &Progress) -> Stop {
         if *target != Target::Stdout {
             return stop;
@@ -386,8 +384,7 @@ impl Attempt<'_> {
         let mut pool = Some(pool);
         let mut shown = Instant::now();
         // Stored bytes are estimated in proportion to the bytes done, since written rows do not show how many
-        // bytes each
-        // was stored in.
+        // bytes each was stored in.
         let whole = std::mem::take(&mut progress.stored_bytes);
         let total = u128::from(progress.total_bytes.unwrap_or_default().max(1));
         let stored_of = |done: u64| (u128::from(whole) * u128::from(done) / total) as u64;
@@ -474,8 +471,7 @@ struct Ways<'a, 'b> {
 }
 
 /// Waits a bounded time until the threads of a restore that was ended early have removed their files. Returns
-/// whether
-/// they had completed the image instead, which then counts.
+/// whether they had completed the image instead, which then counts.
 async fn completed_anyway(told: &mut mpsc::UnboundedReceiver<Decoded<SinkError, ()>>) -> bool {
     let ended = tokio::time::timeout(CLEANUP_TIMEOUT, async {
         let mut completed = false;

@@ -240,8 +240,7 @@ impl<'a> BaseFeed<'a> {
 }
 
 /// Fetches the rows of the base, if there is one, for as long as it is polled. Returns only when rows can't
-/// be
-/// had.
+/// be had.
 pub(super) async fn feed(base: &mut Option<BaseFeed<'_>>) -> Stop {
     let Some(base) = base else {
         return std::future::pending().await;

@@ -7,8 +7,7 @@ use crate::inventory::KnownCheckpoint;
 
 impl Agent {
     /// Whether a checkpoint meets the conditions; `now` in Unix seconds. A checkpoint that can't be opened
-    /// meets them only
-    /// if there are none.
+    /// meets them only if there are none.
     pub(super) fn is_sought(&self, sought: &Sought, known: &KnownCheckpoint, now: u64) -> bool {
         if sought.is_all() {
             return true;
@@ -19,8 +18,7 @@ impl Agent {
     }
 
     /// Divides the checkpoints of a job into those that stay and those to forget. A checkpoint that does not
-    /// meet
-    /// the conditions stays, and is not counted.
+    /// meet the conditions stays, and is not counted.
     pub(super) fn divided<'a>(
         &self,
         gathered: &Gathered,

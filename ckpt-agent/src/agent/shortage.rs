@@ -59,8 +59,7 @@ fn clock_time(wait_ms: u64) -> String {
 }
 
 /// The failure when a grid of `hosts` hosts is too small for at least `needed` shards of `redundancy`, with a
-/// proposal
-/// that fits; `None` when the grid is large enough, or has no host.
+/// proposal that fits; `None` when the grid is large enough, or has no host.
 pub(super) fn too_small(
     hosts: usize,
     needed: usize,
@@ -87,8 +86,7 @@ pub(super) fn too_small(
 
 impl Agent {
     /// Failed hosts with their faults: those of the save, and those that were silent before it. Each host
-    /// once, in the
-    /// order of the grid.
+    /// once, in the order of the grid.
     pub(super) fn with_silent(&self, found: Vec<HostNote>, gathered: &Gathered) -> Vec<HostNote> {
         let mut all = found;
         for note in self.silent_notes(gathered) {

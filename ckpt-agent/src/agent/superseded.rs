@@ -101,8 +101,8 @@ impl Agent {
 }
 
 /// The creation time of a new save, Unix seconds: later than that of all checkpoints of the job that hosts
-/// show,
-/// and than all that was deleted. So a slow clock puts no version before an older one, or among the deleted.
+/// show, and than all that was deleted. So a slow clock puts no version before an older one, or among the
+/// deleted.
 pub(super) fn created_after(gathered: &Gathered) -> u64 {
     let deleted = gathered.said.as_ref().and_then(|said| said.intervals.end());
     let before = gathered

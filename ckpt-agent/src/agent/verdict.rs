@@ -1,6 +1,5 @@
 //! Judges checkpoints of which not every shard was found whole: a host that is away may come back with the
-//! missing
-//! shards.
+//! missing shards.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,8 +29,7 @@ pub(super) const fn may_come_back(fault: &Fault) -> bool {
 }
 
 /// How many shards that are not among the `good` ones may come back: the `unread` ones, whose hosts broke
-/// off, and
-/// those that no answering host has, but at most one for each `silent` host, since each host holds
+/// off, and those that no answering host has, but at most one for each `silent` host, since each host holds
 /// one shard.
 pub(super) fn away(
     redundancy: Redundancy,
@@ -46,8 +44,7 @@ pub(super) fn away(
 }
 
 /// Corrects verdicts by those of the bases: a checkpoint can lose no more shards than its base. `said` holds
-/// how many
-/// shards each checkpoint can lose according to the hosts, for bases that were not verified now.
+/// how many shards each checkpoint can lose according to the hosts, for bases that were not verified now.
 pub(super) fn count_bases(
     opened: &[OpenedCheckpoint],
     checkpoints: &mut [VerifiedCheckpoint],
@@ -75,10 +72,8 @@ pub(super) fn count_bases(
 }
 
 /// Gaps in the history of jobs: a checkpoint names a previous one that no host shows any more, although an
-/// older
-/// one is there and the owner deleted nothing in between. The previous one was lost or is hidden. `opened` is
-/// ordered
-/// by job and version; `words` are the owner's words on each job.
+/// older one is there and the owner deleted nothing in between. The previous one was lost or is hidden.
+/// `opened` is ordered by job and version; `words` are the owner's words on each job.
 pub(super) fn gaps(opened: &[OpenedCheckpoint], words: &BTreeMap<JobTag, Words>) -> Vec<String> {
     let manifest = |one: &OpenedCheckpoint| one.known.manifest.hash();
     let pairs = opened.iter().zip(opened.iter().skip(1));

@@ -12,8 +12,7 @@ use crate::core::{Fault, HostIndex};
 const SILENCE: Duration = Duration::from_millis(1_300);
 
 /// If the others take longer, a host counts as silent after this many times their time: on a busy machine,
-/// all answers
-/// are late.
+/// all answers are late.
 const SILENCE_FACTOR: u32 = 4;
 
 /// When hosts count as silent that were asked at `begun`, if the last answer of the others came at `now`.

@@ -144,8 +144,7 @@ impl<V: Copy + Ord> Proposer<V> {
 
     /// The highest round that counts, of this save and of other saves as the witnesses reported it. Lying
     /// witnesses could name the very last round, which no attempt can exceed. So a round far ahead counts
-    /// only
-    /// when more witnesses than may lie name it or a higher one.
+    /// only when more witnesses than may lie name it or a higher one.
     fn highest_round(&self) -> u64 {
         let mut bids: Vec<u64> = self.bids.values().copied().collect();
         bids.sort_unstable_by(|a, b| b.cmp(a));
@@ -285,9 +284,8 @@ impl<V: Copy + Ord> Proposer<V> {
     }
 
     /// Proposes what was accepted before if it may have been chosen, and `mine` otherwise: the caller asks
-    /// all
-    /// witnesses to accept the returned value. `None` before enough have promised. Calls with the same ballot
-    /// return the same value, whatever is answered in between.
+    /// all witnesses to accept the returned value. `None` before enough have promised. Calls with the same
+    /// ballot return the same value, whatever is answered in between.
     pub fn propose(&mut self, mine: V) -> Option<V> {
         if self.proposed.is_none() {
             self.proposed = Some(match self.choice()? {

@@ -107,8 +107,7 @@ struct NewestText {
 const VERSION: u32 = 1;
 
 /// The directory for this user's files of this kind: `$CKPT_STATE_DIR`, or else `ckpt` in `$XDG_STATE_HOME`
-/// or in
-/// `~/.local/state`. `None` when the environment names none of these.
+/// or in `~/.local/state`. `None` when the environment names none of these.
 pub fn default_dir(variable: impl Fn(&str) -> Option<std::ffi::OsString>) -> Option<PathBuf> {
     let set = |name| {
         variable(name)

@@ -1,6 +1,5 @@
 //! What this machine has observed of hosts: the rates of earlier transfers, and whether hosts answered. In
-//! contrast, a
-//! host's announcement about itself is a claim that may be false.
+//! contrast, a host's announcement about itself is a claim that may be false.
 
 mod file;
 
@@ -69,8 +68,7 @@ pub struct SaveTimes {
     /// Seconds from its beginning to its commit.
     pub seconds: f64,
     /// Seconds until the image was read, for which a job that waits for that stands still. `None` for a save
-    /// that an
-    /// older program recorded.
+    /// that an older program recorded.
     pub held_seconds: Option<f64>,
 }
 
@@ -93,7 +91,7 @@ pub struct Knowledge {
     saves: BTreeMap<JobTag, (u64, SaveTimes)>,
     /// The newest version of each job that was ever seen, and when it was seen last (Unix seconds).
     newest: BTreeMap<JobTag, (u64, Version)>,
-    /// What this machine sent to all hosts together.
+    /// Rates at which this machine sent data to all hosts together.
     uplink: RateHistory,
     /// The hosts that registries listed last.
     roster: Vec<GridHost>,
@@ -101,8 +99,7 @@ pub struct Knowledge {
 
 impl KnownHost {
     /// Whether the host should be probed: it was not probed within [`PROBE_PERIOD_SECONDS`], and either was
-    /// never
-    /// measured, or an old measurement gives it less than half of the `usual` rate, bytes per second.
+    /// never measured, or an old measurement gives it less than half of the `usual` rate, bytes per second.
     fn is_worth_a_probe(&self, usual: Option<f64>, now: u64) -> bool {
         let since = |at: u64| now.saturating_sub(at);
         if since(self.last_probe) < PROBE_PERIOD_SECONDS {
@@ -132,8 +129,7 @@ impl KnownHost {
     }
 
     /// Probability that the host answers: its record combined with what it `claims` of itself. The shorter
-    /// the record, the
-    /// more the claim counts.
+    /// the record, the more the claim counts.
     pub fn trusted(&self, claims: Probability, now: u64) -> Probability {
         let fade = fade(now.saturating_sub(self.last_contact));
         let (good, bad) = (self.good * fade, self.bad * fade);
@@ -195,8 +191,7 @@ impl Knowledge {
     }
 
     /// The newest version of a job that this machine has ever seen. Hosts that show only older ones have lost
-    /// it, or hide
-    /// it.
+    /// it, or hide it.
     pub fn newest(&self, job: JobTag) -> Option<Version> {
         self.newest.get(&job).map(|(_, version)| *version)
     }
@@ -258,8 +253,7 @@ impl Notebook {
     }
 
     /// What is known, with the observations of this process. A file that can't be read counts as empty, with
-    /// a line in the
-    /// log: only the quality of choices depends on it.
+    /// a line in the log: only the quality of choices depends on it.
     pub fn read(&self, now: u64) -> Knowledge {
         let mut known = match &self.path {
             None => Knowledge::default(),

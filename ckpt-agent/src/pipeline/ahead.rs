@@ -46,8 +46,7 @@ impl Ahead {
     }
 
     /// Moves the bytes of the next segment into `buffer`, and used-up buffers into `back`. Returns whether
-    /// the segment is
-    /// complete; if not, nothing is left here, and the rest has to be read from the source.
+    /// the segment is complete; if not, nothing is left here, and the rest has to be read from the source.
     pub(super) fn take(&mut self, mut buffer: Vec<u8>, back: &mut Vec<Vec<u8>>) -> (Vec<u8>, bool) {
         buffer.clear();
         while buffer.len() < SEGMENT_BYTES {

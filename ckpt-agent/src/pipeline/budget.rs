@@ -7,8 +7,7 @@ use bytes::Bytes;
 /// A bound on the bytes in flight.
 ///
 /// Only one thread, the reader, takes grants, so they are granted in the order of its requests. Any thread
-/// may
-/// drop them.
+/// may drop them.
 #[derive(Debug)]
 pub struct Budget {
     bytes: u64,
@@ -135,8 +134,7 @@ impl State {
 
 impl Grant {
     /// If `buffer` is less than half full, moves its content to a smaller one, and returns the bytes that it
-    /// does not
-    /// need to the budget, so that more rows fit. Returns the bytes that the grant still holds.
+    /// does not need to the budget, so that more rows fit. Returns the bytes that the grant still holds.
     pub fn fit(&mut self, buffer: &mut Vec<u8>) -> u64 {
         if buffer.len() <= buffer.capacity() / 2 {
             let mut capacity = buffer.capacity() / 2;
@@ -238,7 +236,7 @@ mod tests {
         assert_eq!(budget.lock().free, ROW as u64 * 3 / 4);
         drop(grant.share(buffer));
         assert_eq!(kept(&budget), [ROW, ROW / 4]);
-        // Both are used again, each for what it is good for.
+        // Both buffers are used again, each for a request that it fits.
         assert_eq!(budget.buffer(ROW / 4).capacity(), ROW / 4);
         assert_eq!(kept(&budget), [ROW]);
     }
@@ -254,7 +252,7 @@ mod tests {
             budget.give_back(Vec::with_capacity(capacity));
         }
         let grant = budget.take(115).unwrap();
-        // 45 are free, and 10 may always be kept.
+        // 45 are free, and 10 more may always be kept.
         assert_eq!(budget.buffer(35).capacity(), 40);
         assert_eq!(kept(&budget), [20, 30], "the oldest goes");
         drop(grant);

@@ -331,8 +331,7 @@ impl<F> Writer<F> {
     }
 
     /// Writes a segment that is made of a part of a row of the base. `is_last` says that no later segment is
-    /// made of the
-    /// same row. Returns how many rows the segment's patch used: 0 or 1.
+    /// made of the same row. Returns how many rows the segment's patch used: 0 or 1.
     fn write_part<S>(
         &mut self,
         sink: &mut S,

@@ -6,11 +6,9 @@
 //! ```
 //!
 //! One thread reads the image and cuts it into segments. It takes the memory of each row from the budget
-//! before it
-//! passes the segment on, in the order of rows; so no later row holds memory that an earlier one waits for.
-//! Workers
-//! encode. The worker that finishes the next row in order hands out that row, and all finished rows that
-//! follow it.
+//! before it passes the segment on, in the order of rows; so no later row holds memory that an earlier one
+//! waits for. Workers encode. The worker that finishes the next row in order hands out that row, and all
+//! finished rows that follow it.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -45,8 +43,7 @@ pub trait SegmentSource: Send + 'static {
     type Warning: Send + 'static;
 
     /// Fills `buffer` with the next segment. The first `kept` bytes of `buffer` belong to the segment already
-    /// and stay.
-    /// `None` at the end of the image, if `kept` is 0.
+    /// and stay. `None` at the end of the image, if `kept` is 0.
     ///
     /// # Errors
     /// When the image can't be read.
@@ -163,8 +160,7 @@ pub const fn raw_bytes(cpus: usize) -> u64 {
 }
 
 /// Starts the threads. They call `tell` in the order of the image, from any of them; `tell` must not block.
-/// Closing
-/// the budget ends them.
+/// Closing the budget ends them.
 pub fn start<S, F>(source: S, settings: EncodeSettings, budget: Arc<Budget>, tell: F)
 where
     S: SegmentSource,
@@ -322,8 +318,7 @@ impl Reader {
     }
 
     /// Cuts a segment. If known content makes the segment end early, everything that was read after its end
-    /// is cut
-    /// anew, one segment after the other.
+    /// is cut anew, one segment after the other.
     fn compare<S: SegmentSource>(
         &mut self,
         source: &mut S,

@@ -25,8 +25,7 @@ struct Times {
 
 impl Processors {
     /// Share of their time that was unused since the last call; `None` if that was less than [`WATCHED`] ago,
-    /// or if the
-    /// system does not report processor times.
+    /// or if the system does not report processor times.
     fn idle(&mut self) -> Option<f64> {
         let now = Instant::now();
         if let Some((asked, _)) = self.last

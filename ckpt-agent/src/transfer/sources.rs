@@ -10,8 +10,7 @@ use transfer::put::MeasuredRate;
 const TELLING_BYTES: u64 = 4 << 20;
 
 /// If a host sends at less than this share of the fastest host's rate, the host itself is the limit. A faster
-/// one may
-/// be limited by the link that they share.
+/// one may be limited by the link that they share.
 const SLOW_SHARE: f64 = 0.5;
 
 /// Bytes that came from each host, and how long requests to it were open.

@@ -325,8 +325,7 @@ impl<'a> Shell<'a> {
     }
 
     /// The format of the manifest: the second, unless a host that takes a shard runs a program that can't
-    /// read
-    /// it.
+    /// read it.
     fn format(&self) -> Format {
         if self.old_holders().next().is_some() && self.agent.keys.grant().is_none() {
             Format::One
@@ -385,8 +384,8 @@ impl<'a> Shell<'a> {
                     let checkpoint = self.plan.checkpoint;
                     self.retracting.spawn(async move {
                         // A shard that can't be removed now expires by itself. The first try may meet the end
-                        // of the
-                        // old connection, so there is a second one, but not for a host that fell silent.
+                        // of the old connection, so there is a second one, but not for a host that fell
+                        // silent.
                         let removed = hosts.forget(host, checkpoint).await;
                         if removed.is_err() && !hosts.is_silent(host) {
                             let _ = hosts.forget(host, checkpoint).await;
@@ -738,8 +737,7 @@ fn limits(resources: &Resources, redundancy: Redundancy, rows_bytes: u64) -> Sav
     SaveLimits {
         open_ms: millis(OPEN_TIMEOUT),
         // Together with the wait before the session, a save that fails because of a host that did not answer
-        // takes
-        // less than three seconds.
+        // takes less than three seconds.
         again_ms: millis(AGAIN),
         evidence_ms: millis(EVIDENCE) + resources.patience_ms(redundancy),
         stall_ms: millis(protocol::wire::limits::STALL_TIMEOUT) + resources.patience_ms(redundancy),

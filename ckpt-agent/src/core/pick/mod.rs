@@ -78,10 +78,8 @@ pub struct Pick {
 
 impl Pick {
     /// Selects the files of `index` that match one of `globs`, and all files below directories that do. If
-    /// the
-    /// only glob has no wildcards, its file or directory is the root, as if only that had been saved.
-    /// Otherwise
-    /// the directories above the selected files are part of the result.
+    /// the only glob has no wildcards, its file or directory is the root, as if only that had been saved.
+    /// Otherwise the directories above the selected files are part of the result.
     ///
     /// # Errors
     /// The index of a glob that matches nothing.
@@ -155,10 +153,8 @@ struct Files {
 
 impl Files {
     /// Directories come first, then files in the order of their bytes in the stream. If a file was selected
-    /// only
-    /// through a later hard link, the link takes its place. The first `prefix` bytes of each path are left
-    /// out;
-    /// without a `prefix`, the directories above come, too.
+    /// only through a later hard link, the link takes its place. The first `prefix` bytes of each path are
+    /// left out; without a `prefix`, the directories above come, too.
     fn new(index: &Index, chosen: &[bool], prefix: Option<usize>) -> Self {
         let is_chosen = |number: usize| chosen.get(number) == Some(&true);
         let named = |file: &FileEntry| {

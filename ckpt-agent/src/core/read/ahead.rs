@@ -32,8 +32,7 @@ impl ReadAhead {
     }
 
     /// How many segments to fetch beyond those that the read needs: twice the last number as long as each
-    /// read
-    /// begins where the last one ended, and 0 otherwise.
+    /// read begins where the last one ended, and 0 otherwise.
     pub fn more(&mut self) -> usize {
         if !self.is_sequential {
             return 0;

@@ -46,8 +46,7 @@ impl SegmentCache {
     }
 
     /// Adds a segment, and drops the least recently used ones if there is no room. A segment that is larger
-    /// than
-    /// the whole cache is not kept.
+    /// than the whole cache is not kept.
     pub fn put(&mut self, number: usize, bytes: Shared) {
         self.drop_one(number);
         let len = bytes.len() as u64;

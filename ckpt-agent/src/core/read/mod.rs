@@ -287,8 +287,7 @@ impl Layout {
     }
 
     /// Makes the segments of `needs`, in ascending order, from fetched rows and earlier segments, and adds
-    /// them to
-    /// `of.made`.
+    /// them to `of.made`.
     ///
     /// # Errors
     /// When a source is missing, or a segment is not exactly what was saved.
@@ -325,8 +324,7 @@ impl Layout {
     }
 
     /// Copies a part of the stream to `buffer`, which has the same length; `None` when a segment in it is
-    /// neither
-    /// zeros nor in `made`.
+    /// neither zeros nor in `made`.
     pub fn copy(
         &self,
         part: &Range<u64>,

@@ -266,16 +266,14 @@ impl RestoreSession {
     }
 
     /// Whether another hedge is allowed. When everything is slow at once, this machine or the network between
-    /// is
-    /// the cause, and requesting everything twice would make it worse.
+    /// is the cause, and requesting everything twice would make it worse.
     fn may_hedge(&self) -> bool {
         let hedges = self.fetches.values().filter(|f| f.is_hedge).count();
         hedges < (self.fetches.len() / HEDGE_SHARE).max(1)
     }
 
     /// Begins new batches while the window allows, requests again what batches lack, and ends the session
-    /// when
-    /// all rows are written.
+    /// when all rows are written.
     fn settle(&mut self) {
         self.begin_batches();
         for start in std::mem::take(&mut self.wanting) {
@@ -344,8 +342,7 @@ impl RestoreSession {
     }
 
     /// For the row of a batch that lacks most: how many more shards it needs, and how many shards that it
-    /// does
-    /// not have are being fetched.
+    /// does not have are being fetched.
     fn lacking(&self, start: u64, batch: &Batch) -> (usize, usize) {
         let mut worst = (0, 0);
         for shards in batch.missing.values() {

@@ -18,8 +18,7 @@ pub struct RestoreLimits {
     /// Most rows of one request.
     pub batch_rows: u64,
     /// A request is hedged (sent to another source as well) when its host was silent for this long, or when
-    /// it
-    /// takes longer than this and much longer than others did.
+    /// it takes longer than this and much longer than others did.
     pub hedge_ms: u64,
     /// Longest time without another block of a request. While the host answers other requests, it counts
     /// from the host's last block, but for at most three times as long.
@@ -46,8 +45,7 @@ pub struct RestorePlan {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RestoreEvent {
     /// A block of a row came and agrees with the signed table. Blocks of a request may come in any order;
-    /// blocks
-    /// of a cancelled request are ignored.
+    /// blocks of a cancelled request are ignored.
     Block(FetchId, u64),
     /// A request is answered, and every good block of it was reported.
     Done(FetchId),
@@ -77,8 +75,7 @@ pub enum RestoreAction {
     /// Cancel a request; no more reports of it are needed.
     Cancel(FetchId),
     /// Decode a row from the blocks of these shards, and drop its other blocks, also those that may still
-    /// come;
-    /// then report `Consumed`. Comes once for each row, in any order.
+    /// come; then report `Consumed`. Comes once for each row, in any order.
     Decode(u64, Vec<ShardIndex>),
 }
 

@@ -62,8 +62,7 @@ impl Source {
     }
 
     /// Microseconds until the source would have answered a new request, behind `queued` rows. A source of
-    /// unknown
-    /// speed is expected to be as fast as the fastest, so that it is tried.
+    /// unknown speed is expected to be as fast as the fastest, so that it is tried.
     pub(super) fn expected_us(&self, queued: u64, best_known_us: Option<u64>) -> u64 {
         let per_row = self.us_per_row.or(best_known_us).unwrap_or(1000);
         per_row.max(1).saturating_mul(queued + 1)

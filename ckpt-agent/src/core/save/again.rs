@@ -3,8 +3,7 @@
 //! Without a deadline, no save should wait for a machine that is gone: after silence a host is asked once
 //! more, and a host that refuses and names a time within a minute is waited for. A deadline says how long the
 //! caller is ready to wait, and is used up: silent and refusing hosts are asked again until it ends. The
-//! times
-//! differ between clients, since machines that are vacated together save together.
+//! times differ between clients, since machines that are vacated together save together.
 
 use protocol::wire::Code;
 
@@ -92,8 +91,7 @@ impl SaveSession {
                 (retries < RETRIES_MAX).then_some(again)
             }
             // The host may come back with a shard that this save no longer counts on. Sending it another
-            // shard
-            // would race with the removal of that one.
+            // shard would race with the removal of that one.
             _ if phase.may_hold_shard() => None,
             Fault::Lied(_) => None,
             Fault::Slow { .. } => {

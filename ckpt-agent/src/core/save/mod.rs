@@ -534,8 +534,7 @@ impl SaveSession {
 
     /// Releases the oldest rows that every attempt has, while more bytes are retained than the limit. Keeps
     /// all rows while too few shards have a host for the others to be rebuilt from, and while it is not yet
-    /// clear
-    /// whether a host is so slow that it has to be replaced.
+    /// clear whether a host is so slow that it has to be replaced.
     fn release_rows(&mut self) {
         let too_few = self.independent() < self.plan.redundancy.data();
         if too_few || self.unjudged_until().is_some() {
@@ -620,8 +619,7 @@ impl SaveSession {
     }
 
     /// Whether what is stored stays although the save failed: it may be chosen already, and then the next
-    /// save
-    /// finishes it.
+    /// save finishes it.
     pub fn is_half_done(&self) -> bool {
         let is_lost = SaveOutcome::Failed(SaveFailure::AnotherSuccessor);
         matches!(self.choice, Decision::Asked | Decision::Made)

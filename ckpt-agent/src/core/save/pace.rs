@@ -7,8 +7,7 @@
 //!
 //! Example: rows of 1 MiB wait 10 s for host A to take 10 MiB, so A has a pace of 1 s/MiB. The median of the
 //! others is 0.1 s/MiB. With 100 MiB ahead, A needs 100 s, while a spare needs about 11 s for all 110 MiB,
-//! twice
-//! that with [`RESEND_FACTOR`]: A is replaced.
+//! twice that with [`RESEND_FACTOR`]: A is replaced.
 
 use super::attempt::{Attempt, Phase};
 use super::{AttemptId, SaveSession};
@@ -132,8 +131,7 @@ impl SaveSession {
     }
 
     /// Seconds in which a host with the pace of the others takes all rows up to now. At most the whole time
-    /// of
-    /// the save, less the time in which rows waited for the slow host; that is the only estimate if no row
+    /// of the save, less the time in which rows waited for the slow host; that is the only estimate if no row
     /// ever waited for the others.
     fn seconds_again(&self, others: Pace, busy_ms: u64) -> f64 {
         let took = self.now.since(self.began).saturating_sub(busy_ms) as f64 / 1000.0;

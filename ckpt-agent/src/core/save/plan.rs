@@ -25,8 +25,7 @@ pub struct SaveLimits {
     /// Longest time for a host to sync a manifest.
     pub commit_ms: u64,
     /// Rows that every attempt has are kept for a possible new attempt, up to this many bytes. The shell
-    /// needs
-    /// more memory for rows than this, or else no new row fits while old ones are retained.
+    /// needs more memory for rows than this, or else no new row fits while old ones are retained.
     pub retain_bytes: u64,
 }
 
@@ -41,15 +40,13 @@ pub struct SavePlan {
     /// Those of the candidates that did not answer when they were asked before the save.
     pub silent: Vec<HostIndex>,
     /// A number that differs between clients, so that clients that wait for the same host do not all come
-    /// back
-    /// at once.
+    /// back at once.
     pub draw: u64,
     /// Fewest parity shards with which to commit when there are no more candidates. By default it is the
     /// redundancy's own parity.
     pub min_parity: u8,
     /// When the save has to be done. A save that is not committing shortly before is given up, so that there
-    /// is
-    /// time to remove what was stored.
+    /// is time to remove what was stored.
     pub deadline: Option<Millis>,
     /// Time and size limits.
     pub limits: SaveLimits,
@@ -73,8 +70,7 @@ pub enum SaveEvent {
     Accepted(AttemptId),
     /// An attempt failed at any step: refused, lost, wrong root, refused to commit, not rebuilt.
     /// [`Fault::Starved`] says that a rebuild found too few readable sources, which is no fault of the
-    /// attempt's
-    /// host. Later events of a failed attempt are ignored.
+    /// attempt's host. Later events of a failed attempt are ignored.
     Failed(AttemptId, Fault),
     /// The next row is in memory.
     RowReady {
@@ -129,8 +125,7 @@ pub enum SaveAction {
         sources: Vec<(ShardIndex, HostIndex)>,
     },
     /// Sign the manifest and have the witnesses choose this save as the successor of a checkpoint; then
-    /// report
-    /// `Decided` or `Undecided`. Comes at most once, and only in a save that follows a checkpoint.
+    /// report `Decided` or `Undecided`. Comes at most once, and only in a save that follows a checkpoint.
     Decide,
     /// Send the manifest. May come again for the same attempt when the connection was lost: committing twice
     /// has the same effect as committing once.
