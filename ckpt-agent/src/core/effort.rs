@@ -42,7 +42,7 @@ const IDLE: f64 = 0.3;
 /// If less than this share of the processor time is unused, the processors limit the save.
 const BUSY: f64 = 0.1;
 
-/// The present level; goes up and down in [`LADDER`], one step at a time.
+/// The present level; goes up and down in `LADDER`, one step at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ladder {
     step: usize,

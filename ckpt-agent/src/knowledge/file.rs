@@ -209,7 +209,7 @@ impl Knowledge {
         Ok(known)
     }
 
-    /// The text of the file; without the oldest entries if there are more than [`KEPT_MAX`].
+    /// The text of the file; without the oldest entries if there are more than `KEPT_MAX`.
     pub fn to_text(&self) -> String {
         let mut hosts: Vec<_> = self.hosts.iter().collect();
         hosts.sort_by_key(|(_, host)| std::cmp::Reverse(host.last_contact));

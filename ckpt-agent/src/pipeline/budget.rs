@@ -83,7 +83,7 @@ impl Budget {
         1.0 - self.lock().free as f64 / self.bytes.max(1) as f64
     }
 
-    /// Closes the budget: whoever waits in [`Self::take`], now or later, gets an error.
+    /// Closes the budget: calls of [`Self::take`], waiting or later ones, return an error.
     pub fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_all();

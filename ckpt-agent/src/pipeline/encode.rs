@@ -1,8 +1,7 @@
 //! Reads an image, encodes it on all cores, and hands rows out in order.
 //!
 //! ```text
-//! source -> [reader: cut, take memory] -> queue -> [workers: compress, seal, code] -> [output: put in order]
-//! -> tell
+//! source -> reader: cuts, takes memory -> workers: compress, seal, code -> output: puts in order -> tell
 //! ```
 //!
 //! One thread reads the image and cuts it into segments. It takes the memory of each row from the budget

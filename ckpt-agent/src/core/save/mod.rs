@@ -69,7 +69,7 @@ pub struct SaveSession {
 /// Whether a save has to be chosen as the successor of a checkpoint before it commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Decision {
-    /// It follows no checkpoint that others could follow, too.
+    /// The save is not fenced.
     NotNeeded,
     /// It has to be chosen as soon as it is stored.
     Needed,
