@@ -1,4 +1,4 @@
-//! When it may be said that a job has no checkpoint.
+//! When a command may conclude that a job has no checkpoint, given that silent hosts could hold one.
 
 use codec::{JobId, Version};
 use tokio::time::Instant;
@@ -11,7 +11,7 @@ use crate::report::{ExitStatus, Failure, RestoreReport};
 use crate::unix_time::unix_seconds;
 
 impl Agent {
-    /// The answer of a restore when no host that answers shows what is wanted.
+    /// The result of a restore when no host that answers shows the wanted checkpoint.
     pub(super) fn nothing(
         &self,
         request: &RestoreRequest,
@@ -47,7 +47,7 @@ impl Agent {
         Err(failure)
     }
 
-    /// Why there is nothing to read when no host that answers shows what is wanted.
+    /// The failure of a read when no host that answers shows the wanted checkpoint.
     pub(super) fn no_checkpoint(&self, gathered: &Gathered, wish: &Wish<'_>) -> Failure {
         let sought = wish.sought;
         let what = match wish.which {
@@ -63,7 +63,7 @@ impl Agent {
         let void = self.note_of_void(gathered, wish.which);
         failure.state = passed_over(gathered, None).or(void);
         failure.hosts = self.silent_notes(gathered);
-        // Hosts that are silent may hold what was not found.
+        // Silent hosts may hold what the others do not show.
         if !gathered.silent.is_empty() {
             failure.status = ExitStatus::TooFewHosts;
             failure.next = Some("again when more hosts are up: ckpt hosts".into());
@@ -71,14 +71,14 @@ impl Agent {
         failure
     }
 
-    /// The newest version of a job that this machine ever saw.
+    /// The newest version of a job that this machine has ever seen.
     fn newest_seen(&self, job: &JobId) -> Option<Version> {
         let job_tag = self.keys.job_tag(job)?;
         self.notebook.read(unix_seconds()).newest(job_tag)
     }
 }
 
-/// What is said when nothing was found: where hosts are silent, they may hold it.
+/// Changes a failure "not found" into "too few hosts" when silent hosts may hold what was not found.
 pub fn unless_hidden(failure: Failure) -> Failure {
     if failure.status != ExitStatus::NotFound || failure.hosts.is_empty() {
         return failure;
@@ -91,17 +91,17 @@ pub fn unless_hidden(failure: Failure) -> Failure {
     }
 }
 
-/// The fewest data shards that a checkpoint may have which no answering host shows: what the user says,
-/// else what `save` makes unless it is told otherwise. In a grid that is too small for that, any number.
+/// The fewest data shards that a checkpoint may have which no answering host shows: as the user states, or
+/// else the default of `save`. In a grid that is too small for the default, it can be 1.
 fn least_data(said: Option<u8>, hosts: usize) -> usize {
     let usual = hosts >= usize::from(DATA_USUAL + PARITY_USUAL);
     let assumed = if usual { DATA_USUAL } else { 1 };
     usize::from(said.unwrap_or(assumed)).max(1)
 }
 
-/// Whether the hosts that are `silent` could have a checkpoint all to themselves that can be restored.
-/// For that they have to be as many as its data shards, since no host needs to be counted for two. On
-/// a machine that has seen a version of the job, one silent host is enough to doubt that there is none.
+/// Whether the `silent` hosts could hold all shards that a restorable checkpoint needs. That takes at least
+/// as many hosts as data shards, since each host holds one shard. If this machine has seen a version of the
+/// job, one silent host is enough for doubt.
 pub(super) const fn may_be_hidden(silent: usize, least_data: usize, is_known: bool) -> bool {
     silent >= least_data || (is_known && silent > 0)
 }
@@ -120,7 +120,7 @@ mod tests {
             may_be_hidden(1, data, true),
             "this machine knows that there was one"
         );
-        // Two mirrors, as the user says; and a grid in which nobody can save with the usual numbers.
+        // Two mirrors, as the user states; and a grid that is too small for the default redundancy.
         assert!(may_be_hidden(1, least_data(Some(1), 7), false));
         assert!(may_be_hidden(1, least_data(None, 4), false));
         assert!(!may_be_hidden(1, least_data(Some(2), 4), false));

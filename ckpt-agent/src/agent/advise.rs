@@ -1,4 +1,4 @@
-//! Says when to take checkpoints.
+//! `ckpt advise`: when to take checkpoints.
 
 use codec::JobId;
 use placement::SurvivalCurve;
@@ -15,21 +15,21 @@ use crate::unix_time::unix_seconds;
 /// Cost of a checkpoint that is assumed when none was ever saved, seconds.
 const FIRST_COST_SECONDS: f64 = 10.0;
 
-/// No more is said of what takes longer: no prediction reaches that far.
+/// Times longer than this, in seconds, are not reported: no prediction reaches that far.
 pub const YEAR_SECONDS: f64 = 365.0 * 86_400.0;
 
-/// Time from a failure until the job starts elsewhere, seconds.
+/// Assumed time from a failure until the job starts elsewhere, seconds.
 const DOWNTIME_SECONDS: f64 = 300.0;
 
-/// Most moments that are listed.
+/// Most checkpoint times that are listed.
 const MOMENTS_MAX: usize = 1_000;
 
-/// What to advise on.
+/// The job to advise on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdviseRequest {
     /// Work to be done, seconds.
     pub job_seconds: f64,
-    /// The job, of which an earlier save tells what a checkpoint costs.
+    /// The job, whose last save shows what a checkpoint costs.
     pub job: Option<JobId>,
     /// Seconds that a checkpoint costs.
     pub cost_seconds: Option<f64>,
@@ -41,25 +41,25 @@ pub struct AdviseRequest {
     pub compute_host: Option<String>,
 }
 
-/// Where a curve comes from.
+/// A survival curve of the machine, and its source for the report.
 struct Hazard {
     curve: SurvivalCurve,
     source: String,
     notes: Vec<String>,
 }
 
-/// What a checkpoint costs.
+/// What a checkpoint costs, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Cost {
-    /// Seconds for which it holds the job up.
+    /// Seconds for which a checkpoint holds the job up.
     held: f64,
-    /// Seconds until it is stored, when that is known: the next one can't begin before.
+    /// Seconds until a checkpoint is stored, if known: the next one can't begin earlier.
     whole: Option<f64>,
     source: &'static str,
 }
 
 impl Cost {
-    /// The cost that is given, or that of the last save.
+    /// The cost that the user gives, or else that of the last save.
     fn of(given: Option<f64>, last: Option<SaveTimes>) -> Self {
         let whole = last.map(|last| last.seconds);
         let held = last.and_then(|last| last.held_seconds);
@@ -79,24 +79,24 @@ impl Cost {
         }
     }
 
-    /// Least time from one checkpoint to the next.
+    /// Least time from one checkpoint to the next, seconds.
     fn least(self) -> f64 {
         self.held.max(self.whole.unwrap_or(0.0))
     }
 }
 
-/// Advises without a grid.
+/// Advises without a grid, from the request alone.
 pub fn advise(request: &AdviseRequest) -> AdviseReport {
     let cost = Cost::of(request.cost_seconds, None);
     report(request, cost, given_or_average(request))
 }
 
 impl Agent {
-    /// Advises from what the machine that the job runs on predicts of itself, and from what the
-    /// job's last save took.
+    /// Advises from the prediction of the machine that the job runs on, and from the duration of the job's
+    /// last save.
     ///
     /// # Errors
-    /// When the host that is named is not one of the grid.
+    /// When the named compute host is not one of the grid.
     pub async fn advise(&self, request: &AdviseRequest) -> Result<AdviseReport, Failure> {
         let known: Knowledge = self.notebook.read(unix_seconds());
         let tag = request.job.as_ref().and_then(|job| self.keys.job_tag(job));
@@ -114,8 +114,8 @@ impl Agent {
         Ok(report(request, cost, hazard))
     }
 
-    /// What the first of some hosts that answers predicts of the machine. Several daemons on this
-    /// machine all watch the same one.
+    /// The prediction of the first of these hosts that answers. Several daemons on this machine all watch the
+    /// same machine.
     async fn prediction(&self, hosts: &[HostIndex], is_compute_host: bool) -> Option<Hazard> {
         for host in hosts.iter().take(ASKED_MAX) {
             let name = self.hosts.name(*host);
@@ -129,8 +129,7 @@ impl Agent {
                     return Some(Hazard {
                         source: format!("prediction of host {name}{here}"),
                         notes: note_of(name, announced.guest_state).into_iter().collect(),
-                        // Nobody ends a job because the owner needs the machine, so only its going
-                        // away counts.
+                        // An owner who needs the machine ends no job; only the machine's going away does.
                         curve: announced.presence,
                     });
                 }
@@ -144,10 +143,10 @@ impl Agent {
     }
 }
 
-/// Hosts on this machine that are asked, one after the other.
+/// How many hosts on this machine are asked, one after the other.
 const ASKED_MAX: usize = 3;
 
-/// What is said of a machine that is taken at the moment.
+/// A note on a machine that is in use at the moment.
 fn note_of(host: &str, state: AvailabilityState) -> Option<String> {
     let why = match state {
         AvailabilityState::CpuTaken => "its processors are taken",
@@ -212,7 +211,7 @@ fn report(request: &AdviseRequest, cost: Cost, hazard: Hazard) -> AdviseReport {
         first_seconds: moments.first().copied(),
         young_seconds: sayable(young),
         daly_seconds: sayable(daly),
-        // One that would come at the end is not taken.
+        // A checkpoint that would come at the end of the job is not taken.
         makespan_seconds: sayable(makespan(daly, if daly < work { &costs } else { &without })),
         makespan_without_seconds: sayable(makespan(work, &without)),
         checkpoints: moments,
@@ -220,7 +219,7 @@ fn report(request: &AdviseRequest, cost: Cost, hazard: Hazard) -> AdviseReport {
     }
 }
 
-/// A time, unless it is longer than anybody can say.
+/// A time, unless it is longer than [`YEAR_SECONDS`].
 fn sayable(seconds: f64) -> Option<f64> {
     (seconds <= YEAR_SECONDS).then_some(seconds)
 }
@@ -287,7 +286,7 @@ mod tests {
 
     #[test]
     fn no_interval_is_shorter_than_a_checkpoint_takes() {
-        // A machine that is about to be gone, and a checkpoint that is read in 0.1 s and takes 90.
+        // The machine will soon be gone; a checkpoint holds the job for 0.1 s and takes 90 s to store.
         let last = SaveTimes {
             seconds: 90.0,
             held_seconds: Some(0.1),

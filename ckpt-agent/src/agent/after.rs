@@ -1,5 +1,5 @@
-//! What a save is to follow, as far as that can be said before it begins, and how it fails when it does
-//! not follow that.
+//! Prepares `save --after`: which checkpoint the save is to follow, whether it can, and the failures when it
+//! cannot.
 
 use codec::manifest::Summary;
 use codec::{CheckpointId, Version};
@@ -13,22 +13,23 @@ use crate::core::fence::Quorum;
 use crate::inventory::KnownCheckpoint;
 use crate::report::{ExitStatus, Failure, FenceReport, HostNote, SuccessorNote};
 
-/// What is known of what a save is to follow.
+/// What follows from `--after` before a save begins.
 #[derive(Debug, Default)]
 pub(super) struct Following {
-    /// What asks the witnesses, of a fenced save.
+    /// The task that asks the witnesses; `None` for a save that is not fenced.
     pub(super) fencing: Option<Fencing>,
-    /// How it is not fenced although it follows a version.
+    /// Part of the report of a save that follows a version without asking its witnesses (`--unfenced`).
     pub(super) unfenced: Option<FenceReport>,
-    /// What the user should know.
+    /// Notes for the user.
     pub(super) notes: Vec<String>,
 }
 
 impl Agent {
-    /// What the save of `checkpoint` is to follow.
+    /// Prepares the save of `checkpoint` to follow the checkpoint that the request names.
     ///
     /// # Errors
-    /// When it can't: there is no such version, something follows it already, or nobody witnessed it.
+    /// When it can't: there is no such version, another checkpoint follows it already, or it has no
+    /// witnesses.
     pub(super) fn following(
         &self,
         gathered: &Gathered,
@@ -103,7 +104,7 @@ impl Agent {
             let failure = Failure::new(ExitStatus::Failed, what);
             return Err(failure.next("this once without their word: --unfenced"));
         }
-        // Before the session gives up, so that it can be said why.
+        // Ends before the session's deadline does, so that the failure can name the cause.
         let until = request.deadline.map(|limit| started + limit / 8 * 7);
         let predecessor = Predecessor {
             manifest: &known.manifest,
@@ -117,7 +118,7 @@ impl Agent {
         })
     }
 
-    /// The one with this number; none when there is none.
+    /// The one checkpoint with this version; `None` when there is none.
     fn only_one<'a>(
         &self,
         gathered: &'a Gathered,
@@ -140,7 +141,7 @@ impl Agent {
         Ok(all.first().copied())
     }
 
-    /// A save that is to be the first of its job. There is nobody to be asked.
+    /// Prepares a save that is to be the first of its job. There are no witnesses to ask.
     fn first(
         &self,
         gathered: &Gathered,
@@ -174,8 +175,8 @@ impl Agent {
         })
     }
 
-    /// What no host shows may have been followed and removed, lie on hosts that are silent, or never have
-    /// been.
+    /// The failure when no host shows the checkpoint. It may have been followed and then removed, may lie on
+    /// silent hosts, or may never have existed.
     fn not_there(
         &self,
         gathered: &Gathered,
@@ -208,7 +209,7 @@ impl Agent {
         failure
     }
 
-    /// What is said of a save that is not fenced, after one that was.
+    /// A note on a save that is not fenced although the one before it is.
     fn overtakes(&self, newest: &KnownCheckpoint) -> Option<String> {
         let opened = newest.manifest.open(&self.keys);
         let is_fenced = |summary: &Summary| summary.tail.after.is_some();
@@ -222,7 +223,7 @@ impl Agent {
     }
 }
 
-/// What follows, as it is said in a message.
+/// What the save follows, in words.
 fn named(which: AfterWhich) -> String {
     match which {
         AfterWhich::Nothing => "nothing".into(),
@@ -239,7 +240,7 @@ fn committed(known: &KnownCheckpoint) -> SuccessorNote {
     }
 }
 
-/// Another checkpoint follows `after`, or may.
+/// The failure when another checkpoint follows `after`, or may.
 pub(super) fn another(doing: &str, after: Version, other: SuccessorNote) -> Failure {
     let (number, id) = (other.version, other.checkpoint);
     let (what, next) = if other.committed {
@@ -264,13 +265,13 @@ pub(super) fn another(doing: &str, after: Version, other: SuccessorNote) -> Fail
     failure
 }
 
-/// Others that want to follow `after` bid more every time.
+/// The failure when other saves that want to follow `after` bid more every time.
 pub(super) fn outbid(doing: &str, after: Version) -> Failure {
     let what = format!("{doing}: other saves after version {after} are under way");
     Failure::new(ExitStatus::AnotherSuccessor, what).next("again when they have ended")
 }
 
-/// Too few witnesses of `after` answer.
+/// The failure when too few witnesses of `after` answer.
 pub(super) fn too_few(
     doing: &str,
     (after, quorum): (Version, Quorum),

@@ -1,4 +1,4 @@
-//! Earlier versions that later ones refer to.
+//! Chooses and reads the base of a new version: the earlier checkpoint that it refers to.
 
 use std::sync::Arc;
 
@@ -14,23 +14,23 @@ use super::{Agent, SaveRequest};
 use crate::inventory::KnownCheckpoint;
 use crate::transfer::get::BlockReader;
 
-/// Images that are smaller are saved whole: that takes no longer.
+/// Smaller images are saved whole: comparing them with a base saves no time.
 const IMAGE_BYTES_MIN: u64 = 4 << 20;
 
-/// A version is saved whole again when the one before it had to store more than one byte in this many
-/// of what its base has: then restoring would read too much.
+/// If the last version had to store more than one byte in this many of what its base stored, the next version
+/// is saved whole: otherwise a restore would have to read too much.
 const FOLD_SHARE: u64 = 5;
 
-/// At most this part of the memory is for hashes of the base, and as much for those of the image.
+/// One in this many bytes of the memory is for hashes of the base, and as much for hashes of the image.
 const MEMORY_SHARE: u64 = 8;
 
-/// Segments of the new version that are remembered, to find what its files have in common.
+/// How many segments of the new version are remembered, to find what its files have in common.
 pub(super) fn remembered(memory_bytes: u64) -> usize {
     let segments = memory_bytes / MEMORY_SHARE / Seen::SEGMENT_MEMORY;
     usize::try_from(segments).unwrap_or(usize::MAX)
 }
 
-/// What a save is compared with.
+/// The base with which a save is compared.
 pub(super) struct ChosenBase {
     pub(super) reference: BaseRef,
     pub(super) version: Version,
@@ -38,8 +38,8 @@ pub(super) struct ChosenBase {
 }
 
 impl Agent {
-    /// The earlier version to compare a new one with, if there is one that is worth it: whole, on
-    /// hosts that answer, and not so old that most has changed since.
+    /// The base for a new version, if there is one worth using: all its shards are at hosts that answer, and
+    /// the last version did not differ too much from it.
     pub(super) async fn base_for(
         &self,
         gathered: &Gathered,
@@ -97,7 +97,7 @@ impl Agent {
             self.read_rows(known, summary, &reader, first, &summary.tail.pieces),
         )?;
         let key = summary.data_key.clone();
-        // Takes a while for a large image.
+        // Takes a while for a large image, so it runs on a thread of its own.
         let building = tokio::task::spawn_blocking(move || Base::new(&index, &hashes, &key));
         let unusable = |cause: String| Stop::unrestorable(cause);
         let pieces = building
@@ -114,7 +114,7 @@ impl Agent {
         })
     }
 
-    /// What a checkpoint refers to.
+    /// The base of a checkpoint, if it has one.
     pub(super) fn base_of(&self, known: &KnownCheckpoint) -> Option<CheckpointId> {
         let summary = known.manifest.open(&self.keys).ok()?;
         summary.tail.base.map(|base| base.checkpoint)

@@ -1,4 +1,4 @@
-//! Writes a file of a checkpoint, or a part of it, to whoever reads it.
+//! `ckpt cat`: writes a file of a checkpoint, or a part of it, to a pipe or a file.
 
 use std::io::{self, Write};
 use std::ops::Range;
@@ -15,28 +15,28 @@ use crate::cancel::Cancel;
 use crate::core::read::FileNumber;
 use crate::report::{CatReport, ExitStatus, Failure, Observer, Progress, ProgressEvent};
 
-/// At most this part of the memory is for bytes that are written while the next are read.
+/// One in this many bytes of the memory is for bytes that are being written while the next are read.
 const CHUNK_SHARE: u64 = 32;
 
-/// Least bytes that are read at once.
+/// Fewest bytes that are read at once.
 const CHUNK_BYTES_MIN: u64 = 256 << 10;
 
-/// Buffers that are written, one after the other, while the next is read.
+/// Buffers that take turns: one is written while the next is filled.
 const BUFFERS: usize = 2;
 
 const PROGRESS_PERIOD: Duration = Duration::from_millis(200);
 
-/// A part of a file.
+/// A part of a file, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ByteRange {
-    /// Where it begins.
+    /// Offset of the first byte.
     pub offset: u64,
-    /// Bytes; `None`: to the end of the file.
+    /// Length in bytes; `None`: to the end of the file.
     pub len: Option<u64>,
 }
 
 impl ByteRange {
-    /// What of it a file of this many bytes has.
+    /// The part that lies within a file of `size` bytes.
     fn within(self, size: u64) -> Range<u64> {
         let len = self.len.unwrap_or(u64::MAX);
         let end = self.offset.saturating_add(len).min(size);
@@ -44,25 +44,25 @@ impl ByteRange {
     }
 }
 
-/// What to write.
+/// Which file of which checkpoint to write.
 #[derive(Clone, Debug)]
 pub struct CatRequest {
     /// The job.
     pub job: JobId,
     /// Which checkpoint.
     pub which: Which,
-    /// The file's path in the image; the only file that there is when none is given.
+    /// The file's path in the image; `None` for the only file of the image.
     pub path: Option<Vec<u8>>,
-    /// Which part of it.
+    /// Which part of the file.
     pub range: ByteRange,
 }
 
 impl Agent {
-    /// Writes a file of a checkpoint, or a part of it, to `out`. That `out` takes no more because nobody
-    /// reads it is no failure; the report says so.
+    /// Writes a file of a checkpoint, or a part of it, to `out`. If the reader of `out` closes it early, that
+    /// is no failure; the report states it.
     ///
     /// # Errors
-    /// When it can't be read or written; `out` may have the beginning of it then.
+    /// When the file can't be read or written; `out` may hold the beginning of it then.
     pub async fn cat(
         &self,
         request: &CatRequest,
@@ -125,7 +125,7 @@ impl Agent {
     }
 }
 
-/// Copies a part of a file.
+/// Copies a part of a file to the writer.
 struct Copy<'a> {
     image: &'a Image,
     file: FileNumber,
@@ -136,7 +136,7 @@ struct Copy<'a> {
 }
 
 impl Copy<'_> {
-    /// Reads each part while the one before it is written. Tells whether all of it was taken.
+    /// Reads each part while the part before it is written. Returns whether all of it was taken.
     async fn run(
         &mut self,
         range: Range<u64>,
@@ -147,7 +147,7 @@ impl Copy<'_> {
         let (mut at, mut shown) = (range.start, Instant::now());
         let mut buffer = Vec::new();
         while at < range.end {
-            // So that parts end where segments do, in a file that begins one.
+            // Parts end at multiples of the chunk, which are ends of segments in a file that begins one.
             let end = ((at / self.chunk + 1) * self.chunk).min(range.end);
             buffer.resize(usize::try_from(end - at).unwrap_or(usize::MAX), 0);
             let read = self
@@ -181,13 +181,13 @@ impl Copy<'_> {
     }
 }
 
-/// A thread that writes: whoever takes the bytes may take none for hours, and then no part of the runtime
-/// is to wait for it.
+/// A thread that writes. The reader of a pipe may take nothing for hours, and no thread of the runtime may be
+/// blocked for that.
 struct Writer {
     full: Option<SyncSender<Vec<u8>>>,
-    /// Buffers that were written, or why one was not.
+    /// Buffers that come back empty after they were written, or the error of a write.
     empty: mpsc::UnboundedReceiver<io::Result<Vec<u8>>>,
-    /// Buffers that may be given to the thread before one has to come back.
+    /// How many buffers may be given to the thread before one has to come back.
     spare: usize,
 }
 
@@ -199,7 +199,7 @@ impl Writer {
             while let Ok(buffer) = to_write.recv() {
                 let written = out.write_all(&buffer).and_then(|()| out.flush());
                 let failed = written.is_err();
-                // Fails only when nobody waits for it any more.
+                // Fails only when the other side has ended.
                 if tell.send(written.map(|()| buffer)).is_err() || failed {
                     return;
                 }
@@ -212,12 +212,12 @@ impl Writer {
         }
     }
 
-    /// Has a buffer written, and returns one for the next bytes once the one before was written; `None`
-    /// when nobody takes any more.
+    /// Has a buffer written. Returns an empty buffer for the next bytes, once one is free; `None` when the
+    /// reader takes no more.
     async fn write(&mut self, buffer: Vec<u8>) -> Result<Option<Vec<u8>>, Failure> {
         if let Some(full) = &self.full {
-            // There is room for all buffers that there are. Fails only when the thread ended, which says
-            // why.
+            // The channel has room for all buffers. The call fails only when the thread has ended, which has
+            // reported why.
             let _ = full.try_send(buffer);
         }
         if self.spare > 0 {
@@ -239,7 +239,7 @@ impl Writer {
         }
     }
 
-    /// Waits until all is written; whether all was taken.
+    /// Waits until all is written, and returns whether all was taken.
     async fn end(mut self) -> Result<bool, Failure> {
         self.full = None;
         while let Some(written) = self.empty.recv().await {

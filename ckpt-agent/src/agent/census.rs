@@ -1,4 +1,4 @@
-//! How things are for an admin: what hosts count, summed over the grid.
+//! `ckpt health` for an admin: what hosts count, summed over the grid.
 
 use std::collections::BTreeMap;
 
@@ -21,24 +21,24 @@ use crate::report::{ExitStatus, Failure};
 use crate::transfer::Hosts;
 use crate::unix_time::unix_seconds;
 
-/// Bytes in flight to or from each host: an admin moves little.
+/// Bytes in flight to or from each host; an admin transfers little.
 const WINDOW: u32 = 256 << 10;
 
-/// What one host said.
+/// What one host answered.
 struct Heard {
     census: Result<HostCensus, Fault>,
-    /// What a host says to every member, when it did not count.
+    /// The status that a host sends to every member, if it refused the census.
     status: Option<HostStatus>,
-    /// This machine's clock then, Unix seconds.
+    /// This machine's clock at that time, Unix seconds.
     at: u64,
     spoken: Option<String>,
     certificate_ends: Option<u64>,
 }
 
-/// How things are with the grid: what its hosts count for an admin.
+/// The health of the grid, from what its hosts count for an admin.
 ///
 /// # Errors
-/// When the identity is not an admin's, or there is no socket.
+/// When the identity is not an admin's, or no socket can be opened.
 pub async fn grid_health(
     grid: &Grid,
     roster: Roster,
@@ -109,7 +109,7 @@ async fn ask(hosts: &Hosts, host: HostIndex) -> Heard {
     }
 }
 
-/// Of a host that does not answer here, what registries heard of it is shown; it counts as down.
+/// A host that does not answer counts as down; what registries heard of it is shown.
 fn hosts_health(
     hosts: &Hosts,
     heard: &BTreeMap<HostIndex, Heard>,
@@ -169,7 +169,7 @@ fn not_reached(known: HostHealth, fault: &Fault, announced: Option<&HeardOf>) ->
 fn counted(known: HostHealth, census: &HostCensus) -> HostHealth {
     let refuses = match census.stance {
         0 => 0,
-        // It stands back, whatever it says of the time.
+        // The host stands back, even if it names no time.
         _ => census.refuses_for_s.max(1),
     };
     HostHealth {
@@ -184,7 +184,7 @@ fn counted(known: HostHealth, census: &HostCensus) -> HostHealth {
     }
 }
 
-/// Shards that a checkpoint can lose at most.
+/// Most shards that a checkpoint can lose.
 const SPARE_MAX: usize = codec::geometry::PARITY_MAX as usize;
 
 fn summed_up(hosts: &Hosts, heard: &BTreeMap<HostIndex, Heard>) -> GridHealth {

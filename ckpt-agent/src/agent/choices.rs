@@ -1,4 +1,4 @@
-//! Which checkpoint of a job is read: the newest that can be, or one that was named.
+//! Which checkpoint of a job is read: the newest that can be, or the one that the user names.
 
 use codec::JobTag;
 use codec::index::Index;
@@ -15,16 +15,16 @@ use crate::report::{ExitStatus, Failure, HostNote, SkippedVersion};
 use crate::transfer::get::BlockReader;
 use crate::unix_time::unix_seconds;
 
-/// What somebody wants of a job.
+/// Which checkpoint of a job the user wants.
 pub(super) struct Wish<'a> {
     pub(super) job_tag: JobTag,
     pub(super) which: Which,
     pub(super) sought: &'a Sought,
-    /// What is done, for messages.
+    /// What is being done, for messages.
     pub(super) doing: &'a str,
 }
 
-/// The checkpoints that may be read, the best first, and what was said of those before it.
+/// The checkpoints that may be read, the best first, and the reasons for passing over those tried before.
 pub(super) struct Choices {
     gathered: Gathered,
     known: Vec<KnownCheckpoint>,
@@ -32,23 +32,23 @@ pub(super) struct Choices {
     /// Newer versions that are not read, and why.
     pub(super) skipped: Vec<SkippedVersion>,
     hosts: Vec<HostNote>,
-    /// Whether hosts that broke off, or had no time, may have what was missing of one of them.
+    /// Whether hosts that broke off, or had no time, may have the missing shards of one of the versions.
     may_come_back: bool,
 }
 
 impl Choices {
-    /// The checkpoint to try.
+    /// The checkpoint to try next.
     pub(super) fn next(&self) -> Option<&KnownCheckpoint> {
         self.known.get(self.next)
     }
 
-    /// What hosts said.
+    /// The hosts' answers.
     pub(super) const fn gathered(&self) -> &Gathered {
         &self.gathered
     }
 }
 
-/// What a checkpoint is made of, ready to be read.
+/// A checkpoint that is ready to be read.
 pub(super) struct FoundImage {
     pub(super) known: KnownCheckpoint,
     pub(super) summary: Summary,
@@ -57,7 +57,7 @@ pub(super) struct FoundImage {
     pub(super) base: Option<FoundBase>,
 }
 
-/// The checkpoint that another one refers to.
+/// The base of a checkpoint that is ready to be read.
 pub(super) struct FoundBase {
     pub(super) known: KnownCheckpoint,
     pub(super) summary: Summary,
@@ -66,7 +66,7 @@ pub(super) struct FoundBase {
 }
 
 impl Agent {
-    /// Asks the hosts what there is.
+    /// Asks the hosts which checkpoints there are.
     pub(super) async fn choices(&self, wish: &Wish<'_>) -> Result<Choices, Failure> {
         let patience = Patience::ToRestore(wish.which);
         let gathered = self.gather(Some(wish.job_tag), patience).await;
@@ -83,8 +83,9 @@ impl Agent {
         })
     }
 
-    /// Goes on to the next checkpoint, as this one can't be read; says so, unless hosts that were too slow
-    /// to answer are waited for first, since those that answered do not have what they said.
+    /// Goes on to the next checkpoint, since the present one can't be read, and returns what to report. If
+    /// hosts were too slow to be waited for, all hosts are asked again first, and `None` is returned: the
+    /// hosts that answered in time do not have what they announced.
     pub(super) async fn pass_over(
         &self,
         choices: &mut Choices,
@@ -111,7 +112,7 @@ impl Agent {
         Ok(skip)
     }
 
-    /// Takes note of the version that was read; what the user should know then.
+    /// Records the version that was read, and returns notes for the user.
     pub(super) fn after_choice(&self, choices: &Choices, wish: &Wish<'_>) -> Vec<String> {
         let known = choices.next();
         if let Some(known) = known {
@@ -123,7 +124,7 @@ impl Agent {
         passed.into_iter().chain(void).collect()
     }
 
-    /// Nothing could be read: for want of hosts, or because what is there is damaged.
+    /// The failure when nothing could be read, for want of hosts or because all that is there is damaged.
     pub(super) fn lost(&self, choices: Choices, doing: &str) -> Failure {
         let skipped = choices.skipped.iter();
         let reasons: Vec<String> = skipped.map(SkippedVersion::to_string).collect();
@@ -142,13 +143,13 @@ impl Agent {
         failure
     }
 
-    /// What is to be read: the first of these that can be.
+    /// The checkpoints that may be read, in the order in which they are tried.
     fn choose(&self, gathered: &Gathered, wish: &Wish<'_>) -> Vec<KnownCheckpoint> {
         let all = gathered.inventory.newest_first().into_iter();
         let of_version: Vec<&KnownCheckpoint> = match wish.which {
             Which::Newest => all.collect(),
-            // Who asks for a version gets it, also where all was deleted, and one that was signed with
-            // a key that is void now.
+            // A version that the user names is read even if it was deleted, or signed with a job key that is
+            // void now.
             Which::Version(version) => all
                 .chain(gathered.inventory.passed_over())
                 .chain(gathered.inventory.void())
@@ -162,7 +163,7 @@ impl Agent {
         sought.cloned().collect()
     }
 
-    /// The newest version that this machine knows of, if the hosts show only older ones.
+    /// The newest version that this machine knows of, if hosts show only older ones.
     fn hidden(
         &self,
         gathered: &Gathered,
@@ -180,7 +181,7 @@ impl Agent {
         })
     }
 
-    /// Opens a checkpoint, and the one that it refers to, if it does.
+    /// Opens a checkpoint, and its base if it has one.
     pub(super) async fn find_image(
         &self,
         known: &KnownCheckpoint,

@@ -1,4 +1,4 @@
-//! What the way to each host is like, for `ckpt doctor`.
+//! `ckpt doctor`: how well each host can be reached.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -14,56 +14,58 @@ use super::Agent;
 use crate::core::{Fault, HostIndex};
 use crate::unix_time::unix_seconds;
 
-/// How long the search for the largest datagram may take. It halves the range from 1,200 to 6,500 bytes
-/// and tries each size three times; on an Ethernet the first four are too large.
+/// How long the search for the largest datagram may take. QUIC's search halves the range from 1,200 to 6,500
+/// bytes and tries each size three times; on an Ethernet, the first four sizes are too large.
 const MTU_PATIENCE: Duration = Duration::from_secs(4);
 
-/// The search is over when nothing larger was found for this long, once what passes everywhere has been.
+/// Once datagrams of [`MTU_USUAL`] bytes get through, the search ends when it found nothing larger for this
+/// long.
 const MTU_QUIET: Duration = Duration::from_millis(200);
 
-/// A way on which no datagram of this many bytes passes has a tunnel in it.
+/// If no datagram of this many bytes gets to a host, there is a tunnel on the way.
 pub const MTU_USUAL: u16 = 1_400;
 
-/// How long the system may take to hear that nothing listens at a port.
+/// How long the report that nothing listens at a port may take.
 const REFUSAL_PATIENCE: Duration = Duration::from_millis(300);
 
-/// The way to a host.
+/// The way to a host, and what was found on it.
 #[derive(Clone, Debug)]
 pub struct Way {
     /// The host's name.
     pub host: String,
-    /// Its address, as the grid file or a registry says.
+    /// The host's address, as the grid file or a registry states it.
     pub addr: Address,
-    /// What that resolves to, or where the host was found.
+    /// The addresses that a name resolves to, or at which the host was found.
     pub resolved: Result<Vec<SocketAddr>, ResolveError>,
-    /// What was found there.
+    /// Whether the host answered.
     pub found: Result<Reached, Unreached>,
 }
 
 /// A host that answered.
 #[derive(Clone, Debug)]
 pub struct Reached {
-    /// Largest datagram that passes, as far as was found.
+    /// Largest datagram that gets to the host, as far as the search went; bytes.
     pub mtu: u16,
-    /// Time there and back.
+    /// Round trip time of a request.
     pub rtt: Duration,
-    /// The protocol that it speaks.
+    /// The version of the protocol that the host speaks.
     pub spoken: WireVersion,
-    /// Its clock, and this machine's at the same time, Unix seconds; `None` when it did not say.
+    /// The host's clock, and this machine's at the same time, Unix seconds; `None` when the host did not
+    /// state its.
     pub clock: Option<(u64, u64)>,
 }
 
-/// A host that did not.
+/// A host that did not answer.
 #[derive(Clone, Debug)]
 pub struct Unreached {
-    /// What came of it.
+    /// How the attempt failed.
     pub fault: Fault,
-    /// Whether its machine says that nothing listens there; otherwise nothing is heard at all.
+    /// Whether its machine answered that nothing listens there; otherwise there was no answer at all.
     pub is_refused: bool,
 }
 
 impl Agent {
-    /// Tries the way to each host.
+    /// Tries to reach each host.
     pub async fn ways(&self) -> Vec<Way> {
         let mut trying = JoinSet::new();
         for host in self.hosts.all() {
@@ -112,7 +114,7 @@ impl Agent {
         while begun.elapsed() < MTU_PATIENCE && (mtu() < MTU_USUAL || last.1.elapsed() < MTU_QUIET)
         {
             tokio::time::sleep(MTU_QUIET / 10).await;
-            // Only what is answered shows soon that the size that was tried before was lost.
+            // Only an answered request shows soon that the larger datagram tried before it was lost.
             self.hosts.status(host).await?;
             if mtu() != last.0 {
                 last = (mtu(), Instant::now());
@@ -127,7 +129,7 @@ impl Agent {
     }
 }
 
-/// Whether the machine at an address says that nothing listens there.
+/// Whether the machine at an address answers that nothing listens there.
 fn is_refused(addr: SocketAddr) -> bool {
     let any: SocketAddr = match addr {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
@@ -137,7 +139,7 @@ fn is_refused(addr: SocketAddr) -> bool {
         let socket = UdpSocket::bind(any)?;
         socket.connect(addr)?;
         socket.set_read_timeout(Some(REFUSAL_PATIENCE))?;
-        // Whoever speaks QUIC drops it.
+        // A QUIC endpoint drops this datagram.
         socket.send(&[0])?;
         socket.recv(&mut [0]).map(|_| ())
     };

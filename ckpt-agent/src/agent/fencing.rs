@@ -1,6 +1,6 @@
 //! `save --after`: a save that commits only as the one checkpoint that follows another.
 //!
-//! What may be proposed is decided in [`crate::core::fence`]; here the witnesses are asked.
+//! [`crate::core::fence`] decides what may be proposed; this module asks the witnesses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -20,19 +20,19 @@ use crate::core::fence::{Choice, Proposer, Quorum, Standing, Witness};
 use crate::core::{Fault, HostIndex};
 use crate::report::{FenceReport, HostNote, SuccessorNote};
 
-/// What a save is to follow.
+/// Which checkpoint a save is to follow, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct After {
-    /// Which checkpoint.
+    /// The checkpoint.
     pub which: AfterWhich,
     /// How many of its witnesses have to agree.
     pub strength: Strength,
-    /// Save without their word: they died for good.
+    /// Save without asking the witnesses, because they are gone for good.
     pub is_unfenced: bool,
 }
 
 impl From<CheckpointId> for After {
-    /// After this checkpoint, by the word of most of its witnesses.
+    /// After this checkpoint, if a majority of its witnesses agrees.
     fn from(checkpoint: CheckpointId) -> Self {
         Self {
             which: AfterWhich::Checkpoint(checkpoint),
@@ -42,26 +42,26 @@ impl From<CheckpointId> for After {
     }
 }
 
-/// Which checkpoint is followed.
+/// Names the checkpoint that a save is to follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterWhich {
-    /// None: the save is to be the first of its job.
+    /// No checkpoint: the save is to be the first of its job.
     Nothing,
-    /// The one with this number, if there is but one.
+    /// The checkpoint with this version, if there is only one.
     Version(Version),
-    /// The one with this id.
+    /// The checkpoint with this id.
     Checkpoint(CheckpointId),
 }
 
-/// Text that names no checkpoint.
+/// Why a text names no checkpoint to follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AfterError {
-    /// The newest one when the save begins is not the one that the job went on from.
+    /// The text asks for the newest one, which need not be the one from which the job went on.
     #[error(
         "name the version that the job went on from: the newest one at the time of the save may be another's"
     )]
     Newest,
-    /// Anything else.
+    /// Any other text that is wrong.
     #[error("neither a version, nor the 32 digits of a checkpoint's id, nor none")]
     Malformed,
 }
@@ -75,7 +75,7 @@ impl FromStr for AfterWhich {
             "latest" | "newest" => return Err(AfterError::Newest),
             _ => {}
         }
-        // A number has at most 20 digits, an id has 32.
+        // A version has at most 20 digits, an id has 32.
         let version = text.parse().ok().filter(|number| *number > 0);
         version
             .map(|number| Self::Version(Version(number)))
@@ -94,59 +94,59 @@ impl fmt::Display for AfterWhich {
     }
 }
 
-/// How many of the witnesses have to agree.
+/// How many of the witnesses have to agree to a save.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum Strength {
-    /// Most of them: none may lie.
+    /// Most of the witnesses: none of them may lie.
     #[default]
     Majority,
-    /// Half of witnesses and parity together, and one more: some may lie.
+    /// Half of witnesses and parity together, and one more: some witnesses may lie.
     Strong,
 }
 
-/// How often an attempt is begun anew when others bid more.
+/// How many attempts are made when others bid more.
 const ATTEMPTS_MAX: u32 = 24;
 
-/// How often too few witnesses are asked once more, where there is no deadline.
+/// Without a deadline, how many times a save that finds too few witnesses asks them before it gives up.
 const SHORT_TRIES: u32 = 2;
 
-/// How long to wait before that.
+/// How long to wait before too few witnesses are asked again.
 const SHORT_REST: Duration = Duration::from_secs(1);
 
-/// How long witnesses are waited for that are asked to promise. It is asked while the image is read, and
-/// nothing is lost when they are asked again.
+/// How long witnesses are waited for that are asked to promise. That happens while the image is read, and
+/// asking them again costs nothing.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// First and longest wait before bidding more. Two that outbid each other get out of step.
+/// First wait before a higher bid. Two saves that outbid each other get out of step by waiting.
 const REST: Duration = Duration::from_millis(20);
 const REST_MAX: Duration = Duration::from_secs(1);
 
-/// How long the other witnesses are waited for when it depends on them whether a save that is half done
-/// may have been chosen.
+/// How long the other witnesses are waited for when their answers decide whether a half-done save may have
+/// been chosen.
 const GRACE: Duration = Duration::from_millis(800);
 
-/// How long finishing the half-done save of another may take at each step.
+/// How long each step may take of finishing another client's half-done save.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// Why a save does not follow.
+/// Why a save was not chosen as the successor.
 #[derive(Debug)]
 pub(super) enum Lost {
-    /// Another checkpoint does, or may.
+    /// Another checkpoint is the successor, or may be.
     Another(SuccessorNote),
     /// Too few witnesses answer: how many do, and why the others do not.
     TooFew { answer: usize, why: Vec<HostNote> },
-    /// Others bid more every time.
+    /// Other saves bid more every time.
     Outbid,
     /// The proposal can't be signed.
     Unsigned(String),
 }
 
-/// A host that acknowledged the checkpoint that is followed.
+/// A witness: a host that acknowledged the checkpoint that is followed.
 #[derive(Clone, Copy, Debug)]
 struct Member {
     key: PublicKey,
-    /// `None` when it is no host of the grid any more.
+    /// `None` when the witness is no longer a host of the grid.
     host: Option<HostIndex>,
 }
 
@@ -161,14 +161,14 @@ pub(super) struct Fencing {
     members: Vec<Member>,
     me: CheckpointId,
     proposer: Proposer<Successor>,
-    /// What witnesses showed that was proposed to them.
+    /// Proposals of other saves that witnesses have accepted and shown.
     shown: BTreeMap<Successor, Proposal>,
     faults: BTreeMap<Witness, Fault>,
-    /// Until when too few witnesses are asked again.
+    /// Until when witnesses are asked again if too few answer; `None` without a deadline.
     until: Option<Instant>,
 }
 
-/// What a save follows, by its manifest.
+/// The checkpoint that a save follows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Predecessor<'a> {
     pub(super) manifest: &'a Manifest,
@@ -176,10 +176,10 @@ pub(super) struct Predecessor<'a> {
     pub(super) strength: Strength,
 }
 
-/// What became of a fenced save.
+/// How the choice of a save ended.
 pub(super) type Fenced = Result<FenceReport, Lost>;
 
-/// A fenced save while its image is being sent.
+/// The task that has a save chosen while its image is being sent.
 #[derive(Debug)]
 pub(super) struct FencingTask {
     task: JoinHandle<()>,
@@ -193,7 +193,8 @@ impl Drop for FencingTask {
 }
 
 impl FencingTask {
-    /// Asks for promises at once, and proposes as soon as there is a manifest. `tell` hears how it ends.
+    /// Asks for promises at once, and proposes the save as soon as its manifest is known. The outcome is sent
+    /// to `tell`.
     pub(super) fn start<E: Send + 'static>(
         fencing: Fencing,
         tell: mpsc::UnboundedSender<E>,
@@ -212,10 +213,10 @@ impl FencingTask {
         }
     }
 
-    /// Proposes this.
+    /// Proposes the save with this manifest.
     pub(super) fn propose(&mut self, manifest: Manifest) {
         if let Some(sender) = self.manifest.take() {
-            // Fails when it has ended, which it has told.
+            // Fails when the task has ended, which it has reported itself.
             let _ = sender.send(manifest);
         }
     }
@@ -254,7 +255,7 @@ impl Fencing {
         }
     }
 
-    /// The version that is followed.
+    /// Version of the checkpoint that is followed.
     pub(super) const fn version(&self) -> Version {
         self.version
     }
@@ -269,7 +270,7 @@ impl Fencing {
         self.quorum
     }
 
-    /// From the first promise to the choice. `None` when the save ended before it had a manifest.
+    /// Runs from the first promise to the choice. `None` when the save ended before it had a manifest.
     async fn run(mut self, manifest: oneshot::Receiver<Manifest>) -> Option<Fenced> {
         if let Err(lost) = self.prepare().await {
             return Some(Err(self.finished(lost).await));
@@ -282,7 +283,7 @@ impl Fencing {
         })
     }
 
-    /// Asks for promises until enough have promised and this save's own checkpoint may be proposed.
+    /// Asks for promises until enough witnesses have promised and this save's own checkpoint may be proposed.
     async fn prepare(&mut self) -> Result<(), Lost> {
         let (mut rest, mut short) = (REST, 0);
         for _ in 0..ATTEMPTS_MAX {
@@ -305,7 +306,7 @@ impl Fencing {
         Err(Lost::Outbid)
     }
 
-    /// Waits before too few witnesses are asked again, or gives up.
+    /// Waits before witnesses are asked again because too few answer, or gives up.
     async fn again_if_short(&self, tries: &mut u32, answer: usize) -> Result<(), Lost> {
         *tries += 1;
         let is_over = match self.until {
@@ -341,7 +342,8 @@ impl Fencing {
         loop {
             match self.proposer.standing() {
                 Standing::Waiting => {}
-                // Whether another save that some have accepted may have been chosen depends on the others.
+                // If some have accepted another save, it depends on the other witnesses whether it was
+                // chosen.
                 Standing::Promised if self.is_bound() && !self.proposer.has_heard_all() => {
                     grace.get_or_insert_with(|| Instant::now() + GRACE);
                 }
@@ -354,7 +356,7 @@ impl Fencing {
                 Ok(None) | Err(_) => break,
             }
         }
-        // Whoever is asked goes on in the background.
+        // Requests still under way go on in the background.
         asking.detach_all();
         if self.proposer.standing() == Standing::Waiting {
             let waited = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -399,7 +401,7 @@ impl Fencing {
         self.faults.insert(witness, fault);
     }
 
-    /// Proposes the checkpoint of this save until it is chosen, or another one is.
+    /// Proposes the checkpoint of this save until it or another one is chosen.
     async fn propose(&mut self, manifest: &Manifest) -> Fenced {
         let mine = Successor::from(manifest);
         let (mut rest, mut short) = (REST, 0);
@@ -425,8 +427,8 @@ impl Fencing {
         Err(Lost::Outbid)
     }
 
-    /// Until enough have accepted, or can't any more. The others are asked all the same: what all of them
-    /// have is kept until it is committed.
+    /// Asks all witnesses to accept, and returns when enough have, or when too few still can. The other
+    /// requests go on in the background: a witness that accepted keeps the shard until it is committed.
     async fn ask_to_accept(&mut self, proposal: &Proposal) {
         self.faults.clear();
         let mut asking = JoinSet::new();
@@ -462,7 +464,7 @@ impl Fencing {
         }
     }
 
-    /// Finishes the half-done save of another, if that is why this one is lost and it can be done.
+    /// Finishes another client's half-done save, if that is why this save lost, and if it can be finished.
     async fn finished(&mut self, lost: Lost) -> Lost {
         let Lost::Another(other) = lost else {
             return lost;
@@ -479,17 +481,17 @@ impl Fencing {
         Lost::Another(note(successor, committed))
     }
 
-    /// Has a successor chosen that may have been chosen already, and then committed by its holders.
+    /// Has a successor chosen that may have been chosen already, and has its holders commit it.
     async fn finish(&mut self, successor: Successor, proposal: &Proposal) -> bool {
         let Ok(manifest) = proposal.manifest(&self.agent.keys, &self.job) else {
             return false;
         };
         let holders = self.holders_of(&manifest);
-        // What can't be restored is not made the successor for ever, if it is not that already.
+        // A checkpoint that can't be restored must not become the successor, unless it is already.
         if !self.is_stored(&manifest, &holders).await {
             return false;
         }
-        // Of this attempt, or of another one.
+        // The value may have been proposed in this attempt or in an earlier one.
         if self.proposer.propose(successor) != Some(successor) {
             return false;
         }
@@ -508,14 +510,14 @@ impl Fencing {
         let opened = manifest.open(&self.agent.keys);
         let witnesses = opened.map_or_else(|_| Vec::new(), |opened| opened.tail.witnesses);
         if witnesses.is_empty() {
-            // Of the first format: whoever has a shard.
+            // A manifest of the first format names no witnesses: any host may have a shard.
             return self.agent.hosts.all().collect();
         }
         let members = members(&self.agent, &witnesses);
         members.iter().filter_map(|member| member.host).collect()
     }
 
-    /// Whether its holders have as many shards as it takes to restore it.
+    /// Whether the holders have enough shards to restore the checkpoint.
     async fn is_stored(&self, manifest: &Manifest, holders: &[HostIndex]) -> bool {
         let public = manifest.public();
         let mut asking = JoinSet::new();
@@ -542,7 +544,7 @@ impl Fencing {
         counted.unwrap_or(false)
     }
 
-    /// Whether so many holders commit it that it can be restored.
+    /// Has the holders commit the checkpoint; returns whether enough did for it to be restored.
     async fn commit(&self, manifest: &Manifest, holders: &[HostIndex]) -> bool {
         let mut asking = JoinSet::new();
         for host in holders.iter().copied() {

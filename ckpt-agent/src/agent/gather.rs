@@ -1,4 +1,4 @@
-//! Asks all hosts what they hold, without waiting for those that are gone longer than needed.
+//! Asks all hosts what they hold, and waits no longer than needed for hosts that are gone.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,36 +22,36 @@ use crate::inventory::{Entered, Inventory, KnownCheckpoint};
 use crate::knowledge::{Contact, Observation};
 use crate::report::{ExitStatus, Failure, HostNote};
 
-/// How long hosts that are alive but slow to answer are waited for, once enough have answered.
+/// How long hosts that are alive but slow are waited for, once enough others have answered.
 const GRACE: Duration = Duration::from_millis(300);
 
-/// Rest before hosts of which none answered are asked again, at first, and at most.
+/// First wait before hosts are asked again when none of them answered; [`NOBODY_REST_MAX`] is the longest.
 const NOBODY_REST: Duration = Duration::from_millis(500);
 const NOBODY_REST_MAX: Duration = Duration::from_secs(8);
 
-/// At most this part of the memory is for what hosts show: as much again may be in flight from them.
+/// One in this many bytes of the memory is for what hosts show: as much again may be in flight from them.
 const MEMORY_SHARE: u64 = 2;
 
-/// Whom to wait for. All waits are bounded by the time limits of connections and requests.
+/// Which hosts to wait for. All waits are bounded by the time limits of connections and requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Patience {
-    /// For everybody.
+    /// For all hosts.
     All,
-    /// Until so many hosts have answered that a checkpoint of so many shards can be placed, and
-    /// every checkpoint that is as wide is known to one of them.
+    /// Until enough hosts have answered to place a checkpoint of `shards` shards, and so few are missing that
+    /// at least one holder of every checkpoint with as many shards has answered.
     ToSave {
         /// Shards of the new checkpoint.
         shards: usize,
     },
-    /// Until what is wanted can be restored; for the newest also until those who are silent are too
-    /// few to be all the holders of a newer one.
+    /// Until the wanted checkpoint can be restored. For the newest, also until the silent hosts are too few
+    /// to be all the holders of a newer one.
     ToRestore(Which),
-    /// For nobody who is silent when others have answered.
+    /// For no silent host, once others have answered.
     NotForSilent,
 }
 
 impl Patience {
-    /// Whether enough is known when so many hosts have `answered`, and `silent` ones have not (yet).
+    /// Whether enough is known when `answered` hosts have answered, and `silent` ones have not, or not yet.
     fn is_enough(self, inventory: &Inventory, answered: usize, silent: usize) -> bool {
         match self {
             Self::All | Self::NotForSilent => false,
@@ -73,8 +73,8 @@ impl Patience {
 }
 
 impl Patience {
-    /// Whether the answer is more urgent than what hosts may know that say nothing: a save asks them
-    /// again itself, and every checkpoint as wide as the new one is known to one that answered.
+    /// Whether an early answer matters more than what silent hosts may know: a save asks them again itself,
+    /// and at least one holder of every checkpoint with as many shards as the new one has answered.
     const fn is_hurried(self, answered: usize, silent: usize) -> bool {
         match self {
             Self::ToSave { shards } => answered > 0 && silent < shards,
@@ -84,42 +84,42 @@ impl Patience {
     }
 }
 
-/// How a host says it is.
+/// A host's answers about itself.
 #[derive(Clone, Debug)]
 pub(super) struct Told {
     pub(super) status: HostStatus,
-    /// Time of one question and answer.
+    /// Time of one request and its answer.
     pub(super) rtt: Duration,
-    /// What it says of its own availability; asked for only when hosts are to be chosen.
+    /// What the host announces of its availability; asked for only when hosts are to be chosen.
     pub(super) announced: Option<Announced>,
-    /// The version of the protocol that it speaks.
+    /// The version of the protocol that the host speaks.
     pub(super) spoken: WireVersion,
-    /// Which job keys of the owner are void, as far as it has heard.
+    /// Which job keys of the owner are void, as far as the host knows.
     pub(super) void: Option<VoidList>,
 }
 
-/// What hosts said.
+/// The answers of all hosts.
 #[derive(Debug, Default)]
 pub(super) struct Gathered {
     pub(super) inventory: Inventory,
-    /// Hosts that answered, and how they are.
+    /// Hosts that answered, and their answers.
     pub(super) answered: Vec<(HostIndex, Told)>,
-    /// Hosts that did not, and why.
+    /// Hosts that did not answer, and why.
     pub(super) silent: Vec<(HostIndex, Fault)>,
-    /// Whether hosts were left out that may still have answered.
+    /// Whether hosts were left out that might still have answered.
     pub(super) is_cut_short: bool,
     /// Whether hosts show more than there is memory for.
     pub(super) is_too_much: bool,
-    /// What the owner said of the job, if one job was asked for.
+    /// The owner's words on the job, if one job was asked for.
     pub(super) said: Option<Words>,
-    /// What the owner said of each job, as far as it was asked for.
+    /// The owner's words on each job, for jobs that were asked for.
     pub(super) words: BTreeMap<JobTag, Words>,
-    /// The leases of jobs, as far as they were asked for.
+    /// The leases of jobs, for jobs that were asked for.
     pub(super) leases: BTreeMap<JobTag, Lease>,
 }
 
 impl Gathered {
-    /// Leaves out what the owner of a job deleted, and takes note of its lease.
+    /// Leaves out the checkpoints that the owner of a job deleted, and records its lease.
     pub(super) fn heed(&mut self, said: &Words) {
         self.inventory.pass_over(said);
         let lease = said.lease.map(|lease| (said.job_tag, lease));
@@ -136,8 +136,8 @@ impl Gathered {
         self.answered.iter().map(|(host, _)| *host)
     }
 
-    /// Hosts that were slow to answer and may still serve as a spare. Whoever refuses for good, as one
-    /// does whose program is too old for a job key, would only be waited for.
+    /// Hosts that were slow to answer and may still serve as spares. A host that refuses for good, as one
+    /// with a program too old for a job key does, is left out: waiting for it is useless.
     pub(super) fn late(&self) -> impl Iterator<Item = HostIndex> {
         let silent = self.silent.iter();
         silent
@@ -145,7 +145,7 @@ impl Gathered {
             .map(|(host, _)| *host)
     }
 
-    /// The hosts that answered and whose program is older than this one.
+    /// Hosts that answered and run an older program than this one.
     pub(super) fn older(&self) -> impl Iterator<Item = HostIndex> {
         let older = self.answered.iter();
         older
@@ -163,7 +163,7 @@ impl Gathered {
     }
 }
 
-/// What hosts show while they are being asked, all of them at once.
+/// What hosts have shown so far, and whether that is too much; shared by the tasks that ask them.
 #[derive(Clone, Debug, Default)]
 struct Showing(Arc<Mutex<(Inventory, bool)>>);
 
@@ -172,7 +172,7 @@ impl Showing {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters what a host shows; whether there is room for more.
+    /// Enters what a host shows, and returns whether there is room for more.
     fn enter(&self, host: HostIndex, shown: Shown, memory_max: u64) -> bool {
         let (inventory, is_too_much) = &mut *self.lock();
         match inventory.add(host, shown, memory_max) {
@@ -187,9 +187,9 @@ impl Showing {
 }
 
 impl Agent {
-    /// Asks all hosts before a save. With a deadline, hosts of which none answers are asked again at
-    /// times that differ between clients, until most of it is over: when many jobs are evicted together,
-    /// even hosts that are well answer late.
+    /// Asks all hosts before a save. With a deadline, if no host answers, all are asked again until three
+    /// quarters of the time are over, at times that differ between clients: when many jobs are evicted
+    /// together, even healthy hosts answer late.
     pub(super) async fn gather_to_save(
         &self,
         job_tag: JobTag,
@@ -223,7 +223,7 @@ impl Agent {
         }
     }
 
-    /// Asks all hosts for the checkpoints of a job, or all.
+    /// Asks all hosts for the checkpoints of one job, or of all jobs.
     pub(super) async fn gather(&self, job_tag: Option<JobTag>, patience: Patience) -> Gathered {
         let mut gathered = Gathered::default();
         let showing = Showing::default();
@@ -254,14 +254,14 @@ impl Agent {
                     self.saw_fault(host, &fault);
                     if matches!(fault, Fault::Lied(_)) {
                         showing.lock().0.drop_host(host);
-                        // It may have sent much that nobody reads.
+                        // The host may have sent much that is not read any more.
                         self.hosts.hang_up(host).await;
                     }
                     gathered.silent.push((host, fault));
                 }
-                // A task that panicked counts as a host that says nothing.
+                // A task that panicked counts as a silent host.
                 Ok(Some(Err(_))) => {}
-                // Who is connected is there, and may take its time.
+                // A connected host is alive and may take its time.
                 Err(_)
                     if grace.is_none() && waiting.iter().any(|h| self.hosts.is_connected(*h)) =>
                 {
@@ -288,7 +288,7 @@ impl Agent {
         gathered.answered.sort_by_key(|(host, _)| *host);
         gathered.silent.sort_by_key(|(host, _)| *host);
         if let Some(said) = gathered.said.clone() {
-            // A host that was away may not know yet.
+            // A host that was away may not have heard yet of deletions, so its answers are filtered here.
             gathered.heed(&said);
         }
         self.set_void_aside(&mut gathered);
@@ -314,7 +314,7 @@ impl Agent {
             let mut heard = Vec::new();
             if let Some(job_tag) = job_tag {
                 let mut hearing = self.hosts.hear(host, Arc::new(vec![(owner, job_tag)]));
-                // An earlier program does not know the question.
+                // An older program does not know this request.
                 while let Ok(Some(notice)) = hearing.next().await {
                     heard.push(notice);
                 }
@@ -332,7 +332,7 @@ impl Agent {
         );
         let (status, rtt) = status?;
         found?;
-        // A host that announces nonsense is one that announces nothing.
+        // A host with an invalid announcement counts as one without.
         let announced = announced.unwrap_or_else(|cause| {
             tracing::warn!(host = self.hosts.name(host), %cause, "announcement left out");
             None
@@ -342,20 +342,20 @@ impl Agent {
             rtt,
             announced,
             spoken: self.hosts.spoken(host).await?,
-            // An earlier program does not know the question.
+            // An older program does not know this request.
             void: void.ok().flatten(),
         };
         Ok((told, notices))
     }
 
-    /// Notes how a contact with a host went.
+    /// Records how a contact with a host went.
     pub(super) fn saw(&self, host: HostIndex, contact: Contact) {
         if let Some(entry) = self.hosts.entry(host) {
             self.notebook.note(Observation::Contact(entry.id, contact));
         }
     }
 
-    /// Notes a contact that failed, where that says something about the host.
+    /// Records a failed contact, if the failure says something about the host.
     pub(super) fn saw_fault(&self, host: HostIndex, fault: &Fault) {
         match fault {
             Fault::Gone(_) | Fault::Silent(_) | Fault::Stalled(_) => {
@@ -366,7 +366,7 @@ impl Agent {
         }
     }
 
-    /// Fails when nobody answered, or there is no memory for the answers.
+    /// Fails when no host answered, or there is no memory for the answers.
     pub(super) fn somebody(&self, gathered: &Gathered, doing: &str) -> Result<(), Failure> {
         if gathered.is_too_much {
             let memory = self.resources.memory_bytes >> 20;
@@ -398,8 +398,8 @@ impl Agent {
         Failure::new(ExitStatus::TooFewHosts, format!("{doing}: {message}")).next(next)
     }
 
-    /// What the owner should know when some of the hosts that matter run an older program; `None`
-    /// when none does. `matters` says which do.
+    /// A note for the owner on hosts with older programs, of those for which `matters` is true; `None` when
+    /// there are none.
     pub(super) fn note_of_older(
         &self,
         gathered: &Gathered,
@@ -422,8 +422,8 @@ impl Agent {
     }
 }
 
-/// Why hosts that were asked at `begun` count as silent: there was enough without them, or they were
-/// given all the time that hosts are given which are not even connected.
+/// Why hosts that were asked at `begun` count as silent: the others were enough, or these hosts had all the
+/// time that a host gets to connect.
 fn not_waited_for(begun: Instant, is_enough: bool) -> Fault {
     if is_enough {
         return Fault::Gone("no answer yet".into());

@@ -1,4 +1,4 @@
-//! How things are for a submitter.
+//! `ckpt health` for a submitter: the state of jobs, hosts and registries.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,30 +22,29 @@ use crate::inventory::{KnownCheckpoint, OpenedCheckpoint};
 use crate::report::{ExitStatus, Failure};
 use crate::unix_time::unix_seconds;
 
-/// What is asked of a look at how things are.
+/// What `ckpt health` checks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HealthRequest {
     /// From when on something needs attention.
     pub limits: Limits,
-    /// Whether holders are to prove that they have a part of each shard of the newest versions.
+    /// Whether hosts are asked to prove that they have a part of each shard of the newest versions.
     pub proves: bool,
 }
 
-/// What a host says of itself beside its status.
+/// What a host states besides its status.
 struct Word {
     announced: Option<Announced>,
-    /// This machine's clock when it was said, Unix seconds.
+    /// This machine's clock when the host answered, Unix seconds.
     heard: u64,
     /// When the host's certificate ends, Unix seconds.
     certificate_ends: Option<u64>,
 }
 
 impl Agent {
-    /// How things are: the newest versions of all jobs, the hosts, and with them `keys` and
-    /// `registries`.
+    /// The newest versions of all jobs, the hosts, and with them the given `keys` and `registries`.
     ///
     /// # Errors
-    /// When the key is not let in. That no host answers is in the report.
+    /// When the key is not let in. If no host answers, the report states that instead.
     pub async fn health(
         &self,
         request: &HealthRequest,
@@ -150,7 +149,7 @@ impl Agent {
         HostsHealth::of(each.into_values().collect(), middle.map(|offset| -offset))
     }
 
-    /// The newest version of each job. What a void job key signed does not count.
+    /// The newest version of each job, without versions that a void job key signed.
     async fn jobs(
         &self,
         gathered: &Gathered,
@@ -166,7 +165,7 @@ impl Agent {
         let find =
             |id: CheckpointId| good().find(|one| one.known.manifest.public().checkpoint == id);
         let mut jobs = Vec::new();
-        // Versions ascend.
+        // `all` is in ascending order of versions.
         for (job, all) in versions {
             let Some(newest) = all.last() else { continue };
             let public = newest.known.manifest.public();
@@ -206,8 +205,8 @@ impl Agent {
         jobs
     }
 
-    /// How many different shards holders prove to have, each by a part that is drawn now, and how many
-    /// of these can be lost.
+    /// How many different shards hosts prove to have, each by a part that is drawn at random now, and how
+    /// many of these shards can be lost.
     async fn can_lose_by_proofs(&self, known: &KnownCheckpoint) -> (usize, Option<usize>) {
         let public = known.manifest.public();
         let mut asking = JoinSet::new();
@@ -227,7 +226,7 @@ impl Agent {
     }
 }
 
-/// A part of a shard of so many rows that no host can foresee.
+/// A random part of a shard of `rows` rows, which no host can foresee.
 fn drawn(rows: u64) -> Option<Spot> {
     let row = u64::from_le_bytes(random().ok()?);
     Some(Spot {
@@ -236,7 +235,7 @@ fn drawn(rows: u64) -> Option<Spot> {
     })
 }
 
-/// The exit status that says how things are.
+/// The exit status of `ckpt health`.
 pub fn health_status(health: &Health) -> ExitStatus {
     let lost = health.jobs.iter().any(|job| job.can_lose.value.is_none());
     let (up, known) = (health.hosts.up.value, health.hosts.known);
@@ -249,7 +248,7 @@ pub fn health_status(health: &Health) -> ExitStatus {
     }
 }
 
-/// How the registries of `grid` are, as far as somebody with this identity sees.
+/// The state of the registries of `grid`, as a member with this identity sees them.
 pub async fn registries_health(grid: &Grid, identity: &Identity) -> Vec<RegistryHealth> {
     let registries = Registries::new(identity, grid).without_announcements();
     let found = registries.look(grid).await.into_iter();

@@ -1,4 +1,4 @@
-//! Who heard what an owner said of a job, and who did not although it holds shards.
+//! Which hosts did not hear an owner's notice on a job although they hold shards of the job.
 
 use super::Agent;
 use super::gather::Gathered;
@@ -7,9 +7,9 @@ use crate::inventory::KnownCheckpoint;
 use crate::report::{ExitStatus, Failure, HostNote};
 
 impl Agent {
-    /// Who did not hear something `about` these checkpoints and has something of them: of those that
-    /// answered and were `deaf`, the ones that hold shards or know the manifest; of those that are
-    /// silent, all, unless every shard was found elsewhere.
+    /// Hosts that did not hear a notice `about` these checkpoints and have something of them: the `deaf`
+    /// hosts that hold shards or know the manifest, and all silent hosts unless every shard was found
+    /// elsewhere.
     pub(super) fn unheard(
         &self,
         gathered: &Gathered,
@@ -36,7 +36,7 @@ impl Agent {
         unheard
     }
 
-    /// Fails when none of the hosts that answered heard.
+    /// Fails when none of the hosts that answered heard the notice.
     pub(super) fn somebody_heard(
         &self,
         gathered: &Gathered,

@@ -1,4 +1,4 @@
-//! Keys of jobs: what their makers have to know, and what is void of what they saved.
+//! Job keys: what is needed to make one, how to make them void, and what then happens to what they signed.
 
 use std::collections::BTreeSet;
 
@@ -14,18 +14,18 @@ use super::{Agent, Which};
 use crate::core::{Fault, HostIndex};
 use crate::report::{ExitStatus, Failure, HostNote};
 
-/// What came of making job keys void.
+/// The outcome of making job keys void.
 #[derive(Clone, Debug)]
 pub struct Voided {
-    /// Hosts that heard of it, and will pass it on.
+    /// Hosts that heard of it, and pass it on.
     pub heard: Vec<String>,
-    /// Hosts that did not.
+    /// Hosts that did not hear of it.
     pub silent: Vec<HostNote>,
 }
 
 impl Agent {
-    /// Checkpoints of format 1 of the jobs of `scope`: a job key has to be given the keys of their
-    /// summaries one by one. And the hosts that did not answer.
+    /// The checkpoints in format 1 of the jobs in `scope`, and the hosts that did not answer. A job key has
+    /// to be given the keys of these checkpoints' summaries one by one.
     ///
     /// # Errors
     /// When no host answers.
@@ -45,8 +45,8 @@ impl Agent {
         Ok((ids.collect(), self.silent_notes(&gathered)))
     }
 
-    /// Has hosts remove checkpoints one by one, and returns who did not: what a job key can do that may
-    /// remove. The word of an owner, which hosts pass on to each other, is more than it has.
+    /// Has hosts remove checkpoints one by one, and returns the hosts that did not. A job key with the right
+    /// to remove does this, since it can't sign a notice, which hosts would pass on to each other.
     pub(super) async fn forget_each(
         &self,
         hosts: &BTreeSet<HostIndex>,
@@ -67,10 +67,10 @@ impl Agent {
         wait.answers(hosts, asking).await
     }
 
-    /// Makes all job keys of the owner void whose serials are smaller.
+    /// Makes all job keys of the owner void that have smaller serials than this.
     ///
     /// # Errors
-    /// When this is not the owner's own key, or no host hears.
+    /// When this client does not have the owner's own key, or no host hears of it.
     pub async fn make_void(&self, serials_below: u64) -> Result<Voided, Failure> {
         let doing = "cannot make job keys void";
         let Keys::Owner(owner) = &self.keys else {
@@ -104,8 +104,8 @@ impl Agent {
         Ok(Voided { heard, silent })
     }
 
-    /// Sets aside what was signed with keys that are void by what any host has heard, and has the hosts
-    /// hear of it that have not.
+    /// Sets aside what was signed with job keys that any host knows to be void, and informs the hosts that
+    /// have not heard of them.
     pub(super) fn set_void_aside(&self, gathered: &mut Gathered) {
         let lists = gathered
             .answered
@@ -118,14 +118,14 @@ impl Agent {
             let known = told.void.as_ref().map_or(0, VoidList::serials_below);
             if known < list.serials_below() && self.keys.grant().is_none() {
                 let (hosts, host, list) = (self.hosts.clone(), *host, list.clone());
-                // Whoever does not hear it now hears it from another host or the next client.
+                // A host that does not hear of it now hears of it from another host or the next client.
                 tokio::spawn(async move { hosts.say_void(host, &list).await });
             }
         }
         gathered.inventory.set_void_aside(&list);
     }
 
-    /// What there is to say of versions that were signed with keys that are void now.
+    /// A note on versions that were signed with job keys that are void now.
     pub(super) fn note_of_void(&self, gathered: &Gathered, which: Which) -> Option<String> {
         let void = gathered.inventory.void();
         let versions: Vec<String> = void
@@ -149,7 +149,7 @@ impl Agent {
         (!versions.is_empty()).then_some(text)
     }
 
-    /// What a save leaves undone that may not remove anything.
+    /// A note on what a save leaves undone because its job key has no right to remove.
     pub(super) fn note_of_kept(&self) -> Option<String> {
         let note = "older versions are left to the owner (ckpt gc --keep N, ckpt forget) or to the \
                     end of the lease: the job key has no right to remove";

@@ -1,5 +1,5 @@
-//! Lists of the grid: a client learns of a newer one from any host that it asked something, and has
-//! hosts take its own where that is the newer one.
+//! Lists of the grid. A client learns of a newer list from any host that it sends a request to, and passes
+//! its own on to hosts that have an older one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use tokio::task::JoinSet;
 
 use super::Agent;
 
-/// Hosts that are had to take our list, at most: they pass it on.
+/// Most hosts that the client passes its list on to; they pass it on in turn.
 const PASSED_ON_MAX: usize = 8;
 
-/// Longest time that a command takes for this at its end.
+/// Longest time that passing lists on may take at the end of a command.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The list that this client has, and where.
+/// The list that this client has, and the files that lists are kept in.
 #[derive(Clone, Debug)]
 pub(super) struct Lists {
     known: Arc<Grid>,
@@ -34,7 +34,7 @@ impl Lists {
     }
 }
 
-/// Writes a list down. Where that is not possible it is asked for again by the next command.
+/// Writes a list to its file. If that fails, the next command fetches the list again.
 pub(super) fn keep(files: &ListFiles, grid: &Grid, list: &GridList) {
     if let Err(cause) = files.keep(&grid.authority, list) {
         tracing::warn!(%cause, number = list.number(), "list of the grid not written");
@@ -42,8 +42,8 @@ pub(super) fn keep(files: &ListFiles, grid: &Grid, list: &GridList) {
 }
 
 impl Agent {
-    /// Fetches a newer list that a host said it has, for the next command, and has some hosts take ours
-    /// that said they have an older one.
+    /// If a host announced a newer list, fetches it for the next command. Otherwise passes this client's list
+    /// on to some hosts that announced an older one.
     pub(super) async fn pass_lists_on(&self) {
         let Some(lists) = &self.lists else {
             return;

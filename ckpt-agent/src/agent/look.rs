@@ -1,4 +1,4 @@
-//! What changes nothing, or only removes: list, show, verify, forget, hosts.
+//! Operations that change nothing or only remove: list, show, verify, forget, hosts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -38,12 +38,12 @@ use crate::report::{
 use crate::transfer::get::BlockReader;
 use crate::unix_time::unix_seconds;
 
-/// Rows that are read at once when all data are verified.
+/// Rows that are read at once when all blocks are verified.
 const VERIFY_ROWS: u64 = 16;
 
 impl Agent {
-    /// Lists the owner's checkpoints, or those of one job, that are sought; with `host`, only those of
-    /// which that host holds shards.
+    /// Lists the owner's checkpoints, or those of one job, that meet the conditions of `sought`; with `host`,
+    /// only those of which that host holds shards.
     ///
     /// # Errors
     /// When no host answers.
@@ -76,7 +76,7 @@ impl Agent {
         })
     }
 
-    /// All checkpoints, or those of a job, whose summaries open, without what was deleted.
+    /// All checkpoints, or those of a job, whose summaries can be opened, without deleted ones.
     pub(super) async fn find_all(
         &self,
         doing: &str,
@@ -97,7 +97,7 @@ impl Agent {
         Ok((gathered, opened))
     }
 
-    /// The same, but of all jobs also what was deleted and some host has.
+    /// Like [`Self::find_all`], but without a `job`, also deleted checkpoints that a host still has.
     pub(super) async fn show_all(
         &self,
         doing: &str,
@@ -113,7 +113,7 @@ impl Agent {
         Ok((gathered, opened))
     }
 
-    /// There is none, as far as hosts say that answer.
+    /// The failure when no host that answers has such a checkpoint.
     fn not_found(
         &self,
         doing: &str,
@@ -132,10 +132,10 @@ impl Agent {
         }
     }
 
-    /// Describes one checkpoint.
+    /// Describes one checkpoint: its files, sizes and holders.
     ///
     /// # Errors
-    /// When there is none, or its index can't be read.
+    /// When there is no such checkpoint, or its index can't be read.
     pub async fn show(&self, job: &JobId, which: Which) -> Result<ShowReport, Failure> {
         let doing = format!("cannot show job {job}");
         let (gathered, opened) = self.find_all(&doing, Some(job)).await?;
@@ -186,10 +186,10 @@ impl Agent {
         })
     }
 
-    /// Checks that shards are where they should be and, with `read_data`, reads every block.
+    /// Checks that hosts have the shards that they should have, and as many of the blocks as `depth` demands.
     ///
     /// # Errors
-    /// When no host answers or there is no such checkpoint. Damage is in the report.
+    /// When no host answers, or there is no such checkpoint. Damage is in the report.
     pub async fn verify(
         &self,
         job: Option<&JobId>,
@@ -248,10 +248,10 @@ impl Agent {
         })
     }
 
-    /// Removes checkpoints.
+    /// Removes checkpoints of a job.
     ///
     /// # Errors
-    /// When there is none.
+    /// When no checkpoint is selected.
     pub async fn forget(
         &self,
         job: &JobId,
@@ -262,7 +262,7 @@ impl Agent {
         self.forget_within(job, which, sought, patience, wait).await
     }
 
-    /// The same, without waiting for hosts that are silent when others have answered.
+    /// Like [`Self::forget`], but does not wait for silent hosts when others have answered.
     ///
     /// # Errors
     /// As [`Self::forget`].
@@ -320,7 +320,7 @@ impl Agent {
         let left = left.first().copied();
         let removal = match which {
             ForgetWhich::Version(_) => Removal::of(&gone),
-            // What turns up later may be none of those that were sought.
+            // A checkpoint that turns up later need not meet the conditions of `sought`.
             _ if !sought.is_all() => Removal::of(&gone),
             _ => Removal::all_but(&kept, &gone),
         };
@@ -346,10 +346,10 @@ impl Agent {
         })
     }
 
-    /// Asks all hosts how they are.
+    /// Asks all hosts for their state.
     ///
     /// # Errors
-    /// Never for a host that does not answer: that is in the report.
+    /// None at present: a host that does not answer is in the report.
     pub async fn hosts(&self) -> Result<HostsReport, Failure> {
         let mut asking = JoinSet::new();
         for host in self.hosts.all() {
@@ -433,8 +433,7 @@ fn summed_up(hosts: &[HostReport]) -> HostsSummary {
     }
 }
 
-/// How many shards a checkpoint can lose that can itself lose `own`: no more than the one that it
-/// builds on.
+/// How many shards a checkpoint can lose that can itself lose `own`: no more than its base can.
 pub(super) fn weakest(
     one: &OpenedCheckpoint,
     own: Option<usize>,
@@ -446,14 +445,14 @@ pub(super) fn weakest(
     }
 }
 
-/// Share of the known time in which a host was there; `None` when nothing is known.
+/// Share of the known time in which a host was there, 0 to 1; `None` when nothing is known.
 fn share_of_time(bitmap: &AvailabilityBitmap) -> Option<f64> {
     let known = bitmap.known().count();
     (known > 0).then(|| f64::from(bitmap.usable().count()) / f64::from(known))
 }
 
-/// Fails when another version builds on the one that is to be forgotten. `bases` are what kept versions
-/// build on, and which these are.
+/// Fails when a kept version builds on the one that is to be forgotten. `bases` maps the bases of kept
+/// versions to these versions.
 fn refuse_base(
     doing: &str,
     version: Version,
@@ -525,7 +524,7 @@ fn shown(file: &FileEntry, files: &[FileEntry]) -> ShownFile {
     }
 }
 
-/// A name in one line, from which the bytes can be told.
+/// A name on one line, escaped so that the bytes can be recovered.
 fn printable(name: &[u8]) -> String {
     name.utf8_chunks()
         .flat_map(|chunk| {
@@ -547,22 +546,22 @@ fn printable(name: &[u8]) -> String {
         .collect()
 }
 
-/// How much of each shard is checked.
+/// How thoroughly each shard is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
-    /// The hashes of its blocks, against the manifest.
+    /// The hashes of its blocks are compared with the manifest.
     Tables,
-    /// These, and so many of its blocks, chosen at random.
+    /// Also, this many of its blocks are read, chosen at random.
     Sample(u32),
-    /// These, and every block.
+    /// Also, every block is read.
     All,
 }
 
-/// So many different rows of `rows`, in ascending order; `number` gives a random number for each draw.
+/// `blocks` different rows of `rows`, in ascending order; `number` returns a random number for each draw.
 fn sample(rows: u64, blocks: u32, mut number: impl FnMut(u64) -> u64) -> BTreeSet<u64> {
     let wanted = rows.min(blocks.into());
     let mut chosen = BTreeSet::new();
-    // Floyd's way: as many draws as rows.
+    // Floyd's algorithm: as many draws as rows.
     for last in rows - wanted..rows {
         let row = number(last) % (last + 1);
         if !chosen.insert(row) {
@@ -575,9 +574,9 @@ fn sample(rows: u64, blocks: u32, mut number: impl FnMut(u64) -> u64) -> BTreeSe
 struct Verifier<'a> {
     agent: &'a Agent,
     depth: Depth,
-    /// Of the choice of blocks: no host can foresee it.
+    /// Seed for the choice of blocks, which no host can foresee.
     seed: [u8; 16],
-    /// Hosts that do not answer.
+    /// How many hosts do not answer.
     silent: usize,
     progress: Progress,
     observer: Arc<dyn Observer>,
@@ -636,7 +635,8 @@ impl Verifier<'_> {
         }
     }
 
-    /// Notes what was found, and tells the host, so that its owner can see why it loses its place.
+    /// Records what was found, and reports it to the host, so that the host's owner can see why it gets less
+    /// to store.
     async fn report(
         &self,
         checkpoint: CheckpointId,
@@ -651,12 +651,12 @@ impl Verifier<'_> {
                 code: Code::NotFound,
                 ..
             }) => Some(AuditFault::Missing),
-            // It says itself that it can't read it.
+            // The host reports itself that it can't read the shard.
             Err(Fault::Refused {
                 code: Code::DiskFailed | Code::Mismatch | Code::Internal,
                 ..
             }) => Some(AuditFault::Damaged),
-            // It comes back, or its owner needs it now.
+            // The host may answer later, or its owner needs it now.
             Err(Fault::Refused { .. } | Fault::Slow { .. } | Fault::Starved) => return,
             Err(Fault::Gone(_) | Fault::Silent(_) | Fault::Stalled(_)) => {
                 Some(AuditFault::BrokenOff)
@@ -677,7 +677,7 @@ impl Verifier<'_> {
         self.agent.hosts.audited(host, audit).await;
     }
 
-    /// Checks a shard and returns the number of blocks that were read.
+    /// Checks a shard, and returns how many blocks were read.
     async fn shard(
         &mut self,
         known: &KnownCheckpoint,
@@ -701,7 +701,7 @@ impl Verifier<'_> {
         Ok(blocks)
     }
 
-    /// The rows to read of a shard, a few at a time.
+    /// The rows of a shard to read, in groups.
     fn rows(&self, public: &Public, shard: ShardIndex, host: HostIndex) -> Vec<Range<u64>> {
         let rows = public.rows;
         match self.depth {
@@ -726,7 +726,7 @@ impl Verifier<'_> {
         }
     }
 }
-/// `lab-3:7600 (10.0.0.3:7600)` for a name, once it has answered; else its address.
+/// Where a host is: `lab-3:7600 (10.0.0.3:7600)` for a name that was resolved, otherwise an address.
 fn where_it_is(listed: &Address, found: Option<SocketAddr>) -> String {
     match (listed.ip(), found) {
         (None, Some(found)) => format!("{listed} ({found})"),

@@ -1,4 +1,4 @@
-//! The client's operations, one method each.
+//! The client's operations, one method of [`Agent`] each.
 
 mod absent;
 mod advise;
@@ -69,55 +69,55 @@ pub use open::{Image, ImageFile, ReadCost};
 pub use outlook::{HostSays, MachineOutlook, Neighbours};
 pub use place::{Choose, PlacementWish};
 
-/// Data shards of a checkpoint, unless it is said otherwise.
+/// Data shards of a checkpoint by default.
 pub const DATA_USUAL: u8 = 3;
 
-/// Parity shards of a checkpoint, unless it is said otherwise.
+/// Parity shards of a checkpoint by default.
 pub const PARITY_USUAL: u8 = 2;
 
-/// Memory for data in flight in bytes, unless it is said otherwise.
+/// Memory for data in flight by default, bytes.
 pub const MEMORY_USUAL: u64 = 256 << 20;
 
 /// What to save.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SaveInput {
-    /// Files and directories.
+    /// Files and directories, under their own names.
     Paths(Vec<PathBuf>),
     /// Files and directories, some under other names than their own.
     Named(Vec<NamedPath>),
     /// Standard input.
     Stdin,
-    /// Whatever this reader gives, to its end.
+    /// All that this reader gives, to its end.
     Reader(OnceReader),
-    /// The output of a command; counts only when it exits with 0. The keeper ends it should this process
-    /// be killed.
+    /// The output of a command; the save fails unless the command exits with 0. If this process is killed,
+    /// the keeper ends the command.
     Command(Vec<std::ffi::OsString>, Option<Keeper>),
 }
 
-/// A save.
+/// What to save, and how.
 #[derive(Clone, Debug)]
 pub struct SaveRequest {
     /// The job.
     pub job: JobId,
     /// What to save.
     pub input: SaveInput,
-    /// How many shards.
+    /// How many data and parity shards.
     pub redundancy: Redundancy,
-    /// Fewest parity shards with which to commit, when not all can be had. `None`: all.
+    /// Fewest parity shards with which to commit, when hosts for all can't be had. `None`: all are needed.
     pub allow_degraded: Option<u8>,
     /// Versions to keep, this one included; at least 1.
     pub keep: u32,
-    /// Store everything, also what an earlier version has.
+    /// Store everything, also what an earlier version has stored already.
     pub full: bool,
-    /// For how long the job's checkpoints are to be kept. `None`: as long as was said last.
+    /// For how long the job's checkpoints are to be kept. `None`: as the job's last notice says.
     pub tenure: Option<Tenure>,
-    /// Finish within this time or leave the old version standing.
+    /// Finish within this time, or fail and leave the older versions as they are.
     pub deadline: Option<Duration>,
     /// Effort of compression.
     pub effort: Effort,
-    /// Whether hosts may read the image.
+    /// How the image is encrypted, or that hosts may read it.
     pub cipher: Cipher,
-    /// What is left out of directories.
+    /// Which files below directories are left out.
     pub exclude: Exclude,
     /// Skip unreadable files with a warning instead of failing.
     pub skip_unreadable: bool,
@@ -125,15 +125,15 @@ pub struct SaveRequest {
     pub accept_changed: bool,
     /// How hosts are to be chosen.
     pub placement: PlacementWish,
-    /// What the user writes on it; hosts can't read it.
+    /// The user's labels of the checkpoint; hosts can't read them.
     pub labels: Labels,
-    /// Commit only as the one checkpoint that follows this. When another does, or may, the status of the
-    /// failure is `AnotherSuccessor`, and [`Failure::successor`] names it; with another status it is this
-    /// save's own checkpoint, which is half done.
+    /// Commit only as the one checkpoint that follows this one. If another checkpoint follows it, or may, the
+    /// save fails with the status `AnotherSuccessor`, and [`Failure::successor`] names the other one. With
+    /// any other status, [`Failure::successor`] is this save's own checkpoint, which is half done.
     pub after: Option<After>,
 }
 
-/// Which checkpoint of a job.
+/// Which checkpoint of a job to restore or read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
     /// The newest one that can be restored.
@@ -145,8 +145,8 @@ pub enum Which {
 /// Where to restore to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RestoreTarget {
-    /// The name under which it was saved, in the current directory; a stream goes to standard
-    /// output unless that is a terminal.
+    /// The name under which it was saved, in the current directory. A stream goes to standard output, unless
+    /// that is a terminal.
     Default,
     /// This path.
     Path(PathBuf),
@@ -154,44 +154,44 @@ pub enum RestoreTarget {
     Stdout,
 }
 
-/// A restore.
+/// What to restore, and where to.
 #[derive(Clone, Debug)]
 pub struct RestoreRequest {
     /// The job.
     pub job: JobId,
     /// Which checkpoint.
     pub which: Which,
-    /// Of which only these count.
+    /// Conditions that the checkpoint has to meet.
     pub sought: Sought,
-    /// Where to.
+    /// Where the files go.
     pub target: RestoreTarget,
-    /// Whether it is all right when the job has no checkpoint.
+    /// Succeed when the job has no checkpoint.
     pub if_exists: bool,
-    /// Fewest data shards with which the job is saved, if that is known.
+    /// Fewest data shards with which the job is saved, if the caller knows that.
     pub least_data: Option<u8>,
-    /// Replace what is at the target.
+    /// Replace a file that is at the target.
     pub force: bool,
     /// Restore setuid and setgid bits.
     pub set_id_bits: bool,
-    /// The files that are wanted; all when there are none.
+    /// Which files to restore; all if there are no patterns.
     pub globs: Vec<Glob>,
-    /// Only say what would be done.
+    /// Only report what would be done.
     pub dry_run: bool,
 }
 
-/// What the client may use of this machine.
+/// How much of this machine the client may use.
 #[derive(Clone, Copy, Debug)]
 pub struct Resources {
-    /// Bytes of memory for everything that is in flight.
+    /// Bytes of memory for all data in flight.
     pub memory_bytes: u64,
-    /// Threads for compression and coding.
+    /// Number of threads for compression and coding.
     pub cpus: usize,
-    /// Bytes per second to all hosts together, and from them.
+    /// Most bytes per second to all hosts together, and from all hosts together.
     pub bytes_per_second: Option<u64>,
 }
 
 impl Resources {
-    /// How much longer than usual a row may take because of the limit, in milliseconds.
+    /// How much longer than usual a row may take because of the limit on the rate, milliseconds.
     fn patience_ms(&self, redundancy: Redundancy) -> u64 {
         let row = codec::encode::row_bytes_max(redundancy) as u64;
         self.bytes_per_second
@@ -199,7 +199,7 @@ impl Resources {
     }
 }
 
-/// Rows that may be in flight before the one that is waited for.
+/// Most rows in flight ahead of the row that is waited for.
 const ROWS_WAITED: u64 = 8;
 
 /// Which checkpoints of a job to remove.
@@ -209,14 +209,14 @@ pub enum ForgetWhich {
     All,
     /// One version.
     Version(Version),
-    /// All but the newest so many.
+    /// All but this many of the newest.
     Keep(u32),
-    /// All but the newest one that can be restored, and those that were saved within this time before it.
+    /// All but the newest one that can be restored, and those saved within this time before that one.
     KeepWithin(Duration),
 }
 
 impl ForgetWhich {
-    /// What is missed when there is nothing of it.
+    /// What to call missing when no checkpoint is selected.
     const fn wanted(self) -> Which {
         match self {
             Self::Version(version) => Which::Version(version),
@@ -228,8 +228,8 @@ impl ForgetWhich {
 /// Whether this program was built with etcd as a registry.
 pub const KNOWS_ETCD: bool = cfg!(feature = "etcd");
 
-/// The hosts of `grid` with all that its registries know, or knew when one last answered. A newer list of
-/// the grid that one of them has holds at once, and is kept in `files`.
+/// All hosts of `grid`: those of the grid file, and those that a registry lists now, or listed when one last
+/// answered. If a registry has a newer list of the grid, that list applies at once and is kept in `files`.
 pub async fn discover(
     grid: &mut Grid,
     files: &ListFiles,
@@ -250,7 +250,7 @@ pub async fn discover(
     }
     let roster = roster::merge(&grid.hosts, &told, known.roster(), &grid.revoked);
     if !told.is_empty() {
-        // Those of the grid file come first.
+        // The hosts of the grid file come first; the others were found through registries.
         let found = roster.hosts.iter().skip(grid.hosts.len()).cloned();
         notebook.note(Observation::Roster(found.collect()));
     }
@@ -268,11 +268,11 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// A client that talks to the hosts of `roster` in `grid` as `identity`, and keeps what it learns
-    /// of them in `notebook`.
+    /// A client that connects to the hosts of `roster` in `grid` as `identity`, and records in `notebook`
+    /// what it observes of them.
     ///
     /// # Errors
-    /// When the identity is not a submitter's, or there is no socket.
+    /// When the identity is not a submitter's, or no socket can be opened.
     pub fn new(
         grid: &Grid,
         roster: Roster,
@@ -311,24 +311,24 @@ impl Agent {
         })
     }
 
-    /// The same client, which passes on the list of `grid` and keeps a newer one in `files`.
+    /// This client, which also passes on the list of `grid` to hosts, and keeps a newer one in `files`.
     #[must_use]
     pub fn with_lists(mut self, grid: &Grid, files: ListFiles) -> Self {
         self.lists = Some(lists::Lists::new(grid, files));
         self
     }
 
-    /// Says goodbye to all hosts, and writes down what was learnt.
+    /// Closes the connections to all hosts, and writes the observations to the notebook.
     pub async fn close(&self) {
         self.pass_lists_on().await;
         let notebook = self.notebook.clone();
         let writing = tokio::task::spawn_blocking(move || notebook.write(unix_seconds()));
         self.hosts.close().await;
-        // Bounded: see the notebook.
+        // The write takes bounded time: see the notebook.
         let _ = writing.await;
     }
 
-    /// What hosts know of a job.
+    /// The name under which hosts know a job.
     fn job_tag(&self, job: &JobId) -> Result<JobTag, Failure> {
         let Some((tag, path)) = self.keys.tag_and_path(job) else {
             let message = format!("the key is not for job {job}");
@@ -341,7 +341,7 @@ impl Agent {
         Ok(tag)
     }
 
-    /// Fails unless the key is good for this.
+    /// Fails unless the key has these rights.
     fn needs(&self, rights: Rights, doing: &str) -> Result<(), Failure> {
         if self.keys.may(rights) {
             return Ok(());
@@ -351,13 +351,13 @@ impl Agent {
             .next("with the owner's key, or a job key of more --rights"))
     }
 
-    /// Whether it acts with the owner's own key.
+    /// Whether this client has the owner's own key, not a job key.
     #[cfg(feature = "cli")]
     pub(crate) fn is_owner(&self) -> bool {
         self.keys.grant().is_none()
     }
 
-    /// Fails with a job key.
+    /// Fails if this client has a job key.
     fn needs_owner(&self, doing: &str) -> Result<(), Failure> {
         match self.keys.grant() {
             None => Ok(()),
@@ -382,7 +382,7 @@ impl Agent {
             .collect()
     }
 
-    /// Who holds each shard of a checkpoint.
+    /// The host of each shard of a checkpoint; no host for a shard that was not found.
     fn holders(&self, redundancy: Redundancy, held: &[(ShardIndex, HostIndex)]) -> Vec<Holder> {
         redundancy
             .shards()

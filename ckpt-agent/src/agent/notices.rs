@@ -1,4 +1,4 @@
-//! What an owner says of a job: for how long its checkpoints are kept, and which are gone.
+//! Notices of an owner on a job: how long its checkpoints are kept, and which ones are deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,10 +22,10 @@ use crate::report::{ExitStatus, Failure, GarbageItem, GcReport, TouchReport};
 use crate::transfer::Hosts;
 use crate::unix_time::{unix_millis, unix_seconds};
 
-/// At most this part of the memory is for what was said of all jobs.
+/// One in this many bytes of the memory is for the notices of all jobs.
 const MEMORY_SHARE: u64 = 8;
 
-/// Seconds after its beginning from which on a save is not being committed any more.
+/// A save that began longer ago than this is not being committed any more, seconds.
 const SETTLED_S: u64 = 2 * 86_400;
 
 /// For how long the checkpoints of a job are to be kept.
@@ -33,7 +33,7 @@ const SETTLED_S: u64 = 2 * 86_400;
 pub enum Tenure {
     /// Until they are removed.
     Forever,
-    /// This long from now, and from each later save.
+    /// This long from now, and again from each later save.
     For(Duration),
 }
 
@@ -46,7 +46,7 @@ impl Tenure {
     }
 }
 
-/// The lease that begins now: as it is wished or, without a wish, as long as the last one.
+/// The lease that begins now: as the user wishes or, without a wish, as long as the last one.
 pub(super) fn renewed(last: Option<&Words>, wish: Option<Tenure>) -> Option<Lease> {
     wish.map_or_else(
         || {
@@ -57,14 +57,14 @@ pub(super) fn renewed(last: Option<&Words>, wish: Option<Tenure>) -> Option<Leas
     )
 }
 
-/// A job as notices name it.
+/// A job as it is named in notices.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Whose {
     pub(super) tag: JobTag,
     path: Vec<Blinded>,
 }
 
-/// What is to go of a job.
+/// Which checkpoints of a job are to be deleted.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Removal {
     ids: Vec<CheckpointId>,
@@ -72,7 +72,7 @@ pub(super) struct Removal {
 }
 
 impl Removal {
-    /// These checkpoints and no others.
+    /// Deletes exactly these checkpoints.
     pub(super) fn of(gone: &[Stamp]) -> Self {
         Self {
             ids: gone.iter().map(|stamp| stamp.checkpoint).collect(),
@@ -80,8 +80,8 @@ impl Removal {
         }
     }
 
-    /// All but `kept`, which are the newest and what they build on: these checkpoints, and whatever
-    /// turns up later that lies before or between them.
+    /// Deletes all but `kept`, which are the newest ones and their bases: the `gone` ones, and any checkpoint
+    /// that turns up later and was created before or between the kept ones.
     pub(super) fn all_but(kept: &[Stamp], gone: &[Stamp]) -> Self {
         Self {
             intervals: Intervals::default().with_stretches(gone, kept),
@@ -95,7 +95,7 @@ impl Removal {
 }
 
 impl Agent {
-    /// A job as notices name it.
+    /// The job, as notices name it.
     pub(super) fn whose(&self, job: &JobId) -> Result<Whose, Failure> {
         let tag = self.job_tag(job)?;
         let path = self.keys.tag_and_path(job).map(|(_, path)| path.blinded());
@@ -105,9 +105,9 @@ impl Agent {
         })
     }
 
-    /// Announces to hosts the job's lease and what is gone of it, and returns who did not hear. A notice
-    /// names a bounded number of checkpoints, so there may be several, one after the other; the last
-    /// one has all intervals.
+    /// Announces to hosts the job's lease and its deleted checkpoints, and returns the hosts that did not
+    /// hear. A notice names a bounded number of checkpoints, so there may be several, one after the other.
+    /// Each of them has all intervals.
     pub(super) async fn announce(
         &self,
         hosts: impl IntoIterator<Item = HostIndex>,
@@ -121,7 +121,7 @@ impl Agent {
             .await
     }
 
-    /// The same, where it is said who is waited for.
+    /// Like [`Self::announce`], but `wait` decides which hosts are waited for.
     pub(super) async fn announce_to(
         &self,
         hosts: BTreeSet<HostIndex>,
@@ -178,7 +178,7 @@ impl Agent {
         wait.answers(hosts, asking).await
     }
 
-    /// Renews or changes for how long a job's checkpoints are kept.
+    /// Renews or changes the lease of a job's checkpoints.
     ///
     /// # Errors
     /// When no host answers, or the job has no checkpoint.
@@ -214,7 +214,7 @@ impl Agent {
         })
     }
 
-    /// Finds what is kept for nothing, and removes it unless it is only asked for.
+    /// Finds checkpoints that are kept for nothing, and removes them unless this is a `dry_run`.
     ///
     /// # Errors
     /// When no host answers.
@@ -229,7 +229,7 @@ impl Agent {
         let mut garbage: BTreeMap<JobId, (Vec<Stamp>, Vec<Stamp>)> = BTreeMap::new();
         let mut items = Vec::new();
         let mut ages: BTreeMap<JobTag, usize> = BTreeMap::new();
-        // What later versions refer to.
+        // The bases of later versions.
         let mut needed = BTreeSet::new();
         // Newest first within each job.
         for one in opened.iter().rev().filter(|one| !one.is_void) {
@@ -277,8 +277,8 @@ impl Agent {
         })
     }
 
-    /// Announces to all hosts that answered what is gone of some jobs. Returns who did not hear of one
-    /// of them at least.
+    /// Announces to all hosts that answered which checkpoints of some jobs are deleted. Returns the hosts
+    /// that did not hear at least one of the notices.
     async fn announce_gone(
         &self,
         gathered: &Gathered,
@@ -301,10 +301,11 @@ impl Agent {
         Ok(all.into_iter().collect())
     }
 
-    /// What was said of each job that hosts show, and a clock that is not later than most hosts'.
+    /// The notices on each job that hosts show, merged into one, and a clock that is not later than most
+    /// hosts'.
     ///
     /// # Errors
-    /// When it does not fit into memory.
+    /// When the notices do not fit into memory.
     pub(super) async fn all_notices(
         &self,
         gathered: &Gathered,
@@ -345,7 +346,7 @@ impl Agent {
     }
 }
 
-/// What was said of each job, by whatever host it was heard.
+/// The words of the owner on each job, merged from the notices of all hosts.
 #[derive(Debug, Default)]
 struct Heard {
     by_job: BTreeMap<JobTag, Words>,
@@ -362,7 +363,7 @@ impl Heard {
         }
     }
 
-    /// Whether there is room for more.
+    /// Merges a notice in, and returns whether there is room for more.
     fn enter(&mut self, words: &Words) -> bool {
         let said = self.by_job.get(&words.job_tag);
         let before = said.map_or(0, memory_of);
@@ -377,14 +378,14 @@ impl Heard {
     }
 }
 
-/// About the memory that a job's words take.
+/// Memory that a job's words take, bytes; an estimate.
 fn memory_of(words: &Words) -> u64 {
     let lists = size_of_val(words.gone.as_slice()) + words.intervals.len() * size_of::<Interval>();
     (2 * size_of::<Words>() + lists) as u64
 }
 
-/// An earlier program may know no notices at all: then what is gone goes one by one. Whoever speaks
-/// today's protocol knows them.
+/// Sends a notice. A host with an old program may not know notices: then the deleted checkpoints are removed
+/// one by one. Hosts that speak today's protocol know notices.
 async fn hear_or_forget(
     hosts: &Hosts,
     host: HostIndex,
@@ -402,7 +403,7 @@ async fn hear_or_forget(
     heard
 }
 
-/// Why a checkpoint is kept for nothing, if it is; `age` newer ones of its job are not.
+/// Why a checkpoint is kept for nothing, if it is. There are `age` newer ones of its job that are not.
 fn why_garbage(
     one: &OpenedCheckpoint,
     words: Option<&Words>,
@@ -422,7 +423,7 @@ fn why_garbage(
     if lease.is_some_and(|lease| lease.until <= clock) {
         return Some("its lease is over");
     }
-    // A save that is just being committed is not known to all its hosts.
+    // A save that is being committed is not yet known to all its hosts.
     let is_settled = one
         .known
         .manifest

@@ -1,4 +1,4 @@
-//! Images that are read in parts: each part costs the segments that it lies in.
+//! Images that are read in parts: each read costs only the segments that it overlaps.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -29,41 +29,41 @@ use crate::inventory::KnownCheckpoint;
 use crate::report::{ExitStatus, Failure, SkippedVersion};
 use crate::transfer::get::BlockReader;
 
-/// At most this part of the memory keeps segments that may be read again.
+/// One in this many bytes of the memory is for segments that may be read again.
 const CACHE_SHARE: u64 = 4;
 
-/// At most this part of the memory is for segments that are fetched at once, each perhaps with a row of
+/// One in this many bytes of the memory is for segments that are fetched at once, each perhaps with a row of
 /// its own and one of the base.
 const GROUP_SHARE: u64 = 16;
 
 /// Bytes of a full segment.
 const SEGMENT_BYTES: u64 = codec::geometry::SEGMENT_BYTES as u64;
 
-/// What was read of an image so far.
+/// What has been fetched of an image so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadCost {
-    /// Bytes of blocks that hosts sent; tables of shards and the index are not among them.
+    /// Bytes of blocks that hosts sent, without tables of shards and the index.
     pub fetched_bytes: u64,
-    /// Rows that these were blocks of.
+    /// How many rows were fetched.
     pub rows: u64,
 }
 
-/// A file of an image.
+/// A file of an image, as a list shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageFile {
-    /// Its path in the image; empty for a stream.
+    /// The file's path in the image; empty for a stream.
     pub path: PathBuf,
-    /// Bytes, holes included; zero for what is no regular file.
+    /// Length in bytes, holes included; zero for directories, symbolic links and pipes.
     pub bytes: u64,
-    /// Whether it can be read: regular files and hard links to them can.
+    /// Whether it has content to read, as regular files and hard links to them have.
     pub can_be_read: bool,
 }
 
-/// A checkpoint that is open for reading. Nothing of it is fetched but its index, until it is read.
+/// A checkpoint that is open for reading. Opening it fetches only its index.
 ///
-/// Reads of one image wait for each other. All of them are bounded in time as those of a restore are. A
-/// host that dies, stalls or sends a wrong byte is replaced by one that holds another shard; one that
-/// did badly is asked again only when the others are not enough.
+/// Reads of one image wait for each other, and have the time limits of a restore. If a host dies, stalls or
+/// sends a wrong byte, another host with another shard takes over. A host that did badly is asked again
+/// only when the others are not enough.
 #[derive(Debug)]
 pub struct Image {
     agent: Agent,
@@ -73,7 +73,7 @@ pub struct Image {
     layout: Arc<Layout>,
     composer: Arc<Composer>,
     started: Instant,
-    /// Segments that are fetched at once at most.
+    /// Most segments that are fetched at once.
     group: usize,
     state: Mutex<State>,
     version: Version,
@@ -88,7 +88,7 @@ struct State {
     cost: ReadCost,
 }
 
-/// A checkpoint of which rows are read.
+/// A checkpoint whose rows are read: the image's own, or its base.
 #[derive(Debug)]
 struct Origin {
     known: KnownCheckpoint,
@@ -121,7 +121,7 @@ impl Agent {
     /// Opens a checkpoint of a job for reading.
     ///
     /// # Errors
-    /// When there is none that can be read.
+    /// When no checkpoint can be read.
     pub async fn open(&self, job: &JobId, which: Which) -> Result<Image, Failure> {
         let doing = format!("cannot open job {job}");
         let job_tag = self.job_tag(job)?;
@@ -208,12 +208,12 @@ impl Image {
         &self.skipped
     }
 
-    /// What the user should know.
+    /// Notes for the user.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// The files, in the order of their numbers.
+    /// The files of the image, in the order of their numbers.
     pub fn files(&self) -> impl Iterator<Item = (FileNumber, ImageFile)> {
         let files = self.layout.files().iter().enumerate();
         files.map(|(number, file)| {
@@ -229,11 +229,11 @@ impl Image {
         })
     }
 
-    /// The regular file with this path; a hard link is the file that it names. Without a path, the only
+    /// The regular file with this path; for a hard link, the file that it links to. Without a path, the only
     /// file of the image.
     ///
     /// # Errors
-    /// When there is none, or what has the path holds no bytes.
+    /// When there is no such file, or it has no content, such as a directory.
     pub fn file(&self, path: Option<&[u8]>) -> Result<FileNumber, Failure> {
         self.layout.file(path).map_err(|cause| {
             let (job, version) = (&self.job, self.version);
@@ -252,21 +252,21 @@ impl Image {
         })
     }
 
-    /// Bytes of a file, holes included; those of the file that it names for a hard link.
+    /// Length of a file in bytes, holes included; for a hard link, that of the file that it links to.
     pub fn size(&self, file: FileNumber) -> u64 {
         self.layout.size(self.regular(file))
     }
 
-    /// What reading has cost so far.
+    /// What has been fetched so far.
     pub async fn cost(&self) -> ReadCost {
         self.state.lock().await.cost
     }
 
-    /// Fills `buffer` from `offset` of a file on. Returns how many bytes it got: less than its length only
-    /// where the file ends.
+    /// Fills `buffer` from `offset` of a file on. Returns how many bytes were read: fewer than fit only at
+    /// the end of the file.
     ///
     /// # Errors
-    /// When they can't be read now; what is in the buffer then has no meaning.
+    /// When the bytes can't be read now; `buffer` then holds nothing useful.
     pub async fn read_at(
         &self,
         file: FileNumber,
@@ -276,8 +276,8 @@ impl Image {
         self.read_within(file, offset, buffer, u64::MAX).await
     }
 
-    /// The same for somebody who reads up to `reader_end` of the file and no further: nothing behind it is read
-    /// ahead.
+    /// Like [`Self::read_at`], for a reader that stops at `reader_end` of the file: no segment behind it is
+    /// read ahead.
     pub(super) async fn read_within(
         &self,
         file: FileNumber,
@@ -309,7 +309,7 @@ impl Image {
         Ok(done)
     }
 
-    /// What a hard link names.
+    /// The regular file that a hard link links to; any other file itself.
     fn regular(&self, file: FileNumber) -> FileNumber {
         match self.layout.files().get(file.0).map(|file| &file.kind) {
             Some(FileKind::HardLink { file }) => {
@@ -319,7 +319,7 @@ impl Image {
         }
     }
 
-    /// Reads a part of the stream, some segments at a time.
+    /// Reads a part of the stream, a group of segments at a time.
     async fn read_stream(
         &self,
         state: &mut State,
@@ -344,7 +344,8 @@ impl Image {
         Ok(())
     }
 
-    /// These segments, and in memory some of those behind them when the image is read in order.
+    /// Returns these segments, and if the image is read in order, fetches some of the following ones into the
+    /// cache.
     async fn segments(
         &self,
         state: &mut State,
@@ -395,7 +396,7 @@ impl Image {
         Ok(made)
     }
 
-    /// Fetches and decodes the rows that are needed, of the checkpoint and of its base at the same time.
+    /// Fetches and decodes the needed rows, those of the checkpoint and of its base at the same time.
     async fn fetch(&self, state: &mut State, needs: &Needs) -> Result<(RawRows, RawRows), Failure> {
         let own = needs.rows.iter();
         let own: WantedRows = own
@@ -434,8 +435,8 @@ impl Image {
         Ok((rows, base_rows))
     }
 
-    /// Reads rows from hosts that did well before; if that is not enough from all that hold shards, and
-    /// then from those that hold them now.
+    /// Reads rows from hosts that did well in earlier reads. If these are not enough, tries all hosts that
+    /// were known to hold shards, and then asks which hosts hold them now.
     async fn rows(
         &self,
         origin: &mut Origin,
@@ -489,7 +490,8 @@ impl Image {
         })
     }
 
-    /// Asks all hosts who holds the checkpoint now: it may have been repaired elsewhere, or forgotten.
+    /// Asks all hosts which of them hold the checkpoint now: it may have been repaired elsewhere, or
+    /// forgotten.
     async fn look_again(&self, origin: &mut Origin) -> Result<Gathered, Failure> {
         let public = origin.known.manifest.public();
         let (job_tag, checkpoint) = (public.job_tag, public.checkpoint);

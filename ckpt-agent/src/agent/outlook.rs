@@ -1,4 +1,4 @@
-//! What is to be expected of the machine that a job runs on.
+//! How long the machine that a job runs on is expected to stay, and how fast hosts take an image.
 
 use std::num::NonZeroU32;
 
@@ -14,33 +14,33 @@ use crate::core::place::{FIRST_RATE, presence_of_unknown};
 use crate::report::Failure;
 use crate::unix_time::unix_seconds;
 
-/// Hosts on this machine that are asked, one after the other.
+/// How many hosts on this machine are asked, one after the other.
 const ASKED_MAX: usize = 3;
 
-/// Other hosts that are asked, at most: every n-th of a large grid.
+/// Most other hosts that are asked; in a larger grid, every n-th host is.
 const NEIGHBOURS_MAX: usize = 40;
 
-/// Step and number of steps of a curve that is made of a mean time between failures.
+/// Step, in seconds, and number of steps of a curve made from a mean time between failures.
 const STEP: NonZeroU32 = NonZeroU32::new(60).unwrap();
 const STEPS: usize = 600;
 
-/// Survival of a machine, and of a guest job on it.
+/// How long a machine, and a guest job on it, are expected to survive.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MachineOutlook {
-    /// Who says so.
+    /// Source of the prediction, for messages.
     pub source: String,
-    /// The host that this machine is in the grid, if it is one.
+    /// Name of the host of the grid that runs on this machine, if there is one.
     pub host: Option<String>,
-    /// Probability that the machine is there all the time.
+    /// Probability that the machine is there without interruption up to a time.
     pub presence: SurvivalCurve,
-    /// Probability that its owner leaves it to guests all the time.
+    /// Probability that the owner leaves the machine to guests without interruption up to a time.
     pub guest: SurvivalCurve,
-    /// Bytes of an image that its hosts are expected to take in a second; none where no host was measured.
+    /// Bytes of an image that hosts are expected to take per second; `None` where no host was measured.
     pub stores_bytes_per_second: Option<f64>,
 }
 
 impl MachineOutlook {
-    /// Of a machine that goes without warning once in `mtbf` seconds.
+    /// The outlook of a machine that goes away without warning once in `mtbf` seconds on average.
     pub fn given(mtbf: f64) -> Self {
         let curve = SurvivalCurve::exponential(STEP, STEPS, 1.0 / mtbf.max(1.0));
         Self {
@@ -52,7 +52,7 @@ impl MachineOutlook {
         }
     }
 
-    /// Of a machine of which nothing is known.
+    /// The outlook of a machine of which nothing is known.
     pub fn of_unknown() -> Self {
         let curve = presence_of_unknown();
         Self {
@@ -65,17 +65,17 @@ impl MachineOutlook {
     }
 }
 
-/// What a host says of its machine.
+/// A host's announcement about its machine.
 #[derive(Clone, Debug)]
 pub struct HostSays {
-    /// The host.
+    /// Name of the host.
     pub host: String,
-    /// What it says of itself; none when it says nothing, as earlier programs do.
+    /// The announcement; `None` when the host makes none, as older programs do.
     pub said: Result<Option<Announced>, String>,
 }
 
 impl Agent {
-    /// What every host says of its own availability, in the order of the grid.
+    /// Asks every host for its announcement. In the order of the grid.
     pub async fn announcements(&self) -> Vec<HostSays> {
         let mut asking = JoinSet::new();
         for host in self.hosts.all() {
@@ -91,16 +91,16 @@ impl Agent {
         says.collect()
     }
 
-    /// What this key may, if it is a job key.
+    /// The grant of this key, if it is a job key.
     pub fn grant(&self) -> Option<&Grant> {
         self.keys.grant()
     }
 
-    /// What the daemon on this machine, or the host that is named, announces; that of an unknown machine
-    /// when none answers.
+    /// The outlook that the daemon on this machine, or the named host, announces. If none answers, that of an
+    /// unknown machine.
     ///
     /// # Errors
-    /// When the host that is named is not one of the grid.
+    /// When the named host is not one of the grid.
     pub async fn outlook(&self, compute_host: Option<&str>) -> Result<MachineOutlook, Failure> {
         let named = self.compute_host(compute_host)?;
         let asked: Vec<HostIndex> = named.map_or_else(|| self.hosts_here(), |named| vec![named]);
@@ -118,10 +118,10 @@ impl Agent {
         Ok(MachineOutlook::of_unknown())
     }
 
-    /// Bytes of an image that hosts are expected to take in a second from here, with `redundancy`: that of
-    /// the slowest of the fastest hosts which suffice, for each data shard, and no more than this machine
-    /// can send. A host that was never measured counts as one of 100 Mbit/s; where none was, so does the link
-    /// of this machine. None where there is no host.
+    /// Bytes of an image per second that hosts are expected to take from here with `redundancy`. The fastest
+    /// `data + parity` hosts take the shards; the slowest of these sets the rate of each shard, and this
+    /// machine's link limits the sum. A host that was never measured counts as one with 100 Mbit/s; if no
+    /// host was measured, so does the link of this machine. `None` where there is no host.
     pub fn stores_bytes_per_second(&self, redundancy: Redundancy) -> Option<f64> {
         let known = self.notebook.read(unix_seconds());
         let hosts = self.hosts.all();
@@ -132,11 +132,11 @@ impl Agent {
         image_rate(&measured, uplink, redundancy.data(), redundancy.total())
     }
 
-    /// What the daemon on this machine, or the host that is named, announces, and what up to 40 other hosts
-    /// of the grid do; hosts that do not answer or announce nothing are left out.
+    /// The announcements of the daemon on this machine, or of the named host, and of up to 40 other hosts of
+    /// the grid. Hosts that do not answer or announce nothing are left out.
     ///
     /// # Errors
-    /// When the host that is named is not one of the grid.
+    /// When the named host is not one of the grid.
     pub async fn neighbours(&self, compute_host: Option<&str>) -> Result<Neighbours, Failure> {
         let named = self.compute_host(compute_host)?;
         let here: Vec<HostIndex> = named.map_or_else(|| self.hosts_here(), |named| vec![named]);
@@ -154,7 +154,7 @@ impl Agent {
                 continue;
             };
             if here.contains(&host) {
-                // Several daemons on this machine have all seen the same owner.
+                // Several daemons on this machine have all seen the same owner, so any of them will do.
                 said.here = Some(announced);
             } else {
                 said.others.push(announced);
@@ -164,23 +164,23 @@ impl Agent {
     }
 }
 
-/// What hosts announce, from where a job runs.
+/// The announcements of the machine that a job runs on, and of others.
 #[derive(Clone, Debug, Default)]
 pub struct Neighbours {
-    /// The machine itself, if it is one of the grid.
+    /// The machine itself, if it is a host of the grid.
     pub here: Option<Announced>,
-    /// Others.
+    /// Other hosts.
     pub others: Vec<Announced>,
 }
 
-/// The rate at which `data + parity` hosts take an image, from what was measured of all hosts.
+/// Bytes per second at which `total` hosts take an image, from the measured rates of all hosts.
 fn image_rate(
     measured: &[Option<f64>],
     uplink: Option<f64>,
     data: usize,
     total: usize,
 ) -> Option<f64> {
-    // A first checkpoint had better be foreseen too long than too short.
+    // For a first checkpoint, an estimate that is too long does less harm than one that is too short.
     let is_known = measured.iter().any(Option::is_some);
     let uplink = uplink.or((!is_known).then_some(FIRST_RATE));
     let mut rates: Vec<f64> = measured
@@ -204,13 +204,13 @@ mod tests {
         let five = [10e6, 40e6, 30e6, 50e6, 20e6, 5e6].map(Some);
         assert_eq!(rate(&five, None), Some(30e6));
         assert_eq!(rate(&five, Some(25e6)), Some(15e6));
-        // The others are not measured, or are not there.
+        // The others were not measured, or do not exist.
         assert_eq!(
             rate(&[Some(50e6), None, None, None, None], None),
             Some(3.0 * FIRST_RATE)
         );
         assert_eq!(rate(&[Some(2e6)], None), Some(6e6));
-        // Nothing is: as if this machine had a link of 100 Mbit/s.
+        // No host was measured, so this machine's link counts as 100 Mbit/s.
         assert_eq!(rate(&[None; 5], None), Some(FIRST_RATE * 3.0 / 5.0));
         assert_eq!(rate(&[], None), None);
     }

@@ -1,4 +1,4 @@
-//! Chooses hosts for a save: collects what is known, measures what is not, and reports the choice.
+//! Chooses hosts for a save: collects what is known of them, probes unknown ones, and reports the choice.
 
 use std::net::UdpSocket;
 use std::time::Duration;
@@ -20,28 +20,28 @@ use crate::report::{ExitStatus, Failure, PlacedHost, PlacementReport};
 use crate::transfer::put::MeasuredRate;
 use crate::unix_time::unix_seconds;
 
-/// Bytes of a probe: enough to tell a link that is a tenth as fast as the others.
+/// Bytes of a probe: enough to recognise a link that is a tenth as fast as the others.
 const PROBE_BYTES: u32 = 128 << 10;
 
-/// Hosts that are probed before one save; the others' turn comes with the next.
+/// Most hosts that are probed before one save; the next save probes others.
 const PROBES_MAX: usize = 8;
 
-/// How long probes may hold up a save.
+/// How long the probes may hold up a save.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(400);
 
-/// Time between checkpoints that is assumed at the first.
+/// Assumed time between checkpoints for the first one of a job.
 const FIRST_INTERVAL_SECONDS: f64 = 3600.0;
 
-/// Bounds of the time between checkpoints.
+/// Least and longest time between checkpoints that is calculated with.
 const INTERVAL_SECONDS: std::ops::RangeInclusive<f64> = 60.0..=86_400.0;
 
-/// Stored bytes for each byte of an image of which nothing is known.
+/// Assumed ratio of stored bytes to image bytes for the first checkpoint of a job.
 const FIRST_RATIO: f64 = 0.6;
 
-/// By what hosts are chosen.
+/// On which grounds hosts are chosen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Choose {
-    /// By what is forecast of them.
+    /// By forecasts of their rate and availability.
     #[default]
     Forecast,
     /// At random.
@@ -50,22 +50,22 @@ pub enum Choose {
     Hosts(Vec<String>),
 }
 
-/// How hosts are to be chosen.
+/// The user's wishes for the choice of hosts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PlacementWish {
-    /// By what.
+    /// On which grounds hosts are chosen.
     pub choose: Choose,
-    /// Probability of being able to restart that decides how many shards there are; `None` when
-    /// that is said otherwise.
+    /// Probability of being able to restart, from which the number of shards follows; `None` when the
+    /// redundancy is given.
     pub target: Option<placement::Probability>,
-    /// The host of the grid on which the job runs; found by its address when not given.
+    /// Name of the host of the grid on which the job runs; `None`: it is found by its address.
     pub compute_host: Option<String>,
     /// Whether the report has the table behind the choice.
     pub explain: bool,
 }
 
 impl Agent {
-    /// Shows where a checkpoint of the job would go if it were saved now.
+    /// Reports where a checkpoint of the job would go if it were saved now.
     ///
     /// # Errors
     /// When no host answers.
@@ -96,8 +96,8 @@ impl Agent {
             .ok_or_else(|| Failure::new(ExitStatus::TooFewHosts, doing).next("ckpt hosts"))
     }
 
-    /// Chooses hosts for the next checkpoint after `newest`, of `planned` image bytes if that is
-    /// known. `None` when nobody can be chosen.
+    /// Chooses hosts for the next checkpoint after `newest`, with `planned` image bytes if that is known.
+    /// `None` when no host can be chosen.
     pub(super) async fn place(
         &self,
         gathered: &Gathered,
@@ -119,8 +119,8 @@ impl Agent {
         let question = Question {
             stored_bytes,
             wanted: wish.target.map_or(Wanted::Width(width), Wanted::Target),
-            // Older checkpoints are on hosts that fail together with these, so that all the work of the
-            // job is at stake; how much that is follows from the number of its checkpoints.
+            // Older checkpoints are on hosts that fail together with these, so all work of the job is at
+            // stake; it is estimated by the number of the job's checkpoints.
             work_seconds: interval * newest.map_or(1.0, |newest| newest.version().0 as f64 + 1.0),
             interval_seconds: interval,
             compute,
@@ -149,7 +149,7 @@ impl Agent {
                 entry.is_some_and(|entry| knowledge.is_worth_a_probe(entry.id, now))
             })
             .collect();
-        // Others each time, if there are many.
+        // If there are many, each save probes others.
         unknown.sort_by_key(|host| {
             blake3::hash(&[&seed[..], &host.0.to_le_bytes()].concat()).to_string()
         });
@@ -161,7 +161,7 @@ impl Agent {
         }
         let collect = async {
             while let Some(probed) = probing.join_next().await {
-                // A host that takes no probe is judged without.
+                // A host that takes no probe is judged without one.
                 let Ok((host, Ok(rate))) = probed else {
                     continue;
                 };
@@ -173,12 +173,12 @@ impl Agent {
                 }
             }
         };
-        // Who is not through by now is slow: it is measured when somebody has the time.
+        // A host whose probe has not ended by now is slow; its rate is measured by a later transfer.
         let _ = tokio::time::timeout(PROBE_TIMEOUT, collect).await;
     }
 
-    /// Keeps what a transfer showed of the way to its host. That a host could have done more says
-    /// something only if less was expected of it than it did.
+    /// Records the rate that a transfer showed. If the host could have taken more, the rate is recorded only
+    /// if it is higher than expected.
     pub(super) fn learn_rate(&self, host: HostIndex, rate: MeasuredRate) {
         match rate {
             MeasuredRate::Exactly(rate) => self.saw_rate(host, rate),
@@ -192,7 +192,7 @@ impl Agent {
         }
     }
 
-    /// Notes how fast a host took what it was sent.
+    /// Records the rate of a host, bytes per second.
     fn saw_rate(&self, host: HostIndex, bytes_per_second: f64) {
         if let Some(entry) = self.hosts.entry(host) {
             self.notebook
@@ -218,7 +218,7 @@ impl Agent {
         now: u64,
     ) -> Vec<HostView> {
         let mut names = DomainNames::default();
-        // Only the second format says by which grant something was signed.
+        // Only hosts that read the second format can check under which grant something was signed.
         let may_sign = |spoken| self.keys.grant().is_none() || spoken >= WireVersion::Two;
         let answered = gathered.answered.iter();
         let able = answered.filter(|(_, told)| may_sign(told.spoken));
@@ -243,7 +243,7 @@ impl Agent {
         views.collect()
     }
 
-    /// Stored bytes of the next checkpoint: as compressible as the one before.
+    /// Expected stored bytes of the next checkpoint, if it is as compressible as the last.
     fn expected_bytes(&self, newest: Option<&KnownCheckpoint>, planned: Option<u64>) -> u64 {
         let summary = newest.and_then(|newest| newest.manifest.open(&self.keys).ok());
         match (summary, planned) {
@@ -257,10 +257,10 @@ impl Agent {
         }
     }
 
-    /// The hosts that a choice is made among.
+    /// The hosts among which the choice is made.
     ///
     /// # Errors
-    /// When no host has one of the names.
+    /// When a name is not that of any host.
     fn among(&self, choose: &Choose) -> Result<Among, Failure> {
         match choose {
             Choose::Forecast => Ok(Among::All),
@@ -281,17 +281,17 @@ impl Agent {
         })
     }
 
-    /// The host of the grid that this machine is.
+    /// The host of the grid that runs on this machine; `None` if there is none, or several.
     ///
     /// # Errors
-    /// When `name` is given and no host has it.
+    /// When `name` is given and no host has this name.
     pub(super) fn compute_host(&self, name: Option<&str>) -> Result<Option<HostIndex>, Failure> {
         if let Some(name) = name {
             return self.host_named(name).map(Some);
         }
         let mut here = self.hosts.all().filter(|host| {
             let addr = self.hosts.address(*host).map(|addr| addr.ip());
-            // Only an address of this machine can be bound to.
+            // A socket can be bound only to an address of this machine.
             addr.is_some_and(|addr| !addr.is_loopback() && UdpSocket::bind((addr, 0)).is_ok())
         });
         let first = here.next();
@@ -299,16 +299,16 @@ impl Agent {
         Ok(first.filter(|_| here.next().is_none()))
     }
 
-    /// The hosts that are on this machine, several daemons on a loopback address included.
+    /// All hosts that run on this machine, also several daemons on a loopback address.
     pub(super) fn hosts_here(&self) -> Vec<HostIndex> {
         let addr = |host: &HostIndex| self.hosts.address(*host).map(|addr| addr.ip());
-        // Only an address of this machine can be bound to.
+        // A socket can be bound only to an address of this machine.
         let is_here =
             |host: &HostIndex| addr(host).is_some_and(|addr| UdpSocket::bind((addr, 0)).is_ok());
         self.hosts.all().filter(is_here).collect()
     }
 
-    /// The choice as it is told.
+    /// The choice in the form of the report.
     pub(super) fn report(
         &self,
         placed: &Placed,
@@ -353,7 +353,7 @@ impl Agent {
         }
     }
 
-    /// What the user should know of a choice.
+    /// Notes for the user on a choice.
     pub(super) fn placement_notes(&self, placed: &Placed) -> Vec<String> {
         let mut notes = Vec::new();
         let parity = placed.width.parity().max(1);
@@ -370,7 +370,7 @@ impl Agent {
     }
 }
 
-/// Words for a reserve.
+/// Why a host is only a reserve, in words.
 const fn reserve_words(reserve: Reserve) -> &'static str {
     match reserve {
         Reserve::NoRoom => "no room",

@@ -1,4 +1,4 @@
-//! What a restore would fetch, from whom, and how long that takes.
+//! `restore --dry-run`: what a restore would fetch, from which hosts, and how long that would take.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use crate::report::{RestoreReport, SourceBytes};
 use crate::unix_time::unix_seconds;
 
 impl Attempt<'_> {
-    /// Says what would be done; fails where the restore would because of its target.
+    /// Reports what a restore would do; fails where the restore would fail because of its target.
     pub(super) async fn plan(&self, image: &Image, target: &Target) -> Result<RestoreReport, Stop> {
         let (own, to, options) = (image.own().clone(), target.clone(), self.sink_options());
         tokio::task::spawn_blocking(move || Sink::check(&own, &to, options))
@@ -55,7 +55,8 @@ impl Attempt<'_> {
 }
 
 impl Agent {
-    /// Bytes per second that each host is expected to send: what was measured, else what the others do.
+    /// Bytes per second that each host is expected to send: its measured rate, or the usual rate of the
+    /// others.
     fn rates(&self) -> BTreeMap<HostIndex, f64> {
         let now = unix_seconds();
         let known = self.notebook.read(now);
@@ -71,7 +72,7 @@ impl Agent {
     }
 }
 
-/// Bytes of one shard in these rows and in those of the index.
+/// Bytes of one shard in these rows and in the rows of the index.
 fn shard_bytes(
     known: &KnownCheckpoint,
     summary: &Summary,
@@ -90,7 +91,7 @@ fn shard_bytes(
     of_rows + summary.index.iter().map(block).sum::<u64>()
 }
 
-/// Adds what the hosts would be asked for that are expected to be the fastest.
+/// Adds `bytes` for each of the fastest hosts that together hold enough different shards.
 fn add(
     sources: &mut BTreeMap<HostIndex, u64>,
     rates: &BTreeMap<HostIndex, f64>,

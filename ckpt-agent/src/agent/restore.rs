@@ -1,4 +1,5 @@
-//! Carries out a restore session.
+//! A restore from beginning to end: choose a checkpoint, fetch its rows, decode them, write the files. If a
+//! checkpoint can't be restored, the next older one is tried.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -29,14 +30,14 @@ use crate::transfer::get::BlockReader;
 
 const PROGRESS_PERIOD: Duration = Duration::from_millis(200);
 
-/// How long the threads of a restore that was given up may take to remove what they made.
+/// How long the threads of a restore that was ended early may take to remove the files that they made.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(20);
 
 impl Agent {
-    /// Restores an image.
+    /// Restores an image, the newest that can be unless the request names a version.
     ///
     /// # Errors
-    /// When nothing was restored; the target is as it was.
+    /// When nothing was restored; the target is as it was before.
     pub async fn restore(
         &self,
         request: RestoreRequest,
@@ -93,7 +94,7 @@ impl Agent {
     }
 }
 
-/// What there is to say of versions that lie where all was deleted.
+/// A note on versions that were passed over because they lie in an interval that was deleted.
 pub(super) fn passed_over(
     gathered: &Gathered,
     restored: Option<&KnownCheckpoint>,
@@ -118,7 +119,7 @@ pub(super) fn passed_over(
     })
 }
 
-/// How a command ends that found too little: who is silent may have the rest.
+/// The exit status of a command that found too few shards: silent hosts may have the others.
 pub(super) fn lost_status(gathered: &Gathered) -> ExitStatus {
     if gathered.silent.is_empty() {
         ExitStatus::Damaged
@@ -127,7 +128,7 @@ pub(super) fn lost_status(gathered: &Gathered) -> ExitStatus {
     }
 }
 
-/// One checkpoint that is to be restored.
+/// One checkpoint that a restore tries.
 pub(super) struct Attempt<'a> {
     pub(super) agent: &'a Agent,
     pub(super) request: &'a RestoreRequest,
@@ -167,7 +168,7 @@ impl Attempt<'_> {
         self.transfer(image, sink, target, cancel).await
     }
 
-    /// What was asked for of the image, unless it is all.
+    /// The part of the image that the request selects; `None` for all of it.
     fn pick(&self, index: &Index) -> Result<Option<Pick>, Stop> {
         if self.request.globs.is_empty() {
             return Ok(None);
@@ -212,7 +213,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// The name under which it was saved or, if it has none or several, one made of the job's.
+    /// The name under which the image was saved. If it has none or several, a name made of the job's.
     fn usual_name(&self, image: &Image) -> OsString {
         use std::os::unix::ffi::OsStringExt;
         let files = &image.own().files;
@@ -294,7 +295,7 @@ impl Attempt<'_> {
         };
         let cpus = self.agent.resources.cpus;
         let tell = move |decoded| {
-            // Fails only when the restore is over.
+            // Fails only when the restore has ended.
             let _ = tell.send(decoded);
         };
         let pool = decode::start(public, &summary, index, sink, cpus, earlier, tell);
@@ -329,7 +330,7 @@ impl Attempt<'_> {
             .collect()
     }
 
-    /// Fetches rows of the base, and decodes them.
+    /// Starts to fetch and decode rows of the base.
     fn base_feed<'a>(
         &'a self,
         base: &'a FoundBase,
@@ -342,7 +343,8 @@ impl Attempt<'_> {
         (BaseFeed::new(pool, driver), decoded)
     }
 
-    /// Whoever reads standard output has a part of this version: an older one behind it would be neither.
+    /// Makes a failure final if part of the image went to standard output: the reader has that part of this
+    /// version, and an older version must not follow it.
     fn after_output(&self, stop: Stop, target: &Target, progress: &Progress) -> Stop {
         if *target != Target::Stdout {
             return stop;
@@ -366,7 +368,7 @@ impl Attempt<'_> {
         Stop::Fatal(failure)
     }
 
-    /// Feeds the decoding threads until the image is complete.
+    /// Feeds blocks to the decoding threads until the image is complete.
     async fn follow(
         &self,
         pool: decode::DecodePool,
@@ -381,7 +383,8 @@ impl Attempt<'_> {
         } = ways;
         let mut pool = Some(pool);
         let mut shown = Instant::now();
-        // Counted in proportion: which rows are written says little of what each was stored in.
+        // Stored bytes are estimated in proportion to the bytes done, since written rows do not show how many
+        // bytes each was stored in.
         let whole = std::mem::take(&mut progress.stored_bytes);
         let total = u128::from(progress.total_bytes.unwrap_or_default().max(1));
         let stored_of = |done: u64| (u128::from(whole) * u128::from(done) / total) as u64;
@@ -424,7 +427,7 @@ impl Attempt<'_> {
                         }
                     }
                     Step::Wait => {}
-                    // The last rows are still being written; no more will come.
+                    // The last rows are still being written; no more are fetched.
                     Step::Ended(RestoreOutcome::Done) => pool = None,
                     Step::Ended(RestoreOutcome::Lost { row, good, needed }) => {
                         return Err(driver.lost(row, good, needed));
@@ -434,7 +437,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// What there is to say before anything was fetched.
+    /// The report as far as it is known before anything was fetched.
     pub(super) fn report(&self, image: &Image, target: &Target) -> RestoreReport {
         let own = image.own();
         RestoreReport {
@@ -459,7 +462,7 @@ impl Attempt<'_> {
     }
 }
 
-/// What a restore follows while it goes on.
+/// What [`Attempt::follow`] waits for, and what it updates.
 struct Ways<'a, 'b> {
     told: &'a mut mpsc::UnboundedReceiver<Decoded<SinkError, ()>>,
     driver: &'a mut Driver<'b>,
@@ -467,8 +470,8 @@ struct Ways<'a, 'b> {
     progress: &'a mut Progress,
 }
 
-/// After a restore was given up: waits until its threads have removed what they made, for a bounded
-/// time. They may also just have completed the image, which then counts.
+/// Waits a bounded time until the threads of a restore that was ended early have removed their files. Returns
+/// whether they had completed the image instead, which then counts.
 async fn completed_anyway(told: &mut mpsc::UnboundedReceiver<Decoded<SinkError, ()>>) -> bool {
     let ended = tokio::time::timeout(CLEANUP_TIMEOUT, async {
         let mut completed = false;
@@ -484,7 +487,7 @@ fn is_terminal() -> bool {
     std::io::IsTerminal::is_terminal(&std::io::stdout())
 }
 
-/// What is to be restored.
+/// The image to restore.
 pub(super) struct Image {
     pub(super) summary: Summary,
     pub(super) index: Index,
@@ -494,18 +497,18 @@ pub(super) struct Image {
 }
 
 impl Image {
-    /// Files and segments of what is restored, as an image of its own.
+    /// The index of the selected files, as of an image of their own.
     pub(super) fn own(&self) -> &Index {
         self.pick.as_ref().map_or(&self.index, |pick| &pick.index)
     }
 
-    /// Which segments are wanted.
+    /// Which segments the selected files need.
     pub(super) fn wanted(&self) -> Wanted {
         let pick = self.pick.as_ref();
         pick.map_or(Wanted::All, |pick| pick.wanted.clone())
     }
 
-    /// The rows that are wanted.
+    /// The rows that the selected files need.
     fn rows(&self) -> Vec<std::ops::Range<u64>> {
         let all = 0..self.index.rows().count() as u64;
         match &self.pick {
@@ -514,7 +517,7 @@ impl Image {
         }
     }
 
-    /// Where its restore stands at the beginning.
+    /// The progress at the beginning: nothing done yet.
     fn progress(&self) -> Progress {
         let wanted = self.wanted();
         let segments = wanted.segments(&self.index, 0);

@@ -1,4 +1,4 @@
-//! Fetches rows of a checkpoint from its holders.
+//! Fetches rows of a checkpoint from its holders: the shell of the restore session.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -29,45 +29,46 @@ use crate::report::{ExitStatus, Failure, HostNote, SourceBytes};
 use crate::transfer::get::BlockReader;
 use crate::transfer::sources::SourceMeter;
 
-/// Rows that are asked for at once: about a megabyte from each host.
+/// Rows of one request: about a megabyte from each host.
 const BATCH_ROWS: u64 = 4;
 
-/// Requests that take longer than this may be hedged.
+/// Requests that take longer than this may be hedged, milliseconds.
 const HEDGE_MS: u64 = 500;
 
-/// Failures after which a host that could come back is given up.
+/// Failures after which a host is given up, even if it could come back.
 const STRIKES_MAX: u32 = 4;
 
-/// How long a driver waits at most before it looks again.
+/// Longest wait of a driver before it calls its session again.
 const LOOK_PERIOD: Duration = Duration::from_millis(200);
 
-/// Why a checkpoint was not restored.
+/// Why a checkpoint can't be restored.
 #[derive(Debug)]
 pub(super) enum Stop {
-    /// An older one may still be.
+    /// An older checkpoint may still be restorable.
     Unrestorable(Shortfall),
-    /// No other would be, either.
+    /// No other checkpoint could be restored either.
     Fatal(Failure),
 }
 
-/// Too little of a checkpoint was found.
+/// Too few shards of a checkpoint were found.
 #[derive(Debug)]
 pub(super) struct Shortfall {
-    /// Why.
+    /// The reason, for messages.
     pub(super) reason: String,
-    /// What hosts had to do with it.
+    /// The faults of hosts.
     pub(super) notes: Vec<HostNote>,
-    /// Whether hosts that broke off, or had no time, may have what is missing.
+    /// Whether hosts that broke off, or had no time, may have the missing shards.
     pub(super) may_come_back: bool,
 }
 
 impl Shortfall {
-    /// How a command ends that needs the checkpoint: hosts that did not answer may have the rest.
+    /// The exit status of a command that needs the checkpoint: hosts that did not answer may have the missing
+    /// shards.
     pub(super) fn status(&self, gathered: &Gathered) -> ExitStatus {
         self.status_or(lost_status(gathered))
     }
 
-    /// The same, where `lost` is how it ends when no host comes back with what is missing.
+    /// The exit status, which is `lost` if no host is expected to come back with the missing shards.
     pub(super) fn status_or(&self, lost: ExitStatus) -> ExitStatus {
         if self.may_come_back {
             ExitStatus::TooFewHosts
@@ -99,7 +100,7 @@ impl Agent {
         let bytes = self
             .read_rows(known, summary, reader, first, &summary.index)
             .await?;
-        // Decoding and checking the index of a large image takes a while.
+        // Decoding and checking the index of a large image takes a while, so it runs on a thread of its own.
         let index = tokio::task::spawn_blocking(move || Index::decode(&bytes)).await;
         match index {
             Ok(Ok(index)) => Ok(index),
@@ -108,7 +109,7 @@ impl Agent {
         }
     }
 
-    /// Reads rows of a checkpoint from `first` on that the summary describes.
+    /// Reads the rows from `first` on whose formats are `rows`, and returns their content in one piece.
     pub(super) async fn read_rows(
         &self,
         known: &KnownCheckpoint,
@@ -123,7 +124,7 @@ impl Agent {
         Ok(read?.into_values().flatten().collect())
     }
 
-    /// Reads and decodes these rows of a checkpoint, and says what it saw of the hosts meanwhile.
+    /// Reads and decodes these rows of a checkpoint. Also returns what was observed of the hosts.
     pub(super) async fn read_these_rows(
         &self,
         known: &KnownCheckpoint,
@@ -136,7 +137,7 @@ impl Agent {
         let mut decoding: JoinSet<(u64, Result<Vec<u8>, DecodeError>)> = JoinSet::new();
         let mut parts: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
         let wanted = runs(&rows.keys().copied().collect());
-        // As much again is for what was decoded.
+        // Half of the memory is for blocks in flight, and half for decoded rows.
         let mut driver = Driver::new(self, known, reader, wanted, 2);
         let ended = loop {
             tokio::select! {
@@ -171,17 +172,18 @@ impl Agent {
     }
 }
 
-/// How rows are stored that are to be read; the summary vouches for those that have no hash.
+/// The rows to read, and how they are stored. Rows without a hash are trusted, since the summary describes
+/// them.
 pub(super) type WantedRows = BTreeMap<u64, (StoredSegment, Option<SegmentHash>)>;
 
-/// What a read saw of hosts.
+/// What was observed of hosts during a read.
 #[derive(Debug, Default)]
 pub(super) struct SeenOfHosts {
     /// Bytes of good blocks.
     pub(super) bytes: u64,
-    /// Hosts that failed, and how.
+    /// Hosts that failed, with their faults.
     pub(super) faults: Vec<(HostIndex, Fault)>,
-    /// Hosts that had sent nothing when another one had answered in their place.
+    /// Hosts that had sent nothing when another host had answered in their place.
     pub(super) slow: BTreeSet<HostIndex>,
 }
 
@@ -201,13 +203,13 @@ enum Event {
     Block(FetchId, u64, ShardIndex, Bytes),
 }
 
-/// What a driver wants its owner to do.
+/// What the owner of a driver has to do next.
 pub(super) enum Step {
-    /// Decode this row, and tell when it is consumed.
+    /// Decode this row, and report `Consumed`.
     Decode(RowBlocks),
     /// Nothing; call again.
     Wait,
-    /// It is over.
+    /// The session has ended.
     Ended(RestoreOutcome),
 }
 
@@ -215,7 +217,7 @@ pub(super) enum Step {
 pub(super) struct BaseFeed<'a> {
     pool: Option<decode::DecodePool>,
     pub(super) driver: Driver<'a>,
-    /// Rows of these that are being decoded or wait to be used.
+    /// Rows that are being decoded or wait to be used.
     pending: BTreeSet<u64>,
 }
 
@@ -228,7 +230,7 @@ impl<'a> BaseFeed<'a> {
         }
     }
 
-    /// All rows up to this one are used.
+    /// All rows up to this one were used; their memory is free.
     pub(super) fn used(&mut self, row: u64) {
         let left = self.pending.split_off(&(row + 1));
         for row in std::mem::replace(&mut self.pending, left) {
@@ -237,8 +239,8 @@ impl<'a> BaseFeed<'a> {
     }
 }
 
-/// Feeds the rows of the base, if there is one, for as long as it is polled; returns only when they
-/// can't be had.
+/// Fetches the rows of the base, if there is one, for as long as it is polled. Returns only when rows can't
+/// be had.
 pub(super) async fn feed(base: &mut Option<BaseFeed<'_>>) -> Stop {
     let Some(base) = base else {
         return std::future::pending().await;
@@ -263,7 +265,7 @@ pub(super) async fn feed(base: &mut Option<BaseFeed<'_>>) -> Stop {
     }
 }
 
-/// These rows as runs without a gap.
+/// These rows as contiguous ranges.
 pub(super) fn runs(rows: &BTreeSet<u64>) -> Vec<Range<u64>> {
     let mut runs: Vec<Range<u64>> = Vec::new();
     for row in rows {
@@ -300,12 +302,12 @@ pub(super) struct Driver<'a> {
     events: mpsc::UnboundedReceiver<Event>,
     sender: mpsc::UnboundedSender<Event>,
     fetches: BTreeMap<FetchId, (HostIndex, JoinHandle<()>)>,
-    /// Blocks of rows that were asked for and are not decoded; what comes later is not kept.
+    /// Blocks of rows that were requested and are not decoded; blocks that come later are dropped.
     blocks: BTreeMap<u64, BTreeMap<ShardIndex, Bytes>>,
-    /// First row that was never asked for.
+    /// First row that was never requested.
     unasked: u64,
     meter: SourceMeter,
-    /// Requests that brought nothing yet.
+    /// Requests of which no block has come yet.
     silent: BTreeSet<FetchId>,
     slow: BTreeSet<HostIndex>,
 }
@@ -319,7 +321,7 @@ impl<'a> Driver<'a> {
         shares: u64,
     ) -> Self {
         let redundancy = known.manifest.public().redundancy;
-        // A row in flight is its blocks, perhaps hedged, and its decoded segment.
+        // A row in flight takes the memory of its blocks, perhaps of hedges too, and of its decoded segment.
         let per_row = (row_bytes_max(redundancy) + SEGMENT_BYTES) as u64;
         let window_rows = (agent.resources.memory_bytes * 3 / 4 / shares / per_row).max(1);
         let plan = RestorePlan {
@@ -351,7 +353,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// What it saw of hosts so far.
+    /// What was observed of hosts so far.
     fn seen(&self) -> SeenOfHosts {
         SeenOfHosts {
             bytes: self.fetched_bytes(),
@@ -365,7 +367,7 @@ impl<'a> Driver<'a> {
         self.session.handle(Millis(now), event);
     }
 
-    /// Goes on until there is something for the owner to do. May be dropped and called again.
+    /// Runs until there is something for the owner to do. May be cancelled and called again.
     pub(super) async fn next(&mut self) -> Step {
         while let Some(action) = self.session.poll_action() {
             match action {
@@ -416,7 +418,7 @@ impl<'a> Driver<'a> {
     fn happen(&mut self, event: Event) {
         match event {
             Event::Block(fetch, row, shard, block) => {
-                // What was cancelled may still have been on its way.
+                // Blocks of a cancelled request may still have been on their way.
                 let Some((host, _)) = self.fetches.get(&fetch) else {
                     return;
                 };
@@ -452,7 +454,7 @@ impl<'a> Driver<'a> {
         let task = tokio::spawn(async move {
             let blocks = sender.clone();
             let tell = move |row, block| {
-                // Fails only when the restore is over.
+                // Fails only when the restore has ended.
                 let _ = blocks.send(Event::Block(fetch, row, shard, block));
             };
             let event = match reader.blocks(shard, host, rows, tell).await {

@@ -1,4 +1,5 @@
-//! A save: what is known first, a version, places, a session, and what follows from its end.
+//! A save from beginning to end: gather what hosts know, claim a version, choose hosts, run the session, and
+//! remove what the new checkpoint supersedes.
 
 use std::sync::Arc;
 
@@ -26,17 +27,17 @@ use crate::report::{ExitStatus, Failure, Observer, SaveReport};
 use crate::transfer::hosts::Claimed;
 use crate::unix_time::unix_seconds;
 
-/// Versions that are tried when others save the same job at the same time.
+/// How many versions are tried when others save the same job at the same time.
 const CLAIMS_MAX: u32 = 16;
 
-/// Bytes on all hosts from which on a save shows what this machine can send.
+/// Fewest bytes, on all hosts together, with which a save shows how fast this machine can send.
 const UPLINK_TELLS: u64 = 16 << 20;
 
 impl Agent {
     /// Saves an image as the next version of a job.
     ///
     /// # Errors
-    /// When it was not committed; the older versions stand.
+    /// When no checkpoint was committed; the older versions stay as they were.
     pub async fn save(
         &self,
         request: SaveRequest,
@@ -58,7 +59,7 @@ impl Agent {
         let checkpoint = CheckpointId(random()?);
         let newest = gathered.inventory.newest_first().first().copied().cloned();
         let following = self.following(&gathered, &request, checkpoint, started, &doing)?;
-        // Hosts may hide the newest: its number is not given twice all the same.
+        // Hosts may hide the newest checkpoint. The notebook keeps its number from being used again.
         let seen = self.notebook.read(unix_seconds()).newest(job_tag);
         let newest_seen = newest.as_ref().map(|newest| newest.version()).max(seen);
         let first = newest_seen.map_or(Version::FIRST, Version::next);
@@ -158,7 +159,7 @@ impl Agent {
         })
     }
 
-    /// Fails when the grid has fewer hosts than the new checkpoint needs, whoever answers.
+    /// Fails when the grid has fewer hosts than the new checkpoint needs, even if all of them answered.
     fn is_large_enough(&self, request: &SaveRequest, doing: &str) -> Result<(), Failure> {
         if request.placement.target.is_some() {
             return Ok(());
@@ -169,7 +170,7 @@ impl Agent {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Remembers what a save shows of the job and of this machine.
+    /// Records in the notebook what a save shows of the job and of this machine.
     fn learn(&self, job_tag: JobTag, report: &SaveReport) {
         let times = SaveTimes {
             seconds: report.seconds,
@@ -178,8 +179,8 @@ impl Agent {
         self.notebook.note(Observation::Save(job_tag, times));
         self.notebook
             .note(Observation::Version(job_tag, report.version));
-        // The time of a small save is that of its round trips, and one that a host held up does not
-        // show what this machine can send.
+        // A small save takes as long as its round trips, and a save that one host held up does not show what
+        // this machine can send.
         let is_limited = self.resources.bytes_per_second.is_some() || !report.replaced.is_empty();
         if report.shard_bytes >= UPLINK_TELLS && !is_limited {
             let rate = report.shard_bytes as f64 / report.seconds.max(1e-3);
@@ -232,7 +233,7 @@ impl Agent {
                 match answer {
                     Ok((_, Ok(Claimed::Yes))) => granted += 1,
                     Ok((host, Ok(Claimed::Taken { next }))) => denied.push((host, next)),
-                    // A host that fails now is replaced in the session, if it is needed at all.
+                    // A host that fails now is replaced during the session, if it is needed at all.
                     Ok((_, Err(_))) | Err(_) => {}
                 }
             }
@@ -241,7 +242,7 @@ impl Agent {
                 return Ok(version);
             };
             version = next.max(version.next());
-            // Two that race each other get out of step by waiting for different times.
+            // Two saves that race each other get out of step, since they wait for different times.
             let [jitter] = random()?;
             let wait = u64::from(jitter) * u64::from(round + 1) / 16;
             tokio::time::sleep(Duration::from_millis(wait)).await;
@@ -254,7 +255,7 @@ impl Agent {
 
     async fn retract_claims(&self, gathered: &Gathered, checkpoint: CheckpointId) {
         let mut asking = JoinSet::new();
-        // One that fell silent was asked to remove its shard, if it has one.
+        // Hosts that fell silent are left out: they were asked already to remove their shards, if any.
         for host in gathered.hosts().filter(|host| !self.hosts.is_silent(*host)) {
             let hosts = self.hosts.clone();
             asking.spawn(async move { hosts.forget(host, checkpoint).await.is_ok() });
@@ -264,7 +265,7 @@ impl Agent {
     }
 }
 
-/// How many shards: as many as reach the target, where there is one.
+/// How many data and parity shards: those that reach the target, if there is one.
 fn redundancy_of(request: &SaveRequest, placed: Option<&Placed>) -> Redundancy {
     match (placed, request.placement.target) {
         (Some(placed), Some(_)) => {
@@ -275,7 +276,7 @@ fn redundancy_of(request: &SaveRequest, placed: Option<&Placed>) -> Redundancy {
     }
 }
 
-/// What holds after a save that was to follow another version and did not, or is half done.
+/// What is stored after a save that failed to follow another version, or that is half done.
 fn state_of(failure: &Failure, own: CheckpointId) -> String {
     match failure.successor.as_deref() {
         Some(it) if it.checkpoint == own => format!(
@@ -310,7 +311,7 @@ pub(super) fn source_failure(doing: &str, cause: &SourceError) -> Failure {
     match cause {
         SourceError::Changed { .. } => failure
             .next("save when nothing writes to it, or accept what was read with --accept-changed"),
-        // What was named and is not there was mistyped.
+        // A path that the user named and that does not exist was probably mistyped.
         SourceError::Io { cause, .. } if cause.kind() == std::io::ErrorKind::NotFound => {
             failure.next("a path that is there")
         }

@@ -1,4 +1,4 @@
-//! Which of the checkpoints that hosts show are meant.
+//! Selects checkpoints by the conditions of a command.
 
 use super::gather::Gathered;
 use super::{Agent, ForgetWhich};
@@ -6,8 +6,8 @@ use crate::core::sought::Sought;
 use crate::inventory::KnownCheckpoint;
 
 impl Agent {
-    /// Whether a checkpoint is one of those that are sought; `now` in Unix seconds. One that can't be
-    /// opened is meant only when all are.
+    /// Whether a checkpoint meets the conditions; `now` in Unix seconds. A checkpoint that can't be opened
+    /// meets them only if there are none.
     pub(super) fn is_sought(&self, sought: &Sought, known: &KnownCheckpoint, now: u64) -> bool {
         if sought.is_all() {
             return true;
@@ -17,8 +17,8 @@ impl Agent {
         opened.is_ok_and(|summary| sought.means(&summary.tail.labels, created, now))
     }
 
-    /// What stays of a job, and what is to be forgotten, given all of it, newest first. What is not
-    /// sought stays, and is not counted.
+    /// Divides the checkpoints of a job into those that stay and those to forget. A checkpoint that does not
+    /// meet the conditions stays, and is not counted.
     pub(super) fn divided<'a>(
         &self,
         gathered: &Gathered,

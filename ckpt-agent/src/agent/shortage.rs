@@ -1,4 +1,4 @@
-//! What is said when there are too few hosts for a save.
+//! The failure of a save that finds too few hosts.
 
 use codec::Redundancy;
 use jiff::{SpanRound, Timestamp, Unit, Zoned};
@@ -7,16 +7,16 @@ use super::Agent;
 use super::gather::Gathered;
 use crate::report::{ExitStatus, Failure, HostNote};
 
-/// Too few hosts took a shard.
+/// Too few hosts took a shard of a save.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shortage {
-    /// Hosts that did.
+    /// Hosts that took a shard.
     pub(super) placed: usize,
     /// Hosts that were needed.
     pub(super) needed: usize,
-    /// Milliseconds until the first of those that refused wants to be asked again, as it says.
+    /// Milliseconds until the earliest time that a refusing host named.
     pub(super) soonest_ms: Option<u64>,
-    /// Whether the others were asked until the deadline ended.
+    /// Whether hosts were asked until the deadline ended.
     pub(super) deadline_ended: bool,
 }
 
@@ -58,7 +58,8 @@ fn clock_time(wait_ms: u64) -> String {
     format!("at {}{within}", at.strftime(form))
 }
 
-/// What fits a grid of so many hosts, if it is too small for `redundancy` with at least `needed` shards.
+/// The failure when a grid of `hosts` hosts is too small for at least `needed` shards of `redundancy`, with a
+/// proposal that fits; `None` when the grid is large enough, or has no host.
 pub(super) fn too_small(
     hosts: usize,
     needed: usize,
@@ -84,7 +85,7 @@ pub(super) fn too_small(
 }
 
 impl Agent {
-    /// Hosts and what was wrong with them: what the save found, then those that were silent before; each
+    /// Failed hosts with their faults: those of the save, and those that were silent before it. Each host
     /// once, in the order of the grid.
     pub(super) fn with_silent(&self, found: Vec<HostNote>, gathered: &Gathered) -> Vec<HostNote> {
         let mut all = found;

@@ -1,4 +1,4 @@
-//! What a save removes: the versions that its own makes needless.
+//! What a save removes: the older versions that `--keep` does not keep.
 
 use std::collections::BTreeSet;
 
@@ -15,8 +15,8 @@ use crate::report::SaveReport;
 use crate::unix_time::unix_seconds;
 
 impl Agent {
-    /// Removes what `--keep` does not keep, and renews the lease. Who can't be told now is told by
-    /// another host, or by the next save. `base` is that of the new version.
+    /// Removes what `--keep` does not keep, and renews the lease. A host that can't be reached now hears of
+    /// that from another host, or at the next save. `base` is the new version's base.
     pub(super) async fn remove_old(
         &self,
         gathered: &Gathered,
@@ -40,7 +40,7 @@ impl Agent {
             .partition(|known| bases.contains(&known.stamp().checkpoint));
         let superseded = superseded.iter().map(|one| (one.version(), one.stamp()));
         let (removed, gone): (Vec<Version>, Vec<Stamp>) = superseded.unzip();
-        // Another save may be ahead of this one.
+        // Another save of the job may have committed a later version meanwhile.
         let later = gathered.inventory.newest_first().into_iter();
         let later = later.filter(|known| known.version() >= report.version);
         let stay = kept.iter().copied().chain(needed).chain(later);
@@ -58,7 +58,7 @@ impl Agent {
             .collect();
         let hosts: BTreeSet<HostIndex> = gathered.hosts().chain(holders.iter().copied()).collect();
         let asked = hosts.len();
-        // The job does not wait for hosts that are silent: others tell them.
+        // The job does not wait for silent hosts: other hosts inform them.
         let hurried = Wait::NotForSilent;
         let announcing = self.announce_to(hosts, &whose, last, lease, &removal, hurried);
         let deaf = announcing.await;
@@ -86,7 +86,7 @@ impl Agent {
         report.kept_until = lease.map(|lease| lease.until);
     }
 
-    /// What is said when no host heard that versions are removed, or that the lease goes on.
+    /// The note when no host heard that versions are removed, or that the lease is renewed.
     fn not_removed(&self, removed: &[Version], deaf: Option<&(HostIndex, Fault)>) -> String {
         let why = deaf.map(|(host, fault)| self.note(*host, fault));
         let why = why.map_or_else(String::new, |why| format!(" ({}: {})", why.host, why.what));
@@ -100,8 +100,9 @@ impl Agent {
     }
 }
 
-/// The time of a new save: later than of all that hosts show of the job, and than what was deleted of
-/// it, so that a clock that is slow puts no version before an older one, or among the deleted.
+/// The creation time of a new save, Unix seconds: later than that of all checkpoints of the job that hosts
+/// show, and than all that was deleted. So a slow clock puts no version before an older one, or among the
+/// deleted.
 pub(super) fn created_after(gathered: &Gathered) -> u64 {
     let deleted = gathered.said.as_ref().and_then(|said| said.intervals.end());
     let before = gathered

@@ -1,5 +1,5 @@
-//! What is to be thought of checkpoints of which not every shard was found whole: who is away may come
-//! back with the rest.
+//! Judges checkpoints of which not every shard was found whole: a host that is away may come back with the
+//! missing shards.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::core::Fault;
 use crate::inventory::OpenedCheckpoint;
 use crate::report::VerifiedCheckpoint;
 
-/// Whether a host that failed so may still have the shard whole: it could not be looked at.
+/// Whether a host with this fault may still have the whole shard, because the shard could not be examined.
 pub(super) const fn may_come_back(fault: &Fault) -> bool {
     match fault {
         Fault::Gone(_)
@@ -28,9 +28,9 @@ pub(super) const fn may_come_back(fault: &Fault) -> bool {
     }
 }
 
-/// Shards that are not among the good ones and may come back: those that a host could not be asked for,
-/// and of those that no host has that answers, one for each `silent` host, since no host needs to be
-/// counted for two.
+/// How many shards that are not among the `good` ones may come back: the `unread` ones, whose hosts broke
+/// off, and those that no answering host has, but at most one for each `silent` host, since each host holds
+/// one shard.
 pub(super) fn away(
     redundancy: Redundancy,
     good: &BTreeSet<ShardIndex>,
@@ -43,8 +43,8 @@ pub(super) fn away(
     unread + absent.count().min(silent)
 }
 
-/// A checkpoint is no better than the one on which it builds. `said` is how many shards each can lose as
-/// hosts say, for those that were not verified now.
+/// Corrects verdicts by those of the bases: a checkpoint can lose no more shards than its base. `said` holds
+/// how many shards each checkpoint can lose according to the hosts, for bases that were not verified now.
 pub(super) fn count_bases(
     opened: &[OpenedCheckpoint],
     checkpoints: &mut [VerifiedCheckpoint],
@@ -58,7 +58,7 @@ pub(super) fn count_bases(
         .collect();
     for (one, verified) in opened.iter().zip(checkpoints) {
         verified.can_lose = weakest(one, verified.can_lose, |base| {
-            // One that was not verified now counts as what hosts say of it.
+            // For a base that was not verified now, the hosts' statements count.
             let found = found.get(&base).and_then(|(can_lose, _)| *can_lose);
             found.or_else(|| said.get(&base).copied().flatten())
         });
@@ -71,9 +71,9 @@ pub(super) fn count_bases(
     }
 }
 
-/// Checkpoints that were made after one that no host shows any more, although an older one is there and
-/// its owner deleted nothing in between: it was lost, or is hidden. `opened` is ordered by job and
-/// version; `words` are what the owner said of each job.
+/// Gaps in the history of jobs: a checkpoint names a previous one that no host shows any more, although an
+/// older one is there and the owner deleted nothing in between. The previous one was lost or is hidden.
+/// `opened` is ordered by job and version; `words` are the owner's words on each job.
 pub(super) fn gaps(opened: &[OpenedCheckpoint], words: &BTreeMap<JobTag, Words>) -> Vec<String> {
     let manifest = |one: &OpenedCheckpoint| one.known.manifest.hash();
     let pairs = opened.iter().zip(opened.iter().skip(1));
@@ -97,7 +97,7 @@ pub(super) fn gaps(opened: &[OpenedCheckpoint], words: &BTreeMap<JobTag, Words>)
     told.collect()
 }
 
-/// Whether the owner deleted something between two checkpoints.
+/// Whether the owner deleted any checkpoint between these two.
 fn was_deleted(intervals: &Intervals, older: &OpenedCheckpoint, newer: &OpenedCheckpoint) -> bool {
     let (older, newer) = (older.known.stamp(), newer.known.stamp());
     let mut all = intervals.iter();
@@ -121,10 +121,10 @@ mod tests {
         assert_eq!(away(&[0, 1], &[], &[0, 1], 3), 3);
         assert_eq!(away(&[0, 1], &[], &[0, 1], 1), 1);
         assert_eq!(away(&[0, 1], &[], &[0, 1], 0), 0);
-        // Damaged ones do not come back, those of hosts that broke off may.
+        // Damaged shards do not come back; those of hosts that broke off may.
         assert_eq!(away(&[0, 1], &[], &[0, 1, 2, 3, 4], 2), 0);
         assert_eq!(away(&[0, 1], &[2, 3], &[0, 1, 2, 3, 4], 0), 2);
-        // A shard of which another copy is whole is there.
+        // A shard with another, whole copy is there.
         assert_eq!(away(&[0, 1], &[1], &[0, 1, 2, 3, 4], 0), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! How long hosts are waited for that say nothing while the others have answered.
+//! How long silent hosts are waited for when others have answered.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,30 +8,30 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::core::{Fault, HostIndex};
 
-/// A host that has said nothing for this long is silent, where the others have answered.
+/// A host counts as silent when it has not answered for this long, if the others have.
 const SILENCE: Duration = Duration::from_millis(1_300);
 
-/// Where even the others take long, silence is this many times as long as they took: a busy machine
-/// is slow with all of them.
+/// If the others take longer, a host counts as silent after this many times their time: on a busy machine,
+/// all answers are late.
 const SILENCE_FACTOR: u32 = 4;
 
-/// When hosts count as silent, if the last of the others answered `now` and all were asked at `begun`.
+/// When hosts count as silent that were asked at `begun`, if the last answer of the others came at `now`.
 pub(super) fn silent_at(begun: Instant, now: Instant) -> Instant {
     let took = now.saturating_duration_since(begun);
     begun + SILENCE.max(took * SILENCE_FACTOR)
 }
 
-/// Who is waited for.
+/// Which hosts are waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
-    /// Everybody, up to the time limits of connections and requests.
+    /// All hosts, up to the time limits of connections and requests.
     ForAll,
-    /// Nobody who is silent when others have answered.
+    /// No silent host, once others have answered.
     NotForSilent,
 }
 
 impl Wait {
-    /// Collects what `hosts` answer. Returns who did not do what it was asked, and why.
+    /// Collects the answers of `hosts`. Returns the hosts that did not do what they were asked, and why.
     pub(super) async fn answers(
         self,
         hosts: &BTreeSet<HostIndex>,
@@ -47,7 +47,7 @@ impl Wait {
                 None => Ok(asking.join_next().await),
             };
             let Ok(Some(answer)) = next else { break };
-            // A task that panicked counts as a host that says nothing.
+            // A task that panicked counts as a silent host.
             let Ok((host, answer)) = answer else { continue };
             waiting.remove(&host);
             if self == Self::NotForSilent {

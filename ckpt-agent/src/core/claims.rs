@@ -1,5 +1,5 @@
-//! Which hosts are believed that say that a version is taken. A host could say so for ever, to keep
-//! a job from saving.
+//! Which hosts are believed when they answer that a version of a job is taken already. A lying host could
+//! repeat that answer for ever, to keep the job from saving.
 
 use std::collections::BTreeMap;
 
@@ -7,24 +7,27 @@ use codec::Version;
 
 use super::HostIndex;
 
-/// Versions that others can have taken since the newest checkpoint that is known.
+/// Versions that other saves can have taken since the newest checkpoint that this save knows of. A host
+/// that names a higher one is not believed.
 const JUMP_MAX: u64 = 10_000;
 
-/// How often a host may be in the minority.
+/// How many times a host may say that a version is taken while most others grant it. After that, this
+/// save does not believe the host any more.
 const ALONE_MAX: u32 = 2;
 
-/// What speaks against some hosts.
+/// Reasons to doubt some hosts, collected over the claims of one save.
 #[derive(Debug, Default)]
 pub struct ClaimDoubts {
-    /// How often each said no when most said yes.
+    /// For each host, how many times it denied a version that most hosts granted.
     alone: BTreeMap<HostIndex, u32>,
 }
 
 impl ClaimDoubts {
-    /// The lowest version that is free by what the hosts say that are believed; `None` when the
-    /// asked one is. `granted` hosts gave it, `denied` said that it is taken, and which is free.
+    /// The version to claim next: the highest that a believed host named as free. `None` when no believed
+    /// host denied the version that was `asked` for. `granted` hosts reserved the asked version; each of
+    /// `denied` answered that it is taken, and named one that is free.
     ///
-    /// If an honest host is not believed and another save has the version there, that host refuses
+    /// If an honest host is not believed although another save took the version there, that host refuses
     /// the shard, and a spare gets it.
     pub fn believed(
         &mut self,
@@ -56,7 +59,7 @@ mod tests {
         let next = doubts.believed(Version(3), 0, vec![says(0, 4), says(1, 6)]);
         assert_eq!(next, Some(Version(6)));
         assert_eq!(doubts.believed(Version(6), 2, Vec::new()), None);
-        // Races can go on for long.
+        // Two saves may race for many rounds.
         for _ in 0..20 {
             let next = doubts.believed(Version(6), 1, vec![says(0, 7), says(1, 7)]);
             assert_eq!(next, Some(Version(7)));

@@ -1,31 +1,31 @@
-//! How hard to compress: as hard as is free.
+//! How hard to compress: as hard as idle processors can without slowing the save down.
 //!
-//! What a stronger level saves on the network costs processor time. When rows wait for the network
-//! while processors are idle, the next ones are compressed harder; when processors are what everything
-//! waits for, less. On memory images the fastest of these levels makes 5% more bytes than the level in
+//! A stronger level saves bytes on the network and costs processor time. When rows wait for the network
+//! while processors are idle, the next rows are compressed harder; when everything waits for the
+//! processors, less hard. On memory images the fastest of these levels makes 5% more bytes than the level in
 //! the middle in a quarter of its time (`benches --bin compress-image`).
 
 use codec::compress::Level;
 
-/// What the user wants.
+/// The compression effort that the user asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
     /// Always this level.
     Fixed(Level),
-    /// What the link and the processors allow.
+    /// The level that fits the speed of the link and of the processors.
     Auto,
 }
 
-/// What is known when a level is chosen.
+/// What a choice of level is based on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
-    /// Share of the memory for rows that holds rows on their way.
+    /// Share, 0 to 1, of the memory for rows that is taken by rows on their way to the hosts.
     pub filled: f64,
-    /// Share of this machine's processor time that nobody used lately.
+    /// Share, 0 to 1, of this machine's processor time that was unused lately.
     pub idle: f64,
 }
 
-/// The ladder of levels, weakest first.
+/// The zstd levels to choose from, weakest first.
 const LADDER: [Level; 4] = [
     Level::of::<-5>(),
     Level::of::<-1>(),
@@ -33,30 +33,30 @@ const LADDER: [Level; 4] = [
     Level::of::<3>(),
 ];
 
-/// Rows wait for the network when they fill more than this share of the memory.
+/// If rows fill more than this share of the memory, the network is what limits the save.
 const WAITING: f64 = 0.5;
-/// They do not when they fill less than this.
+/// If rows fill less than this share of the memory, the network keeps up.
 const FLOWING: f64 = 0.25;
-/// Processors have time for more when this share of it is unused.
+/// If more than this share of the processor time is unused, a stronger level is free.
 const IDLE: f64 = 0.3;
-/// They are busy when less than this is.
+/// If less than this share of the processor time is unused, the processors limit the save.
 const BUSY: f64 = 0.1;
 
-/// Goes up and down the ladder, one step at a time.
+/// The present level; goes up and down in `LADDER`, one step at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ladder {
     step: usize,
 }
 
 impl Default for Ladder {
-    /// Begins below the middle: nothing is known of the link.
+    /// Begins at the second weakest level, since nothing is known of the link.
     fn default() -> Self {
         Self { step: 1 }
     }
 }
 
 impl Ladder {
-    /// The level to use now.
+    /// The level for the next rows.
     #[allow(
         clippy::indexing_slicing,
         reason = "`next` keeps the step below the number of levels"
@@ -65,7 +65,7 @@ impl Ladder {
         LADDER[self.step]
     }
 
-    /// Where to go from here.
+    /// The ladder one step up or down, or unchanged, as `load` demands.
     #[must_use]
     pub fn next(self, load: Load) -> Self {
         let step = if load.idle < BUSY || load.filled < FLOWING {

@@ -1,22 +1,23 @@
-//! Which save is the one that follows a checkpoint: the proposer of single-decree Paxos.
+//! Decides which save follows a checkpoint, when several want to: the proposer of single-decree Paxos.
 //!
-//! The hosts that keep a checkpoint are its witnesses. A save asks them for promises, learns from these
-//! whether another successor may have been chosen already, and proposes that one then, and its own
-//! otherwise. What a quorum has accepted is chosen, for ever.
+//! The hosts that keep a checkpoint are its witnesses. A save asks them to promise its ballot. Their
+//! promises state which successor each of them has accepted before. If one of these may have been chosen
+//! already, the save proposes that successor, and its own otherwise. A successor that a quorum of witnesses
+//! has accepted is chosen, for ever.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use codec::CheckpointId;
 use codec::proposal::Ballot;
 
-/// Rounds that other saves may be ahead when one witness alone says so.
+/// How far ahead of this save's own round a round may be to count when only one witness names it.
 const NEAR_ROUNDS: u64 = 1_000;
 
-/// Place of a witness in the list of its checkpoint.
+/// Index of a witness in the list of its checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Witness(pub usize);
 
-/// How many witnesses there are, and how many have to agree.
+/// How many witnesses there are, and how many of them have to agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quorum {
     witnesses: usize,
@@ -24,7 +25,7 @@ pub struct Quorum {
 }
 
 impl Quorum {
-    /// Most of the witnesses: none of them may lie.
+    /// More than half of the witnesses; safe only if no witness lies.
     pub const fn majority(witnesses: usize) -> Self {
         Self {
             witnesses,
@@ -32,8 +33,9 @@ impl Quorum {
         }
     }
 
-    /// So many that some may lie, and that it can be had when `parity` of the witnesses are lost, or
-    /// nearly: half of both together, and one more.
+    /// A quorum that stays safe when `parity` of the witnesses lie: half of witnesses and `parity` together,
+    /// and one more. With `parity` of the witnesses lost it can still be reached if there are more than
+    /// `2 * parity` data shards, and otherwise is not far off.
     pub const fn strong(witnesses: usize, parity: usize) -> Self {
         let half = usize::midpoint(witnesses, parity);
         // A checkpoint that was committed with fewer shards has fewer witnesses.
@@ -45,26 +47,26 @@ impl Quorum {
         Self { witnesses, needed }
     }
 
-    /// How many there are.
+    /// How many witnesses there are.
     pub const fn witnesses(self) -> usize {
         self.witnesses
     }
 
-    /// How many have to agree.
+    /// How many witnesses have to agree.
     pub const fn needed(self) -> usize {
         self.needed
     }
 
-    /// How many may lie without harm: one less than are in any two quorums.
+    /// How many witnesses may lie without harm: one less than any two quorums have in common.
     pub const fn may_lie(self) -> usize {
         (2 * self.needed).saturating_sub(self.witnesses + 1)
     }
 }
 
-/// What a witness said in the present attempt.
+/// What a witness answered in the present attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Heard<V> {
-    /// It promised, and has accepted this before.
+    /// It promised the ballot; with the promise comes what it has accepted before.
     Promised(Option<(Ballot, V)>),
     /// It accepted what was proposed.
     Agreed,
@@ -74,34 +76,34 @@ pub enum Heard<V> {
     Failed,
 }
 
-/// Where an attempt stands.
+/// State of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing<V> {
     /// More answers are needed.
     Waiting,
-    /// Enough have promised.
+    /// Enough witnesses have promised.
     Promised,
-    /// Enough have accepted: this is the successor, for ever.
+    /// Enough witnesses have accepted: this is the successor, for ever.
     Chosen(V),
-    /// Others bid more; another attempt may do better.
+    /// Too many witnesses have promised higher ballots; another attempt may succeed.
     Outbid,
-    /// So few witnesses answer that nothing can be chosen now.
+    /// Nothing can be chosen now, because too few witnesses answer.
     TooFew {
-        /// How many do.
+        /// How many witnesses answer.
         answer: usize,
     },
 }
 
-/// What may be proposed.
+/// What a proposer may propose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice<V> {
-    /// Anything: nothing was chosen, and nothing can be with a lower ballot.
+    /// Any value: none was chosen with a lower ballot, and none can be.
     Free,
-    /// Only this: it may have been chosen.
+    /// Only this value: it may have been chosen.
     Bound(V),
 }
 
-/// One save that wants to follow a checkpoint.
+/// One save that wants to be the successor of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proposer<V> {
     me: CheckpointId,
@@ -110,12 +112,12 @@ pub struct Proposer<V> {
     /// Higher rounds that witnesses named in the present attempt.
     bids: BTreeMap<Witness, u64>,
     heard: BTreeMap<Witness, Heard<V>>,
-    /// What it has proposed with the present ballot.
+    /// What this save has proposed with the present ballot.
     proposed: Option<V>,
 }
 
 impl<V: Copy + Ord> Proposer<V> {
-    /// Of the save of checkpoint `me`, which no other has. It has to begin an attempt first.
+    /// The proposer of the save of checkpoint `me`; [`Self::begin`] begins its first attempt.
     pub const fn new(me: CheckpointId, quorum: Quorum) -> Self {
         Self {
             me,
@@ -127,8 +129,8 @@ impl<V: Copy + Ord> Proposer<V> {
         }
     }
 
-    /// Begins an attempt: all witnesses are to be asked to promise this ballot. What comes of earlier ones
-    /// does not count any more.
+    /// Begins an attempt: the caller asks all witnesses to promise the returned ballot. Answers to earlier
+    /// attempts are ignored from here on.
     pub fn begin(&mut self) -> Ballot {
         self.ballot = Ballot {
             round: self.highest_round().saturating_add(1),
@@ -140,8 +142,9 @@ impl<V: Copy + Ord> Proposer<V> {
         self.ballot
     }
 
-    /// The highest round of which it has heard. A few that lie could name one after which there is none: a
-    /// far one counts when more name it, or a higher one, than are believed to lie.
+    /// The highest round that counts, of this save and of other saves as the witnesses reported it. Lying
+    /// witnesses could name the very last round, which no attempt can exceed. So a round far ahead counts
+    /// only when more witnesses than may lie name it or a higher one.
     fn highest_round(&self) -> u64 {
         let mut bids: Vec<u64> = self.bids.values().copied().collect();
         bids.sort_unstable_by(|a, b| b.cmp(a));
@@ -159,25 +162,25 @@ impl<V: Copy + Ord> Proposer<V> {
         self.ballot
     }
 
-    /// What it has proposed in it.
+    /// What this save has proposed in the present attempt.
     pub const fn proposed(&self) -> Option<V> {
         self.proposed
     }
 
-    /// What a witness said in it.
+    /// What a witness answered in the present attempt.
     pub fn heard(&self, witness: Witness) -> Option<Heard<V>> {
         self.heard.get(&witness).copied()
     }
 
-    /// The higher round that a witness named in it.
+    /// The higher round that a witness named in the present attempt.
     pub fn bid(&self, witness: Witness) -> Option<u64> {
         self.bids.get(&witness).copied()
     }
 
-    /// A witness promised `ballot`, and has accepted this before.
+    /// A witness promised `ballot`, and stated what it has accepted before.
     pub fn promised(&mut self, witness: Witness, ballot: Ballot, accepted: Option<(Ballot, V)>) {
-        // What is proposed rests on the promises that were there then; and who has promised this ballot has
-        // accepted nothing with a higher one.
+        // A promise that comes after the proposal does not count, since the proposal rests on the earlier
+        // ones. A witness that promised this ballot can't have accepted anything with a higher one.
         let is_possible = accepted.is_none_or(|(at, _)| at <= ballot);
         if ballot == self.ballot && self.proposed.is_none() && self.is_witness(witness) {
             let heard = match is_possible {
@@ -188,7 +191,7 @@ impl<V: Copy + Ord> Proposer<V> {
         }
     }
 
-    /// A witness accepted what was proposed with `ballot`.
+    /// A witness accepted the value that was proposed with `ballot`.
     pub fn agreed(&mut self, witness: Witness, ballot: Ballot) {
         if ballot == self.ballot && self.proposed.is_some() && self.is_witness(witness) {
             self.heard.insert(witness, Heard::Agreed);
@@ -223,14 +226,14 @@ impl<V: Copy + Ord> Proposer<V> {
         self.heard.values().filter(|heard| is(heard)).count()
     }
 
-    /// Whether every witness has said something in this attempt.
+    /// Whether every witness has answered the last question of this attempt, or failed to.
     pub fn has_heard_all(&self) -> bool {
         let waits = self.proposed.is_some();
         let said = |heard: &Heard<V>| !(waits && matches!(heard, Heard::Promised(_)));
         self.count(said) == self.quorum.witnesses
     }
 
-    /// Where the attempt stands.
+    /// The state of the attempt.
     pub fn standing(&self) -> Standing<V> {
         let needed = self.quorum.needed;
         let failed = self.count(|heard| *heard == Heard::Failed);
@@ -250,11 +253,12 @@ impl<V: Copy + Ord> Proposer<V> {
         }
     }
 
-    /// What may be proposed, once enough have promised.
+    /// What may be proposed, once enough witnesses have promised; `None` before.
     ///
-    /// A value was chosen only if a quorum accepted it: then all but so many of those heard accepted it
-    /// last, whoever of them is silent and whoever may lie. Of several that this can be said of, only the
-    /// one with the highest ballot can be it.
+    /// If a value was chosen, a quorum accepted it. Of its members, some may be silent now, and some may lie.
+    /// That leaves at least `needed - silent - may_lie`, which is `promises + 1 - needed`, promises that name
+    /// the value. If several values have this many, only the one with the highest ballot can be the chosen
+    /// one.
     pub fn choice(&self) -> Option<Choice<V>> {
         if self.standing() != Standing::Promised {
             return None;
@@ -279,9 +283,9 @@ impl<V: Copy + Ord> Proposer<V> {
         Some(highest.map_or(Choice::Free, |(_, value)| Choice::Bound(*value)))
     }
 
-    /// Proposes what was accepted before if it may have been chosen, and `mine` otherwise: all witnesses
-    /// are to be asked to accept what is returned. `None` before enough have promised. With one ballot one
-    /// value is proposed, whatever is said later.
+    /// Proposes what was accepted before if it may have been chosen, and `mine` otherwise: the caller asks
+    /// all witnesses to accept the returned value. `None` before enough have promised. Calls with the same
+    /// ballot return the same value, whatever is answered in between.
     pub fn propose(&mut self, mine: V) -> Option<V> {
         if self.proposed.is_none() {
             self.proposed = Some(match self.choice()? {
@@ -367,15 +371,15 @@ mod tests {
             promise(&mut later, promises);
             later.choice().unwrap()
         };
-        // One of three: two that are silent may have accepted it, too.
+        // One of three: the two silent ones may have accepted it, too.
         let one_of_three = [(0, other), (1, None), (2, None)];
         assert_eq!(bound(&one_of_three), Choice::Bound(3));
-        // Two of five are no majority, and nobody is left.
+        // Two of five are no majority, and no witness is silent.
         let two_of_five = [(0, other), (1, other), (2, None), (3, None), (4, None)];
         assert_eq!(bound(&two_of_five), Choice::Free);
         let one_of_four = [(0, other), (1, None), (2, None), (3, None)];
         assert_eq!(bound(&one_of_four), Choice::Free);
-        // Of two that may have been, that with the higher ballot.
+        // If either of two values may have been chosen, the one with the higher ballot is proposed.
         let newer = Some((ballot(2, 8), 4));
         let mixed = [(0, other), (1, newer), (2, None)];
         let mut later = proposer(1);
@@ -414,7 +418,7 @@ mod tests {
         assert_eq!(save.heard(Witness(1)), Some(Heard::Failed));
         let second = save.begin();
         assert_eq!(second.round, first.round + NEAR_ROUNDS + 1);
-        // What two say is believed where none is expected to lie.
+        // Two witnesses that agree are believed where no witness is expected to lie.
         save.outbid(Witness(0), second, ballot(u64::MAX, 9));
         save.outbid(Witness(1), second, ballot(1 << 40, 9));
         assert_eq!(save.begin().round, (1 << 40) + 1);

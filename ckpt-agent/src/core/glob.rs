@@ -1,38 +1,38 @@
-//! Patterns for paths, of `--path` and `--exclude`: their syntax, and what they name. Paths are bytes.
+//! The syntax of the patterns of `--path` and `--exclude`, and which paths they match. Paths are bytes.
 
 use globset::{Candidate, Error, GlobBuilder, GlobSet, GlobSetBuilder};
 
-/// What has a meaning of its own in a pattern.
+/// Bytes that are wildcards, or begin one, when no `\` stands before them.
 const WILDCARDS: &[u8] = b"*?[{";
 
-/// A pattern for whole paths: `*` stands for any bytes but `/`, `?` for one of these, `[a-z]` for one of
-/// a range, `{a,b}` for either, `**` between slashes for any number of directories; `\` takes the
-/// meaning from the next character.
+/// A pattern for whole paths: `*` stands for any bytes but `/`, `?` for one such byte, `[a-z]` for one of
+/// a range, `{a,b}` for either, `**` between slashes for any number of directories; after `\` a wildcard
+/// is an ordinary character.
 #[derive(Clone, Debug)]
 pub struct Glob {
     text: String,
-    /// The path that it names, if it has no wildcards.
+    /// The path that the pattern names, if it has no wildcards.
     literal: Option<Vec<u8>>,
-    /// The path that it names besides, because a file may be called as the pattern is written.
+    /// The pattern as a path: `a[1].t` also matches a file with exactly that name.
     written: Vec<u8>,
     set: GlobSet,
 }
 
-/// A text that is no pattern.
+/// Why a text is not a valid pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GlobError {
-    /// A bracket that is not closed, or something like it.
+    /// A bracket that is not closed, or a similar mistake.
     #[error(transparent)]
     Syntax(#[from] Error),
-    /// Wildcards beside bytes that are no text.
+    /// The pattern has wildcards and is not valid UTF-8.
     #[error("wildcards go with UTF-8 only")]
     NoText,
 }
 
-/// Reads the syntax that all patterns have.
+/// Parses a pattern in the syntax of [`Glob`].
 ///
 /// # Errors
-/// When it is no pattern.
+/// When it is not a valid pattern.
 pub fn pattern(text: &str) -> Result<globset::Glob, Error> {
     GlobBuilder::new(text)
         .literal_separator(true)
@@ -41,10 +41,10 @@ pub fn pattern(text: &str) -> Result<globset::Glob, Error> {
 }
 
 impl Glob {
-    /// Reads a pattern; `./` before it and slashes behind it have no meaning.
+    /// Parses a pattern. Any `./` before it and slashes after it are ignored.
     ///
     /// # Errors
-    /// When it is none.
+    /// When it is not a valid pattern.
     pub fn new(text: &[u8]) -> Result<Self, GlobError> {
         let shown = String::from_utf8_lossy(text).into_owned();
         let mut text = text;
@@ -71,17 +71,17 @@ impl Glob {
         })
     }
 
-    /// As it was written, for messages.
+    /// The pattern as the user wrote it, for messages.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The path that it names, if it has no wildcards.
+    /// The only path that the pattern names; `None` when it has wildcards.
     pub fn literal(&self) -> Option<&[u8]> {
         self.literal.as_deref()
     }
 
-    /// Whether it names `path`.
+    /// Whether the pattern matches the whole of `path`.
     pub fn matches(&self, path: &[u8]) -> bool {
         match &self.literal {
             Some(literal) => literal == path,
@@ -92,7 +92,8 @@ impl Glob {
     }
 }
 
-/// The path for which a pattern without wildcards stands.
+/// The path that a pattern without wildcards names: the text with its `\` resolved. `None` when there is
+/// a wildcard.
 fn literal(text: &[u8]) -> Option<Vec<u8>> {
     let mut path = Vec::with_capacity(text.len());
     let mut bytes = text.iter();

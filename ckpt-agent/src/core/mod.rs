@@ -1,8 +1,8 @@
 //! The decisions of a save and of a restore, as state machines: events in, actions out.
 //!
-//! Nothing here does I/O or knows the time: `handle` is told what happened and when, `poll_action`
-//! says what to do, `next_deadline` when to call again at the latest. So every fault at every
-//! moment can be tested without a socket.
+//! Nothing here does I/O or reads a clock. The caller passes each event and its time to `handle`, takes from
+//! `poll_action` what it has to do, and calls again at `next_deadline` at the latest. So a test can produce
+//! every fault at every moment without a socket.
 
 #![cfg_attr(
     not(test),
@@ -29,17 +29,17 @@ pub mod sought;
 
 pub use transfer::{Fault, HostIndex};
 
-/// Milliseconds since some fixed moment; never goes back.
+/// Milliseconds since a fixed moment, which the caller chooses; never decreases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Millis(pub u64);
 
 impl Millis {
-    /// This moment and `ms` more.
+    /// The moment `ms` milliseconds after this one.
     pub const fn plus(self, ms: u64) -> Self {
         Self(self.0.saturating_add(ms))
     }
 
-    /// Milliseconds since `earlier`; zero when it is later.
+    /// Milliseconds from `earlier` to this moment; zero when `earlier` is the later of the two.
     pub const fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }

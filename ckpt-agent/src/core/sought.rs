@@ -1,17 +1,17 @@
-//! Which of the checkpoints that there are somebody means: by labels and by age.
+//! Which checkpoints a command is about, when it selects them by label and by age.
 
 use std::fmt;
 use std::time::Duration;
 
 use codec::labels::{LabelError, Labels};
 
-/// Label under which a note is kept.
+/// Key of the label that keeps the note of `--note`.
 pub const NOTE: &str = "ckpt.note";
 
-/// Labels of a checkpoint that is to be saved: the user's own, and a note.
+/// Labels for a new checkpoint: the user's own `pairs`, and the note.
 ///
 /// # Errors
-/// When one of them can't be a label.
+/// When one of the pairs is not a valid label, or the note is not a valid value.
 pub fn labels_with_note(
     mut pairs: Vec<(String, String)>,
     note: Option<String>,
@@ -21,24 +21,24 @@ pub fn labels_with_note(
     Labels::new(pairs)
 }
 
-/// A label that a checkpoint has to have.
+/// A condition on one label of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SoughtLabel {
     key: String,
     value: SoughtValue,
 }
 
-/// What the value of a label has to be.
+/// A condition on the value of a label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum SoughtValue {
     Any,
     Is(String),
-    /// A number that is no larger.
+    /// The value is a number, and at most this one.
     AtMost(u64),
 }
 
 impl SoughtLabel {
-    /// Reads `KEY=VALUE`, or `KEY` for any value.
+    /// Parses `KEY=VALUE`, or `KEY` for any value.
     pub fn parse(text: &str) -> Self {
         match text.split_once('=') {
             Some((key, value)) => Self::is(key, value),
@@ -49,7 +49,7 @@ impl SoughtLabel {
         }
     }
 
-    /// A label with this value.
+    /// The label `key` has exactly this value.
     pub fn is(key: &str, value: impl Into<String>) -> Self {
         Self {
             key: key.to_owned(),
@@ -57,7 +57,7 @@ impl SoughtLabel {
         }
     }
 
-    /// A label whose value is a number that is no larger than this.
+    /// The value of the label `key` is a number, and at most this one.
     pub fn at_most(key: &str, number: u64) -> Self {
         Self {
             key: key.to_owned(),
@@ -77,23 +77,23 @@ impl SoughtLabel {
     }
 }
 
-/// What a checkpoint has to be for somebody to mean it; the default means all.
+/// The conditions that select checkpoints; the default selects all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sought {
-    /// Labels, all of which it has to have.
+    /// Conditions on labels; a checkpoint has to meet all of them.
     pub labels: Vec<SoughtLabel>,
-    /// It was saved longer ago than this.
+    /// The save began longer ago than this.
     pub older_than: Option<Duration>,
 }
 
 impl Sought {
-    /// Whether it means all.
+    /// Whether there are no conditions.
     pub const fn is_all(&self) -> bool {
         self.labels.is_empty() && self.older_than.is_none()
     }
 
-    /// Whether a checkpoint with these labels whose save began at `created` is meant; both times in Unix
-    /// seconds.
+    /// Whether a checkpoint is selected that has these labels and whose save began at `created`; `created`
+    /// and `now` are Unix seconds.
     pub fn means(&self, labels: &Labels, created: u64, now: u64) -> bool {
         let is_old = |age: Duration| created.saturating_add(age.as_secs()) < now;
         self.labels.iter().all(|label| label.is_among(labels)) && self.older_than.is_none_or(is_old)
@@ -101,7 +101,7 @@ impl Sought {
 }
 
 impl fmt::Display for Sought {
-    /// As it fits after "no checkpoint": ` with label kind=test, older than 3600 s`.
+    /// The conditions in a form that follows "no checkpoint": ` with label kind=test, older than 3600 s`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, SoughtLabel { key, value }) in self.labels.iter().enumerate() {
             let before = if number == 0 { " with label " } else { ", " };

@@ -1,5 +1,5 @@
-//! Reaches what lies below a directory without ever following a symbolic link, and without keeping
-//! more than two directories open, however deep the tree is.
+//! Access to the files below a directory that never follows a symbolic link, and that keeps at most two
+//! directories open, however deep the tree is.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -9,13 +9,13 @@ use std::os::unix::ffi::OsStrExt;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags};
 use rustix::io::Errno;
 
-/// Only a place to start from: needs no read permission.
+/// Opens a directory only as a place for relative calls, which needs no read permission.
 const PLACE: OFlags = OFlags::PATH
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
-/// A directory, and the one below it that was used last.
+/// A directory, and the directory below it that was used last.
 #[derive(Debug)]
 pub(super) struct Beneath {
     root: OwnedFd,
@@ -23,21 +23,21 @@ pub(super) struct Beneath {
 }
 
 impl Beneath {
-    /// Everything below `root`.
+    /// Access to all files below `root`.
     pub(super) const fn new(root: OwnedFd) -> Self {
         Self { root, last: None }
     }
 
-    /// The directory itself.
+    /// The root directory.
     pub(super) fn root(&self) -> BorrowedFd<'_> {
         self.root.as_fd()
     }
 
-    /// The directory at `path`: components separated by `/`, none of them special; empty for the
-    /// root. It is only good for calls relative to it.
+    /// The directory at `path`: components separated by `/`, none of them `.` or `..`; empty for the root. It
+    /// can be used only for calls relative to it.
     ///
     /// # Errors
-    /// When there is none, or one of the components is a symbolic link.
+    /// When there is no such directory, or one of the components is a symbolic link.
     pub(super) fn directory(&mut self, path: &[u8]) -> io::Result<BorrowedFd<'_>> {
         if path.is_empty() {
             return Ok(self.root.as_fd());
@@ -59,7 +59,7 @@ impl Beneath {
         }
     }
 
-    /// The directory in which `path` lies, and its name there.
+    /// The directory that contains `path`, and the name of `path` in it.
     ///
     /// # Errors
     /// See [`Beneath::directory`].
@@ -92,7 +92,7 @@ impl Beneath {
     }
 }
 
-/// `path/name`, or `name` alone in the root.
+/// `path/name`; `name` alone if `path` is empty.
 pub(super) fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
     if path.is_empty() {
         name.to_vec()
@@ -101,7 +101,7 @@ pub(super) fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The directory part and the last component.
+/// The part before the last slash, and the last component.
 fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|&byte| byte == b'/') {
         Some(slash) => (
@@ -112,11 +112,11 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// Removes a file, or a directory with everything in it. Links are removed, not followed; what is
-/// mounted below is not touched, and is an error.
+/// Removes a file, or a directory with everything in it. Symbolic links are removed, not followed. A mounted
+/// file system below it is not touched, and is an error.
 ///
 /// # Errors
-/// When something can't be removed; the rest may be gone.
+/// When something can't be removed; other files may be gone then.
 pub(super) fn remove_all(parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
     match rustix::fs::unlinkat(parent, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => return Ok(()),
@@ -126,7 +126,7 @@ pub(super) fn remove_all(parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<()>
     let root = rustix::fs::openat(parent, name, PLACE, Mode::empty())?;
     let device = rustix::fs::fstat(&root)?.st_dev;
     let mut below = Beneath::new(root);
-    // A directory is met twice: to be emptied, and to be removed.
+    // Each directory is in the list twice: to be emptied, and then to be removed.
     let mut pending = vec![(Vec::new(), false)];
     while let Some((path, emptied)) = pending.pop() {
         if emptied {
@@ -155,13 +155,13 @@ pub(super) fn remove_all(parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<()>
     Ok(rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)?)
 }
 
-/// Lets the owner of a directory list and change it.
+/// Gives the owner of a directory the right to list and change it.
 fn make_accessible(directory: BorrowedFd<'_>) -> io::Result<()> {
     use std::os::fd::AsRawFd;
     let mode = Mode::from_raw_mode(rustix::fs::fstat(directory)?.st_mode);
     if !mode.contains(Mode::RWXU) {
-        // The name of the open directory itself: `chmodat` would follow a link, and `fchmod` wants
-        // a directory that could be opened for reading. A failure shows when it is listed.
+        // This path names the open directory itself: `chmodat` would follow a link, and `fchmod` needs a
+        // directory that can be opened for reading. If this fails, listing the directory will fail as well.
         let itself = format!("/proc/self/fd/{}", directory.as_raw_fd());
         let _ = rustix::fs::chmod(itself, mode | Mode::RWXU);
     }

@@ -10,32 +10,33 @@ use std::time::{Duration, Instant};
 use super::keeper::{Keeper, Kept};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
-/// How long a command may take to end after it was asked to.
+/// How long a command may take to end after it was asked to, before it is killed.
 pub(super) const END_GRACE: Duration = Duration::from_secs(2);
 
-/// How often it is looked whether it has ended.
+/// How often a wait checks whether the command has ended.
 pub(super) const END_POLL: Duration = Duration::from_millis(5);
 
-/// A running producer. Dropping it ends it.
+/// A running command whose output is an image. Dropping it ends the command.
 #[derive(Debug)]
 pub struct Producer {
     output: ChildStdout,
     ender: Ender,
 }
 
-/// Ends a producer from another thread.
+/// A handle to end a producer from another thread.
 #[derive(Clone, Debug)]
 pub struct Ender {
     pid: Pid,
     running: Arc<Mutex<Running>>,
 }
 
-/// The process id is the command's own, and may be used for signals, as long as it is not reaped.
+/// A command, until it is reaped. As long as that has not happened, its process id can't belong to another
+/// process, and may be used for signals.
 #[derive(Debug)]
 struct Running {
     child: Child,
     status: Option<ExitStatus>,
-    /// Who ends it should this process be killed.
+    /// The keeper, which ends the command if this process is killed.
     kept: Option<Kept>,
 }
 
@@ -49,8 +50,9 @@ impl Running {
 }
 
 impl Producer {
-    /// Starts a command in a process group of its own, so that all of it can be ended. It reads
-    /// nothing and writes errors where we do. With a keeper it ends when this process is killed.
+    /// Starts a command in a process group of its own, so that the command can be ended with all its
+    /// children. Its standard input is empty; its errors go where this program's errors go. With a `keeper`,
+    /// it ends when this process is killed.
     ///
     /// # Errors
     /// When it can't be started.
@@ -68,7 +70,7 @@ impl Producer {
         let pid = Pid::from_child(&child);
         let kept = keeper.and_then(|keeper| {
             let kept = keeper.keep(pid);
-            // The command can be saved without.
+            // The save goes on without a keeper.
             kept.inspect_err(
                 |cause| tracing::warn!(%cause, "nobody ends the command if this is killed"),
             )
@@ -88,17 +90,17 @@ impl Producer {
         }
     }
 
-    /// A handle to end it.
+    /// A handle to end the command from another thread.
     pub fn ender(&self) -> Ender {
         self.ender.clone()
     }
 
-    /// Waits for its end; its output was read to the end. Whoever ends the command ends this wait.
+    /// Waits for the command to end, after its output was read to the end. [`Ender::end`] ends this wait.
     ///
     /// # Errors
     /// When waiting fails.
     pub fn wait(&self) -> io::Result<ExitStatus> {
-        // Not under the lock, so that it can be ended meanwhile.
+        // Without the lock, so that the command can be ended meanwhile.
         let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         let _ = waitid(WaitId::Pid(self.ender.pid), ended);
         self.ender.lock().reap()
@@ -118,16 +120,15 @@ impl Drop for Producer {
 }
 
 impl Ender {
-    /// Ends the command and everything in its process group, unless it has ended by itself: asks
-    /// it to, waits up to two seconds for it, and kills what is left. Its output is closed
-    /// afterwards, and it is reaped.
+    /// Ends the command and its whole process group, unless it has ended by itself: sends SIGTERM, waits up
+    /// to two seconds, and kills what is left. Afterwards the command is reaped and its output is closed.
     pub fn end(&self) {
         {
             let running = self.lock();
             if running.status.is_some() {
                 return;
             }
-            // Not reaped: only this command can have the number. Fails when nobody is left.
+            // The command is not reaped, so the number is still its own. Fails when the group is empty.
             let _ = kill_process_group(self.pid, Signal::TERM);
         }
         let asked = Instant::now();

@@ -1,4 +1,4 @@
-//! Control groups of a job whose supervisor was killed: emptied, and removed.
+//! Empties and removes the control groups of a job whose supervisor was killed.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,18 +10,18 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::command::END_POLL;
 use super::keeper::write_to;
 
-/// How long the processes in a control group may take to end once they were killed.
+/// How long the processes in a control group may take to end after they were killed.
 const EMPTY_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Kills what is left in a control group that was made for a guest, and removes the group. Others are left
-/// alone.
+/// Kills all processes in a control group that was made for a guest, and removes the group. Any other control
+/// group is left alone.
 pub(super) fn empty(group: &Path) {
     if !is_a_guest_s(group) {
         return;
     }
     let began = Instant::now();
     while group.exists() && began.elapsed() < EMPTY_PATIENCE {
-        // Version 2, since Linux 5.14.
+        // Works with version 2 of control groups, since Linux 5.14; the others are killed one by one below.
         let _ = write_to(&group.join("cgroup.kill"), "1");
         let pids = cgroup::processes(group).unwrap_or_default();
         for pid in pids.into_iter().filter(|pid| *pid > 1) {
@@ -29,7 +29,7 @@ pub(super) fn empty(group: &Path) {
                 let _ = kill_process(pid, Signal::KILL);
             }
         }
-        // Fails until the last of them is gone.
+        // Fails until the last process is gone.
         if cgroup::remove(group).is_err() {
             std::thread::sleep(END_POLL);
         }
@@ -44,7 +44,7 @@ mod tests {
     use super::super::keeper::{Marked, carry_out};
     use super::*;
 
-    /// A process that works without rest and ignores SIGTERM; it ends with the test.
+    /// A process that runs all the time and ignores SIGTERM; it ends with the test.
     struct Deaf(Child);
 
     impl Deaf {
@@ -100,14 +100,14 @@ mod tests {
         while state().trim() != "FROZEN" {
             std::thread::sleep(END_POLL);
         }
-        // Killed and frozen, it is there still.
+        // A process that was killed while frozen still exists.
         let of_deaf = Pid::from_child(&deaf.0);
         kill_process(of_deaf, Signal::KILL).unwrap();
         std::thread::sleep(Duration::from_millis(100));
         let was_there = deaf.0.try_wait().unwrap().is_none();
         carry_out(&order(&group, ("freezer.state", "THAWED")));
         let is_gone = deaf.ends() && !group.exists();
-        // Nothing may stay frozen, whatever failed.
+        // The group must be thawed, even if the test fails.
         let _ = write_to(&group.join("freezer.state"), "THAWED");
         drop(deaf);
         let _ = fs::remove_dir(&group);
@@ -128,7 +128,7 @@ mod tests {
         ] {
             fs::write(group.join(name), text).unwrap();
         }
-        // The kernel lets a group go without its files; here somebody has to remove them.
+        // The kernel removes a group's files with the group; a plain directory has to be emptied first.
         let read = std::thread::scope(|scope| {
             let kernel = scope.spawn(|| {
                 let gone = deaf.ends();

@@ -1,9 +1,9 @@
-//! Ends a command whose output is saved should this process be killed.
+//! A process that ends a command whose output is saved, if this process is killed.
 //!
-//! Nothing in a process that is killed can end its command, and the signal that the kernel can send to a
-//! child at its parent's death reaches that one process, can only be asked for between `fork` and
-//! `exec`, and follows a thread, not the process. So a second process waits on a pipe that nobody ever
-//! writes to again: it ends when we do, however that happens.
+//! A killed process can't end its own command. The signal that the kernel can send at a parent's death does
+//! not suffice: it reaches only the one child, can only be requested between `fork` and `exec`, and follows a
+//! thread, not the process. So a second process, the keeper, waits on a pipe for the end of this process,
+//! however that comes about, and then ends the command.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -16,22 +16,22 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_p
 
 use super::command::{END_GRACE, END_POLL};
 
-/// Name under which this program is the keeper.
+/// The name (`argv[0]`) under which this program acts as a keeper.
 pub const KEEPER: &str = "ckpt-keeper";
 
-/// Variable by which the processes of a job are recognised that have left its process group.
+/// Environment variable that marks the processes of a job, also those that have left its process group.
 pub const MARK: &str = "CKPT_RUN_ID";
 
-/// Longest order to a keeper: a process id and a mark, and the files that thaw what is frozen.
+/// Longest order to a keeper, bytes: a process id and a mark, and the files that thaw frozen processes.
 const ORDER_BYTES_MAX: u64 = 64 << 10;
 
-/// Shortest mark: one that is guessed, or is empty, would end others' processes.
+/// Shortest mark, bytes. An empty mark, or one that can be guessed, would end other users' processes.
 const MARK_BYTES_MIN: usize = 16;
 
-/// Times that marked processes are looked for: each could start another meanwhile.
+/// How many times marked processes are looked for, since each of them could have started another meanwhile.
 const MARKED_ROUNDS: usize = 5;
 
-/// How to start a keeper: a program that calls [`main`] under a name.
+/// How to start a keeper: a program, and the name under which it calls [`main`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keeper {
     path: PathBuf,
@@ -39,7 +39,7 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// This program, which has to call [`main`] when it is started as [`KEEPER`].
+    /// This program as a keeper; it has to call [`main`] when it is started as [`KEEPER`].
     pub fn of_this_program() -> Self {
         Self {
             path: "/proc/self/exe".into(),
@@ -47,7 +47,7 @@ impl Keeper {
         }
     }
 
-    /// Has the process group ended when this process is gone.
+    /// Starts a keeper that ends the process group `group` when this process is gone.
     ///
     /// # Errors
     /// When no process can be started.
@@ -55,8 +55,8 @@ impl Keeper {
         self.start(&group_line(group))
     }
 
-    /// Has all of `family` ended, and the process group of [`Kept::add`]. It can be started before the
-    /// first of these processes, so that there is no moment without it.
+    /// Starts a keeper that ends all of `family`, and the process groups of [`Kept::add`]. It can be started
+    /// before the first of these processes, so that they are never without a keeper.
     ///
     /// # Errors
     /// When no process can be started.
@@ -67,36 +67,36 @@ impl Keeper {
 
     fn start(&self, order: &str) -> io::Result<Kept> {
         let (reader, mut pipe) = io::pipe()?;
-        // Before it is there: it must not be found without an order.
+        // Written before the keeper exists, so that it never reads an empty pipe.
         pipe.write_all(order.as_bytes())?;
         let child = Command::new(&self.path)
             .arg0(self.arg0)
             .stdin(reader)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // What is typed at the terminal is not for it.
+            // So that signals from the terminal, as by Ctrl-C, do not reach the keeper.
             .process_group(0)
             .spawn()?;
         Ok(Kept { child, pipe })
     }
 }
 
-/// All processes of a job, and how they are reached.
+/// All processes of a job, and how they can be reached.
 #[cfg(feature = "cli")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Marked {
-    /// What the variable [`MARK`] is in their environment.
+    /// The value of the variable [`MARK`] in their environment.
     pub(crate) mark: String,
-    /// Files that thaw their control groups, and what is written there: what version 1 has frozen does
-    /// not end.
+    /// Files that thaw their control groups, with the text to write: processes frozen by version 1 of control
+    /// groups do not end otherwise.
     pub(crate) thaw: Vec<(PathBuf, &'static str)>,
-    /// Control groups that are theirs alone: emptied, and removed.
+    /// Control groups that contain no other processes: they are emptied and removed.
     pub(crate) groups: Vec<PathBuf>,
 }
 
 #[cfg(feature = "cli")]
 impl Marked {
-    /// What is to be done when they have to end: for a keeper, or for [`carry_out`].
+    /// The order that ends these processes, for a keeper or for [`carry_out`].
     pub(crate) fn order(&self) -> String {
         let mut order = format!("mark {}\n", self.mark);
         for (path, text) in &self.thaw {
@@ -113,7 +113,7 @@ fn group_line(group: Pid) -> String {
     format!("group {}\n", group.as_raw_nonzero())
 }
 
-/// What is being kept; dropping it leaves that alone.
+/// A running keeper. Dropping it ends the keeper, and leaves the processes that it keeps alone.
 #[derive(Debug)]
 pub(crate) struct Kept {
     child: Child,
@@ -131,7 +131,7 @@ impl Kept {
         self.child.id().cast_signed()
     }
 
-    /// Has this process group ended, too.
+    /// Adds a process group that the keeper has to end.
     ///
     /// # Errors
     /// When the keeper is gone.
@@ -139,7 +139,7 @@ impl Kept {
         self.pipe.write_all(group_line(group).as_bytes())
     }
 
-    /// Whether the keeper has ended: somebody killed it.
+    /// Whether the keeper has ended, which happens only when it is killed.
     pub(crate) fn has_ended(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
     }
@@ -147,14 +147,15 @@ impl Kept {
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        // Killed before the pipe is closed, or it would do its work. Fails when it is gone already.
+        // The keeper is killed before the pipe is closed, or else it would carry out its orders. Fails when
+        // it has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Waits for the end of whoever holds the other end of standard input, then does what was written there,
-/// one order a line.
+/// Waits until the other end of standard input is closed, then carries out the orders that were written to
+/// it, one a line.
 pub fn main() -> ExitCode {
     let mut pipe = io::stdin().lock().take(ORDER_BYTES_MAX);
     let mut text = String::new();
@@ -165,7 +166,7 @@ pub fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Does what a keeper would do that has these orders.
+/// Carries out these orders: thaws, ends process groups and marked processes, and empties control groups.
 pub(crate) fn carry_out(text: &str) {
     let orders = |name: &'static str| {
         let lines = text.lines().filter_map(|line| line.split_once(' '));
@@ -174,7 +175,7 @@ pub(crate) fn carry_out(text: &str) {
             .map(|(_, what)| what)
     };
     for (text, path) in orders("thaw").filter_map(|what| what.split_once(' ')) {
-        // Fails when the group is gone.
+        // Fails when the control group is gone.
         let _ = write_to(Path::new(path), text);
     }
     let groups = orders("group").filter_map(|number| number.parse().ok());
@@ -192,10 +193,10 @@ pub(crate) fn carry_out(text: &str) {
         .for_each(super::emptied::empty);
 }
 
-/// Writes to a file that is there; none is made.
+/// Writes to an existing file; does not create one.
 ///
 /// # Errors
-/// When it is not there, or can't be written.
+/// When the file does not exist, or can't be written.
 pub(super) fn write_to(path: &Path, text: &str) -> io::Result<()> {
     let mut file = File::options().write(true).open(path)?;
     file.write_all(text.as_bytes())
@@ -210,14 +211,14 @@ fn end_marked(mark: &str) {
             return;
         }
         for pid in marked {
-            // Fails when it has just ended.
+            // Fails when the process has just ended.
             let _ = kill_process(pid, Signal::KILL);
         }
         std::thread::sleep(END_POLL);
     }
 }
 
-/// Processes with this variable; those of other users can't be read, and are not ours to end.
+/// Processes with this variable. Those of other users can't be read, and are not this user's to end.
 fn marked(wanted: &[u8]) -> Vec<Pid> {
     let own = std::process::id().cast_signed();
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -232,11 +233,11 @@ fn marked(wanted: &[u8]) -> Vec<Pid> {
         .collect()
 }
 
-/// Asks a process group to end, and kills what is left of it after a while.
+/// Asks a process group to end, and kills it after [`END_GRACE`].
 fn end(group: Pid) {
-    // Both fail when nobody is left.
+    // Both calls fail when the group is empty.
     let _ = kill_process_group(group, Signal::TERM);
-    // One that is stopped hears nothing.
+    // A stopped process does not act on SIGTERM.
     let _ = kill_process_group(group, Signal::CONT);
     wait_for(group, END_GRACE);
     let _ = kill_process_group(group, Signal::KILL);

@@ -1,13 +1,12 @@
 //! Images on this machine: files, directories, streams and commands in; files and directories out.
 //!
-//! Kept of every file: its name (any bytes), what it is (directory, regular file, symbolic link,
-//! hard link to another file of the image, fifo), permission bits, time of last change, and which
-//! parts of it are holes. Not kept: owner and group, access times, extended attributes, access
-//! control lists, file capabilities and other inode flags, and hard links to files outside of the
-//! image. Sockets and device nodes are left out with a warning. Directories on which another file
-//! system is mounted are entered.
+//! Of every file is kept: its name (any bytes), its kind (directory, regular file, symbolic link, hard link
+//! to another file of the image, fifo), permission bits, time of last change, and which parts of it are
+//! holes. Not kept: owner and group, access times, extended attributes, access control lists, file
+//! capabilities and other inode flags, and hard links to files outside of the image. Sockets and device nodes
+//! are left out with a warning. Directories on which another file system is mounted are entered.
 //!
-//! Everything here blocks and runs on threads for that.
+//! All functions here block, so they run on threads outside of the async runtime.
 
 mod beneath;
 pub mod command;
@@ -29,7 +28,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// A path made of the bytes of an index.
+/// A path with exactly these bytes, which come from an index.
 pub(crate) fn path_from_bytes(bytes: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(bytes))
 }

@@ -1,4 +1,4 @@
-//! The file in which knowledge is kept: JSON, private, replaced as a whole.
+//! The file that keeps what was observed: JSON, readable only by the user, replaced as a whole.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -16,13 +16,13 @@ use serde::{Deserialize, Serialize};
 use super::{Knowledge, KnownHost, SaveTimes};
 use crate::file_lock;
 
-/// Largest file that is read.
+/// Largest file that is read, bytes.
 const FILE_BYTES_MAX: u64 = 32 << 20;
 
-/// Hosts and jobs that are kept; those heard of last stay.
+/// Most hosts, and most jobs, that are kept; those that were contacted or saved last stay.
 const KEPT_MAX: usize = 10_000;
 
-/// How long another process is waited for.
+/// How long another process that uses the file is waited for.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why the file can't be used.
@@ -33,10 +33,10 @@ pub enum KnowledgeError {
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         cause: io::Error,
     },
-    /// It is something else.
+    /// The file has other content than expected.
     #[error("{path}: {what}")]
     Malformed {
         /// The file.
@@ -44,7 +44,7 @@ pub enum KnowledgeError {
         /// What is wrong.
         what: String,
     },
-    /// Another process writes it and does not end.
+    /// Another process keeps the file locked.
     #[error("{0}: in use by another process")]
     Busy(PathBuf),
 }
@@ -60,7 +60,7 @@ struct FileText {
     newest: Vec<NewestText>,
     #[serde(default)]
     roster: Vec<RosterText>,
-    /// Unix seconds and bytes per second.
+    /// Pairs of Unix seconds and bytes per second.
     #[serde(default)]
     uplink: Vec<(u64, f64)>,
 }
@@ -73,7 +73,7 @@ struct HostText {
     last_contact: u64,
     last_went_well: bool,
     last_probe: u64,
-    /// Unix seconds and bytes per second.
+    /// Pairs of Unix seconds and bytes per second.
     rates: Vec<(u64, f64)>,
 }
 
@@ -106,8 +106,8 @@ struct NewestText {
 
 const VERSION: u32 = 1;
 
-/// Where this user's files of this kind are kept: `$CKPT_STATE_DIR`, else `ckpt` in
-/// `$XDG_STATE_HOME` or `~/.local/state`. `None` when none of these is set.
+/// The directory for this user's files of this kind: `$CKPT_STATE_DIR`, or else `ckpt` in `$XDG_STATE_HOME`
+/// or in `~/.local/state`. `None` when the environment names none of these.
 pub fn default_dir(variable: impl Fn(&str) -> Option<std::ffi::OsString>) -> Option<PathBuf> {
     let set = |name| {
         variable(name)
@@ -120,10 +120,10 @@ pub fn default_dir(variable: impl Fn(&str) -> Option<std::ffi::OsString>) -> Opt
 }
 
 impl Knowledge {
-    /// Reads the file at `path`; nothing is known when there is none.
+    /// Reads the file at `path`; if there is no file, nothing is known.
     ///
     /// # Errors
-    /// When it can't be read or is not such a file.
+    /// When it can't be read, or is not a file of this kind.
     pub fn load(path: &Path) -> Result<Self, KnowledgeError> {
         let failed = |cause| KnowledgeError::Io {
             path: path.to_owned(),
@@ -144,10 +144,10 @@ impl Knowledge {
         Self::parse(&text).map_err(|what| malformed(path, what))
     }
 
-    /// Reads the text of a file.
+    /// Parses the text of a file.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Why the text is not valid.
     pub fn parse(text: &str) -> Result<Self, String> {
         let file: FileText = serde_json::from_str(text).map_err(|cause| cause.to_string())?;
         if file.version != VERSION {
@@ -200,7 +200,7 @@ impl Knowledge {
         for newest in file.newest {
             let tag = JobTag::from_hex(&newest.job_tag)
                 .ok_or_else(|| format!("job tag {:?}", newest.job_tag))?;
-            // One that large is no version: the next one could not be counted.
+            // So large a number is no version: there must be room for the versions after it.
             if newest.version < u64::MAX / 2 {
                 let seen = (newest.at, Version(newest.version));
                 known.newest.insert(tag, seen);
@@ -209,7 +209,7 @@ impl Knowledge {
         Ok(known)
     }
 
-    /// The text of a file.
+    /// The text of the file; without the oldest entries if there are more than `KEPT_MAX`.
     pub fn to_text(&self) -> String {
         let mut hosts: Vec<_> = self.hosts.iter().collect();
         hosts.sort_by_key(|(_, host)| std::cmp::Reverse(host.last_contact));
@@ -265,7 +265,7 @@ impl Knowledge {
                 })
                 .collect(),
         };
-        // Numbers and texts that are finite and valid: nothing in it can fail.
+        // All numbers are finite and all texts valid, so this can't fail.
         serde_json::to_string(&file).unwrap_or_default()
     }
 }
@@ -283,7 +283,7 @@ fn rates_text(history: &RateHistory) -> Vec<(u64, f64)> {
     history.iter().map(|m| (m.at, m.bytes_per_second)).collect()
 }
 
-/// Reads the file at `path`, changes what is known, and writes it in one step, alone.
+/// Reads the file at `path`, applies `change`, and replaces the file in one step, under a lock.
 pub(super) fn update(
     path: &Path,
     change: impl FnOnce(&mut Knowledge),
@@ -309,7 +309,7 @@ pub(super) fn update(
         io::ErrorKind::ResourceBusy => KnowledgeError::Busy(path.to_owned()),
         _ => failed(cause),
     })?;
-    // A file that is damaged is begun again.
+    // A damaged file is replaced by a new one.
     let mut known = Knowledge::load(path).unwrap_or_default();
     change(&mut known);
     let mut file = tempfile::Builder::new()

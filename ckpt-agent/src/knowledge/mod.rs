@@ -1,5 +1,5 @@
-//! What this machine has learnt of the hosts: rates of earlier transfers, and whether they answered.
-//! What hosts say of themselves is a claim; this is not.
+//! What this machine has observed of hosts: the rates of earlier transfers, and whether hosts answered. In
+//! contrast, a host's announcement about itself is a claim that may be false.
 
 mod file;
 
@@ -15,64 +15,64 @@ use protocol::identity::HostId;
 
 pub use file::{KnowledgeError, default_dir};
 
-/// Days after which what was seen counts half.
+/// Days after which an observation counts half.
 const HALF_LIFE_DAYS: f64 = 7.0;
 
-/// Contacts with a host that count as much as what it says of itself.
+/// The claim of a host counts as much as this many contacts with it.
 const CLAIM_WORTH: f64 = 2.0;
 
-/// Contacts within so many seconds of each other are one.
+/// Successful contacts within this many seconds count as one.
 const SAME_CONTACT_SECONDS: u64 = 300;
 
-/// How often a host is probed at most.
+/// Least time between two probes of a host.
 const PROBE_PERIOD_SECONDS: u64 = 3600;
 
-/// What wrong data weigh, in contacts that failed.
+/// Wrong data count as much as this many failed contacts.
 const LIE_WEIGHT: f64 = 10.0;
 
-/// How a contact with a host went.
+/// The outcome of a contact with a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contact {
     /// It answered.
     Answered,
-    /// It did not, or broke off.
+    /// It did not answer, or broke off.
     Silent,
-    /// What it said or sent was wrong.
+    /// It answered something wrong, or sent wrong data.
     Lied,
 }
 
-/// Something that was learnt.
+/// One observation, to be recorded.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Observation {
-    /// A host was spoken to.
+    /// A host was contacted.
     Contact(HostId, Contact),
-    /// Bytes per second that it took.
+    /// A host took data at this rate, bytes per second.
     Rate(HostId, f64),
-    /// A host took a probe as fast as could be told: there is no need for another soon.
+    /// A host was probed; it needs no further probe soon.
     Probed(HostId),
     /// How long a save of a job took.
     Save(JobTag, SaveTimes),
-    /// Hosts that registries told of.
+    /// The hosts that registries listed.
     Roster(Vec<GridHost>),
     /// A version of a job exists.
     Version(JobTag, Version),
-    /// Versions of a job were removed on purpose; the newest that is left, if one is.
+    /// Versions of a job were removed on purpose. With the newest one that is left, if there is one.
     Removed(JobTag, Option<Version>),
-    /// Bytes per second that this machine sent to all hosts together.
+    /// This machine sent data to all hosts together at this rate, bytes per second.
     Uplink(f64),
 }
 
 /// How long a save took.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SaveTimes {
-    /// Seconds from its start to its commit.
+    /// Seconds from its beginning to its commit.
     pub seconds: f64,
-    /// Seconds until its image had been read: as long as that a job that waits for it stands still.
-    /// `None` when an earlier program noted the save.
+    /// Seconds until the image was read, for which a job that waits for that stands still. `None` for a save
+    /// that an older program recorded.
     pub held_seconds: Option<f64>,
 }
 
-/// What is known of one host.
+/// What was observed of one host.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KnownHost {
     rates: RateHistory,
@@ -83,23 +83,23 @@ pub struct KnownHost {
     last_went_well: bool,
 }
 
-/// What is known of all hosts.
+/// What was observed of all hosts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Knowledge {
     hosts: BTreeMap<HostId, KnownHost>,
-    /// When each job was last saved, and how long that took.
+    /// When each job was last saved (Unix seconds), and how long that took.
     saves: BTreeMap<JobTag, (u64, SaveTimes)>,
-    /// The newest version of each job that was ever seen, and when.
+    /// The newest version of each job that was ever seen, and when it was seen last (Unix seconds).
     newest: BTreeMap<JobTag, (u64, Version)>,
-    /// What this machine sent to all hosts together.
+    /// Rates at which this machine sent data to all hosts together.
     uplink: RateHistory,
-    /// Hosts that registries told of last.
+    /// The hosts that registries listed last.
     roster: Vec<GridHost>,
 }
 
 impl KnownHost {
-    /// Whether it should be probed: nothing was measured lately, and either nothing ever or less than
-    /// `usual` bytes per second, which may have been long ago.
+    /// Whether the host should be probed: it was not probed within [`PROBE_PERIOD_SECONDS`], and either was
+    /// never measured, or an old measurement gives it less than half of the `usual` rate, bytes per second.
     fn is_worth_a_probe(&self, usual: Option<f64>, now: u64) -> bool {
         let since = |at: u64| now.saturating_sub(at);
         if since(self.last_probe) < PROBE_PERIOD_SECONDS {
@@ -118,18 +118,18 @@ impl KnownHost {
         }
     }
 
-    /// The rate expected at `now`; `None` if nothing was measured.
+    /// The rate expected at `now`; `None` if it was never measured.
     pub fn forecast(&self, now: u64) -> Option<RateForecast> {
         self.rates.forecast(now)
     }
 
-    /// Whether it was probed: one that is slow has a rate from then on.
+    /// Whether the host was ever probed. If the probe showed it to be slow, its rate is known as well.
     pub const fn was_probed(&self) -> bool {
         self.last_probe > 0
     }
 
-    /// How often it answered, taken together with what it `claims` of itself; the less was seen, the
-    /// more the claim counts.
+    /// Probability that the host answers: its record combined with what it `claims` of itself. The shorter
+    /// the record, the more the claim counts.
     pub fn trusted(&self, claims: Probability, now: u64) -> Probability {
         let fade = fade(now.saturating_sub(self.last_contact));
         let (good, bad) = (self.good * fade, self.bad * fade);
@@ -161,12 +161,13 @@ fn fade(seconds: u64) -> f64 {
 }
 
 impl Knowledge {
-    /// What is known of a host.
+    /// What was observed of a host.
     pub fn host(&self, id: HostId) -> Option<&KnownHost> {
         self.hosts.get(&id)
     }
 
-    /// Whether a host should be probed, as [`Observation::Probed`] explains.
+    /// Whether a host should be probed before it is given a shard, because its rate is unknown or may have
+    /// improved.
     pub fn is_worth_a_probe(&self, id: HostId, now: u64) -> bool {
         let rates = self.hosts.values().filter_map(|host| host.forecast(now));
         let usual = RateForecast::of_unknown(rates.map(|rate| rate.median()));
@@ -174,28 +175,28 @@ impl Knowledge {
         host.is_none_or(|host| host.is_worth_a_probe(usual.map(|rate| rate.median()), now))
     }
 
-    /// Bytes per second that this machine can send to all hosts together, as far as was seen.
+    /// Bytes per second that this machine can send to all hosts together; `None` if that was never measured.
     pub fn uplink(&self, now: u64) -> Option<f64> {
         self.uplink.forecast(now).map(|rate| rate.median())
     }
 
-    /// How long the last save of a job took from here.
+    /// How long the last save of a job from this machine took.
     pub fn save_times(&self, job: JobTag) -> Option<SaveTimes> {
         self.saves.get(&job).map(|(_, times)| *times)
     }
 
-    /// Hosts that registries told of last: known, should all registries be gone.
+    /// The hosts that registries listed last, for the case that no registry answers.
     pub fn roster(&self) -> &[GridHost] {
         &self.roster
     }
 
-    /// The newest version of a job that this machine ever saw: hosts that show only older ones have
-    /// lost it, or hide it.
+    /// The newest version of a job that this machine has ever seen. Hosts that show only older ones have lost
+    /// it, or hide it.
     pub fn newest(&self, job: JobTag) -> Option<Version> {
         self.newest.get(&job).map(|(_, version)| *version)
     }
 
-    /// Learns.
+    /// Adds an observation that was made at `now`, Unix seconds.
     pub fn observe(&mut self, observation: &Observation, now: u64) {
         match observation {
             Observation::Contact(id, contact) => {
@@ -235,7 +236,7 @@ impl Knowledge {
     }
 }
 
-/// Collects what is learnt and writes it down in the end. Without a path nothing is kept.
+/// Collects observations, and writes them to a file at the end. Without a path nothing is kept.
 #[derive(Clone, Debug, Default)]
 pub struct Notebook {
     path: Option<PathBuf>,
@@ -251,8 +252,8 @@ impl Notebook {
         }
     }
 
-    /// What is known, with what was noted since. A file that can't be read counts as empty, with a
-    /// line in the log: nothing depends on it but the quality of a choice.
+    /// What is known, with the observations of this process. A file that can't be read counts as empty, with
+    /// a line in the log: only the quality of choices depends on it.
     pub fn read(&self, now: u64) -> Knowledge {
         let mut known = match &self.path {
             None => Knowledge::default(),
@@ -268,13 +269,13 @@ impl Notebook {
         known
     }
 
-    /// Notes something.
+    /// Adds an observation.
     pub fn note(&self, observation: Observation) {
         let mut new = self.new.lock().unwrap_or_else(PoisonError::into_inner);
         new.push(observation);
     }
 
-    /// Writes down what was noted. Several processes may do so at once; none waits long for another.
+    /// Writes the observations to the file. Several processes may do so at once; none waits long for another.
     pub fn write(&self, now: u64) {
         let new = std::mem::take(&mut *self.new.lock().unwrap_or_else(PoisonError::into_inner));
         let Some(path) = self.path.as_ref().filter(|_| !new.is_empty()) else {

@@ -1,10 +1,11 @@
-//! Bytes that were read before it was known where segments end.
+//! Bytes that were read as segments, but have to be cut into segments anew, because a segment before them
+//! ended early.
 
 use std::collections::VecDeque;
 
 use codec::geometry::SEGMENT_BYTES;
 
-/// What is to be cut anew, in order.
+/// The bytes to be cut anew, in order.
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
     parts: VecDeque<Part>,
@@ -13,9 +14,9 @@ pub(super) struct Ahead {
 #[derive(Debug)]
 struct Part {
     raw: Vec<u8>,
-    /// Bytes before it are used.
+    /// Offset of the first byte that is not used yet.
     from: usize,
-    /// The source ended a segment here.
+    /// Whether the source ended a segment at the end of `raw`.
     ends: bool,
 }
 
@@ -34,18 +35,18 @@ impl Ahead {
         self.parts.is_empty()
     }
 
-    /// The bytes of `raw` from `from` on come next.
+    /// Puts the bytes of `raw` from `from` on before all others.
     pub(super) fn push_front(&mut self, raw: Vec<u8>, from: usize) {
         self.parts.push_front(Part::new(raw, from));
     }
 
-    /// A segment as it was read comes last.
+    /// Puts a whole segment after all others.
     pub(super) fn push_back(&mut self, raw: Vec<u8>) {
         self.parts.push_back(Part::new(raw, 0));
     }
 
-    /// Takes the bytes of the next segment into `buffer`, and gives buffers back that are used up.
-    /// Tells whether that is all of it; otherwise there is nothing more, and reading goes on.
+    /// Moves the bytes of the next segment into `buffer`, and used-up buffers into `back`. Returns whether
+    /// the segment is complete; if not, nothing is left here, and the rest has to be read from the source.
     pub(super) fn take(&mut self, mut buffer: Vec<u8>, back: &mut Vec<Vec<u8>>) -> (Vec<u8>, bool) {
         buffer.clear();
         while buffer.len() < SEGMENT_BYTES {

@@ -1,13 +1,13 @@
-//! Memory in flight: one bound for all of it, and buffers that are used again.
+//! The bound on the memory of rows in flight, and a store of buffers for reuse.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-/// A bound on the bytes that are in flight.
+/// A bound on the bytes in flight.
 ///
-/// Grants are handed out in the order in which they are asked for by the one thread that asks
-/// (the reader); they come back from anywhere.
+/// Only one thread, the reader, takes grants, so they are granted in the order of its requests. Any thread
+/// may drop them.
 #[derive(Debug)]
 pub struct Budget {
     bytes: u64,
@@ -19,31 +19,31 @@ pub struct Budget {
 struct State {
     free: u64,
     closed: bool,
-    /// Buffers that came back, the last one last: allocating megabytes anew costs a page fault for
-    /// each 4 KiB.
+    /// Buffers for reuse, the last returned one last. A newly allocated buffer costs a page fault for each 4
+    /// KiB.
     buffers: Vec<Vec<u8>>,
 }
 
-/// Bytes taken from a budget until this is dropped.
+/// Bytes taken from a budget; dropping the grant returns them.
 #[derive(Debug)]
 pub struct Grant {
     budget: Arc<Budget>,
     bytes: u64,
 }
 
-/// This share of the budget may be kept in buffers when nothing is free.
+/// One in this many bytes of the budget may be held by unused buffers when no byte is free.
 const KEPT_SHARE: u64 = 16;
 
-/// Halves of a row's buffer that are smaller are not worth it.
+/// A row's buffer is not halved below this many bytes.
 const BUFFER_MIN: usize = 64 << 10;
 
-/// The budget is closed: nothing is needed any more.
+/// The budget is closed, because the save or restore ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the work was given up")]
 pub struct Closed;
 
 impl Budget {
-    /// A budget of `bytes`.
+    /// A budget of `bytes`, none of which is taken.
     pub fn new(bytes: u64) -> Arc<Self> {
         Arc::new(Self {
             bytes,
@@ -56,10 +56,10 @@ impl Budget {
         })
     }
 
-    /// Waits until `bytes` are free and takes them.
+    /// Waits until `bytes` are free, and takes them.
     ///
     /// # Errors
-    /// When the budget was closed.
+    /// When the budget is closed.
     pub fn take(self: &Arc<Self>, bytes: u64) -> Result<Grant, Closed> {
         let mut state = self.lock();
         while !state.closed && state.free < bytes {
@@ -78,18 +78,18 @@ impl Budget {
         })
     }
 
-    /// Share of the bytes that is taken.
+    /// Share of the bytes that is taken, 0 to 1.
     pub fn filled(&self) -> f64 {
         1.0 - self.lock().free as f64 / self.bytes.max(1) as f64
     }
 
-    /// Ends all waiting, now and later.
+    /// Closes the budget: calls of [`Self::take`], waiting or later ones, return an error.
     pub fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_all();
     }
 
-    /// A buffer with room for `capacity` bytes, and for less than twice as many, with anything in it.
+    /// A buffer with a capacity of `capacity` to twice as many bytes, and with arbitrary content.
     pub fn buffer(&self, capacity: usize) -> Vec<u8> {
         let (fitting, surplus) = {
             let mut state = self.lock();
@@ -102,7 +102,7 @@ impl Budget {
         fitting.unwrap_or_else(|| Vec::with_capacity(capacity))
     }
 
-    /// Gives a buffer back, to be used again.
+    /// Stores a buffer for reuse.
     fn give_back(&self, buffer: Vec<u8>) {
         self.lock().buffers.push(buffer);
     }
@@ -119,7 +119,7 @@ impl State {
         Some(self.buffers.remove(at))
     }
 
-    /// The oldest buffers, for which there is no room in what is free and `more` bytes.
+    /// Removes the oldest buffers, those that do not fit into the free bytes and `more`.
     fn surplus(&mut self, more: u64) -> Vec<Vec<u8>> {
         let mut room = self.free + more;
         let newest = self.buffers.iter().rev().take_while(|buffer| {
@@ -133,8 +133,8 @@ impl State {
 }
 
 impl Grant {
-    /// Gives what fills less than half of its buffer a smaller one, so that more fits into the budget,
-    /// and returns what that does not need. Returns the bytes that are left.
+    /// If `buffer` is less than half full, moves its content to a smaller one, and returns the bytes that it
+    /// does not need to the budget, so that more rows fit. Returns the bytes that the grant still holds.
     pub fn fit(&mut self, buffer: &mut Vec<u8>) -> u64 {
         if buffer.len() <= buffer.capacity() / 2 {
             let mut capacity = buffer.capacity() / 2;
@@ -157,7 +157,7 @@ impl Grant {
         self.budget.changed.notify_all();
     }
 
-    /// Makes `buffer` shareable; when the last part of it is dropped, buffer and grant return.
+    /// Makes `buffer` shareable. When the last part of it is dropped, the buffer and the grant are returned.
     pub fn share(self, buffer: Vec<u8>) -> Bytes {
         Bytes::from_owner(Granted {
             grant: self,
@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(budget.lock().free, ROW as u64 * 3 / 4);
         drop(grant.share(buffer));
         assert_eq!(kept(&budget), [ROW, ROW / 4]);
-        // Both are used again, each for what it is good for.
+        // Both buffers are used again, each for a request that it fits.
         assert_eq!(budget.buffer(ROW / 4).capacity(), ROW / 4);
         assert_eq!(kept(&budget), [ROW]);
     }
@@ -252,7 +252,7 @@ mod tests {
             budget.give_back(Vec::with_capacity(capacity));
         }
         let grant = budget.take(115).unwrap();
-        // 45 are free, and 10 may always be kept.
+        // 45 are free, and 10 more may always be kept.
         assert_eq!(budget.buffer(35).capacity(), 40);
         assert_eq!(kept(&budget), [20, 30], "the oldest goes");
         drop(grant);

@@ -1,4 +1,4 @@
-//! Decodes rows on all cores and writes the image in order.
+//! Decodes rows on all cores, and writes the image in order on a thread of its own.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,11 +16,11 @@ use codec::pieces::{PIECE_BYTES, PieceHash};
 
 use crate::core::pick::Wanted;
 
-/// Where the image's bytes go, in the order of the image stream.
+/// Takes the image's bytes in the order of the image stream.
 pub trait StreamSink: Send + 'static {
     /// Why writing failed.
     type Error: Send + 'static;
-    /// What is left to say after the last byte.
+    /// What remains to be reported after the last byte.
     type Written: Send + 'static;
 
     /// Takes the next bytes.
@@ -35,39 +35,39 @@ pub trait StreamSink: Send + 'static {
     /// When they can't be written.
     fn zeros(&mut self, count: u64) -> Result<(), Self::Error>;
 
-    /// Fills `buffer` with bytes that were taken, from `offset` of the stream.
+    /// Fills `buffer` with bytes that were written before, from `offset` of the stream on.
     ///
     /// # Errors
     /// When they can't be read back.
     fn read_back(&mut self, offset: u64, buffer: &mut [u8]) -> Result<(), Self::Error>;
 
-    /// After the last byte: makes the image visible.
+    /// Makes the image visible, after its last byte.
     ///
     /// # Errors
     /// When it can't be completed; then nothing is visible.
     fn finish(self) -> Result<Self::Written, Self::Error>;
 }
 
-/// Good blocks of a row, enough to decode it.
+/// Good blocks of a row, enough of them to decode it.
 #[derive(Clone, Debug)]
 pub struct RowBlocks {
     /// The row.
     pub row: u64,
-    /// Its blocks, verified against the table of their shards.
+    /// Its blocks, which agree with the tables of their shards.
     pub blocks: Vec<(ShardIndex, Bytes)>,
 }
 
-/// What the threads tell.
+/// Reports of the threads.
 #[derive(Debug)]
 pub enum Decoded<E, W> {
     /// A row was written; its memory is free.
     Written {
         /// The row.
         row: u64,
-        /// Image bytes so far, zeros included.
+        /// Image bytes written so far, zeros included.
         image_bytes: u64,
     },
-    /// All rows of the base up to this one are used; their memory is free.
+    /// All rows of the base up to this one were used; their memory is free.
     BaseUsed(u64),
     /// The image is complete.
     Finished(W),
@@ -77,32 +77,32 @@ pub enum Decoded<E, W> {
     Failed(E),
 }
 
-/// Takes rows for decoding. Dropping it before the last row gives the image up.
+/// Takes rows to decode. If it is dropped before the last row, the image is not completed.
 #[derive(Debug)]
 pub struct DecodePool {
     jobs: Sender<RowBlocks>,
 }
 
 impl DecodePool {
-    /// Queues a row; their number in flight is bounded by who fetches them.
+    /// Queues a row. The caller bounds the number of rows in flight.
     pub fn push(&self, row: RowBlocks) {
-        // Fails only when the threads gave up, which they have told.
+        // Fails only when the threads have ended, which they have reported.
         let _ = self.jobs.send(row);
     }
 }
 
-/// How segments are made of earlier ones.
+/// Earlier bytes that segments are made of.
 #[derive(Debug)]
 pub struct Earlier {
-    /// Makes them.
+    /// Applies patches.
     pub composer: Composer,
-    /// Decoded rows of the base, when the index has patched segments.
+    /// Decoded rows of the base, if segments of the image refer to it.
     pub base: Option<DecodedRows>,
-    /// The segments that are made; no others come to the sink.
+    /// The segments to make; the sink gets no others.
     pub wanted: Wanted,
 }
 
-/// Starts `cpus` decoding threads and a writing one. `tell` must not wait.
+/// Starts `cpus` threads that decode and one that writes. They report to `tell`, which must not block.
 pub fn start<S, F>(
     public: &Public,
     summary: &Summary,
@@ -165,7 +165,7 @@ pub fn row_decoder(public: &Public, summary: &Summary) -> RowDecoder {
     decoder.with_pieces(&summary.data_key)
 }
 
-/// Decoded rows of a checkpoint, in any order that they are asked for.
+/// Decoded rows of a checkpoint, in any order in which they are asked for.
 #[derive(Debug)]
 pub struct DecodedRows {
     decoded: Receiver<RowResult>,
@@ -173,7 +173,7 @@ pub struct DecodedRows {
     buffers: Arc<Buffers>,
 }
 
-/// A decoded row, and the hashes of its pieces, if it has such.
+/// A decoded row, and the hashes of its pieces, if it is stored with them.
 #[derive(Debug)]
 struct DecodedRow {
     raw: Vec<u8>,
@@ -239,7 +239,7 @@ fn take_buffer(buffers: &Buffers) -> Vec<u8> {
     returned.unwrap_or_default()
 }
 
-/// Whether the next row of the base that one of these refers to is `row`.
+/// Whether `row` is the row of the base to which the first of these segments refers that refers to any.
 fn is_next_base_row<'a>(mut segments: impl Iterator<Item = &'a SegmentEntry>, row: u64) -> bool {
     let next = segments.find_map(SegmentEntry::of_base);
     next.is_some_and(|(next, _, _)| next == row)
@@ -256,7 +256,7 @@ struct Writer<F> {
 enum Stop<E> {
     Undecodable(DecodeError),
     Failed(E),
-    /// Whoever fetches has given up.
+    /// No more rows come, because the restore was ended.
     Abandoned,
 }
 
@@ -330,8 +330,8 @@ impl<F> Writer<F> {
         (self.tell)(Decoded::Written { row, image_bytes });
     }
 
-    /// Writes a segment that is made of a part of the base's; `is_last` says that none after it is made of
-    /// the same row. Returns how many rows it took.
+    /// Writes a segment that is made of a part of a row of the base. `is_last` says that no later segment is
+    /// made of the same row. Returns how many rows the segment's patch used: 0 or 1.
     fn write_part<S>(
         &mut self,
         sink: &mut S,
@@ -354,7 +354,7 @@ impl<F> Writer<F> {
         Ok(self.end_patch(patch, row))
     }
 
-    /// Bytes of a row of the base; they are copied when more of that row is needed afterwards.
+    /// A part of a row of the base. It is copied if more of that row is needed later.
     fn base_part<E>(
         &mut self,
         row: u64,
@@ -368,7 +368,7 @@ impl<F> Writer<F> {
             mut raw,
             mut pieces,
         } = base.wait_for(row)?;
-        // Rows that no segment refers to have come before it.
+        // Waiting rows before this one are dropped: no segment refers to them.
         base.waiting = base.waiting.split_off(&row);
         let part = raw.get(range.clone());
         let part = part.ok_or(Stop::Undecodable(DecodeError::Patch(row)))?;
@@ -395,7 +395,8 @@ impl<F> Writer<F> {
         Ok(DecodedRow { raw, pieces })
     }
 
-    /// Makes a segment of the earlier one at `place`; what changed is in `row`, if anything did.
+    /// Applies a patch to `part`, a copy of earlier bytes. The patch's new bytes, if it has any, are in
+    /// `row`.
     fn compose<E>(
         &mut self,
         place: u64,
@@ -416,7 +417,7 @@ impl<F> Writer<F> {
         made.map_err(Stop::Undecodable)
     }
 
-    /// Returns how many rows the patch took.
+    /// Reports the row of a patch as written. Returns how many rows the patch used: 0 or 1.
     fn end_patch<E, W>(&mut self, patch: &Patch, row: u64) -> u64
     where
         F: FnMut(Decoded<E, W>),

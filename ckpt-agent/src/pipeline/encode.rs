@@ -1,9 +1,13 @@
 //! Reads an image, encodes it on all cores, and hands rows out in order.
 //!
-//! One thread reads and cuts; it takes the memory of each row from the budget before it passes the
-//! segment on, in the order of rows, so that a later row never holds what an earlier one waits for.
-//! Workers encode. Whoever finishes the row that is next in order hands it out, with all that
-//! follow.
+//! ```text
+//! source -> reader: cuts, takes memory -> workers: compress, seal, code -> output: puts in order -> tell
+//! ```
+//!
+//! One thread reads the image and cuts it into segments. It takes the memory of each row from the budget
+//! before it passes the segment on, in the order of rows; so no later row holds memory that an earlier one
+//! waits for. Workers encode. The worker that finishes the next row in order hands out that row, and all
+//! finished rows that follow it.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -30,15 +34,15 @@ use super::governor::Governor;
 use super::hashing::{HashedSegment, Hashing, WAITING_EACH, hash_segment};
 use crate::core::effort::Effort;
 
-/// Where the image's bytes come from.
+/// A source of the image's bytes.
 pub trait SegmentSource: Send + 'static {
     /// Why reading failed.
     type Error: Send + 'static;
-    /// What the user should know.
+    /// A note for the user.
     type Warning: Send + 'static;
 
-    /// Fills `buffer` with the next segment, after the first `kept` bytes, which belong to it and
-    /// stay; `None` at the end, when none were to be kept.
+    /// Fills `buffer` with the next segment. The first `kept` bytes of `buffer` belong to the segment already
+    /// and stay. `None` at the end of the image, if `kept` is 0.
     ///
     /// # Errors
     /// When the image can't be read.
@@ -48,10 +52,10 @@ pub trait SegmentSource: Send + 'static {
         kept: usize,
     ) -> Result<Option<Vec<u8>>, Self::Error>;
 
-    /// After the last segment: what was read.
+    /// The files of the image, its kind and the warnings, after the last segment was read.
     ///
     /// # Errors
-    /// When the image changed on the way, or its producer failed.
+    /// When the image changed while it was read, or its producer failed.
     #[allow(
         clippy::type_complexity,
         reason = "three plain lists, named in the text"
@@ -59,54 +63,54 @@ pub trait SegmentSource: Send + 'static {
     fn finish(self) -> Result<(Vec<FileEntry>, ImageKind, Vec<Self::Warning>), Self::Error>;
 }
 
-/// A row in memory, ready to be sent.
+/// An encoded row in memory, ready to be sent.
 #[derive(Clone, Debug)]
 pub struct ReadyRow {
-    /// Its row.
+    /// Number of the row.
     pub row: u64,
     /// All its blocks, one after the other.
     pub blocks: Bytes,
-    /// Length of each.
+    /// Length of each block in bytes.
     pub block_len: usize,
-    /// Memory that the row takes, which is more than its blocks.
+    /// Bytes of memory that the row takes, which are more than those of its blocks.
     pub memory_bytes: u64,
-    /// Image bytes of its segment; none for index rows.
+    /// Image bytes of its segment; 0 for rows of the index and of piece hashes.
     pub image_bytes: u64,
-    /// Bytes after compression.
+    /// Bytes of the segment after compression.
     pub stored_bytes: u64,
 }
 
 impl ReadyRow {
-    /// The block of `shard`.
+    /// The block of this row for `shard`.
     pub fn block(&self, shard: ShardIndex) -> Bytes {
         let start = shard.at() * self.block_len;
         self.blocks.slice(start..start + self.block_len)
     }
 }
 
-/// What the pipeline tells.
+/// Reports of the pipeline, in the order of the image.
 #[derive(Debug)]
 pub enum Encoded<E, W> {
     /// The next row.
     Row(ReadyRow),
-    /// So many zero bytes of the image went by.
+    /// This many bytes of the image are zeros.
     Zero(u64),
-    /// So many bytes that are stored already went by.
+    /// This many bytes of the image are stored already.
     Same(u64),
-    /// The image is encoded; there are no more rows.
+    /// The whole image is encoded; there are no more rows.
     End(Box<EncodedImage<W>>),
     /// The image could not be encoded.
     Failed(EncodeFailure<E>),
 }
 
-/// An image that is encoded.
+/// The result of encoding an image.
 #[derive(Debug)]
 pub struct EncodedImage<W> {
-    /// The manifest, to be signed.
+    /// The manifest, not signed yet.
     pub draft: Draft,
-    /// What the user should know.
+    /// Notes for the user.
     pub warnings: Vec<W>,
-    /// Bytes of zero segments.
+    /// Bytes of segments that are all zeros.
     pub zero_bytes: u64,
 }
 
@@ -116,31 +120,32 @@ pub enum EncodeFailure<E> {
     /// Reading failed.
     #[error("reading the image")]
     Source(E),
-    /// The image can't be described.
+    /// The image exceeds what an index can describe.
     #[error(transparent)]
     Build(#[from] BuildError),
-    /// Nobody wants the rows any more.
+    /// The save has ended, and its budget is closed.
     #[error(transparent)]
     Closed(#[from] Closed),
 }
 
-/// How to encode.
+/// How an image is to be encoded.
 #[derive(Clone, Debug)]
 pub struct EncodeSettings {
-    /// What is fixed of the checkpoint.
+    /// The checkpoint's properties that do not depend on the image.
     pub plan: CheckpointPlan,
-    /// Effort of compression.
+    /// How hard to compress.
     pub effort: Effort,
-    /// Number of workers.
+    /// Number of worker threads.
     pub cpus: usize,
-    /// What the image is compared with.
+    /// The base with which the image is compared.
     pub base: Option<Arc<Base>>,
-    /// Segments that are remembered to find what the image has twice; none when it is not looked for.
+    /// How many segments of the image itself are remembered, to find content that occurs twice; 0 to not look
+    /// for it.
     pub remembered: usize,
 }
 
 impl EncodeSettings {
-    /// Hashes the pieces of segments that are compared with others; `None` when none are.
+    /// The hasher for pieces, if segments are compared with a base or with each other.
     fn comparing(&self) -> Option<PieceHasher> {
         let own = || PieceHasher::new(&self.plan.data_key);
         let base = self.base.as_ref().map(|base| base.hasher().clone());
@@ -148,13 +153,13 @@ impl EncodeSettings {
     }
 }
 
-/// Bytes of image buffers that a pipeline with `cpus` workers needs beside its budget.
+/// Bytes of image buffers that a pipeline with `cpus` workers needs besides its budget.
 pub const fn raw_bytes(cpus: usize) -> u64 {
     (((2 + WAITING_EACH) * cpus + 4) * SEGMENT_BYTES) as u64
 }
 
-/// Starts the threads. `tell` is called in the order of the image, from any of them, and must not
-/// wait. Closing the budget ends them.
+/// Starts the threads. They call `tell` in the order of the image, from any of them; `tell` must not block.
+/// Closing the budget ends them.
 pub fn start<S, F>(source: S, settings: EncodeSettings, budget: Arc<Budget>, tell: F)
 where
     S: SegmentSource,
@@ -211,7 +216,7 @@ where
     });
 }
 
-/// A piece of the image, numbered in the order of reading.
+/// A part of the image, numbered in the order of reading, for a worker to encode.
 struct Job {
     sequence: u64,
     piece: Unencoded,
@@ -229,7 +234,7 @@ enum Unencoded {
     Patched(Patched, Option<(u64, Vec<u8>, Grant)>),
 }
 
-/// A segment that the base or the image has already, but for some pieces.
+/// A segment that the base or the image itself has already, except for some pieces.
 struct Patched {
     found: Match,
     len: u32,
@@ -290,7 +295,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Compares segments in the order in which they were read; they are hashed while it reads on.
+    /// Compares segments with the base in the order of the image, and hashes the next ones meanwhile.
     fn read_compared<S: SegmentSource>(
         &mut self,
         source: &mut S,
@@ -311,8 +316,8 @@ impl Reader {
         })
     }
 
-    /// Cuts a segment. Where it ends early, all that was read after it is cut anew, one segment
-    /// after the other.
+    /// Cuts a segment. If known content makes the segment end early, everything that was read after its end
+    /// is cut anew, one segment after the other.
     fn compare<S: SegmentSource>(
         &mut self,
         source: &mut S,
@@ -341,7 +346,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Cuts a segment out of `raw`; what it does not take goes to `ahead`.
+    /// Cuts a segment off the beginning of `raw`; the rest goes to `ahead`.
     fn cut_compared(
         &mut self,
         raw: Vec<u8>,
@@ -414,7 +419,7 @@ fn work_on<E, W, F: FnMut(Encoded<E, W>)>(
     let sealer = settings.plan.sealer();
     let mut encoder = RowEncoder::new(redundancy, sealer.clone(), Level::DEFAULT);
     if settings.base.is_none() {
-        // What refers to another checkpoint is no base itself: chains have one link.
+        // A checkpoint with a base can't be a base itself, since a restore follows only one such reference.
         encoder = encoder.with_pieces(&settings.plan.data_key);
     }
     loop {
@@ -435,7 +440,7 @@ fn work_on<E, W, F: FnMut(Encoded<E, W>)>(
                 } else {
                     encoder.encode(row, &raw, blocks)
                 };
-                // The reader may have gone: then nobody needs the buffer.
+                // Fails only if the reader has ended; then the buffer is not needed.
                 let _ = used.try_send(raw);
                 Piece::Row(Box::new((encoded, grant)))
             }
@@ -461,7 +466,7 @@ enum Piece {
     Patched(Patched, SegmentHash, Option<Box<(EncodedRow, Grant)>>),
 }
 
-/// Puts pieces into order, and counts them into the manifest.
+/// Puts encoded parts in order, and adds them to the manifest.
 struct Output<E, W, F> {
     builder: Option<CheckpointBuilder>,
     waiting: BTreeMap<u64, Piece>,
@@ -485,7 +490,8 @@ impl<E, W, F: FnMut(Encoded<E, W>)> Output<E, W, F> {
                 }
                 Piece::Row(row) => {
                     let (encoded, grant) = *row;
-                    // Rows are numbered by the one reader and put into order here.
+                    // The one reader numbers the rows, and they are put in order here, so the builder accepts
+                    // them.
                     let pushed = builder.push_row(&encoded);
                     debug_assert!(pushed.is_ok(), "{pushed:?}");
                     let image_bytes = u64::from(encoded.stored.raw_len);
@@ -509,7 +515,7 @@ impl<E, W, F: FnMut(Encoded<E, W>)> Output<E, W, F> {
         }
     }
 
-    /// Codes the index, which makes the last rows, and writes the manifest.
+    /// Encodes the hashes of pieces and the index, which are the last rows, and drafts the manifest.
     fn finish(
         &mut self,
         (files, kind, warnings): ReadImage<W>,

@@ -1,4 +1,4 @@
-//! Chooses the level of compression for the next segment.
+//! Chooses the level of compression for the next segment, from the load of processors and network.
 
 use std::time::{Duration, Instant};
 
@@ -8,11 +8,10 @@ use procfs::CurrentSI;
 use super::budget::Budget;
 use crate::core::effort::{Effort, Ladder, Load};
 
-/// Time over which processors are watched before a step up or down. Their times are counted in
-/// hundredths of a second.
+/// Shortest time between two steps of the level. The system counts processor time in hundredths of a second.
 const WATCHED: Duration = Duration::from_millis(100);
 
-/// Watches the processors.
+/// The load of this machine's processors.
 #[derive(Debug, Default)]
 struct Processors {
     last: Option<(Instant, Times)>,
@@ -25,8 +24,8 @@ struct Times {
 }
 
 impl Processors {
-    /// Share of their time that was unused since this was asked last; `None` when that was just now,
-    /// or where it is not known.
+    /// Share of their time that was unused since the last call; `None` if that was less than [`WATCHED`] ago,
+    /// or if the system does not report processor times.
     fn idle(&mut self) -> Option<f64> {
         let now = Instant::now();
         if let Some((asked, _)) = self.last
@@ -41,7 +40,7 @@ impl Processors {
     }
 }
 
-/// Clock ticks of all processors together.
+/// Clock ticks of all processors together since the system started.
 fn times() -> Option<Times> {
     let total = procfs::KernelStats::current().ok()?.total;
     let waiting = total.iowait.unwrap_or(0);
@@ -52,7 +51,7 @@ fn times() -> Option<Times> {
     Some(Times { idle, all })
 }
 
-/// Follows what the user wants, or the load.
+/// Chooses levels: the user's fixed level, or one that follows the load.
 #[derive(Debug)]
 pub(super) struct Governor {
     effort: Effort,

@@ -1,4 +1,4 @@
-//! Hashes the pieces of segments on all cores while the image is read on.
+//! Hashes the pieces of segments on all cores while the next segments are read.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
@@ -10,15 +10,15 @@ use codec::segment::is_zero;
 
 use super::budget::Closed;
 
-/// Segments that wait for each worker.
+/// How many segments may wait for each worker.
 pub(super) const WAITING_EACH: usize = 2;
 
-/// A segment and the hashes of its pieces; none when it is all zero.
+/// A segment and the hashes of its pieces; no hashes for a segment of zeros.
 pub(super) type HashedSegment = (Vec<u8>, Vec<PieceHash>);
 
 type Jobs = Mutex<Receiver<(u64, Vec<u8>)>>;
 
-/// Takes segments and gives them back in the same order. Dropping it ends its threads.
+/// Takes segments, and returns them in the same order with their hashes. Dropping it ends its threads.
 pub(super) struct Hashing {
     jobs: SyncSender<(u64, Vec<u8>)>,
     done: Receiver<(u64, HashedSegment)>,
@@ -49,14 +49,14 @@ impl Hashing {
         }
     }
 
-    /// Takes the next segment; waits while too many do.
+    /// Takes the next segment; blocks while the queue is full.
     pub(super) fn push(&mut self, raw: Vec<u8>) -> Result<(), Closed> {
         self.jobs.send((self.taken, raw)).map_err(|_| Closed)?;
         self.taken += 1;
         Ok(())
     }
 
-    /// The next segment, when it is hashed already.
+    /// The next segment, if it has been hashed already.
     pub(super) fn try_next(&mut self) -> Option<HashedSegment> {
         self.waiting.extend(self.done.try_iter());
         let next = self.waiting.remove(&self.returned);
@@ -64,13 +64,13 @@ impl Hashing {
         next
     }
 
-    /// The next segment; `None` when all were returned.
+    /// The next segment, once it has been hashed; `None` when all were returned.
     pub(super) fn next(&mut self) -> Result<Option<HashedSegment>, Closed> {
         while self.returned < self.taken {
             if let Some(next) = self.try_next() {
                 return Ok(Some(next));
             }
-            // All threads are gone only if one of them panicked.
+            // The threads end before this only if one of them panicked.
             let (number, segment) = self.done.recv().map_err(|_| Closed)?;
             self.waiting.insert(number, segment);
         }
@@ -89,7 +89,7 @@ fn hash_all(hasher: &PieceHasher, queue: &Jobs, done: &Sender<(u64, HashedSegmen
     }
 }
 
-/// Hashes of the pieces of a segment; none when it is all zero.
+/// Hashes of the pieces of a segment; none for a segment of zeros.
 pub(super) fn hash_segment(hasher: &PieceHasher, raw: &[u8]) -> Vec<PieceHash> {
     if is_zero(raw) {
         return Vec::new();

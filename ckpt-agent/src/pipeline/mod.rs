@@ -1,5 +1,6 @@
-//! The CPU's part of a save and a restore, on threads of its own: segments in, rows of blocks out,
-//! and back. All memory in flight is taken from one [`budget`].
+//! The computing of a save and of a restore, on threads of its own: [`encode`] makes rows of blocks of
+//! segments, and [`decode`] makes segments of blocks again. All memory of rows in flight is taken from one
+//! [`budget`].
 
 mod ahead;
 pub mod budget;

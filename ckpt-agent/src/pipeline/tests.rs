@@ -1,4 +1,4 @@
-//! Both pipelines against each other, without a network between them.
+//! Both pipelines connected directly, without a network between them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -187,7 +187,7 @@ fn index_of(rows: &[ReadyRow], manifest: &Manifest) -> (Summary, Index) {
     (summary, Index::decode(&bytes).unwrap())
 }
 
-/// What the first of these rows hold.
+/// The decoded content of the first of these rows.
 fn raw_of(
     rows: &[ReadyRow],
     manifest: &Manifest,
@@ -274,7 +274,7 @@ fn decoding_with(
     (pool, told)
 }
 
-/// A version that is there, in memory.
+/// A stored version, in memory.
 struct Version1 {
     settings: EncodeSettings,
     rows: Vec<ReadyRow>,
@@ -297,7 +297,7 @@ impl Version1 {
         }
     }
 
-    /// How a version that builds on it is encoded.
+    /// The settings for encoding a version that builds on this one.
     fn next(&self) -> EncodeSettings {
         let first = self.rows.len() - self.summary.other_rows() as usize;
         let rows = &self.rows[first..];
@@ -319,7 +319,7 @@ impl Version1 {
         settings
     }
 
-    /// Saves and restores a next version; returns bytes that were stored for it.
+    /// Saves and restores a next version; returns how many bytes were stored for it.
     fn round_trip(&self, image: &[u8]) -> u64 {
         let settings = self.next();
         let (rows, manifest) = encode_all(Bytes::of(image), &settings).unwrap();
@@ -359,7 +359,7 @@ fn whole_row(row: &ReadyRow) -> RowBlocks {
     }
 }
 
-/// Reads parts of a version as somebody does who has it open.
+/// Reads parts of a version, as a program does that has the version open.
 struct Parts<'a> {
     layout: Layout,
     composer: Composer,
@@ -371,7 +371,7 @@ struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    /// A part of the stream, and how many rows were decoded for it.
+    /// Reads a part of the stream; returns its bytes, and how many rows were decoded for it.
     fn read(&mut self, part: Range<u64>) -> (Vec<u8>, usize) {
         let segments = self.layout.overlapping(&part);
         let needs = self
@@ -401,7 +401,7 @@ impl Parts<'_> {
         (read, needs.rows.len() + needs.base_rows.len())
     }
 
-    /// Reads parts of every length anywhere, some of which were read before.
+    /// Reads parts of all lengths at random offsets, some of them twice, and compares them with `image`.
     fn compare(&mut self, image: &[u8], rng: &mut SmallRng) {
         let has_shared = |index: Range<usize>| {
             let mut segments = index.clone();
@@ -479,7 +479,7 @@ fn parts_of_images_and_of_versions_with_a_base_are_what_they_are() {
             edit(&mut next, &mut rng);
         }
         let mut settings = base.next();
-        // Half of them with segments that are made of earlier ones of the same image.
+        // In every second case, segments may be made of earlier ones of the same image.
         settings.remembered = if edits % 2 == 1 { 100 } else { 0 };
         let (rows, manifest) = encode_all(Bytes::of(&next), &settings).unwrap();
         let (summary, index) = index_of(&rows, &manifest);
@@ -497,7 +497,7 @@ fn parts_of_images_and_of_versions_with_a_base_are_what_they_are() {
     }
 }
 
-/// Inserts, removes or replaces some bytes; returns how many.
+/// Inserts, removes or replaces some bytes; returns how many were edited.
 fn edit(image: &mut Vec<u8>, rng: &mut SmallRng) -> usize {
     let at = rng.random_range(0..=image.len());
     let len = 1 << rng.random_range(0..20);
@@ -523,7 +523,8 @@ fn a_next_version_stores_little_more_than_what_was_edited() {
         let mut next = first.clone();
         let edited: usize = (0..edits).map(|_| edit(&mut next, &mut rng)).sum();
         let stored = base.round_trip(&next);
-        // Up to the next anchor, the pieces at both ends, and those too few for a segment.
+        // Besides the edited bytes: up to the next anchor, the pieces at both ends, and pieces too few for a
+        // segment.
         let most = edited + edits * (ANCHOR_STEP + 10 * PIECE_BYTES);
         assert!(stored <= most as u64, "{stored}, {edits} edits of {edited}");
     }
@@ -544,7 +545,7 @@ fn images_that_repeat_themselves_come_back_with_any_edits() {
     }
 }
 
-/// Returns the number of rows.
+/// Saves and restores an image; returns the number of its rows.
 fn round_trip(image: &[u8], settings: &EncodeSettings, rng: &mut SmallRng) -> usize {
     let redundancy = settings.plan.redundancy;
     let (rows, manifest) = encode_all(Bytes::of(image), settings).unwrap();
@@ -596,7 +597,7 @@ fn closing_the_budget_ends_a_stuck_pipeline() {
     encode::start(source, settings(Redundancy::DEFAULT), pipeline, move |e| {
         tell.send(e).unwrap();
     });
-    // Rows are kept and never released: the pipeline has to wait.
+    // The rows are retained and never released, so the pipeline has to wait.
     let kept = told.recv_timeout(Duration::from_secs(60)).unwrap();
     budget.close();
     let failed = told.iter().find_map(|encoded| match encoded {

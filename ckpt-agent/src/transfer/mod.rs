@@ -1,4 +1,4 @@
-//! What the network shell is made of, and how fast sources are.
+//! The client's side of transfers with hosts, and how fast hosts send.
 
 pub mod sources;
 

@@ -1,4 +1,4 @@
-//! Measures how fast each host sends, from requests that overlap.
+//! Measures how fast each host sends, also when requests overlap.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,14 +6,14 @@ use std::time::Duration;
 use crate::core::HostIndex;
 use transfer::put::MeasuredRate;
 
-/// Fewer bytes from a host tell nothing of its rate.
+/// Fewest bytes from a host that show its rate.
 const TELLING_BYTES: u64 = 4 << 20;
 
-/// A host that sends at less than this share of what the others do is itself what limits the rate;
-/// one that keeps up with them may be held back by the same link.
+/// If a host sends at less than this share of the fastest host's rate, the host itself is the limit. A faster
+/// one may be limited by the link that they share.
 const SLOW_SHARE: f64 = 0.5;
 
-/// What came from each host, and how long it was asked for something.
+/// Bytes that came from each host, and how long requests to it were open.
 #[derive(Clone, Debug, Default)]
 pub struct SourceMeter {
     sources: BTreeMap<HostIndex, Source>,
@@ -22,15 +22,15 @@ pub struct SourceMeter {
 #[derive(Clone, Copy, Debug, Default)]
 struct Source {
     bytes: u64,
-    /// Requests that are open, and since when there was one.
+    /// How many requests are open, and since when there has been at least one.
     open: usize,
     since: Duration,
-    /// Time in which there was one, those that are open now left out.
+    /// Time in which at least one request was open, without the present one.
     busy: Duration,
 }
 
 impl SourceMeter {
-    /// A request to `host` begins. Times are since any fixed moment.
+    /// Notes that a request to `host` begins. Times count from any fixed moment.
     pub fn begin(&mut self, host: HostIndex, now: Duration) {
         let source = self.sources.entry(host).or_default();
         if source.open == 0 {
@@ -39,7 +39,7 @@ impl SourceMeter {
         source.open += 1;
     }
 
-    /// A request to `host` ends.
+    /// Notes that a request to `host` ends.
     pub fn end(&mut self, host: HostIndex, now: Duration) {
         let source = self.sources.entry(host).or_default();
         source.open = source.open.saturating_sub(1);
@@ -48,18 +48,18 @@ impl SourceMeter {
         }
     }
 
-    /// Bytes came from `host`.
+    /// Notes that bytes came from `host`.
     pub fn got(&mut self, host: HostIndex, bytes: u64) {
         self.sources.entry(host).or_default().bytes += bytes;
     }
 
-    /// Hosts that sent something, and how many bytes.
+    /// How many bytes each host sent, without hosts that sent nothing.
     pub fn bytes(&self) -> impl Iterator<Item = (HostIndex, u64)> {
         let all = self.sources.iter();
         all.filter_map(|(host, source)| (source.bytes > 0).then_some((*host, source.bytes)))
     }
 
-    /// The rates of the hosts that sent enough.
+    /// The rates of the hosts that sent enough bytes, in bytes per second.
     pub fn rates(&self) -> Vec<(HostIndex, MeasuredRate)> {
         let telling = self
             .sources

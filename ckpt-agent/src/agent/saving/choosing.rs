@@ -1,4 +1,4 @@
-//! A save session whose checkpoint has to be chosen before it is committed.
+//! The part of a save session whose checkpoint has to be chosen before it is committed.
 
 use codec::manifest::Manifest;
 use codec::{CheckpointId, Version};
@@ -11,13 +11,13 @@ use crate::core::fence::Quorum;
 use crate::core::save::SaveSession;
 use crate::report::{Failure, FenceReport, SuccessorNote};
 
-/// What a save is to follow, and whether it was chosen for that.
+/// The checkpoint that a save is to follow, and whether the save was chosen for that.
 #[derive(Debug, Default)]
 pub(super) struct Choosing {
     followed: Option<Chosen>,
-    /// How it was chosen.
+    /// How the witnesses chose this save.
     report: Option<FenceReport>,
-    /// Why it was not.
+    /// Why the witnesses did not choose it.
     lost: Option<Lost>,
 }
 
@@ -30,7 +30,7 @@ struct Chosen {
 }
 
 impl Choosing {
-    /// Begins to ask witnesses, if the save follows something. `tell` hears how that ends.
+    /// Begins to ask witnesses, if the save follows a checkpoint. The outcome is sent to `tell`.
     pub(super) fn start(fencing: Option<Fencing>, tell: &mpsc::UnboundedSender<Event>) -> Self {
         let followed = fencing.map(|fencing| Chosen {
             after: fencing.after(),
@@ -44,7 +44,7 @@ impl Choosing {
         }
     }
 
-    /// The session, which waits for the choice if there is one.
+    /// The session, set to wait for the choice if there is one.
     pub(super) const fn session(&self, session: SaveSession) -> SaveSession {
         match self.followed {
             Some(_) => session.to_be_chosen(),
@@ -52,7 +52,7 @@ impl Choosing {
         }
     }
 
-    /// The checkpoint that is followed.
+    /// The checkpoint that the save follows.
     pub(super) fn after(&self) -> Option<CheckpointId> {
         self.followed.as_ref().map(|followed| followed.after)
     }
@@ -92,7 +92,7 @@ impl Shell<'_> {
         }
     }
 
-    /// Has the save chosen as what follows a checkpoint.
+    /// Proposes the save to the witnesses as the successor of the checkpoint.
     pub(super) fn decide(&mut self) {
         match (self.manifest(), self.signed.clone()) {
             (Ok(_), Some(signed)) => self.choosing.propose(signed),
@@ -101,7 +101,7 @@ impl Shell<'_> {
         }
     }
 
-    /// Names the save's own checkpoint in its failure, when the next save may find it chosen.
+    /// Adds the save's own checkpoint to its failure, if the next save may find it chosen.
     pub(super) fn half_done(&self, mut failure: Failure) -> Failure {
         if self.session.is_half_done() {
             failure.successor = Some(Box::new(SuccessorNote {
@@ -113,7 +113,7 @@ impl Shell<'_> {
         failure
     }
 
-    /// The failure of a save that is not what follows the version that it was to follow.
+    /// The failure of a save that was not chosen as the successor.
     pub(super) fn not_followed(&self, doing: &str) -> Failure {
         let followed = self.choosing.followed.as_ref();
         let (version, quorum) = followed.map_or((Version::FIRST, Quorum::majority(1)), |it| {

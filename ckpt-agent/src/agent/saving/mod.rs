@@ -1,4 +1,4 @@
-//! One save session: what happens goes to it, what it wants is carried out.
+//! The shell around one save session: reports events to the session, and carries out its actions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,31 +34,31 @@ use crate::transfer::put::{Meter, OPEN_TIMEOUT, PutCommand, PutProgress, put_sha
 use transfer::hosts::AGAIN;
 use transfer::rebuild::Rebuild;
 
-/// How long hosts are waited for when a failed save is being removed.
+/// How long hosts are waited for while a failed save is removed.
 pub(super) const RETRACT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long rows wait for a host before it may be called slow, where no limit is the reason.
+/// How long rows wait for a host before it may be called slow, when no limit on the rate explains the wait.
 const EVIDENCE: Duration = Duration::from_millis(500);
 
-/// A host that is asked again later than this is worth a line.
+/// If a host is asked again after a longer time than this, the user is informed.
 const WORTH_SAYING: Duration = Duration::from_secs(2);
 
-/// How often progress is told.
+/// How often progress is reported.
 const PROGRESS_PERIOD: Duration = Duration::from_millis(200);
 
-/// Least memory with which rows can be encoded while others are sent.
+/// Rows that fit into the least memory with which rows can be encoded while others are sent.
 const ROWS_MIN: u64 = 4;
 
 enum Event {
     Session(SaveEvent),
-    /// The program of a host that was asked to take a shard reads the first format only.
+    /// A host that was asked to take a shard runs a program that reads only the first format.
     Old(HostIndex),
     Encoded(Encoded<SourceError, Warning>),
-    /// Whether the save is what follows the checkpoint that it was to follow.
+    /// Whether the save was chosen as the successor of the checkpoint that it was to follow.
     Fenced(Fenced),
 }
 
-/// A shard transfer that is under way.
+/// A running transfer of a shard.
 struct Transfer {
     shard: ShardIndex,
     host: HostIndex,
@@ -68,20 +68,20 @@ struct Transfer {
     task: JoinHandle<()>,
 }
 
-/// Hosts for a save, in order of preference; those that were `silent` before come last.
+/// Hosts for a save, in order of preference. Those that were `silent` before the save come last.
 pub(super) struct Candidates {
     pub(super) order: Vec<HostIndex>,
     pub(super) silent: Vec<HostIndex>,
 }
 
-/// What is read, what it is compared with, and what asks whether it may be committed.
+/// The image, the base to compare it with, and the fencing task of a save that follows a checkpoint.
 pub(super) struct Input {
     pub(super) source: Source,
     pub(super) base: Option<Arc<Base>>,
     pub(super) fencing: Option<Fencing>,
 }
 
-/// An image that was read to its end.
+/// The results of reading an image to its end.
 struct Ended {
     image: EncodedImage<Warning>,
     public: Public,
@@ -92,7 +92,7 @@ mod notes;
 
 use choosing::Choosing;
 
-/// Runs one save session.
+/// The state of the shell.
 pub(super) struct Shell<'a> {
     agent: &'a Agent,
     request: &'a SaveRequest,
@@ -107,28 +107,28 @@ pub(super) struct Shell<'a> {
     transfers: BTreeMap<AttemptId, Transfer>,
     retracting: JoinSet<()>,
     ended: Option<Ended>,
-    /// Hosts whose programs read the first format only.
+    /// Hosts whose programs read only the first format.
     old: BTreeSet<HostIndex>,
     /// Hosts that acknowledged a shard.
     stored: BTreeSet<HostIndex>,
-    /// The manifest, once a shard is to be committed.
+    /// The signed manifest, from the first commit on.
     signed: Option<Manifest>,
-    /// What it follows, and whether it was chosen for that.
+    /// The checkpoint that the save follows, and whether it was chosen for that.
     choosing: Choosing,
     failure: Option<EncodeFailure<SourceError>>,
-    /// Why the manifest can't be signed.
+    /// Why the manifest could not be signed.
     unsigned: Option<ManifestError>,
     observer: Arc<dyn Observer>,
     tally: Tally,
 }
 
-/// What is told while the save runs.
+/// Numbers for the progress reports.
 #[derive(Debug, Default)]
 struct Tally {
     total_bytes: Option<u64>,
-    /// Image bytes up to the end of each row, with the zero runs before it, and stored bytes.
+    /// For each row: image bytes up to its end, with the zeros before it, and stored bytes up to its end.
     ends: Vec<(u64, u64)>,
-    /// When the image had been read to its end.
+    /// When the image was read to its end.
     read_at: Option<Instant>,
     read_bytes: u64,
     same_bytes: u64,
@@ -248,12 +248,12 @@ impl<'a> Shell<'a> {
         self.tell_replaced();
         self.budget.close();
         if let Some(ender) = self.ender.take() {
-            // Waits for the command, if it is still running, for a bounded time.
+            // Waits a bounded time for the command, if that is still running.
             let _ = tokio::task::spawn_blocking(move || ender.end()).await;
         }
         for transfer in std::mem::take(&mut self.transfers).into_values() {
             self.learn_rate(&transfer);
-            // The host drops what has no end; this one has an end or was given up.
+            // A shard whose transfer ends early is dropped by its host.
             transfer.task.abort();
         }
         let retracting = std::mem::take(&mut self.retracting);
@@ -324,8 +324,8 @@ impl<'a> Shell<'a> {
         }
     }
 
-    /// The format in which the manifest is signed: the second unless a host that takes a shard is too
-    /// old to read it.
+    /// The format of the manifest: the second, unless a host that takes a shard runs a program that can't
+    /// read it.
     fn format(&self) -> Format {
         if self.old_holders().next().is_some() && self.agent.keys.grant().is_none() {
             Format::One
@@ -334,7 +334,7 @@ impl<'a> Shell<'a> {
         }
     }
 
-    /// Hosts that take a shard and whose programs read the first format only.
+    /// Hosts that take a shard and whose programs read only the first format.
     fn old_holders(&self) -> impl Iterator<Item = HostIndex> {
         let hosts = self.transfers.values().map(|transfer| transfer.host);
         hosts.filter(|host| self.old.contains(host))
@@ -362,7 +362,7 @@ impl<'a> Shell<'a> {
                         continue;
                     };
                     let block = ready.block(transfer.shard);
-                    // Fails when the transfer ended, which it has told.
+                    // Fails when the transfer has ended, which it has reported itself.
                     let _ = transfer.commands.send(PutCommand::Block(row, block));
                 }
                 SaveAction::Finish(attempt) => self.finish(attempt),
@@ -373,7 +373,7 @@ impl<'a> Shell<'a> {
                     if let Some(transfer) = self.transfers.remove(&attempt) {
                         self.learn_rate(&transfer);
                         transfer.task.abort();
-                        // What it did not take holds memory that the next rows wait for.
+                        // Blocks that the transfer did not send hold memory for which the next rows wait.
                         let hosts = self.agent.hosts.clone();
                         self.retracting
                             .spawn(async move { hosts.hang_up(transfer.host).await });
@@ -383,8 +383,9 @@ impl<'a> Shell<'a> {
                     let hosts = self.agent.hosts.clone();
                     let checkpoint = self.plan.checkpoint;
                     self.retracting.spawn(async move {
-                        // What can't be removed now expires by itself. The first try may meet the
-                        // end of the connection; of one that fell silent nobody waits for more.
+                        // A shard that can't be removed now expires by itself. The first try may meet the end
+                        // of the old connection, so there is a second one, but not for a host that fell
+                        // silent.
                         let removed = hosts.forget(host, checkpoint).await;
                         if removed.is_err() && !hosts.is_silent(host) {
                             let _ = hosts.forget(host, checkpoint).await;
@@ -452,7 +453,7 @@ impl<'a> Shell<'a> {
         );
     }
 
-    /// Keeps what a transfer showed of the way to its host.
+    /// Records the rate that a transfer showed.
     fn learn_rate(&self, transfer: &Transfer) {
         if let Some(rate) = transfer.meter.rate() {
             self.agent.learn_rate(transfer.host, rate);
@@ -514,12 +515,12 @@ impl<'a> Shell<'a> {
         });
     }
 
-    /// The manifest's bytes. It is signed when they are wanted first: by then all hosts that are to
-    /// commit have acknowledged their shards, and are its witnesses.
+    /// The manifest's bytes. The first call signs it: by then, all hosts that are to commit have acknowledged
+    /// their shards, and these hosts are its witnesses.
     fn manifest(&mut self) -> Result<Vec<u8>, String> {
         if self.signed.is_none() {
             let ended = self.ended.as_ref().ok_or("the image has not ended")?;
-            // Of those that acknowledged, the ones that were not given up since.
+            // The witnesses: hosts that acknowledged their shard and were not given up since.
             let holders: BTreeSet<HostIndex> =
                 self.transfers.values().map(|one| one.host).collect();
             let ids = self
@@ -562,7 +563,7 @@ impl<'a> Shell<'a> {
         self.tally.setbacks_told = self.session.setbacks().len();
     }
 
-    /// Says which hosts were replaced, now that they are known not to be used in the end.
+    /// Reports which hosts were replaced; only a committed save knows which were not used in the end.
     fn tell_replaced(&self) {
         if !matches!(self.session.outcome(), Some(SaveOutcome::Committed { .. })) {
             return;
@@ -579,7 +580,7 @@ impl<'a> Shell<'a> {
         }
     }
 
-    /// Hosts that failed and hold nothing of the checkpoint, each once, in the order of the grid.
+    /// Hosts that failed and hold no shard of the checkpoint, each once, in the order of the grid.
     fn troubles(&self) -> Vec<HostNote> {
         let troubles = self.session.troubles();
         let notes = troubles.map(|(host, fault)| self.agent.note(host, fault));
@@ -601,7 +602,7 @@ impl<'a> Shell<'a> {
             .map(|transfer| *transfer.sent.borrow())
             .max()
             .unwrap_or(0);
-        // What was stored of the bytes that are done, not of those that are still on their way.
+        // Stored bytes of the rows that were sent, without those of rows still on their way.
         let row = usize::try_from(sent).unwrap_or(usize::MAX).checked_sub(1);
         let (done_bytes, stored_bytes) = match row {
             _ if last => (self.tally.read_bytes, self.tally.stored_bytes),
@@ -715,13 +716,13 @@ impl<'a> Shell<'a> {
     }
 }
 
-/// Parity shards without which a save fails.
+/// Fewest parity shards with which a save may commit.
 pub(super) fn least_parity(request: &SaveRequest, redundancy: Redundancy) -> u8 {
     let parity = redundancy.parity() as u8;
     request.allow_degraded.unwrap_or(parity).min(parity)
 }
 
-/// Memory for rows: what the image that is read leaves, and enough for a few.
+/// Memory for rows, bytes: what the reading of the image leaves, but enough for a few rows.
 fn rows_bytes(resources: &Resources, redundancy: Redundancy) -> u64 {
     let cpus = resources.cpus.max(1);
     let least = (cpus as u64 + ROWS_MIN) * row_bytes_max(redundancy) as u64;
@@ -731,34 +732,34 @@ fn rows_bytes(resources: &Resources, redundancy: Redundancy) -> u64 {
     left.max(least)
 }
 
-/// What a session waits for at most, and what it keeps of `rows_bytes` for hosts that may fail.
+/// Time limits of a session, and how many of the `rows_bytes` it retains for hosts that may fail.
 fn limits(resources: &Resources, redundancy: Redundancy, rows_bytes: u64) -> SaveLimits {
     SaveLimits {
         open_ms: millis(OPEN_TIMEOUT),
-        // With what it was waited for before, a save that fails for a host that did not answer before takes
-        // less than three seconds.
+        // Together with the wait before the session, a save that fails because of a host that did not answer
+        // takes less than three seconds.
         again_ms: millis(AGAIN),
         evidence_ms: millis(EVIDENCE) + resources.patience_ms(redundancy),
         stall_ms: millis(protocol::wire::limits::STALL_TIMEOUT) + resources.patience_ms(redundancy),
         sync_ms: millis(protocol::wire::limits::SYNC_TIMEOUT),
         commit_ms: 2 * millis(protocol::wire::limits::REQUEST_TIMEOUT),
-        // The rest is for rows that are being encoded and sent.
+        // The other half is for rows that are being encoded and sent.
         retain_bytes: rows_bytes / 2,
     }
 }
 
-/// A number that other saves don't have.
+/// A number that differs between saves, for their random waits.
 fn draw_of(checkpoint: CheckpointId) -> u64 {
     let (half, _) = checkpoint.0.split_at(8);
     half.iter()
         .fold(0, |number, byte| (number << 8) | u64::from(*byte))
 }
 
-/// Frees memory while hosts are told the rest: giving the system back the 150 MiB that a save keeps for
-/// hosts that may fail takes some 20 ms, for which all of them would wait. What is not freed when the
-/// program ends is freed by the system.
+/// Frees memory in a thread of its own while hosts get their last messages. Returning the 150 MiB that a save
+/// retains for hosts that may fail takes some 20 ms, for which all of them would wait. If the process ends
+/// first, the system frees the rest.
 fn free_behind(memory: impl Send + 'static) {
-    // Without a thread the memory is freed here.
+    // If no thread can be started, the memory is freed here.
     let freeing = std::thread::Builder::new().spawn(move || drop(memory));
     drop(freeing);
 }

@@ -1,4 +1,4 @@
-//! What the user should know of a save.
+//! Warnings and notes of a save's report.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ impl Shell<'_> {
         signed.is_some_and(|it| it.format() == Format::One)
     }
 
-    /// What old hosts cost.
+    /// A note on what the save lacks because of hosts with old programs.
     pub(super) fn format_notes(&self) -> Vec<String> {
         if !self.is_in_first_format() {
             return Vec::new();

@@ -1,20 +1,20 @@
-//! What needs attention.
+//! Decides what needs attention.
 
 use super::{
     Attention, GridHealth, Health, HostHealth, HostState, HostsHealth, JobHealth, KeyHealth, Kind,
     RegistryHealth, span,
 };
 
-/// From when on something needs attention.
+/// From when on a state needs attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Seconds before its end from which on a key or certificate is spoken of.
+    /// Seconds before its end from which on a key or certificate is listed.
     pub key_s: u64,
-    /// The same for leases.
+    /// Seconds before its end from which on a lease is listed.
     pub lease_s: u64,
-    /// Age of a newest version from which on its job counts as not saved, seconds.
+    /// Age of its newest version from which on a job counts as not saved, seconds; `None` for no limit.
     pub age_s: Option<u64>,
-    /// Hosts that have to take shards for the next save.
+    /// Fewest hosts that have to take shards for the next save.
     pub hosts: usize,
     /// Seconds by which clocks may differ.
     pub clock_s: u64,
@@ -32,7 +32,7 @@ impl Default for Limits {
     }
 }
 
-/// `health` with all that needs attention.
+/// `health` with its `attention` filled in.
 #[must_use]
 pub fn judged(mut health: Health, limits: &Limits) -> Health {
     let now = health.at;
@@ -47,7 +47,7 @@ pub fn judged(mut health: Health, limits: &Limits) -> Health {
     if health.grid.is_some() {
         found.extend(of_members(&health.hosts.each, limits));
     }
-    // Stable: within a kind the order stays.
+    // The sort is stable: within a kind the order stays.
     found.sort_by_key(|one| one.kind);
     health.attention = found;
     health
@@ -136,7 +136,7 @@ fn of_key(key: &KeyHealth, limits: &Limits) -> Option<Attention> {
 fn of_hosts(hosts: &HostsHealth, now: u64, limits: &Limits) -> Vec<Attention> {
     let mut found = Vec::new();
     let takes = hosts.take_shards.value;
-    // A grid that is smaller is saved to with fewer shards.
+    // In a smaller grid, saves have fewer shards.
     let needed = limits.hosts.min(hosts.known);
     if takes < needed {
         found.push(Attention {
@@ -177,7 +177,7 @@ fn of_hosts(hosts: &HostsHealth, now: u64, limits: &Limits) -> Vec<Attention> {
     found
 }
 
-/// What an admin has to look after of the machines.
+/// Which machines an admin has to look after.
 fn of_members(each: &[HostHealth], limits: &Limits) -> Vec<Attention> {
     let mut found = Vec::new();
     let down = names(each.iter().filter(|host| host.state == HostState::Down));
@@ -239,7 +239,7 @@ fn of_grid(grid: &GridHealth) -> Vec<Attention> {
             "bring the hosts back that are down",
         ));
     }
-    // What was only not asked yet is asked within hours.
+    // Hosts that were not asked yet for proofs are asked within hours.
     let below = grid
         .below
         .saturating_sub(grid.too_few)
@@ -261,13 +261,13 @@ fn of_grid(grid: &GridHealth) -> Vec<Attention> {
     found
 }
 
-/// How many, and their names.
+/// How many hosts these are, and their names; `None` for no hosts.
 fn names<'a>(hosts: impl Iterator<Item = &'a HostHealth>) -> Option<(usize, String)> {
     let names: Vec<&str> = hosts.map(|host| &*host.name).collect();
     (!names.is_empty()).then(|| (names.len(), names.join(" ")))
 }
 
-/// `5 min ahead of`, `2 h behind`.
+/// `5 min ahead of`, `2 h behind`: how far a clock is off.
 fn off(ahead_s: i64) -> String {
     let by = span(ahead_s.unsigned_abs());
     if ahead_s > 0 {

@@ -1,7 +1,7 @@
-//! How things are: what `ckpt health` finds, and which of it needs attention.
+//! The state of jobs, keys, hosts and registries: what `ckpt health` reports, and what of it needs attention.
 //!
-//! Plain data that others gathered; nothing here asks anybody. Every number says how it came to be known:
-//! see [`Basis`].
+//! Plain data that the caller has gathered; nothing here does I/O. Every number states how it came to be
+//! known: see [`Basis`].
 
 mod judge;
 
@@ -16,11 +16,11 @@ pub use judge::{Limits, judged};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Basis {
-    /// Checked here: a signature, or a part of a shard that its holder was asked for.
+    /// Checked here: by a signature, or by a part of a shard that its host was asked for.
     Proved,
-    /// A host or a registry says so.
+    /// Stated by a host or a registry, and not checked.
     Announced,
-    /// This machine saw it itself.
+    /// Observed by this machine itself.
     Seen,
 }
 
@@ -34,19 +34,19 @@ pub struct Known<T> {
 }
 
 impl<T> Known<T> {
-    /// Checked here.
+    /// A number that was checked here.
     pub const fn proved(value: T) -> Self {
         let basis = Basis::Proved;
         Self { value, basis }
     }
 
-    /// Said by others.
+    /// A number that others stated.
     pub const fn announced(value: T) -> Self {
         let basis = Basis::Announced;
         Self { value, basis }
     }
 
-    /// Seen from here.
+    /// A number that this machine observed.
     pub const fn seen(value: T) -> Self {
         let basis = Basis::Seen;
         Self { value, basis }
@@ -56,19 +56,19 @@ impl<T> Known<T> {
 /// Answer of `ckpt health`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Health {
-    /// When it was found, Unix seconds by this machine's clock.
+    /// Time of the report, Unix seconds by this machine's clock.
     pub at: u64,
-    /// What needs attention, the worst first; all is well when there is nothing.
+    /// What needs attention, the worst first; empty when all is well.
     pub attention: Vec<Attention>,
     /// The submitter's jobs, by name.
     pub jobs: Vec<JobHealth>,
-    /// Keys and certificates that end, the first one first.
+    /// Keys and certificates that expire, the first to expire first.
     pub keys: Vec<KeyHealth>,
     /// The hosts.
     pub hosts: HostsHealth,
     /// The registries, in the order of the grid file.
     pub registries: Vec<RegistryHealth>,
-    /// What the hosts count, for an admin.
+    /// What hosts count of all their checkpoints, for an admin.
     pub grid: Option<GridHealth>,
 }
 
@@ -129,7 +129,7 @@ pub struct JobHealth {
     pub redundancy: Redundancy,
     /// Different shards that hosts hold.
     pub shards: Known<usize>,
-    /// How many of these can still be lost; none when it can't be restored now.
+    /// How many more of these may be lost; none when the job can't be restored now.
     pub can_lose: Known<Option<usize>>,
     /// Until when the job's checkpoints are kept, Unix seconds; for ever when not given.
     pub kept_until: Option<Known<u64>>,
@@ -151,23 +151,24 @@ pub struct KeyHealth {
 pub struct HostsHealth {
     /// How many are known, from the grid file and from registries.
     pub known: usize,
-    /// How many answer.
+    /// How many of the known hosts answer.
     pub up: Known<usize>,
-    /// How many of these take shards now.
+    /// How many of the answering hosts take shards now.
     pub take_shards: Known<usize>,
-    /// Bytes that those who answer lend.
+    /// Bytes that the answering hosts lend.
     pub capacity_bytes: Known<u64>,
-    /// Bytes of these that are taken.
+    /// Bytes of the lent ones that are in use.
     pub used_bytes: Known<u64>,
-    /// Bytes that those who take shards can still store.
+    /// Bytes that the hosts that take shards can still store.
     pub free_bytes: Known<u64>,
-    /// Seconds by which this machine's clock is ahead of most hosts' clocks; none when no host said.
+    /// Seconds by which this machine's clock is ahead of most hosts' clocks; none when no host stated its
+    /// time.
     pub clock_ahead_s: Option<Known<i64>>,
-    /// One by one, in the order of the grid file.
+    /// The hosts one by one, in the order of the grid file.
     pub each: Vec<HostHealth>,
 }
 
-/// How one host is.
+/// The state of one host.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct HostHealth {
     /// Its name.
@@ -194,12 +195,12 @@ pub struct HostHealth {
     pub certificate_ends: Option<u64>,
 }
 
-/// How one registry is.
+/// The state of one registry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RegistryHealth {
     /// Its name; `etcd` for etcd.
     pub name: String,
-    /// How many hosts it has heard of lately; none when it does not answer.
+    /// How many hosts announced themselves to it lately; none when the registry does not answer.
     pub hosts_heard: Option<Known<usize>>,
     /// Why it does not answer.
     pub why: Option<String>,
@@ -220,8 +221,8 @@ pub enum HostState {
     Down,
 }
 
-/// What hosts count of the checkpoints that they hold, summed over the grid. A checkpoint is counted by
-/// one of those who hold its shards.
+/// What hosts count of the checkpoints that they hold, summed over the grid. Of the hosts that hold a
+/// checkpoint's shards, one counts it.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct GridHealth {
     /// Hosts that counted.
@@ -234,13 +235,13 @@ pub struct GridHealth {
     pub too_few: u64,
     /// Checkpoints of which fewer shards were proved than they were saved with.
     pub below: u64,
-    /// Of these, those of which shards are claimed that nobody was asked to prove yet.
+    /// Those of the former with claimed shards that no host was asked to prove yet.
     pub unchecked: u64,
     /// Checks by submitters that failed.
     pub failed_checks: u64,
     /// Proofs between hosts that failed.
     pub failed_proofs: u64,
-    /// Who uses how much, the most first.
+    /// How much each submitter uses, the most first.
     pub owners: Vec<OwnerHealth>,
 }
 
@@ -298,7 +299,8 @@ impl HostsHealth {
 }
 
 impl HostState {
-    /// The state of a host that answers, refuses shards for so long, and has so much room.
+    /// The state of a host that answers, takes no shards for `refuses_for_s` seconds, and has `free_bytes`
+    /// left.
     pub const fn of(refuses_for_s: u32, free_bytes: u64) -> Self {
         match (refuses_for_s, free_bytes) {
             (0, 0..ROOM_LEAST) => Self::Full,
@@ -311,8 +313,8 @@ impl HostState {
 /// A host with less room than this is full.
 const ROOM_LEAST: u64 = 64 << 20;
 
-/// The time in the middle of what hosts say, Unix seconds, each with the moment at which it was asked by
-/// this machine's clock; as an offset to this machine's clock.
+/// Median of the hosts' clocks, as seconds by which they are ahead of this machine's clock. Each pair holds
+/// the time of a host and this machine's time at that moment, both in Unix seconds.
 pub fn middle_offset(clocks: &[(u64, u64)]) -> Option<i64> {
     let mut offsets: Vec<i64> = clocks
         .iter()

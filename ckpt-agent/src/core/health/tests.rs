@@ -72,7 +72,7 @@ fn nothing_needs_attention_when_all_is_well() {
         });
         health.hosts = HostsHealth::of(each, None);
     });
-    // One host more than is needed may be down.
+    // The save has one host more than it needs, and that one may be down.
     assert_eq!(six.hosts.up, Known::seen(5));
     assert_eq!(kinds(six), []);
 }
@@ -176,7 +176,7 @@ fn hosts_are_summed_up_by_what_they_can_do() {
 #[test]
 fn the_clock_in_the_middle_counts() {
     assert_eq!(middle_offset(&[]), None);
-    // One host is a day ahead, asked at different moments.
+    // One host's clock is a day ahead; the hosts were asked at different moments.
     let clocks = [(1000, 1000), (1012, 1010), (87_400, 1000)];
     assert_eq!(middle_offset(&clocks), Some(2));
     assert_eq!(ahead(5, 9), -4);

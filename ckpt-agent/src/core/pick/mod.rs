@@ -1,4 +1,4 @@
-//! Chooses files of an image by patterns, and what of the image stream is needed for them.
+//! Selects files of an image by patterns, and computes which part of the image stream they need.
 
 #[cfg(test)]
 pub(crate) mod samples;
@@ -21,7 +21,7 @@ pub enum Wanted {
     /// All.
     #[default]
     All,
-    /// Those whose number is true here.
+    /// The segments at whose numbers this list is true.
     Some(Arc<[bool]>),
 }
 
@@ -34,7 +34,7 @@ impl Wanted {
         }
     }
 
-    /// The segments of an index that are wanted, with their numbers, from number `first` on.
+    /// The wanted segments of an index with their numbers, from number `first` on.
     pub fn segments<'a>(
         &'a self,
         index: &'a Index,
@@ -44,7 +44,7 @@ impl Wanted {
         all.filter(|(number, _)| self.has(*number))
     }
 
-    /// The rows that are wanted of a checkpoint with this index, ascending.
+    /// The wanted rows of a checkpoint with this index, ascending.
     pub fn rows(&self, index: &Index) -> BTreeSet<u64> {
         let with_rows = index.segments.iter().enumerate();
         let with_rows = with_rows.filter(|(_, segment)| segment.row().is_some());
@@ -53,7 +53,7 @@ impl Wanted {
         wanted.map(|(row, _)| row).collect()
     }
 
-    /// The rows that are wanted of its base, ascending.
+    /// The wanted rows of the checkpoint's base, ascending.
     pub fn base_rows(&self, index: &Index) -> BTreeSet<u64> {
         let parts = self.segments(index, 0);
         let parts = parts.filter_map(|(_, segment)| segment.of_base());
@@ -61,28 +61,28 @@ impl Wanted {
     }
 }
 
-/// What was chosen of an image.
+/// The selected part of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pick {
-    /// The image of what was chosen: as if nothing else had been saved.
+    /// An image of the selected files alone, as if nothing else had been saved.
     pub index: Index,
-    /// Which segments of the whole image it needs.
+    /// The segments of the whole image that the selected files need.
     pub wanted: Wanted,
-    /// Where in the whole image's stream these begin, in order.
+    /// Offsets of these segments in the whole image's stream, in order.
     pub begins: Vec<u64>,
-    /// The parts of that stream which are its own, ascending.
+    /// The ranges of the whole image's stream that the selected files consist of, ascending.
     pub parts: Vec<Range<u64>>,
-    /// The parts of that stream of which wanted segments are made.
+    /// The ranges of the whole image's stream that wanted segments refer to as their sources, ascending.
     pub sources: Vec<Range<u64>>,
 }
 
 impl Pick {
-    /// Chooses the files of `index` that one of `globs` names, and all below directories that are named.
-    /// A single glob without wildcards gives what it names, as if only that had been saved; otherwise
-    /// the directories above come, too.
+    /// Selects the files of `index` that match one of `globs`, and all files below directories that do. If
+    /// the only glob has no wildcards, its file or directory is the root, as if only that had been saved.
+    /// Otherwise the directories above the selected files are part of the result.
     ///
     /// # Errors
-    /// The number of a glob that names nothing.
+    /// The index of a glob that matches nothing.
     pub fn of(index: &Index, globs: &[Glob]) -> Result<Self, usize> {
         let chosen = choose(index, globs)?;
         let prefix = match globs {
@@ -119,7 +119,8 @@ fn parent_of(path: &[u8]) -> Option<&[u8]> {
     path.get(..slash)
 }
 
-/// Which files are named, themselves or by a directory above.
+/// For each file, whether it or a directory above it matches a glob. The error is the index of a glob that
+/// matches nothing.
 fn choose(index: &Index, globs: &[Glob]) -> Result<Vec<bool>, usize> {
     let mut hits = vec![false; globs.len()];
     let mut above: BTreeSet<&[u8]> = BTreeSet::new();
@@ -144,16 +145,16 @@ fn choose(index: &Index, globs: &[Glob]) -> Result<Vec<bool>, usize> {
     }
 }
 
-/// Files that were chosen, and the parts of the whole image's stream which they hold, in their order.
+/// The selected files, and the ranges of the whole image's stream that hold them, in order.
 struct Files {
     entries: Vec<FileEntry>,
     parts: Vec<Range<u64>>,
 }
 
 impl Files {
-    /// Directories come first, so that a file can stand where its bytes are in the stream although it was
-    /// saved as a later hard link. `prefix` bytes of each path are left out; without it, directories
-    /// above come along.
+    /// Directories come first, then files in the order of their bytes in the stream. If a file was selected
+    /// only through a later hard link, the link takes its place. The first `prefix` bytes of each path are
+    /// left out; without a `prefix`, the directories above come, too.
     fn new(index: &Index, chosen: &[bool], prefix: Option<usize>) -> Self {
         let is_chosen = |number: usize| chosen.get(number) == Some(&true);
         let named = |file: &FileEntry| {
@@ -212,7 +213,7 @@ impl Files {
     }
 }
 
-/// Of files that were not chosen, though hard links to them were: the first of these.
+/// For each file that is not selected though hard links to it are: the first of these links.
 fn heirs(index: &Index, is_chosen: &impl Fn(usize) -> bool) -> BTreeMap<usize, usize> {
     let mut heirs = BTreeMap::new();
     for (number, file) in index.files.iter().enumerate() {
@@ -234,7 +235,7 @@ pub(super) fn stream_bytes(file: &FileEntry) -> u64 {
     }
 }
 
-/// The same, those that touch or overlap as one, in order, without empty ones.
+/// The parts without empty ones, in order; parts that touch or overlap become one.
 fn merged(mut parts: Vec<Range<u64>>) -> Vec<Range<u64>> {
     parts.retain(|part| !part.is_empty());
     parts.sort_unstable_by_key(|part| part.start);
@@ -248,7 +249,7 @@ fn merged(mut parts: Vec<Range<u64>>) -> Vec<Range<u64>> {
     all
 }
 
-/// Where in the stream each segment begins.
+/// Offset in the stream of each segment.
 pub(super) fn starts(index: &Index) -> Vec<u64> {
     let mut offset = 0;
     let begin = |segment: &SegmentEntry| {
@@ -266,8 +267,8 @@ pub(super) fn overlapping(starts: &[u64], part: &Range<u64>) -> Range<usize> {
     first.saturating_sub(1)..end
 }
 
-/// Which segments are needed for these parts of the stream, and the parts of which those are made that
-/// this image has already.
+/// Which segments are needed for these parts of the stream, and the earlier parts of the stream that some of
+/// them are made of.
 fn wanted(index: &Index, starts: &[u64], parts: &[Range<u64>]) -> (Vec<bool>, Vec<Range<u64>>) {
     let mut wanted = vec![false; index.segments.len()];
     let want = |wanted: &mut Vec<bool>, part: &Range<u64>| {
@@ -279,7 +280,7 @@ fn wanted(index: &Index, starts: &[u64], parts: &[Range<u64>]) -> (Vec<bool>, Ve
         want(&mut wanted, part);
     }
     let mut sources = Vec::new();
-    // What a segment is made of lies before it.
+    // Sources of a segment lie before it, so the last segments come first.
     for (number, segment) in index.segments.iter().enumerate().rev() {
         if let (SegmentEntry::Shared { offset, patch }, Some(true)) = (segment, wanted.get(number))
         {
@@ -291,7 +292,8 @@ fn wanted(index: &Index, starts: &[u64], parts: &[Range<u64>]) -> (Vec<bool>, Ve
     (wanted, merged(sources))
 }
 
-/// Segments that say how many bytes of these parts have to be written, and how many are zeros.
+/// Segments for the index of the selection: they state only how many bytes of these parts have to be written,
+/// and how many are zeros.
 fn sizes(index: &Index, starts: &[u64], parts: &[Range<u64>]) -> Vec<SegmentEntry> {
     let mut sizes = Index::default();
     for part in parts {

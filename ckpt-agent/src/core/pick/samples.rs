@@ -1,10 +1,10 @@
-//! Parts of an index, for tests.
+//! Entries of an index, for tests.
 
 use codec::SegmentHash;
 use codec::compress::Method;
 use codec::index::{Extent, FileEntry, FileKind, SegmentEntry, StoredSegment};
 
-/// An entry of an index.
+/// A file with this path, of this kind.
 pub(crate) fn entry(path: &str, kind: FileKind) -> FileEntry {
     FileEntry {
         path: path.as_bytes().to_vec(),
@@ -15,7 +15,7 @@ pub(crate) fn entry(path: &str, kind: FileKind) -> FileEntry {
     }
 }
 
-/// A file of this many bytes, without holes.
+/// A regular file of `len` bytes, without holes.
 pub(crate) fn regular(len: u64) -> FileKind {
     FileKind::Regular {
         size: len,
@@ -23,7 +23,7 @@ pub(crate) fn regular(len: u64) -> FileKind {
     }
 }
 
-/// A segment of this many bytes, as it came.
+/// A stored segment of `len` bytes, not compressed.
 pub(crate) fn stored(len: u32) -> SegmentEntry {
     SegmentEntry::Stored {
         stored: StoredSegment {

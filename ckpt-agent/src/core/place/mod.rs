@@ -1,5 +1,5 @@
-//! Which hosts get the shards of a checkpoint: turns what hosts say of themselves and what was seen
-//! of them into candidates, has `placement` choose, and says why.
+//! Which hosts get the shards of a checkpoint: makes candidates of what hosts announce and of what this
+//! client saw of them, has `placement` choose among them, and explains the choice.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,31 +18,31 @@ use protocol::wire::announcement::Announced;
 use crate::core::HostIndex;
 use crate::knowledge::KnownHost;
 
-/// Rate that is assumed when nobody was ever measured, bytes per second: 100 Mbit/s.
+/// Rate that is assumed when no host was ever measured, bytes per second: 100 Mbit/s.
 pub const FIRST_RATE: f64 = 12.5e6;
 
-/// Probability of being readable of a host that says nothing.
+/// Probability of being readable of a host that announces nothing.
 const FIRST_READABLE: f64 = 0.9;
 
 /// Spread of the rate of a host that a probe has shown not to be slow.
 const PROBED_SPREAD: f64 = 0.5;
 
-/// Time to connect and begin, seconds.
+/// Seconds to connect and to begin a transfer.
 const LEAD_SECONDS: f64 = 0.1;
 
-/// Time from the failure of a job's machine until its image is read elsewhere, seconds.
+/// Seconds from the failure of a job's machine until its image is read elsewhere.
 const RESTART_SECONDS: u64 = 600;
 
-/// Hosts whose past is compared with that of others; beyond, the first are.
+/// Only the pasts of this many hosts, the first ones, are compared with each other.
 const PASTS_MAX: usize = 2_000;
 
-/// Rows of the table behind a choice.
+/// Most rows of the table behind a choice.
 const ROWS_MAX: usize = 100;
 
-/// A host that answered.
+/// What is known of a host that answered.
 #[derive(Clone, Debug)]
 pub struct HostView {
-    /// Which.
+    /// Which host it is.
     pub host: HostIndex,
     /// Time of one question and answer, seconds.
     pub rtt_seconds: f64,
@@ -50,27 +50,27 @@ pub struct HostView {
     pub measured: Option<RateForecast>,
     /// Whether a probe has shown that it is not slow.
     pub passed_probe: bool,
-    /// What it says of itself.
+    /// What the host announced of itself.
     pub claims: Option<Announced>,
-    /// What was seen of it.
+    /// What this client saw of the host.
     pub seen: Option<KnownHost>,
-    /// Its failure domains.
+    /// Failure domains of the host.
     pub domains: Domains,
-    /// Whether it has room for a shard.
+    /// Whether the host has room for a shard.
     pub has_room: bool,
 }
 
 /// How many shards are wanted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Wanted {
-    /// So many.
+    /// This width.
     Width(Width),
-    /// As few as reach this probability of being able to restart.
+    /// The fewest that reach this probability of being able to restart.
     Target(Probability),
 }
 
 impl Wanted {
-    /// The width, as far as it is known.
+    /// The width to calculate with before the choice is made.
     const fn width(self) -> Width {
         match self {
             Self::Width(width) => width,
@@ -79,43 +79,42 @@ impl Wanted {
     }
 }
 
-/// What is to be placed.
+/// What is to be placed, and what the choice depends on besides the hosts.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// Bytes after compression, as far as can be said.
+    /// Bytes after compression; an estimate.
     pub stored_bytes: u64,
-    /// How many shards.
+    /// How many shards are wanted.
     pub wanted: Wanted,
     /// Seconds of work that are lost if the job can't restart.
     pub work_seconds: f64,
-    /// Seconds until the next one is expected.
+    /// Seconds until the next checkpoint is expected.
     pub interval_seconds: f64,
     /// The machine on which the job runs, if it is one of the hosts.
     pub compute: Option<HostIndex>,
     /// Bytes per second that this machine can send to all hosts together, if that is known.
     pub uplink: Option<f64>,
-    /// Decides between equals; another one for each checkpoint.
+    /// Breaks ties between equal hosts; each checkpoint has another seed.
     pub seed: [u8; 16],
-    /// Unix seconds.
+    /// Present time, Unix seconds.
     pub now: u64,
 }
 
-/// Which hosts a choice is made among.
+/// The hosts among which a choice is made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Among {
-    /// All.
+    /// All hosts that answered.
     #[default]
     All,
-    /// As many as there are shards, drawn at random, whatever is known of them: what choices are compared
-    /// with (FALCON's `Random`).
+    /// As many as there are shards, drawn at random, whatever is known of them: the baseline with which
+    /// choices are compared (FALCON's `Random`).
     Random,
-    /// These.
+    /// Only these.
     These(Vec<HostIndex>),
 }
 
 impl Among {
-    /// Leaves those hosts. `shards` is how many a random draw leaves: of those that take a shard, as long
-    /// as there are enough.
+    /// Keeps those hosts. A random draw keeps `shards` of them, and prefers hosts that take a shard.
     pub fn leave(
         &self,
         mut views: Vec<HostView>,
@@ -138,12 +137,13 @@ impl Among {
     }
 }
 
-/// Why a host comes after all others.
+/// Why a host is only used when there are too few others; variants in the order in which such hosts are
+/// taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reserve {
-    /// It has no room.
+    /// The host has no room.
     NoRoom,
-    /// It says that it takes no shards at present.
+    /// The host announced that it takes no shards at present.
     Refuses,
     /// The job itself runs on it.
     ComputeHost,
@@ -158,38 +158,39 @@ pub struct Row {
     pub chosen: bool,
     /// Why it is only a reserve.
     pub reserve: Option<Reserve>,
-    /// State of its machine, as it says.
+    /// State of its machine, as the host announced.
     pub guest_state: Option<AvailabilityState>,
-    /// State of its disk, as it says.
+    /// State of its disk, as the host announced.
     pub storage_state: Option<StorageState>,
     /// Expected rate, bytes per second.
     pub rate: f64,
     /// Whether the rate was measured.
     pub rate_is_measured: bool,
-    /// Probability that it is there all the time until the next checkpoint.
+    /// Probability that the host stays connected until the next checkpoint.
     pub stays: Option<Probability>,
-    /// Probability that it can be read when it has to be.
+    /// Probability that the host can be read when it has to be.
     pub readable: Probability,
     /// Largest correlation with a chosen host.
     pub correlation: f64,
-    /// Objective of the best set with it.
+    /// Objective of the best set with this host.
     pub with: Option<Score>,
-    /// Objective of the best set without it.
+    /// Objective of the best set without this host.
     pub without: Option<Score>,
 }
 
-/// The answer.
+/// The chosen hosts, and why.
 #[derive(Clone, Debug)]
 pub struct Placed {
-    /// How many shards.
+    /// How many data and parity shards.
     pub width: Width,
-    /// Whether a target that was set is reached.
+    /// Whether the target is reached; true when none was set.
     pub reaches_target: bool,
     /// Hosts in order of preference; the first `width.total()` are the chosen ones.
     pub order: Vec<HostIndex>,
-    /// What the chosen hosts are worth.
+    /// Objective of the chosen set.
     pub score: Score,
-    /// Most hosts of one failure domain at each level, when that is more than the parity.
+    /// For each level, most chosen hosts in one failure domain; `None` unless one of these is more than the
+    /// parity.
     pub crowded: Option<Caps>,
     /// Probability that the compute host fails before the next checkpoint.
     pub need: Probability,
@@ -197,8 +198,8 @@ pub struct Placed {
     pub rows: Vec<Row>,
 }
 
-/// Chooses hosts; `None` when there are fewer than one data shard needs. With fewer hosts than
-/// shards, all of them are the answer.
+/// Chooses hosts; `None` when there are too few for a single data shard. With fewer hosts than shards,
+/// all of them are chosen. Only with `explain` does the answer have rows.
 pub fn place(views: &[HostView], question: &Question, explain: bool) -> Option<Placed> {
     let unknown = unknown_rate(views);
     let (mut ready, mut rest): (Vec<usize>, Vec<usize>) =
@@ -265,7 +266,7 @@ pub fn place(views: &[HostView], question: &Question, explain: bool) -> Option<P
     })
 }
 
-/// The width, narrowed to the hosts that there are: whether to go on with fewer is for the session
+/// The width, narrowed to the number of hosts. Whether a save goes on with fewer shards is for its session
 /// to decide.
 fn fitting(width: Width, hosts: usize) -> Option<Width> {
     if width.total() <= hosts {
@@ -307,14 +308,14 @@ fn reserve(view: &HostView, question: &Question) -> Option<Reserve> {
     }
 }
 
-/// What is assumed of a host that was never measured: what the others take.
+/// The rate that is assumed of a host that was never measured: what measured hosts have.
 fn unknown_rate(views: &[HostView]) -> RateForecast {
     let measured = views.iter().filter_map(|view| view.measured);
     RateForecast::of_unknown(measured.map(|rate| rate.median()))
         .unwrap_or_else(|| RateForecast::saturating(FIRST_RATE, UNKNOWN_SPREAD))
 }
 
-/// Measured, or what is assumed of all, but not more than the host says that it can take.
+/// The measured rate, or the assumed one, limited to what the host announced that it can take.
 fn rate(view: &HostView, unknown: RateForecast) -> RateForecast {
     let claimed = view
         .claims
@@ -332,8 +333,8 @@ fn rate(view: &HostView, unknown: RateForecast) -> RateForecast {
 
 fn candidate(view: &HostView, question: &Question, unknown: RateForecast) -> Candidate {
     let rate = rate(view, unknown);
-    // Beyond its share of what this machine can send, a host's rate makes no difference: such hosts
-    // should take turns.
+    // A host's rate makes no difference beyond the host's share of what this machine can send. With equal
+    // rates, the draw decides, so that fast hosts take turns.
     let share = question
         .uplink
         .map(|uplink| uplink / question.wanted.width().total() as f64);
@@ -355,7 +356,8 @@ fn draw(seed: &[u8; 16], host: HostIndex) -> u64 {
     u64::from_le_bytes(first)
 }
 
-/// How likely a host can be read when it has to be: what it says, as far as it is trusted.
+/// Probability that a host can be read when it has to be: what the host announced, as far as what was seen
+/// of it bears that out.
 fn readable(view: &HostView, question: &Question) -> Probability {
     let claimed = view.claims.as_ref().map_or_else(
         || Probability::saturating(FIRST_READABLE),
@@ -374,7 +376,7 @@ fn readable(view: &HostView, question: &Question) -> Probability {
         .map_or(claimed, |seen| seen.trusted(claimed, question.now))
 }
 
-/// How likely a machine of which nothing is known stays there.
+/// Probability over time that a host stays connected of which nothing is known.
 pub fn presence_of_unknown() -> SurvivalCurve {
     let model = HazardModel::pretrained();
     let nothing = HostSummary::<Presence>::new(0);
@@ -389,8 +391,8 @@ fn compute(views: &[HostView], question: &Question) -> Compute {
         .and_then(|host| views.iter().find(|view| view.host == host));
     let claims = view.and_then(|view| view.claims.as_ref());
     let survives = |curve: &SurvivalCurve| curve.at(question.interval_seconds);
-    // The job ends when its machine goes away. That the owner takes the processor or the memory ends
-    // no job as long as nobody evicts it, and the load that is seen may be the job's own.
+    // The job ends when its machine goes away. An owner who uses the processor or the memory ends no job as
+    // long as nobody evicts it, and the load that is seen may be the job's own.
     Compute {
         survives: claims.map_or_else(
             || survives(&presence_of_unknown()),
@@ -424,7 +426,7 @@ fn correlated(
     Correlated::learn(members.collect(), Some(compute))
 }
 
-/// What the rows of the table are made from.
+/// The data of which the rows of the table are made.
 struct Table<'a> {
     views: &'a [HostView],
     ready: &'a [usize],
@@ -487,16 +489,16 @@ impl Table<'_> {
     }
 }
 
-/// Gives numbers to the failure domains of hosts: site and owner as the grid file names them; a host
-/// without a site is in that of its network (/24 or /48). Hosts on loopback addresses, which are for
-/// trials, are in none.
+/// Numbers the failure domains of hosts: site and owner as the grid file names them. A host without a
+/// site is in the domain of its network (/24 or /48). Hosts on loopback addresses, which are for trials,
+/// are in no network.
 #[derive(Debug, Default)]
 pub struct DomainNames {
     numbers: BTreeMap<String, u32>,
 }
 
 impl DomainNames {
-    /// The domains of a host.
+    /// The domains of a host: its site or network, and its owner.
     pub fn of(&mut self, site: Option<&str>, owner: Option<&str>, addr: IpAddr) -> Domains {
         let place = site
             .map(|site| format!("site {site}"))

@@ -28,7 +28,7 @@ fn claims(rate_per_hour: f64, gone: f64) -> Announced {
     claims_in_phase(rate_per_hour, gone, 0)
 }
 
-/// The same; hosts in another phase are gone at other times.
+/// A host like that of [`claims`]; hosts in another phase are gone at other times.
 fn claims_in_phase(rate_per_hour: f64, gone: f64, phase: u64) -> Announced {
     let mut bitmap = AvailabilityBitmap::unknown(Slot(SLOTS as u64 - 1));
     for slot in 0..SLOTS as u64 {
@@ -200,7 +200,7 @@ fn hosts_that_refuse_have_no_room_or_run_the_job_come_last() {
     let mut question = question(Width::FALCON);
     question.compute = Some(HostIndex(2));
     assert_eq!(chosen(&views, &question), [3, 4, 5, 6, 7]);
-    // When there is no other way, they are asked all the same.
+    // When there are too few others, these hosts are asked all the same.
     assert_eq!(chosen(&views[..5], &question), [0, 1, 2, 3, 4]);
 }
 

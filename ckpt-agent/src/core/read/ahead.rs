@@ -1,9 +1,9 @@
-//! How far to read ahead of somebody who reads in order.
+//! How far to read ahead of a program that reads in order.
 
-/// Watches where an image is read, and says how many segments more to fetch.
+/// Watches where an image is read, and decides how many more segments to fetch.
 #[derive(Clone, Debug)]
 pub struct ReadAhead {
-    /// File and place in it where the last read ended.
+    /// File, and offset in it, where the last read ended.
     last_end: Option<(usize, u64)>,
     is_sequential: bool,
     ahead: usize,
@@ -11,7 +11,7 @@ pub struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// At most `max` segments ahead.
+    /// Reads at most `max` segments ahead.
     pub const fn new(max: usize) -> Self {
         Self {
             last_end: None,
@@ -21,7 +21,8 @@ impl ReadAhead {
         }
     }
 
-    /// Notes that this part of a file is read. Bytes that are skipped end a run, as does going back.
+    /// Notes a read of this part of a file. A read that does not begin where the last one ended, in the same
+    /// file, ends the run.
     pub fn read(&mut self, file: usize, from: u64, to: u64) {
         self.is_sequential = self.last_end == Some((file, from));
         if !self.is_sequential {
@@ -30,8 +31,8 @@ impl ReadAhead {
         self.last_end = Some((file, to));
     }
 
-    /// Segments to fetch beyond those that are needed now: twice as many as the last time for as long as
-    /// reads follow each other, none otherwise.
+    /// How many segments to fetch beyond those that the read needs: twice the last number as long as each
+    /// read begins where the last one ended, and 0 otherwise.
     pub fn more(&mut self) -> usize {
         if !self.is_sequential {
             return 0;

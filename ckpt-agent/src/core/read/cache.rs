@@ -1,12 +1,12 @@
-//! Segments that were read and may be read again.
+//! A cache of decoded segments, for programs that read the same parts of an image again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Bytes of a segment, which several can hold.
+/// Bytes of a segment, shared between the cache and its readers.
 pub type Shared = Arc<[u8]>;
 
-/// The segments that were used last, up to a number of bytes.
+/// The least recently used segments are dropped first, so that at most `bytes_max` bytes are kept.
 #[derive(Debug, Default)]
 pub struct SegmentCache {
     kept: BTreeMap<usize, (u64, Shared)>,
@@ -17,7 +17,7 @@ pub struct SegmentCache {
 }
 
 impl SegmentCache {
-    /// A cache of at most this many bytes.
+    /// An empty cache for at most `bytes_max` bytes.
     pub fn new(bytes_max: u64) -> Self {
         Self {
             bytes_max,
@@ -25,17 +25,17 @@ impl SegmentCache {
         }
     }
 
-    /// Bytes that are kept.
+    /// Bytes of the segments in the cache.
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Whether a segment is kept.
+    /// Whether a segment is in the cache; this does not count as a use.
     pub fn has(&self, number: usize) -> bool {
         self.kept.contains_key(&number)
     }
 
-    /// A segment, if it is kept.
+    /// A segment, if it is in the cache.
     pub fn get(&mut self, number: usize) -> Option<Shared> {
         self.uses += 1;
         let (used, bytes) = self.kept.get_mut(&number)?;
@@ -45,8 +45,8 @@ impl SegmentCache {
         Some(Arc::clone(bytes))
     }
 
-    /// Keeps a segment, and drops those that were not used for longest when there is no room. One that
-    /// is larger than the whole cache is not kept.
+    /// Adds a segment, and drops the least recently used ones if there is no room. A segment that is larger
+    /// than the whole cache is not kept.
     pub fn put(&mut self, number: usize, bytes: Shared) {
         self.drop_one(number);
         let len = bytes.len() as u64;

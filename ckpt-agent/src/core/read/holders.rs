@@ -1,4 +1,4 @@
-//! Which of the hosts that hold a checkpoint are asked for its rows, read after read.
+//! Which of the hosts that hold a checkpoint are asked for its rows, over many reads.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,11 +6,10 @@ use codec::ShardIndex;
 
 use crate::core::{Fault, HostIndex, Millis};
 
-/// How long a host that failed, or was slower than another one that was asked instead, is left alone
-/// while the others are enough.
+/// How long a host is left alone, while the others suffice, after it failed or was too slow, milliseconds.
 const ASIDE_MS: u64 = 30_000;
 
-/// Who holds which shard of a checkpoint, and who of them did badly in earlier reads.
+/// The hosts of a checkpoint's shards, and until when those are avoided that failed in earlier reads.
 #[derive(Clone, Debug)]
 pub struct Holders {
     all: Vec<(ShardIndex, HostIndex)>,
@@ -18,7 +17,7 @@ pub struct Holders {
 }
 
 impl Holders {
-    /// These.
+    /// Hosts of which none has failed yet.
     pub const fn new(all: Vec<(ShardIndex, HostIndex)>) -> Self {
         Self {
             all,
@@ -26,12 +25,12 @@ impl Holders {
         }
     }
 
-    /// All of them.
+    /// All hosts with their shards.
     pub fn all(&self) -> &[(ShardIndex, HostIndex)] {
         &self.all
     }
 
-    /// Those that did well, if they hold `data` different shards, else all.
+    /// The hosts that are not avoided now, if they hold `data` different shards; otherwise all.
     pub fn to_ask(&self, now: Millis, data: usize) -> Vec<(ShardIndex, HostIndex)> {
         let is_well = |host: &HostIndex| self.aside.get(host).is_none_or(|until| *until <= now);
         let well = self.all.iter().filter(|(_, host)| is_well(host));
@@ -44,7 +43,7 @@ impl Holders {
         }
     }
 
-    /// Notes how a host failed: one that lied is not asked again while others are enough.
+    /// Notes that a host failed. A host that lied is avoided for good, while the others suffice.
     pub fn failed(&mut self, host: HostIndex, fault: &Fault, now: Millis) {
         let until = match fault {
             Fault::Lied(_) => Millis(u64::MAX),
@@ -54,7 +53,7 @@ impl Holders {
         *aside = (*aside).max(until);
     }
 
-    /// Notes that others were asked because a host sent nothing.
+    /// Notes that other hosts were asked because this one sent nothing.
     pub fn was_slow(&mut self, host: HostIndex, now: Millis) {
         let until = now.plus(ASIDE_MS);
         let aside = self.aside.entry(host).or_insert(until);

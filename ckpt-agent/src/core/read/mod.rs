@@ -1,5 +1,10 @@
-//! Reading parts of an image: which segments are needed for them, which rows these are made of, what is
-//! kept in memory, how far to read ahead, and which holders are asked.
+//! Reading parts of an image: which segments and rows they need, which segments are kept in memory, how far
+//! to read ahead, and which hosts are asked.
+//!
+//! A read of a file goes through four coordinates. Its offset in the *file* becomes a range of the *stream*
+//! ([`Layout::parts`]), which overlaps some *segments* ([`Layout::overlapping`]), which are made of *rows* of
+//! the checkpoint and of its base ([`Layout::needs`]). The rows are fetched, and [`Layout::make`] and
+//! [`Layout::copy`] go the same way back.
 
 mod ahead;
 mod cache;
@@ -20,22 +25,22 @@ pub use holders::Holders;
 
 use super::pick::{overlapping, starts, stream_bytes};
 
-/// A file's number in the list of an image.
+/// Index of a file in the file list of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileNumber(pub usize);
 
-/// Why there is nothing to read.
+/// Why a path names no file to read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoFile {
     /// No file has this path.
     #[error("has no file {0:?}")]
     Missing(String),
-    /// What has this path holds no bytes.
+    /// The path names something without content, such as a directory.
     #[error("{path:?} is a {kind}")]
     NotRegular {
         /// The path.
         path: String,
-        /// What it is.
+        /// `symbolic link`, `named pipe` or `directory`.
         kind: &'static str,
     },
     /// No path was given, and the image is not a single file.
@@ -43,13 +48,13 @@ pub enum NoFile {
     Several(usize),
 }
 
-/// How a row of a checkpoint is stored: what decoding it needs.
+/// How a row of a checkpoint is stored, as decoding needs it.
 pub type RowFormat = (StoredSegment, SegmentHash);
 
-/// Decoded rows, by their numbers.
+/// Decoded rows by number.
 pub type RawRows = BTreeMap<u64, Vec<u8>>;
 
-/// A part of a file: a hole, or where in the image's stream its bytes are.
+/// A part of a file: a hole, or the range of the image's stream that holds the bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
     /// This many bytes of zeros that are not stored.
@@ -58,46 +63,46 @@ pub enum Part {
     Stream(Range<u64>),
 }
 
-/// The list of files and segments of an image, with what finding a byte in it needs.
+/// The list of files and segments of an image, with offsets for finding a byte in it.
 #[derive(Debug)]
 pub struct Layout {
     index: Index,
-    /// Where in the stream each segment begins.
+    /// Offset in the stream of each segment.
     starts: Vec<u64>,
-    /// Rows before each segment.
+    /// For each segment, the number of rows before it.
     rows_before: Vec<u64>,
-    /// Where in the stream the bytes of each file begin.
+    /// Offset in the stream of the first byte of each file.
     file_starts: Vec<u64>,
 }
 
-/// What has to be fetched for some segments.
+/// What has to be fetched to make some segments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// The segments that are made, with those of which others are made.
+    /// The segments to make: the wanted ones, and those that are sources of others.
     pub segments: BTreeSet<usize>,
-    /// Segments that are there already.
+    /// Needed segments that are there already.
     pub kept: BTreeSet<usize>,
-    /// Rows of the checkpoint.
+    /// Rows of the checkpoint to fetch.
     pub rows: BTreeMap<u64, RowFormat>,
-    /// Rows of its base.
+    /// Rows of the checkpoint's base to fetch.
     pub base_rows: BTreeSet<u64>,
 }
 
-/// What segments are made of.
+/// The sources that segments are made of.
 #[derive(Debug)]
 pub struct Materials<'a> {
-    /// Makes segments of earlier ones and patches.
+    /// Applies patches.
     pub composer: &'a Composer,
-    /// Rows of the checkpoint.
+    /// Decoded rows of the checkpoint.
     pub rows: RawRows,
-    /// Rows of its base.
+    /// Decoded rows of the checkpoint's base.
     pub base_rows: RawRows,
-    /// Segments that were made before.
+    /// Segments made so far.
     pub made: BTreeMap<usize, Shared>,
 }
 
 impl Layout {
-    /// Of an index that was checked.
+    /// The layout of an index that was checked.
     pub fn new(index: Index) -> Self {
         let mut rows = 0;
         let count = |segment: &SegmentEntry| {
@@ -130,11 +135,11 @@ impl Layout {
         self.index.segments.len()
     }
 
-    /// The regular file with this path; a hard link is the file that it names. Without a path, the only
-    /// file that there is.
+    /// The regular file with this path; for a hard link, the file that it links to. Without a path, the only
+    /// file of the image.
     ///
     /// # Errors
-    /// When there is none.
+    /// When there is no such file, or more than one for no path.
     pub fn file(&self, path: Option<&[u8]>) -> Result<FileNumber, NoFile> {
         let files = &self.index.files;
         let number = match path {
@@ -159,13 +164,13 @@ impl Layout {
         Err(NoFile::NotRegular { path, kind })
     }
 
-    /// Bytes of a file, holes included.
+    /// Length of a file in bytes, holes included.
     pub fn size(&self, file: FileNumber) -> u64 {
         self.index.files.get(file.0).map_or(0, FileEntry::size)
     }
 
-    /// Where in the stream the first byte of a file is that is at this offset or behind it, if it is not
-    /// in a hole to the end: then where its bytes end.
+    /// Offset in the stream of the byte at `offset` of a file. If that is in a hole, of the next byte that is
+    /// stored; if there is none, the end of the file's bytes.
     pub fn stream_at(&self, file: FileNumber, offset: u64) -> u64 {
         let mut at = self.file_starts.get(file.0).copied().unwrap_or_default();
         let Some(FileKind::Regular { extents, .. }) =
@@ -183,7 +188,7 @@ impl Layout {
         at
     }
 
-    /// The parts of a file, in order; what lies beyond its end is left out.
+    /// The parts of a file's `range`, in order; the range is cut at the end of the file.
     pub fn parts(&self, file: FileNumber, range: Range<u64>) -> Vec<Part> {
         let end = range.end.min(self.size(file));
         let mut parts = Vec::new();
@@ -219,7 +224,7 @@ impl Layout {
         parts
     }
 
-    /// The segments that hold a part of the stream.
+    /// The segments that overlap a part of the stream.
     pub fn overlapping(&self, part: &Range<u64>) -> Range<usize> {
         if part.is_empty() {
             return 0..0;
@@ -227,26 +232,26 @@ impl Layout {
         overlapping(&self.starts, part)
     }
 
-    /// Whether a segment is zeros, which nobody has to send.
+    /// Whether a segment is all zeros, so that no host has to send it.
     pub fn is_zero(&self, number: usize) -> bool {
         let segment = self.index.segments.get(number);
         matches!(segment, None | Some(SegmentEntry::Zero { .. }))
     }
 
-    /// Whether a segment is made of earlier parts of the same image, which need rows of their own.
+    /// Whether a segment is made of an earlier part of the same image, which may need rows of its own.
     pub fn is_shared(&self, number: usize) -> bool {
         let segment = self.index.segments.get(number);
         matches!(segment, Some(SegmentEntry::Shared { .. }))
     }
 
-    /// The bytes of the stream in a segment.
+    /// The range of the stream that a segment covers.
     pub fn bytes_of(&self, number: usize) -> Range<u64> {
         let begin = self.starts.get(number).copied().unwrap_or_default();
         let segment = self.index.segments.get(number);
         begin..begin + segment.map_or(0, SegmentEntry::bytes)
     }
 
-    /// What `wanted` segments need beside those that are there already.
+    /// What has to be fetched for the `wanted` segments, given those that are there already.
     pub fn needs(
         &self,
         wanted: impl IntoIterator<Item = usize>,
@@ -254,7 +259,7 @@ impl Layout {
     ) -> Needs {
         let mut needs = Needs::default();
         let mut open: BTreeSet<usize> = wanted.into_iter().collect();
-        // What a segment is made of lies before it.
+        // Sources of a segment lie before it in the image, so descending order visits each segment once.
         while let Some(number) = open.pop_last() {
             let Some(segment) = self.index.segments.get(number) else {
                 continue;
@@ -281,11 +286,11 @@ impl Layout {
         needs
     }
 
-    /// Makes segments of what was fetched for them, in ascending order, and adds them to those that were
-    /// made before.
+    /// Makes the segments of `needs`, in ascending order, from fetched rows and earlier segments, and adds
+    /// them to `of.made`.
     ///
     /// # Errors
-    /// When something is missing, or the result is not exactly what was saved.
+    /// When a source is missing, or a segment is not exactly what was saved.
     pub fn make(&self, needs: &Needs, of: &mut Materials<'_>) -> Result<(), DecodeError> {
         for &number in &needs.segments {
             let row = self.rows_before.get(number).copied().unwrap_or_default();
@@ -318,8 +323,8 @@ impl Layout {
         Ok(())
     }
 
-    /// Fills `buffer` with a part of the stream that is as long; `None` when a segment of it that is not
-    /// zeros is not among those that were `made`.
+    /// Copies a part of the stream to `buffer`, which has the same length; `None` when a segment in it is
+    /// neither zeros nor in `made`.
     pub fn copy(
         &self,
         part: &Range<u64>,
@@ -345,7 +350,7 @@ impl Layout {
     }
 }
 
-/// Makes a segment of earlier bytes and its patch; what changed is in `row`, if anything did.
+/// Applies a patch to `raw`, a copy of earlier bytes. The patch's new bytes, if it has any, are in `row`.
 fn compose(
     of: &mut Materials<'_>,
     place: u64,

@@ -151,7 +151,7 @@ fn a_read_needs_the_rows_of_its_segment_and_of_what_it_is_made_of() {
     assert_eq!(needs(41..50, &[]), (vec![], vec![], vec![]), "zeros");
     assert_eq!(needs(55..56, &[]), (vec![2], vec![1], vec![7]));
     assert_eq!(needs(70..90, &[]), (vec![3], vec![], vec![7]), "unchanged");
-    // The part from 35 to 55 is the end of the first segment, and zeros.
+    // Bytes 35 to 55 are the end of the first segment, and zeros.
     assert_eq!(needs(95..96, &[]), (vec![0, 4], vec![0, 2], vec![]));
     assert_eq!(needs(95..96, &[0]), (vec![4], vec![2], vec![]));
     assert_eq!(needs(0..0, &[]), (vec![], vec![], vec![]));
@@ -207,7 +207,7 @@ fn hosts_that_did_badly_are_asked_when_the_others_are_not_enough() {
 }
 
 proptest! {
-    /// Against a list of everything that was used, the last first.
+    /// Compares the cache with a list of all uses, newest first.
     #[test]
     fn the_cache_keeps_what_was_used_last(
         uses in prop::collection::vec((0_usize..8, 1_usize..6, any::<bool>()), 0..60),

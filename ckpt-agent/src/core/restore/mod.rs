@@ -1,9 +1,9 @@
-//! The restore session: which blocks are read from which hosts, and when others are asked instead.
+//! The restore session: which blocks are read from which hosts, and when other hosts are asked instead.
 //!
-//! Rows are fetched in **batches** of a few, within a window. Each batch is asked from `data`
-//! different shards, those whose hosts are expected to answer first. When one fails, lies or is
-//! slow, another shard is asked for what the batch still lacks. Wrong bytes are never used: the
-//! shell checks every block against the signed table before it tells of it.
+//! Rows are fetched in **batches** of a few, within a window. Each batch is requested from `data` different
+//! shards: those whose hosts are expected to answer first. When one of these hosts fails, lies or is slow,
+//! another shard is requested for the rows that still lack blocks. Wrong bytes are never used: the shell
+//! checks every block against the signed table before it reports the block.
 
 mod pace;
 mod plan;
@@ -21,18 +21,18 @@ use pace::Pace;
 pub use plan::{FetchId, RestoreAction, RestoreEvent, RestoreLimits, RestoreOutcome, RestorePlan};
 use source::{Source, SourceIndex};
 
-/// A restore.
+/// The state of a restore.
 #[derive(Debug)]
 pub struct RestoreSession {
     plan: RestorePlan,
     now: Millis,
     sources: Vec<Source>,
-    /// Rows that no batch asked for.
+    /// Rows that were not requested yet.
     left: VecDeque<Range<u64>>,
-    /// Rows asked for and not yet written.
+    /// Rows requested and not yet written.
     unwritten: BTreeSet<u64>,
     batches: BTreeMap<u64, Batch>,
-    /// Batches for which somebody may have to be asked.
+    /// Batches that may have to be requested from one more source.
     wanting: BTreeSet<u64>,
     fetches: BTreeMap<FetchId, Fetch>,
     last_fetch: u64,
@@ -42,13 +42,13 @@ pub struct RestoreSession {
     outcome: Option<RestoreOutcome>,
 }
 
-/// Rows that are asked for together.
+/// Rows that are requested together.
 #[derive(Debug)]
 struct Batch {
     rows: Range<u64>,
-    /// Shards that came, for each row that is not decoded.
+    /// For each row that is not decoded, the shards whose blocks came.
     missing: BTreeMap<u64, BTreeSet<ShardIndex>>,
-    /// Sources that failed for this batch; asked again only when no other is left.
+    /// Sources that failed for this batch; they are asked again only if no other source is left.
     failed: BTreeSet<SourceIndex>,
 }
 
@@ -63,13 +63,13 @@ struct Fetch {
     rows: u64,
     /// Blocks that came.
     blocks: u64,
-    /// Whether another source was asked because this one was slow.
+    /// Whether another source was asked because this one is slow.
     hedged: bool,
-    /// Whether it was begun because another one was slow.
+    /// Whether this request was begun because another one is slow.
     is_hedge: bool,
 }
 
-/// Of all requests, one in this many may be a hedge; but one always.
+/// One in this many requests may be a hedge (a request because another one is slow), and always one.
 const HEDGE_SHARE: usize = 4;
 
 impl RestoreSession {
@@ -95,7 +95,7 @@ impl RestoreSession {
         session
     }
 
-    /// Takes note of what happened at `now`.
+    /// Applies an event that happened at `now`.
     pub fn handle(&mut self, now: Millis, event: RestoreEvent) {
         self.now = self.now.max(now);
         if self.outcome.is_some() {
@@ -115,12 +115,12 @@ impl RestoreSession {
         self.check_invariants();
     }
 
-    /// What to do next, until there is nothing.
+    /// The next action for the caller; `None` until another event comes.
     pub fn poll_action(&mut self) -> Option<RestoreAction> {
         self.actions.pop_front()
     }
 
-    /// When to call [`Self::handle`] at the latest.
+    /// When to call [`Self::handle`] at the latest, with a `Tick` if nothing else happened.
     pub fn next_deadline(&self) -> Option<Millis> {
         if self.outcome.is_some() {
             return None;
@@ -138,12 +138,12 @@ impl RestoreSession {
         fetches.chain(resting).min()
     }
 
-    /// How it ended.
+    /// How the restore ended; `None` while it runs.
     pub const fn outcome(&self) -> Option<&RestoreOutcome> {
         self.outcome.as_ref()
     }
 
-    /// Hosts that failed, and how, in the order of failing.
+    /// Hosts that failed, with their faults, in order of time.
     pub fn faults(&self) -> &[(HostIndex, Fault)] {
         &self.faults
     }
@@ -179,7 +179,7 @@ impl RestoreSession {
         }
     }
 
-    /// What a finished batch still waits for is not needed any more.
+    /// Cancels the requests of a batch that is complete.
     fn cancel_fetches_of(&mut self, batch: u64) {
         let of_batch: Vec<FetchId> = self
             .fetches
@@ -188,7 +188,7 @@ impl RestoreSession {
             .map(|(id, _)| *id)
             .collect();
         for id in of_batch {
-            // The request that brought the last block is complete but for its end.
+            // Of the request with the last block, only the end has not come: nothing to cancel.
             if let Some(fetch) = self.end_fetch(id)
                 && fetch.blocks < fetch.rows
             {
@@ -209,7 +209,7 @@ impl RestoreSession {
         }
     }
 
-    /// Takes a fetch off the list and remembers how fast its source was.
+    /// Removes a request from the list, and updates the speed of its source.
     fn end_fetch(&mut self, id: FetchId) -> Option<Fetch> {
         let fetch = self.fetches.remove(&id)?;
         let took = self.now.since(fetch.begun);
@@ -237,7 +237,7 @@ impl RestoreSession {
         }
     }
 
-    /// Gives up requests that stalled, and hedges those that are slow.
+    /// Ends requests that stalled, and hedges those that are slow.
     fn expire(&mut self) {
         let (now, limits) = (self.now, self.plan.limits);
         let stalled: Vec<FetchId> = self
@@ -265,15 +265,15 @@ impl RestoreSession {
         }
     }
 
-    /// Whether there are few enough hedges. When everything is slow at once, the fault is ours or
-    /// that of the network between, and to ask for everything twice would make it worse.
+    /// Whether another hedge is allowed. When everything is slow at once, this machine or the network between
+    /// is the cause, and requesting everything twice would make it worse.
     fn may_hedge(&self) -> bool {
         let hedges = self.fetches.values().filter(|f| f.is_hedge).count();
         hedges < (self.fetches.len() / HEDGE_SHARE).max(1)
     }
 
-    /// Begins new batches while the window allows, asks again for batches that lack somebody to
-    /// ask, and sees whether it is over.
+    /// Begins new batches while the window allows, requests again what batches lack, and ends the session
+    /// when all rows are written.
     fn settle(&mut self) {
         self.begin_batches();
         for start in std::mem::take(&mut self.wanting) {
@@ -314,8 +314,8 @@ impl RestoreSession {
         }
     }
 
-    /// Asks as many sources as the batch still needs, and `extra` more when there are any. Returns
-    /// whether as many are asked as it needs.
+    /// Requests the batch from as many sources as it still needs, and from `extra` more if there are any.
+    /// Returns whether as many are asked as it needs.
     fn ask(&mut self, start: u64, extra: usize) -> bool {
         let mut extra = extra;
         loop {
@@ -341,8 +341,8 @@ impl RestoreSession {
         }
     }
 
-    /// How many more shards the row that has fewest needs, and how many are being fetched that it
-    /// does not have.
+    /// For the row of a batch that lacks most: how many more shards it needs, and how many shards that it
+    /// does not have are being fetched.
     fn lacking(&self, start: u64, batch: &Batch) -> (usize, usize) {
         let mut worst = (0, 0);
         for shards in batch.missing.values() {
@@ -363,7 +363,7 @@ impl RestoreSession {
         worst
     }
 
-    /// The source that would answer first, of those whose shard the batch neither has nor awaits.
+    /// The source expected to answer first, of those whose shard the batch neither has nor awaits.
     fn best_source(&self, start: u64, batch: &Batch) -> Option<SourceIndex> {
         let busy: BTreeSet<ShardIndex> = self
             .fetches
@@ -387,7 +387,7 @@ impl RestoreSession {
             })
             .collect();
         let (failed, fastest) = open.iter().map(|(f, us, ..)| (*f, *us)).min()?;
-        // Data shards are cheaper to decode, which decides when speeds are alike.
+        // Among sources of like speed, data shards come first, since they are cheaper to decode.
         let alike = fastest.saturating_add(fastest / 4);
         open.into_iter()
             .filter(|(also_failed, us, ..)| *also_failed == failed && *us <= alike)
@@ -396,7 +396,7 @@ impl RestoreSession {
             .map(|(_, index)| index)
     }
 
-    /// Rows that were asked of a host and have not come.
+    /// Rows that were requested of a host and have not come.
     fn rows_queued(&self, host: HostIndex) -> u64 {
         self.fetches
             .values()
@@ -443,7 +443,7 @@ impl RestoreSession {
         );
     }
 
-    /// Ends the restore when the batch can't be completed, now or later.
+    /// Ends the restore if the batch can't be completed, neither now nor later.
     fn give_up_if_nobody_comes_back(&mut self, start: u64) {
         let Some(batch) = self.batches.get(&start) else {
             return;

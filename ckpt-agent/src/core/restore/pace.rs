@@ -1,26 +1,27 @@
-//! When a request is slow, and when it has stalled.
+//! When a request counts as slow, and when as stalled.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{Fetch, RestoreLimits};
 use crate::core::{HostIndex, Millis};
 
-/// Requests whose durations are remembered.
+/// How many of the latest durations are remembered.
 const DURATIONS_MAX: usize = 32;
 
-/// Durations that must be known before a request is compared with them.
+/// Fewest durations with which a request is compared.
 const DURATIONS_MIN: usize = 4;
 
-/// A request is slow when it takes this many times as long as the middle one of the latest.
+/// A request is slow when it takes this many times the median of the latest durations.
 const SLOW_FACTOR: u64 = 4;
 
-/// Stall times after which a request has stalled even when its host answers others.
+/// A request has stalled after this many times `stall_ms` without a block, even while its host answers
+/// others.
 const STALLS_MAX: u64 = 3;
 
-/// How fast answers come.
+/// Durations of requests, and when each host was last heard from.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    /// How long the latest requests took.
+    /// Durations of the latest requests, milliseconds.
     durations: VecDeque<u64>,
     /// When the last block of each host came.
     heard: BTreeMap<HostIndex, Millis>,
@@ -38,8 +39,8 @@ impl Pace {
         self.heard.insert(host, now);
     }
 
-    /// When a request counts as slow: when its host was silent for too long, or when the request
-    /// takes much longer than others.
+    /// When a request counts as slow: its host was silent for too long, or the request takes much longer than
+    /// others did.
     pub(super) fn hedge_at(&self, fetch: &Fetch, limits: &RestoreLimits) -> Millis {
         let silent = self.last_heard(fetch).plus(limits.hedge_ms);
         if self.durations.len() < DURATIONS_MIN {
@@ -49,7 +50,7 @@ impl Pace {
         silent.min(fetch.begun.plus(slow))
     }
 
-    /// When a request counts as stalled. It may wait behind others of the same host.
+    /// When a request counts as stalled. It may wait for others of the same host.
     pub(super) fn stalls_at(&self, fetch: &Fetch, limits: &RestoreLimits) -> Millis {
         let at_most = STALLS_MAX.saturating_mul(limits.stall_ms);
         let behind_others = self.last_heard(fetch).plus(limits.stall_ms);

@@ -1,4 +1,4 @@
-//! What a restore session is given, is told, asks for, and ends with.
+//! The interface of a restore session: its plan, events, actions and outcome.
 
 use std::ops::Range;
 
@@ -6,77 +6,76 @@ use codec::ShardIndex;
 
 use crate::core::{Fault, HostIndex};
 
-/// Names one request for blocks.
+/// Identifies one request for blocks, within one restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FetchId(pub u64);
 
-/// Times and sizes that bound a restore.
+/// Time limits in milliseconds and size limits in rows of a restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestoreLimits {
-    /// Rows that may be under way or waiting to be written.
+    /// Most rows that are requested or wait to be written.
     pub window_rows: u64,
-    /// Rows that are asked for at once.
+    /// Most rows of one request.
     pub batch_rows: u64,
-    /// A request is hedged when its host is silent for so long, or when it takes longer than this
-    /// and much longer than others do.
+    /// A request is hedged (sent to another source as well) when its host was silent for this long, or when
+    /// it takes longer than this and much longer than others did.
     pub hedge_ms: u64,
-    /// Without one more block from a request. Counts from the last block of its host while the
-    /// host answers others, but not for more than three times as long.
+    /// Longest time without another block of a request. While the host answers other requests, it counts
+    /// from the host's last block, but for at most three times as long.
     pub stall_ms: u64,
-    /// Failures after which a source that could come back is given up.
+    /// Failures after which a source is given up, even if it could come back.
     pub strikes_max: u32,
 }
 
-/// What is to be done.
+/// What is to be read from where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestorePlan {
-    /// Different shards that are needed for each row.
+    /// How many different shards each row needs.
     pub data: usize,
     /// Rows to get, ascending.
     pub rows: Vec<Range<u64>>,
-    /// Who has which shard. A shard can be at several hosts, and a host can have several. Among
-    /// those that are as fast as each other, data shards are preferred, then the first in this
-    /// list.
+    /// Which host has which shard. A shard can be at several hosts, and a host can have several. Of sources
+    /// of like speed, data shards are preferred, then the first in this list.
     pub sources: Vec<(ShardIndex, HostIndex)>,
-    /// Bounds.
+    /// Time and size limits.
     pub limits: RestoreLimits,
 }
 
-/// What happened.
+/// What happened, as the shell reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RestoreEvent {
-    /// A block of a row came and is as the signed table says. Blocks of a request may come in any
-    /// order; what comes from a cancelled request is ignored.
+    /// A block of a row came and agrees with the signed table. Blocks of a request may come in any order;
+    /// blocks of a cancelled request are ignored.
     Block(FetchId, u64),
-    /// A request is answered; every block of it that was good has been told.
+    /// A request is answered, and every good block of it was reported.
     Done(FetchId),
-    /// A request failed, or brought a wrong byte: that is [`Fault::Lied`], after which this shard
-    /// is never asked of this host again. Blocks that were told before still count.
+    /// A request failed, or brought a wrong byte. After the latter, [`Fault::Lied`], this host is never asked
+    /// for this shard again. Blocks that were reported before still count.
     Failed(FetchId, Fault),
-    /// A row that was decoded is written; its memory is free.
+    /// A decoded row is written; its memory is free.
     Consumed(u64),
-    /// Time has passed.
+    /// Nothing happened but that time passed.
     Tick,
 }
 
-/// What is to be done next.
+/// What the shell has to do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RestoreAction {
-    /// Ask for blocks; tell `Block` for each, then `Done` or `Failed`.
+    /// Request blocks; report `Block` for each, then `Done` or `Failed`.
     Fetch {
-        /// The request.
+        /// The new request.
         fetch: FetchId,
-        /// Whose blocks.
+        /// The shard whose blocks are requested.
         shard: ShardIndex,
-        /// Whom to ask.
+        /// The host to ask.
         host: HostIndex,
-        /// Which rows.
+        /// The rows.
         rows: Range<u64>,
     },
-    /// Give a request up; nothing more has to be told of it.
+    /// Cancel a request; no more reports of it are needed.
     Cancel(FetchId),
-    /// Decode a row from the blocks of these shards, and forget its other blocks, also those that
-    /// may still come; then tell `Consumed`. Comes once for each row, in no particular order.
+    /// Decode a row from the blocks of these shards, and drop its other blocks, also those that may still
+    /// come; then report `Consumed`. Comes once for each row, in any order.
     Decode(u64, Vec<ShardIndex>),
 }
 
@@ -85,13 +84,13 @@ pub enum RestoreAction {
 pub enum RestoreOutcome {
     /// Every row was written.
     Done,
-    /// A row has too few good blocks, and nobody else can be asked.
+    /// A row has too few good blocks, and no other source can be asked.
     Lost {
         /// The row.
         row: u64,
-        /// Different shards of it that came.
+        /// Different shards of the row that came.
         good: usize,
-        /// Shards needed.
+        /// Different shards that the row needs.
         needed: usize,
     },
 }

@@ -1,18 +1,18 @@
-//! One shard at one host, and how well it did so far.
+//! One shard at one host, and its speed and failures so far.
 
 use codec::ShardIndex;
 
 use crate::core::{Fault, HostIndex, Millis};
 
-/// Position in the list of sources.
+/// Index in the session's list of sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SourceIndex(pub(super) usize);
 
-/// How long a source that failed once is left alone; doubles each time.
+/// How long a source is left alone after its first failure, milliseconds; doubles with each failure.
 const REST_MS: u64 = 500;
 
-/// A host that has too many readers and wants to be asked again soon is asked for so long: readers end,
-/// and jobs that are evicted together begin again together.
+/// How long a host that has too many readers, and asks to come back soon, is asked again without a strike,
+/// milliseconds: other readers end, and jobs that are evicted together restart together.
 const CROWDED_MS: u64 = 60_000;
 
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(super) struct Source {
     /// Microseconds for each row, averaged over recent requests.
     us_per_row: Option<u64>,
     strikes: u32,
-    /// Since when it has had too many readers, while it has said nothing else.
+    /// Since when all its answers have been that it has too many readers.
     crowded_since: Option<Millis>,
     not_before: Millis,
     given_up: bool,
@@ -52,7 +52,7 @@ impl Source {
         !self.given_up && self.not_before <= now
     }
 
-    /// When it may be asked again, if it is resting.
+    /// When the source may be asked again, if it is resting.
     pub(super) fn rests_until(&self, now: Millis) -> Option<Millis> {
         (!self.given_up && self.not_before > now).then_some(self.not_before)
     }
@@ -61,8 +61,8 @@ impl Source {
         self.us_per_row
     }
 
-    /// Microseconds until it would have answered, behind `queued` rows. One that is not known yet
-    /// is expected to be as fast as the fastest, so that it is tried.
+    /// Microseconds until the source would have answered a new request, behind `queued` rows. A source of
+    /// unknown speed is expected to be as fast as the fastest, so that it is tried.
     pub(super) fn expected_us(&self, queued: u64, best_known_us: Option<u64>) -> u64 {
         let per_row = self.us_per_row.or(best_known_us).unwrap_or(1000);
         per_row.max(1).saturating_mul(queued + 1)
@@ -74,14 +74,14 @@ impl Source {
         };
         self.strikes = 0;
         self.crowded_since = None;
-        // A quarter of the new value: quick enough to leave a host that became slow.
+        // The new value counts a quarter, so that a host that became slow is left soon.
         self.us_per_row = Some(match self.us_per_row {
             Some(average) => (3 * average + us_per_row) / 4,
             None => us_per_row,
         });
     }
 
-    /// It did not answer a request for `rows` rows within this time.
+    /// The source did not answer a request for `rows` rows within `ms`.
     pub(super) fn was_slow(&mut self, rows: u64, ms: u64) {
         let at_least = ms.saturating_mul(1000) / rows.max(1);
         self.us_per_row = Some(self.us_per_row.unwrap_or(0).max(at_least));

@@ -34,13 +34,13 @@ fn gone() -> Fault {
     Fault::Gone("reset".into())
 }
 
-/// A request: its name, host and rows.
+/// A request: its id, host and rows.
 type Asked = (FetchId, usize, Range<u64>);
 
 struct Rig {
     session: RestoreSession,
     now: Millis,
-    /// All that was asked for.
+    /// All requests up to now.
     asked: Vec<Asked>,
     cancelled: Vec<FetchId>,
     decoded: Vec<(u64, Vec<u8>)>,
@@ -311,7 +311,7 @@ fn a_host_that_trickles_is_hedged_when_others_are_much_faster() {
         rig.answer(asked);
     }
     let before = rig.asked.len();
-    // Signs of life, for other rows than the first.
+    // Blocks of other rows than the first show that the host works.
     rig.at(
         60,
         RestoreEvent::Block(trickling[1].0, trickling[1].2.start),
@@ -377,7 +377,7 @@ fn a_host_that_became_slow_is_asked_less() {
     let mut answered = BTreeSet::new();
     let mut free_at = [0_u64; 2];
     while rig.session.outcome().is_none() {
-        // Each host answers what it was asked in order, the first one eight times as slowly.
+        // Each host answers its requests in order, the first host eight times as slowly.
         let next = (0..2)
             .filter_map(|host| {
                 let waits = |a: &&Asked| a.1 == host && !answered.contains(&a.0);

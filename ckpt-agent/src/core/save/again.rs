@@ -1,9 +1,9 @@
-//! Who is asked again when it did not do its part, and when.
+//! Which hosts are asked again after they failed to do their part, and when.
 //!
-//! Without a deadline nobody should wait for a machine that is gone: silence is asked once more, and
-//! a refusal is waited for when it names a time within a minute. A deadline says how long the caller
-//! is ready to wait, so it is used up: silence and refusals are asked again until it ends, at times
-//! that differ between clients, since machines that are vacated together save together.
+//! Without a deadline, no save should wait for a machine that is gone: after silence a host is asked once
+//! more, and a host that refuses and names a time within a minute is waited for. A deadline says how long the
+//! caller is ready to wait, and is used up: silent and refusing hosts are asked again until it ends. The
+//! times differ between clients, since machines that are vacated together save together.
 
 use protocol::wire::Code;
 
@@ -11,30 +11,31 @@ use super::attempt::{Attempt, Phase};
 use super::{SaveSession, Setback};
 use crate::core::{Fault, HostIndex, Millis};
 
-/// How often a host that names a time is asked again when there is no deadline.
+/// How many times a host that names a time is asked again when there is no deadline.
 pub(super) const RETRIES_MAX: u32 = 3;
 
-/// How long hosts are asked again that have too many transfers at the moment, without a deadline.
+/// Without a deadline, how long hosts that have too many transfers at the moment are asked again,
+/// milliseconds.
 pub(super) const CROWDED_MS: u64 = 60_000;
 
-/// Longest time that a host may name and still be waited for without a deadline, counted from the
-/// beginning of the save.
+/// Without a deadline, a host that refuses is waited for only if the time that it names is at most this many
+/// milliseconds after the beginning of the save.
 pub(super) const NAMED_WAIT_MS: u64 = 62_000;
 
-/// How often a host that was lost before it had the whole shard is tried again, after all others.
+/// How many times a host that was lost before it had the whole shard is tried again, after all others.
 pub(super) const LOST_RETRIES_MAX: u32 = 2;
 
-/// Rest before a host that did not ask for a time is tried again; doubles each time.
+/// Rest before a host that named no time is tried again, milliseconds; doubles each time.
 pub(super) const REST_MS: u64 = 500;
 
 /// Most doublings of a rest, and of the time that a silent host is given.
 const DOUBLINGS_MAX: u32 = 4;
 
-/// How long the others are heard once it is known that there are too few hosts: the answer should
-/// say what each of them did.
+/// How long the other hosts are awaited once it is known that there are too few, milliseconds: the report
+/// should state what each of them did.
 pub(super) const HEARING_MS: u64 = 1_200;
 
-/// Setbacks that are kept for the report.
+/// Most setbacks that are kept for the report.
 const SETBACKS_MAX: usize = 1_000;
 
 /// A host that may be asked to hold a shard.
@@ -43,11 +44,11 @@ pub(super) struct Candidate {
     pub(super) host: HostIndex,
     pub(super) not_before: Millis,
     pub(super) retries: u32,
-    /// It was replaced because it was slow: better than nobody, but no spare for another slow one.
+    /// It was replaced because it was slow: better than no host, but no spare for another slow host.
     pub(super) was_slow: bool,
-    /// It did not answer when it was asked last: it is given less time.
+    /// It did not answer when it was asked last: it gets less time to accept.
     pub(super) was_silent: bool,
-    /// Its tries are used up: it is asked only as long as there are too few others.
+    /// Its tries are used up: it is asked only while there are too few other hosts.
     pub(super) for_need: bool,
 }
 
@@ -63,7 +64,7 @@ impl Candidate {
         }
     }
 
-    /// One that did not answer when it was asked before the save.
+    /// A host that did not answer when it was asked before the save.
     pub(super) const fn silent(host: HostIndex, not_before: Millis) -> Self {
         Self {
             retries: LOST_RETRIES_MAX,
@@ -74,7 +75,7 @@ impl Candidate {
 }
 
 impl SaveSession {
-    /// What a host that failed is, as a candidate; `None` when it is not asked again.
+    /// A host that failed, as a candidate for another try; `None` when it is not asked again.
     pub(super) fn again(
         &mut self,
         attempt: (HostIndex, Phase, u32),
@@ -84,13 +85,13 @@ impl SaveSession {
         let mut again = Candidate::new(host, self.now);
         again.retries = retries.saturating_add(1);
         match fault {
-            // It is not to blame: the next try may read from other sources.
+            // The host is not to blame: the next try may read from other sources.
             Fault::Starved => {
                 again.not_before = self.now.plus(REST_MS << retries.min(DOUBLINGS_MAX));
                 (retries < RETRIES_MAX).then_some(again)
             }
-            // It may come back with a shard that nobody counts on. To give it another one would
-            // race with the removal of this one.
+            // The host may come back with a shard that this save no longer counts on. Sending it another
+            // shard would race with the removal of that one.
             _ if phase.may_hold_shard() => None,
             Fault::Lied(_) => None,
             Fault::Slow { .. } => {
@@ -113,12 +114,12 @@ impl SaveSession {
     ) -> Option<Candidate> {
         let rest = REST_MS << retries.min(DOUBLINGS_MAX);
         again.was_silent = true;
-        // One that did nothing for long has cost enough time already.
+        // A host that did nothing for long has cost enough time already.
         if matches!(fault, Fault::Gone(_)) && retries < LOST_RETRIES_MAX {
             again.not_before = self.now.plus(rest);
             return Some(again);
         }
-        // It was asked for signs of life for long enough: once more without a rest, and no more.
+        // A silent host was pinged for long enough: it is asked once more, without a rest.
         if matches!(fault, Fault::Silent(_)) && retries < LOST_RETRIES_MAX {
             again.retries = LOST_RETRIES_MAX;
             return Some(again);
@@ -150,7 +151,7 @@ impl SaveSession {
             });
         }
         again.not_before = at;
-        // When many save at once, those that came first end soon.
+        // When many clients save at once, those that came first end soon.
         if fault.is_crowded() && self.wants_all() && self.now.since(self.began) < CROWDED_MS {
             again.retries = retries;
             return Some(again);
@@ -160,44 +161,45 @@ impl SaveSession {
         (is_in_time && retries < RETRIES_MAX).then_some(again)
     }
 
-    /// The same candidate, if its time comes before the deadline; never without one.
+    /// The candidate, if its time comes before the deadline; `None` without a deadline.
     fn within_deadline(&self, mut again: Candidate) -> Option<Candidate> {
         let end = self.commit_by?;
         again.for_need = !self.wants_all();
         (again.not_before < end).then_some(again)
     }
 
-    /// Whether the caller would rather wait than have fewer shards.
+    /// Whether the caller would rather wait than commit with fewer shards.
     fn wants_all(&self) -> bool {
         usize::from(self.plan.min_parity) >= self.plan.redundancy.parity()
     }
 
-    /// This much later, and up to half as much again: different for each host, try and client.
+    /// The time after a wait of `wait_ms` and up to half as much again; differs between hosts, tries and
+    /// clients.
     fn with_jitter(&self, wait_ms: u64, again: Candidate) -> Millis {
         let drawn =
             scrambled(self.plan.draw ^ scrambled(again.host.0 as u64) ^ u64::from(again.retries));
         self.now.plus(wait_ms).plus(drawn % (wait_ms / 2).max(1))
     }
 
-    /// After a rest that nobody asked for, which never goes beyond the deadline.
+    /// The time after a rest that no host asked for; always before the deadline.
     fn rested(&self, rest_ms: u64, again: Candidate) -> Millis {
         let at = self.with_jitter(rest_ms, again);
         let last = self.commit_by.map(|end| Millis(end.0.saturating_sub(1)));
         last.map_or(at, |last| at.min(last.max(self.now)))
     }
 
-    /// Shards with which the save is content.
+    /// Fewest shards with which the save may commit.
     pub(super) fn needed(&self) -> usize {
         let redundancy = self.plan.redundancy;
         redundancy.data() + usize::from(self.plan.min_parity).min(redundancy.parity())
     }
 
-    /// Whether a candidate may be asked now or later: one for need only while hosts are missing.
+    /// Whether a candidate may be asked, now or later: if it is `for_need`, only while hosts are missing.
     pub(super) fn may_ask(&self, candidate: &Candidate) -> bool {
         !candidate.for_need || self.live().count() < self.needed()
     }
 
-    /// Whether every shard has an attempt that can have one.
+    /// Whether every shard that can get an attempt has one.
     pub(super) fn is_placed(&self) -> bool {
         self.unplaced.is_empty() || !self.candidates.iter().any(|c| self.may_ask(c))
     }
@@ -215,7 +217,7 @@ impl SaveSession {
         (limits.again_ms << more).min(limits.open_ms)
     }
 
-    /// Too few hosts do their part: ends the save as soon as the others have been heard.
+    /// Too few hosts do their part: ends the save as soon as the other hosts have answered.
     pub(super) fn lacks_hosts(&mut self, needed: usize) {
         let since = *self.lacking_since.get_or_insert(self.now);
         let is_heard = self.in_phase(Phase::Opening).is_empty();
@@ -225,19 +227,19 @@ impl SaveSession {
         }
     }
 
-    /// Hosts that have accepted a shard, and not failed since.
+    /// How many hosts have accepted a shard and not failed since.
     pub(super) fn accepted_count(&self) -> usize {
         self.live()
             .filter(|(_, a)| a.phase != Phase::Opening)
             .count()
     }
 
-    /// When the others have been heard for long enough.
+    /// When the other hosts have been awaited for long enough.
     pub(super) fn heard_at(&self) -> Option<Millis> {
         Some(self.lacking_since?.plus(HEARING_MS))
     }
 
-    /// Takes note of what a host did, and when it is asked again.
+    /// Records how a host failed, and when it is asked again.
     pub(super) fn note(&mut self, host: HostIndex, fault: Fault, again: Option<Millis>) {
         self.troubles.insert(host, fault.clone());
         let setback = Setback { host, fault, again };
@@ -249,12 +251,12 @@ impl SaveSession {
         }
     }
 
-    /// What happened up to now, in its order; a host that is asked again and again is in it once.
+    /// The faults up to now, in order; the same fault of the same host is listed once.
     pub fn setbacks(&self) -> &[Setback] {
         &self.setbacks
     }
 
-    /// Hosts that failed and have no shard now, in their order, and how they failed last.
+    /// Hosts that failed and have no shard now, by index, with their last fault.
     pub fn troubles(&self) -> impl Iterator<Item = (HostIndex, &Fault)> {
         let holds = |host: HostIndex| {
             let accepted =
@@ -265,13 +267,13 @@ impl SaveSession {
         troubles.map(|(host, fault)| (*host, fault))
     }
 
-    /// The first moment that a host which refused has named for asking again.
+    /// The earliest time that a refusing host named for asking again.
     pub const fn soonest(&self) -> Option<Millis> {
         self.soonest
     }
 }
 
-/// Spreads the bits of a number over all of it (splitmix64).
+/// Mixes all bits of a number into each other (splitmix64).
 const fn scrambled(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

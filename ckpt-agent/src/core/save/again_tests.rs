@@ -1,4 +1,4 @@
-//! Who is asked again, and when.
+//! Which hosts are asked again, and when.
 
 use protocol::wire::Code;
 
@@ -23,7 +23,7 @@ fn a_time_that_lies_beyond_a_minute_is_not_waited_for_but_known() {
     assert_eq!(hosts, [0, 1, 2], "each once, in the order of the grid");
 }
 
-/// A save of 3+2 to five hosts, of which the last `silent` did not answer before.
+/// A save of 3+2 to five hosts, of which the last `silent` did not answer before the save.
 fn with_silent_hosts(silent: usize, min_parity: u8, deadline: Option<Millis>) -> Rig {
     let mut plan = plan(3, 2, 5);
     plan.silent = (5 - silent..5).map(HostIndex).collect();
@@ -126,7 +126,7 @@ fn with_a_deadline_silence_and_refusals_are_asked_again_until_it_ends() {
         other.session.plan.draw = 8;
         assert_ne!(asked_until_the_end(&mut other, busy), asked);
     }
-    // What it names lies beyond the deadline.
+    // The time that the host names lies beyond the deadline.
     let mut rig = with_silent_hosts(1, 2, Some(Millis(300_000)));
     rig.tell(SaveEvent::Failed(
         AttemptId(4),
@@ -147,7 +147,7 @@ fn hosts_that_are_missing_at_the_end_of_a_deadline_are_too_few_hosts_and_slow_on
         needed: 5,
     };
     assert_eq!(*rig.outcome(), SaveOutcome::Failed(missing));
-    // All answered a moment ago, and one takes long to open its shard.
+    // All hosts answered a moment ago, and one takes long to open its shard.
     let mut plan = plan(3, 2, 5);
     plan.deadline = Some(short);
     let mut rig = Rig::new(plan);
@@ -190,7 +190,7 @@ fn the_others_are_heard_before_a_save_fails_for_want_of_hosts() {
         needed: 3,
     };
     assert_eq!(*rig.outcome(), SaveOutcome::Failed(failure));
-    // Not for long, should one of them say nothing.
+    // The wait ends soon if one of these hosts answers nothing.
     let mut patient = plan(2, 1, 3);
     patient.limits.open_ms = 15_000;
     let mut rig = Rig::new(patient);

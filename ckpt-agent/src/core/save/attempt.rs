@@ -5,26 +5,26 @@ use codec::ShardIndex;
 use super::SaveLimits;
 use crate::core::{Fault, HostIndex, Millis};
 
-/// How far an attempt is.
+/// Steps of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// The host was asked to take the shard.
     Opening,
-    /// It is being sent rows.
+    /// The host is being sent rows.
     Sending,
-    /// It accepted; its shard is to be rebuilt from others, since rows that it needs are gone.
+    /// The host accepted, but some rows are released already: the shard is to be rebuilt from others.
     Late,
     /// The shard is being rebuilt from others.
     Rebuilding,
     /// All rows were sent; the host syncs them.
     Finishing,
-    /// The shard is whole.
+    /// The host has synced the whole shard.
     Stored,
     /// The host was sent the manifest.
     Committing,
-    /// It has synced the manifest.
+    /// The host has synced the manifest.
     Committed,
-    /// It failed.
+    /// The attempt failed.
     Failed,
 }
 
@@ -34,7 +34,7 @@ impl Phase {
         matches!(self, Self::Stored | Self::Committing | Self::Committed)
     }
 
-    /// Whether the host may hold a whole shard, known to us or not.
+    /// Whether the host may hold the whole shard, even if it has not confirmed that yet.
     pub(super) const fn may_hold_shard(self) -> bool {
         self.is_whole() || matches!(self, Self::Finishing | Self::Rebuilding)
     }
@@ -45,27 +45,28 @@ pub(super) struct Attempt {
     pub(super) shard: ShardIndex,
     pub(super) host: HostIndex,
     pub(super) phase: Phase,
-    /// When the phase began, the last progress in it, or the moment from which rows waited for it.
+    /// When the phase began, or the last progress in it, or the moment from which rows waited for the host.
     pub(super) since: Millis,
-    /// Rows that the shell was told to send.
+    /// Rows that the shell was given to send.
     pub(super) given: u64,
     /// Rows that the transport took.
     pub(super) sent: u64,
-    /// Time in which rows waited for it, up to `since`.
+    /// Milliseconds in which rows waited for the host, up to `since`.
     pub(super) busy_ms: u64,
-    /// Bytes of blocks that had waited.
+    /// Bytes of the blocks that had to wait.
     pub(super) busy_bytes: u64,
-    /// Whether the row before left others waiting.
+    /// Whether more rows were waiting when the host took the last one.
     behind: bool,
-    /// Rows that it would need were released before it was opened.
+    /// Whether rows had been released when the attempt was opened, so that it can't be sent all of them.
     pub(super) late: bool,
-    /// How often its host was tried before and given some time.
+    /// How many times its host was tried before and then left alone for a while.
     pub(super) retries: u32,
-    /// It did not answer when it was asked last, nor up to now: it is given less time to accept.
+    /// Whether its host did not answer when it was asked last, nor has answered now: it gets less time to
+    /// accept.
     pub(super) was_silent: bool,
-    /// How often it was told to commit.
+    /// How many times the host was sent the manifest.
     pub(super) commits: u32,
-    /// When it may be told again.
+    /// When the host may be sent the manifest again.
     pub(super) commit_at: Millis,
 }
 
@@ -89,17 +90,17 @@ impl Attempt {
         }
     }
 
-    /// Whether it can become whole from the rows that are in memory, or is whole already.
+    /// Whether the attempt can become whole from the rows in memory, or is whole already.
     pub(super) const fn needs_no_others(&self) -> bool {
         match self.phase {
             Phase::Opening => !self.late,
             Phase::Late | Phase::Failed => false,
-            // A rebuild that runs may have read all that it needs.
+            // A running rebuild may have read all that it needs.
             _ => true,
         }
     }
 
-    /// Notes that the transport took rows up to `end`, whose blocks have so many bytes.
+    /// Notes that the transport took rows up to `end`; their blocks have `bytes` bytes in all.
     pub(super) fn took(&mut self, end: u64, bytes: u64, now: Millis) {
         let waited = now.since(self.since) > 0;
         self.sent = end;
@@ -111,13 +112,13 @@ impl Attempt {
         self.since = now;
     }
 
-    /// Time in which rows waited for it, up to now.
+    /// Milliseconds in which rows waited for the host, up to `now`.
     pub(super) fn busy_until(&self, now: Millis) -> u64 {
         let waits = self.phase == Phase::Sending && self.sent < self.given;
         self.busy_ms + if waits { now.since(self.since) } else { 0 }
     }
 
-    /// What it is when it took too long.
+    /// The fault of an attempt that took too long.
     pub(super) fn overdue(&self, now: Millis) -> Fault {
         let waited = now.since(self.since);
         if self.was_silent && self.phase == Phase::Opening {
@@ -127,8 +128,8 @@ impl Attempt {
         }
     }
 
-    /// When it counts as stalled, unless there is progress, or when it is to commit again. To accept,
-    /// its host is given `open_ms`.
+    /// When the attempt counts as stalled without further progress, or when it is to commit again. Its host
+    /// gets `open_ms` to accept.
     pub(super) fn deadline(&self, limits: &SaveLimits, open_ms: u64) -> Option<Millis> {
         match self.phase {
             Phase::Opening => Some(self.since.plus(open_ms)),
@@ -136,7 +137,7 @@ impl Attempt {
             Phase::Stored if self.commits > 0 => Some(self.commit_at),
             Phase::Finishing => Some(self.since.plus(limits.sync_ms)),
             Phase::Committing => Some(self.since.plus(limits.commit_ms)),
-            // Rebuilding is bounded by the waits of the transfers that it is made of.
+            // A rebuild is bounded by the time limits of its transfers.
             _ => None,
         }
     }

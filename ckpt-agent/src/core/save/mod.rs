@@ -1,11 +1,13 @@
-//! The save session: which shard goes to which host, and what happens when one fails.
+//! The save session: which shard goes to which host, and what happens when a host fails.
 //!
-//! Each shard has one **attempt** at a time: a host that is to hold it. An attempt is opened, sent
-//! all rows in order, finished (synced by the host), and in the end told to commit. When it fails at
-//! any point, the next candidate host gets a new attempt. Rows stay in memory while the budget
-//! allows, and a new attempt is sent all of them again. When some are gone, the shard waits until
-//! enough others are whole; only then is a host asked to take it (it would not wait for the first
-//! block that long) and the shard rebuilt from the others.
+//! Each shard has one **attempt** at a time: one host that is to hold it. A good attempt goes through four
+//! steps. The host is asked to take the shard (*open*), gets all rows in order (*send*), syncs them to disk
+//! (*finish*), and in the end gets the manifest (*commit*). When an attempt fails at any step, the next
+//! candidate host gets a new attempt for the same shard.
+//!
+//! Rows stay in memory while the budget allows, and a new attempt gets all of them from there. Once the first
+//! rows are released, a lost shard has to be rebuilt from others: the shard waits until enough others are
+//! whole, and only then a host is asked to take it, since no host waits that long for the first block.
 
 mod again;
 #[cfg(test)]
@@ -28,7 +30,7 @@ pub use plan::{
     Setback,
 };
 
-/// A save.
+/// The state of a save.
 #[derive(Debug)]
 pub struct SaveSession {
     plan: SavePlan,
@@ -38,53 +40,53 @@ pub struct SaveSession {
     /// Current attempt of each shard.
     slots: Vec<Option<AttemptId>>,
     candidates: VecDeque<Candidate>,
-    /// Shards without an attempt: they wait for a candidate, or for others to be rebuilt from.
+    /// Shards without an attempt: they wait for a candidate, or for whole shards to be rebuilt from.
     unplaced: Vec<ShardIndex>,
-    /// The rows in memory, the first of which is `released`.
+    /// Sizes of the rows in memory; the first is row number `released`.
     rows: VecDeque<RowSize>,
     released: u64,
     retained_bytes: u64,
-    /// Bytes of a shard up to now.
+    /// Bytes of one shard in the rows that came up to now.
     ready_bytes: u64,
     ended: bool,
-    /// Whether hosts were told to commit.
+    /// Whether the save has reached its last step, the commits.
     committing: bool,
-    /// Whether it is to be chosen first, and is.
+    /// Whether the save needs to be chosen before it commits, and how far that is.
     choice: Decision,
-    /// When it is given up, unless it is committing.
+    /// When the save is given up if it is not committing yet.
     commit_by: Option<Millis>,
     setbacks: Vec<Setback>,
     /// The last fault of each host that had one.
     troubles: BTreeMap<HostIndex, Fault>,
-    /// Since when it is known that there are too few hosts.
+    /// Since when there have been too few hosts.
     lacking_since: Option<Millis>,
-    /// When the first of the hosts that refused wants to be asked again.
+    /// The earliest time that a host named, of those that refused, to be asked again.
     soonest: Option<Millis>,
     actions: VecDeque<SaveAction>,
     outcome: Option<SaveOutcome>,
 }
 
-/// Whether a save has to be chosen before it commits.
+/// Whether a save has to be chosen as the successor of a checkpoint before it commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Decision {
-    /// Nobody else can be.
+    /// The save is not fenced.
     NotNeeded,
-    /// It has, once it is stored.
+    /// It has to be chosen as soon as it is stored.
     Needed,
-    /// It was proposed: whoever saves next may find it chosen, so what is stored stays.
+    /// It was proposed. The next save may find it chosen and finish it, so what is stored stays.
     Asked,
-    /// It is.
+    /// It was chosen.
     Made,
 }
 
-/// How often a host is told to commit when the connection breaks.
+/// How many times a host is sent the manifest when the connection breaks.
 const COMMITS_MAX: u32 = 3;
 
-/// Time that is kept for removing what was stored when the deadline can't be kept.
+/// Time that is reserved before the deadline for the removal of what was stored, milliseconds.
 const RETRACT_MS: u64 = 1000;
 
 impl SaveSession {
-    /// Begins a save.
+    /// Begins a save: opens attempts on the first candidates.
     pub fn new(plan: SavePlan, now: Millis) -> Self {
         let mut candidates = VecDeque::with_capacity(plan.candidates.len());
         for host in &plan.candidates {
@@ -133,14 +135,14 @@ impl SaveSession {
         session
     }
 
-    /// The same, of a save that commits only once it is chosen.
+    /// Makes this a save that commits only once it is chosen as the successor of a checkpoint.
     #[must_use]
     pub const fn to_be_chosen(mut self) -> Self {
         self.choice = Decision::Needed;
         self
     }
 
-    /// Takes note of what happened at `now`.
+    /// Applies an event that happened at `now`.
     pub fn handle(&mut self, now: Millis, event: SaveEvent) {
         self.now = self.now.max(now);
         if self.outcome.is_some() {
@@ -167,12 +169,12 @@ impl SaveSession {
         self.check_invariants();
     }
 
-    /// What to do next, until there is nothing.
+    /// The next action for the caller; `None` until another event comes.
     pub fn poll_action(&mut self) -> Option<SaveAction> {
         self.actions.pop_front()
     }
 
-    /// When to call [`Self::handle`] at the latest.
+    /// When to call [`Self::handle`] at the latest, with a `Tick` if nothing else happened.
     pub fn next_deadline(&self) -> Option<Millis> {
         if self.outcome.is_some() {
             return None;
@@ -186,12 +188,12 @@ impl SaveSession {
         times.chain(self.unjudged_until()).min()
     }
 
-    /// How it ended.
+    /// How the save ended; `None` while it runs.
     pub const fn outcome(&self) -> Option<&SaveOutcome> {
         self.outcome.as_ref()
     }
 
-    /// Bytes of rows that are kept in memory.
+    /// Bytes of memory that the retained rows take.
     pub const fn retained_bytes(&self) -> u64 {
         self.retained_bytes
     }
@@ -203,7 +205,7 @@ impl SaveSession {
             .filter_map(|id| Some((*id, self.attempts.get(id.0 as usize)?)))
     }
 
-    /// The attempt, when it is still the current one of its shard.
+    /// The attempt, unless its shard has a newer one or none.
     fn current(&mut self, id: AttemptId) -> Option<&mut Attempt> {
         let attempt = self.attempts.get_mut(id.0 as usize)?;
         (self.slots.get(attempt.shard.at()) == Some(&Some(id))).then_some(attempt)
@@ -220,7 +222,7 @@ impl SaveSession {
         self.released + self.rows.len() as u64
     }
 
-    /// Bytes of the blocks of rows that are in memory.
+    /// Bytes of one shard in those of these rows that are in memory.
     fn bytes_of(&self, rows: std::ops::Range<u64>) -> u64 {
         let first = rows.start.saturating_sub(self.released);
         let count = rows.end.saturating_sub(rows.start);
@@ -229,7 +231,7 @@ impl SaveSession {
         kept.take(many(count)).map(|row| row.block).sum()
     }
 
-    /// When it is too late to go on.
+    /// When the save ends for want of time.
     const fn gives_up_at(&self) -> Option<Millis> {
         if self.committing {
             self.plan.deadline
@@ -259,7 +261,7 @@ impl SaveSession {
         self.unplaced = unplaced.collect();
     }
 
-    /// The place of the first candidate that may be asked now.
+    /// Index of the first candidate that may be asked now.
     fn next_candidate(&self) -> Option<usize> {
         let may_ask = |c: &Candidate| c.not_before <= self.now && self.may_ask(c);
         self.candidates.iter().position(may_ask)
@@ -280,7 +282,8 @@ impl SaveSession {
         });
     }
 
-    /// There is a connection to its host: it may take as long as any other from here.
+    /// The host of an attempt is connected: if it was silent before, it now gets the time that any other
+    /// gets.
     fn reached(&mut self, id: AttemptId) {
         let now = self.now;
         if let Some(attempt) = self.current(id)
@@ -350,7 +353,7 @@ impl SaveSession {
             if let Some(attempt) = self.current(id)
                 && attempt.sent == attempt.given
             {
-                // It was waiting for us until now.
+                // Until now the host waited for a row, not a row for the host.
                 attempt.since = now;
             }
             self.send_ready(id);
@@ -363,7 +366,7 @@ impl SaveSession {
             return;
         };
         let (from, end) = (attempt.sent, attempt.given.min(row + 1));
-        // A rebuild sends rows of its own.
+        // A rebuild reports rows of its own, which do not count here.
         if attempt.phase != Phase::Sending || end <= from {
             return;
         }
@@ -438,7 +441,7 @@ impl SaveSession {
         self.place();
     }
 
-    /// Gives up what took too long, and asks candidates whose time has come.
+    /// Ends attempts that took too long, and asks candidates whose time has come.
     fn expire(&mut self) {
         if self.outcome.is_some() {
             return;
@@ -462,8 +465,8 @@ impl SaveSession {
         self.place();
     }
 
-    /// The deadline ends: for want of hosts, or of speed. Hosts that have just been asked for the first
-    /// time are slow; those that did not answer before the save are missing.
+    /// The deadline ends the save, for want of hosts or of speed. A host that is asked for the first time and
+    /// has not accepted yet is slow. A host that did not answer before the save is missing.
     fn out_of_time(&mut self) {
         let (placed, needed) = (self.accepted_count(), self.needed());
         let plan = &self.plan;
@@ -481,7 +484,7 @@ impl SaveSession {
         attempt.deadline(&self.plan.limits, self.open_ms(attempt))
     }
 
-    /// Draws the conclusions from the present state.
+    /// Decides what follows from the present state: end, release rows, open attempts, rebuild, or commit.
     fn settle(&mut self) {
         if self.outcome.is_some() {
             return;
@@ -491,7 +494,7 @@ impl SaveSession {
         if self.live().count() + waiting < needed {
             return self.lacks_hosts(needed);
         }
-        // The others can only be rebuilt, and that needs this many.
+        // The other shards can only be rebuilt from these, and a rebuild needs `data` of them.
         let independent = self.independent();
         let coming = independent + if self.released == 0 { waiting } else { 0 };
         if coming < redundancy.data() {
@@ -507,7 +510,7 @@ impl SaveSession {
         self.end_when_committed();
     }
 
-    /// Attempts that do not have to be rebuilt from others.
+    /// How many attempts need no rebuild from other shards.
     fn independent(&self) -> usize {
         self.live().filter(|(_, a)| a.needs_no_others()).count()
     }
@@ -529,9 +532,9 @@ impl SaveSession {
             .collect()
     }
 
-    /// Releases the oldest rows that every attempt has, while there are more than may be retained.
-    /// All are kept while too few shards have a host for the others to be rebuilt from, and while a
-    /// host may have to be replaced.
+    /// Releases the oldest rows that every attempt has, while more bytes are retained than the limit. Keeps
+    /// all rows while too few shards have a host for the others to be rebuilt from, and while it is not yet
+    /// clear whether a host is so slow that it has to be replaced.
     fn release_rows(&mut self) {
         let too_few = self.independent() < self.plan.redundancy.data();
         if too_few || self.unjudged_until().is_some() {
@@ -566,7 +569,7 @@ impl SaveSession {
         self.retained_bytes = 0;
     }
 
-    /// Late attempts are rebuilt from the shards that are whole.
+    /// Starts the rebuild of late attempts once enough shards are whole.
     fn start_rebuilds(&mut self) {
         let sources: Vec<_> = self
             .live()
@@ -587,7 +590,7 @@ impl SaveSession {
         }
     }
 
-    /// Nobody commits before all are whole; then those do that have not yet.
+    /// Sends the manifest to all hosts once all shards are whole; before that, to none.
     fn commit_when_stored(&mut self) {
         let all_whole = self.live().all(|(_, attempt)| attempt.phase.is_whole());
         if !self.ended || !all_whole || !self.is_placed() {
@@ -615,8 +618,8 @@ impl SaveSession {
         }
     }
 
-    /// Whether what is stored stays although the save failed: it may be chosen already, and the next save
-    /// finishes it.
+    /// Whether what is stored stays although the save failed: it may be chosen already, and then the next
+    /// save finishes it.
     pub fn is_half_done(&self) -> bool {
         let is_lost = SaveOutcome::Failed(SaveFailure::AnotherSuccessor);
         matches!(self.choice, Decision::Asked | Decision::Made)
@@ -662,12 +665,12 @@ impl SaveSession {
     }
 }
 
-/// How long to wait before the same host is sent the same commit again; `None` when another one is
-/// better.
+/// How long to wait before the same host is sent the same manifest again, milliseconds; `None` when another
+/// host has to take over.
 fn rest_before_commit(fault: &Fault, tries: u32) -> Option<u64> {
     match fault {
         Fault::Gone(_) => Some(again::REST_MS << tries.min(6)),
-        // One that is silent has cost enough time already.
+        // A silent or slow host has cost enough time already.
         Fault::Silent(_)
         | Fault::Slow { .. }
         | Fault::Stalled(_)

@@ -1,24 +1,28 @@
 //! When a host that works is too slow to be kept.
 //!
-//! The time in which rows waited for a host, divided by the bytes that it took then, is its **pace**.
-//! It does not depend on how fast rows come, so hosts can be compared while one of them holds up all.
-//! A host is replaced when keeping it costs clearly more time than beginning again on a spare that
-//! is as fast as the middle one of the others.
+//! The **pace** of a host is the time in which rows waited for it, divided by the bytes that it took in that
+//! time. It does not depend on how fast rows come, so hosts can be compared even while one of them holds up
+//! all others. A host is replaced when keeping it costs clearly more time than sending the shard again to a
+//! spare that has the median pace of the other hosts.
+//!
+//! Example: rows of 1 MiB wait 10 s for host A to take 10 MiB, so A has a pace of 1 s/MiB. The median of the
+//! others is 0.1 s/MiB. With 100 MiB ahead, A needs 100 s, while a spare needs about 11 s for all 110 MiB,
+//! twice that with [`RESEND_FACTOR`]: A is replaced.
 
 use super::attempt::{Attempt, Phase};
 use super::{AttemptId, SaveSession};
 use crate::core::{Fault, Millis};
 
-/// Hosts that take less than this many times as long as the middle one are never replaced.
+/// A host is slow if its pace is at least this many times the median of the others.
 const SLOW_FACTOR: f64 = 3.0;
 
-/// Sending all rows again is thought to take this many times as long as it took the others.
+/// Sending all rows again is assumed to take this many times as long as the other hosts took for them.
 const RESEND_FACTOR: f64 = 2.0;
 
-/// The same for rebuilding, which also has to read them.
+/// The same factor for a rebuild, which also has to read the rows from other hosts.
 const REBUILD_FACTOR: f64 = 3.0;
 
-/// What a replacement costs in any case, seconds.
+/// Fixed cost of a replacement, seconds.
 const REPLACE_SECONDS: f64 = 1.0;
 
 /// Seconds for one byte of a shard.
@@ -42,14 +46,14 @@ impl Pace {
         (1.0 / self.0.max(1e-12)) as u64
     }
 
-    /// Whether a host with this pace is slow where others have that one.
+    /// Whether a host with this pace is slow, given the median pace of the others.
     fn is_slow_beside(self, others: Self) -> bool {
         self.0 > 0.0 && self.0 >= SLOW_FACTOR * others.0
     }
 }
 
 impl SaveSession {
-    /// An attempt whose host should be replaced by a spare, and why.
+    /// An attempt whose host should be replaced by a spare, with the fault to report.
     pub(super) fn too_slow(&self) -> Option<(AttemptId, Fault)> {
         let (id, slowest, middle) = self.slowest()?;
         self.is_too_slow(slowest, middle).then(|| {
@@ -60,8 +64,8 @@ impl SaveSession {
         })
     }
 
-    /// When it will have turned out whether a host for which rows wait now is too slow. Until then no
-    /// row is released that its successor would need, if there is a spare.
+    /// When it will be clear whether a host for which rows wait now is too slow. Until then, if there is a
+    /// spare, no row is released, since the spare would need it.
     pub(super) fn unjudged_until(&self) -> Option<Millis> {
         let all_fit = self.retained_bytes <= self.plan.limits.retain_bytes;
         if all_fit || self.released > 0 || !self.has_spare() {
@@ -81,7 +85,7 @@ impl SaveSession {
         self.candidates.iter().any(spare)
     }
 
-    /// The slowest host, and the pace of the middle one of the others, if there is a spare.
+    /// The attempt with the slowest host, and the median pace of the others, if there is a spare.
     fn slowest(&self) -> Option<(AttemptId, &Attempt, Pace)> {
         if !self.has_spare() {
             return None;
@@ -99,15 +103,15 @@ impl SaveSession {
         Some((id, slowest, middle))
     }
 
-    /// Its pace if the row that is under way had just been taken.
+    /// The pace of an attempt's host if it took the row under way just now: the best that it can still have.
     fn best_pace(&self, attempt: &Attempt) -> Pace {
         let under_way = self.bytes_of(attempt.sent..attempt.given.min(attempt.sent + 1));
         Pace::of(attempt.busy_until(self.now), attempt.busy_bytes + under_way)
     }
 
-    /// Compares the time until the rows that are known are with the host with that until they are
-    /// with a spare. While the image has not ended, rows are thought to wait for the host for as long
-    /// again as they did.
+    /// Compares the time until the host has all rows known so far with the time until a spare has them. While
+    /// the image has not ended, rows are assumed to wait for the host for as long again as they did up to
+    /// now.
     fn is_too_slow(&self, attempt: &Attempt, others: Pace) -> bool {
         let own = self.best_pace(attempt);
         let busy_ms = attempt.busy_until(self.now);
@@ -126,8 +130,8 @@ impl SaveSession {
         keep > self.seconds_again(others, busy_ms) * factor + REPLACE_SECONDS
     }
 
-    /// What it takes a host like the others to take all rows up to now: not longer than it took them,
-    /// without the time in which rows waited for the slow one. That is all that is known where nobody
+    /// Seconds in which a host with the pace of the others takes all rows up to now. At most the whole time
+    /// of the save, less the time in which rows waited for the slow host; that is the only estimate if no row
     /// ever waited for the others.
     fn seconds_again(&self, others: Pace, busy_ms: u64) -> f64 {
         let took = self.now.since(self.began).saturating_sub(busy_ms) as f64 / 1000.0;

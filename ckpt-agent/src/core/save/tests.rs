@@ -6,7 +6,7 @@ use super::*;
 
 const ROW_BYTES: u64 = 10;
 
-/// A session and what it asked for since it was last looked at.
+/// A session, and what it asked for since the last call of `actions`.
 pub(super) struct Rig {
     pub(super) session: SaveSession,
     pub(super) now: Millis,
@@ -99,8 +99,8 @@ impl Rig {
         self.session.outcome().expect("the save has not ended")
     }
 
-    /// A save of one row to 1+1 of two hosts, up to the moment when all have stored it, that commits only
-    /// once it is chosen.
+    /// A save of one row to 1+1 of two hosts that commits only once it is chosen, up to the moment when both
+    /// hosts have stored their shards.
     fn choosing() -> (Self, Vec<SaveAction>) {
         let mut rig = Self::new(plan(1, 1, 2));
         rig.session = rig.session.to_be_chosen();
@@ -115,7 +115,7 @@ impl Rig {
         (rig, asked)
     }
 
-    /// A save of one row to 2+1 of `hosts` hosts, up to the moment when all were told to commit.
+    /// A save of one row to 2+1 of `hosts` hosts, up to the moment when all were sent the manifest.
     pub(super) fn committing(hosts: usize) -> Self {
         let mut rig = Self::new(plan(2, 1, hosts));
         rig.accept(0..3);
@@ -452,7 +452,7 @@ fn a_host_that_has_caught_up_holds_no_memory() {
     let (mut rig, _) = with_a_host_that_seems_slow(4, 30);
     let actions = rig.sent(2, 3..30);
     assert_eq!(actions.into_iter().filter(is_release).count(), 20);
-    // Without a spare there is no successor.
+    // Without a spare, the host can't be replaced.
     let (_, actions) = with_a_host_that_seems_slow(3, 30);
     assert_eq!(actions.into_iter().filter(is_release).count(), 3);
 }
@@ -602,7 +602,7 @@ fn what_may_have_been_chosen_stays_stored_and_what_lost_does_not() {
     let (mut rig, _) = Rig::choosing();
     let end = rig.tell(SaveEvent::Cancel);
     assert!(rig.session.is_half_done() && retracted(&end).is_empty());
-    // Before anything was proposed nothing can have been chosen.
+    // Before a save is proposed it can't have been chosen.
     let mut rig = Rig::new(plan(1, 1, 2));
     rig.session = rig.session.to_be_chosen();
     rig.accept(0..2);

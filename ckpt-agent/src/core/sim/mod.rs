@@ -1,7 +1,7 @@
-//! Both sessions against simulated hosts: thousands of random fault schedules in a second.
+//! Both sessions against simulated hosts: thousands of random schedules of faults in a second.
 //!
-//! A schedule follows from its seed alone. `CKPT_SEED=n cargo test -p ckpt-agent sim` runs one and
-//! prints what happens; `CKPT_SCHEDULES=n` sets how many are run.
+//! A schedule follows from its seed alone. `CKPT_SEED=n cargo test -p ckpt-agent sim` runs one and prints
+//! its events; `CKPT_SCHEDULES=n` sets how many are run.
 
 mod restore;
 mod save;
@@ -13,7 +13,7 @@ use rand::{Rng, SeedableRng};
 
 use super::Millis;
 
-/// What happens when; events at the same time in the order in which they were planned.
+/// Events by time; events at the same time come in the order in which they were planned.
 #[derive(Debug)]
 struct Agenda<E> {
     events: BTreeMap<(Millis, u64), E>,
@@ -43,7 +43,7 @@ impl<E> Agenda<E> {
     }
 }
 
-/// Whether this run prints its schedule.
+/// Whether this run prints its events.
 fn is_traced() -> bool {
     std::env::var_os("CKPT_SEED").is_some()
 }

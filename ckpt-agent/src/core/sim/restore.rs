@@ -1,4 +1,4 @@
-//! Hosts that serve shards, and the shell that carries out what a restore session says.
+//! Simulated hosts that serve shards, and a shell that carries out the actions of a restore session.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +32,7 @@ enum Event {
     Session(RestoreEvent),
 }
 
-/// Restores while as many holders misbehave as the code allows, or more; checks the outcome.
+/// Restores while as many hosts misbehave as the code tolerates, or more; checks the outcome.
 pub(super) fn restore_after_losses(saved: &Saved, rng: &mut SmallRng) -> String {
     let data = saved.redundancy.data();
     let mut order: Vec<usize> = (0..saved.holders.len()).collect();
@@ -66,7 +66,7 @@ pub(super) fn restore_after_losses(saved: &Saved, rng: &mut SmallRng) -> String 
         stall_ms: 200,
         strikes_max: 4,
     };
-    // Rows that nobody needs.
+    // Rows that this restore does not need.
     let hole = rng.random_range(0..=saved.rows);
     let hole = hole..rng.random_range(hole..=saved.rows);
     let wanted = saved.rows - (hole.end - hole.start);
@@ -139,7 +139,7 @@ impl Shell {
         trace!("{:>5} {event:?}", self.now.0);
         let fetch = match &event {
             RestoreEvent::Block(fetch, row) => {
-                // What was cancelled does not arrive.
+                // Blocks of a cancelled request do not arrive.
                 let Some(shard) = self.running.get(fetch) else {
                     return;
                 };

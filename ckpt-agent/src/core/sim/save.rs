@@ -1,4 +1,4 @@
-//! Hosts that take shards, and the shell that carries out what a save session says.
+//! Simulated hosts that take shards, and a shell that carries out the actions of a save session.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use crate::core::{Fault, HostIndex, Millis};
 enum Vice {
     None,
     Refuses,
-    /// Asks to be asked again later, this many times.
+    /// Refuses this many times, each time until a named moment.
     Busy(u32),
     /// Does not even answer.
     Mute,
@@ -69,7 +69,7 @@ enum Event {
     Session(SaveEvent),
     /// A row is encoded if there is memory for it.
     Produce,
-    /// What a host did becomes true on its disk, then it answers.
+    /// The host's disk changes, then the host answers.
     Stores(AttemptId),
     Commits(AttemptId),
     Rebuilds(AttemptId, Vec<HostIndex>),
@@ -85,7 +85,7 @@ impl Grid {
         let redundancy = Redundancy::new(rng.random_range(1..=4), rng.random_range(0..=3)).unwrap();
         let spares = rng.random_range(0..=4);
         let rows = rng.random_range(1..=20);
-        // Each schedule has its own share of bad hosts.
+        // Each schedule has its own share of misbehaving hosts.
         let share = rng.random_range(0.0..0.6);
         let hosts: Vec<Host> = (0..redundancy.total() + spares)
             .map(|_| Host {
@@ -235,7 +235,7 @@ fn random_vice(rng: &mut SmallRng, rows: u64) -> Vice {
     }
 }
 
-/// Carries out actions in simulated time.
+/// Carries out the actions of a session in simulated time.
 struct Shell {
     session: SaveSession,
     now: Millis,

@@ -1,8 +1,8 @@
-//! Files and directories that are built under a temporary name beside the target.
+//! Builds files and directories under a temporary name beside the target.
 //!
-//! Everything is made with calls relative to an open directory, by a single name that must not
-//! exist yet, and no symbolic link is ever followed. The index was checked: paths are plain, and
-//! the directory of every file comes before it.
+//! Every file is made by a call relative to an open directory, with a single name that must not exist yet,
+//! and no symbolic link is ever followed. The index has been checked: its paths are plain, and the directory
+//! of every file comes before the file.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -26,8 +26,8 @@ use super::{Run, SinkError, SinkOptions};
 use crate::image::beneath::{Beneath, remove_all};
 use crate::image::path_from_bytes;
 
-/// Up to so many files are synced one by one; for more, one sync of the whole file system is
-/// faster, though it also waits for what others wrote there.
+/// Up to this many files are synced one by one. For more, one sync of the whole file system is faster, though
+/// it also waits for what other programs wrote there.
 const SYNC_EACH_MAX: usize = 64;
 
 const TO_WRITE: OFlags = OFlags::CREATE
@@ -41,18 +41,18 @@ const TO_LOOK: OFlags = OFlags::RDONLY
     .union(OFlags::CLOEXEC)
     .union(OFlags::NONBLOCK);
 
-/// A file without a name.
+/// Flags for a file without a name.
 const UNNAMED: OFlags = OFlags::TMPFILE.union(OFlags::CLOEXEC).union(OFlags::RDWR);
 
-/// Name of an image of one file until it gets its own.
+/// Temporary name of the only file of an image.
 const ONLY_FILE: &str = "image";
 
-/// Files below a temporary name.
+/// The files of an image while they are being made under a temporary name.
 #[derive(Debug)]
 pub struct FileSink {
     target: PathBuf,
     parent: OwnedFd,
-    /// Final and temporary name in `parent`.
+    /// Final name in `parent`; `temporary` is the name until then.
     name: OsString,
     temporary: OsString,
     layout: Layout,
@@ -60,32 +60,32 @@ pub struct FileSink {
     options: SinkOptions,
     /// Bytes that will be written.
     needed: u64,
-    /// Number of the file that is made next.
+    /// Index of the file that is made next.
     next: usize,
     open: Option<OpenFile>,
-    /// To read back what was written.
+    /// For reading back what was written before.
     earlier: EarlierFiles,
     sync_each: bool,
     named: bool,
 }
 
-/// What the target is.
+/// How the image is built until it gets its name.
 #[derive(Debug)]
 enum Layout {
-    /// The only file of the image, which has no name until it gets its own: nobody can put another in
-    /// its place, and nothing is left of it when this program is killed.
+    /// The only file of the image, without a name until it gets its own. No other user can put another file
+    /// in its place, and nothing is left of it when this program is killed.
     Unnamed(File),
-    /// The same where the file system has no such files, or an old file is to be replaced: the file is
-    /// alone in a directory, so that nobody else who may write beside the target can put another file
-    /// in its place.
+    /// The only file of the image, on a file system without unnamed files, or when an old file is to be
+    /// replaced. It is alone in a directory of its own, so that no other user who may write beside the target
+    /// can put another file in its place.
     File(Beneath),
-    /// The only named directory of the image.
+    /// The only root of the image, which is a directory.
     Directory(Beneath),
-    /// A directory that holds all that was named.
+    /// A directory that holds the several roots of the image.
     Several(Beneath),
 }
 
-/// Where that is which was replaced.
+/// Where the replaced file or directory is now.
 #[derive(Debug)]
 enum Old {
     /// Where the new one was made.
@@ -99,29 +99,30 @@ enum Old {
 struct OpenFile {
     number: usize,
     file: DirectFile,
-    /// Extent and place in it that come next.
+    /// Index of the extent, and offset in it, that are written next.
     extent: usize,
     done: u64,
 }
 
-/// Files that stay open to be read back, at most. A file may have got attributes that do not let it be
-/// opened again.
+/// Most files that stay open to be read back. A closed file may have got attributes that do not allow it to
+/// be opened again.
 const KEPT_MAX: usize = 64;
 
 /// Finds the files that hold earlier parts of the stream.
 #[derive(Debug, Default)]
 struct EarlierFiles {
-    /// Where extents begin in the stream, with their files; empty when nothing will be read back.
+    /// Extents with their offsets in the stream and their files' indices; empty when nothing will be read
+    /// back.
     extents: Vec<(u64, usize, Extent)>,
     kept: VecDeque<(usize, File)>,
 }
 
-/// Where a part of the stream is.
+/// Where a part of the stream is stored: file, offset in it, and length.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     file: usize,
     at: u64,
-    /// So many bytes of it.
+    /// How many bytes follow there.
     len: u64,
 }
 
@@ -173,7 +174,7 @@ impl EarlierFiles {
 }
 
 impl FileSink {
-    /// Fails when the image of `index` can't be at `target`.
+    /// Fails when the image of `index` can't be written to `target`.
     pub(super) fn check(
         index: &Index,
         target: &Path,
@@ -211,7 +212,7 @@ impl FileSink {
         })
     }
 
-    /// Writes or skips the next run of the stream.
+    /// Writes or skips the next bytes of the stream.
     pub(super) fn advance(&mut self, mut run: Run<'_>) -> Result<(), SinkError> {
         while run.len() > 0 {
             let Some(extent) = self.next_extent() else {
@@ -223,7 +224,7 @@ impl FileSink {
             };
             let Some(open) = &mut self.open else { continue };
             let (head, tail) = run.split(run.len().min(extent.len - open.done));
-            // A new file is made of holes.
+            // A new file is one hole, so zeros need not be written.
             if let Run::Bytes(bytes) = head
                 && let Err(cause) = open.file.write_at(bytes, extent.offset + open.done)
             {
@@ -240,7 +241,7 @@ impl FileSink {
         Ok(())
     }
 
-    /// The extent of the open file that comes next.
+    /// The extent of the open file that is written next.
     fn next_extent(&self) -> Option<Extent> {
         let open = self.open.as_ref()?;
         match &self.files.get(open.number)?.kind {
@@ -249,7 +250,7 @@ impl FileSink {
         }
     }
 
-    /// Makes the next file; `false` when there are no more.
+    /// Makes the next file; `false` if there are no more.
     fn make_next(&mut self) -> Result<bool, SinkError> {
         let number = self.next;
         if number >= self.files.len() {
@@ -317,7 +318,7 @@ impl FileSink {
         Ok(())
     }
 
-    /// Begins to write a file that was made.
+    /// Begins to write a file that was just made.
     fn open(&mut self, number: usize, made: File, size: u64) -> io::Result<()> {
         made.set_len(size)?;
         self.open = Some(OpenFile {
@@ -329,7 +330,7 @@ impl FileSink {
         Ok(())
     }
 
-    /// Completes the file that was written.
+    /// Completes the open file: sets its attributes and syncs it.
     fn close(&mut self) -> Result<(), SinkError> {
         let Some(open) = self.open.take() else {
             return Ok(());
@@ -348,7 +349,7 @@ impl FileSink {
         closed.map_err(|cause| self.failed("completing", open.number, cause))
     }
 
-    /// Reads what was written, `offset` bytes into the stream.
+    /// Reads bytes that were written before, from `offset` of the stream on.
     pub(super) fn read_back(
         &mut self,
         mut offset: u64,
@@ -401,8 +402,8 @@ impl FileSink {
                 break;
             }
         }
-        // Making a file in a directory changes its time, so directories come last, and children
-        // before their parents.
+        // Making a file in a directory changes the directory's time, so directories are completed last, and
+        // children before their parents.
         for number in (0..self.files.len()).rev() {
             self.complete_directory(number)
                 .map_err(|cause| self.failed("completing", number, cause))?;
@@ -431,7 +432,7 @@ impl FileSink {
         Ok(())
     }
 
-    /// Syncs what was not synced when it was closed.
+    /// Syncs the files that were not synced when they were closed.
     fn sync(&self) -> io::Result<()> {
         match &self.layout {
             Layout::Unnamed(_) | Layout::File(_) => Ok(()),
@@ -453,7 +454,7 @@ impl FileSink {
                 Err(cause) => return Err(self.failed_as_whole("naming", cause.into())),
             }
         }
-        // It may have appeared, or become something else, since the restore began.
+        // A file may have appeared at the target, or changed its kind, since the restore began.
         may_replace(
             &self.parent,
             &self.target,
@@ -480,7 +481,7 @@ impl FileSink {
         Ok(())
     }
 
-    /// Puts what was made at the target. Returns where the old one is now, if there was one.
+    /// Moves the new image to the target. Returns where the old one is now, if there was one.
     fn rename(&self) -> rustix::io::Result<Option<Old>> {
         let (parent, new) = (&self.parent, &self.name);
         let (from, old) = self.made();
@@ -491,7 +492,7 @@ impl FileSink {
                 Err(Errno::INVAL | Errno::NOSYS) => self.replace_in_two_steps().map(Some),
                 Err(cause) => Err(cause),
             },
-            // File systems without these flags: there is a moment between check and rename.
+            // On file systems without these flags there is a moment between the check and the rename.
             Err(Errno::INVAL | Errno::NOSYS) if !is_there(parent, new) => {
                 rustix::fs::renameat(from, old, parent, new).map(|()| None)
             }
@@ -510,7 +511,7 @@ impl FileSink {
             .map_err(|cause| self.failed_as_whole("syncing the directory of", cause.into()))
     }
 
-    /// Removes what was replaced, and the directory in which a single file was made.
+    /// Removes the replaced file or directory, and the directory in which a single file was made.
     fn remove_old(&self, replaced: Option<Old>) -> Result<(), SinkError> {
         let parent = self.parent.as_fd();
         let (directory, name) = match &replaced {
@@ -520,7 +521,7 @@ impl FileSink {
         };
         let removed = match self.layout.shape() {
             Shape::Tree => remove_all(directory, name),
-            // A directory that came there at the last moment stays.
+            // If a directory has appeared there at the last moment, it stays.
             Shape::File => {
                 rustix::fs::unlinkat(directory, name, AtFlags::empty()).map_err(Into::into)
             }
@@ -552,7 +553,7 @@ impl FileSink {
         }
     }
 
-    /// Where that is which gets the name.
+    /// Directory and name of what will get the target's name.
     fn made(&self) -> (BorrowedFd<'_>, &OsStr) {
         match &self.layout {
             Layout::File(tree) => (tree.root(), OsStr::new(ONLY_FILE)),
@@ -566,7 +567,8 @@ impl FileSink {
         remove_all(self.parent.as_fd(), &self.temporary)
     }
 
-    /// Where two names can't be exchanged: moves the old one aside, and back if that was in vain.
+    /// Replaces the target where two names can't be exchanged: moves the old file aside, and back if the
+    /// rename fails.
     fn replace_in_two_steps(&self) -> rustix::io::Result<Old> {
         let (parent, new) = (&self.parent, &self.name);
         let aside = aside_name(parent, new);
@@ -619,8 +621,8 @@ impl Drop for FileSink {
 }
 
 impl Layout {
-    /// Makes a file without a name for an image of one file or, where that can't be and for others, a
-    /// directory under the temporary name: the image, or that in which the only file is made.
+    /// Makes a file without a name for an image of one file, if the file system allows that. Otherwise makes
+    /// a directory with the temporary name: it becomes the image, or the only file is made in it.
     fn make(index: &Index, parent: &OwnedFd, temporary: &OsStr) -> io::Result<Self> {
         let mut roots = index.files.iter().filter(|file| !file.path.contains(&b'/'));
         let only = match (roots.next(), roots.next()) {
@@ -647,7 +649,7 @@ impl Layout {
         }
     }
 
-    /// Where a file of the index is, relative to the target; empty for the target itself.
+    /// Path of a file of the index relative to the target; empty for the target itself.
     fn place<'a>(&self, path: &'a [u8]) -> &'a [u8] {
         match self {
             Self::Unnamed(_) | Self::File(_) => b"",
@@ -661,7 +663,7 @@ impl Layout {
         }
     }
 
-    /// The open directory and the name in it of a file of the index.
+    /// The open directory that contains a file of the index, and the file's name in it.
     fn directory_of<'a>(
         &'a mut self,
         parent: &'a OwnedFd,
@@ -681,7 +683,7 @@ impl Layout {
     }
 }
 
-/// The directory of a target, and the target's name in it.
+/// The directory of a target, opened, and the target's name in it.
 fn open_parent(target: &Path) -> Result<(OwnedFd, &OsStr), SinkError> {
     let name = target
         .file_name()
@@ -696,7 +698,8 @@ fn open_parent(target: &Path) -> Result<(OwnedFd, &OsStr), SinkError> {
     Ok((parent, name))
 }
 
-/// Fails when the image of `index` can't be at `target`; returns the bytes that will be written.
+/// Fails when the image of `index` can't be written to `target`; returns the number of bytes that will be
+/// written.
 fn check_in(
     parent: &OwnedFd,
     index: &Index,
@@ -714,7 +717,7 @@ fn check_in(
 fn set_attributes(fd: BorrowedFd<'_>, file: &FileEntry, options: SinkOptions) -> io::Result<()> {
     let allowed = if options.set_id_bits { 0o7777 } else { 0o1777 };
     rustix::fs::fchmod(fd, Mode::from_raw_mode(file.mode & allowed))?;
-    // A stream has no time of its own.
+    // A stream has no time of its own, so its file keeps the time of the restore.
     if !file.path.is_empty() {
         rustix::fs::futimens(fd, &times(file))?;
     }
@@ -734,8 +737,8 @@ fn times(file: &FileEntry) -> Timestamps {
     }
 }
 
-/// A file without a name in a directory; `None` where there is no such thing, or no way to give it a
-/// name afterwards.
+/// A file without a name in a directory; `None` if the file system has no such files, or if the file could
+/// not get a name afterwards.
 fn unnamed(parent: &OwnedFd) -> Option<File> {
     let mode = Mode::RUSR | Mode::WUSR;
     let file = rustix::fs::openat(parent, ".", UNNAMED, mode).ok()?;
@@ -743,13 +746,13 @@ fn unnamed(parent: &OwnedFd) -> Option<File> {
     Some(File::from(file))
 }
 
-/// Gives an unnamed file a name that is not taken.
+/// Gives an unnamed file a name, which must not exist yet.
 fn link(file: &File, directory: BorrowedFd<'_>, name: &OsStr) -> rustix::io::Result<()> {
     let from = itself(file.as_fd());
     rustix::fs::linkat(CWD, from, directory, name, AtFlags::SYMLINK_FOLLOW)
 }
 
-/// Another name of an open file.
+/// A path that names an open file.
 fn itself(file: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
@@ -758,7 +761,7 @@ pub(super) fn is_there(parent: &OwnedFd, name: &OsStr) -> bool {
     rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
 }
 
-/// Length of the stream without the segments that are zero.
+/// Length of the stream without segments of zeros.
 fn bytes_to_write(index: &Index) -> u64 {
     let stored = index.segments.iter().map(|segment| match segment {
         SegmentEntry::Zero { .. } => 0,
@@ -767,7 +770,7 @@ fn bytes_to_write(index: &Index) -> u64 {
     stored.fold(0, u64::saturating_add)
 }
 
-/// Free bytes of a file system, if it tells.
+/// Free bytes of a file system, if it reports them.
 fn free_bytes(directory: &OwnedFd) -> Option<u64> {
     let stat = rustix::fs::fstatvfs(directory).ok()?;
     (stat.f_blocks > 0).then(|| stat.f_bavail.saturating_mul(stat.f_frsize))

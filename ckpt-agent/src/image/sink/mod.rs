@@ -1,5 +1,5 @@
-//! Writes images back. Nothing is visible at the target's name before the image is whole and on
-//! the disk; nothing is ever written outside of the target; nothing is left behind after a failure.
+//! Writes images back. Until the image is whole and on disk, nothing is visible at the target's name. Nothing
+//! is ever written outside of the target. Nothing is left behind after a failure.
 
 mod files;
 mod output;
@@ -20,11 +20,11 @@ pub use place::place;
 use crate::core::pick::Pick;
 use crate::pipeline::decode::StreamSink;
 
-/// Where an image goes.
+/// Where an image is written to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// To this path, and not into it: see [`place()`]. An image of a single file or of a single directory
-    /// gets this name; one of several becomes a directory of this name that holds them.
+    /// To this path, and not into it: see [`place()`]. If the image has a single root, a file or a directory,
+    /// that gets this name; if it has several, a directory with this name holds them.
     Path(PathBuf),
     /// To standard output.
     Stdout,
@@ -33,8 +33,8 @@ pub enum Target {
 /// How an image is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SinkOptions {
-    /// Replace what is at the target, once the new image is whole: a file or a link by a file, a
-    /// directory by a tree.
+    /// Replace what is at the target once the new image is whole: a file or a link by a file, a directory by
+    /// a tree.
     pub force: bool,
     /// Restore setuid and setgid bits.
     pub set_id_bits: bool,
@@ -43,28 +43,28 @@ pub struct SinkOptions {
 /// Why an image can't be written. Paths are quoted, so that no byte of a name can mislead.
 #[derive(Debug, thiserror::Error)]
 pub enum SinkError {
-    /// The target is there already.
+    /// The target exists already.
     #[error("{0:?} exists; choose another with -o, or replace it with --force")]
     Exists(PathBuf),
-    /// What is at the target is not of the kind that `--force` replaces by this image.
+    /// What is at the target is of a kind that `--force` does not replace by this image.
     #[error(
         "{path:?} is {there}, which --force does not replace by {image}; choose another with -o"
     )]
     Unlike {
         /// The target.
         path: PathBuf,
-        /// What is there.
+        /// Kind of what is at the target.
         there: &'static str,
-        /// What the image is.
+        /// Kind of the image.
         image: &'static str,
     },
-    /// A directory is wanted, and is not there.
+    /// A directory has to be at this path, and is not.
     #[error("{0:?} is no directory")]
     NoDirectory(PathBuf),
     /// A tree can't go to standard output.
     #[error("a tree can't be written to standard output; name a directory with -o")]
     TreeToStdout,
-    /// The target has no name to give.
+    /// The target does not end in a name for a new file.
     #[error("{0:?}: not a name for a new file")]
     Name(PathBuf),
     /// There is not enough room.
@@ -72,19 +72,19 @@ pub enum SinkError {
     NoSpace {
         /// The target.
         path: PathBuf,
-        /// Bytes that are not holes, in the whole image.
+        /// Bytes of the whole image without its holes.
         needed: u64,
-        /// Bytes free now.
+        /// Bytes that are free now.
         free: u64,
     },
-    /// The system says no.
+    /// A system call failed.
     #[error("{doing} {path:?}")]
     Io {
-        /// What was tried.
+        /// What was attempted.
         doing: &'static str,
-        /// On which file.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The error of the system.
         #[source]
         cause: io::Error,
     },
@@ -95,9 +95,9 @@ pub enum SinkError {
     OldRemains {
         /// The target.
         target: PathBuf,
-        /// What it replaced.
+        /// Where the old content is now.
         old: PathBuf,
-        /// Why it can't be removed.
+        /// The error of the system.
         #[source]
         cause: io::Error,
     },
@@ -109,22 +109,22 @@ pub enum SinkError {
     TooShort,
 }
 
-/// An image that is being written. Dropping it before it is finished leaves nothing behind.
+/// An image while it is being written. Dropping it before it is finished leaves nothing behind.
 #[derive(Debug)]
 pub enum Sink {
     /// To files.
     Files(Box<FileSink>),
     /// To standard output.
     Output(OutputSink),
-    /// Of the image only some files.
+    /// Only some files of the image.
     Picked(Box<PickedSink>),
 }
 
 impl Sink {
-    /// Begins writing the image of `index`, which was checked.
+    /// Begins to write the image of `index`, which has been checked.
     ///
     /// # Errors
-    /// When the target exists, can't be made, or has no room.
+    /// When the target exists, can't be made, or has too little room.
     pub fn create(index: &Index, target: &Target, options: SinkOptions) -> Result<Self, SinkError> {
         match target {
             Target::Path(path) => {
@@ -135,7 +135,7 @@ impl Sink {
         }
     }
 
-    /// Begins writing what was picked of an image.
+    /// Begins to write the selected part of an image.
     ///
     /// # Errors
     /// As [`Self::create`].
@@ -148,10 +148,10 @@ impl Sink {
         Ok(Self::Picked(Box::new(sink)))
     }
 
-    /// Fails as [`Self::create`] would because of what is at the target; makes nothing.
+    /// Fails if [`Self::create`] would fail because of the target; creates nothing.
     ///
     /// # Errors
-    /// When the target exists, can't be there, or has no room.
+    /// When the target exists, can't be made, or has too little room.
     pub fn check(index: &Index, target: &Target, options: SinkOptions) -> Result<(), SinkError> {
         match target {
             Target::Path(path) => FileSink::check(index, path, options),
@@ -197,7 +197,7 @@ impl StreamSink for Sink {
     }
 }
 
-/// A run of the image stream.
+/// Consecutive bytes of the image stream.
 #[derive(Clone, Copy, Debug)]
 enum Run<'a> {
     Bytes(&'a [u8]),
@@ -212,7 +212,7 @@ impl Run<'_> {
         }
     }
 
-    /// Its first `len` bytes and the rest.
+    /// The first `len` bytes, and the rest.
     fn split(self, len: u64) -> (Self, Self) {
         match self {
             Self::Bytes(bytes) => {

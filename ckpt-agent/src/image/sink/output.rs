@@ -1,4 +1,4 @@
-//! A single file that goes to standard output, holes as zeros.
+//! Writes a single file to standard output, with holes as zeros.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -11,7 +11,7 @@ use codec::index::{Extent, FileKind, Index};
 
 use super::{Run, SinkError};
 
-/// Standard output, or what stands for it.
+/// Writes to standard output, or in tests to any writer.
 pub struct OutputSink {
     out: Box<dyn Write + Send>,
     extents: VecDeque<Extent>,
@@ -20,7 +20,7 @@ pub struct OutputSink {
 }
 
 impl OutputSink {
-    /// To standard output, past its line buffer.
+    /// Writes to standard output, without its line buffer.
     ///
     /// # Errors
     /// When the image is not a single file, or there is no standard output.
@@ -29,7 +29,7 @@ impl OutputSink {
         Self::new(index, File::from(stdout.map_err(failed)?))
     }
 
-    /// To `out`.
+    /// Writes to `out`.
     ///
     /// # Errors
     /// When the image is not a single file.

@@ -1,4 +1,4 @@
-//! Takes of an image's stream what belongs to the files that were chosen.
+//! Selects from an image's stream the bytes of the chosen files.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -11,24 +11,24 @@ use super::{Run, Sink, SinkError, SinkOptions, Target};
 use crate::core::pick::Pick;
 use crate::pipeline::decode::StreamSink;
 
-/// Writes some files of an image, of which only the segments come that are wanted.
+/// Writes some files of an image. Only the segments come that these files need.
 #[derive(Debug)]
 pub struct PickedSink {
     inner: Sink,
-    /// Where the segments that come begin in the whole stream.
+    /// Offsets in the whole stream of the segments to come.
     begins: VecDeque<u64>,
-    /// What of the stream is written.
+    /// Ranges of the whole stream that are written.
     parts: VecDeque<Range<u64>>,
-    /// What later segments are made of, at its place in the stream.
+    /// Ranges of the whole stream that later segments are made of; they are kept in the scratch file.
     sources: Vec<Range<u64>>,
     scratch: Option<File>,
 }
 
 impl PickedSink {
-    /// Begins writing what was picked.
+    /// Begins to write the selected files.
     ///
     /// # Errors
-    /// As [`Sink::create`], or when there is no place for what segments are made of.
+    /// As [`Sink::create`], or when the scratch file can't be made.
     pub fn create(pick: &Pick, target: &Target, options: SinkOptions) -> Result<Self, SinkError> {
         let inner = Sink::create(&pick.index, target, options)?;
         let scratch = if pick.sources.is_empty() {
@@ -83,7 +83,7 @@ impl PickedSink {
     }
 }
 
-/// What these parts, which ascend, have in common with a part of the stream.
+/// The intersections of these ascending parts with a range of the stream.
 fn overlapping(parts: &[Range<u64>], whole: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
     let first = parts.partition_point(|part| part.end <= whole.start);
     let after = parts.get(first..).unwrap_or_default().iter();
@@ -93,7 +93,7 @@ fn overlapping(parts: &[Range<u64>], whole: &Range<u64>) -> impl Iterator<Item =
         .map(move |part| part.start.max(start)..part.end.min(end))
 }
 
-/// A part of the stream, of bytes that begin at `begin`.
+/// A range of the stream, cut out of `bytes`, which begin at offset `begin`.
 fn cut<'a>(bytes: &'a [u8], begin: u64, part: &Range<u64>) -> &'a [u8] {
     let at = |offset: u64| usize::try_from(offset.saturating_sub(begin)).unwrap_or(usize::MAX);
     bytes.get(at(part.start)..at(part.end)).unwrap_or_default()
@@ -115,7 +115,7 @@ impl StreamSink for PickedSink {
         let Some(scratch) = &self.scratch else {
             return Err(SinkError::TooShort);
         };
-        // Zeros were not written: beyond the end of the file there are only such.
+        // Zeros were not written to the scratch file, so all bytes beyond its end are zeros.
         let mut done = 0;
         while let Some(rest) = buffer.get_mut(done..).filter(|rest| !rest.is_empty()) {
             match scratch.read_at(rest, offset + done as u64) {

@@ -1,4 +1,4 @@
-//! Where an image goes that is wanted at a path, and what it may replace there.
+//! Decides where an image goes when the user names a path, and what it may replace there.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, FileType};
 
 use super::SinkError;
 
-/// What an image is at its target.
+/// The kind of file that an image becomes at its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
     /// A single file, link or pipe.
@@ -22,7 +22,7 @@ pub(super) enum Shape {
 }
 
 impl Shape {
-    /// Of the image of `index`.
+    /// The shape of the image of `index`.
     pub(super) fn of(index: &Index) -> Self {
         let mut roots = index.files.iter().filter(|file| !file.path.contains(&b'/'));
         match (roots.next(), roots.next()) {
@@ -39,12 +39,12 @@ impl Shape {
     }
 }
 
-/// Where the image of `index` goes when the user names `path`: as with `cp`, into a directory that is
-/// there, under `name`, else to the path itself. A tree goes to a directory of its own name, and not
-/// into it, unless the path ends with a slash.
+/// Where the image of `index` goes when the user names `path`. As with `cp`: if `path` is an existing
+/// directory, into it, under `name`; otherwise to `path` itself. But a tree replaces a directory with its own
+/// name, and does not go into it, unless `path` ends with a slash.
 ///
 /// # Errors
-/// When the path ends with a slash, is no directory, and can't become one.
+/// When `path` ends with a slash, is not a directory, and can't become one.
 pub fn place(index: &Index, path: &Path, name: &OsStr) -> Result<PathBuf, SinkError> {
     let shape = Shape::of(index);
     let says_into = is_of_a_directory(path);
@@ -68,7 +68,7 @@ fn is_missing(cause: &io::Error) -> bool {
     cause.kind() == io::ErrorKind::NotFound
 }
 
-/// Whether a path can only be that of a directory.
+/// Whether a path can only name a directory.
 fn is_of_a_directory(path: &Path) -> bool {
     let last = path
         .as_os_str()
@@ -78,7 +78,7 @@ fn is_of_a_directory(path: &Path) -> bool {
     matches!(last, Some(b"" | b"." | b".."))
 }
 
-/// Fails when something is at the target that must not be replaced by an image of this shape.
+/// Fails when the file at the target must not be replaced by an image of this shape.
 pub(super) fn may_replace(
     parent: &OwnedFd,
     target: &Path,

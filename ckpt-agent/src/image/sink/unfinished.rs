@@ -1,9 +1,9 @@
-//! Directories in which images are made before they get their names. One that a killed program left
-//! behind is removed by the next restore beside it.
+//! Temporary directories in which images are made before they get their names. If a program is killed and
+//! leaves one behind, the next restore to the same directory removes it.
 //!
 //! ```text
-//! .NAME.ckpt-MACHINE-PID-N    an image that is being made, locked by who makes it
-//! .NAME.ckpt-old-PID-N        what was at the target while the new one is put there
+//! .NAME.ckpt-MACHINE-PID-N    an image that is being made, locked by the process that makes it
+//! .NAME.ckpt-old-PID-N        what was at the target while the new image is put there
 //! ```
 
 use std::ffi::{OsStr, OsString};
@@ -22,14 +22,15 @@ use super::files::is_there;
 use crate::image::beneath::remove_all;
 use crate::unix_time::unix_seconds;
 
-/// Between the name of the target and the rest.
+/// Separates the name of the target from the rest of a temporary name.
 const MARK: &str = ".ckpt-";
 
-/// How long who makes a directory waits for a restore that looks whether it is still in use.
+/// How many times a new directory is tried to be locked. Another restore holds the lock for a moment to check
+/// whether the directory is still in use.
 const LOCK_TRIES: u32 = 100;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
-/// An empty directory that is younger may belong to somebody who has not locked it yet.
+/// A younger empty directory may belong to a process that has not locked it yet.
 const YOUNG: Duration = Duration::from_secs(10);
 
 const TO_LOOK: OFlags = OFlags::RDONLY
@@ -37,19 +38,20 @@ const TO_LOOK: OFlags = OFlags::RDONLY
     .union(OFlags::CLOEXEC)
     .union(OFlags::DIRECTORY);
 
-/// A name beside `name` for what is being made, that is not taken.
+/// An unused name beside `name` for an image that is being made.
 pub(super) fn temporary_name(parent: &OwnedFd, name: &OsStr) -> OsString {
     name_beside(parent, name, machine())
 }
 
-/// A name beside `name` for the old one, that is not taken. Nobody removes it by its name.
+/// An unused name beside `name` for the old content. No restore removes it by this name.
 pub(super) fn aside_name(parent: &OwnedFd, name: &OsStr) -> OsString {
     name_beside(parent, name, "old")
 }
 
 fn name_beside(parent: &OwnedFd, name: &OsStr, what: &str) -> OsString {
     static SERIAL: AtomicU32 = AtomicU32::new(0);
-    /// Leaves room for the rest of the name within the 255 bytes that a name may have.
+    /// Bytes of the target's name that are used, which leaves room for the rest within the 255 bytes of a
+    /// file name.
     const KEPT: usize = 200;
     let kept = name.as_bytes().get(..KEPT).unwrap_or(name.as_bytes());
     loop {
@@ -63,12 +65,13 @@ fn name_beside(parent: &OwnedFd, name: &OsStr, what: &str) -> OsString {
     }
 }
 
-/// Tells this machine from others that use the same file system: their processes can't be looked at.
+/// Identifies this machine among others that use the same file system, whose processes can't be examined from
+/// here.
 fn machine() -> &'static str {
     static MACHINE: OnceLock<String> = OnceLock::new();
     MACHINE.get_or_init(|| {
         let mut hasher = blake3::Hasher::new();
-        // Not every system has one; then the name alone has to do.
+        // Not every system has this file; then the host name alone identifies the machine.
         hasher.update(&std::fs::read("/etc/machine-id").unwrap_or_default());
         hasher.update(rustix::system::uname().nodename().to_bytes());
         let mut name = hasher.finalize().to_hex().to_string();
@@ -77,7 +80,7 @@ fn machine() -> &'static str {
     })
 }
 
-/// Makes a directory of this name and locks it for as long as it is open.
+/// Makes a directory with this name, and locks it for as long as it is open.
 ///
 /// # Errors
 /// When it can't be made.
@@ -93,14 +96,14 @@ pub(super) fn make(parent: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
     for _ in 0..LOCK_TRIES {
         match flock(&made, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::WOULDBLOCK) => std::thread::sleep(LOCK_PAUSE),
-            // Without locks the process id has to do.
+            // On a file system without locks, the process id decides whether the directory is in use.
             _ => break,
         }
     }
     Ok(made)
 }
 
-/// Removes what restores left in `parent` that were killed.
+/// Removes temporary directories in `parent` that killed restores left behind.
 pub(super) fn remove_dead(parent: &OwnedFd) {
     let found = match candidates(parent) {
         Ok(found) => found,
@@ -122,7 +125,7 @@ pub(super) fn remove_dead(parent: &OwnedFd) {
     }
 }
 
-/// Names of what is or was made on this machine, and by which process.
+/// Names of temporary directories that this machine made, and the process ids of their makers.
 fn candidates(parent: &OwnedFd) -> io::Result<Vec<(OsString, Option<Pid>)>> {
     let mut entries = Dir::read_from(parent)?;
     let mut found = Vec::new();
@@ -136,7 +139,7 @@ fn candidates(parent: &OwnedFd) -> io::Result<Vec<(OsString, Option<Pid>)>> {
     Ok(found)
 }
 
-/// By which process of this machine something of this name was made; `None` if by none.
+/// The process of this machine that made a directory with this name; `None` if it is not such a name.
 fn maker(name: &OsStr) -> Option<Option<Pid>> {
     let name = name.as_bytes();
     let mark = MARK.as_bytes();
@@ -162,13 +165,13 @@ fn is_dead(parent: &OwnedFd, name: &OsStr, process: Option<Pid>) -> bool {
     match flock(&left, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => !is_young(&stat) || !is_empty(&left),
         Err(Errno::WOULDBLOCK) => false,
-        // Without locks.
+        // The file system has no locks.
         Err(_) => process.is_some_and(|process| test_kill_process(process) == Err(Errno::SRCH)),
     }
 }
 
-/// Whether a directory is surely one that a restore of this user made: others can't have given the name
-/// to another one of this user's, or it is as private as such directories are.
+/// Whether a directory was surely made by a restore of this user. Either other users can't rename files in
+/// the parent directory, or this one is as private as temporary directories are.
 fn is_own(stat: &Stat, around: &Stat) -> bool {
     let mode = |stat: &Stat| Mode::from_raw_mode(stat.st_mode);
     let others_write = mode(around).intersects(Mode::WGRP | Mode::WOTH);
@@ -220,7 +223,7 @@ mod tests {
         ];
         let file = dir.path().join(format!(".f.ckpt-{machine}-1-0"));
         fs::write(&file, b"a file is not such a thing").unwrap();
-        // Just made, and not locked yet.
+        // This directory was just made and is not locked yet.
         let young = dir.path().join(format!(".young.ckpt-{machine}-1-0"));
         fs::create_dir(&young).unwrap();
         let name = temporary_name(&parent, OsStr::new("out"));

@@ -1,19 +1,19 @@
-//! What is left out of a tree, by patterns.
+//! Patterns for files that a save leaves out.
 
 use globset::{Candidate, Error, Glob, GlobSet, GlobSetBuilder};
 
 use crate::core::glob;
 
-/// Patterns of what is left out. One with a slash, but for one at its end, is for the path below the
-/// directory that was named; one without is for the name of a file or directory anywhere below it. What
-/// lies below a directory that is left out is, too. The syntax is that of [`glob::Glob`].
+/// Patterns for files that are left out. A pattern with a slash, other than at its end, is for the path below
+/// the directory that the user named; one without a slash is for the name of a file or directory anywhere
+/// below it. With a directory, everything below it is left out. The syntax is that of [`glob::Glob`].
 #[derive(Clone, Debug, Default)]
 pub struct Exclude(GlobSet);
 
-/// Reads a pattern.
+/// Parses a pattern.
 ///
 /// # Errors
-/// When it is none.
+/// When it is not a valid pattern.
 pub fn exclude_pattern(text: &str) -> Result<Glob, Error> {
     let text = text.strip_suffix('/').unwrap_or(text);
     let anywhere = if text.contains('/') { "" } else { "**/" };
@@ -22,7 +22,7 @@ pub fn exclude_pattern(text: &str) -> Result<Glob, Error> {
 }
 
 impl Exclude {
-    /// Leaves out what any of these patterns fits.
+    /// Leaves out files that match any of these patterns.
     ///
     /// # Errors
     /// When they are too many or too long to be compiled.
@@ -34,7 +34,7 @@ impl Exclude {
         all.build().map(Self)
     }
 
-    /// Whether the file at this path below the named directory is left out.
+    /// Whether the file with this path below the named directory is left out.
     pub(crate) fn leaves_out(&self, below: &[u8]) -> bool {
         !self.0.is_empty() && self.0.is_match_candidate(&Candidate::from_bytes(below))
     }

@@ -1,4 +1,4 @@
-//! Which parts of a file hold data.
+//! Finds the parts of a file that hold data, so that holes are not read.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -7,24 +7,24 @@ use codec::index::Extent;
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
-/// Most extents of one file, which bounds the index.
+/// Most extents of one file, which bounds the size of the index.
 const EXTENTS_MAX: usize = 1 << 16;
 
-/// The shortest hole that is dropped first when there are too many extents.
+/// If there are too many extents, holes shorter than twice this many bytes are dropped first.
 const GAP_MIN: u64 = 4096;
 
-/// The parts of a file of `size` bytes that are not holes. Where the file system knows no holes,
-/// that is everything. Of a file with more than 65,536 parts the shortest holes count as data.
+/// The parts of a file of `size` bytes that are not holes. If the file system knows no holes, that is the
+/// whole file. If a file has more than 65,536 parts, its shortest holes count as data.
 ///
 /// # Errors
-/// When the file can't be asked.
+/// When the system call fails. When the file can't be asked.
 pub(super) fn data_extents(file: BorrowedFd<'_>, size: u64) -> io::Result<Vec<Extent>> {
     let mut extents = Extents::default();
     let mut at = 0;
     while at < size {
         let begin = match seek(file, SeekFrom::Data(at)) {
             Ok(begin) => begin,
-            // Only a hole until the end.
+            // There is only a hole up to the end.
             Err(Errno::NXIO) => break,
             Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOTTY) => at,
             Err(cause) => return Err(cause.into()),
@@ -34,7 +34,7 @@ pub(super) fn data_extents(file: BorrowedFd<'_>, size: u64) -> io::Result<Vec<Ex
             Err(Errno::NXIO | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOTTY) => size,
             Err(cause) => return Err(cause.into()),
         };
-        // The file became shorter, which reading it will tell.
+        // The file became shorter; reading it will show that.
         if end <= begin {
             break;
         }
@@ -47,7 +47,7 @@ pub(super) fn data_extents(file: BorrowedFd<'_>, size: u64) -> io::Result<Vec<Ex
 #[derive(Debug, Default)]
 struct Extents {
     list: Vec<Extent>,
-    /// Shorter holes are not kept.
+    /// Holes shorter than this count as data.
     gap: u64,
 }
 
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn the_shortest_holes_go_first_when_there_are_too_many() {
         let mut extents = Extents::default();
-        // Holes of 4 KiB but for one of 1 GiB in the middle.
+        // All holes have 4 KiB, except for one of 1 GiB in the middle.
         for number in 0..1000_u64 {
             let begin = number * 8192 + if number >= 500 { 1 << 30 } else { 0 };
             extents.push(begin, begin + 4096, 16);

@@ -1,4 +1,4 @@
-//! Files that are read one after the other, each as it was when the list was made.
+//! Reads files one after the other, and checks that each is still as it was when the list was made.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -16,10 +16,11 @@ use super::named::above;
 use super::plan::{FileState, Plan, PlannedFile, Roots, set_attributes, stat_open, vanished};
 use super::{ReadImage, SourceError, SourceOptions, Warnings, changed};
 
-/// Of directories that are only in names; what is in them has modes of its own.
+/// Mode of directories that exist only in the names given by the user; the files in them have their own
+/// modes.
 const MADE_DIRECTORY_MODE: u32 = 0o755;
 
-/// Files and directories.
+/// Files and directories as a source of segments.
 #[derive(Debug)]
 pub struct FileSource {
     files: Vec<PlannedFile>,
@@ -28,7 +29,7 @@ pub struct FileSource {
     pub(super) planned_bytes: u64,
     next: usize,
     open: Option<OpenFile>,
-    /// What was read past the page cache, to be copied.
+    /// A buffer for reads that bypass the page cache.
     memory: Vec<u8>,
     options: SourceOptions,
     warnings: Warnings,
@@ -40,10 +41,10 @@ struct OpenFile {
     number: usize,
     file: DirectReader,
     extents: Vec<Extent>,
-    /// Extent and place in it that are read next.
+    /// Index of the extent, and offset in it, that are read next.
     extent: usize,
     done: u64,
-    /// Its change was accepted and told already.
+    /// Whether a change of the file was already accepted and reported.
     told: bool,
 }
 
@@ -79,7 +80,7 @@ impl FileSource {
         mut buffer: Vec<u8>,
         kept: usize,
     ) -> Result<Option<Vec<u8>>, SourceError> {
-        // The rest of the buffer is overwritten; clearing it first would cost a pass over memory.
+        // The rest of the buffer is overwritten; clearing it first would cost a pass over its memory.
         buffer.resize(SEGMENT_BYTES, 0);
         let mut filled = kept;
         while filled < SEGMENT_BYTES {
@@ -98,20 +99,20 @@ impl FileSource {
         Ok((filled > 0).then_some(buffer))
     }
 
-    /// Whether the next file with data begins a segment of its own.
+    /// Whether the next file with data is large, and so begins a segment of its own.
     fn next_is_large(&self) -> bool {
         let rest = self.files.iter().skip(self.next);
         let mut sizes = rest.map(|file| file.entry.size());
         sizes.find(|&size| size > 0).is_some_and(is_large)
     }
 
-    /// Files that begin segments of their own.
+    /// How many files are large, and so begin segments of their own.
     pub(super) fn large_files(&self) -> usize {
         let sizes = self.files.iter().map(|file| file.entry.size());
         sizes.filter(|size| is_large(*size)).count()
     }
 
-    /// Opens the next regular file; `false` when there is none.
+    /// Opens the next regular file; `false` if there is none.
     fn open_next(&mut self) -> Result<bool, SourceError> {
         while let Some(planned) = self.files.get(self.next) {
             let number = self.next;
@@ -123,7 +124,7 @@ impl FileSource {
         Ok(false)
     }
 
-    /// Opens a file and finds its extents; `false` when it is left out.
+    /// Opens a file and finds its extents; `false` if it is left out.
     fn open(&mut self, number: usize) -> Result<bool, SourceError> {
         let Some(planned) = self.files.get_mut(number) else {
             return Ok(false);
@@ -145,7 +146,7 @@ impl FileSource {
             set_attributes(&mut planned.entry, &stat);
         }
         if is_large(state.size) {
-            // Only advice: without it reading is slower.
+            // This is only advice: if it fails, reading is slower.
             let _ = fadvise(&file, 0, None, Advice::Sequential);
         }
         let extents = data_extents(file.as_fd(), state.size).map_err(|cause| {
@@ -166,7 +167,7 @@ impl FileSource {
         Ok(true)
     }
 
-    /// Leaves a file out that can't be opened, if that is accepted; never answers `true`.
+    /// Leaves out a file that can't be opened, if the options accept that; never returns `true`.
     fn leave_out(&mut self, number: usize, cause: io::Error) -> Result<bool, SourceError> {
         let Some(planned) = self.files.get_mut(number) else {
             return Ok(false);
@@ -184,7 +185,7 @@ impl FileSource {
         Ok(false)
     }
 
-    /// Reads from the open file; closes it after its last byte.
+    /// Reads from the open file, and closes it after its last byte.
     fn read_some(&mut self, room: &mut [u8]) -> Result<usize, SourceError> {
         let Some(open) = &mut self.open else {
             return Ok(0);
@@ -206,7 +207,7 @@ impl FileSource {
             Err(cause) => return Err(io_error(path(), cause)),
         };
         if read == 0 {
-            // When that is accepted, the rest is zeros.
+            // If the change is accepted, the rest of the file is read as zeros.
             if !open.told {
                 let what = "it became shorter";
                 self.warnings.push(changed(&path(), what, self.options)?);
@@ -223,7 +224,7 @@ impl FileSource {
         Ok(read)
     }
 
-    /// Closes the file that was read, and checks that it is still the one that was planned.
+    /// Closes the file, and checks that it is still the planned one.
     fn close(&mut self) -> Result<(), SourceError> {
         let Some(open) = self.open.take() else {
             return Ok(());
@@ -238,14 +239,14 @@ impl FileSource {
             if !open.told {
                 self.warnings.push(changed(&path(), what, self.options)?);
             }
-            // So that the last look at all files tells only what is new.
+            // The final check of all files then reports only later changes.
             planned.state = state;
         }
         Ok(())
     }
 
-    /// Looks at all files once more: what changed after it was read belongs to another state than
-    /// what was read later.
+    /// Checks all files once more: a file that changed after it was read does not belong to the same state as
+    /// files that were read later.
     fn check_all(&mut self) -> Result<(), SourceError> {
         for planned in &self.files {
             let is_directory = planned.entry.kind == FileKind::Directory;
@@ -272,7 +273,7 @@ impl FileSource {
         Ok((entries, self.kind, self.warnings.into_list()))
     }
 
-    /// The list without what was left out; hard links get the new number of their file.
+    /// The list of files without those left out; hard links get the new number of their file.
     fn entries(&mut self) -> Vec<FileEntry> {
         let mut numbers = Vec::with_capacity(self.files.len());
         let mut entries = Vec::with_capacity(self.files.len());
@@ -308,7 +309,7 @@ impl FileSource {
     }
 }
 
-/// Adds the directories that the name of a file has in it and that no other name had.
+/// Adds the directories in a file's name that no other name contained.
 fn add_directories(entries: &mut Vec<FileEntry>, made: &mut BTreeSet<Vec<u8>>, of: &FileEntry) {
     for path in above(&of.path) {
         if made.insert(path.to_vec()) {
@@ -331,7 +332,7 @@ const fn io_error(path: PathBuf, cause: io::Error) -> SourceError {
     }
 }
 
-/// Whether a file fills a segment at least.
+/// Whether a file fills at least one segment.
 const fn is_large(size: u64) -> bool {
     size >= SEGMENT_BYTES as u64
 }

@@ -1,7 +1,7 @@
-//! Reads images: plans the list of files first, then reads their data in order.
+//! Reads images: makes the list of files first, then reads their data in order.
 //!
-//! A checkpoint that mixes two states of an image is worse than none. So a file that changes
-//! between the making of the list and the end of the save is an error, unless that is accepted.
+//! A checkpoint that mixes two states of an image is worse than none. So a file that changes between the
+//! making of the list and the end of the save is an error, unless the user accepts that.
 
 mod exclude;
 mod extents;
@@ -32,14 +32,14 @@ use stream::Input;
 /// Why an image can't be read. Paths are quoted, so that no byte of a name can mislead.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// The system says no.
+    /// A system call failed.
     #[error("{doing} {path:?}")]
     Io {
-        /// What was tried.
+        /// What was attempted.
         doing: &'static str,
-        /// On which file.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The error of the system.
         #[source]
         cause: io::Error,
     },
@@ -58,7 +58,7 @@ pub enum SourceError {
     NotAFile {
         /// The path.
         path: PathBuf,
-        /// What it is.
+        /// Its kind.
         what: &'static str,
     },
     /// Two of the named paths end in the same name.
@@ -80,47 +80,47 @@ pub enum SourceError {
     /// A path without a name.
     #[error("{0:?} has no name to save it under")]
     Name(PathBuf),
-    /// A path that is too long. It is shown cut.
+    /// A path that is too long; the message shows it shortened.
     #[error(
         "{path:?}: a path of {bytes} bytes below {root:?}, and at most {PATH_BYTES_MAX} can be saved"
     )]
     TooLong {
         /// The named directory.
         root: PathBuf,
-        /// What lies below it, with its middle left out.
+        /// The path below it, without its middle.
         path: String,
         /// Length of the path as it would be saved.
         bytes: usize,
-        /// A pattern that leaves it out.
+        /// An exclude pattern that leaves it out.
         pattern: String,
     },
-    /// Standard input broke.
+    /// Reading standard input failed.
     #[error("reading standard input")]
     Stdin(#[source] io::Error),
     /// The command can't be started or read.
     #[error("running {name:?}")]
     Command {
-        /// Its name.
+        /// Name of the command.
         name: OsString,
-        /// Why not.
+        /// The error of the system.
         #[source]
         cause: io::Error,
     },
     /// The command failed; its output is not committed.
     #[error("{name:?} ended with {status}; its output was not saved")]
     CommandFailed {
-        /// Its name.
+        /// Name of the command.
         name: OsString,
-        /// How it ended.
+        /// Its exit status, or the signal that ended it.
         status: ExitStatus,
     },
 }
 
-/// Something about the image that the user should know.
+/// A note for the user on the image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning(pub String);
 
-/// Warnings in the order of their making.
+/// Warnings in the order in which they came.
 #[derive(Debug, Default)]
 struct Warnings {
     list: Vec<Warning>,
@@ -128,7 +128,7 @@ struct Warnings {
 }
 
 impl Warnings {
-    /// Nobody reads more, and they are kept in memory until the end.
+    /// Most warnings that are kept: they stay in memory until the end, and no user reads more.
     const MAX: usize = 1000;
 
     fn push(&mut self, text: String) {
@@ -148,21 +148,21 @@ impl Warnings {
     }
 }
 
-/// What to do about files that can't be read as they should.
+/// What to do about files that can't be read, or that change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SourceOptions {
-    /// Leave files that can't be opened out, with a warning, instead of failing. An error in the
-    /// middle of a file is always one.
+    /// Leave out files that can't be opened, with a warning, instead of failing. An error in the middle of a
+    /// file is always a failure.
     pub skip_unreadable: bool,
-    /// Keep what was read of a file that changed meanwhile, with a warning, instead of failing.
-    /// It has the length that it had when it was opened; what was cut off is zeros.
+    /// Keep what was read of a file that changed meanwhile, with a warning, instead of failing. The file gets
+    /// the length that it had when it was opened; if it became shorter, the rest is zeros.
     pub accept_changed: bool,
 }
 
-/// Files, kind and warnings of an image that was read.
+/// Files, kind and warnings of an image that was read to its end.
 type ReadImage = (Vec<FileEntry>, ImageKind, Vec<Warning>);
 
-/// An image that is read.
+/// A source of an image.
 #[derive(Debug)]
 pub enum Source {
     /// Files and directories.
@@ -172,8 +172,8 @@ pub enum Source {
 }
 
 impl Source {
-    /// Plans an image of files and directories. Symbolic links among `paths` are followed, those
-    /// below them are kept as links.
+    /// Plans an image of files and directories. Symbolic links among `paths` are followed; links below them
+    /// are stored as links.
     ///
     /// # Errors
     /// When a path can't be read, has no usable name, or is no file or directory.
@@ -181,7 +181,7 @@ impl Source {
         Self::from_paths_without(paths, options, Exclude::default())
     }
 
-    /// The same without what `exclude` leaves out below them.
+    /// Like [`Self::from_paths`], without the files below `paths` that match `exclude`.
     ///
     /// # Errors
     /// As [`Self::from_paths`].
@@ -194,12 +194,12 @@ impl Source {
         Self::from_named(&named, options, exclude)
     }
 
-    /// The same of files and directories of which some are stored under other names. Directories that
-    /// such a name has in it are made.
+    /// Like [`Self::from_paths_without`], with files and directories of which some are stored under other
+    /// names. Directories that such a name contains are added.
     ///
     /// # Errors
-    /// As [`Self::from_paths`], also when two names are the same or one lies below the other, and when
-    /// what gets another name is a symbolic link.
+    /// As [`Self::from_paths`]. Also when two names are the same or one lies below the other, and when a
+    /// renamed path is a symbolic link. what gets another name is a symbolic link.
     pub fn from_named(
         named: &[NamedPath],
         options: SourceOptions,
@@ -217,13 +217,13 @@ impl Source {
         Self::from_reader(io::stdin())
     }
 
-    /// An image that is read to the end of `reader`, which errors call standard input.
+    /// An image that is read to the end of `reader`, which error messages call standard input.
     pub fn from_reader(reader: impl Read + Send + 'static) -> Self {
         Self::Stream(StreamSource::new(Input::Reader(Box::new(reader))))
     }
 
-    /// An image that a command writes to its standard output. It counts only when the command
-    /// ends with status 0. Dropping the source ends the command.
+    /// An image that a command writes to its standard output. The image counts only if the command ends with
+    /// status 0. Dropping the source ends the command.
     ///
     /// # Errors
     /// When the command can't be started.
@@ -231,7 +231,7 @@ impl Source {
         Self::from_kept_command(command, None)
     }
 
-    /// The same of a command that `keeper` ends should this process be killed.
+    /// Like [`Self::from_command`], with a `keeper` that ends the command if this process is killed.
     ///
     /// # Errors
     /// As [`Self::from_command`].
@@ -249,7 +249,7 @@ impl Source {
         ))))
     }
 
-    /// Bytes that will be read, as far as that is known.
+    /// Bytes that will be read; `None` for a stream.
     pub fn planned_bytes(&self) -> Option<u64> {
         match self {
             Self::Files(files) => Some(files.planned_bytes),
@@ -257,8 +257,8 @@ impl Source {
         }
     }
 
-    /// Whether there is more than one large file: such may have much in common. What is the same within
-    /// one is left to compression.
+    /// Whether there is more than one large file: several may have much content in common. Repetition within
+    /// one file is left to compression.
     pub fn may_repeat(&self) -> bool {
         match self {
             Self::Files(files) => files.large_files() > 1,
@@ -266,7 +266,7 @@ impl Source {
         }
     }
 
-    /// A handle to end the command that writes the image, if one does.
+    /// A handle to end the command that writes the image, if there is one.
     pub fn ender(&self) -> Option<Ender> {
         match self {
             Self::Stream(StreamSource {
@@ -301,10 +301,10 @@ impl SegmentSource for Source {
     }
 }
 
-/// The text of a warning about a change that is accepted.
+/// The warning about an accepted change.
 ///
 /// # Errors
-/// When it is not.
+/// When the options do not accept changes.
 fn changed(path: &Path, what: &'static str, options: SourceOptions) -> Result<String, SourceError> {
     if options.accept_changed {
         return Ok(format!(

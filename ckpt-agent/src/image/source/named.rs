@@ -1,4 +1,4 @@
-//! Names under which files are stored that are called otherwise.
+//! Files that are stored under other names than their own.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -7,32 +7,32 @@ use std::path::{Path, PathBuf};
 
 use codec::index::PATH_BYTES_MAX;
 
-/// A path of this machine, and under which name it is stored.
+/// A path on this machine, and the name under which it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedPath {
     path: PathBuf,
     name: Option<Vec<u8>>,
 }
 
-/// A name that nothing can be stored under.
+/// Why a file can't be stored under a name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// It is no relative path without detours.
+    /// The name is not a relative path, or contains `.` or `..`.
     #[error("{path:?} cannot be stored as {name:?}: a name is a relative path without . and ..")]
     Impossible {
-        /// What was to be stored.
+        /// The path to store.
         path: PathBuf,
         /// The name.
         name: PathBuf,
     },
-    /// The argument can be read in two ways, and both files are there.
+    /// The argument can be read in two ways, and both paths exist.
     #[error("{argument:?} is ambiguous: {one:?} and {other:?} are both there")]
     Ambiguous {
-        /// What was typed.
+        /// What the user typed.
         argument: PathBuf,
-        /// A file that it can mean.
+        /// A path that it can mean.
         one: PathBuf,
-        /// Another one.
+        /// Another path that it can mean.
         other: PathBuf,
     },
 }
@@ -46,10 +46,10 @@ impl NamedPath {
         }
     }
 
-    /// A path that is stored as `name`, a relative path. What `path` is must not be a symbolic link.
+    /// A path that is stored as `name`, a relative path. `path` must not be a symbolic link.
     ///
     /// # Errors
-    /// When `name` is none.
+    /// When `name` is not a relative path without `.` and `..`.
     pub fn renamed(path: impl Into<PathBuf>, name: &OsStr) -> Result<Self, NameError> {
         let path = path.into();
         let name = name.as_bytes();
@@ -64,11 +64,11 @@ impl NamedPath {
         })
     }
 
-    /// Reads `PATH` or `PATH=NAME`. What is there as it stands is a path; of several ways to read it, the
-    /// one whose path is there.
+    /// Parses `PATH` or `PATH=NAME`. If the whole argument is an existing path, it is that path. Otherwise
+    /// the `=` is used before which there is an existing path.
     ///
     /// # Errors
-    /// When the name is none, or when there are several such ways.
+    /// When the name is not valid, or when there are several such `=`.
     pub fn of_argument(argument: &Path) -> Result<Self, NameError> {
         let is_there = |path: &Path| path.symlink_metadata().is_ok();
         let bytes = argument.as_os_str().as_bytes();
@@ -101,7 +101,7 @@ impl NamedPath {
     }
 }
 
-/// The path of those `taken` that is this one, lies above it or lies below it.
+/// The one of the `taken` paths that equals `path`, or lies above or below it.
 pub(super) fn overlapping<'a>(taken: &'a BTreeSet<Vec<u8>>, path: &[u8]) -> Option<&'a [u8]> {
     let mut itself_and_above = std::iter::once(path).chain(above(path));
     let found = itself_and_above.find_map(|path| taken.get(path));
@@ -113,7 +113,7 @@ pub(super) fn overlapping<'a>(taken: &'a BTreeSet<Vec<u8>>, path: &[u8]) -> Opti
     found.or_else(below).map(Vec::as_slice)
 }
 
-/// The paths of the directories above a name, the outermost first.
+/// The paths of the directories above `name`, the outermost first.
 pub(super) fn above(name: &[u8]) -> impl Iterator<Item = &[u8]> {
     let slashes = name.iter().enumerate().filter(|(_, byte)| **byte == b'/');
     slashes.filter_map(|(at, _)| name.get(..at))

@@ -1,4 +1,4 @@
-//! The list of files of an image, made before the first byte is read.
+//! The list of an image's files, made before the first byte is read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -16,24 +16,24 @@ use super::{Exclude, SourceError, SourceOptions, Warnings, changed};
 use crate::image::beneath::{Beneath, join};
 use crate::image::path_from_bytes;
 
-/// What is opened has to be a regular file: a fifo that took its place must not block us.
+/// Flags for opening a regular file: if a fifo has taken its place, opening does not block.
 const TO_READ: OFlags = OFlags::RDONLY
     .union(OFlags::CLOEXEC)
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOCTTY);
 
-/// A file that is to be saved, as it was when the list was made.
+/// A file to be saved, in the state in which it was when the list was made.
 #[derive(Debug)]
 pub(super) struct PlannedFile {
-    /// The number of the named path to which it belongs.
+    /// Index of the named path to which the file belongs.
     pub(super) root: usize,
     pub(super) entry: FileEntry,
     pub(super) state: FileState,
-    /// It could not be read, and may be left out.
+    /// Whether the file could not be read and is left out.
     pub(super) left_out: bool,
 }
 
-/// What tells that a file was changed.
+/// The metadata by which a change of a file is recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FileState {
     inode: (u64, u64),
@@ -56,7 +56,7 @@ impl FileState {
         }
     }
 
-    /// What is different now.
+    /// How a file differs from its earlier state; `None` if it does not.
     pub(super) fn change(&self, now: &Self) -> Option<&'static str> {
         if self.inode != now.inode {
             Some("it was replaced by another file")
@@ -69,7 +69,8 @@ impl FileState {
         }
     }
 
-    /// The same for a directory, whose attributes may change.
+    /// How the list of files in a directory differs from its earlier state; attributes of the directory may
+    /// differ.
     pub(super) fn change_of_names(&self, now: &Self) -> Option<&'static str> {
         if self.inode != now.inode {
             Some("it was replaced by another directory")
@@ -81,15 +82,15 @@ impl FileState {
     }
 }
 
-/// The paths that were named, and what lies below them.
+/// The paths that the user named.
 #[derive(Debug, Default)]
 pub(super) struct Roots {
     paths: Vec<PathBuf>,
-    /// Under which name each of them is stored.
+    /// The name under which each of them is stored.
     names: Vec<Vec<u8>>,
-    /// The same names.
+    /// The same names, as a set.
     taken: BTreeSet<Vec<u8>>,
-    /// The directory that is open: one at a time, however many are named.
+    /// The directory that is open: only one at a time, however many are named.
     open: Option<(usize, Beneath)>,
 }
 
@@ -123,7 +124,7 @@ impl Roots {
         Ok(rustix::fs::openat(directory, name, flags, Mode::empty())?)
     }
 
-    /// Looks at a file.
+    /// Metadata of a file.
     pub(super) fn stat(&mut self, root: usize, path: &[u8]) -> io::Result<Stat> {
         let Some(below) = below_root(path) else {
             return Ok(rustix::fs::stat(self.named(root)?)?);
@@ -159,15 +160,15 @@ fn below_root(path: &[u8]) -> Option<&[u8]> {
     path.get(slash + 1..)
 }
 
-/// A list of files in the making.
+/// The list of files while it is being made.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) files: Vec<PlannedFile>,
     pub(super) roots: Roots,
     pub(super) warnings: Warnings,
-    /// Bytes that will be read.
+    /// Bytes that will be read; an estimate for files with holes.
     pub(super) bytes: u64,
-    /// Number in the list of each file that has several names.
+    /// For each file with several hard links, by device and inode, its index in the list.
     linked: BTreeMap<(u64, u64), u64>,
     options: SourceOptions,
     exclude: Exclude,
@@ -186,7 +187,7 @@ impl Plan {
         }
     }
 
-    /// Adds a named path, and all below it when it is a directory.
+    /// Adds a named path, and all files below it if it is a directory.
     pub(super) fn add_root(&mut self, named: &NamedPath) -> Result<(), SourceError> {
         let path = named.path();
         let failed = |cause| SourceError::Io {
@@ -194,7 +195,8 @@ impl Plan {
             path: path.to_owned(),
             cause,
         };
-        // `.` and `..` have a name too, but not in the path; a link is saved under its own name.
+        // `.` and `..` have no name in the path, so the real name is looked up. A link is saved under its own
+        // name.
         let name = match path.file_name() {
             Some(name) => name.to_owned(),
             None => path
@@ -234,7 +236,7 @@ impl Plan {
         }
     }
 
-    /// Adds a directory and all below it, parents before children and in the order of names.
+    /// Adds a directory and all files below it, parents before children, in the order of names.
     fn add_tree(&mut self, root: usize, name: Vec<u8>) -> Result<(), SourceError> {
         let mut pending = vec![name];
         while let Some(path) = pending.pop() {
@@ -280,7 +282,7 @@ impl Plan {
         }
     }
 
-    /// Adds one file; tells whether it is a directory.
+    /// Adds one file; returns whether it is a directory.
     fn add(&mut self, root: usize, path: Vec<u8>, stat: &Stat) -> Result<bool, SourceError> {
         let Some(kind) = self.kind(root, &path, stat)? else {
             return Ok(false);
@@ -306,7 +308,7 @@ impl Plan {
         Ok(is_directory)
     }
 
-    /// What a file is; `None` when it is not saved.
+    /// The kind of a file; `None` when it is not saved.
     fn kind(
         &mut self,
         root: usize,
@@ -351,8 +353,8 @@ impl Plan {
         Ok(rustix::fs::readlinkat(directory, name, Vec::new())?.into_bytes())
     }
 
-    /// How much of a file is data. Looks into it only when it may have holes; how much is really
-    /// read is found when it is read.
+    /// Bytes of data in a file. Its extents are read only if it may have holes; what is really read is found
+    /// out later.
     fn data_bytes(&mut self, root: usize, path: &[u8], stat: &Stat, size: u64) -> u64 {
         let allocated = u64::try_from(stat.st_blocks)
             .unwrap_or(0)
@@ -387,7 +389,7 @@ impl Plan {
     }
 }
 
-/// A pattern for what lies right below a named directory, of a length that can be typed.
+/// A pattern for a file right below a named directory, short enough to be typed.
 fn pattern_of(name: &str) -> String {
     let beginning: String = name.chars().take(KEPT).collect();
     let rest = if beginning.len() < name.len() {
@@ -401,7 +403,7 @@ fn pattern_of(name: &str) -> String {
 /// Characters that are shown of the beginning, and of the end, of a long path.
 const KEPT: usize = 40;
 
-/// A text of at most some 80 characters: beginning and end of a longer one.
+/// A text of at most about 80 characters: beginning and end of a longer one.
 fn cut(text: &str) -> String {
     let count = text.chars().count();
     if count <= 2 * KEPT {
@@ -412,13 +414,13 @@ fn cut(text: &str) -> String {
     format!("{beginning}...{end}")
 }
 
-/// Whether a file that was in a list is not there any more, or became something else.
+/// Whether a listed file does not exist any more, or has become something else.
 pub(super) fn vanished(cause: &io::Error) -> bool {
     let errno = Errno::from_io_error(cause);
     cause.kind() == io::ErrorKind::NotFound || matches!(errno, Some(Errno::NOTDIR | Errno::LOOP))
 }
 
-/// Takes over what a file's metadata say.
+/// Copies mode and time from a file's metadata.
 #[allow(
     clippy::unnecessary_cast,
     reason = "the types of these fields differ between processors"
@@ -429,7 +431,7 @@ pub(super) fn set_attributes(entry: &mut FileEntry, stat: &Stat) {
     entry.mtime_ns = stat.st_mtime_nsec as u32;
 }
 
-/// Looks at an open file.
+/// Metadata of an open file.
 pub(super) fn stat_open(file: BorrowedFd<'_>) -> io::Result<Stat> {
     Ok(rustix::fs::fstat(file)?)
 }

@@ -12,10 +12,10 @@ use codec::manifest::ImageKind;
 use super::{ReadImage, SourceError};
 use crate::image::command::Producer;
 
-/// Private until its owner decides otherwise: nobody said who may read a stream.
+/// A stream has no permissions of its own, so its file is private until its owner changes that.
 const STREAM_MODE: u32 = 0o600;
 
-/// A stream that is read to its end.
+/// A stream that is read to its end, as a source of segments.
 #[derive(Debug)]
 pub struct StreamSource {
     pub(super) input: Input,
@@ -37,7 +37,7 @@ impl StreamSource {
         mut buffer: Vec<u8>,
         kept: usize,
     ) -> Result<Option<Vec<u8>>, SourceError> {
-        // The rest of the buffer is overwritten; clearing it first would cost a pass over memory.
+        // The rest of the buffer is overwritten; clearing it first would cost a pass over its memory.
         buffer.resize(SEGMENT_BYTES, 0);
         let mut filled = kept;
         while filled < SEGMENT_BYTES {
@@ -109,12 +109,12 @@ impl fmt::Debug for Input {
     }
 }
 
-/// A reader of which a save can be asked for, as of any other input. It is read once: clones share it.
+/// A reader as the input of a save request. It is read once; clones share it.
 #[derive(Clone)]
 pub struct OnceReader(Arc<Mutex<dyn Read + Send>>);
 
 impl OnceReader {
-    /// Of a reader.
+    /// Wraps a reader.
     pub fn new(reader: impl Read + Send + 'static) -> Self {
         Self(Arc::new(Mutex::new(reader)))
     }
@@ -133,7 +133,7 @@ impl fmt::Debug for OnceReader {
     }
 }
 
-/// The same reader is the same.
+/// Two are equal if they share a reader.
 impl PartialEq for OnceReader {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)

@@ -10,7 +10,7 @@ use rustix::process::{Pid, test_kill_process};
 use super::*;
 use crate::image::command::Producer;
 
-/// Far longer than anything here takes, far shorter than the commands that have to be ended.
+/// Far longer than any step here takes, and far shorter than the commands that have to be ended.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn shell(script: &str) -> Source {
@@ -64,7 +64,7 @@ fn the_output_of_a_command_that_fails_is_not() {
         failed.to_string(),
         r#""sh" ended with exit status: 3; its output was not saved"#
     );
-    // Not even when it closed its output in good order before.
+    // Its output is not saved even if it closed it properly before it failed.
     let failed = drain(shell("echo much; exec >&-; exit 1")).unwrap_err();
     assert!(matches!(failed, SourceError::CommandFailed { .. }));
     let killed = drain(shell("echo much; kill -9 $$")).unwrap_err();
@@ -98,7 +98,7 @@ fn ending_a_command_ends_the_wait_for_its_output() {
         matches!(failed, SourceError::CommandFailed { .. }),
         "{failed}"
     );
-    // Its number may be somebody else's by now: nothing is sent to it.
+    // Another process may have the number by now, so no signal is sent to it.
     ender.end();
 }
 
@@ -118,6 +118,6 @@ fn a_command_that_does_not_want_to_end_is_killed_with_all_its_children() {
 fn dropping_a_producer_ends_it() {
     let (producer, pid) = start("echo $$; exec sleep 1000");
     drop(producer);
-    // Reaped, too: otherwise it would still be there.
+    // The command was reaped, too: a zombie would still exist.
     assert!(test_kill_process(pid).is_err());
 }

@@ -47,7 +47,7 @@ fn drain(source: Source) -> Result<Saved, SourceError> {
     drain_with(source, |_| {})
 }
 
-/// The same; `between` is called before each segment with its number.
+/// Reads a source to its end, and calls `between` with the number of each segment before the segment is read.
 fn drain_with(mut source: Source, mut between: impl FnMut(usize)) -> Result<Saved, SourceError> {
     let mut segmenter = Segmenter::default();
     let mut index = Index::default();
@@ -129,7 +129,7 @@ const FORCE: SinkOptions = SinkOptions {
     set_id_bits: false,
 };
 
-/// What there is to see of a file: all that is kept.
+/// All properties of a file that an image keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Seen {
     kind: String,

@@ -1,4 +1,4 @@
-//! What is saved comes back.
+//! Saved images come back as they were.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Permissions};
@@ -286,7 +286,7 @@ enum Node {
     },
     Link(Vec<u8>),
     Fifo,
-    /// Another name of some file made before.
+    /// Another name of a file that was made before.
     HardLink(prop::sample::Index),
 }
 

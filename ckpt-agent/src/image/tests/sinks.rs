@@ -1,4 +1,4 @@
-//! What can be wrong where an image is to go.
+//! Faults at the target of a restore.
 
 use std::io::{self, Write};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -75,7 +75,7 @@ fn a_target_that_appears_meanwhile_is_kept() {
     }
 }
 
-/// Something at a path that is to be replaced or to stay.
+/// Makes the old file or directory at a path, which is to be replaced or to stay.
 type Old = fn(&Path);
 
 const OLD_FILE: Old = |path| fs::write(path, b"old").unwrap();
@@ -140,7 +140,7 @@ fn force_replaces_nothing_by_what_is_unlike() {
         let before = fs::symlink_metadata(&path).unwrap().ino();
         let refused = saved.restore(&path, FORCE).unwrap_err();
         assert!(matches!(&refused, SinkError::Unlike { path: p, .. } if *p == path));
-        // What is put there while the image is written is not replaced either.
+        // A file put there while the image is being written is not replaced either.
         fs::rename(&path, dir.path().join("aside")).unwrap();
         let target = Target::Path(path.clone());
         let mut sink = Sink::create(&saved.index, &target, FORCE).unwrap();
@@ -170,7 +170,7 @@ fn a_single_file_has_no_name_before_it_is_whole() {
     let mut sink = Sink::create(&saved.index, &target, PLAIN).unwrap();
     saved.write_all(&mut sink).unwrap();
     let made = names(dir.path());
-    // Where the file system has no unnamed files it is in a directory of its own.
+    // On a file system without unnamed files, it is in a directory of its own.
     assert!(made.is_empty() || made[0].contains(".ckpt-"), "{made:?}");
     assert!(made.is_empty() || !has_unnamed_files(dir.path()));
     sink.finish().unwrap();
@@ -235,7 +235,7 @@ fn planted_links_are_not_followed() {
     fs::create_dir(&parent).unwrap();
     let saved = tree();
     let target = Target::Path(parent.join("target"));
-    // A directory and a file are swapped for links while the image is built.
+    // Links replace a directory and a file while the image is being made.
     for planted in ["sub", "sub/b", "a"] {
         let mut sink = Sink::create(&saved.index, &target, PLAIN).unwrap();
         let temporary = parent.join(names(&parent).first().unwrap());
@@ -363,7 +363,7 @@ fn a_disk_that_fills_up_is_told_with_numbers_and_left_clean() {
     let saved = tree();
     let target = Target::Path(path);
     let mut sink = Sink::create(&saved.index, &target, PLAIN).unwrap();
-    // Somebody else is faster.
+    // Another program takes the room.
     let hog = disk.0.path().join("hog");
     let mut hogged = fs::File::create(&hog).unwrap();
     while hogged.write_all(&[1; 4096]).is_ok() {}
@@ -420,8 +420,8 @@ impl Write for Shared {
     }
 }
 
-/// Somebody else may write in the directory of the target, and puts his own file in the place of the
-/// one that is being restored, just before it gets its name.
+/// Another user may write in the directory of the target, and replaces the file that is being restored with
+/// another one just before it gets its name.
 #[test]
 fn a_file_that_was_swapped_for_another_is_not_restored() {
     for force in [false, true] {

@@ -1,4 +1,4 @@
-//! What can be wrong with what is to be saved.
+//! Faults in the files that are to be saved.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -22,7 +22,7 @@ fn three_files() -> (tempfile::TempDir, PathBuf) {
     (dir, root)
 }
 
-/// Saves strictly while `change` happens before segment `at`, and names what was refused.
+/// Saves with the strict options, applies `change` before segment `at`, and returns the error.
 fn refused(root: &Path, at: usize, change: impl Fn(&Path)) -> String {
     let source = Source::from_paths(&[root.to_owned()], STRICT).unwrap();
     let failed = drain_with(source, |number| {
@@ -153,7 +153,7 @@ fn accepted_changes_are_saved_as_read_and_told_once() {
     let source = Source::from_paths(std::slice::from_ref(&root), ACCEPT_CHANGED).unwrap();
     let saved = drain_with(source, |number| {
         if number == 1 {
-            // Before: the first segment of `a` was read. `b` vanishes, `c` grows.
+            // The first segment of `a` was read before `a` is shortened. `b` vanishes, `c` grows.
             shorten(&root.join("a"));
             fs::remove_file(root.join("b")).unwrap();
             append(&root.join("c"));
@@ -417,7 +417,7 @@ fn unreadable_in_child(root: &Path) {
     assert_eq!(saved.warnings.len(), 3, "{:?}", saved.warnings);
 }
 
-/// The paths that are saved of these, and what they are.
+/// The paths under which these are stored, and their kinds.
 fn saved_as(named: &[NamedPath]) -> Result<(Vec<(String, FileKind)>, ImageKind), SourceError> {
     let saved = drain(Source::from_named(named, STRICT, Exclude::default())?)?;
     saved.index.check().unwrap();
@@ -460,7 +460,7 @@ fn files_are_stored_under_the_names_that_they_are_given() {
         ]
     );
     assert_eq!(kind, ImageKind::Tree);
-    // Numbers of hard links count the directories that were made.
+    // The numbers that hard links refer to count the added directories.
     assert_eq!(files[8].1, FileKind::HardLink { file: 5 });
     assert_eq!(files[9].1, FileKind::HardLink { file: 5 });
     let (_, kind) = saved_as(&[renamed(&root.join("b"), "d/b")]).unwrap();
