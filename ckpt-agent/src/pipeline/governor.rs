@@ -24,8 +24,8 @@ struct Times {
 }
 
 impl Processors {
-    /// Share of their time that was unused since the last call; `None` if that was less than [`STEP_PERIOD_MIN`] ago,
-    /// or if the system does not report processor times.
+    /// Share of their time that was unused since the last call; `None` if that was less than
+    /// [`STEP_PERIOD_MIN`] ago, or if the system does not report processor times.
     fn idle(&mut self) -> Option<f64> {
         let now = Instant::now();
         if let Some((asked, _)) = self.last
