@@ -116,15 +116,15 @@ const SHORT_REST: Duration = Duration::from_secs(1);
 
 /// How long witnesses are waited for that are asked to promise. That happens while the image is read, and
 /// asking them again costs nothing.
-const PATIENCE: Duration = Duration::from_secs(3);
+const PROMISE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// First wait before a higher bid. Two saves that outbid each other get out of step by waiting.
-const REST: Duration = Duration::from_millis(20);
-const REST_MAX: Duration = Duration::from_secs(1);
+const FIRST_BID_WAIT: Duration = Duration::from_millis(20);
+const BID_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// How long the other witnesses are waited for when their answers decide whether a half-done save may have
 /// been chosen.
-const GRACE: Duration = Duration::from_millis(800);
+const HALF_DONE_GRACE: Duration = Duration::from_millis(800);
 
 /// How long each step may take of finishing another client's half-done save.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(8);
@@ -285,7 +285,7 @@ impl Fencing {
 
     /// Asks for promises until enough witnesses have promised and this save's own checkpoint may be proposed.
     async fn prepare(&mut self) -> Result<(), Lost> {
-        let (mut rest, mut short) = (REST, 0);
+        let (mut rest, mut short) = (FIRST_BID_WAIT, 0);
         for _ in 0..ATTEMPTS_MAX {
             self.ask_to_promise().await;
             match self.proposer.standing() {
@@ -345,11 +345,11 @@ impl Fencing {
                 // If some have accepted another save, it depends on the other witnesses whether it was
                 // chosen.
                 Standing::Promised if self.is_bound() && !self.proposer.has_heard_all() => {
-                    grace.get_or_insert_with(|| Instant::now() + GRACE);
+                    grace.get_or_insert_with(|| Instant::now() + HALF_DONE_GRACE);
                 }
                 _ => break,
             }
-            let until = grace.unwrap_or(begun + PATIENCE);
+            let until = grace.unwrap_or(begun + PROMISE_TIMEOUT);
             match tokio::time::timeout_at(until, asking.join_next()).await {
                 Ok(Some(Ok((witness, answer)))) => self.hear(witness, answer),
                 Ok(Some(Err(_))) => {}
@@ -404,7 +404,7 @@ impl Fencing {
     /// Proposes the checkpoint of this save until it or another one is chosen.
     async fn propose(&mut self, manifest: &Manifest) -> Fenced {
         let mine = Successor::from(manifest);
-        let (mut rest, mut short) = (REST, 0);
+        let (mut rest, mut short) = (FIRST_BID_WAIT, 0);
         for _ in 0..ATTEMPTS_MAX {
             if let Some(value) = self.proposer.propose(mine) {
                 if value != mine {
@@ -604,7 +604,7 @@ const fn note(successor: Successor, committed: bool) -> SuccessorNote {
 async fn pause(rest: Duration) -> Duration {
     let [jitter] = random().unwrap_or([128]);
     tokio::time::sleep(rest * u32::from(jitter) / 255).await;
-    (rest * 2).min(REST_MAX)
+    (rest * 2).min(BID_WAIT_MAX)
 }
 
 #[cfg(test)]

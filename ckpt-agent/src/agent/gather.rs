@@ -23,11 +23,11 @@ use crate::knowledge::{Contact, Observation};
 use crate::report::{ExitStatus, Failure, HostNote};
 
 /// How long hosts that are alive but slow are waited for, once enough others have answered.
-const GRACE: Duration = Duration::from_millis(300);
+const SLOW_HOSTS_GRACE: Duration = Duration::from_millis(300);
 
-/// First wait before hosts are asked again when none of them answered; [`NOBODY_REST_MAX`] is the longest.
-const NOBODY_REST: Duration = Duration::from_millis(500);
-const NOBODY_REST_MAX: Duration = Duration::from_secs(8);
+/// First wait before hosts are asked again when none of them answered; [`NO_ANSWER_WAIT_MAX`] is the longest.
+const NO_ANSWER_WAIT: Duration = Duration::from_millis(500);
+const NO_ANSWER_WAIT_MAX: Duration = Duration::from_secs(8);
 
 /// One in this many bytes of the memory is for what hosts show: as much again may be in flight from them.
 const MEMORY_SHARE: u64 = 2;
@@ -199,18 +199,18 @@ impl Agent {
     ) -> Result<Gathered, Failure> {
         let shards = request.redundancy.total();
         let last = request.deadline.map(|limit| started + limit / 4 * 3);
-        let mut rest = NOBODY_REST;
+        let mut rest = NO_ANSWER_WAIT;
         loop {
             let gathered = self
                 .gather(Some(job_tag), Patience::ToSave { shards })
                 .await;
-            let is_nobody = gathered.answered.is_empty()
+            let has_no_answer = gathered.answered.is_empty()
                 && !gathered.is_too_much
                 && !gathered
                     .silent
                     .iter()
                     .any(|(_, fault)| fault.is_forbidden());
-            if !is_nobody || last.is_none_or(|last| Instant::now() + rest >= last) {
+            if !has_no_answer || last.is_none_or(|last| Instant::now() + rest >= last) {
                 return Ok(gathered);
             }
             let [jitter] = super::random()?;
@@ -219,7 +219,7 @@ impl Agent {
                 () = cancel.cancelled() => return Ok(gathered),
                 () = tokio::time::sleep(wait) => {}
             }
-            rest = (rest * 2).min(NOBODY_REST_MAX);
+            rest = (rest * 2).min(NO_ANSWER_WAIT_MAX);
         }
     }
 
@@ -265,7 +265,7 @@ impl Agent {
                 Err(_)
                     if grace.is_none() && waiting.iter().any(|h| self.hosts.is_connected(*h)) =>
                 {
-                    silence = Some(Instant::now() + GRACE);
+                    silence = Some(Instant::now() + SLOW_HOSTS_GRACE);
                     continue;
                 }
                 Err(_) => break,
@@ -273,7 +273,7 @@ impl Agent {
             let silent = waiting.len() + gathered.silent.len();
             let answered = gathered.answered.len();
             if grace.is_none() && patience.is_enough(&showing.lock().0, answered, silent) {
-                grace = Some(Instant::now() + GRACE);
+                grace = Some(Instant::now() + SLOW_HOSTS_GRACE);
             }
             if patience.is_hurried(answered, silent) {
                 silence = Some(silent_at(begun, last_answer));
@@ -381,13 +381,13 @@ impl Agent {
         let mut failure = if let Some((_, fault)) = forbidden.next() {
             Failure::new(ExitStatus::Denied, format!("{doing}: {fault}"))
         } else {
-            self.nobody(doing)
+            self.no_host_answers(doing)
         };
         failure.hosts = self.silent_notes(gathered);
         Err(failure)
     }
 
-    fn nobody(&self, doing: &str) -> Failure {
+    fn no_host_answers(&self, doing: &str) -> Failure {
         let (message, next) = match self.hosts.count() {
             0 => (
                 "no host is known: the grid file lists none, and no registry names one".to_owned(),

@@ -14,7 +14,7 @@ use super::Agent;
 const PASSED_ON_MAX: usize = 8;
 
 /// Longest time that passing lists on may take at the end of a command.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PASS_ON_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The list that this client has, and the files that lists are kept in.
 #[derive(Clone, Debug)]
@@ -62,7 +62,7 @@ impl Agent {
             let (hosts, known) = (self.hosts.clone(), Arc::clone(&lists.known));
             comparing.spawn(async move { hosts.compare_lists(host, &known).await });
         }
-        let all = tokio::time::timeout(PATIENCE, comparing.join_all()).await;
+        let all = tokio::time::timeout(PASS_ON_TIMEOUT, comparing.join_all()).await;
         for compared in all.into_iter().flatten() {
             match compared {
                 Ok(None) => {}

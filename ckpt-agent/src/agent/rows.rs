@@ -407,7 +407,7 @@ impl<'a> Driver<'a> {
             biased;
             event = self.events.recv() => {
                 if let Some(event) = event {
-                    self.happen(event);
+                    self.handle_event(event);
                 }
             }
             () = tokio::time::sleep_until(wake) => self.tell(RestoreEvent::Tick),
@@ -415,7 +415,7 @@ impl<'a> Driver<'a> {
         Step::Wait
     }
 
-    fn happen(&mut self, event: Event) {
+    fn handle_event(&mut self, event: Event) {
         match event {
             Event::Block(fetch, row, shard, block) => {
                 // Blocks of a cancelled request may still have been on their way.

@@ -31,7 +31,7 @@ use crate::unix_time::unix_seconds;
 const CLAIMS_MAX: u32 = 16;
 
 /// Fewest bytes, on all hosts together, with which a save shows how fast this machine can send.
-const UPLINK_TELLS: u64 = 16 << 20;
+const UPLINK_BYTES_MIN: u64 = 16 << 20;
 
 impl Agent {
     /// Saves an image as the next version of a job.
@@ -182,7 +182,7 @@ impl Agent {
         // A small save takes as long as its round trips, and a save that one host held up does not show what
         // this machine can send.
         let is_limited = self.resources.bytes_per_second.is_some() || !report.replaced.is_empty();
-        if report.shard_bytes >= UPLINK_TELLS && !is_limited {
+        if report.shard_bytes >= UPLINK_BYTES_MIN && !is_limited {
             let rate = report.shard_bytes as f64 / report.seconds.max(1e-3);
             self.notebook.note(Observation::Uplink(rate));
         }

@@ -13,13 +13,13 @@ const JUMP_MAX: u64 = 10_000;
 
 /// How many times a host may say that a version is taken while most others grant it. After that, this
 /// save does not believe the host any more.
-const ALONE_MAX: u32 = 2;
+const MINORITY_DENIALS_MAX: u32 = 2;
 
 /// Reasons to doubt some hosts, collected over the claims of one save.
 #[derive(Debug, Default)]
 pub struct ClaimDoubts {
     /// For each host, how many times it denied a version that most hosts granted.
-    alone: BTreeMap<HostIndex, u32>,
+    minority_denials: BTreeMap<HostIndex, u32>,
 }
 
 impl ClaimDoubts {
@@ -37,9 +37,9 @@ impl ClaimDoubts {
     ) -> Option<Version> {
         let are_few = denied.len() < granted;
         let believed = denied.into_iter().filter(|(host, next)| {
-            let alone = self.alone.entry(*host).or_default();
-            *alone += u32::from(are_few);
-            *alone <= ALONE_MAX && next.0 <= asked.0.saturating_add(JUMP_MAX)
+            let minority_denials = self.minority_denials.entry(*host).or_default();
+            *minority_denials += u32::from(are_few);
+            *minority_denials <= MINORITY_DENIALS_MAX && next.0 <= asked.0.saturating_add(JUMP_MAX)
         });
         believed.map(|(_, next)| next).max()
     }
@@ -75,7 +75,7 @@ mod tests {
             version = next;
             rounds += 1;
         }
-        assert_eq!(rounds, ALONE_MAX);
+        assert_eq!(rounds, MINORITY_DENIALS_MAX);
     }
 
     #[test]

@@ -34,13 +34,13 @@ const LADDER: [Level; 4] = [
 ];
 
 /// If rows fill more than this share of the memory, the network is what limits the save.
-const WAITING: f64 = 0.5;
+const FILLED_HIGH: f64 = 0.5;
 /// If rows fill less than this share of the memory, the network keeps up.
-const FLOWING: f64 = 0.25;
+const FILLED_LOW: f64 = 0.25;
 /// If more than this share of the processor time is unused, a stronger level is free.
-const IDLE: f64 = 0.3;
+const IDLE_HIGH: f64 = 0.3;
 /// If less than this share of the processor time is unused, the processors limit the save.
-const BUSY: f64 = 0.1;
+const IDLE_LOW: f64 = 0.1;
 
 /// The present level; goes up and down in `LADDER`, one step at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,9 +68,9 @@ impl Ladder {
     /// The ladder one step up or down, or unchanged, as `load` demands.
     #[must_use]
     pub fn next(self, load: Load) -> Self {
-        let step = if load.idle < BUSY || load.filled < FLOWING {
+        let step = if load.idle < IDLE_LOW || load.filled < FILLED_LOW {
             self.step.saturating_sub(1)
-        } else if load.idle > IDLE && load.filled > WAITING {
+        } else if load.idle > IDLE_HIGH && load.filled > FILLED_HIGH {
             (self.step + 1).min(LADDER.len() - 1)
         } else {
             self.step

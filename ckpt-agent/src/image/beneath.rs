@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, Dir, Mode, OFlags};
 use rustix::io::Errno;
 
 /// Opens a directory only as a place for relative calls, which needs no read permission.
-const PLACE: OFlags = OFlags::PATH
+const OPEN_AS_PLACE: OFlags = OFlags::PATH
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
@@ -51,7 +51,12 @@ impl Beneath {
         for component in rest.split(|&byte| byte == b'/').filter(|c| !c.is_empty()) {
             let from = at.as_ref().unwrap_or(&self.root);
             let name = OsStr::from_bytes(component);
-            at = Some(rustix::fs::openat(from, name, PLACE, Mode::empty())?);
+            at = Some(rustix::fs::openat(
+                from,
+                name,
+                OPEN_AS_PLACE,
+                Mode::empty(),
+            )?);
         }
         match at {
             Some(fd) => Ok(self.last.insert((path.to_vec(), fd)).1.as_fd()),
@@ -123,7 +128,7 @@ pub(super) fn remove_all(parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<()>
         Err(Errno::ISDIR) => {}
         Err(cause) => return Err(cause.into()),
     }
-    let root = rustix::fs::openat(parent, name, PLACE, Mode::empty())?;
+    let root = rustix::fs::openat(parent, name, OPEN_AS_PLACE, Mode::empty())?;
     let device = rustix::fs::fstat(&root)?.st_dev;
     let mut below = Beneath::new(root);
     // Each directory is in the list twice: to be emptied, and then to be removed.

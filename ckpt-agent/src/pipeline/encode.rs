@@ -166,9 +166,9 @@ where
     F: FnMut(Encoded<S::Error, S::Warning>) + Send + 'static,
 {
     let queue = settings.cpus.max(1);
-    let (work, jobs) = sync_channel::<Job>(queue);
+    let (work, items) = sync_channel::<WorkItem>(queue);
     let (used, unused) = sync_channel::<Vec<u8>>(2 * queue + 2);
-    let jobs = Arc::new(Mutex::new(jobs));
+    let items = Arc::new(Mutex::new(items));
     let output = Arc::new(Mutex::new(Output {
         builder: Some(CheckpointBuilder::new(settings.plan.clone())),
         waiting: BTreeMap::new(),
@@ -178,9 +178,9 @@ where
     }));
     let workers: Vec<_> = (0..queue)
         .map(|_| {
-            let (jobs, used, output) = (Arc::clone(&jobs), used.clone(), Arc::clone(&output));
+            let (items, used, output) = (Arc::clone(&items), used.clone(), Arc::clone(&output));
             let (settings, budget) = (settings.clone(), Arc::clone(&budget));
-            thread::spawn(move || work_on(&jobs, &used, &output, &settings, &budget))
+            thread::spawn(move || work_on(&items, &used, &output, &settings, &budget))
         })
         .collect();
     thread::spawn(move || {
@@ -217,9 +217,9 @@ where
 }
 
 /// A part of the image, numbered in the order of reading, for a worker to encode.
-struct Job {
+struct WorkItem {
     sequence: u64,
-    piece: Unencoded,
+    part: Unencoded,
     level: Level,
 }
 
@@ -249,7 +249,7 @@ struct Reader {
     governor: Governor,
     segmenter: Segmenter,
     sequence: u64,
-    work: SyncSender<Job>,
+    work: SyncSender<WorkItem>,
     unused: Receiver<Vec<u8>>,
     spare: Vec<Vec<u8>>,
 }
@@ -374,7 +374,7 @@ impl Reader {
     }
 
     fn pass_on(&mut self, cut: Cut) -> Result<(), Closed> {
-        let piece = match cut {
+        let part = match cut {
             Cut::Zero { bytes } => Unencoded::Zero(bytes),
             Cut::Stored { row, raw, hashes } => Unencoded::Segment {
                 row,
@@ -398,18 +398,18 @@ impl Reader {
                 Unencoded::Patched(Patched { found, len, hashes }, patch)
             }
         };
-        let job = Job {
+        let item = WorkItem {
             sequence: self.sequence,
-            piece,
+            part,
             level: self.governor.level(&self.budget),
         };
         self.sequence += 1;
-        self.work.send(job).map_err(|_| Closed)
+        self.work.send(item).map_err(|_| Closed)
     }
 }
 
 fn work_on<E, W, F: FnMut(Encoded<E, W>)>(
-    jobs: &Mutex<Receiver<Job>>,
+    items: &Mutex<Receiver<WorkItem>>,
     used: &SyncSender<Vec<u8>>,
     output: &Mutex<Output<E, W, F>>,
     settings: &EncodeSettings,
@@ -423,11 +423,11 @@ fn work_on<E, W, F: FnMut(Encoded<E, W>)>(
         encoder = encoder.with_pieces(&settings.plan.data_key);
     }
     loop {
-        let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(job) = job else { return };
-        encoder.set_level(job.level);
-        let piece = match job.piece {
-            Unencoded::Zero(bytes) => Piece::Zero(bytes),
+        let item = items.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(item) = item else { return };
+        encoder.set_level(item.level);
+        let part = match item.part {
+            Unencoded::Zero(bytes) => EncodedPart::Zero(bytes),
             Unencoded::Segment {
                 row,
                 raw,
@@ -442,7 +442,7 @@ fn work_on<E, W, F: FnMut(Encoded<E, W>)>(
                 };
                 // Fails only if the reader has ended; then the buffer is not needed.
                 let _ = used.try_send(raw);
-                Piece::Row(Box::new((encoded, grant)))
+                EncodedPart::Row(Box::new((encoded, grant)))
             }
             Unencoded::Patched(patched, patch) => {
                 let hash = sealer.hash_pieces(&patched.hashes);
@@ -450,17 +450,17 @@ fn work_on<E, W, F: FnMut(Encoded<E, W>)>(
                     let blocks = budget.buffer(row_bytes_max(redundancy));
                     Box::new((encoder.encode(row, &raw, blocks), grant))
                 });
-                Piece::Patched(patched, hash, row)
+                EncodedPart::Patched(patched, hash, row)
             }
         };
         output
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .push(job.sequence, piece);
+            .push(item.sequence, part);
     }
 }
 
-enum Piece {
+enum EncodedPart {
     Row(Box<(EncodedRow, Grant)>),
     Zero(u64),
     Patched(Patched, SegmentHash, Option<Box<(EncodedRow, Grant)>>),
@@ -469,26 +469,26 @@ enum Piece {
 /// Puts encoded parts in order, and adds them to the manifest.
 struct Output<E, W, F> {
     builder: Option<CheckpointBuilder>,
-    waiting: BTreeMap<u64, Piece>,
+    waiting: BTreeMap<u64, EncodedPart>,
     next: u64,
     tell: F,
     source: std::marker::PhantomData<fn() -> (E, W)>,
 }
 
 impl<E, W, F: FnMut(Encoded<E, W>)> Output<E, W, F> {
-    fn push(&mut self, sequence: u64, piece: Piece) {
-        self.waiting.insert(sequence, piece);
-        while let Some(piece) = self.waiting.remove(&self.next) {
+    fn push(&mut self, sequence: u64, part: EncodedPart) {
+        self.waiting.insert(sequence, part);
+        while let Some(part) = self.waiting.remove(&self.next) {
             self.next += 1;
             let Some(builder) = &mut self.builder else {
                 return;
             };
-            match piece {
-                Piece::Zero(bytes) => {
+            match part {
+                EncodedPart::Zero(bytes) => {
                     builder.push_zero(bytes);
                     (self.tell)(Encoded::Zero(bytes));
                 }
-                Piece::Row(row) => {
+                EncodedPart::Row(row) => {
                     let (encoded, grant) = *row;
                     // The one reader numbers the rows, and they are put in order here, so the builder accepts
                     // them.
@@ -497,7 +497,7 @@ impl<E, W, F: FnMut(Encoded<E, W>)> Output<E, W, F> {
                     let image_bytes = u64::from(encoded.stored.raw_len);
                     (self.tell)(Encoded::Row(ready(encoded, grant, image_bytes)));
                 }
-                Piece::Patched(patched, hash, row) => {
+                EncodedPart::Patched(patched, hash, row) => {
                     let (found, len) = (patched.found, patched.len);
                     let encoded = row.as_ref().map(|row| &row.0);
                     let pushed = builder.push_patched(found, len, hash, encoded);

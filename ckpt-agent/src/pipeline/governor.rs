@@ -9,7 +9,7 @@ use super::budget::Budget;
 use crate::core::effort::{Effort, Ladder, Load};
 
 /// Shortest time between two steps of the level. The system counts processor time in hundredths of a second.
-const WATCHED: Duration = Duration::from_millis(100);
+const STEP_PERIOD_MIN: Duration = Duration::from_millis(100);
 
 /// The load of this machine's processors.
 #[derive(Debug, Default)]
@@ -24,12 +24,12 @@ struct Times {
 }
 
 impl Processors {
-    /// Share of their time that was unused since the last call; `None` if that was less than [`WATCHED`] ago,
-    /// or if the system does not report processor times.
+    /// Share of their time that was unused since the last call; `None` if that was less than
+    /// [`STEP_PERIOD_MIN`] ago, or if the system does not report processor times.
     fn idle(&mut self) -> Option<f64> {
         let now = Instant::now();
         if let Some((asked, _)) = self.last
-            && now - asked < WATCHED
+            && now - asked < STEP_PERIOD_MIN
         {
             return None;
         }
@@ -95,7 +95,7 @@ mod tests {
                 break idle;
             }
         };
-        assert!(began.elapsed() >= WATCHED / 2);
+        assert!(began.elapsed() >= STEP_PERIOD_MIN / 2);
         assert!((0.0..=1.0).contains(&said), "{said}");
     }
 

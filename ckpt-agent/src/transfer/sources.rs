@@ -7,7 +7,7 @@ use crate::core::HostIndex;
 use transfer::put::MeasuredRate;
 
 /// Fewest bytes from a host that show its rate.
-const TELLING_BYTES: u64 = 4 << 20;
+const RATE_BYTES_MIN: u64 = 4 << 20;
 
 /// If a host sends at less than this share of the fastest host's rate, the host itself is the limit. A faster
 /// one may be limited by the link that they share.
@@ -64,7 +64,7 @@ impl SourceMeter {
         let telling = self
             .sources
             .iter()
-            .filter(|(_, source)| source.bytes >= TELLING_BYTES && !source.busy.is_zero());
+            .filter(|(_, source)| source.bytes >= RATE_BYTES_MIN && !source.busy.is_zero());
         let rates: Vec<(HostIndex, f64)> = telling
             .map(|(host, source)| (*host, source.bytes as f64 / source.busy.as_secs_f64()))
             .collect();

@@ -41,7 +41,7 @@ pub(super) const RETRACT_TIMEOUT: Duration = Duration::from_secs(10);
 const EVIDENCE: Duration = Duration::from_millis(500);
 
 /// If a host is asked again after a longer time than this, the user is informed.
-const WORTH_SAYING: Duration = Duration::from_secs(2);
+const REPORTED_WAIT_MIN: Duration = Duration::from_secs(2);
 
 /// How often progress is reported.
 const PROGRESS_PERIOD: Duration = Duration::from_millis(200);
@@ -239,7 +239,7 @@ impl<'a> Shell<'a> {
                     self.tell(SaveEvent::Cancel);
                 }
                 event = self.events.recv() => match event {
-                    Some(event) => self.happen(event),
+                    Some(event) => self.handle_event(event),
                     None => self.tell(SaveEvent::Tick),
                 },
                 () = tokio::time::sleep_until(wake) => self.tell(SaveEvent::Tick),
@@ -265,7 +265,7 @@ impl<'a> Shell<'a> {
         self.conclude()
     }
 
-    fn happen(&mut self, event: Event) {
+    fn handle_event(&mut self, event: Event) {
         match event {
             Event::Session(event) => {
                 if let SaveEvent::Stored(attempt) = &event
@@ -551,7 +551,7 @@ impl<'a> Shell<'a> {
                     lost: note,
                     spare: None,
                 }),
-                Some(at) if at.since(now) > millis(WORTH_SAYING) => {
+                Some(at) if at.since(now) > millis(REPORTED_WAIT_MIN) => {
                     let seconds = at.since(now) as f64 / 1000.0;
                     let host = note;
                     self.observer

@@ -117,7 +117,7 @@ fn a_random_draw_leaves_hosts_that_take_a_shard_and_other_ones_each_time() {
     assert_eq!(drawn(0, 1), drawn(0, 1));
     assert!((2..10).any(|seed| drawn(0, seed) != drawn(0, 1)));
     assert_eq!(drawn(5, 1), [5, 6, 7, 8, 9]);
-    // A host without room is better than none: it may find some.
+    // A host without room is better than none: it may have room again.
     assert_eq!(drawn(6, 1).len(), 5);
     let these = Among::These(vec![HostIndex(3), HostIndex(7)]);
     let left = these.leave(views(0), &question(Width::FALCON), 5);

@@ -42,7 +42,7 @@ const TO_LOOK: OFlags = OFlags::RDONLY
     .union(OFlags::NONBLOCK);
 
 /// Flags for a file without a name.
-const UNNAMED: OFlags = OFlags::TMPFILE.union(OFlags::CLOEXEC).union(OFlags::RDWR);
+const OPEN_UNNAMED: OFlags = OFlags::TMPFILE.union(OFlags::CLOEXEC).union(OFlags::RDWR);
 
 /// Temporary name of the only file of an image.
 const ONLY_FILE: &str = "image";
@@ -741,7 +741,7 @@ fn times(file: &FileEntry) -> Timestamps {
 /// not get a name afterwards.
 fn unnamed(parent: &OwnedFd) -> Option<File> {
     let mode = Mode::RUSR | Mode::WUSR;
-    let file = rustix::fs::openat(parent, ".", UNNAMED, mode).ok()?;
+    let file = rustix::fs::openat(parent, ".", OPEN_UNNAMED, mode).ok()?;
     rustix::fs::stat(itself(file.as_fd())).ok()?;
     Some(File::from(file))
 }

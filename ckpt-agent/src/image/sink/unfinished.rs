@@ -31,7 +31,7 @@ const LOCK_TRIES: u32 = 100;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// A younger empty directory may belong to a process that has not locked it yet.
-const YOUNG: Duration = Duration::from_secs(10);
+const UNLOCKED_AGE_MAX: Duration = Duration::from_secs(10);
 
 const TO_LOOK: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
@@ -52,8 +52,11 @@ fn name_beside(parent: &OwnedFd, name: &OsStr, what: &str) -> OsString {
     static SERIAL: AtomicU32 = AtomicU32::new(0);
     /// Bytes of the target's name that are used, which leaves room for the rest within the 255 bytes of a
     /// file name.
-    const KEPT: usize = 200;
-    let kept = name.as_bytes().get(..KEPT).unwrap_or(name.as_bytes());
+    const TARGET_NAME_BYTES_MAX: usize = 200;
+    let kept = name
+        .as_bytes()
+        .get(..TARGET_NAME_BYTES_MAX)
+        .unwrap_or(name.as_bytes());
     loop {
         let mut temporary = OsString::from(".");
         temporary.push(OsStr::from_bytes(kept));
@@ -181,7 +184,7 @@ fn is_own(stat: &Stat, around: &Stat) -> bool {
 
 fn is_young(stat: &Stat) -> bool {
     let changed = u64::try_from(stat.st_ctime).unwrap_or(0);
-    unix_seconds().saturating_sub(changed) < YOUNG.as_secs()
+    unix_seconds().saturating_sub(changed) < UNLOCKED_AGE_MAX.as_secs()
 }
 
 fn is_empty(directory: &OwnedFd) -> bool {

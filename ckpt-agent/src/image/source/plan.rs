@@ -391,7 +391,7 @@ impl Plan {
 
 /// A pattern for a file right below a named directory, short enough to be typed.
 fn pattern_of(name: &str) -> String {
-    let beginning: String = name.chars().take(KEPT).collect();
+    let beginning: String = name.chars().take(SHOWN_CHARS).collect();
     let rest = if beginning.len() < name.len() {
         "*"
     } else {
@@ -401,16 +401,16 @@ fn pattern_of(name: &str) -> String {
 }
 
 /// Characters that are shown of the beginning, and of the end, of a long path.
-const KEPT: usize = 40;
+const SHOWN_CHARS: usize = 40;
 
 /// A text of at most about 80 characters: beginning and end of a longer one.
 fn cut(text: &str) -> String {
     let count = text.chars().count();
-    if count <= 2 * KEPT {
+    if count <= 2 * SHOWN_CHARS {
         return text.to_owned();
     }
-    let beginning: String = text.chars().take(KEPT).collect();
-    let end: String = text.chars().skip(count - KEPT).collect();
+    let beginning: String = text.chars().take(SHOWN_CHARS).collect();
+    let end: String = text.chars().skip(count - SHOWN_CHARS).collect();
     format!("{beginning}...{end}")
 }
 
