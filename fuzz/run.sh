@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs fuzz targets for so many CPU seconds each, one after the other, and prints how many inputs each ran.
+# Runs fuzz targets for this many CPU seconds each, one after the other, and prints how many inputs each ran.
 #
 #   fuzz/run.sh SECONDS [TARGET...]      without targets: all of them
 #

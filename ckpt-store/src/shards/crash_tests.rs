@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use codec::CheckpointId;
+use codec::grant::VoidList;
 use codec::keys::Keys;
 use codec::manifest::Format;
 use codec::notice::{Intervals, Notice, Words};
@@ -398,4 +399,44 @@ fn after_a_directory_was_not_synced_nothing_is_changed() {
     let again = put(&store, &sample, 0).unwrap_err();
     assert!(again.to_string().contains("restart"), "{again}");
     put(&open(&disk.restart()), &sample, 1).unwrap();
+}
+
+/// A list of void job keys and a newer one. Returns the limit of the newest that was acknowledged.
+fn hear_two_void_lists(store: &Store) -> u64 {
+    let mut heard = 0;
+    for serials_below in [5, 8] {
+        let list = VoidList::sign(&owner(1), serials_below).unwrap();
+        if store.hear_void(&list).is_ok() {
+            heard = serials_below;
+        }
+    }
+    heard
+}
+
+fn newest_void(store: &Store) -> u64 {
+    let lists = store.voids_of(&[owner(1).id()]);
+    lists.first().map_or(0, VoidList::serials_below)
+}
+
+#[test]
+fn job_keys_stay_void_whatever_step_of_a_newer_list_fails() {
+    let operations = {
+        let disk = CrashDisk::new(Fault::None, 0);
+        assert_eq!(hear_two_void_lists(&open(&disk)), 8);
+        disk.operations()
+    };
+    for at in opening()..operations {
+        for seed in 0..12 {
+            for fault in [Fault::PowerLoss(at), Fault::Error(at, io::ErrorKind::Other)] {
+                let disk = CrashDisk::new(fault, seed);
+                let heard = hear_two_void_lists(&open(&disk));
+                let (store, _) = open_at(&disk.restart(), NOW_UNIX);
+                let left = newest_void(&store);
+                assert!(
+                    left >= heard,
+                    "{fault:?}, seed {seed}: {left} after {heard}"
+                );
+            }
+        }
+    }
 }

@@ -133,7 +133,7 @@ impl Store {
     fn write_void(&self, to: &Path, bytes: &[u8]) -> Result<(), StoreError> {
         let _changes = self.change()?;
         let temp = self.write_unnamed(bytes)?;
-        temp.publish(to)
+        temp.replace(to)
             .map_err(|failed| self.changed("naming a small file", failed))
     }
 
