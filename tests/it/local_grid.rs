@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 
 use anyhow::{Context, Result, bail, ensure};
+use tests::program::run;
 use tests::{Grid, image};
 
 use crate::{restore_bytes, save_file};
@@ -47,5 +48,20 @@ fn a_host_whose_port_somebody_else_has_gets_another_one() -> Result<()> {
     ensure!(restore_bytes(&grid, "42")? == b"later");
     let log = fs::read_to_string(grid.data_dir("h03").join("log"))?;
     ensure!(log.contains("in use"), "it did not say why: {log}");
+    Ok(())
+}
+
+#[test]
+fn a_host_that_was_removed_from_the_grid_is_stopped_with_the_others() -> Result<()> {
+    let grid = Grid::up(2)?;
+    let dir = grid.file();
+    let dir = dir.parent().context("no directory")?;
+    run(grid.command(["grid", "revoke", "h01", "--dir"])?.arg(dir))?.expect(0)?;
+    let mut down = grid.command(["--json", "grid", "down", "--dir"])?;
+    let down = run(down.arg(dir))?.expect(0)?.json()?;
+    ensure!(
+        down["stopped"] == serde_json::json!(["h01", "h02"]),
+        "{down}"
+    );
     Ok(())
 }

@@ -151,9 +151,11 @@ fn what_rots_on_a_disk_is_found_and_rebuilt_before_anybody_asks() -> Result<()> 
     let victim = &holders[2].1;
     // The others have to have seen it with its shard, or it would be waited for.
     let log = |host: &str| fs::read_to_string(grid.data_dir(host).join("log"));
-    for (_, holder) in &holders {
-        wait_until("the holders have looked", LIMIT, || {
-            Ok(log(holder)?.contains("looked after what is held"))
+    for (_, holder) in holders.iter().filter(|(_, holder)| holder != victim) {
+        wait_until("the others know that it has its shard", LIMIT, || {
+            let has_proved =
+                |line: &str| line.contains("proved to hold a shard") && line.contains(victim);
+            Ok(log(holder)?.lines().any(has_proved))
         })?;
     }
     let file = grid.shard_files(victim)?.pop().context("no shard")?;

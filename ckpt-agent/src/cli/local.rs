@@ -8,6 +8,7 @@
 //! DIR/hosts/h01/           data directory of a daemon, or a link to it: identity, lock, shards, log
 //! ```
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -178,17 +179,15 @@ pub(super) fn status(dir: &Path) -> Result<GridReport, Failure> {
 
 /// Stops all daemons of the grid.
 pub(super) fn down(dir: &Path) -> Result<DownReport, Failure> {
-    let grid = load(dir)?;
+    load(dir)?;
     let mut report = DownReport {
         stopped: Vec::new(),
         still_running: Vec::new(),
     };
-    let hosts = grid
-        .hosts
-        .iter()
-        .map(|host| (host, data_dir(dir, &host.name)));
+    let hosts = hosts_of(dir)?.into_iter();
     let running_hosts: Vec<_> = hosts
-        .filter_map(|(host, data)| Some((host, running(&data)?, data)))
+        .map(|host| (data_dir(dir, &host), host))
+        .filter_map(|(data, host)| Some((host, running(&data)?, data)))
         .collect();
     for (_, pid, _) in &running_hosts {
         // Fails if it has just ended, which is the goal.
@@ -204,7 +203,7 @@ pub(super) fn down(dir: &Path) -> Result<DownReport, Failure> {
         } else {
             &mut report.stopped
         };
-        list.push(host.name.clone());
+        list.push(host);
     }
     Ok(report)
 }
@@ -258,6 +257,18 @@ fn report(dir: &Path, grid: &Grid) -> GridReport {
         hosts: hosts.collect(),
         advice: None,
     }
+}
+
+/// Names of all hosts with a data directory here, or a link to one: also of those that are in the grid no
+/// more, whose daemons may run on.
+fn hosts_of(dir: &Path) -> Result<BTreeSet<String>, Failure> {
+    let hosts = dir.join("hosts");
+    let entries = match fs::read_dir(&hosts) {
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
+        entries => entries.map_err(|cause| failed(&hosts, &cause))?,
+    };
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    Ok(names.collect())
 }
 
 /// The data directory of a host, or a link to it.

@@ -156,7 +156,10 @@ impl Repairer {
                 debug!(%checkpoint, shard = number, host, "no proof now");
                 return;
             }
-            Outcome::Proved => true,
+            Outcome::Proved => {
+                debug!(%checkpoint, shard = number, host, "proved to hold a shard");
+                true
+            }
             Outcome::Failed => {
                 warn!(%checkpoint, shard = number, host, "claims a shard that it does not prove to hold");
                 false
