@@ -54,13 +54,33 @@ impl Meter {
 
 /// The median by wall time and that by processor time, each for itself.
 pub fn median(costs: &[Cost]) -> Cost {
-    let middle = |of: fn(&Cost) -> f64| {
-        let mut values: Vec<f64> = costs.iter().map(of).collect();
-        values.sort_by(f64::total_cmp);
-        values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
-    };
     Cost {
-        wall: middle(|cost| cost.wall),
-        cpu: middle(|cost| cost.cpu),
+        wall: middle(costs.iter().map(|cost| cost.wall)),
+        cpu: middle(costs.iter().map(|cost| cost.cpu)),
     }
+}
+
+/// The median, of an even number of values the upper one; not a number when there is none.
+pub fn middle(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// Does the same for each client at the same time, each on a thread of its own.
+///
+/// # Errors
+/// The first failure in the order of clients.
+pub fn at_once<T: Send>(clients: u8, work: impl Fn(u8) -> Result<T> + Sync) -> Result<Vec<T>> {
+    std::thread::scope(|scope| {
+        let work = &work;
+        let threads: Vec<_> = (0..clients)
+            .map(|client| scope.spawn(move || work(client)))
+            .collect();
+        let ended = threads.into_iter().map(|thread| {
+            let ended = thread.join();
+            ended.unwrap_or_else(|_| anyhow::bail!("a client panicked"))
+        });
+        ended.collect()
+    })
 }

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
+use benches::meter::at_once;
 use serde_json::Value;
 use tests::net::{CLIENT, NetGrid, available};
 
@@ -123,25 +124,12 @@ fn many_clients(image: &std::path::Path) -> Result<()> {
     drop(bytes);
     let part = part.to_str().context("a name in UTF-8")?.to_owned();
     let begun = Instant::now();
-    let times: Vec<Result<f64>> = std::thread::scope(|scope| {
-        let clients: Vec<_> = (0..10)
-            .map(|client| {
-                let (grid, part) = (&grid, part.as_str());
-                scope.spawn(move || {
-                    let job = format!("job-{client}");
-                    grid.run(["save", "--memory", "64MiB", "--job", &job, part])?
-                        .expect(0)?;
-                    Ok(begun.elapsed().as_secs_f64())
-                })
-            })
-            .collect();
-        let ended = clients.into_iter().map(|client| {
-            let ended = client.join();
-            ended.unwrap_or_else(|_| anyhow::bail!("a client panicked"))
-        });
-        ended.collect()
-    });
-    let times = times.into_iter().collect::<Result<Vec<f64>>>()?;
+    let times = at_once(10, |client| {
+        let job = format!("job-{client}");
+        grid.run(["save", "--memory", "64MiB", "--job", &job, &part])?
+            .expect(0)?;
+        Ok(begun.elapsed().as_secs_f64())
+    })?;
     ensure!(times.len() == 10);
     let (least, most) = times
         .iter()

@@ -19,6 +19,8 @@ pub const SLOW_HOSTS: u8 = 3;
 /// Most machines on which jobs run.
 pub const CLIENTS_MAX: u8 = 16;
 
+const SERVER_PORT: u16 = 7001;
+
 /// What links carry in each direction, Mbit/s.
 #[derive(Clone, Copy, Debug)]
 pub struct Links {
@@ -63,6 +65,7 @@ pub struct Lab {
     pub grid: NetGrid,
     clients: u8,
     server: Child,
+    server_addr: String,
 }
 
 impl Lab {
@@ -86,14 +89,16 @@ impl Lab {
         }
         let number = CLIENT - clients;
         limit(&grid, number, links.server)?;
-        let addr = SocketAddr::from(([10, 77, 0, number], SERVER_PORT)).to_string();
+        let server_addr = SocketAddr::from(([10, 77, 0, number], SERVER_PORT)).to_string();
+        let dir = grid.path("server").display().to_string();
         let server = itself(&grid, number)?
-            .args(["serve", &grid.path("server").display().to_string(), &addr])
+            .args(["serve", &dir, &server_addr])
             .spawn()?;
         let lab = Self {
             grid,
             clients,
             server,
+            server_addr,
         };
         wait_until("the server listens", Duration::from_secs(10), || {
             let probe = lab.fetch(0, "nothing", &lab.path("nothing"))?.output()?;
@@ -174,10 +179,11 @@ impl Lab {
     }
 
     fn itself_at(&self, client: u8, words: &[&str]) -> Result<Command> {
-        let number = CLIENT - self.clients;
-        let addr = SocketAddr::from(([10, 77, 0, number], SERVER_PORT)).to_string();
         let mut command = itself(&self.grid, CLIENT - client)?;
-        command.arg(words[0]).arg(addr).args(&words[1..]);
+        command
+            .arg(words[0])
+            .arg(&self.server_addr)
+            .args(&words[1..]);
         Ok(command)
     }
 }
@@ -188,8 +194,6 @@ impl Drop for Lab {
         let _ = self.server.wait();
     }
 }
-
-const SERVER_PORT: u16 = 7001;
 
 fn limit(grid: &NetGrid, member: u8, mbit: u32) -> Result<()> {
     grid.limit(member, mbit)?;

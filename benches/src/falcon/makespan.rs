@@ -18,9 +18,11 @@ use rand::{Rng, SeedableRng};
 use rustix::process::{Pid, Signal, kill_process};
 use tests::net::CLIENT;
 use tests::program::wait_until;
+use tests::supervised::is_run_by_somebody;
 use traces::Trace;
 
 use super::lab::{Lab, Way};
+use crate::meter::at_once;
 
 /// How often processes are looked at.
 const LOOK: Duration = Duration::from_millis(20);
@@ -30,6 +32,9 @@ const GRACE: Duration = Duration::from_secs(20);
 
 /// How long a job may take to write its state.
 const WRITE_LIMIT: Duration = Duration::from_secs(60);
+
+/// How long a job may live on when its supervisor was killed.
+const JOB_END_LIMIT: Duration = Duration::from_secs(30);
 
 /// A scheme gives up when it has taken this many times the work.
 const PATIENCE: f64 = 10.0;
@@ -59,7 +64,7 @@ enum Scheme {
     Loop(Way),
     /// `ckpt run`, killed without a warning.
     Run,
-    /// `ckpt run`, told with SIGTERM 20 s before.
+    /// `ckpt run`, which gets SIGTERM and has 20 s to leave.
     RunWarned,
 }
 
@@ -69,7 +74,7 @@ const SCHEMES: [(&str, Scheme); 6] = [
     ("random 3+2, uncompressed", Scheme::Loop(Way::RANDOM_RAW)),
     ("ckpt save in the same loop", Scheme::Loop(Way::CKPT)),
     ("ckpt run, no warning", Scheme::Run),
-    ("ckpt run, SIGTERM 20 s before", Scheme::RunWarned),
+    ("ckpt run, SIGTERM and 20 s", Scheme::RunWarned),
 ];
 
 /// What became of a job.
@@ -80,7 +85,7 @@ struct Outcome {
     evictions: usize,
 }
 
-/// Seconds for which machines stay, one after the other, until together they are `total`; and their mean.
+/// Seconds for which machines stay, one after the other, until together they are `total`.
 ///
 /// # Errors
 /// When no machine of the trace is ever taken away.
@@ -112,7 +117,7 @@ fn has_failure(line: &Timeline<AvailabilityState>) -> bool {
     runs.any(|run| run.state.is_some_and(ModelState::is_failure))
 }
 
-/// Runs all schemes one after the other and prints a line for each.
+/// Runs all schemes one after the other. Returns a table with a line for each.
 ///
 /// # Errors
 /// When a program fails.
@@ -135,16 +140,9 @@ pub fn makespans(lab: &Lab, trace: &Trace, setting: Setting) -> Result<String> {
     let mut found: Vec<(Scheme, Vec<Outcome>)> = Vec::new();
     for (name, scheme) in SCHEMES {
         eprintln!("{name} ...");
-        let outcomes = std::thread::scope(|scope| {
-            let running = (0..setting.clients).zip(&plans).map(|(client, stays)| {
-                scope.spawn(move || Job::new(lab, setting, client, mtbf)?.run(scheme, stays))
-            });
-            let running: Vec<_> = running.collect();
-            let ended = running.into_iter().map(|one| {
-                one.join()
-                    .unwrap_or_else(|_| anyhow::bail!("a job's thread panicked"))
-            });
-            ended.collect::<Result<Vec<Outcome>>>()
+        let outcomes = at_once(setting.clients, |client| {
+            let stays = plans.get(usize::from(client)).context("no plan")?;
+            Job::new(lab, setting, client, mtbf)?.run(scheme, stays)
         })?;
         let beside = |other: Way| {
             let other = found
@@ -250,8 +248,7 @@ impl<'a> Job<'a> {
             interval: self.mtbf * FIRST_INTERVAL,
         };
         for stay in stays {
-            let until = Instant::now()
-                + Duration::try_from_secs_f64(*stay).unwrap_or(Duration::from_secs(86_400));
+            let until = Instant::now() + seconds(*stay);
             let end = match scheme {
                 Scheme::Nothing => self.incarnation(until, None, &mut kept)?,
                 Scheme::Loop(way) => self.incarnation(until, Some(way), &mut kept)?,
@@ -283,13 +280,14 @@ impl<'a> Job<'a> {
             let restoring = self
                 .lab
                 .restore(self.client, way, &self.name(), &self.state())?;
-            if watch(&mut spawn(restoring)?, until)?.is_none() {
+            if !is_done(spawn(restoring)?, until)? {
                 return Ok(End::Evicted);
             }
         }
         let words = self.words()?;
         let mut job = Command::new(&words[0]);
-        let mut job = spawn(take(job.args(&words[1..])))?;
+        job.args(&words[1..]);
+        let mut job = spawn(job)?;
         let mut next = Instant::now() + seconds(kept.interval);
         loop {
             if let Some(status) = job.try_wait()? {
@@ -330,7 +328,7 @@ impl<'a> Job<'a> {
         let saving = self
             .lab
             .save(self.client, way, &self.name(), &self.state())?;
-        Ok(watch(&mut spawn(saving)?, until)?.is_some())
+        is_done(spawn(saving)?, until)
     }
 
     /// The job under `ckpt run`, until it is done or gets this signal.
@@ -376,7 +374,9 @@ impl<'a> Job<'a> {
             if Instant::now() >= until {
                 kill_process(Pid::from_child(&supervisor), signal)?;
                 let status = supervisor.wait()?;
-                self.wait_for_its_end()?;
+                wait_until("the job is gone", JOB_END_LIMIT, || {
+                    Ok(!is_run_by_somebody(&self.state()))
+                })?;
                 // The next machine knows the links as well, and nothing of the job.
                 let journal = self.lab.grid.state_dir(number).join("run").join(&name);
                 fs::remove_dir_all(journal)?;
@@ -388,19 +388,6 @@ impl<'a> Job<'a> {
             }
             std::thread::sleep(LOOK);
         }
-    }
-
-    /// Nothing of the job may live on where its machine was taken away.
-    fn wait_for_its_end(&self) -> Result<()> {
-        let state = self.state().display().to_string();
-        wait_until("the job is gone", Duration::from_secs(30), || {
-            let mut all = fs::read_dir("/proc")?.filter_map(Result::ok);
-            Ok(!all.any(|entry| {
-                let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-                line.windows(state.len())
-                    .any(|part| part == state.as_bytes())
-            }))
-        })
     }
 }
 
@@ -427,10 +414,6 @@ fn written(state: &Path) -> Option<std::time::SystemTime> {
     fs::metadata(state).and_then(|data| data.modified()).ok()
 }
 
-fn take(command: &mut Command) -> Command {
-    std::mem::replace(command, Command::new("true"))
-}
-
 fn spawn(mut command: Command) -> Result<Child> {
     let quiet = command
         .stdin(Stdio::null())
@@ -445,15 +428,15 @@ fn end(child: &mut Child) -> Result<()> {
     Ok(())
 }
 
-/// Waits for a command; `None` when it had to be killed at `until`, or failed.
-fn watch(child: &mut Child, until: Instant) -> Result<Option<()>> {
+/// Waits for a command. Returns whether the command succeeded before it had to be killed, at `until`.
+fn is_done(mut child: Child, until: Instant) -> Result<bool> {
     loop {
         if let Some(status) = child.try_wait()? {
-            return Ok(status.success().then_some(()));
+            return Ok(status.success());
         }
         if Instant::now() >= until {
-            end(child)?;
-            return Ok(None);
+            end(&mut child)?;
+            return Ok(false);
         }
         std::thread::sleep(LOOK);
     }

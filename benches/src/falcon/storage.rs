@@ -9,6 +9,7 @@ use anyhow::{Result, ensure};
 use tests::image;
 
 use super::lab::{Lab, Way, holders, timed};
+use crate::meter::{at_once, middle};
 
 const MIB: usize = 1 << 20;
 
@@ -49,17 +50,12 @@ pub fn parts(lab: &Lab, sizes: &[usize], rounds: usize) -> Result<String> {
                 lab.forget(*way, "parts")?;
             }
         }
-        for ((name, _), (saves, restores)) in PARTS.iter().zip(&mut times) {
-            let (save, restore) = (middle(saves), middle(restores));
+        for ((name, _), (saves, restores)) in PARTS.iter().zip(times) {
+            let (save, restore) = (middle(saves.into_iter()), middle(restores.into_iter()));
             table += &format!("| {name} | {mib} | {save:.1} | {restore:.1} |\n");
         }
     }
     Ok(table)
-}
-
-fn middle(seconds: &mut [f64]) -> f64 {
-    seconds.sort_by(f64::total_cmp);
-    seconds.get(seconds.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// Seconds until clients that save at the same time are done: mean, and the last one.
@@ -77,17 +73,8 @@ pub fn clients(lab: &Lab, counts: &[u8], mib: usize) -> Result<String> {
     for count in counts {
         for (name, way) in ways {
             let job = |client: u8| format!("client-{client}");
-            let times = std::thread::scope(|scope| {
-                let saving = (0..*count).map(|client| {
-                    let image = &image;
-                    scope.spawn(move || timed(lab.save(client, way, &job(client), image)?))
-                });
-                let saving: Vec<_> = saving.collect();
-                let ended = saving.into_iter().map(|one| {
-                    one.join()
-                        .unwrap_or_else(|_| anyhow::bail!("a client panicked"))
-                });
-                ended.collect::<Result<Vec<f64>>>()
+            let times = at_once(*count, |client| {
+                timed(lab.save(client, way, &job(client), &image)?)
             })?;
             for client in 0..*count {
                 lab.forget(way, &job(client))?;
