@@ -13,15 +13,15 @@ use tests::{Grid, Outcome, image};
 use crate::faults::{busy_host, half_a_save};
 use crate::restore_bytes;
 
-/// What a save may take when a host dies: three seconds until it is known, one for another try, and the
-/// rest for a busy machine. QUIC would notice after 20 s.
+/// Longest time of the rest of a save in which a host dies: three seconds until the death is noticed, one
+/// for another try, and the rest for a busy machine. QUIC would notice after 20 s.
 const DEATH_COSTS_AT_MOST: Duration = Duration::from_secs(9);
 
-/// Bytes that fit into what is on the way to a host, so that nothing else shows that it is gone.
+/// An image so small that its shards fit into send buffers: no write blocks because a host is dead.
 const SMALL: usize = 8 << 20;
 
-/// A save in the middle of which `harm` happens to a holder; returns its end and how long it took from
-/// then on.
+/// Runs a save, and `harm` on a host that gets a shard in the middle of it. Returns the outcome, and how
+/// long the rest of the save took.
 fn save_through(
     grid: &Grid,
     args: &[&str],
