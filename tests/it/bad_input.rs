@@ -87,7 +87,7 @@ fn a_target_that_exists_is_kept_unless_forced() -> Result<()> {
     grid.run(["restore", "--job", "42", "-o", "here", "--force"])?
         .expect(0)?;
     assert_eq!(fs::read(grid.path("here"))?, b"new");
-    // A link at the target is replaced itself, not what it points to.
+    // If the target is a link, the link is replaced, not the file that it points to.
     fs::write(grid.path("victim"), b"precious")?;
     symlink("victim", grid.path("planted"))?;
     grid.run(["restore", "--job", "42", "-o", "planted"])?
@@ -151,7 +151,7 @@ fn wrong_usage_is_told_apart() -> Result<()> {
     let mut lost = tests::program::command(["list"])?;
     let lost = tests::program::run(&mut lost)?.expect(2)?;
     assert!(lost.stderr.contains("CKPT_GRID"), "{lost}");
-    // Set to nothing is not set.
+    // An empty variable counts as not set.
     let mut empty = tests::program::command(["list"])?;
     let empty = tests::program::run(empty.env("CKPT_GRID", ""))?.expect(2)?;
     assert_eq!(empty.stderr, lost.stderr);

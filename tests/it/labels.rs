@@ -1,4 +1,4 @@
-//! Notes, labels, and what is chosen by them and by age; leases that are seen without renewing them.
+//! Notes and labels of checkpoints, choosing checkpoints by label, age and host, and how leases are shown.
 
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -132,11 +132,11 @@ fn labels_choose_what_is_listed_restored_and_forgotten() -> Result<()> {
     grid.run(forget)?.expect(0)?;
     ensure!(grid.versions("42")? == [2, 3]);
     grid.run(forget)?.expect(4)?;
-    // Without the filter the newest is kept, with it the newest that it means.
+    // With `--label`, `--keep 1` keeps the newest version that has the label.
     let keep = ["forget", "--job", "42", "--keep", "1", "--label", "kind"];
     grid.run(keep)?.expect(0)?;
     ensure!(grid.versions("42")? == [2, 3]);
-    // What one command removed by its label does not come back.
+    // The version that was removed by its label does not come back.
     grid.run(["gc"])?.expect(0)?;
     ensure!(grid.versions("42")? == [2, 3]);
     Ok(())
@@ -211,7 +211,7 @@ fn what_is_kept_by_age_is_what_was_saved_within_that_time_before_the_newest() ->
         versions(&cluster.run(args)?.expect(0)?.json()?)
     };
     ensure!(list(&["--older-than", "7d"])? == [1, 2]);
-    // A week before the newest, which is three days old itself.
+    // Versions stay that were saved within a week before the newest one, which is three days old.
     let forget = ["forget", "--job", "42", "--keep-within", "7d"];
     cluster.run(forget)?.expect(0)?;
     ensure!(list(&[])? == [2, 3, 4], "{:?}", list(&[])?);

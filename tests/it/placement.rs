@@ -127,9 +127,9 @@ fn hosts_can_be_named_or_drawn_at_random() -> Result<()> {
     Ok(())
 }
 
-/// Saves `image` and returns the steady hosts that were not chosen without a good reason. Good reasons
-/// are a late answer and another rate than those of the chosen hosts, both of which happen on a busy
-/// machine.
+/// Saves `image` and returns the steady hosts that hold no shard without a good reason. Good reasons are a
+/// late answer, a failure during the save, and another rate than those of the chosen hosts, all of which
+/// happen on a busy machine.
 fn passed_over(grid: &Grid, steady: &BTreeSet<String>, job: &str) -> Result<Vec<String>> {
     let save = ["--json", "save", "--explain", "--job", job, "image"];
     let saved = grid.run(save)?.expect(0)?.json()?;

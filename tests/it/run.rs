@@ -1,4 +1,4 @@
-//! `ckpt run` with jobs whose every state can be checked.
+//! `ckpt run` with jobs whose states the tests can check.
 
 use std::fs;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use tests::hash_job::{Filler, Steps};
 use tests::program::{run, wait_until};
 use tests::supervised::{PATIENCE, RunMachine, Running, is_run_by_somebody, report_of};
 
-/// The job.
+/// The program that most jobs run.
 pub(crate) const HASH_JOB: &str = env!("CARGO_BIN_EXE_hash-job");
 
-/// A machine that fails so often that checkpoints are taken every few seconds.
+/// Options that claim frequent failures, so that checkpoints are taken every few seconds.
 const OFTEN: [&str; 2] = ["--mtbf", "2s"];
 
 fn machine<'a>(grid: &'a Grid, name: &str) -> Result<RunMachine<'a>> {
@@ -104,11 +104,11 @@ fn a_job_that_writes_when_it_wants_to_is_saved_when_it_pays() -> Result<()> {
     for (name, how) in [("replaced", "write=replace"), ("in-place", "write=place")] {
         let job = format!("hash.{name}");
         let here = RunMachine::new(&grid, name, &job, HASH_JOB)?;
-        // States come apart, so that there is time in which they are at rest.
+        // The job pauses between two writes of its state, so that `ckpt run` can save it unchanged.
         let words = [how, "every=150", "bytes=2000000", "notify"];
         let running = here.start(&OFTEN, &words)?;
         here.wait_for_entries("saved", 3)?;
-        // Nothing is left of it when it is killed, and its last checkpoint is whole.
+        // The job does not survive its killed supervisor, and its last checkpoint is whole.
         let job = here.job_pid()?;
         running.signal(Signal::KILL)?;
         wait_until("the job is gone", PATIENCE, || {
@@ -146,12 +146,12 @@ fn what_lies_there_is_moved_aside_and_local_begins_from_it() -> Result<()> {
         "{:?}",
         here.began()
     );
-    // Without it the state is that of the version; what lay there is kept.
+    // Without --local the job begins from the checkpoint, and the file that was there is kept.
     let lay_there = fs::read(here.state())?;
     run(&mut here.command(&[], &[&end])?)?.expect(0)?;
     ensure!(here.began().last() == Some(&saved), "{:?}", here.began());
     ensure!(fs::read(here.dir.join("state.before"))? == lay_there);
-    // The directory in which it was restored is gone.
+    // The directory into which the checkpoint was restored is removed.
     let left = fs::read_dir(&here.dir)?.flatten();
     let left = left.filter(|one| one.file_name().to_string_lossy().starts_with(".ckpt-run"));
     ensure!(left.count() == 0);
@@ -170,7 +170,7 @@ fn a_job_runs_once_on_a_machine() -> Result<()> {
     ensure!(here.began().len() == 1, "{:?}", here.began());
     running.signal(Signal::INT)?;
     let (ended, report) = running.end()?;
-    // Ctrl-C is the job's.
+    // SIGINT, which Ctrl-C sends, is passed on to the job.
     ended.expect(130)?;
     ensure!(report["ended_by"] == "job", "{report}");
     Ok(())
@@ -325,7 +325,7 @@ fn check_says_what_would_be_done_and_starts_nothing() -> Result<()> {
     Ok(())
 }
 
-/// A daemon of the machine that says what it is asked to.
+/// The machine's daemon, played by the test: the connection on which it reports to `ckpt run`.
 pub(crate) struct Owner(pub(crate) std::os::unix::net::UnixStream);
 
 impl Owner {
@@ -372,21 +372,21 @@ fn a_job_stands_still_for_the_owner_and_leaves_with_the_machine() -> Result<()> 
     ensure!(report["why"] == "the machine leaves the grid", "{report}");
     ensure!(report["suspensions"].as_u64() >= Some(1), "{report}");
     ensure!(here.saved()? == Steps::read(&here.state())?, "{report}");
-    // No control group of it is left.
+    // No control group of the job is left.
     let pid = format!("{}", running_pid(&report)?);
     let left = groups("/sys/fs/cgroup".as_ref(), &pid, 4);
     ensure!(left.is_empty(), "{left:?}");
     Ok(())
 }
 
-/// Process id of the supervisor that wrote this report's journal.
+/// Process id of the supervisor whose journal this report names.
 fn running_pid(report: &serde_json::Value) -> Result<u32> {
     let journal = report["journal"].as_str().context("no journal")?;
     let lock = std::path::Path::new(journal).with_file_name("lock");
     Ok(fs::read_to_string(lock)?.trim().parse()?)
 }
 
-/// Control groups that are called by this process id.
+/// Control groups below `dir` whose names end with this process id.
 pub(crate) fn groups(dir: &std::path::Path, pid: &str, depth: u32) -> Vec<std::path::PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
