@@ -134,8 +134,8 @@ fn holders_that_repair_nothing_are_followed_by_the_others() -> Result<()> {
     Ok(())
 }
 
-/// There are more liars than honest hosts, so the median of all clocks is years ahead. Still no clock of
-/// another host moves a host's own clock forward.
+/// There are more liars than honest hosts, so the median of all clocks is years ahead. A host ends a lease
+/// by that median, but not before the lease has ended by the host's own clock, too.
 #[test]
 fn clocks_that_are_years_ahead_end_no_lease() -> Result<()> {
     const ROUNDS: u64 = 20;
