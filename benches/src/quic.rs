@@ -1,4 +1,4 @@
-//! The network stage alone: bytes over QUIC on loopback with the program's own settings.
+//! The network stage alone: bytes over QUIC on loopback with the settings of the program.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,10 +9,10 @@ use protocol::identity::{Authority, HostId, Identity, Role, Validity};
 use protocol::net::endpoint::{self, EndpointConfig};
 use quinn::Endpoint;
 
-/// Bytes that are handed to a stream at once, like a block.
+/// Bytes of one write to a stream, about as many as a block has.
 const BLOCK: usize = 256 << 10;
 
-/// Sends `total` bytes over so many connections at once, one host at the other end of each.
+/// Sends `total` bytes over `hosts` connections at the same time, in equal parts.
 ///
 /// # Errors
 /// When an endpoint can't be made or a connection breaks.
@@ -43,7 +43,7 @@ pub fn transfer(total: usize, hosts: usize) -> Result<()> {
     })
 }
 
-/// The same authority each time, and a member that it signed.
+/// An authority, the same in each call, and a member whose certificate it signed.
 fn members(number: u8) -> Result<(Authority, Identity)> {
     let validity = Validity {
         from: SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs() / 86_400 * 86_400,
@@ -62,7 +62,7 @@ async fn receive(server: Endpoint) -> Result<()> {
     while recv.read_chunk(BLOCK, true).await?.is_some() {}
     send.write_all(&[1]).await?;
     send.finish()?;
-    // The answer has to arrive before the endpoint goes.
+    // Dropping the endpoint earlier could lose the answer.
     connection.closed().await;
     Ok(())
 }

@@ -163,7 +163,7 @@ fn a_host_is_added_removed_and_revoked_with_one_command_and_none_elsewhere() -> 
 fn a_host_that_was_away_hears_of_the_list_from_others_and_never_goes_back() -> Result<()> {
     let mut machines = by_hand(3)?;
     let before = fs::read(authority(&machines).join("grid.members"))?;
-    // This command sends all hosts the list, and fails. Then one host is away.
+    // A failed command changes nothing. The list changes while h3 is away.
     machines
         .ckpt("admin", &["grid", "remove", "nobody"])?
         .expect(4)?;

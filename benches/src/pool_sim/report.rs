@@ -1,4 +1,4 @@
-//! Tables 6 and 7 of the paper beside ours.
+//! Tables 6 and 7 of the paper, with our results beside the paper's.
 
 use std::fmt::Write;
 
@@ -6,12 +6,12 @@ use sim::batch::Outcome;
 
 use super::{MODELS, Model, PUBLISHED_JOBS};
 
-/// How far AMA (1 h) may be from KA, as a share.
+/// Largest relative difference of AMA (1 h) from KA, as a share.
 const APART_MAX: f64 = 0.01;
 /// Submission failures of HMA (1 week) for each execution failure, in the paper's words.
 const RATIO: std::ops::RangeInclusive<f64> = 10.0..=15.0;
 
-/// The tables, from the outcomes of each seed, which are in the order of [`MODELS`].
+/// The tables in Markdown. `seeds` has the outcomes of each seed in the order of [`MODELS`].
 #[must_use]
 pub fn report(seeds: &[Vec<Outcome>]) -> String {
     let mut text = String::new();

@@ -10,8 +10,7 @@ use super::archive::for_each_file;
 use super::{RawHost, RawTrace, Sample};
 
 const STEP_SECONDS: u64 = 300;
-/// A slot in which fewer than this share of the machines that are in use report is an outage of
-/// the monitoring.
+/// If a smaller share of the machines in use reports in a slot, the monitoring was out then.
 const LEAST_REPORTING: f64 = 0.6;
 
 #[derive(Clone, Copy)]
@@ -36,7 +35,7 @@ pub(super) fn import(source: &Path) -> Result<RawTrace> {
             .filter(|(_, l)| !l.is_empty())
         {
             let (slot, reading) = parse(line).with_context(|| format!("line {}", number + 1))?;
-            // Off slots come as several zero rows, sometimes beside a real one.
+            // A machine that is off has several rows of zeros in a slot, sometimes beside a real row.
             let known = readings.entry(slot).or_insert(reading);
             if known.off {
                 *known = reading;
@@ -57,7 +56,7 @@ pub(super) fn import(source: &Path) -> Result<RawTrace> {
     })
 }
 
-/// Slot number and content of a row. The time is in seconds although the header says ms.
+/// The slot number and the reading of a row. Times are in seconds, although the header says ms.
 fn parse(line: &str) -> Result<(u64, Reading)> {
     let fields: Vec<f64> = line
         .split(';')

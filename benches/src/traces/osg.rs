@@ -34,7 +34,7 @@ pub(super) fn import(source: &Path) -> Result<RawTrace> {
     })?;
     ensure!(!hosts.is_empty(), "no record in the archive");
     for host in hosts.values_mut() {
-        // Nobody says that a resource was up. Between its first and last record it is taken to be.
+        // No record says that a resource was up, so it counts as up between its first and last record.
         let first = host
             .down
             .iter()
@@ -59,7 +59,7 @@ pub(super) fn import(source: &Path) -> Result<RawTrace> {
     })
 }
 
-/// The records of the list as their `key: value` pairs. The files hold nothing deeper that matters.
+/// The records of a list, each as its `key: value` pairs. Nested values are not needed.
 fn records(text: &str) -> Vec<BTreeMap<&str, &str>> {
     let mut records: Vec<BTreeMap<&str, &str>> = Vec::new();
     for line in text.lines() {
@@ -77,7 +77,7 @@ fn records(text: &str) -> Vec<BTreeMap<&str, &str>> {
     records
 }
 
-/// Resource and time of a record; `None` if it has none or is a placeholder.
+/// Resource and time of a record; `None` if one of them is missing or the record is a placeholder.
 fn outage<'a>(record: &BTreeMap<&str, &'a str>) -> Option<(&'a str, std::ops::Range<u64>)> {
     let span = parse_declared_time(record.get("StartTime")?)?
         ..parse_declared_time(record.get("EndTime")?)?;
@@ -85,7 +85,7 @@ fn outage<'a>(record: &BTreeMap<&str, &'a str>) -> Option<(&'a str, std::ops::Ra
     believable.then_some((*record.get("ResourceName")?, span))
 }
 
-/// Names may hold commas, the format may not.
+/// The name without commas, which separate fields in the trace format.
 fn name(text: &str) -> String {
     text.replace(',', ";")
 }
