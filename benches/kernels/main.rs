@@ -1,8 +1,8 @@
 //! Times the stages of the codec, beside memory copies and a Reed-Solomon library.
 //!
-//! `cargo bench -p benches --bench kernels [FILTER]`. Throughput is in image bytes (for parts of the pipeline,
-//! in input bytes) per second of one core. Compare figures only within one run, as ratios: machines are shared
-//! and their clock rates vary.
+//! `cargo bench -p benches --bench kernels [FILTER]`. Throughput is in image bytes (for parts of the
+//! pipeline, in input bytes) per second of one core. Compare figures only within one run, as ratios:
+//! machines are shared and their clock rates vary.
 
 mod images;
 mod pipeline;

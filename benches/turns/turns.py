@@ -87,7 +87,7 @@ class Build:
 
 
 def make_image(path, mib, changed_from=None):
-    """Writes an image: a third noise, a third like text, a third zeros; or `changed_from` with a tenth changed."""
+    """Writes an image (a third each noise, like text, zeros), or `changed_from` with a tenth changed."""
     rng = random.Random(mib)
     if changed_from:
         data = bytearray(Path(changed_from).read_bytes())

@@ -73,7 +73,7 @@ pub struct Tally {
     pub not_saved: u64,
     /// Restores of the right bytes.
     pub restored: u64,
-    /// Those of [`Self::restored`] that restored the version before the newest.
+    /// Those of `restored` that restored the version before the newest.
     pub restored_older: u64,
     /// How often all checkpoints of a job were forgotten.
     pub forgotten: u64,

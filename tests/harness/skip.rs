@@ -8,8 +8,8 @@ use anyhow::Result;
 /// Environment variable with the path of the file that collects what was not checked.
 const LIST: &str = "CKPT_NOT_CHECKED";
 
-/// Reports that `what` was not checked, and why: on standard error, and in the file that the gate prints
-/// at its end, if [`LIST`] names one.
+/// Reports that `what` was not checked, and why: on standard error, and in the file that `CKPT_NOT_CHECKED`
+/// names, which the gate prints at its end.
 ///
 /// # Errors
 /// When that file can't be written.
