@@ -285,7 +285,7 @@ fn a_job_that_leaves_its_host_goes_on_on_the_next_one() -> Result<()> {
 }
 
 #[test]
-fn a_killed_launcher_is_started_again_and_a_host_that_takes_none_loses_the_job() -> Result<()> {
+fn a_killed_launcher_is_started_again_and_a_host_that_refuses_one_loses_the_job() -> Result<()> {
     let grid = Grid::up(5)?;
     let lab = Lab::new(&grid, LIKE_SSH)?;
     let front = lab.start("cut", &["--mtbf", "2s"], &["end=600", "every=5", "notify"])?;
@@ -324,7 +324,7 @@ fn a_killed_launcher_is_started_again_and_a_host_that_takes_none_loses_the_job()
 }
 
 #[test]
-fn a_host_that_stands_still_loses_the_job_and_its_incarnation_when_it_wakes_up() -> Result<()> {
+fn a_stopped_host_loses_the_job_and_its_incarnation_ends_when_the_host_continues() -> Result<()> {
     let grid = Grid::up(5)?;
     let lab = Lab::new(&grid, LIKE_SSH)?;
     let front = lab.start("still", &["--mtbf", "2s"], &["every=5", "notify"])?;
@@ -395,7 +395,7 @@ fn a_start_after_a_kill_finds_the_job_or_its_result() -> Result<()> {
 }
 
 #[test]
-fn signals_reach_the_job_and_what_can_t_be_started_ends_with_its_status() -> Result<()> {
+fn signals_reach_the_job_and_a_job_that_cannot_start_has_a_status_of_its_own() -> Result<()> {
     let grid = Grid::up(3)?;
     let lab = Lab::new(&grid, LIKE_SSH)?;
     let two = ["--data", "2", "--parity", "1"];
