@@ -152,7 +152,7 @@ fn a_save_survives_a_removal_on_the_other_side_by_a_clock_ahead() -> Result<()> 
 }
 
 #[test]
-fn who_can_not_delete_for_a_wrong_clock_hears_of_it() -> Result<()> {
+fn a_deletion_by_a_clock_four_days_ahead_fails_and_says_why() -> Result<()> {
     let cluster = Cluster::start(SIDE, 0, &[])?;
     if !cluster.powers.clocks {
         return not_checked("a clock that is far ahead", "libfaketime is not installed");
