@@ -260,7 +260,7 @@ fn a_checkpoint_goes_there_and_back() -> Result<()> {
 }
 
 #[test]
-fn clean_up_leaves_what_is_needed_and_at_last_nothing_whoever_was_away() -> Result<()> {
+fn clean_up_keeps_what_later_checkpoints_need_and_in_the_end_removes_all() -> Result<()> {
     let grid = Grid::up(5)?;
     let job = Sandbox::new(&grid, "dir_1", ENVIRONMENT)?;
     save_three(&job)?;
@@ -286,7 +286,7 @@ fn clean_up_leaves_what_is_needed_and_at_last_nothing_whoever_was_away() -> Resu
 }
 
 #[test]
-fn a_call_is_one_version_or_nothing() -> Result<()> {
+fn an_upload_makes_one_version_or_none() -> Result<()> {
     let grid = Grid::up(5)?;
     let job = Sandbox::new(&grid, "dir_1", ENVIRONMENT)?;
     job.write("one", b"1")?;
@@ -358,7 +358,7 @@ fn a_call_is_one_version_or_nothing() -> Result<()> {
 }
 
 #[test]
-fn too_few_hosts_are_tried_again_within_the_call() -> Result<()> {
+fn an_upload_to_too_few_hosts_is_tried_again_within_the_call() -> Result<()> {
     let grid = Grid::up(5)?;
     let job = Sandbox::new(&grid, "dir_1", &ENVIRONMENT.replace("RETRY=0", "RETRY=60s"))?;
     job.write("one", b"1")?;
@@ -387,7 +387,7 @@ fn too_few_hosts_are_tried_again_within_the_call() -> Result<()> {
 }
 
 #[test]
-fn a_failed_uploads_number_goes_alone_and_what_is_gone_may_be_removed_again() -> Result<()> {
+fn clean_up_of_a_failed_upload_removes_it_alone_and_can_be_repeated() -> Result<()> {
     let grid = Grid::up(5)?;
     let job = Sandbox::new(&grid, "dir_1", ENVIRONMENT)?;
     for number in ["0000", "0001", "0002"] {
