@@ -291,7 +291,7 @@ fn tests_below(dir: &std::path::Path, found: &mut BTreeSet<String>) -> Result<()
 }
 
 #[test]
-fn the_tests_that_security_rests_on_exist() -> Result<()> {
+fn the_tests_that_the_security_page_names_exist() -> Result<()> {
     const SECURITY: &str = include_str!("../../docs/security.md");
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut found = BTreeSet::new();
