@@ -61,7 +61,7 @@ fn nothing_is_found_where_all_is_well() -> Result<()> {
 }
 
 #[test]
-fn hosts_that_refuse_are_told_from_those_that_are_silent() -> Result<()> {
+fn a_closed_port_and_a_silent_one_are_told_apart() -> Result<()> {
     let grid = Grid::up(3)?;
     grid.kill("h02")?;
     // At the address of h03, a socket listens and never answers.
@@ -132,7 +132,7 @@ fn what_is_wrong_with_the_identity_ends_with_its_own_status() -> Result<()> {
 }
 
 #[test]
-fn limits_files_and_directories_are_looked_at_without_a_grid() -> Result<()> {
+fn limits_and_files_are_checked_without_a_grid() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let program = ckpt()?.display().to_string();
     let script =
