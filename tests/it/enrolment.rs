@@ -448,7 +448,7 @@ fn a_registry_may_sign_donors_and_nobody_else() -> Result<()> {
 }
 
 #[test]
-fn members_are_enrolled_by_hand_and_taken_back() -> Result<()> {
+fn members_are_enrolled_by_hand_and_revoked() -> Result<()> {
     let campus = Campus::open()?;
     std::fs::create_dir_all(campus.path("ada"))?;
     let unsigned = campus.save("ada", "42")?.expect(6)?;
@@ -505,7 +505,7 @@ fn members_are_enrolled_by_hand_and_taken_back() -> Result<()> {
 }
 
 #[test]
-fn a_donor_that_was_taken_back_is_not_used() -> Result<()> {
+fn a_revoked_donor_is_not_used() -> Result<()> {
     let campus = Campus::open()?;
     campus.enrol_submitter("ada")?;
     campus.save("ada", "42")?.expect(0)?;
@@ -555,7 +555,7 @@ fn hosts_refuse_who_does_not_see_it(campus: &Campus) -> Result<()> {
 }
 
 #[test]
-fn certificates_end() -> Result<()> {
+fn an_expired_certificate_is_refused() -> Result<()> {
     let campus = Campus::open()?;
     campus.enrol_submitter("ada")?;
     campus.save("ada", "42")?.expect(0)?;
@@ -578,7 +578,7 @@ fn certificates_end() -> Result<()> {
 }
 
 #[test]
-fn a_role_is_not_enough_for_another() -> Result<()> {
+fn a_donor_can_not_save() -> Result<()> {
     let campus = Campus::open()?;
     // A donor uses its key and certificate to save.
     let data = campus.path("h1");
@@ -673,7 +673,7 @@ fn what_a_retired_key_saved_is_seen_and_removed(campus: &Campus) -> Result<()> {
 
 /// A client that knows the hosts from earlier does not wait for a registry that does not answer.
 #[test]
-fn a_registry_that_is_gone_does_not_hold_every_command_up() -> Result<()> {
+fn a_dead_registry_does_not_delay_a_client_that_knows_the_hosts() -> Result<()> {
     let mut campus = Campus::open()?;
     campus.registry(&free_address()?.to_string())?;
     campus.enrol_submitter("ada")?;
@@ -689,7 +689,7 @@ fn a_registry_that_is_gone_does_not_hold_every_command_up() -> Result<()> {
 }
 
 #[test]
-fn a_key_comes_from_a_command_and_goes_to_a_copy() -> Result<()> {
+fn a_key_can_come_from_a_command_and_be_exported() -> Result<()> {
     let campus = Campus::open()?;
     campus.enrol_submitter("ada")?;
     campus.save("ada", "42")?.expect(0)?;
