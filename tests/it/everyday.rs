@@ -262,7 +262,7 @@ fn peak_memory(command: &mut std::process::Command) -> Result<u64> {
 }
 
 #[test]
-fn a_save_takes_no_more_than_it_may() -> Result<()> {
+fn saves_and_restores_keep_to_their_bandwidth() -> Result<()> {
     let grid = Grid::up(5)?;
     let bytes: Vec<u8> = {
         let mut noise = vec![0; 3 << 20];
