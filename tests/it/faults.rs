@@ -32,7 +32,7 @@ fn any_two_holders_can_die() -> Result<()> {
 }
 
 #[test]
-fn with_three_holders_dead_the_answer_is_clear() -> Result<()> {
+fn with_three_holders_dead_a_restore_says_how_many_shards_it_found() -> Result<()> {
     let grid = Grid::up(5)?;
     save_file(&grid, "42", b"image")?;
     for host in &grid.holders("42")?[..3] {
@@ -141,7 +141,7 @@ fn flipped_bytes_are_erasures() -> Result<()> {
 }
 
 #[test]
-fn a_damaged_version_is_passed_over_and_said() -> Result<()> {
+fn a_damaged_version_is_passed_over_and_reported() -> Result<()> {
     let grid = Grid::up(5)?;
     save_file(&grid, "42", b"old")?;
     save_file(&grid, "42", b"new")?;
@@ -312,7 +312,7 @@ fn without_a_spare_the_old_version_stands() -> Result<()> {
 }
 
 #[test]
-fn degraded_only_if_asked_for() -> Result<()> {
+fn a_save_is_degraded_only_if_asked_for() -> Result<()> {
     let grid = Grid::up(4)?;
     fs::write(grid.path("img"), b"image")?;
     let refused = grid.run(["save", "--job", "42", "img"])?.expect(5)?;
@@ -423,7 +423,7 @@ fn hosts_that_are_slow_to_answer_are_waited_for_when_they_are_needed() -> Result
 }
 
 #[test]
-fn a_dead_host_is_waited_for_once_not_once_for_each_question() -> Result<()> {
+fn a_list_with_a_dead_host_takes_less_than_two_connection_timeouts() -> Result<()> {
     let grid = Grid::up(6)?;
     save_file(&grid, "42", &image::memory(100_000, 1))?;
     let list = || -> Result<Duration> {
