@@ -73,7 +73,7 @@ fn a_save_follows_the_version_that_it_names_or_loses() -> Result<()> {
 }
 
 #[test]
-fn too_few_witnesses_change_nothing_and_the_users_word_goes_past_them() -> Result<()> {
+fn without_enough_witnesses_a_save_fails_unless_it_is_unfenced() -> Result<()> {
     let grid = grid_with_image(9)?;
     save(&grid, &[])?.expect(0)?;
     let witnesses = grid.holders("42")?;
@@ -465,7 +465,7 @@ fn a_job_goes_on_at_whichever_step_its_save_was_killed() -> Result<()> {
 /// Compares saves with and without `--after` on links with a round trip of 100 ms.
 #[test]
 #[ignore = "measures"]
-fn a_fenced_save_takes_one_round_trip_more() -> Result<()> {
+fn a_fenced_save_takes_less_than_one_and_a_half_round_trips_more() -> Result<()> {
     const ROUND_TRIP: f64 = 0.1;
     let cluster = Cluster::start(5, 0, &[])?;
     for host in &cluster.hosts {
