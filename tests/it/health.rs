@@ -144,7 +144,7 @@ fn leases_keys_and_jobs_that_were_not_saved_need_attention() -> Result<()> {
 }
 
 #[test]
-fn hosts_are_summed_up_and_none_that_answers_is_not_well() -> Result<()> {
+fn hosts_ends_with_a_summary_and_fails_if_no_host_answers() -> Result<()> {
     let grid = Grid::up(5)?;
     save_file(&grid, "42", b"x")?;
     let last_line = |code| -> Result<String> {
@@ -284,7 +284,7 @@ fn an_admin_sees_the_whole_grid_in_counts() -> Result<()> {
 }
 
 #[test]
-fn who_is_no_admin_is_not_let_in() -> Result<()> {
+fn a_donor_gets_no_health_of_the_grid_and_an_admin_can_not_list() -> Result<()> {
     let grid = Grid::up(1)?;
     // The submitter of a local grid is also its admin, so this test uses the key of a donor.
     let files = ["identity.key", "identity.crt"].map(|name| grid.data_dir("h01").join(name));
