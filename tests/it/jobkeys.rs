@@ -150,7 +150,7 @@ fn a_key_for_a_prefix_is_good_for_all_jobs_below() -> Result<()> {
 }
 
 #[test]
-fn what_a_void_key_saved_is_marked_and_taken_only_by_its_version() -> Result<()> {
+fn versions_that_a_void_key_saved_are_marked_and_restored_only_by_number() -> Result<()> {
     let grid = Grid::up(6)?;
     let good = save(&grid, "42", 1)?;
     save(&grid, "43", 2)?;
@@ -451,7 +451,7 @@ fn root_with_the_key_of_one_job_can_not_tell_whether_another_is_there() -> Resul
 }
 
 #[test]
-fn a_job_key_that_may_remove_leaves_the_newest_and_what_has_just_come() -> Result<()> {
+fn a_job_key_that_may_remove_can_not_remove_the_newest_version() -> Result<()> {
     let grid = Grid::up(5)?;
     for seed in 1..=3 {
         save(&grid, "42", seed)?;
