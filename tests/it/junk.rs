@@ -86,7 +86,7 @@ async fn write_all(hosts: Vec<Connection>, keys: Keys, count: u64) -> Result<()>
 }
 
 #[test]
-fn junk_versions_of_a_job_cost_no_good_one_and_nobody_a_save() -> Result<()> {
+fn junk_versions_of_a_job_push_out_no_good_version_and_block_no_save() -> Result<()> {
     let grid = Grid::up(6)?;
     let good = save(&grid, "42", 1)?;
     save(&grid, "43", 2)?;
