@@ -40,7 +40,7 @@ fn three_versions(grid: &Grid) -> Result<()> {
 }
 
 #[test]
-fn notes_and_labels_are_shown_and_no_host_can_read_them() -> Result<()> {
+fn notes_and_labels_are_shown_and_not_readable_in_manifests() -> Result<()> {
     let grid = Grid::up(5)?;
     three_versions(&grid)?;
     let listed = grid.run(["list", "--job", "42"])?.expect(0)?;
@@ -76,7 +76,7 @@ fn notes_and_labels_are_shown_and_no_host_can_read_them() -> Result<()> {
 }
 
 #[test]
-fn what_is_no_label_is_wrong_usage() -> Result<()> {
+fn invalid_labels_and_notes_are_wrong_usage() -> Result<()> {
     let grid = Grid::up(1)?;
     fs::write(grid.path("img"), "x")?;
     let wrong = [
@@ -143,7 +143,7 @@ fn labels_choose_what_is_listed_restored_and_forgotten() -> Result<()> {
 }
 
 #[test]
-fn a_host_is_listed_with_what_it_holds() -> Result<()> {
+fn list_by_host_shows_what_the_host_holds() -> Result<()> {
     let grid = Grid::up(3)?;
     fs::write(grid.path("img"), "x")?;
     let save = ["save", "--job", "42", "--data", "1", "--parity", "0", "img"];
@@ -162,7 +162,7 @@ fn a_host_is_listed_with_what_it_holds() -> Result<()> {
 }
 
 #[test]
-fn a_lease_is_seen_without_being_renewed() -> Result<()> {
+fn a_lease_is_shown_without_being_renewed() -> Result<()> {
     let grid = Grid::up(5)?;
     save(&grid, "one", &[])?;
     let kept_until = |args: &[&str]| -> Result<Option<u64>> {
@@ -191,7 +191,7 @@ fn a_lease_is_seen_without_being_renewed() -> Result<()> {
 }
 
 #[test]
-fn what_is_kept_by_age_is_what_was_saved_within_that_time_before_the_newest() -> Result<()> {
+fn keep_within_counts_back_from_the_newest_version() -> Result<()> {
     let cluster = Cluster::start(5, 0, &[])?;
     if !cluster.powers.clocks {
         return not_checked(
