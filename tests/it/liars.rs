@@ -151,7 +151,7 @@ fn three_liars_of_five_are_an_error_or_do_no_harm() -> Result<()> {
 }
 
 #[test]
-fn three_of_five_that_break_off_or_hold_up_are_an_error() -> Result<()> {
+fn three_of_five_that_break_off_or_hold_up_are_an_error_or_do_no_harm() -> Result<()> {
     // Without `Lie::Drips`: if there are no other hosts, a client reads from slow ones for minutes.
     each(about_time().filter(|lie| *lie != Lie::Drips), three_of_five)
 }
@@ -167,7 +167,7 @@ fn two_of_ten_that_break_off_or_hold_up_do_no_harm_to_saves_either() -> Result<(
 }
 
 #[test]
-fn the_list_of_lies_is_whole() {
+fn the_list_of_lies_has_all_nine_ways_to_hang_up() {
     let ends = Lie::ALL
         .into_iter()
         .filter(|lie| matches!(lie, Lie::HangsUpAt(_)));
@@ -178,7 +178,7 @@ fn the_list_of_lies_is_whole() {
 
 /// Hosts answer every `Find` without end, with invalid records or with the same record.
 #[test]
-fn a_list_without_end_takes_no_memory() -> Result<()> {
+fn a_list_without_end_takes_bounded_memory() -> Result<()> {
     /// Memory that `ckpt` may use beyond what `--memory` allows.
     const PROGRAM_BYTES: u64 = 32 << 20;
     /// The limit of `--memory`; a second of the flood would not fit into this.
@@ -245,7 +245,7 @@ fn another_job_is_not_restored_in_the_place_of_this_one() -> Result<()> {
 }
 
 #[test]
-fn a_lying_registry_hides_no_host_from_those_whom_an_honest_one_tells() -> Result<()> {
+fn a_lying_registry_hides_no_host_that_an_honest_one_lists() -> Result<()> {
     let mut grid = MixedGrid::up(5, 0)?;
     let images = write_images(&grid)?;
     // Nothing answers at the address of this socket.
@@ -322,7 +322,7 @@ fn labels_that_a_terminal_would_obey_are_not_printed() -> Result<()> {
 }
 
 #[test]
-fn who_did_not_hear_of_a_removal_is_named_and_shows_in_the_exit_status() -> Result<()> {
+fn hosts_that_did_not_hear_of_a_removal_are_named_and_change_the_exit_status() -> Result<()> {
     let grid = MixedGrid::up(3, 2)?;
     write_images(&grid)?;
     for _ in 0..3 {
@@ -355,7 +355,7 @@ fn who_did_not_hear_of_a_removal_is_named_and_shows_in_the_exit_status() -> Resu
 }
 
 #[test]
-fn what_nobody_heard_is_a_failure_and_no_removal() -> Result<()> {
+fn a_removal_that_no_host_heard_is_reported_as_a_failure() -> Result<()> {
     let grid = MixedGrid::up(0, 5)?;
     write_images(&grid)?;
     save(&grid, "first")?.expect(0)?;
@@ -386,7 +386,7 @@ fn what_nobody_heard_is_a_failure_and_no_removal() -> Result<()> {
 /// A host that speaks the present protocol knows notices, so its refusal does not count as that of an
 /// earlier program.
 #[test]
-fn who_says_that_it_does_not_know_notices_did_not_hear_them() -> Result<()> {
+fn a_host_that_claims_not_to_know_notices_counts_as_not_having_heard() -> Result<()> {
     let grid = MixedGrid::up(3, 2)?;
     write_images(&grid)?;
     for _ in 0..3 {
