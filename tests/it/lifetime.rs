@@ -167,7 +167,7 @@ fn three_hundred_versions_are_forgotten_and_a_host_that_was_away_brings_none_bac
 
 /// `gc --keep` and `save --keep` each remove more versions at once than one notice can name by their ids.
 #[test]
-fn what_keep_removes_is_removed_at_any_number_of_versions() -> Result<()> {
+fn gc_and_save_with_keep_remove_more_versions_than_one_notice_names() -> Result<()> {
     const VERSIONS: usize = 280;
     const LEFT: usize = 140;
     let grid = grid(2)?;
