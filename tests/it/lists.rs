@@ -97,7 +97,7 @@ fn up(machines: &Machines, who: &str) -> Result<Vec<String>> {
 }
 
 #[test]
-fn a_host_is_added_removed_and_revoked_with_one_command_and_none_elsewhere() -> Result<()> {
+fn a_host_is_added_or_removed_and_a_submitter_revoked_by_one_command() -> Result<()> {
     let mut machines = by_hand(4)?;
     ensure!(
         machines.hosts("ada")?.len() == 1,
@@ -160,7 +160,7 @@ fn a_host_is_added_removed_and_revoked_with_one_command_and_none_elsewhere() -> 
 }
 
 #[test]
-fn a_host_that_was_away_hears_of_the_list_from_others_and_never_goes_back() -> Result<()> {
+fn a_host_that_was_away_gets_the_list_from_others_and_ignores_an_older_one() -> Result<()> {
     let mut machines = by_hand(3)?;
     let before = fs::read(authority(&machines).join("grid.members"))?;
     // A failed command changes nothing. The list changes while h3 is away.
@@ -204,7 +204,7 @@ fn a_host_that_was_away_hears_of_the_list_from_others_and_never_goes_back() -> R
 }
 
 #[test]
-fn what_the_authority_did_not_sign_is_no_list() -> Result<()> {
+fn a_client_replaces_a_forged_list_by_the_true_one() -> Result<()> {
     let machines = by_hand(1)?;
     machines.json("admin", &["grid", "revoke", "bob"])?;
     let path = machines.usual("h1", "store/grid.members");
@@ -223,7 +223,7 @@ fn what_the_authority_did_not_sign_is_no_list() -> Result<()> {
 }
 
 #[test]
-fn the_directory_is_not_written_by_a_host_that_may_not_and_it_hears_all_the_same() -> Result<()> {
+fn a_host_that_can_not_write_beside_its_grid_file_keeps_the_list_with_its_data() -> Result<()> {
     let mut machines = by_hand(1)?;
     machines.stop("h1")?;
     // The daemon can't write beside the grid file, so it keeps the list beside its shards.
@@ -250,7 +250,7 @@ fn the_directory_is_not_written_by_a_host_that_may_not_and_it_hears_all_the_same
 }
 
 #[test]
-fn whoever_joins_with_a_token_gets_the_list_and_nothing_of_the_registry_s_machine() -> Result<()> {
+fn a_machine_that_joins_with_a_token_gets_the_list_and_no_settings_of_the_registry() -> Result<()> {
     let mut machines = Machines::new()?;
     let addr = free_address()?.to_string();
     machines.found(&addr)?;
@@ -318,7 +318,7 @@ fn whoever_joins_with_a_token_gets_the_list_and_nothing_of_the_registry_s_machin
 }
 
 #[test]
-fn who_joined_with_a_token_is_shown_and_taken_back_by_name_or_digits() -> Result<()> {
+fn machines_that_joined_with_a_token_are_shown_and_revoked_by_name_or_digits() -> Result<()> {
     let mut machines = Machines::new()?;
     machines.found(&free_address()?.to_string())?;
     let tokens = machines.invite(3, 1)?;
@@ -367,7 +367,7 @@ fn who_joined_with_a_token_is_shown_and_taken_back_by_name_or_digits() -> Result
 }
 
 #[test]
-fn a_registry_that_runs_is_let_redeem_tokens() -> Result<()> {
+fn a_running_registry_can_be_allowed_to_redeem_tokens() -> Result<()> {
     let mut machines = Machines::new()?;
     machines
         .ckpt("admin", &["grid", "init", "--name", "lab"])?
@@ -495,7 +495,7 @@ fn sign_for(machines: &Machines, role: &str, public: &Path, ttl: &str, to: &Path
 }
 
 #[test]
-fn what_ends_soon_is_said_and_signed_anew_in_one_command() -> Result<()> {
+fn certificates_that_end_soon_are_reported_and_renewed_by_one_command() -> Result<()> {
     let mut machines = by_hand(1)?;
     let public = machines.path("ada", "config/ckpt/owner.key.pub");
     let certificate = machines.path("ada", "config/ckpt/owner.crt");
@@ -566,7 +566,7 @@ fn what_ends_soon_is_said_and_signed_anew_in_one_command() -> Result<()> {
 
 /// The client finds the expired certificate by itself, so the reason is the same when no host answers.
 #[test]
-fn a_certificate_that_has_ended_is_the_reason_whether_or_not_a_host_answers() -> Result<()> {
+fn an_expired_certificate_is_the_reason_even_if_no_host_answers() -> Result<()> {
     let mut machines = by_hand(1)?;
     machines.stop("h1")?;
     machines.ckpt("ada", &["list"])?.expect(5)?;
