@@ -18,7 +18,8 @@ fn add(grid: &Grid, name: &str, listen: &str) -> Result<()> {
 }
 
 #[test]
-fn a_host_with_a_name_stores_and_one_whose_name_does_not_resolve_stops_nobody() -> Result<()> {
+fn a_host_known_by_name_stores_shards_and_a_name_that_does_not_resolve_stops_no_save() -> Result<()>
+{
     let grid = Grid::up(2)?;
     let named = format!("localhost:{}", free_address()?.port());
     add(&grid, "h03", &named)?;
