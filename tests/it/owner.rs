@@ -57,7 +57,7 @@ fn status_shows_preferences_that_are_not_in_force() -> Result<()> {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_error() -> Result<()> {
+fn status_ends_without_an_error_when_its_reader_has_gone() -> Result<()> {
     let grid = Grid::up(1)?;
     let mut status = store(grid.dir(), &["status", "--data"])?;
     let mut child = status.arg(grid.data_dir("h01")).spawn()?;
