@@ -225,12 +225,12 @@ fn run_page(name: &str) -> Result<()> {
 }
 
 #[test]
-fn the_commands_of_the_readme_do_what_it_says() -> Result<()> {
+fn the_commands_of_the_readme_succeed() -> Result<()> {
     run_page("README.md")
 }
 
 #[test]
-fn the_commands_of_the_usage_page_do_what_it_says() -> Result<()> {
+fn the_commands_of_the_usage_page_succeed() -> Result<()> {
     run_page("docs/usage.md")
 }
 
@@ -240,7 +240,7 @@ fn the_commands_of_the_manual_work_one_after_the_other() -> Result<()> {
 }
 
 #[test]
-fn blocks_are_found_with_what_is_special_about_them() {
+fn blocks_are_found_with_the_comments_before_them() {
     let page = "# A\n\n```sh\none\n```\n\n<!-- not run: needs a crane -->\n\n```sh\ntwo\nthree\n```\n```toml\nx = 1\n```\n\n<!-- on several machines -->\n\n```sh\n# on m1\nfour\n```\n<!-- run by x.rs -->\n```sh\nfive\n```\n";
     let found = blocks(page);
     let scripts: Vec<&str> = found.iter().map(|block| &*block.script).collect();
