@@ -59,7 +59,7 @@ fn first_holder(grid: &MixedGrid, job: &str) -> Result<String> {
 }
 
 #[test]
-fn a_shard_is_rebuilt_whoever_claims_to_hold_it() -> Result<()> {
+fn a_shard_is_rebuilt_although_liars_claim_to_hold_it() -> Result<()> {
     let mut grid = MixedGrid::up_with(6, 2, |_| soon())?;
     grid.lie(Lie::ClaimsToHoldAll);
     save(&grid, "42")?;
