@@ -50,7 +50,7 @@ fn hosts_announce_their_machines_and_are_ranked_by_them() -> Result<()> {
 }
 
 #[test]
-fn a_machine_s_ad_for_htcondor_is_one_that_our_reader_takes() -> Result<()> {
+fn an_ad_for_htcondor_is_read_by_our_parser_and_documented() -> Result<()> {
     let grid = Grid::up(1)?;
     let data = grid.data_dir("h01").display().to_string();
     let ad = || -> Result<String> {
