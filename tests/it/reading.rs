@@ -260,7 +260,7 @@ fn cat_says_why_there_is_nothing_to_read() -> Result<()> {
 }
 
 #[test]
-fn files_are_saved_under_other_names_and_jobs_found_by_the_beginning_of_theirs() -> Result<()> {
+fn files_can_be_saved_under_other_names_and_jobs_listed_by_prefix() -> Result<()> {
     let grid = Grid::up(5)?;
     fs::write(grid.path("a"), b"one")?;
     fs::write(grid.path("b=c"), b"two")?;
