@@ -59,7 +59,7 @@ fn every_block_of_a_recipe_is_taken_by_the_script_that_it_names() -> Result<()> 
 }
 
 #[test]
-fn scripts_say_first_what_they_need_and_are_sound() -> Result<()> {
+fn scripts_say_first_what_they_need_and_have_no_syntax_errors() -> Result<()> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("ecosystem");
     for script in fs::read_dir(dir)? {
         let path = script?.path();
