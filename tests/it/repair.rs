@@ -61,7 +61,7 @@ fn what_dies_is_rebuilt_elsewhere_again_and_again() -> Result<()> {
 }
 
 #[test]
-fn a_shard_that_is_lost_for_good_is_rebuilt_and_the_old_copies_do_no_harm() -> Result<()> {
+fn a_lost_shard_is_rebuilt_and_a_copy_that_comes_back_does_no_harm() -> Result<()> {
     let grid = grid(7)?;
     let bytes = save(&grid, "42", 2)?;
     let first = good(&grid, "42")?;
@@ -138,7 +138,7 @@ fn nothing_is_rebuilt_that_comes_back_soon_or_that_is_not_lost() -> Result<()> {
 }
 
 #[test]
-fn what_rots_on_a_disk_is_found_and_rebuilt_before_anybody_asks() -> Result<()> {
+fn a_shard_damaged_on_a_disk_is_found_and_rebuilt_without_a_request() -> Result<()> {
     let env = [
         ("CKPT_REPAIR_AFTER", "1h"),
         ("CKPT_REPAIR_PERIOD", "300ms"),
@@ -247,7 +247,7 @@ fn a_host_whose_shards_all_have_a_second_holder_can_leave_when_nobody_else_has_r
 }
 
 #[test]
-fn who_leaves_says_why_nobody_takes_a_shard_and_tries_until_somebody_does() -> Result<()> {
+fn a_leaving_host_says_why_no_host_takes_a_shard_and_tries_until_one_does() -> Result<()> {
     let grid = Grid::up(5)?;
     fs::write(grid.path("image"), image::memory(100_000, 1))?;
     let save = "save --job 42 --data 2 --parity 2 image";
