@@ -240,7 +240,7 @@ fn a_limit_for_the_length_of_files_is_an_error_that_leaves_nothing() -> Result<(
 }
 
 #[test]
-fn a_limit_for_the_address_space_is_kept_to_or_said() -> Result<()> {
+fn a_limit_of_the_address_space_is_kept_or_named_in_the_error() -> Result<()> {
     let grid = Grid::up(5)?;
     let bytes = noise(40 << 20, 1);
     save_file(&grid, "f", &bytes)?;
@@ -427,7 +427,7 @@ fn a_dry_run_says_what_would_be_fetched_and_does_nothing() -> Result<()> {
 }
 
 #[test]
-fn a_job_that_is_not_there_is_missing_for_every_command() -> Result<()> {
+fn a_missing_job_is_an_error_of_list_show_verify_and_touch() -> Result<()> {
     let grid = Grid::up(5)?;
     for command in ["list", "show", "verify", "touch"] {
         let missing = grid.run([command, "--job", "none"])?.expect(4)?;
@@ -438,7 +438,7 @@ fn a_job_that_is_not_there_is_missing_for_every_command() -> Result<()> {
 }
 
 #[test]
-fn job_names_are_no_ways_out_and_no_options() -> Result<()> {
+fn job_names_neither_leave_the_directory_nor_count_as_options() -> Result<()> {
     let grid = Grid::up(5)?;
     fs::write(grid.path("a"), b"a")?;
     fs::write(grid.path("b"), b"b")?;
@@ -473,7 +473,7 @@ fn devices_and_pipes_of_a_user_are_not_replaced() -> Result<()> {
 
 /// A daemon that was stopped does not wait for its next round to ask others what was deleted meanwhile.
 #[test]
-fn a_program_that_was_stopped_deletes_within_seconds_what_was_deleted_meanwhile() -> Result<()> {
+fn a_daemon_that_was_stopped_deletes_within_30_s_what_was_deleted_meanwhile() -> Result<()> {
     use rustix::process::Signal;
     let grid = Grid::up_in(5, &[("RUST_LOG", "ckpt_store=debug")])?;
     save_file(&grid, "42", &image::memory(100_000, 1))?;
