@@ -126,7 +126,7 @@ fn a_job_that_writes_when_it_wants_to_is_saved_when_it_pays() -> Result<()> {
 }
 
 #[test]
-fn what_lies_there_is_moved_aside_and_local_begins_from_it() -> Result<()> {
+fn a_state_that_exists_is_moved_aside_and_local_begins_from_it() -> Result<()> {
     let grid = Grid::up(5)?;
     let here = machine(&grid, "here")?;
     let running = here.start(&["--ask", "signal:USR2"], &["usr2", "every=0"])?;
@@ -177,7 +177,7 @@ fn a_job_runs_once_on_a_machine() -> Result<()> {
 }
 
 #[test]
-fn without_hosts_a_job_that_leaves_says_that_its_checkpoint_is_older() -> Result<()> {
+fn without_enough_hosts_a_job_that_leaves_ends_with_76() -> Result<()> {
     let grid = Grid::up(5)?;
     let here = machine(&grid, "here")?;
     let running = here.start(
@@ -404,7 +404,7 @@ pub(crate) fn groups(dir: &std::path::Path, pid: &str, depth: u32) -> Vec<std::p
 }
 
 #[test]
-fn of_two_incarnations_of_a_job_one_goes_on_and_the_other_says_77() -> Result<()> {
+fn of_two_incarnations_of_a_job_one_goes_on_and_the_other_ends_with_77() -> Result<()> {
     let grid = Grid::up(5)?;
     let first = machine(&grid, "first")?;
     let running = first.start(&["--ask", "signal:USR2"], &["usr2", "every=0"])?;
