@@ -48,7 +48,7 @@ fn supervised(here: &RunMachine, words: &[&str], status: i32) -> Result<()> {
 }
 
 #[test]
-fn what_runs_took_foresees_what_another_one_takes() -> Result<()> {
+fn earlier_runs_forecast_the_time_of_another_one() -> Result<()> {
     let grid = Grid::up(5)?;
     let here = RunMachine::new(&grid, "here", "burn", HASH_JOB)?;
     let last = ["sh", "-c", BURN, "sh", "600000"];
