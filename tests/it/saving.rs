@@ -84,7 +84,7 @@ fn silent_hosts_hold_no_save_up() -> Result<()> {
 
 /// With a short deadline, too, the message names missing hosts as the cause, not the lack of time.
 #[test]
-fn a_host_that_is_missing_at_the_end_of_a_deadline_is_too_few_hosts() -> Result<()> {
+fn a_host_still_missing_at_the_deadline_is_reported_as_too_few_hosts() -> Result<()> {
     let grid = Grid::up(5)?;
     fs::write(grid.path("img"), image::memory(100_000, 1))?;
     grid.kill("h04")?;
@@ -150,7 +150,7 @@ fn refuse_for_hours(grid: &Grid, host: &str) -> Result<()> {
 }
 
 #[test]
-fn hosts_that_refuse_for_hours_are_not_waited_for_and_say_when() -> Result<()> {
+fn a_save_does_not_wait_for_hosts_that_refuse_for_hours_and_says_until_when() -> Result<()> {
     let grid = Grid::up(5)?;
     let all = ["h01", "h02", "h03", "h04", "h05"];
     fs::write(grid.path("img"), image::memory(100_000, 1))?;
@@ -206,7 +206,7 @@ fn hosts_that_refuse_for_hours_are_not_waited_for_and_say_when() -> Result<()> {
 }
 
 #[test]
-fn a_grid_that_is_too_small_says_at_once_what_fits() -> Result<()> {
+fn a_save_on_a_grid_that_is_too_small_says_what_fits() -> Result<()> {
     let grid = Grid::up(3)?;
     fs::write(grid.path("img"), b"image")?;
     let failed = grid.run(["save", "--job", "42", "img"])?.expect(5)?;
@@ -357,7 +357,7 @@ fn numbers_out_of_bounds_are_wrong_usage_that_names_the_bounds() -> Result<()> {
 }
 
 #[test]
-fn what_is_in_the_way_of_a_save_can_be_left_out() -> Result<()> {
+fn excluded_files_are_not_saved() -> Result<()> {
     let grid = Grid::up(5)?;
     let tree = grid.path("tree");
     fs::create_dir_all(tree.join("cache"))?;
