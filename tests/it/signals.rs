@@ -61,7 +61,7 @@ fn a_killed_agent_leaves_the_old_version() -> Result<()> {
 }
 
 #[test]
-fn the_deadline_is_kept() -> Result<()> {
+fn a_save_without_input_fails_at_its_deadline() -> Result<()> {
     let grid = Grid::up(5)?;
     save_file(&grid, "42", b"old")?;
     let mut save = grid.command(["save", "--job", "42", "--deadline", "700ms", "-"])?;
@@ -75,7 +75,7 @@ fn the_deadline_is_kept() -> Result<()> {
 }
 
 #[test]
-fn an_interrupted_command_is_ended_too() -> Result<()> {
+fn the_command_of_an_interrupted_save_is_ended() -> Result<()> {
     let grid = Grid::up(5)?;
     let pid_file = grid.path("pid");
     let script = format!("echo $$ > {}; sleep 1000", pid_file.display());
