@@ -65,7 +65,7 @@ fn the_end_of_a_job_key_is_a_date() -> Result<()> {
 }
 
 #[test]
-fn a_directory_without_an_authority_is_called_that_by_all_commands() -> Result<()> {
+fn a_directory_without_an_authority_is_named_by_four_commands() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let passphrase = dir.path().join("passphrase");
     fs::write(&passphrase, "correct horse battery\n")?;
