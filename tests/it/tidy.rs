@@ -318,7 +318,7 @@ fn words(text: &str) -> Vec<(String, usize)> {
 }
 
 #[test]
-fn the_glossary_s_words_are_used_and_no_others() -> Result<()> {
+fn no_word_that_the_glossary_forbids_is_used() -> Result<()> {
     let forbidden = tree::forbidden_words()?;
     assert!(forbidden.len() >= 8, "the glossary forbids too few words");
     let mut broken = BTreeMap::new();
@@ -340,7 +340,7 @@ fn the_glossary_s_words_are_used_and_no_others() -> Result<()> {
 }
 
 #[test]
-fn whatever_reaches_out_is_found_however_it_is_written() -> Result<()> {
+fn impure_names_paths_and_macros_are_found() -> Result<()> {
     let found = |text: &str| -> Result<Vec<String>> {
         let found = impurities(&Code::of(text)?).into_iter();
         Ok(found.map(|(what, _)| what).collect())
