@@ -27,7 +27,7 @@ fn host_status(grid: &Grid, host: &str) -> Result<serde_json::Value> {
 }
 
 #[test]
-fn a_sample_finds_what_was_damaged_and_the_host_is_told() -> Result<()> {
+fn a_sample_finds_damaged_shards_and_the_hosts_record_it() -> Result<()> {
     let grid = Grid::up(5)?;
     save(&grid, "42", 4 << 20)?;
     let sample = ["--json", "verify", "--sample", "1"];
@@ -85,7 +85,7 @@ fn a_sample_finds_what_was_damaged_and_the_host_is_told() -> Result<()> {
 }
 
 #[test]
-fn who_failed_a_check_is_not_chosen_while_others_are_there() -> Result<()> {
+fn a_host_that_failed_a_check_is_chosen_only_if_others_are_missing() -> Result<()> {
     let grid = Grid::up(8)?;
     save(&grid, "42", 1 << 20)?;
     let holders = grid.holders("42")?;
@@ -178,7 +178,7 @@ fn gaps(grid: &Grid) -> Result<Vec<String>> {
 }
 
 #[test]
-fn a_gap_in_the_chain_of_versions_is_told() -> Result<()> {
+fn a_gap_in_the_chain_of_versions_is_reported() -> Result<()> {
     let grid = Grid::up(5)?;
     fs::write(grid.path("image"), b"image")?;
     let mut lost = String::new();
