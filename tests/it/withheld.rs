@@ -178,7 +178,7 @@ impl Drop for Load {
 }
 
 #[test]
-fn advice_for_a_machine_whose_processors_are_taken_names_it_and_counts_that_not() -> Result<()> {
+fn advice_names_a_machine_whose_processors_are_taken_and_does_not_count_that() -> Result<()> {
     let thresholds = "[monitor]\ncpu_thresholds = [0.0001, 0.0002]\n";
     let Some(host) = Host::start(thresholds, 0)? else {
         return Ok(());
