@@ -19,11 +19,11 @@ use tests::Grid;
 const MIB: u64 = 1 << 20;
 
 /// Size of the image, except where sizes are compared.
-const PART: u64 = 256 * MIB;
+const USUAL_BYTES: u64 = 256 * MIB;
 
-/// Number of rounds; images larger than [`LARGE`] are measured once.
+/// Number of rounds; images larger than [`LARGE_BYTES`] are measured once.
 const ROUNDS: usize = 3;
-const LARGE: u64 = 2 << 30;
+const LARGE_BYTES: u64 = 2 << 30;
 
 fn main() -> Result<()> {
     let mut args = std::env::args_os().skip(1);
@@ -80,7 +80,7 @@ impl Growth {
         let mut points = Vec::new();
         for hosts in [5, 10, 20, 40] {
             let grid = Grid::up(hosts)?;
-            points.push(self.point(&grid, hosts.to_string(), hosts as f64, PART, (3, 2))?);
+            points.push(self.point(&grid, hosts.to_string(), hosts as f64, USUAL_BYTES, (3, 2))?);
         }
         self.report("hosts", "hosts", "256 MiB, 3+2", &points)
     }
@@ -90,7 +90,7 @@ impl Growth {
         let mut points = Vec::new();
         for (data, parity) in [(2, 1), (3, 2), (4, 2), (6, 3), (8, 4), (12, 4), (16, 4)] {
             let (label, x) = (format!("{data}+{parity}"), f64::from(data + parity));
-            points.push(self.point(&grid, label, x, PART, (data, parity))?);
+            points.push(self.point(&grid, label, x, USUAL_BYTES, (data, parity))?);
         }
         self.report("code", "shards", "256 MiB on twenty hosts", &points)
     }
@@ -118,7 +118,7 @@ impl Growth {
                         ended.collect()
                     })
                 };
-                let save = |job: &str| self.save(job, PART / 4, (3, 2));
+                let save = |job: &str| self.save(job, USUAL_BYTES / 4, (3, 2));
                 let ((), save) = meter.measure(|| all(&save))?;
                 let ((), restore) = meter.measure(|| all(&restore))?;
                 costs.push((save, restore));
@@ -142,7 +142,7 @@ impl Growth {
     ) -> Result<Point> {
         let meter = Meter::of(grid)?;
         let mut costs = Vec::new();
-        for _ in 0..if bytes > LARGE { 1 } else { ROUNDS } {
+        for _ in 0..if bytes > LARGE_BYTES { 1 } else { ROUNDS } {
             let ((), save) = meter.measure(|| run(grid, self.save("g", bytes, code)))?;
             let ((), restore) = meter.measure(|| run(grid, restore("g")))?;
             costs.push((save, restore));
