@@ -55,7 +55,7 @@ struct Args {
 }
 
 /// Longest run time of a synthetic job, in seconds.
-const LONGEST: f64 = 5.0 * 86_400.0;
+const JOB_SECONDS_MAX: f64 = 5.0 * 86_400.0;
 
 fn main() -> Result<()> {
     let args = Args::parse();
@@ -90,7 +90,7 @@ fn main() -> Result<()> {
         largest: args.largest,
         median: args.median,
         spread: args.spread,
-        longest: LONGEST,
+        longest: JOB_SECONDS_MAX,
     };
     // With a given trace and given jobs, nothing depends on the seed.
     let last = if given.is_some() && args.jobs.is_some() {
