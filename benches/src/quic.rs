@@ -10,7 +10,7 @@ use protocol::net::endpoint::{self, EndpointConfig};
 use quinn::Endpoint;
 
 /// Bytes of one write to a stream, about as many as a block has.
-const BLOCK: usize = 256 << 10;
+const WRITE_BYTES: usize = 256 << 10;
 
 /// Sends `total` bytes over `hosts` connections at the same time, in equal parts.
 ///
@@ -59,7 +59,7 @@ fn members(number: u8) -> Result<(Authority, Identity)> {
 async fn receive(server: Endpoint) -> Result<()> {
     let connection = server.accept().await.context("closed")?.await?;
     let (mut send, mut recv) = connection.accept_bi().await?;
-    while recv.read_chunk(BLOCK, true).await?.is_some() {}
+    while recv.read_chunk(WRITE_BYTES, true).await?.is_some() {}
     send.write_all(&[1]).await?;
     send.finish()?;
     // Dropping the endpoint earlier could lose the answer.
@@ -70,10 +70,10 @@ async fn receive(server: Endpoint) -> Result<()> {
 async fn send(client: &Endpoint, addr: SocketAddr, id: HostId, bytes: usize) -> Result<()> {
     let connection = endpoint::connect(client, addr, id).await?;
     let (mut send, mut recv) = connection.open_bi().await?;
-    let block = bytes::Bytes::from(vec![7; BLOCK]);
+    let block = bytes::Bytes::from(vec![7; WRITE_BYTES]);
     let mut left = bytes;
     while left > 0 {
-        let len = left.min(BLOCK);
+        let len = left.min(WRITE_BYTES);
         send.write_chunk(block.slice(..len)).await?;
         left -= len;
     }
