@@ -11,7 +11,7 @@ use super::{RawHost, RawTrace, Sample};
 
 const STEP_SECONDS: u64 = 300;
 /// If a smaller share of the machines in use reports in a slot, the monitoring was out then.
-const LEAST_REPORTING: f64 = 0.6;
+const REPORTING_SHARE_MIN: f64 = 0.6;
 
 #[derive(Clone, Copy)]
 struct Reading {
@@ -103,7 +103,10 @@ fn slots_with_monitoring(
         while let Some((_, change)) = changes.next_if(|&(at, _)| at <= slot) {
             expected += change;
         }
-        (slot, f64::from(count) >= LEAST_REPORTING * expected as f64)
+        (
+            slot,
+            f64::from(count) >= REPORTING_SHARE_MIN * expected as f64,
+        )
     };
     reports.into_iter().map(judge).collect()
 }
