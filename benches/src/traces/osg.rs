@@ -10,7 +10,7 @@ use super::time::parse_declared_time;
 use super::{RawHost, RawTrace};
 
 /// Longer outages are placeholders ("until 2038").
-const LONGEST_SECONDS: u64 = 60 * 86_400;
+const OUTAGE_SECONDS_MAX: u64 = 60 * 86_400;
 
 pub(super) fn import(source: &Path) -> Result<RawTrace> {
     let mut hosts: BTreeMap<String, RawHost> = BTreeMap::new();
@@ -81,7 +81,7 @@ fn records(text: &str) -> Vec<BTreeMap<&str, &str>> {
 fn outage<'a>(record: &BTreeMap<&str, &'a str>) -> Option<(&'a str, std::ops::Range<u64>)> {
     let span = parse_declared_time(record.get("StartTime")?)?
         ..parse_declared_time(record.get("EndTime")?)?;
-    let believable = span.start < span.end && span.end - span.start <= LONGEST_SECONDS;
+    let believable = span.start < span.end && span.end - span.start <= OUTAGE_SECONDS_MAX;
     believable.then_some((*record.get("ResourceName")?, span))
 }
 
