@@ -57,7 +57,7 @@ const MEMORY_MAX: u64 = 64 << 20;
 const HOARD_MAX: usize = 8;
 
 /// How often a long run prints its tally.
-const TELL_PERIOD: Duration = Duration::from_secs(60);
+const REPORT_PERIOD: Duration = Duration::from_secs(60);
 
 /// How long full redundancy may take to come back once faults have stopped.
 const HEAL_TIMEOUT: Duration = Duration::from_secs(180);
@@ -144,11 +144,11 @@ pub fn run(chaos: &Chaos) -> Result<Tally> {
         let agents: Vec<_> = (0..chaos.jobs)
             .map(|job| {
                 let (stage, seed) = (&stage, chaos.seed ^ ((job as u64 + 1) << 32));
-                scope.spawn(move || stage.whole(stage.work(job, seed)))
+                scope.spawn(move || stage.end_all_on_error(stage.work(job, seed)))
             })
             .collect();
-        let weather = scope.spawn(|| stage.whole(stage.weather(chaos.seed)));
-        let disturbed = stage.whole(stage.disturb(chaos));
+        let weather = scope.spawn(|| stage.end_all_on_error(stage.weather(chaos.seed)));
+        let disturbed = stage.end_all_on_error(stage.disturb(chaos));
         stage.over.store(true, Ordering::SeqCst);
         let mut ended = vec![disturbed];
         for agent in agents.into_iter().chain([weather]) {
@@ -192,7 +192,7 @@ struct Stage<'a> {
 }
 
 /// The image that follows from this seed.
-fn picture(seed: u64) -> Vec<u8> {
+fn image_of(seed: u64) -> Vec<u8> {
     let mut rng = SmallRng::seed_from_u64(seed);
     if seed.is_multiple_of(2) {
         // Images of even seeds are the same except for about 8 % of their stretches of 64 KiB.
@@ -218,7 +218,7 @@ impl Stage<'_> {
     }
 
     /// Ends the run if this part of it failed.
-    fn whole(&self, ended: Result<()>) -> Result<()> {
+    fn end_all_on_error(&self, ended: Result<()>) -> Result<()> {
         if ended.is_err() {
             self.over.store(true, Ordering::SeqCst);
         }
@@ -243,12 +243,12 @@ impl Stage<'_> {
         Ok(())
     }
 
-    fn save(&self, job: usize, picture_seed: u64) -> Result<()> {
+    fn save(&self, job: usize, image_seed: u64) -> Result<()> {
         let file = self.cluster.path(&format!("image-{job}"));
-        fs::write(&file, picture(picture_seed))?;
+        fs::write(&file, image_of(image_seed))?;
         let number = {
             let mut job = self.job(job)?;
-            job.tried.push(picture_seed);
+            job.tried.push(image_seed);
             job.tried.len() - 1
         };
         let name = format!("job-{job}");
@@ -310,7 +310,7 @@ impl Stage<'_> {
 
     /// Checks a restore of a job without an acknowledged version: its first save did not succeed yet, or all
     /// was forgotten. The restore may return an image of a save that failed, and no other.
-    fn is_not_dead(&self, job: usize, restored: &crate::Outcome) -> Result<()> {
+    fn check_not_revived(&self, job: usize, restored: &crate::Outcome) -> Result<()> {
         let out = self.cluster.path(&format!("out-{job}"));
         if !out.exists() {
             return Ok(());
@@ -318,7 +318,7 @@ impl Stage<'_> {
         let (bytes, job) = (fs::read(out)?, self.job(job)?);
         let mut known = job.known.iter().filter_map(|number| job.tried.get(*number));
         ensure!(
-            known.all(|seed| picture(*seed) != bytes),
+            known.all(|seed| image_of(*seed) != bytes),
             "back from the dead: {restored}"
         );
         Ok(())
@@ -340,7 +340,7 @@ impl Stage<'_> {
         ];
         let restored = self.cluster.run(restore)?;
         let Some(acknowledged) = acknowledged else {
-            return self.is_not_dead(job, &restored);
+            return self.check_not_revived(job, &restored);
         };
         // 3: a save that was not acknowledged left a newer version that has too few shards.
         ensure!(
@@ -356,7 +356,7 @@ impl Stage<'_> {
                 .copied()
                 .collect::<Vec<_>>()
         };
-        let found = newer.iter().any(|seed| picture(*seed) == bytes);
+        let found = newer.iter().any(|seed| image_of(*seed) == bytes);
         ensure!(
             found,
             "{name}: {} bytes that are not those of version {acknowledged} or later: {restored}",
@@ -393,7 +393,7 @@ impl Stage<'_> {
             "{name}: version {version} was acknowledged, is kept, and is not restored: {restored}"
         );
         let bytes = fs::read(self.cluster.path(&out))?;
-        ensure!(picture(seed) == bytes, "{name}: wrong bytes: {restored}");
+        ensure!(image_of(seed) == bytes, "{name}: wrong bytes: {restored}");
         let mut tally = self.tally();
         tally.restored += 1;
         tally.restored_older += 1;
@@ -409,7 +409,7 @@ impl Stage<'_> {
             let count = rng.random_range(1..=3);
             hosts.rotate_left(rng.random_range(0..self.cluster.hosts.len()));
             hosts.truncate(count);
-            let kind = self.a_kind(&mut rng);
+            let kind = self.draw_fault(&mut rng);
             if !kind.is_empty() {
                 let many = if kind.starts_with("registry") {
                     1
@@ -425,7 +425,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    fn a_kind(&self, rng: &mut SmallRng) -> &'static str {
+    fn draw_fault(&self, rng: &mut SmallRng) -> &'static str {
         let kinds = [
             "packets lost",
             "packets delayed",
@@ -513,12 +513,12 @@ impl Stage<'_> {
         while self.tally().saved == 0 && !self.is_over() && started.elapsed() < HEAL_TIMEOUT {
             std::thread::sleep(Duration::from_millis(50));
         }
-        let mut told = Instant::now();
+        let mut reported = Instant::now();
         while started.elapsed() < chaos.time && !self.is_over() {
             self.fault(&mut rng)?;
             self.watch_memory()?;
-            if told.elapsed() > TELL_PERIOD {
-                told = Instant::now();
+            if reported.elapsed() > REPORT_PERIOD {
+                reported = Instant::now();
                 eprintln!("{} s: {}", started.elapsed().as_secs(), self.tally());
             }
         }
