@@ -209,7 +209,7 @@ struct Serving {
 
 impl Serving {
     /// Carries out lies that don't depend on the request; returns whether the request is dealt with.
-    async fn answers_nothing_asked(&mut self) -> Result<bool> {
+    async fn carries_out_lie(&mut self) -> Result<bool> {
         match self.lie {
             Lie::IsSilent => {
                 tokio::time::sleep(LIMIT).await;
@@ -236,7 +236,7 @@ impl Serving {
 
     async fn serve(mut self) -> Result<()> {
         let asked: Request = read_frame(&mut self.recv, LIMIT).await?;
-        if self.answers_nothing_asked().await? {
+        if self.carries_out_lie().await? {
             return Ok(());
         }
         self.hang_up_at(kind(&asked))?;
