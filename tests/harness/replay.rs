@@ -54,9 +54,9 @@ impl Replay {
             };
             for (id, held) in &self.hoard.0 {
                 for (number, shard) in &held.shards {
-                    let brought = bring(&connection, held, *number, shard);
+                    let sent = send_shard(&connection, held, *number, shard);
                     // A host that closes the connection in the middle has not taken the shard.
-                    if let Ok(Ok(true)) = tokio::time::timeout(LIMIT, brought).await {
+                    if let Ok(Ok(true)) = tokio::time::timeout(LIMIT, sent).await {
                         taken.insert(*id);
                     }
                 }
@@ -68,7 +68,12 @@ impl Replay {
 }
 
 /// Sends a shard, and returns whether the host took it.
-async fn bring(connection: &Connection, held: &Held, number: u8, shard: &Shard) -> Result<bool> {
+async fn send_shard(
+    connection: &Connection,
+    held: &Held,
+    number: u8,
+    shard: &Shard,
+) -> Result<bool> {
     let manifest = held.manifest.clone().context("not committed")?;
     let parsed = Manifest::parse(manifest.clone())?;
     let public = parsed.public();
