@@ -41,7 +41,7 @@ impl Machine<'_> {
 }
 
 /// Cuts off all hosts except these.
-fn reach(cluster: &Cluster, side: Range<usize>) {
+fn cut_off_all_but(cluster: &Cluster, side: Range<usize>) {
     for (at, host) in cluster.hosts.iter().enumerate() {
         host.relay.cut(!side.contains(&at));
     }
@@ -77,7 +77,7 @@ fn across_a_partition(remover_is_ahead: bool, remover_is_first: bool) -> Result<
     remover.save("first")?;
 
     let remove = || -> Result<()> {
-        reach(&cluster, 0..SIDE);
+        cut_off_all_but(&cluster, 0..SIDE);
         remover.save("second")?;
         let forgotten = remover.run(&["forget", "--job", "42", "--all"])?;
         // Exit status 3 means that hosts of the other side have not heard of the deletion.
@@ -89,14 +89,14 @@ fn across_a_partition(remover_is_ahead: bool, remover_is_first: bool) -> Result<
         remove()?;
     }
     {
-        reach(&cluster, SIDE..2 * SIDE);
+        cut_off_all_but(&cluster, SIDE..2 * SIDE);
         version.push_str(&saver.save("third")?);
     }
     if !remover_is_first {
         remove()?;
     }
 
-    reach(&cluster, 0..2 * SIDE);
+    cut_off_all_but(&cluster, 0..2 * SIDE);
     wait_until("what was forgotten is gone", LIMIT, || {
         let files = cluster
             .hosts
