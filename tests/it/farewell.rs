@@ -21,7 +21,7 @@ const NOTICED_WITHIN: Duration = Duration::from_secs(40);
 
 /// Fails if a host refused the connection because it counts too many. `list` may name hosts that did not
 /// answer in time, which happens on an overloaded machine.
-fn nobody_is_busy(listed: &tests::Outcome) -> Result<()> {
+fn check_not_busy(listed: &tests::Outcome) -> Result<()> {
     let silent = listed.json()?["silent"].to_string();
     ensure!(!silent.contains("too many connections"), "{listed}");
     Ok(())
@@ -29,7 +29,7 @@ fn nobody_is_busy(listed: &tests::Outcome) -> Result<()> {
 
 /// Checks that hosts have learned of the ends of this many commands. On an overloaded machine they may
 /// miss one in eight, and notice it later.
-fn most_are_heard(grid: &MixedGrid, commands: usize) -> Result<()> {
+fn check_ends_are_heard(grid: &MixedGrid, commands: usize) -> Result<()> {
     let most = commands * usize::from(HOSTS) / 8;
     wait_until("most connections are closed", HEARD_WITHIN, || {
         Ok(grid.connections() <= most)
@@ -43,9 +43,9 @@ fn most_are_heard(grid: &MixedGrid, commands: usize) -> Result<()> {
 fn no_host_is_busy_after_many_commands_in_a_row() -> Result<()> {
     let grid = MixedGrid::behind_relays(HOSTS)?;
     for _ in 0..COMMANDS {
-        nobody_is_busy(&grid.run(["--json", "list"])?.expect(0)?)?;
+        check_not_busy(&grid.run(["--json", "list"])?.expect(0)?)?;
     }
-    most_are_heard(&grid, COMMANDS)
+    check_ends_are_heard(&grid, COMMANDS)
 }
 
 #[test]
@@ -55,9 +55,9 @@ fn no_host_is_busy_after_sixteen_commands_at_once() -> Result<()> {
         let spawn = |_| Ok(grid.command(["--json", "list"])?.spawn()?);
         let commands: Result<Vec<Child>> = (0..16).map(spawn).collect();
         for command in commands? {
-            nobody_is_busy(&wait(command)?.expect(0)?)?;
+            check_not_busy(&wait(command)?.expect(0)?)?;
         }
-        most_are_heard(&grid, 16)?;
+        check_ends_are_heard(&grid, 16)?;
     }
     Ok(())
 }
