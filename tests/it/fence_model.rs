@@ -466,7 +466,7 @@ fn the_search_finds_two_where_a_witness_forgets_what_it_said() {
 
 /// The answer of a witness that lies. It can show any proposal that was ever made, which others may have
 /// repeated to it, but none that was not made: proposals are signed.
-fn lies(random: &mut StdRng, question: Question, proposals: &[(Ballot, Value)]) -> Answer {
+fn false_answer(random: &mut StdRng, question: Question, proposals: &[(Ballot, Value)]) -> Answer {
     match question {
         Question::Promise(ballot) => {
             let known: Vec<_> = proposals.iter().filter(|(at, _)| *at <= ballot).collect();
@@ -483,7 +483,7 @@ fn lies(random: &mut StdRng, question: Question, proposals: &[(Ballot, Value)]) 
 
 /// Plays one random schedule in which the first `liars` witnesses lie. Returns whether two values were
 /// chosen.
-fn plays_out(random: &mut StdRng, quorum: Quorum, liars: usize) -> bool {
+fn chooses_two(random: &mut StdRng, quorum: Quorum, liars: usize) -> bool {
     let bounds = Bounds {
         quorum,
         savers: 2 + random.random_range(0..2),
@@ -558,14 +558,14 @@ fn ask(world: &mut World, random: &mut StdRng, bounds: Bounds, liars: usize) {
             Question::Promise(_) => None,
         })
         .collect();
-    let answer = lies(random, question, &proposals);
+    let answer = false_answer(random, question, &proposals);
     world.answers[witness].insert(answer);
 }
 
 /// The number of the first of `schedules` random schedules in which two values were chosen.
-fn play(seed: u64, schedules: u32, quorum: Quorum, liars: usize) -> Option<u32> {
+fn first_that_chooses_two(seed: u64, schedules: u32, quorum: Quorum, liars: usize) -> Option<u32> {
     let mut random = StdRng::seed_from_u64(seed);
-    (0..schedules).find(|_| plays_out(&mut random, quorum, liars))
+    (0..schedules).find(|_| chooses_two(&mut random, quorum, liars))
 }
 
 #[test]
@@ -579,9 +579,9 @@ fn as_many_liars_as_the_guarantee_allows_never_have_two_chosen_and_one_more_can(
     ];
     for (seed, quorum) in quorums.into_iter().enumerate() {
         let seed = seed as u64;
-        let within = play(seed, SCHEDULES / 4, quorum, quorum.may_lie());
+        let within = first_that_chooses_two(seed, SCHEDULES / 4, quorum, quorum.may_lie());
         assert_eq!(within, None, "{quorum:?}");
-        let beyond = play(seed, SCHEDULES / 4, quorum, quorum.may_lie() + 1);
+        let beyond = first_that_chooses_two(seed, SCHEDULES / 4, quorum, quorum.may_lie() + 1);
         println!(
             "{} of {} agree, {} lie: none of {} schedules has two chosen; {} lie: {beyond:?} does",
             quorum.needed(),
