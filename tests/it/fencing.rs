@@ -255,7 +255,7 @@ fn counts(cluster: &Cluster) -> Result<[usize; 2]> {
 }
 
 /// Waits until a save has come to step `step`, for at most 1.5 s.
-fn until(cluster: &Cluster, before: [usize; 2], step: usize) -> Result<()> {
+fn wait_for_step(cluster: &Cluster, before: [usize; 2], step: usize) -> Result<()> {
     let began = Instant::now();
     while progress(cluster, before)? < step && began.elapsed() < Duration::from_millis(1500) {
         std::thread::yield_now();
@@ -313,7 +313,7 @@ impl Trouble {
 
 /// Counts of what became of the saves of all runs.
 #[derive(Debug, Default)]
-struct Came {
+struct Outcomes {
     /// Saves that ended with exit status 0.
     committed: usize,
     /// Saves that lost to another one.
@@ -325,7 +325,7 @@ struct Came {
 }
 
 /// Runs two saves after the same version, with a fault at a step of the first one.
-fn race(cluster: &Cluster, number: u64, came: &mut Came) -> Result<()> {
+fn race(cluster: &Cluster, number: u64, outcomes: &mut Outcomes) -> Result<()> {
     let mut random = StdRng::seed_from_u64(number);
     let run = Run {
         job: format!("race-{number}"),
@@ -346,7 +346,7 @@ fn race(cluster: &Cluster, number: u64, came: &mut Came) -> Result<()> {
     let first = Saver::start(cluster, &run, "a")?;
     let second_at_once = random.random_range(0..2) == 0;
     let early = second_at_once.then(|| Saver::start(cluster, &run, "b"));
-    until(cluster, before, step)?;
+    wait_for_step(cluster, before, step)?;
     trouble.begin(&first, &hosts)?;
     let second = match early {
         Some(early) => early?,
@@ -358,12 +358,12 @@ fn race(cluster: &Cluster, number: u64, came: &mut Came) -> Result<()> {
     let ended = [first.end()?, second.end()?];
     for code in ended {
         match code {
-            Some(0) => came.committed += 1,
-            Some(10) => came.lost += 1,
-            _ => came.failed += 1,
+            Some(0) => outcomes.committed += 1,
+            Some(10) => outcomes.lost += 1,
+            _ => outcomes.failed += 1,
         }
     }
-    check(cluster, &run, ended, came).with_context(|| what)
+    check(cluster, &run, ended, outcomes).with_context(|| what)
 }
 
 fn versions(cluster: &Cluster, job: &str) -> Result<Vec<u64>> {
@@ -377,7 +377,12 @@ fn versions(cluster: &Cluster, job: &str) -> Result<Vec<u64>> {
 }
 
 /// Checks that at most one version follows the first, and that a restarted job can restore and save.
-fn check(cluster: &Cluster, run: &Run, ended: [Option<i32>; 2], came: &mut Came) -> Result<()> {
+fn check(
+    cluster: &Cluster,
+    run: &Run,
+    ended: [Option<i32>; 2],
+    outcomes: &mut Outcomes,
+) -> Result<()> {
     let done = ended.iter().filter(|code| **code == Some(0)).count();
     ensure!(done <= 1, "both were committed: {ended:?}");
     let shown = versions(cluster, &run.job)?;
@@ -405,7 +410,7 @@ fn check(cluster: &Cluster, run: &Run, ended: [Option<i32>; 2], came: &mut Came)
             Some(10) => {
                 let other = error(&again)?["successor"].clone();
                 ensure!(other["committed"] == true, "{again}");
-                came.finished += 1;
+                outcomes.finished += 1;
             }
             _ => return Err(anyhow::anyhow!("{again}")),
         }
@@ -415,11 +420,11 @@ fn check(cluster: &Cluster, run: &Run, ended: [Option<i32>; 2], came: &mut Came)
 
 fn races(numbers: std::ops::Range<u64>) -> Result<()> {
     let cluster = Cluster::start(5, 0, &[])?;
-    let (mut came, runs) = (Came::default(), numbers.end - numbers.start);
+    let (mut outcomes, runs) = (Outcomes::default(), numbers.end - numbers.start);
     for number in numbers {
-        race(&cluster, number, &mut came)?;
+        race(&cluster, number, &mut outcomes)?;
     }
-    println!("{runs} runs: {came:?}");
+    println!("{runs} runs: {outcomes:?}");
     Ok(())
 }
 
@@ -439,7 +444,7 @@ fn in_a_hundred_runs_never_two_saves_after_one_version_are_committed() -> Result
 #[ignore = "takes minutes"]
 fn a_job_goes_on_at_whichever_step_its_save_was_killed() -> Result<()> {
     let cluster = Cluster::start(5, 0, &[])?;
-    let mut came = Came::default();
+    let mut outcomes = Outcomes::default();
     for step in 0..=15 {
         let run = Run {
             job: format!("killed-{step}"),
@@ -453,12 +458,13 @@ fn a_job_goes_on_at_whichever_step_its_save_was_killed() -> Result<()> {
             .expect(0)?;
         let before = counts(&cluster)?;
         let killed = Saver::start(&cluster, &run, "a")?;
-        until(&cluster, before, step)?;
+        wait_for_step(&cluster, before, step)?;
         killed.signal(Signal::KILL);
         let code = killed.end()?;
-        check(&cluster, &run, [code, None], &mut came).with_context(|| format!("step {step}"))?;
+        check(&cluster, &run, [code, None], &mut outcomes)
+            .with_context(|| format!("step {step}"))?;
     }
-    println!("{came:?}");
+    println!("{outcomes:?}");
     Ok(())
 }
 
