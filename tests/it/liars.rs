@@ -102,7 +102,7 @@ fn two_of_ten(lie: Lie) -> Result<()> {
 }
 
 /// Runs a test for each of these lies, four at a time, each with a grid of its own.
-fn each(lies: impl Iterator<Item = Lie>, test: fn(Lie) -> Result<()>) -> Result<()> {
+fn for_each_lie(lies: impl Iterator<Item = Lie>, test: fn(Lie) -> Result<()>) -> Result<()> {
     let lies: Vec<Lie> = lies.collect();
     for some in lies.chunks(4) {
         std::thread::scope(|scope| {
@@ -119,51 +119,54 @@ fn each(lies: impl Iterator<Item = Lie>, test: fn(Lie) -> Result<()>) -> Result<
     Ok(())
 }
 
-fn about_data() -> impl Iterator<Item = Lie> {
-    Lie::ALL.into_iter().filter(|lie| !about_life(*lie))
+fn lies_about_data() -> impl Iterator<Item = Lie> {
+    Lie::ALL.into_iter().filter(|lie| !costs_time(*lie))
 }
 
 /// Whether a lie costs the client time, rather than giving it wrong data.
-fn about_life(lie: Lie) -> bool {
+fn costs_time(lie: Lie) -> bool {
     matches!(
         lie,
         Lie::Drips | Lie::IsSilent | Lie::SendsHugeFrames | Lie::SendsNoise | Lie::AnswersTooMuch
     ) || matches!(lie, Lie::HangsUpAt(_))
 }
 
-fn about_time() -> impl Iterator<Item = Lie> {
-    Lie::ALL.into_iter().filter(|lie| about_life(*lie))
+fn lies_that_cost_time() -> impl Iterator<Item = Lie> {
+    Lie::ALL.into_iter().filter(|lie| costs_time(*lie))
 }
 
 #[test]
 fn two_liars_of_five_do_no_harm() -> Result<()> {
-    each(about_data(), two_of_five)
+    for_each_lie(lies_about_data(), two_of_five)
 }
 
 #[test]
 fn two_of_five_that_break_off_or_hold_up_do_no_harm() -> Result<()> {
-    each(about_time(), two_of_five)
+    for_each_lie(lies_that_cost_time(), two_of_five)
 }
 
 #[test]
 fn three_liars_of_five_are_an_error_or_do_no_harm() -> Result<()> {
-    each(about_data(), three_of_five)
+    for_each_lie(lies_about_data(), three_of_five)
 }
 
 #[test]
 fn three_of_five_that_break_off_or_hold_up_are_an_error_or_do_no_harm() -> Result<()> {
     // Without `Lie::Drips`: if there are no other hosts, a client reads from slow ones for minutes.
-    each(about_time().filter(|lie| *lie != Lie::Drips), three_of_five)
+    for_each_lie(
+        lies_that_cost_time().filter(|lie| *lie != Lie::Drips),
+        three_of_five,
+    )
 }
 
 #[test]
 fn two_liars_of_ten_do_no_harm_to_saves_either() -> Result<()> {
-    each(about_data(), two_of_ten)
+    for_each_lie(lies_about_data(), two_of_ten)
 }
 
 #[test]
 fn two_of_ten_that_break_off_or_hold_up_do_no_harm_to_saves_either() -> Result<()> {
-    each(about_time(), two_of_ten)
+    for_each_lie(lies_that_cost_time(), two_of_ten)
 }
 
 #[test]
