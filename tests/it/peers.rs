@@ -16,10 +16,10 @@ use tests::program::wait_until;
 const LIMIT: Duration = Duration::from_secs(180);
 
 /// Time for a drain that can't succeed: the host tries until the time is over.
-const SHORT: Duration = Duration::from_secs(10);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Settings of a daemon that rebuilds a shard which was missing for one second.
-fn soon() -> RepairSettings {
+fn quick_repair() -> RepairSettings {
     let second = Duration::from_secs(1);
     RepairSettings {
         period: Duration::from_millis(300),
@@ -60,7 +60,7 @@ fn first_holder(grid: &MixedGrid, job: &str) -> Result<String> {
 
 #[test]
 fn a_shard_is_rebuilt_although_liars_claim_to_hold_it() -> Result<()> {
-    let mut grid = MixedGrid::up_with(6, 2, |_| soon())?;
+    let mut grid = MixedGrid::up_with(6, 2, |_| quick_repair())?;
     grid.lie(Lie::ClaimsToHoldAll);
     save(&grid, "42")?;
     let victim = first_holder(&grid, "42")?;
@@ -72,7 +72,7 @@ fn a_shard_is_rebuilt_although_liars_claim_to_hold_it() -> Result<()> {
 
 #[test]
 fn nothing_is_given_back_on_the_word_of_a_host() -> Result<()> {
-    let grid = MixedGrid::up_with(6, 2, |_| soon())?;
+    let grid = MixedGrid::up_with(6, 2, |_| quick_repair())?;
     grid.lie(Lie::ClaimsToHoldAll);
     save(&grid, "42")?;
     let host = first_holder(&grid, "42")?;
@@ -89,7 +89,7 @@ fn nothing_is_given_back_on_the_word_of_a_host() -> Result<()> {
 
 #[test]
 fn a_host_that_leaves_does_not_take_claims_for_copies() -> Result<()> {
-    let grid = MixedGrid::up_with(6, 1, |_| soon())?;
+    let grid = MixedGrid::up_with(6, 1, |_| quick_repair())?;
     grid.lie(Lie::ClaimsToHoldAll);
     save(&grid, "42")?;
     let leaving = first_holder(&grid, "42")?;
@@ -103,7 +103,7 @@ fn a_host_that_leaves_does_not_take_claims_for_copies() -> Result<()> {
 
 #[test]
 fn a_host_that_stores_other_bytes_is_no_place_to_hand_shards_to() -> Result<()> {
-    let grid = MixedGrid::up_with(5, 1, |_| soon())?;
+    let grid = MixedGrid::up_with(5, 1, |_| quick_repair())?;
     // At first the liar refuses shards for lack of room, so that the honest hosts hold all of them.
     grid.lie(Lie::ClaimsToHoldAll);
     save(&grid, "42")?;
@@ -111,7 +111,7 @@ fn a_host_that_stores_other_bytes_is_no_place_to_hand_shards_to() -> Result<()> 
     let leaving = first_holder(&grid, "42")?;
     // The liar is the only host without a shard. It takes one and acknowledges its root, but keeps other
     // bytes.
-    ensure!(grid.drain(&leaving, SHORT)? == (0, 1));
+    ensure!(grid.drain(&leaving, DRAIN_TIMEOUT)? == (0, 1));
     Ok(())
 }
 
@@ -119,7 +119,7 @@ fn a_host_that_stores_other_bytes_is_no_place_to_hand_shards_to() -> Result<()> 
 fn holders_that_repair_nothing_are_followed_by_the_others() -> Result<()> {
     let mut grid = MixedGrid::up_with(7, 0, |name| RepairSettings {
         rebuilds: !matches!(name, "h01" | "h02" | "h03"),
-        ..soon()
+        ..quick_repair()
     })?;
     let jobs = ["a", "b", "c", "d"];
     for job in jobs {
@@ -139,7 +139,7 @@ fn holders_that_repair_nothing_are_followed_by_the_others() -> Result<()> {
 #[test]
 fn clocks_that_are_years_ahead_end_no_lease() -> Result<()> {
     const ROUNDS: u64 = 20;
-    let grid = MixedGrid::up_with(5, 6, |_| soon())?;
+    let grid = MixedGrid::up_with(5, 6, |_| quick_repair())?;
     grid.lie(Lie::ClockAhead);
     fs::write(grid.path("image"), image::memory(2 << 20, 1))?;
     let save = ["save", "--job", "42", "--ttl", "30d", "image"];
@@ -164,7 +164,7 @@ fn clocks_that_are_years_ahead_end_no_lease() -> Result<()> {
 #[test]
 fn what_was_deleted_is_not_brought_back_by_a_donor_that_kept_it() -> Result<()> {
     const VERSIONS: usize = 136;
-    let grid = MixedGrid::up_with(3, 1, |_| soon())?;
+    let grid = MixedGrid::up_with(3, 1, |_| quick_repair())?;
     grid.lie(Lie::ReplaysDeleted);
     fs::write(grid.path("image"), "a small image")?;
     let save = |job: &str| -> Result<()> {
