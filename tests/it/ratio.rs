@@ -239,7 +239,7 @@ async fn be_busy(kind: &str, grid: &Path, dir: &Path) -> Result<()> {
                     tokio::task::yield_now().await;
                 }
             }
-            member.be(&kind).await
+            member.act_as(&kind).await
         });
     }
     fs::write(dir.join("busy.ready"), "")?;
@@ -283,7 +283,7 @@ impl Member {
         made.commit(&self.connection, LIMIT).await
     }
 
-    async fn be(self, kind: &str) -> Result<()> {
+    async fn act_as(self, kind: &str) -> Result<()> {
         match kind {
             "honest" => self.honest().await,
             "reads" => self.reads().await,
