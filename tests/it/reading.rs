@@ -130,7 +130,7 @@ fn parts_of_edited_versions_are_what_the_files_have() -> Result<()> {
 }
 
 /// Reads parts while two of five hosts are dead and one lies. The checkpoint has three parity shards.
-fn beside(lie: Lie) -> Result<()> {
+fn read_beside_a_liar(lie: Lie) -> Result<()> {
     let mut grid = MixedGrid::up(4, 1)?;
     let mut bytes = noise(5 * MIB, 7);
     for _ in 0..2 {
@@ -163,7 +163,7 @@ fn two_dead_hosts_and_one_that_lies_change_no_byte() -> Result<()> {
     std::thread::scope(|scope| {
         let running: Vec<_> = lies
             .iter()
-            .map(|lie| scope.spawn(|| beside(*lie)))
+            .map(|lie| scope.spawn(|| read_beside_a_liar(*lie)))
             .collect();
         for thread in running {
             thread.join().unwrap_or_else(|_| anyhow::bail!("panic"))?;
