@@ -14,7 +14,7 @@ use tests::supervised::{PATIENCE, RunMachine, Running, is_run_by_somebody, repor
 pub(crate) const HASH_JOB: &str = env!("CARGO_BIN_EXE_hash-job");
 
 /// Options that claim frequent failures, so that checkpoints are taken every few seconds.
-const OFTEN: [&str; 2] = ["--mtbf", "2s"];
+const FREQUENT_FAILURES: [&str; 2] = ["--mtbf", "2s"];
 
 fn machine<'a>(grid: &'a Grid, name: &str) -> Result<RunMachine<'a>> {
     RunMachine::new(grid, name, "hash.1", HASH_JOB)
@@ -106,7 +106,7 @@ fn a_job_that_writes_when_it_wants_to_is_saved_when_it_pays() -> Result<()> {
         let here = RunMachine::new(&grid, name, &job, HASH_JOB)?;
         // The job pauses between two writes of its state, so that `ckpt run` can save it unchanged.
         let words = [how, "every=150", "bytes=2000000", "notify"];
-        let running = here.start(&OFTEN, &words)?;
+        let running = here.start(&FREQUENT_FAILURES, &words)?;
         here.wait_for_entries("saved", 3)?;
         // The job does not survive its killed supervisor, and its last checkpoint is whole.
         let job = here.job_pid()?;
@@ -115,7 +115,7 @@ fn a_job_that_writes_when_it_wants_to_is_saved_when_it_pays() -> Result<()> {
             Ok(!tests::supervised::lives(job) && !is_run_by_somebody(&here.state()))
         })?;
         let saved = here.saved()?;
-        let running = here.start(&OFTEN, &words)?;
+        let running = here.start(&FREQUENT_FAILURES, &words)?;
         here.wait_for_start(2)?;
         running.signal(Signal::TERM)?;
         running.end()?;
@@ -413,7 +413,10 @@ fn of_two_incarnations_of_a_job_one_goes_on_and_the_other_ends_with_77() -> Resu
     running.end()?.0.expect(75)?;
     let second = machine(&grid, "second")?;
     let words = ["every=100", "notify", "term"];
-    let mut both = [first.start(&OFTEN, &words)?, second.start(&OFTEN, &words)?];
+    let mut both = [
+        first.start(&FREQUENT_FAILURES, &words)?,
+        second.start(&FREQUENT_FAILURES, &words)?,
+    ];
     wait_until("one of them has ended", PATIENCE, || {
         Ok(both[0].has_ended()? || both[1].has_ended()?)
     })?;
