@@ -14,7 +14,7 @@ use tests::{Grid, image};
 use crate::{restore_bytes, save_file};
 
 /// Longest time of a save without a deadline when hosts are silent: less than one timeout of a connection.
-const SOON: Duration = protocol::wire::limits::CONNECT_TIMEOUT;
+const SAVE_TIME_MAX: Duration = protocol::wire::limits::CONNECT_TIMEOUT;
 
 /// Runs a save three times. Returns how long the fastest one took, and the outcome of the last one.
 fn fastest(grid: &Grid, args: &[&str]) -> Result<(Duration, Outcome)> {
@@ -55,26 +55,26 @@ fn silent_hosts_hold_no_save_up() -> Result<()> {
     grid.kill("h02")?;
     let (took, said) = fastest(&grid, &[])?;
     said.expect(0)?;
-    ensure!(took < SOON, "with a spare: {took:?}");
+    ensure!(took < SAVE_TIME_MAX, "with a spare: {took:?}");
 
     grid.kill("h05")?;
     let (took, said) = fastest(&grid, &[])?;
     let said = said.expect(5)?.json()?;
-    ensure!(took < SOON, "without: {took:?}");
+    ensure!(took < SAVE_TIME_MAX, "without: {took:?}");
     let message = said["error"]["message"].as_str().context("no message")?;
     ensure!(message.contains("4 of 5 shards have a host"), "{message}");
     ensure!(names(&said["error"]["hosts"]) == ["h02", "h05"], "{said}");
 
     let (took, said) = fastest(&grid, &["--allow-degraded=1"])?;
     let said = said.expect(3)?.json()?;
-    ensure!(took < SOON, "degraded: {took:?}");
+    ensure!(took < SAVE_TIME_MAX, "degraded: {took:?}");
     ensure!(said["can_lose"] == 1, "{said}");
 
     grid.kill("h01")?;
     grid.kill("h06")?;
     let (took, said) = fastest(&grid, &[])?;
     let said = said.expect(5)?.json()?;
-    ensure!(took < SOON, "two left: {took:?}");
+    ensure!(took < SAVE_TIME_MAX, "two left: {took:?}");
     let message = said["error"]["message"].as_str().context("no message")?;
     ensure!(message.contains("2 of 5 shards have a host"), "{message}");
     let silent = ["h01", "h02", "h05", "h06"];
@@ -117,7 +117,9 @@ fn with_a_deadline_a_host_that_comes_back_is_used() -> Result<()> {
     let child = grid.command(args)?.spawn()?;
     // A save without a deadline would have ended by then.
     let begun = Instant::now();
-    wait_until("it still waits", SOON, || Ok(begun.elapsed() > SOON / 2))?;
+    wait_until("it still waits", SAVE_TIME_MAX, || {
+        Ok(begun.elapsed() > SAVE_TIME_MAX / 2)
+    })?;
     grid.restart()?;
     let saved = tests::program::wait(child)?.expect(0)?.json()?;
     ensure!(
