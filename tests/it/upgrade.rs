@@ -15,7 +15,8 @@ use tests::{Grid, ckpt, image};
 const LIMIT: Duration = Duration::from_secs(180);
 
 /// Hosts rebuild a shard that was missing for one second, and ask each other for notices every 300 ms.
-const QUICK: [(&str, &str); 2] = [("CKPT_REPAIR_AFTER", "1s"), ("CKPT_REPAIR_PERIOD", "300ms")];
+const QUICK_REPAIR: [(&str, &str); 2] =
+    [("CKPT_REPAIR_AFTER", "1s"), ("CKPT_REPAIR_PERIOD", "300ms")];
 
 fn fixture() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/format-1"))
@@ -132,7 +133,7 @@ fn versions(grid: &Grid, client: &Path, job: &str) -> Result<Vec<u64>> {
 
 /// Uses a job as usual: saves three versions of which two are kept, restores them, verifies, and removes
 /// one. Returns the newest image.
-fn lives(grid: &Grid, client: &Path, job: &str) -> Result<Vec<u8>> {
+fn use_as_usual(grid: &Grid, client: &Path, job: &str) -> Result<Vec<u8>> {
     let mut images = Vec::new();
     for seed in 1..=3 {
         images.push(save(grid, client, job, seed)?.0);
@@ -189,7 +190,12 @@ fn is_whole(grid: &Grid, client: &Path, job: &str) -> Result<bool> {
 }
 
 /// Kills the first holder that `chosen` accepts, and waits until others have rebuilt its shards.
-fn is_repaired(grid: &Grid, client: &Path, job: &str, chosen: impl Fn(&str) -> bool) -> Result<()> {
+fn check_repair(
+    grid: &Grid,
+    client: &Path,
+    job: &str,
+    chosen: impl Fn(&str) -> bool,
+) -> Result<()> {
     let holders = good(grid, client, job)?;
     let mut chosen = holders.into_iter().filter(|(_, host)| chosen(host));
     let (_, victim) = chosen.next().context("no such holder")?;
@@ -199,7 +205,7 @@ fn is_repaired(grid: &Grid, client: &Path, job: &str, chosen: impl Fn(&str) -> b
     })
 }
 
-fn is_gone(grid: &Grid, client: &Path, job: &str, hosts: usize) -> Result<()> {
+fn check_removal(grid: &Grid, client: &Path, job: &str, hosts: usize) -> Result<()> {
     grid.run_as(client, ["forget", "--job", job, "--all"])?
         .expect(0)?;
     ensure!(versions(grid, client, job)?.is_empty());
@@ -216,9 +222,9 @@ fn is_gone(grid: &Grid, client: &Path, job: &str, hosts: usize) -> Result<()> {
 fn a_client_of_today_uses_daemons_of_yesterday_and_says_what_they_lack() -> Result<()> {
     let Some(old) = older()? else { return Ok(()) };
     let client = ckpt()?;
-    let grid = Grid::up_of(&old, 7, &QUICK)?;
-    let bytes = lives(&grid, client, "42")?;
-    is_repaired(&grid, client, "42", |_| true)?;
+    let grid = Grid::up_of(&old, 7, &QUICK_REPAIR)?;
+    let bytes = use_as_usual(&grid, client, "42")?;
+    check_repair(&grid, client, "42", |_| true)?;
     ensure!(restored(&grid, client, "42", 4)? == bytes);
 
     let (_, saved) = save(&grid, client, "42", 5)?;
@@ -230,15 +236,15 @@ fn a_client_of_today_uses_daemons_of_yesterday_and_says_what_they_lack() -> Resu
     let spoken: Vec<&Value> = up.map(|host| &host["protocol"]).collect();
     ensure!(spoken == ["ckpt/1"; 6], "{spoken:?}");
     grid.restart_as(&old)?;
-    is_gone(&grid, client, "42", 7)
+    check_removal(&grid, client, "42", 7)
 }
 
 #[test]
 fn a_client_of_yesterday_uses_daemons_of_today() -> Result<()> {
     let Some(old) = older()? else { return Ok(()) };
-    let grid = Grid::up_of(ckpt()?, 7, &QUICK)?;
-    let bytes = lives(&grid, &old, "42")?;
-    is_repaired(&grid, &old, "42", |_| true)?;
+    let grid = Grid::up_of(ckpt()?, 7, &QUICK_REPAIR)?;
+    let bytes = use_as_usual(&grid, &old, "42")?;
+    check_repair(&grid, &old, "42", |_| true)?;
     ensure!(restored(&grid, &old, "42", 4)? == bytes);
     // The present client restores the version, too, and saves the next one.
     ensure!(restored(&grid, ckpt()?, "42", 4)? == bytes);
@@ -249,7 +255,7 @@ fn a_client_of_yesterday_uses_daemons_of_today() -> Result<()> {
         "{saved}"
     );
     grid.restart()?;
-    is_gone(&grid, ckpt()?, "42", 7)
+    check_removal(&grid, ckpt()?, "42", 7)
 }
 
 /// Hosts with an earlier program don't know job keys. A save with a job key does not ask them at all.
@@ -257,7 +263,7 @@ fn a_client_of_yesterday_uses_daemons_of_today() -> Result<()> {
 fn a_save_with_a_job_key_does_without_hosts_that_know_no_job_keys() -> Result<()> {
     let Some(old) = older()? else { return Ok(()) };
     let new = ckpt()?;
-    let grid = Grid::up_of(&old, 8, &QUICK)?;
+    let grid = Grid::up_of(&old, 8, &QUICK_REPAIR)?;
     let upgraded = ["h01", "h02", "h03", "h04", "h05"];
     for host in &upgraded[..4] {
         grid.kill(host)?;
@@ -299,7 +305,7 @@ fn a_save_with_a_job_key_does_without_hosts_that_know_no_job_keys() -> Result<()
 fn in_a_grid_that_is_half_upgraded_both_versions_serve_both() -> Result<()> {
     let Some(old) = older()? else { return Ok(()) };
     let new = ckpt()?;
-    let grid = Grid::up_of(&old, 8, &QUICK)?;
+    let grid = Grid::up_of(&old, 8, &QUICK_REPAIR)?;
     let (before, _) = save(&grid, &old, "before", 9)?;
     let upgraded = ["h01", "h02", "h03", "h04"];
     for host in upgraded {
@@ -310,12 +316,12 @@ fn in_a_grid_that_is_half_upgraded_both_versions_serve_both() -> Result<()> {
     ensure!(restored(&grid, &old, "before", 1)? == before);
     let mut images = Vec::new();
     for (client, job) in [(new.as_path(), "by-new"), (&*old, "by-old")] {
-        images.push((job, lives(&grid, client, job)?));
+        images.push((job, use_as_usual(&grid, client, job)?));
     }
     // Each kind of host rebuilds what the other lost.
     let is_new = |host: &str| upgraded.contains(&host);
     for (client, lost) in [(new.as_path(), true), (&*old, false)] {
-        is_repaired(&grid, client, "by-new", |host| is_new(host) == lost)?;
+        check_repair(&grid, client, "by-new", |host| is_new(host) == lost)?;
     }
     // Both killed hosts come back with the present program.
     grid.restart()?;
