@@ -10,6 +10,10 @@ set -euo pipefail
 cd "$(dirname "$0")"
 seconds=${1:?CPU seconds for each target}
 shift
+if ! [[ $seconds =~ ^[1-9][0-9]*$ ]]; then
+  echo "CPU seconds: a whole number from 1 on, not $seconds" >&2
+  exit 2
+fi
 if [ $# -gt 0 ]; then
   targets=("$@")
 else

@@ -72,8 +72,8 @@ pub struct Inventory {
     memory: u64,
 }
 
-/// How many times the bytes of a manifest are in memory, at most: as signed, as read, and as opened
-/// summary.
+/// How many times the bytes of a manifest are in memory, at most: as signed, as read, and twice as
+/// opened summary, whose entries take more than their encoding.
 const MANIFEST_COPIES: u64 = 4;
 
 /// Bytes of memory for a checkpoint apart from its manifest: lists of holders, entries of maps.

@@ -29,8 +29,8 @@ impl Guests {
     }
 
     /// Adds a guest that states to have moved `disk_bytes` to and from disks since it became a guest. The
-    /// statement counts only as far as it exceeds what the system reports, and never beyond what the disk has
-    /// moved.
+    /// statement counts only while the system hides what a process of the guest has moved, and never beyond
+    /// what the disk has moved.
     pub fn add(&mut self, process: ProcessId, disk_bytes: u64) {
         let said = self.processes.entry(process).or_default();
         *said = (*said).max(disk_bytes);

@@ -33,7 +33,7 @@ pub mod interval;
 pub mod joint;
 pub mod levels;
 mod likelihood;
-mod linear;
+pub mod linear;
 pub mod objective;
 pub mod probability;
 pub mod rank;

@@ -4,7 +4,7 @@
 /// lower triangle is read) by Cholesky's method. `None` if the matrix is not positive definite, or not of
 /// `right.len()` rows and columns.
 #[must_use]
-pub(crate) fn solve_positive_definite(matrix: &[f64], right: &[f64]) -> Option<Vec<f64>> {
+pub fn solve_positive_definite(matrix: &[f64], right: &[f64]) -> Option<Vec<f64>> {
     let n = right.len();
     if matrix.len() != n * n {
         return None;

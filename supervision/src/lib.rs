@@ -69,4 +69,4 @@ pub use event::{
 };
 pub use settings::{Asking, Costs, OnHang, OwnerRule, Parity, Patience, Settings, Standing};
 pub use status::{EndedBy, Ending, JobStatus, StartFailure, Why};
-pub use supervisor::{Doing, Supervisor};
+pub use supervisor::{Doing, LEAVE_SIGNALS, Supervisor};

@@ -395,6 +395,36 @@ fn a_start_after_a_kill_finds_the_job_or_its_result() -> Result<()> {
 }
 
 #[test]
+fn a_signal_ends_the_restore_of_a_result_and_the_next_start_brings_it_back() -> Result<()> {
+    let grid = Grid::up(3)?;
+    let lab = Lab::new(&grid, LIKE_SSH)?;
+    let (code, words) = (["--data", "2", "--parity", "1"], ["end=100", "every=5"]);
+    let front = lab.start("ended", &code, &words)?;
+    let host = lab.wait_for_host("ended", 1)?;
+    kill_process(front.pid, Signal::KILL)?;
+    front.wait()?;
+    let supervisor = lab.supervisor(&host, "ended")?;
+    wait_until("the job has ended", PATIENCE, || Ok(!lives(supervisor)))?;
+    // Nobody answers the restore, so that it lasts.
+    for (host, _) in grid.running()? {
+        grid.signal(&host, Signal::STOP)?;
+    }
+    let front = lab.start("ended", &code, &words)?;
+    let stage = lab.dir.join(".ckpt-run-ended");
+    wait_until("the restore has begun", PATIENCE, || Ok(stage.exists()))?;
+    kill_process(front.pid, Signal::TERM)?;
+    let ended = front.wait()?.expect(128 + 15)?;
+    ensure!(ended.stderr.contains("brings the result back"), "{ended}");
+    for host in ["h01", "h02", "h03"] {
+        grid.signal(host, Signal::CONT)?;
+    }
+    let (_, report) = lab.start("ended", &code, &words)?.end(0)?;
+    ensure!(report["starts"] == 1, "{report}");
+    ensure!(Steps::read(&lab.dir.join("state"))?.number == 100);
+    Ok(())
+}
+
+#[test]
 fn signals_reach_the_job_and_a_job_that_cannot_start_has_a_status_of_its_own() -> Result<()> {
     let grid = Grid::up(3)?;
     let lab = Lab::new(&grid, LIKE_SSH)?;

@@ -49,6 +49,7 @@ mod runs;
 mod saving;
 mod signals;
 mod slips;
+mod study;
 mod tidy;
 mod tree;
 mod trust;

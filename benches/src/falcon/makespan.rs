@@ -6,11 +6,12 @@
 //! last save took: sqrt(2 C MTBF).
 
 use std::fs;
+use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use placement::history::Timeline;
 use placement::state::{AvailabilityState, ModelState};
 use rand::rngs::StdRng;
@@ -83,6 +84,8 @@ struct Outcome {
     /// Seconds until it was done; `None` when it was given up.
     makespan: Option<f64>,
     evictions: usize,
+    /// Saves that failed although the machine was there. The loop tries again after its usual interval.
+    failed_saves: usize,
 }
 
 /// Seconds for which machines stay, one after the other, until together they are `total`.
@@ -130,7 +133,8 @@ pub fn makespans(lab: &Lab, trace: &Trace, setting: Setting) -> Result<String> {
     let mtbf = all.iter().sum::<f64>() / all.len() as f64;
     let mut table = format!(
         "{} jobs of {:.0} s, {} MiB; machines of {} stay {mtbf:.0} s on average, {} times faster than they did\n\n\
-         | scheme | done | makespan, s | / work | of one server's | of random's | evictions |\n|---|---|---|---|---|---|---|\n",
+         | scheme | done | makespan, s | / work | of one server's | of random's | evictions | failed saves |\n\
+         |---|---|---|---|---|---|---|---|\n",
         setting.clients,
         alone,
         setting.state_bytes >> 20,
@@ -153,13 +157,14 @@ pub fn makespans(lab: &Lab, trace: &Trace, setting: Setting) -> Result<String> {
         let done: Vec<f64> = outcomes.iter().filter_map(|one| one.makespan).collect();
         let mean = done.iter().sum::<f64>() / done.len() as f64;
         table += &format!(
-            "| {name} | {} of {} | {mean:.0} | {:.2} | {} | {} | {} |\n",
+            "| {name} | {} of {} | {mean:.0} | {:.2} | {} | {} | {} | {} |\n",
             done.len(),
             outcomes.len(),
             mean / alone,
             beside(Way::Server),
             beside(Way::RANDOM_RAW),
             outcomes.iter().map(|one| one.evictions).sum::<usize>(),
+            outcomes.iter().map(|one| one.failed_saves).sum::<usize>(),
         );
         found.push((scheme, outcomes));
     }
@@ -246,6 +251,7 @@ impl<'a> Job<'a> {
         let mut kept = Kept {
             way: None,
             interval: self.mtbf * FIRST_INTERVAL,
+            failed_saves: 0,
         };
         for stay in stays {
             let until = Instant::now() + seconds(*stay);
@@ -263,6 +269,7 @@ impl<'a> Job<'a> {
                 return Ok(Outcome {
                     makespan,
                     evictions,
+                    failed_saves: kept.failed_saves,
                 });
             }
             evictions += 1;
@@ -271,6 +278,7 @@ impl<'a> Job<'a> {
         Ok(Outcome {
             makespan: None,
             evictions,
+            failed_saves: kept.failed_saves,
         })
     }
 
@@ -280,8 +288,10 @@ impl<'a> Job<'a> {
             let restoring = self
                 .lab
                 .restore(self.client, way, &self.name(), &self.state())?;
-            if !is_done(spawn(restoring)?, until)? {
-                return Ok(End::Evicted);
+            match result(restoring, until)? {
+                Ended::Done => {}
+                Ended::Failed(why) => bail!("a restore failed: {why}"),
+                Ended::Killed => return Ok(End::Evicted),
             }
         }
         let words = self.words()?;
@@ -300,9 +310,16 @@ impl<'a> Job<'a> {
             }
             if let Some(way) = way.filter(|_| Instant::now() >= next) {
                 let began = Instant::now();
-                if self.save(&mut job, way, until)? {
-                    kept.way = Some(way);
-                    kept.interval = (2.0 * began.elapsed().as_secs_f64() * self.mtbf).sqrt();
+                match self.save(&mut job, way, until)? {
+                    Ended::Done => {
+                        kept.way = Some(way);
+                        kept.interval = (2.0 * began.elapsed().as_secs_f64() * self.mtbf).sqrt();
+                    }
+                    Ended::Failed(why) => {
+                        eprintln!("a save of {} failed: {why}", self.name());
+                        kept.failed_saves += 1;
+                    }
+                    Ended::Killed => {}
                 }
                 next = Instant::now() + seconds(kept.interval);
             }
@@ -310,14 +327,15 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Whether the job was saved before it ended or its machine was taken away.
-    fn save(&self, job: &mut Child, way: Way, until: Instant) -> Result<bool> {
+    /// Has the job write its state and saves that. `Killed` when the job ended or its machine was taken away
+    /// before.
+    fn save(&self, job: &mut Child, way: Way, until: Instant) -> Result<Ended> {
         let before = written(&self.state());
         kill_process(Pid::from_child(job), Signal::USR2)?;
         let asked = Instant::now();
         while written(&self.state()) == before {
             if Instant::now() >= until || job.try_wait()?.is_some() {
-                return Ok(false);
+                return Ok(Ended::Killed);
             }
             ensure!(
                 asked.elapsed() < WRITE_LIMIT,
@@ -328,7 +346,7 @@ impl<'a> Job<'a> {
         let saving = self
             .lab
             .save(self.client, way, &self.name(), &self.state())?;
-        is_done(spawn(saving)?, until)
+        result(saving, until)
     }
 
     /// The job under `ckpt run`, until it is done or gets this signal.
@@ -397,6 +415,15 @@ struct Kept {
     way: Option<Way>,
     /// Seconds from the end of a save to the beginning of the next one.
     interval: f64,
+    failed_saves: usize,
+}
+
+/// How a command of a loop ended.
+enum Ended {
+    Done,
+    /// With its status and what it printed.
+    Failed(String),
+    Killed,
 }
 
 fn seconds(seconds: f64) -> Duration {
@@ -428,15 +455,27 @@ fn end(child: &mut Child) -> Result<()> {
     Ok(())
 }
 
-/// Waits for a command. Returns whether the command succeeded before it had to be killed, at `until`.
-fn is_done(mut child: Child, until: Instant) -> Result<bool> {
+/// Runs a command, and kills it at `until`.
+fn result(mut command: Command, until: Instant) -> Result<Ended> {
+    command.stdin(Stdio::null());
+    let mut printed = tempfile::tempfile()?;
+    command
+        .stdout(printed.try_clone()?)
+        .stderr(printed.try_clone()?);
+    let mut child = command.spawn().with_context(|| format!("{command:?}"))?;
     loop {
         if let Some(status) = child.try_wait()? {
-            return Ok(status.success());
+            if status.success() {
+                return Ok(Ended::Done);
+            }
+            let mut text = String::new();
+            printed.rewind()?;
+            printed.read_to_string(&mut text)?;
+            return Ok(Ended::Failed(format!("{status}: {}", text.trim_end())));
         }
         if Instant::now() >= until {
             end(&mut child)?;
-            return Ok(false);
+            return Ok(Ended::Killed);
         }
         std::thread::sleep(LOOK);
     }

@@ -8,6 +8,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use tokio::time::Instant;
 
 use super::address::{Address, CheckpointAddress, NUMBER_LABEL};
@@ -352,6 +353,20 @@ pub(super) fn answer(outcome: &Outcome, upload: bool) -> String {
     classad::ad(&ad)
 }
 
+/// Which of HTCondor's kinds of failed transfers a failure is; `None` if it is none of them.
+fn failure_type(status: ExitStatus, message: &str) -> Option<&'static str> {
+    let is = |errno: Errno| message.contains(&format!("(os error {})", errno.raw_os_error()));
+    match status {
+        // The second is what a restore says that has looked at the free space before it began.
+        ExitStatus::LocalIo if is(Errno::NOSPC) || message.contains(" bytes needed, ") => {
+            Some("NoSpace")
+        }
+        ExitStatus::LocalIo if is(Errno::DQUOT) => Some("Quota"),
+        ExitStatus::Deadline => Some("TimedOut"),
+        _ => None,
+    }
+}
+
 /// The kind of failure, in the terms of version 4 of HTCondor's transfer protocol.
 fn error_data(status: ExitStatus, message: &str, url: &[u8]) -> Vec<(&'static str, Written)> {
     let text = |text: &str| Written::Text(text.as_bytes().to_vec());
@@ -375,17 +390,12 @@ fn error_data(status: ExitStatus, message: &str, url: &[u8]) -> Vec<(&'static st
             ("ShouldRefresh", Written::Boolean(false)),
         ],
         ExitStatus::NotFound => vec![("ErrorType", text("Specification")), failed],
-        status => vec![
-            ("ErrorType", text("Transfer")),
-            failed,
-            (
-                "FailureType",
-                text(match status {
-                    ExitStatus::LocalIo => "NoSpace",
-                    _ => "TimedOut",
-                }),
-            ),
-        ],
+        status => {
+            let mut data = vec![("ErrorType", text("Transfer")), failed];
+            let kind = failure_type(status, message).map(|kind| ("FailureType", text(kind)));
+            data.extend(kind);
+            data
+        }
     };
     data.push(("ErrorCode", Written::Integer(i64::from(status as u8))));
     data.push(("ErrorString", text(message)));
@@ -427,6 +437,27 @@ mod tests {
             assert_eq!(failure.status, ExitStatus::Usage);
         }
         assert_eq!(one_checkpoint(&[]).unwrap(), None);
+    }
+
+    #[test]
+    fn only_a_full_disk_is_reported_as_one() {
+        for (message, kind) in [
+            (
+                "/s/a: No space left on device (os error 28)",
+                Some("NoSpace"),
+            ),
+            ("\"/s/a\": 5000 bytes needed, 12 free", Some("NoSpace")),
+            ("/s/a: Disk quota exceeded (os error 122)", Some("Quota")),
+            ("/s/a: Permission denied (os error 13)", None),
+        ] {
+            assert_eq!(
+                failure_type(ExitStatus::LocalIo, message),
+                kind,
+                "{message}"
+            );
+        }
+        assert_eq!(failure_type(ExitStatus::Deadline, ""), Some("TimedOut"));
+        assert_eq!(failure_type(ExitStatus::Damaged, ""), None);
     }
 
     #[test]

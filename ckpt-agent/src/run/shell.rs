@@ -32,7 +32,7 @@ use super::run_log::RunLog;
 use super::saver::{Follows, NEWS_MAX, News, Release, SaveJob, Saving};
 use super::signals::{Signals, TSTP};
 use super::staged::Beat;
-use super::usage::{Asking, Usage};
+use super::usage::{Asking, CKPT_DIR, Usage};
 use super::{END_ORDERS, tree};
 use crate::agent::MachineOutlook;
 use crate::image::keeper::Keeper;
@@ -68,9 +68,6 @@ const LAST_NOTICES_MS: u64 = 100;
 
 /// Longest wait at the end for a save that was cancelled.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Variable with the directory of the image of processes, for the commands that write and read it.
-const CKPT_DIR: &str = "CKPT_DIR";
 
 /// What is left of a shell when its supervisor has ended.
 #[derive(Debug)]

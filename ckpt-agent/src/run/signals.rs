@@ -9,6 +9,9 @@ use tokio::sync::mpsc;
 /// these numbers.
 const TAKEN: [u8; 8] = [1, 2, 3, 10, 12, 15, 20, 28];
 
+/// Those of them that ask a process to end: HUP, INT, QUIT, USR1, TERM.
+const ENDING: [u8; 5] = [1, 2, 3, 10, 15];
+
 /// Length of the queue of signals.
 const WAITING_MAX: usize = 16;
 
@@ -47,6 +50,16 @@ impl Signals {
         match self.others.recv().await {
             Some(number) => number,
             None => std::future::pending().await,
+        }
+    }
+
+    /// Waits for the next signal that asks this process to end, and returns its number. Others have no effect.
+    pub(super) async fn ending(&mut self) -> u8 {
+        loop {
+            let number = self.next().await;
+            if ENDING.contains(&number) {
+                return number;
+            }
         }
     }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use supervision::{EndedBy, SaveNumber, SaveOutcome, Why};
+use supervision::{EndedBy, LEAVE_SIGNALS, SaveNumber, SaveOutcome, Why};
 
 use super::away::words::{EndSaid, RestSaid};
 use super::files::remove;
@@ -181,7 +181,6 @@ pub(super) async fn save_result(
 
 /// Waits for a signal that asks this process to leave.
 async fn leaving(signals: &mut Signals) -> u8 {
-    const LEAVE_SIGNALS: [u8; 2] = [10, 15];
     loop {
         let signal = signals.next().await;
         if LEAVE_SIGNALS.contains(&signal) {

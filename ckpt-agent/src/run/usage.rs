@@ -20,8 +20,8 @@ use super::saver::News;
 /// Variable with the job's process id, for the command that asks it.
 const CKPT_PID: &str = "CKPT_PID";
 
-/// Variable with the directory of the image, for that command.
-const CKPT_DIR: &str = "CKPT_DIR";
+/// Variable with the directory of the image of processes, for the commands that write and read it.
+pub(super) const CKPT_DIR: &str = "CKPT_DIR";
 
 /// How many bytes of a command's standard error are kept: the last ones.
 const COMPLAINT_BYTES_MAX: usize = 1024;

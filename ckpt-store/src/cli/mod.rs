@@ -129,7 +129,7 @@ enum Command {
         store: StoreDir,
     },
     /// Measure from which load on this machine's owner notices a guest, and write it down for the
-    /// daemon (about three minutes; the machine should be idle otherwise).
+    /// daemon (about four minutes; the machine should be idle otherwise).
     Calibrate(calibrate::Calibrate),
     #[command(hide = true)]
     CalibrateGuest(calibrate::Guest),
@@ -248,7 +248,7 @@ struct Serve {
     /// Time between two looks for missing shards.
     #[arg(long, value_parser = time::parse, value_name = "TIME", default_value = "5min", env = "CKPT_REPAIR_PERIOD")]
     repair_period: Duration,
-    /// Bytes per second that repair may read and send.
+    /// Bytes per second that a repair may read from other hosts, to rebuild one shard.
     #[arg(long, value_parser = size::parse, value_name = "SIZE", default_value = "4MiB")]
     repair_rate: u64,
     /// Bytes a day that it may cost to check what other hosts claim to hold, such as 10MiB [default:

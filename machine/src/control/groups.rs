@@ -133,9 +133,7 @@ impl Groups for V1 {
     }
 
     fn set_frozen(&self, is_frozen: bool) -> io::Result<()> {
-        let directory = self.freezer.as_ref();
-        let directory = directory.ok_or_else(|| missing("the freezer is not mounted"))?;
-        let state = directory.join("freezer.state");
+        let state = self.freezer_dir()?.join("freezer.state");
         let wanted = if is_frozen { "FROZEN" } else { "THAWED" };
         fs::write(&state, wanted)?;
         wait_until(|| Ok(fs::read_to_string(&state)?.trim() == wanted))
@@ -144,6 +142,30 @@ impl Groups for V1 {
     fn thaw(&self) -> (PathBuf, &'static str) {
         let directory = self.freezer.as_ref().unwrap_or(&self.cpu);
         (directory.join("freezer.state"), "THAWED")
+    }
+}
+
+impl V1 {
+    /// The group whose hierarchy has all controllers, in a directory that exists.
+    #[cfg(test)]
+    pub(super) const fn at(directory: PathBuf) -> Self {
+        Self {
+            cpu: directory,
+            freezer: None,
+            accounting: None,
+            is_at_the_root: true,
+        }
+    }
+
+    /// The group's directory with the controller `freezer`, which may share its hierarchy with `cpu`.
+    fn freezer_dir(&self) -> io::Result<&Path> {
+        if let Some(directory) = &self.freezer {
+            return Ok(directory);
+        }
+        match self.cpu.join("freezer.state").exists() {
+            true => Ok(&self.cpu),
+            false => Err(missing("the freezer is not mounted")),
+        }
     }
 }
 

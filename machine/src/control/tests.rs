@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::groups::{Groups, V2};
+use super::groups::{Groups, V1, V2};
 use super::*;
 use crate::Processes;
 use crate::cgroup;
@@ -204,6 +204,19 @@ fn groups_of_version_2_are_written_as_their_kernel_wants() {
         group.set_frozen(true).unwrap_err().kind(),
         io::ErrorKind::TimedOut
     );
+}
+
+#[test]
+fn a_freezer_mounted_with_the_controller_cpu_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let group = V1::at(dir.path().to_owned());
+    let refused = group.set_frozen(true).unwrap_err();
+    assert_eq!(refused.to_string(), "the freezer is not mounted");
+    fs::write(dir.path().join("freezer.state"), "THAWED\n").unwrap();
+    group.set_frozen(true).unwrap();
+    let state = fs::read_to_string(dir.path().join("freezer.state")).unwrap();
+    assert_eq!(state, "FROZEN");
+    assert_eq!(group.thaw().0, dir.path().join("freezer.state"));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Reads the counters from `/proc`; needs no privileges.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -74,6 +75,8 @@ struct Family {
 struct Done {
     ticks: u64,
     disk_bytes: u64,
+    /// Whether the system hides what some member, or the whole family, moved to and from disks.
+    is_disk_hidden: bool,
     memory_bytes: u64,
 }
 
@@ -223,6 +226,8 @@ impl Sampler {
                         Root::Guest(id) => family.newly_stated(guests.said_disk_bytes(id)),
                         _ => 0,
                     };
+                    // What the system reports of all members is complete: a statement adds nothing to it.
+                    let said = if done.is_disk_hidden { said } else { 0 };
                     self.guest_ticks = self.guest_ticks.saturating_add(done.ticks);
                     let moved = done.disk_bytes.max(said);
                     self.guest_disk_bytes = self.guest_disk_bytes.saturating_add(moved);
@@ -262,15 +267,19 @@ impl Sampler {
         root: Root,
     ) -> (Done, BTreeSet<i32>) {
         let (ticks, bytes) = (family.accounts.ticks(), family.accounts.disk_bytes());
+        let is_disk_hidden = Cell::new(false);
         let moved = |process: &Process| {
             self.device?;
-            process.disk_bytes(&self.machine)
+            let bytes = process.disk_bytes(&self.machine);
+            is_disk_hidden.set(is_disk_hidden.get() || bytes.is_none());
+            bytes
         };
         let members = family.accounts.look(processes, earlier, is_one, moved);
         let pids: BTreeSet<i32> = members.iter().map(|process| process.id.pid).collect();
         let mut done = Done {
             ticks: family.accounts.ticks().saturating_sub(ticks),
             disk_bytes: family.accounts.disk_bytes().saturating_sub(bytes),
+            is_disk_hidden: is_disk_hidden.get() || members.is_empty(),
             memory_bytes: 0,
         };
         if root != Root::Own {

@@ -204,6 +204,45 @@ fn children_that_nobody_waits_for_count_where_the_guest_has_a_group_of_its_own()
 }
 
 #[test]
+fn a_guest_whose_disk_traffic_can_be_read_claims_no_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let machine = Machine::at(dir.path());
+    let proc = machine.proc();
+    let device = fs::metadata(dir.path()).unwrap().dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let own = std::process::id();
+    let guest_dir = proc.join(own.to_string());
+    fs::create_dir_all(&guest_dir).unwrap();
+    let stat = fs::read_to_string("/proc/self/stat").unwrap();
+    fs::write(guest_dir.join("stat"), stat).unwrap();
+    for name in ["stat", "meminfo", "vmstat"] {
+        let text = fs::read(Path::new("/proc").join(name)).unwrap();
+        fs::write(proc.join(name), text).unwrap();
+    }
+    let moved = |sectors: u64, busy_ms: u64, guest_bytes: u64| {
+        let line = format!("{major} {minor} disk 1 0 {sectors} 1 1 0 0 1 0 {busy_ms} 1\n");
+        fs::write(proc.join("diskstats"), line).unwrap();
+        let io = format!("read_bytes: {guest_bytes}\nwrite_bytes: 0\n");
+        fs::write(guest_dir.join("io"), io).unwrap();
+    };
+    // A guest counts as a guest even if it is this very process.
+    let guest = ProcessId::of(&machine, i32::try_from(own).unwrap()).unwrap();
+    let mut sampler = Sampler::new(machine).with_disk_of(dir.path());
+    let mut said = |bytes: u64| {
+        let mut guests = Guests::default();
+        guests.add(guest, bytes);
+        sampler.read(&guests).unwrap()
+    };
+    moved(1000, 100, 0);
+    let first = said(0);
+    // The guest claims all 2,000 sectors; the system reports 500 of them.
+    moved(3000, 1100, 500 * SECTOR_BYTES);
+    let second = said(u64::MAX);
+    let reading = second.disk_since(&first, 0..6, 2000.0, 1);
+    assert!((reading.owner_busy - 0.375).abs() < 1e-9, "{reading:?}");
+}
+
+#[test]
 fn a_guest_moves_no_more_on_the_disk_than_it_says_and_the_machine_has_seen() {
     let dir = tempfile::tempdir().unwrap();
     let machine = Machine::at(dir.path());

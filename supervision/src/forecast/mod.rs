@@ -3,15 +3,19 @@
 //! The caller passes only comparable runs: those whose command lines have the same words and differ in
 //! numbers alone. A number counts for much if it moved the cost of earlier runs: its weight is the rank
 //! correlation between number and cost, divided by the spread of the number. The forecast is the
-//! geometric mean of the costs of the three nearest runs, weighted by 1 / distance. The interval comes
-//! from leaving one out: each earlier run is forecast from all the others, and the errors of these
-//! forecasts are sorted.
+//! geometric mean of the costs of the three nearest runs, weighted by 1 / distance. Where a power law
+//! ([`trend`]) explains the earlier runs, that mean is taken of what the runs cost beside the law.
+//!
+//! Each earlier run is forecast from all the others, with the law and without it. The way with the smaller
+//! errors is used, and its errors, sorted, make the interval.
 
 mod ranks;
 #[cfg(test)]
 mod tests;
+mod trend;
 
 use self::ranks::spearman;
+use self::trend::Trend;
 
 /// How many of the nearest runs make a forecast.
 const NEAREST: usize = 3;
@@ -65,6 +69,8 @@ pub struct Interval {
 pub struct Model {
     runs: Vec<PastRun>,
     scale: Vec<f64>,
+    /// The law that explains the runs, if it makes forecasts better.
+    trend: Option<Trend>,
     /// ln(cost / forecast) of each run, forecast from all the others; sorted.
     errors: Vec<f64>,
 }
@@ -85,19 +91,29 @@ impl Model {
             return None;
         }
         let all: Vec<&PastRun> = runs.iter().collect();
-        let mut errors = Vec::with_capacity(runs.len());
+        let (mut plain, mut with_law) = (Vec::new(), Vec::new());
         for left_out in 0..runs.len() {
             let mut others = all.clone();
             let one = others.remove(left_out);
-            if let Some(cost) = cost_of(&others, &scale(&others), &one.numbers) {
-                errors.push((one.cost / cost).ln());
-            }
+            let scale = scale(&others);
+            let error = |law: Option<&Trend>| {
+                let cost = cost_of(&others, &scale, law, &one.numbers)?;
+                Some((one.cost / cost).ln())
+            };
+            plain.extend(error(None));
+            let law = Trend::fit(&others);
+            with_law.extend(law.and_then(|law| error(Some(&law))));
         }
+        let size = |errors: &[f64]| errors.iter().map(|error| error.abs()).sum::<f64>();
+        let is_better = with_law.len() == plain.len() && size(&with_law) < size(&plain);
+        let trend = Trend::fit(&all).filter(|_| is_better);
+        let mut errors = if trend.is_some() { with_law } else { plain };
         errors.sort_by(f64::total_cmp);
         let scale = scale(&all);
         Some(Self {
             runs,
             scale,
+            trend,
             errors,
         })
     }
@@ -106,7 +122,7 @@ impl Model {
     #[must_use]
     pub fn forecast(&self, numbers: &[f64]) -> Option<Forecast> {
         let all: Vec<&PastRun> = self.runs.iter().collect();
-        let cost = cost_of(&all, &self.scale, numbers)?;
+        let cost = cost_of(&all, &self.scale, self.trend.as_ref(), numbers)?;
         let outside = numbers.iter().enumerate().filter(|(place, number)| {
             let seen = self.runs.iter().filter_map(|run| run.numbers.get(*place));
             let (low, high) = seen.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), one| {
@@ -185,8 +201,9 @@ fn scale(runs: &[&PastRun]) -> Vec<f64> {
     (0..count).map(of_place).collect()
 }
 
-/// The forecast cost by the nearest runs. Among equally near runs the newest count.
-fn cost_of(runs: &[&PastRun], scale: &[f64], numbers: &[f64]) -> Option<f64> {
+/// The forecast cost by the nearest runs, of which a law explains a part. Among equally near runs the newest
+/// count.
+fn cost_of(runs: &[&PastRun], scale: &[f64], law: Option<&Trend>, numbers: &[f64]) -> Option<f64> {
     if numbers.len() != scale.len() {
         return None;
     }
@@ -195,17 +212,19 @@ fn cost_of(runs: &[&PastRun], scale: &[f64], numbers: &[f64]) -> Option<f64> {
         let squares = differences.map(|((have, wanted), scale)| (scale * (have - wanted)).powi(2));
         squares.sum::<f64>().sqrt() + LEAST_DISTANCE
     };
+    let explained = |numbers: &[f64]| law.map_or(0.0, |law| law.log_cost(numbers));
     let mut near: Vec<(f64, f64)> = runs
         .iter()
         .rev()
-        .map(|run| (distance(run), run.cost))
+        .map(|run| (distance(run), run.cost.ln() - explained(&run.numbers)))
         .collect();
     near.sort_by(|one, other| one.0.total_cmp(&other.0));
     near.truncate(NEAREST);
     let weights: f64 = near.iter().map(|(distance, _)| 1.0 / distance).sum();
     let sum: f64 = near
         .iter()
-        .map(|(distance, cost)| cost.ln() / distance)
+        .map(|(distance, unexplained)| unexplained / distance)
         .sum();
-    (weights > 0.0).then(|| (sum / weights).exp())
+    let cost = (explained(numbers) + sum / weights).exp();
+    (weights > 0.0 && cost.is_finite() && cost > 0.0).then_some(cost)
 }

@@ -109,6 +109,45 @@ fn eval(cost: fn(&[f64]) -> f64) -> (f64, f64, f64) {
     (ours / count, raw / count, inside / count)
 }
 
+/// A program as many are: it takes time to start, and then for each step of each cell.
+#[test]
+fn neighbours_correct_a_power_law_where_it_helps() {
+    let mut rng = SmallRng::seed_from_u64(7);
+    let mut draw = || {
+        let numbers = vec![
+            rng.random_range(5.0..14.0_f64),
+            rng.random_range(50.0..800.0),
+        ];
+        let cost = 0.4 + 2e-6 * numbers[0].powi(3) * numbers[1];
+        PastRun { numbers, cost }
+    };
+    let past: Vec<PastRun> = (0..60).map(|_| draw()).collect();
+    let model = Model::new(&past).unwrap();
+    assert!(model.trend.is_some());
+    let plain = Model {
+        trend: None,
+        ..model.clone()
+    };
+    let (mut with_law, mut without) = (0.0, 0.0);
+    for _ in 0..60 {
+        let run = draw();
+        let error = |model: &Model| {
+            let forecast = model.forecast(&run.numbers).unwrap();
+            (forecast.cost / run.cost - 1.0).abs()
+        };
+        with_law += error(&model);
+        without += error(&plain);
+    }
+    assert!(with_law < 0.7 * without, "{with_law} {without}");
+    // A cost that does not follow the numbers is left to the neighbours.
+    let constant: Vec<PastRun> = past
+        .into_iter()
+        .map(|run| PastRun { cost: 5.0, ..run })
+        .collect();
+    let forecast = Model::new(&constant).unwrap().forecast(&[6.0, 100.0]);
+    assert!((forecast.unwrap().cost - 5.0).abs() < 1e-9);
+}
+
 #[test]
 fn after_a_hundred_runs_the_mean_error_is_below_that_of_the_paper_whatever_the_units() {
     let by_steps: fn(&[f64]) -> f64 = |numbers| 1.0 + 2e-4 * numbers[2];

@@ -27,8 +27,9 @@ use crate::leaving::{FinalSave, Hazards};
 use crate::settings::{OnHang, Patience, Settings};
 use crate::status::Why;
 
-/// Signals that ask the supervisor to leave: `SIGUSR1` and `SIGTERM`.
-const LEAVE_SIGNALS: [u8; 2] = [10, 15];
+/// Numbers of the signals that ask the supervisor to leave: `SIGUSR1` and `SIGTERM`. POSIX and Linux fix
+/// these numbers.
+pub const LEAVE_SIGNALS: [u8; 2] = [10, 15];
 
 /// Watches over one job on one machine; the crate's page explains how it is driven.
 #[derive(Clone, Debug)]

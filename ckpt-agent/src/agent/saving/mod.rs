@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use codec::base::Base;
 use codec::encode::{CheckpointPlan, row_bytes_max};
-use codec::manifest::{Format, Manifest, ManifestError, Public};
+use codec::manifest::{Format, Manifest, Public};
 use codec::{CheckpointId, PublicKey, Redundancy, ShardIndex};
 use protocol::wire::WireVersion;
 use protocol::wire::message::{Claim, PutEnd, PutShard, Request};
@@ -23,7 +23,7 @@ use crate::core::save::{
     AttemptId, RowSize, SaveAction, SaveEvent, SaveFailure, SaveLimits, SaveOutcome, SavePlan,
     SaveSession, Setback,
 };
-use crate::core::{Fault, HostIndex, Millis};
+use crate::core::{HostIndex, Millis};
 use crate::image::{Source, SourceError, Warning};
 use crate::pipeline::budget::Budget;
 use crate::pipeline::encode::{
@@ -117,7 +117,7 @@ pub(super) struct Shell<'a> {
     choosing: Choosing,
     failure: Option<EncodeFailure<SourceError>>,
     /// Why the manifest could not be signed.
-    unsigned: Option<ManifestError>,
+    unsigned: Option<String>,
     observer: Arc<dyn Observer>,
     tally: Tally,
 }
@@ -318,7 +318,7 @@ impl<'a> Shell<'a> {
                 self.tell(SaveEvent::InputEnded);
             }
             Err(cause) => {
-                self.unsigned = Some(cause);
+                self.unsigned = Some(cause.to_string());
                 self.tell(SaveEvent::InputFailed);
             }
         }
@@ -496,18 +496,20 @@ impl<'a> Shell<'a> {
     }
 
     fn commit(&mut self, attempt: AttemptId) {
-        let manifest = self.manifest();
+        let manifest = match self.manifest() {
+            Ok(manifest) => manifest,
+            Err(cause) => {
+                self.unsigned = Some(cause);
+                return self.tell(SaveEvent::InputFailed);
+            }
+        };
         let Some(transfer) = self.transfers.get(&attempt) else {
             return;
         };
         let (hosts, host) = (self.agent.hosts.clone(), transfer.host);
         let sender = self.sender.clone();
         tokio::spawn(async move {
-            let committed = match manifest {
-                Ok(manifest) => hosts.commit(host, manifest).await,
-                Err(cause) => Err(Fault::Lied(cause)),
-            };
-            let event = match committed {
+            let event = match hosts.commit(host, manifest).await {
                 Ok(()) => SaveEvent::Committed(attempt),
                 Err(fault) => SaveEvent::Failed(attempt, fault),
             };

@@ -290,11 +290,15 @@ fn title(quantity: &str) -> &'static str {
 
 fn fitted(fit: &FittedQuantity, out: &mut dyn Write) -> io::Result<()> {
     let is_size = fit.quantity == "group_size";
-    writeln!(
-        out,
-        "\n{}: fitted distributions, the closest first",
-        title(fit.quantity)
-    )?;
+    let title = title(fit.quantity);
+    if fit.raw.fits.is_empty() && fit.log2.fits.is_empty() {
+        let why = match fit.raw.count {
+            few @ 0..=1 => format!("too few values ({few})"),
+            count => format!("all {count} values are the same"),
+        };
+        return writeln!(out, "\n{title}: no distribution is fitted, {why}");
+    }
+    writeln!(out, "\n{title}: fitted distributions, the closest first")?;
     let mut table = Table::new(&[
         "OF",
         "VALUES",

@@ -160,7 +160,7 @@ async fn save(
     let saved = loop {
         tokio::select! {
             saved = &mut saving => break saved,
-            signal = signals.next(), if signalled.is_none() => {
+            signal = signals.ending(), if signalled.is_none() => {
                 signalled = Some(signal);
                 canceller.cancel();
             }

@@ -21,6 +21,7 @@ use crate::run::files::remove;
 use crate::run::history::PastLine;
 use crate::run::journal::Entry;
 use crate::run::place::Place;
+use crate::run::signals::Signals;
 use crate::run::stage::PREFIX;
 
 /// Does what is to be done at the end, and makes the report.
@@ -29,6 +30,7 @@ pub(super) async fn end(
     place: &Place,
     away: &dyn Away,
     mut ended: Ended,
+    signals: &mut Signals,
 ) -> Result<AwayReport, Failure> {
     let job = &orders.job;
     let (status, by_job, host) = match ended.end.clone() {
@@ -47,7 +49,7 @@ pub(super) async fn end(
     };
     let mut restored = None;
     if by_job {
-        let (report, merged) = bring_back(orders, place, away).await?;
+        let (report, merged) = bring_back(orders, place, away, signals).await?;
         for path in &merged.kept {
             let path = path.display();
             ended.log.warn(format!(
@@ -145,11 +147,13 @@ fn note(orders: &AwayOrders, ended: &mut Ended) {
     }
 }
 
-/// Restores the newest version into a directory below the working directory, and merges it from there.
+/// Restores the newest version into a directory below the working directory, and merges it from there. A
+/// signal ends the restore; the next start brings the result back.
 async fn bring_back(
     orders: &AwayOrders,
     place: &Place,
     away: &dyn Away,
+    signals: &mut Signals,
 ) -> Result<(RestoreReport, Merged), Failure> {
     let local_io = |message: String| {
         Failure::new(ExitStatus::LocalIo, message).next("the same command again brings it back")
@@ -159,7 +163,7 @@ async fn bring_back(
         .join(format!("{PREFIX}{}", orders.job.file_name()));
     let made = remove(&stage).and_then(|()| fs::create_dir(&stage));
     made.map_err(|cause| local_io(format!("{}: {cause}", stage.display())))?;
-    let (_canceller, cancel) = canceller();
+    let (canceller, cancel) = canceller();
     let request = RestoreRequest {
         job: orders.job.clone(),
         which: Which::Newest,
@@ -173,8 +177,20 @@ async fn bring_back(
         dry_run: false,
     };
     let agent = away.agent().await?;
-    let restored = agent.restore(request, Arc::new(Silent), cancel).await;
+    let restoring = agent.restore(request, Arc::new(Silent), cancel);
+    tokio::pin!(restoring);
+    let mut signalled = None;
+    let restored = loop {
+        tokio::select! {
+            restored = &mut restoring => break restored,
+            signal = signals.ending(), if signalled.is_none() => {
+                signalled = Some(signal);
+                canceller.cancel();
+            }
+        }
+    };
     let report = restored.map_err(|mut failure| {
+        failure.exit_code = signalled.map(|signal| 128 + signal).or(failure.exit_code);
         failure.next = Some("the same command again brings the result back".to_owned());
         failure
     })?;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Signal, getpid, kill_process};
+use supervision::LEAVE_SIGNALS;
 use supervision::away::{Action, End, Event, Heard, Mover, Report, Rest, There};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -31,9 +32,9 @@ use crate::unix_time::unix_seconds;
 /// Assumed work of a job of which nothing is known, seconds at speed 1.
 const WORK_SECONDS_UNKNOWN: f64 = 3600.0;
 
-/// Numbers of signals, which POSIX and Linux fix: the terminal is gone; the job has to leave.
+/// Number of SIGHUP: the terminal is gone.
 const HUP: u8 = 1;
-const LEAVE_SIGNALS: [u8; 2] = [10, 15];
+/// Number of SIGTERM.
 const TERM: u8 = 15;
 
 /// Exit status if the host does not know this form of orders.

@@ -128,5 +128,5 @@ pub async fn run(orders: AwayOrders, away: Arc<dyn Away>) -> Result<AwayReport, 
     let kept = begin::begin(&orders, &place, away.as_ref(), &mut log, &mut signals).await?;
     let front = front::Front::new(&orders, &place, Arc::clone(&away), kept, log);
     let ended = front.run(&mut signals).await;
-    end::end(&orders, &place, away.as_ref(), ended).await
+    end::end(&orders, &place, away.as_ref(), ended, &mut signals).await
 }

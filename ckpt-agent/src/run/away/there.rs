@@ -498,14 +498,24 @@ fn start_one(
     Supervisor::of(pid, Some(child)).map_err(at(dir))
 }
 
-/// Waits until the supervisor has locked its job's directory or has ended.
+/// Waits until the supervisor has locked its job's directory or has ended. Ends a supervisor that does neither.
 fn wait_for_lock(child: &mut Child, dir: &Path) -> Result<(), ThereError> {
     let began = Instant::now();
     let own = child.id().to_string();
     while fs::read_to_string(dir.join(LOCK)).map_or(true, |text| text.trim() != own) {
-        let ended = matches!(child.try_wait(), Ok(Some(_)));
-        if ended || began.elapsed() > LOCK_TIMEOUT {
-            break;
+        if matches!(child.try_wait(), Ok(Some(_))) {
+            return Ok(());
+        }
+        if began.elapsed() > LOCK_TIMEOUT {
+            // It has no lock, so it has no job yet.
+            child.kill().map_err(at(dir))?;
+            return Err(at(dir)(io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!(
+                    "ckpt run did not take its lock within {} s",
+                    LOCK_TIMEOUT.as_secs()
+                ),
+            )));
         }
         std::thread::sleep(LOOK_PERIOD);
     }
