@@ -405,7 +405,7 @@ fn a_signal_ends_the_restore_of_a_result_and_the_next_start_brings_it_back() -> 
     front.wait()?;
     let supervisor = lab.supervisor(&host, "ended")?;
     wait_until("the job has ended", PATIENCE, || Ok(!lives(supervisor)))?;
-    // Nobody answers the restore, so that it lasts.
+    // No host answers, so that the restore lasts.
     for (host, _) in grid.running()? {
         grid.signal(&host, Signal::STOP)?;
     }

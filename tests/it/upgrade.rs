@@ -258,7 +258,7 @@ fn a_client_of_yesterday_uses_daemons_of_today() -> Result<()> {
     check_removal(&grid, ckpt()?, "42", 7)
 }
 
-/// Hosts with an earlier program don't know job keys. A save with a job key does not ask them at all.
+/// Hosts with an earlier program don't know job keys. A save with a job key offers them no shards.
 #[test]
 fn a_save_with_a_job_key_does_without_hosts_that_know_no_job_keys() -> Result<()> {
     let Some(old) = older()? else { return Ok(()) };
