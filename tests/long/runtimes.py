@@ -62,7 +62,7 @@ def off(errors):
 
 
 def summed_up(what, runs):
-    """Prints how well these runs were forecast. The first run has no forecast, the first two have no interval."""
+    """Prints how well runs were forecast. The first run has no forecast, the first two have no interval."""
     foreseen = [run for run in runs if run["error"] is not None]
     bounded = [run for run in runs if run["low_seconds"] is not None]
     held = [run for run in bounded if run["low_seconds"] <= run["cpu_seconds"] <= run["high_seconds"]]
